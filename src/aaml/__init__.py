@@ -1,0 +1,1 @@
+"""AAML: research, train, compare and run learned Kubernetes schedulers."""

@@ -1,0 +1,44 @@
+"""Which devices of a node a GPU request takes."""
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.objects import GpuRequest
+
+DEVICE_MILLI = 1000
+DeviceRule = Literal["best", "worst"]
+
+
+def devices_fit(
+    free_milli: npt.NDArray[np.int64], count: npt.NDArray[np.int64], gpu: GpuRequest
+) -> npt.NDArray[np.bool_]:
+    """Return [N], whether each node has devices for the request, models left aside.
+
+    `free_milli` is [N, G] with 0 beyond a node's last device, `count` is [N]. A share (count 1) needs one device with
+    enough left, several devices must be fully free. Rules of Weng et al., USENIX ATC 2023.
+    """
+    if gpu.milli <= 0:
+        return np.ones(len(count), dtype=np.bool_)
+    if gpu.count == 1:
+        return np.asarray((free_milli >= gpu.milli).any(axis=1))
+    return np.asarray((free_milli >= DEVICE_MILLI).sum(axis=1) >= gpu.count)
+
+
+def choose_devices(free_milli: npt.NDArray[np.int64], gpu: GpuRequest, rule: DeviceRule = "best") -> tuple[int, ...]:
+    """Return the device indices on one node ([G] free thousandths), empty when the request does not fit or reserves none.
+
+    A share takes the device with the least ("best") or most ("worst") left that still fits, lowest index on ties;
+    whole devices are the first fully free ones.
+    """
+    if gpu.milli <= 0:
+        return ()
+    if gpu.count == 1 and gpu.milli < DEVICE_MILLI:
+        fits = np.flatnonzero(free_milli >= gpu.milli)
+        if not fits.size:
+            return ()
+        left = free_milli[fits]
+        return (int(fits[left.argmin() if rule == "best" else left.argmax()]),)
+    whole = np.flatnonzero(free_milli >= DEVICE_MILLI)
+    return tuple(int(device) for device in whole[: gpu.count]) if whole.size >= gpu.count else ()

@@ -1,0 +1,1 @@
+"""The sub-commands of `aaml`: each module has `Args` (a frozen dataclass, the flags) and `run(args)`."""
