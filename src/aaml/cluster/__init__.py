@@ -1,0 +1,1 @@
+"""The domain, pure: quantities, pods and nodes, cluster state, filters, topology, metrics."""

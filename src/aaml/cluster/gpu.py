@@ -27,7 +27,7 @@ def devices_fit(
 
 
 def choose_devices(free_milli: npt.NDArray[np.int64], gpu: GpuRequest, rule: DeviceRule = "best") -> tuple[int, ...]:
-    """Return the device indices on one node ([G] free thousandths), empty when the request does not fit or reserves none.
+    """Return the device indices on one node ([G] free thousandths), empty when nothing fits or nothing is reserved.
 
     A share takes the device with the least ("best") or most ("worst") left that still fits, lowest index on ties;
     whole devices are the first fully free ones.

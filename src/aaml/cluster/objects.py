@@ -6,11 +6,7 @@ Only fields that scheduling reads are kept; `aaml.kube.convert` makes these from
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
-
-EMPTY: Mapping[str, str] = MappingProxyType({})
-NO_AMOUNTS: Mapping[str, int] = MappingProxyType({})
 
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -176,15 +172,15 @@ class Pod:
     name: str
     namespace: str = "default"
     uid: str = ""
-    requests: Mapping[str, int] = NO_AMOUNTS
+    requests: Mapping[str, int] = field(default_factory=dict)
     gpu: GpuRequest = NO_GPU
-    labels: Mapping[str, str] = EMPTY
+    labels: Mapping[str, str] = field(default_factory=dict)
     scheduler_name: str = "default-scheduler"
     priority: int = 0
     preemption_policy: Literal["PreemptLowerPriority", "Never"] = "PreemptLowerPriority"
     node_name: str = ""  # spec.nodeName: where it is bound
     nominated_node: str = ""
-    node_selector: Mapping[str, str] = EMPTY
+    node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity: Affinity = NO_AFFINITY
     tolerations: tuple[Toleration, ...] = ()
     spread: tuple[TopologySpread, ...] = ()
@@ -222,14 +218,14 @@ class Node:
     """A node as scheduling sees it; `gpu_count` devices of `gpu_model` with 1000 thousandths each."""
 
     name: str
-    allocatable: Mapping[str, int] = NO_AMOUNTS
-    labels: Mapping[str, str] = EMPTY
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     gpu_count: int = 0
     gpu_model: str = ""
-    images: Mapping[str, int] = field(default_factory=lambda: NO_AMOUNTS)  # image name -> size in bytes
-    volume_limits: Mapping[str, int] = NO_AMOUNTS  # CSI driver -> attachable volumes
+    images: Mapping[str, int] = field(default_factory=dict)  # image name -> size in bytes
+    volume_limits: Mapping[str, int] = field(default_factory=dict)  # CSI driver -> attachable volumes
     resource_version: str = ""
 
     @property

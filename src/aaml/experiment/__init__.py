@@ -1,0 +1,1 @@
+"""Configurations, runs, statistics and reports: where the parts are put together."""

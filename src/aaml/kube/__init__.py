@@ -1,0 +1,1 @@
+"""The live cluster: the only package that imports the Kubernetes client."""

@@ -1,0 +1,1 @@
+"""Networks, losses and learners: the only package that imports torch."""

@@ -1,0 +1,1 @@
+"""HTTP services: kube-scheduler extender, score service, metrics."""

@@ -1,0 +1,1 @@
+"""The in-process cluster with a virtual clock, its compiled engine and the Gymnasium environment."""

@@ -1,0 +1,84 @@
+"""The cluster as a graph: a hub in the middle, racks where nodes carry the label, nodes as leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.objects import RACK_LABEL
+from aaml.cluster.state import ClusterState
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Vertices 0..N-1 are the rows of the state, hubs follow; `edge_index` int64 [2, E] has both directions."""
+
+    node_count: int
+    edge_index: npt.NDArray[np.int64]
+    hubs: tuple[str, ...] = ("control-plane",)
+
+    @cached_property
+    def vertex_count(self) -> int:
+        """V = N + number of hubs."""
+        return self.node_count + len(self.hubs)
+
+
+Topology = Callable[[ClusterState], Graph]
+
+
+def _undirected(pairs: list[tuple[int, int]]) -> npt.NDArray[np.int64]:
+    forward = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return np.hstack([forward, forward[::-1]])
+
+
+class _PerState:
+    """Keeps the graph of a state until its nodes change."""
+
+    def __init__(self, build: Topology) -> None:
+        self._build = build
+        self._kept: WeakKeyDictionary[ClusterState, tuple[int, Graph]] = WeakKeyDictionary()
+
+    def __call__(self, state: ClusterState) -> Graph:
+        """Return the state's graph, the same object as long as its nodes are the same."""
+        kept = self._kept.get(state)
+        if kept is None or kept[0] != state.topology_generation:
+            kept = (state.topology_generation, self._build(state))
+            self._kept[state] = kept
+        return kept[1]
+
+
+def _star(state: ClusterState) -> Graph:
+    n = len(state)
+    return Graph(n, _undirected([(row, n) for row in range(n)]))
+
+
+def _racks(state: ClusterState) -> Graph:
+    n = len(state)
+    rack_of = [node.labels.get(RACK_LABEL, "") for node in state.nodes]
+    racks = sorted(set(rack_of))
+    vertex = {rack: n + 1 + i for i, rack in enumerate(racks)}
+    pairs = [(row, vertex[rack]) for row, rack in enumerate(rack_of)] + [(vertex[rack], n) for rack in racks]
+    return Graph(n, _undirected(pairs), ("control-plane", *(f"rack:{rack}" for rack in racks)))
+
+
+star_graph: Topology = _PerState(_star)
+rack_graph: Topology = _PerState(_racks)
+
+
+def to_networkx(state: ClusterState, graph: Graph) -> nx.Graph[str]:
+    """Return the graph with names, roles ("node", "control-plane", "rack") and use of CPU, for figures and analysis."""
+    result: nx.Graph[str] = nx.Graph()
+    used = state.requested[:, 0] / np.maximum(state.allocatable[:, 0], 1)
+    for row, name in enumerate(state.names):
+        result.add_node(name, role="node", cpu_used=float(used[row]))
+    for hub in graph.hubs:
+        result.add_node(hub, role=hub.split(":", maxsplit=1)[0])
+    names = [*state.names, *graph.hubs]
+    result.add_edges_from((names[a], names[b]) for a, b in graph.edge_index.T)
+    return result

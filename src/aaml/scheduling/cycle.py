@@ -1,0 +1,56 @@
+"""SchedulingCycle: one pod from filters to outcome, the part of the loop that a Gymnasium environment shares."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from aaml.cluster.objects import Pod
+from aaml.scheduling.observation import Context, Featurizer
+from aaml.scheduling.ports import Cluster, Decision, Outcome
+
+
+class Reward(Protocol):
+    """Judges a decision by looking at the state just before and just after the pod was assumed."""
+
+    def before(self, context: Context) -> None:
+        """Remember what is needed of the state before."""
+        ...
+
+    def after(self, context: Context, row: int) -> float:
+        """Return the reward; `context.state` holds the pod on `row` now."""
+        ...
+
+
+@dataclass
+class SchedulingCycle:
+    """begin(pod) -> Context; finish(context, decision) -> Outcome. Knows neither the policy nor the kind of cluster."""
+
+    cluster: Cluster
+    reward: Reward
+    featurizer: Featurizer
+
+    def begin(self, pod: Pod) -> Context | None:
+        """Filter the nodes; a pod that fits nowhere is rejected at once and gives None."""
+        mask = self.cluster.feasible(pod)
+        if not mask.any():
+            self.cluster.reject(pod)
+            return None
+        return Context(
+            state=self.cluster.state,
+            pod=pod,
+            mask=mask,
+            featurizer=self.featurizer,
+            upcoming=self.cluster.upcoming(self.featurizer.lookahead) if self.featurizer.lookahead else (),
+            queue_length=self.cluster.pending_count(),
+            now_s=self.cluster.now_s(),
+        )
+
+    def finish(self, context: Context, decision: Decision) -> Outcome:
+        """Carry a decision out. Raises ValueError for a row that is not feasible: a policy must respect the mask."""
+        if decision.row is None:
+            self.cluster.defer(context.pod)
+            return Outcome("declined")
+        if not context.mask[decision.row]:
+            raise ValueError(f"the policy chose row {decision.row} for {context.pod.key}, which is not feasible")
+        self.reward.before(context)
+        node_name = self.cluster.bind(context.pod, decision.row, decision.gpus)
+        return Outcome("assumed", self.reward.after(context, decision.row), node_name)

@@ -1,0 +1,166 @@
+"""The seams of the platform: what a cluster, a policy, an agent and a recorder are to the one loop."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.objects import Pod
+from aaml.cluster.state import ClusterState
+
+if TYPE_CHECKING:
+    from aaml.scheduling.observation import Context, Observation
+
+OutcomeKind = Literal["assumed", "unschedulable", "declined"]
+BindStatus = Literal["bound", "conflict", "gone", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A policy's choice: a row of the cluster state, or `None` to leave the pod pending.
+
+    `gpus` None takes the best-fitting devices. `info` holds what the policy wants remembered (exploration, value ...).
+    """
+
+    row: int | None
+    gpus: tuple[int, ...] | None = None
+    info: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a decision led to at once: the pod was assumed on a node, fits nowhere, or was left pending."""
+
+    kind: OutcomeKind
+    reward: float = 0.0
+    node_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BindResult:
+    """What the cluster said about a bind, later: done, another was first, the pod or node is gone, an error."""
+
+    pod: Pod
+    node_name: str
+    status: BindStatus
+    message: str = ""
+    latency_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One step of experience; `next_observation` is the next decision's, None where an episode was terminated.
+
+    `truncated`: the episode ends here by convention (a deployment is an episode) but the value goes on.
+    """
+
+    observation: "Observation"
+    action: int
+    reward: float
+    next_observation: "Observation | None"
+    terminated: bool = False
+    truncated: bool = False
+    info: Mapping[str, float] = field(default_factory=dict)
+
+
+class Policy(Protocol):
+    """A scheduler: from a cluster state and a pod to a node."""
+
+    name: str
+
+    def act(self, context: "Context") -> Decision:
+        """Choose among the rows where `context.mask` is True (there is at least one)."""
+        ...
+
+
+@runtime_checkable
+class Agent(Policy, Protocol):
+    """A policy that learns from what its decisions led to."""
+
+    def observe(self, transition: Transition) -> None:
+        """Take one step of experience."""
+        ...
+
+    def learn(self) -> Mapping[str, float]:
+        """Update if it is time; returns scalars to record (curve name -> value), empty when nothing was done."""
+        ...
+
+    def save(self, directory: str, stem: str) -> Sequence[str]:
+        """Write the model (whole or not at all) and return the paths written."""
+        ...
+
+
+class Cluster(Protocol):
+    """Where pods come from and go to: simulated in the process or a real Kubernetes API."""
+
+    @property
+    def state(self) -> ClusterState:
+        """The state, mutated only by this cluster's own methods."""
+        ...
+
+    def now_s(self) -> float:
+        """Return the time in seconds: virtual in the simulator, monotonic on a live cluster."""
+        ...
+
+    def next_pod(self, timeout_s: float) -> Pod | None:
+        """Take in what happened and return the next pending pod; None when there is none within `timeout_s`."""
+        ...
+
+    def upcoming(self, count: int) -> Sequence[Pod]:
+        """Return up to `count` pods that wait behind the current one, in queue order."""
+        ...
+
+    def pending_count(self) -> int:
+        """Return how many pods wait, whatever the reason."""
+        ...
+
+    def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
+        """Return [N], which rows pass every filter."""
+        ...
+
+    def bind(self, pod: Pod, row: int, gpus: tuple[int, ...] | None = None) -> str:
+        """Assume the pod on a row, send the bind, and return the node's name; the result comes by `results`."""
+        ...
+
+    def reject(self, pod: Pod) -> None:
+        """The pod fits nowhere now: tell whoever asks (event, condition) and try again when the cluster changes."""
+        ...
+
+    def defer(self, pod: Pod) -> None:
+        """The policy left the pod pending although it fits: try again later."""
+        ...
+
+    def results(self) -> Sequence[BindResult]:
+        """Return the binds that ended since the last call."""
+        ...
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing can happen any more (a simulation at its end); always False on a live cluster."""
+        ...
+
+    def close(self) -> None:
+        """Wait for binds in flight and let go of every resource."""
+        ...
+
+
+class Recorder(Protocol):
+    """Where curves and decisions are written."""
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """Record one point of a curve."""
+        ...
+
+    def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
+        """Record a distribution."""
+        ...
+
+    def event(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Record a structured event (a decision, a bind result) as one line."""
+        ...
+
+    def close(self) -> None:
+        """Flush and close."""
+        ...
