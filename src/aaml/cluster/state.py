@@ -23,7 +23,10 @@ _FINISHED = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A pod on a node. `assumed`: decided here, not yet confirmed by the cluster. `gpus`: its device indices."""
+    """A pod on a node. `assumed`: decided here, not confirmed by the cluster yet. `gpus`: its device indices.
+
+    `node_name` counts: the `node_name` of an assumed placement's pod is still empty.
+    """
 
     pod: Pod
     node_name: str
@@ -252,8 +255,7 @@ class ClusterState:
             raise ValueError(f"pod {pod.key} is placed on {self.placements[pod.uid].node_name} already")
         if node_name not in self.index:
             raise KeyError(node_name)
-        bound = replace(pod, node_name=node_name)
-        return self._place(Placement(bound, node_name, gpus if gpus is not None else (-1,), assumed=True))
+        return self._place(Placement(pod, node_name, gpus if gpus is not None else (-1,), assumed=True))
 
     def forget(self, uid: str) -> None:
         """Undo an assumed placement whose bind failed; does nothing to a confirmed one."""
