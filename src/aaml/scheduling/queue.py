@@ -1,0 +1,292 @@
+"""The queue of pods that wait for a node, as kube-scheduler keeps it.
+
+active         ready to be tried: higher priority first, then who has waited longest since it was last queued
+backoff        tried without success, but something has changed since: ready when its backoff is over
+unschedulable  tried without success, nothing that could help has happened since
+gated          has scheduling gates: not tried until they are gone
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/scheduling-framework/ describes the parts, the default times
+are those of kube-scheduler's `podInitialBackoffSeconds` and `podMaxBackoffSeconds`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Literal
+
+from aaml.cluster.objects import Pod
+from aaml.scheduling.queue_hints import EventKind, helped_by, helped_by_own_update, interested
+from aaml.scheduling.queue_parts import Event, EventLog, TicketHeap
+
+Room = Literal["new", "active", "backoff", "unschedulable", "gated", "in_flight"]
+NO_PLUGINS: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class QueuedPod:
+    """A pod in the queue, with what is known of its tries. Times are seconds of the queue's clock.
+
+    `attempts` counts the tries so far (the one under way included), `last_failure` names the plugins that rejected it.
+    """
+
+    pod: Pod
+    first_added_s: float
+    added_s: float  # when it was last put in the queue: its age for the order
+    attempts: int = 0
+    failures: int = 0  # tries that ended without a node: doubles the backoff
+    errors: int = 0  # tries in a row that ended in an error, such as a conflict
+    last_failure: frozenset[str] = NO_PLUGINS
+    room: Room = "new"
+    ticket: int = 0  # identifies the valid heap entry
+    popped_at_event: int = 0
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        return self.pod.uid
+
+
+class SchedulingQueue:
+    """Pods that wait for a node. `clock` returns seconds and never goes back; nothing here reads another clock.
+
+    Backoff after the n-th failure is `initial_backoff_s` * 2^(n-1), at most `max_backoff_s`; 0 turns it off. A pod
+    stays unschedulable for at most `flush_after_s`. With `pop_from_backoff` (kube-scheduler's default) a pod in
+    backoff is taken early when nothing else is ready, unless its last try ended in an error. `flush_after_s` may be
+    infinite.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        initial_backoff_s: float = 1.0,
+        max_backoff_s: float = 10.0,
+        flush_after_s: float = 300.0,
+        *,
+        pop_from_backoff: bool = True,
+    ) -> None:
+        self._clock = clock
+        self._initial_backoff_s, self._max_backoff_s = initial_backoff_s, max_backoff_s
+        self._flush_after_s, self._pop_from_backoff = flush_after_s, pop_from_backoff
+        self._pods: dict[str, QueuedPod] = {}
+        self._active = TicketHeap(self._is_valid)
+        self._backoff = TicketHeap(self._is_valid)
+        self._error_backoff = TicketHeap(self._is_valid)
+        self._unschedulable: dict[frozenset[str], dict[str, QueuedPod]] = {}  # by the plugins that rejected them
+        self._flush = TicketHeap(self._is_valid)
+        self._flight = EventLog()
+        self._flying: dict[str, QueuedPod] = {}
+        self._counts = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
+        self._tickets = 0
+
+    def __len__(self) -> int:
+        """Return the number of pods that wait (those under way are not counted)."""
+        return len(self._pods) - len(self._flying)
+
+    def __contains__(self, uid: object) -> bool:
+        """Whether a pod waits or is under way."""
+        return uid in self._pods
+
+    def counts(self) -> dict[str, int]:
+        """Return how many pods are active, in backoff, unschedulable and gated (kube-scheduler's `pending_pods`)."""
+        return dict(self._counts)
+
+    def pods(self) -> Iterator[QueuedPod]:
+        """Yield every pod that waits or is under way, in the order in which they came."""
+        return iter(self._pods.values())
+
+    # ---- what the cluster says of a waiting pod ----------------------------------------------------------------------
+
+    def add(self, pod: Pod) -> None:
+        """Queue a new pod; one that is known already is updated."""
+        if pod.uid in self._pods:
+            self.update(pod)
+            return
+        now = self._clock()
+        queued = self._pods[pod.uid] = QueuedPod(pod, first_added_s=now, added_s=now)
+        self._enter(queued, "gated" if pod.gates else "active")
+
+    def update(self, pod: Pod) -> None:
+        """Take the new version of a waiting pod; it becomes ready when the change may help. Unknown pods are added."""
+        queued = self._pods.get(pod.uid)
+        if queued is None:
+            self.add(pod)
+            return
+        before, queued.pod = queued.pod, pod
+        room = queued.room
+        if room == "gated":
+            if not pod.gates:
+                self._enter(queued, "active")
+        elif room == "unschedulable":
+            if before != pod and helped_by_own_update(pod, before, queued.last_failure):
+                self._ready(queued)
+        elif room == "active" and before.priority != pod.priority:
+            self._enter(queued, "active")
+
+    def remove(self, uid: str) -> None:
+        """Forget a pod: deleted, bound, or not ours any more."""
+        queued = self._pods.get(uid)
+        if queued is not None:
+            self._leave(queued)
+            del self._pods[uid]
+            self._trim_events()
+
+    # ---- the scheduler's cycle ---------------------------------------------------------------------------------------
+
+    def pop(self) -> QueuedPod | None:
+        """Take the next pod to try, None when none is ready. Its fate is told by `done`, `requeue` or `retry`."""
+        self._advance()
+        top = self._active.peek()
+        heap = self._active
+        if top is None and self._pop_from_backoff:
+            heap, top = self._backoff, self._backoff.peek()
+        if top is None:
+            return None
+        queued = self._pods[heap.pop()]
+        self._leave(queued)
+        queued.room, queued.popped_at_event = "in_flight", self._flight.count
+        self._flying[queued.uid] = queued
+        queued.attempts += 1
+        return queued
+
+    def done(self, uid: str) -> None:
+        """Forget a pod under way: it has a node."""
+        self.remove(uid)
+
+    def requeue(self, queued: QueuedPod, plugins: frozenset[str]) -> None:
+        """Put back a pod that found no node because of these plugins; without plugins it counts as an error.
+
+        When an event that may help has come since it was popped, it goes to backoff, else it waits for one.
+        """
+        if not plugins:
+            self.retry(queued)
+            return
+        if not self._returns(queued):
+            return
+        queued.last_failure = plugins
+        queued.failures += 1
+        queued.errors = 0
+        events = self._flight.since(queued.popped_at_event)
+        if any(helped_by(queued.pod, plugins, each.kind, each.now, each.before) for each in events):
+            self._ready(queued)
+        else:
+            self._enter(queued, "unschedulable")
+        self._trim_events()
+
+    def retry(self, queued: QueuedPod) -> None:
+        """Put back a pod whose try ended in an error, such as a refused bind: ready again after its backoff."""
+        if self._returns(queued):
+            queued.last_failure = NO_PLUGINS
+            queued.errors += 1
+            self._ready(queued)
+            self._trim_events()
+
+    def on_event(self, kind: EventKind, obj: Any = None, before: Any = None) -> int:
+        """Make ready the unschedulable pods that an event may help; return how many.
+
+        `obj` is the node or placed pod (its last state for deletions), `before` its earlier state for updates; without
+        it an update is taken as one that may have changed everything.
+        """
+        if self._flying:
+            self._flight.events.append(Event(kind, obj, before))
+        helped = [
+            queued
+            for plugins, group in self._unschedulable.items()
+            if interested(plugins, kind)
+            for queued in group.values()
+            if helped_by(queued.pod, plugins, kind, obj, before)
+        ]
+        for queued in helped:
+            self._ready(queued)
+        return len(helped)
+
+    def activate(self, uids: Iterable[str]) -> None:
+        """Make waiting pods ready at once, without backoff (gated ones excepted)."""
+        for uid in uids:
+            queued = self._pods.get(uid)
+            if queued is not None and queued.room in {"backoff", "unschedulable"}:
+                self._enter(queued, "active")
+
+    # ---- looking ahead -----------------------------------------------------------------------------------------------
+
+    def next_ready_s(self) -> float | None:
+        """Return the time at which a pod is ready to be popped (now when one is), None when none will be by itself."""
+        self._advance()
+        if self._active.peek() is not None or (self._pop_from_backoff and self._backoff.peek() is not None):
+            return self._clock()
+        tops = (heap.peek() for heap in (self._backoff, self._error_backoff, self._flush))
+        return min((top[0][0] for top in tops if top is not None and top[0][0] < inf), default=None)
+
+    def upcoming(self, count: int) -> list[Pod]:
+        """Return up to `count` pods in the order in which they would be popped: ready ones, then those in backoff."""
+        self._advance()
+        found: list[Pod] = []
+        for heap in (self._active, self._backoff, self._error_backoff):
+            for uid in heap.in_order():
+                if len(found) == count:
+                    return found
+                found.append(self._pods[uid].pod)
+        return found
+
+    # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _is_valid(self, uid: str, ticket: int) -> bool:
+        queued = self._pods.get(uid)
+        return queued is not None and queued.ticket == ticket and queued.room != "in_flight"
+
+    def _leave(self, queued: QueuedPod) -> None:
+        """Take a pod out of where it is; its heap entry goes stale."""
+        if queued.room in self._counts:
+            self._counts[queued.room] -= 1
+        else:
+            self._flying.pop(queued.uid, None)
+        if queued.room == "unschedulable":
+            group = self._unschedulable[queued.last_failure]
+            del group[queued.uid]
+            if not group:
+                del self._unschedulable[queued.last_failure]
+        self._tickets += 1
+        queued.ticket = self._tickets
+
+    def _enter(self, queued: QueuedPod, room: Room) -> None:
+        self._leave(queued)
+        queued.room = room
+        self._counts[room] += 1
+        ticket, uid = queued.ticket, queued.uid
+        if room == "active":
+            self._active.push((-queued.pod.priority, queued.added_s), ticket, uid)
+        elif room == "backoff":
+            heap = self._error_backoff if queued.errors else self._backoff
+            heap.push((self._backoff_end_s(queued), -queued.pod.priority, queued.added_s), ticket, uid)
+        elif room == "unschedulable":
+            self._unschedulable.setdefault(queued.last_failure, {})[uid] = queued
+            self._flush.push((queued.added_s + self._flush_after_s,), ticket, uid)
+
+    def _ready(self, queued: QueuedPod) -> None:
+        self._enter(queued, "backoff" if self._backoff_end_s(queued) > self._clock() else "active")
+
+    def _returns(self, queued: QueuedPod) -> bool:
+        """Whether a popped pod still belongs in the queue; its age starts anew."""
+        if self._pods.get(queued.uid) is not queued or queued.room != "in_flight":
+            return False
+        queued.added_s = self._clock()
+        return True
+
+    def _backoff_end_s(self, queued: QueuedPod) -> float:
+        tries = queued.errors or queued.failures
+        if not tries or not self._initial_backoff_s:
+            return queued.added_s
+        # The exponent is capped because a float overflows beyond 2^1023.
+        return queued.added_s + min(self._max_backoff_s, self._initial_backoff_s * 2.0 ** min(tries - 1, 60))
+
+    def _advance(self) -> None:
+        """Move what has become ready by the passing of time."""
+        now = self._clock()
+        for heap in (self._backoff, self._error_backoff):
+            while (top := heap.peek()) is not None and top[0][0] <= now:
+                self._enter(self._pods[top[1]], "active")
+        while (top := self._flush.peek()) is not None and top[0][0] <= now:
+            self._ready(self._pods[top[1]])
+
+    def _trim_events(self) -> None:
+        oldest = min((queued.popped_at_event for queued in self._flying.values()), default=self._flight.count)
+        self._flight.drop_before(oldest)

@@ -1,0 +1,75 @@
+"""Parts of the scheduling queue: a heap that tolerates outdated entries, and the log of recent cluster events."""
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aaml.scheduling.queue_hints import EventKind
+
+
+class TicketHeap:
+    """A heap of pods by key whose outdated entries (another ticket is valid now) are dropped when they come up."""
+
+    def __init__(self, is_valid: Callable[[str, int], bool]) -> None:
+        self._entries: list[tuple[tuple[float, ...], int, str]] = []
+        self._is_valid = is_valid
+
+    def push(self, key: tuple[float, ...], ticket: int, uid: str) -> None:
+        """Add an entry; among equal keys the lower ticket comes first."""
+        heapq.heappush(self._entries, (key, ticket, uid))
+
+    def peek(self) -> tuple[tuple[float, ...], str] | None:
+        """Return (key, uid) of the first valid entry, None when there is none."""
+        while self._entries:
+            key, ticket, uid = self._entries[0]
+            if self._is_valid(uid, ticket):
+                return key, uid
+            heapq.heappop(self._entries)
+        return None
+
+    def pop(self) -> str:
+        """Take out the entry that `peek` showed."""
+        return heapq.heappop(self._entries)[2]
+
+    def in_order(self) -> Iterator[str]:
+        """Yield uids in order without taking them out: a frontier walks the heap, so that k cost O(k log k)."""
+        frontier = [(self._entries[0], 0)] if self._entries else []
+        while frontier:
+            (_, ticket, uid), at = heapq.heappop(frontier)
+            for child in (2 * at + 1, 2 * at + 2):
+                if child < len(self._entries):
+                    heapq.heappush(frontier, (self._entries[child], child))
+            if self._is_valid(uid, ticket):
+                yield uid
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A cluster event as `SchedulingQueue.on_event` took it."""
+
+    kind: EventKind
+    now: Any
+    before: Any
+
+
+@dataclass(slots=True)
+class EventLog:
+    """Events since the oldest pod under way was popped: one of them may already help it when it fails."""
+
+    events: list[Event] = field(default_factory=list)
+    first: int = 0  # number of events before events[0]
+
+    @property
+    def count(self) -> int:
+        """How many events there have been in all."""
+        return self.first + len(self.events)
+
+    def since(self, number: int) -> list[Event]:
+        """Return the events that came when `count` was `number` or later."""
+        return self.events[max(0, number - self.first) :]
+
+    def drop_before(self, number: int) -> None:
+        """Forget the events that nobody will ask for."""
+        del self.events[: max(0, number - self.first)]
+        self.first = max(self.first, number)

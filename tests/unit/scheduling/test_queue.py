@@ -1,0 +1,333 @@
+"""The scheduling queue: order, backoff, and which events bring a pod back. Times are worked out by hand."""
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from aaml.cluster.objects import (
+    Affinity,
+    HostPort,
+    LabelSelector,
+    Node,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    Requirement,
+    Taint,
+    Toleration,
+    TopologySpread,
+)
+from aaml.scheduling.queue import SchedulingQueue
+
+FIT = frozenset({"NodeResourcesFit"})
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock):
+    return SchedulingQueue(clock)
+
+
+def popped_names(queue):
+    names = []
+    while (queued := queue.pop()) is not None:
+        names.append(queued.pod.name)
+        queue.done(queued.uid)
+    return names
+
+
+def fail(queue, pod, plugins=FIT):
+    """Queue a pod and let its first try fail."""
+    queue.add(pod)
+    queued = queue.pop()
+    assert queued.pod is pod
+    queue.requeue(queued, plugins)
+    return queued
+
+
+def test_higher_priority_first_then_the_older(queue, clock):
+    for name, priority in [("old", 0), ("low", -5), ("high", 10), ("young", 0)]:
+        queue.add(Pod(name, priority=priority))
+        clock.now += 1
+    assert [pod.name for pod in queue.upcoming(10)] == ["high", "old", "young", "low"]
+    assert [pod.name for pod in queue.upcoming(2)] == ["high", "old"]
+    assert popped_names(queue) == ["high", "old", "young", "low"]
+    assert queue.pop() is None
+
+
+def test_a_pod_that_was_tried_goes_behind_those_that_came_before_its_return(queue, clock):
+    first = fail(queue, Pod("first"))
+    clock.now += 20
+    queue.add(Pod("second"))
+    clock.now += 1
+    queue.activate([first.uid])
+    # Its age counts from its return at 100, before "second" came at 120.
+    assert popped_names(queue) == ["first", "second"]
+
+
+def test_an_unschedulable_pod_waits_for_an_event_that_can_help(queue, clock):
+    fail(queue, Pod("p", requests={"cpu": 500}))
+    clock.now += 50
+    assert queue.pop() is None
+    assert queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 1, "gated": 0}
+    assert queue.on_event("pod_add", Pod("other", node_name="n")) == 0
+    assert queue.on_event("node_add", Node("small", allocatable={"cpu": 100, "pods": 10})) == 0
+    assert queue.on_event("pod_delete", Pod("other", node_name="n")) == 1
+    assert queue.pop().attempts == 2
+
+
+def test_backoff_doubles_from_one_to_ten_seconds(clock):
+    queue = SchedulingQueue(clock, pop_from_backoff=False)
+    queue.add(Pod("p"))
+    for expected_s in [1, 2, 4, 8, 10, 10]:
+        queued = queue.pop()
+        queue.requeue(queued, FIT)
+        queue.on_event("pod_delete", Pod("gone", node_name="n"))
+        assert queue.counts()["backoff"] == 1
+        assert queue.next_ready_s() == clock.now + expected_s
+        clock.now += expected_s - 0.01
+        assert queue.pop() is None
+        clock.now += 0.01
+
+
+def test_an_idle_scheduler_takes_a_pod_out_of_backoff_early_but_not_after_an_error(queue, clock):
+    queued = fail(queue, Pod("p"))
+    queue.on_event("any")
+    assert queue.counts()["backoff"] == 1
+    assert queue.next_ready_s() == clock.now
+    assert queue.pop() is queued
+    queue.retry(queued)
+    assert queue.pop() is None
+    assert queue.next_ready_s() == clock.now + 1
+    clock.now += 1
+    assert queue.pop() is queued
+
+
+def test_requeue_without_a_plugin_is_an_error(queue, clock):
+    queue.add(Pod("p"))
+    queue.requeue(queue.pop(), frozenset())
+    assert queue.counts()["backoff"] == 1
+
+
+def test_without_backoff_an_event_makes_ready_at_once(clock):
+    queue = SchedulingQueue(clock, initial_backoff_s=0.0)
+    queued = fail(queue, Pod("p"))
+    queue.on_event("any")
+    assert queue.counts()["active"] == 1
+    assert queue.pop() is queued
+
+
+def test_an_unschedulable_pod_is_tried_again_after_five_minutes(queue, clock):
+    fail(queue, Pod("p"))
+    assert queue.next_ready_s() == 400.0
+    clock.now = 399.9
+    assert queue.pop() is None
+    clock.now = 400.0
+    assert queue.pop() is not None
+
+
+def test_infinite_flush_means_never(clock):
+    queue = SchedulingQueue(clock, flush_after_s=float("inf"))
+    fail(queue, Pod("p"))
+    assert queue.next_ready_s() is None
+
+
+def test_an_event_during_the_try_counts(queue, clock):
+    """A pod was deleted while the pod was under way: the failure may be outdated, so it does not wait for another."""
+    queue.add(Pod("p"))
+    queued = queue.pop()
+    queue.on_event("pod_delete", Pod("gone", node_name="n"))
+    queue.requeue(queued, FIT)
+    assert queue.counts()["backoff"] == 1
+
+
+def test_an_event_before_the_try_does_not_count(queue):
+    queue.add(Pod("a"))
+    queue.add(Pod("b"))
+    first = queue.pop()
+    queue.on_event("pod_delete", Pod("gone", node_name="n"))
+    second = queue.pop()
+    queue.requeue(second, FIT)
+    assert queue.counts()["unschedulable"] == 1
+    queue.requeue(first, FIT)
+    assert queue.counts() == {"active": 0, "backoff": 1, "unschedulable": 1, "gated": 0}
+
+
+def test_gated_pods_are_kept_apart_until_their_gates_are_gone(queue):
+    pod = Pod("p", gates=("example.com/quota",))
+    queue.add(pod)
+    assert queue.counts()["gated"] == 1
+    assert queue.upcoming(5) == []
+    queue.on_event("any")
+    queue.activate([pod.uid])
+    assert queue.pop() is None
+    assert queue.next_ready_s() is None
+    queue.update(replace(pod, gates=()))
+    assert queue.pop().pod.gates == ()
+
+
+def test_removed_pods_never_come_up(queue):
+    pods = [Pod(name) for name in "abc"]
+    for pod in pods:
+        queue.add(pod)
+    queue.remove(pods[1].uid)
+    assert len(queue) == 2
+    assert popped_names(queue) == ["a", "c"]
+    queue.remove("unknown")
+
+
+def test_a_pod_deleted_while_under_way_does_not_return(queue):
+    queue.add(Pod("p"))
+    queued = queue.pop()
+    assert len(queue) == 0
+    assert queued.uid in queue
+    queue.remove(queued.uid)
+    queue.requeue(queued, FIT)
+    queue.retry(queued)
+    assert len(queue) == 0
+    assert queued.uid not in queue
+
+
+def test_a_raised_priority_reorders(queue):
+    queue.add(Pod("a"))
+    queue.add(Pod("b"))
+    queue.update(Pod("b", priority=1))
+    assert popped_names(queue) == ["b", "a"]
+
+
+def test_an_update_that_cannot_help_leaves_the_pod_waiting(queue):
+    pod = Pod("p", requests={"cpu": 500})
+    fail(queue, pod)
+    queue.update(replace(pod, labels={"a": "b"}))
+    assert queue.counts()["unschedulable"] == 1
+    queue.update(replace(pod, requests={"cpu": 100}))
+    assert queue.counts()["unschedulable"] == 0
+
+
+TERM = PodAffinityTerm("zone", LabelSelector((Requirement("app", "In", ("db",)),)), frozenset({"default"}))
+DB = Pod("db", labels={"app": "db"}, node_name="n")
+WEB = Pod("web", labels={"app": "web"}, node_name="n")
+NEAR = Pod("p", affinity=Affinity(required_pods=(TERM,)))
+FAR = Pod("p", affinity=Affinity(required_anti_pods=(TERM,)))
+PORT_80 = Pod("p", host_ports=(HostPort(80),))
+SPREAD = Pod("p", spread=(TopologySpread(1, "zone", TERM.selector),))
+ON_SSD = Pod("p", affinity=Affinity(required_nodes=(NodeSelectorTerm((Requirement("disk", "In", ("ssd",)),)),)))
+
+
+@pytest.mark.parametrize(
+    ("plugin", "pod", "kind", "obj", "before", "helps"),
+    [
+        ("InterPodAffinity", NEAR, "pod_add", DB, None, True),
+        ("InterPodAffinity", NEAR, "pod_add", WEB, None, False),
+        ("InterPodAffinity", NEAR, "pod_delete", DB, None, False),
+        ("InterPodAffinity", NEAR, "node_add", Node("n", labels={"zone": "a"}), None, True),
+        ("InterPodAffinity", NEAR, "node_add", Node("n"), None, False),
+        ("InterPodAffinity", FAR, "pod_delete", DB, None, True),
+        ("InterPodAffinity", FAR, "pod_delete", WEB, None, False),
+        ("InterPodAffinity", DB, "pod_delete", replace(FAR, node_name="n", uid="x"), None, True),
+        ("InterPodAffinity", FAR, "pod_update", replace(DB, labels={}), DB, True),
+        ("PodTopologySpread", SPREAD, "pod_add", DB, None, True),
+        ("PodTopologySpread", SPREAD, "pod_add", WEB, None, False),
+        ("PodTopologySpread", SPREAD, "pod_add", replace(DB, namespace="other"), None, False),
+        ("PodTopologySpread", SPREAD, "node_delete", Node("n", labels={"zone": "a"}), None, True),
+        ("PodTopologySpread", SPREAD, "node_add", Node("n"), None, False),
+        ("NodeAffinity", ON_SSD, "node_add", Node("n", labels={"disk": "ssd"}), None, True),
+        ("NodeAffinity", ON_SSD, "node_add", Node("n", labels={"disk": "hdd"}), None, False),
+        ("NodeAffinity", ON_SSD, "node_update", Node("n", labels={"disk": "ssd"}), Node("n"), True),
+        ("NodeAffinity", ON_SSD, "pod_delete", DB, None, False),
+        ("TaintToleration", WEB, "node_update", Node("n"), Node("n", taints=(Taint("k"),)), True),
+        ("TaintToleration", WEB, "node_update", Node("n", taints=(Taint("k"),)), Node("n"), False),
+        ("TaintToleration", WEB, "node_add", Node("n", taints=(Taint("k"),)), None, False),
+        ("NodeUnschedulable", WEB, "node_update", Node("n"), Node("n", unschedulable=True), True),
+        ("NodeUnschedulable", WEB, "node_add", Node("n", unschedulable=True), None, False),
+        ("NodePorts", PORT_80, "pod_delete", PORT_80, None, True),
+        ("NodePorts", PORT_80, "pod_delete", Pod("q", host_ports=(HostPort(81),)), None, False),
+        (
+            "NodeResourcesFit", Pod("p", requests={"cpu": 2000}), "node_update",
+            Node("n", allocatable={"cpu": 4000, "pods": 9}), Node("n", allocatable={"cpu": 1000, "pods": 9}), True,
+        ),
+        (
+            "NodeResourcesFit", Pod("p", requests={"cpu": 2000}), "node_update",
+            Node("n", allocatable={"cpu": 4000, "pods": 9, "memory": 2}),
+            Node("n", allocatable={"cpu": 4000, "pods": 9, "memory": 1}), False,
+        ),
+        ("VolumeBinding", WEB, "volume_change", None, None, True),
+        ("SomePluginOfOurs", WEB, "pod_add", DB, None, True),
+    ],
+)  # fmt: skip
+def test_hints(queue, plugin, pod, kind, obj, before, helps):
+    fail(queue, pod, frozenset({plugin}))
+    assert queue.on_event(kind, obj, before) == int(helps)
+
+
+def test_a_new_toleration_brings_back_a_pod_that_a_taint_rejected(queue):
+    pod = Pod("p")
+    fail(queue, pod, frozenset({"TaintToleration"}))
+    queue.update(replace(pod, tolerations=(Toleration("k", "Exists"),)))
+    assert queue.counts()["unschedulable"] == 0
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 3)), max_size=30), st.integers(0, 40))
+def test_upcoming_is_the_order_of_pops(arrivals, count):
+    clock = Clock()
+    queue = SchedulingQueue(clock)
+    for number, (priority, wait_s) in enumerate(arrivals):
+        clock.now += wait_s
+        queue.add(Pod(f"p{number}", priority=priority))
+    expected = [pod.name for pod in queue.upcoming(count)]
+    by_hand = sorted(range(len(arrivals)), key=lambda number: (-arrivals[number][0], number))
+    assert expected == [f"p{number}" for number in by_hand[:count]]
+    assert popped_names(queue)[:count] == expected
+
+
+@given(st.lists(st.sampled_from(["add", "pop", "fail", "error", "event", "remove", "tick", "done"]), max_size=60))
+def test_no_pod_is_lost_or_doubled(steps):
+    clock = Clock()
+    queue = SchedulingQueue(clock)
+    flying, expected = [], set()
+    for number, step in enumerate(steps):
+        if step == "add":
+            queue.add(Pod(f"p{number}", priority=number % 3))
+            expected.add(f"default/p{number}")
+        elif step == "pop" and (queued := queue.pop()) is not None:
+            flying.append(queued)
+        elif step == "fail" and flying:
+            queue.requeue(flying.pop(), FIT)
+        elif step == "error" and flying:
+            queue.retry(flying.pop(0))
+        elif step == "done" and flying:
+            expected.discard(flying[0].uid)
+            queue.done(flying.pop(0).uid)
+        elif step == "event":
+            queue.on_event("pod_delete", Pod("gone", node_name="n"))
+        elif step == "remove" and expected:
+            gone = min(expected)
+            expected.discard(gone)
+            queue.remove(gone)
+            flying = [queued for queued in flying if queued.uid != gone]
+        elif step == "tick":
+            clock.now += 3
+        assert {queued.uid for queued in queue.pods()} == expected
+        assert len(queue) + len(flying) == len(expected)
+        assert sum(queue.counts().values()) == len(queue)
+    for queued in flying:
+        queue.requeue(queued, FIT)
+    clock.now += 1000
+    seen = []
+    while (queued := queue.pop()) is not None:
+        seen.append(queued.uid)
+    assert sorted(seen) == sorted(expected)
