@@ -1,0 +1,44 @@
+"""Intervals against closed forms and hand-made cases."""
+
+import numpy as np
+import pytest
+
+from aaml.experiment.statistics import bootstrap, compare
+
+
+def test_interval_of_a_normal_sample_is_close_to_the_t_interval() -> None:
+    values = np.random.default_rng(1).normal(5.0, 2.0, 400)
+    interval = bootstrap(values)
+    half = 1.96 * values.std(ddof=1) / np.sqrt(400)
+    assert interval.mean == pytest.approx(values.mean())
+    assert interval.low == pytest.approx(values.mean() - half, abs=0.15 * half)
+    assert interval.high == pytest.approx(values.mean() + half, abs=0.15 * half)
+
+
+def test_a_constant_has_no_width_and_the_same_seed_the_same_interval() -> None:
+    assert (bootstrap([3.0, 3.0, 3.0]).low, bootstrap([3.0, 3.0, 3.0]).high) == (3.0, 3.0)
+    values = [1.0, 5.0, 2.0, 8.0]
+    assert bootstrap(values, seed=7) == bootstrap(values, seed=7)
+
+
+def test_pairing_finds_a_small_difference_under_large_noise() -> None:
+    noise = np.random.default_rng(2).normal(0, 100, 30)
+    a, b = noise + 1.0, noise + np.linspace(1.8, 2.2, 30)
+    result = compare(a, b, "lower")
+    assert result.verdict == "better"
+    assert result.difference.mean == pytest.approx(-1.0)
+    assert result.improvement == 1.0
+    assert compare(a, b, "higher").verdict == "worse"
+
+
+def test_ties_count_half_and_level_is_level() -> None:
+    result = compare([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 4.0, 3.0], "lower")
+    assert result.improvement == 0.5
+    assert result.verdict == "level"
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        bootstrap([])
+    with pytest.raises(ValueError, match="paired"):
+        compare([1.0], [1.0, 2.0], "lower")
