@@ -1,0 +1,192 @@
+"""Builds the programs of a KWOK cluster from pinned Go modules, once, into the cache.
+
+The recipe is `deploy/kwok`: one Go module for each tool, with its `go.sum`. The cache is keyed by the versions and by a
+hash of the recipe, so that another checkout with the same recipe finds the same programs.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from aaml.errors import UserError
+from aaml.kube.provision.paths import cache_dir, exclusive, private_dir
+from aaml.kube.provision.toolchain import Go, find_go
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program: the name of its file, the recipe folder whose go.mod pins it, and its Go package."""
+
+    name: str
+    recipe: str
+    package: str
+
+
+PROGRAMS = (
+    Program("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+    Program("kwokctl", "kwok", "sigs.k8s.io/kwok/cmd/kwokctl"),
+    Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
+    Program("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    Program("kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    Program("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+)
+_RECIPES = ("etcd", "kubernetes", "kwok")
+_PINNED = {"etcd": "go.etcd.io/etcd/server/v3", "kubernetes": "k8s.io/kubernetes", "kwok": "sigs.k8s.io/kwok"}
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The pinned versions, as the recipe's go.mod files state them, without the leading "v"."""
+
+    etcd: str
+    kubernetes: str
+    kwok: str
+
+
+def recipe_dir() -> Path:
+    """Return the folder of the Go modules: beside this file in an installed package, `deploy/kwok` in a checkout."""
+    for folder in (Path(__file__).parent / "recipe", Path(__file__).parents[4] / "deploy" / "kwok"):
+        if all((folder / name / "go.mod").is_file() for name in _RECIPES):
+            return folder
+    raise UserError(
+        "deploy/kwok: the Go modules that pin Kubernetes and KWOK are missing; take them from the repository"
+    )
+
+
+@lru_cache(maxsize=1)
+def versions() -> Versions:
+    """Return the versions that the recipe pins."""
+    found: dict[str, str] = {}
+    for recipe, module in _PINNED.items():
+        text = (recipe_dir() / recipe / "go.mod").read_text(encoding="utf-8")
+        match = re.search(rf"^\s*(?:require\s+)?{re.escape(module)} v(\S+)", text, re.MULTILINE)
+        if match is None:
+            raise UserError(f"{recipe_dir() / recipe / 'go.mod'}: no requirement of {module}")
+        found[recipe] = match[1]
+    return Versions(**found)
+
+
+def minimum_go() -> tuple[int, int]:
+    """Return the (major, minor) version of Go that every module of the recipe accepts."""
+    stated = []
+    for recipe in _RECIPES:
+        text = (recipe_dir() / recipe / "go.mod").read_text(encoding="utf-8")
+        stated += [(int(major), int(minor)) for major, minor in re.findall(r"^go (\d+)\.(\d+)", text, re.MULTILINE)]
+    return max(stated)
+
+
+def linker_flags(recipe: str) -> str:
+    """Return a recipe's `-ldflags`: a server without these stamps reports a version that kubectl cannot parse."""
+    pinned = versions()
+    flags = ["-s", "-w"]
+    if recipe == "kubernetes":
+        major, minor, _ = pinned.kubernetes.split(".", 2)
+        stamp = {"gitVersion": f"v{pinned.kubernetes}", "gitMajor": major, "gitMinor": minor}
+        flags += [f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items()]
+    elif recipe == "kwok":
+        flags += [f"-X sigs.k8s.io/kwok/pkg/consts.Version=v{pinned.kwok}"]
+    return " ".join(flags)
+
+
+def build_command(go: Go, program: Program, output: Path) -> list[str]:
+    """Return the command line that builds one program; it runs in the program's recipe folder."""
+    flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", linker_flags(program.recipe)]
+    return [str(go.command), "build", "-v", *flags, "-o", str(output), program.package]
+
+
+def programs_dir() -> Path:
+    """Return the cache folder that this recipe's programs belong into, whether they are built or not."""
+    digest = hashlib.sha256(f"{sys.platform} {platform.machine()} {PROGRAMS}".encode())
+    for recipe in _RECIPES:
+        digest.update(linker_flags(recipe).encode())
+        for file in ("go.mod", "go.sum"):
+            digest.update((recipe_dir() / recipe / file).read_bytes())
+    pinned = versions()
+    return cache_dir() / "kwok" / f"kubernetes-{pinned.kubernetes}_kwok-{pinned.kwok}_{digest.hexdigest()[:12]}"
+
+
+def built() -> bool:
+    """Say whether every program is in the cache."""
+    return all((programs_dir() / program.name).is_file() for program in PROGRAMS)
+
+
+def ensure_programs(*, progress: bool = True) -> Path:
+    """Return the folder with every program, building what is missing (about 11 minutes on two cores, the first time).
+
+    An interrupted build goes on where it was. The folder appears under its name only when it is whole, and two builders
+    wait for each other. Raises `UserError` without a Go toolchain or when the build fails.
+    """
+    target = programs_dir()
+    if built():
+        return target
+
+    def waiting() -> None:
+        print("another process builds the KWOK programs; waiting for it", file=sys.stderr)
+
+    with exclusive(target.with_suffix(".lock"), waiting):
+        if built():
+            return target
+        go = find_go(minimum_go())
+        partial = private_dir(target.with_suffix(".partial"))
+        for program in PROGRAMS:
+            if not (partial / program.name).is_file():
+                _build(go, program, partial, progress=progress)
+        record = {"go": "{}.{}".format(*go.version), "programs": [program.package for program in PROGRAMS]}
+        (partial / "build.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        partial.rename(target)
+    return target
+
+
+def _build(go: Go, program: Program, folder: Path, *, progress: bool) -> None:
+    """Build one program aside and rename it; the bar counts the Go packages that its program is made of."""
+    where = recipe_dir() / program.recipe
+    environment = go.environment(os.environ)
+    listing = [str(go.command), "list", "-mod=readonly", "-deps", program.package]
+    aside = folder / f".{program.name}"
+    with tqdm(desc=f"build {program.name}", unit="pkg", disable=not progress, dynamic_ncols=True) as bar:
+        lines = _run(listing, where, environment, bar, "listing the packages of", program.name)
+        total = sum(" " not in line for line in lines)
+        bar.reset(total=total)
+        command = build_command(go, program, aside)
+        for _ in _run(command, where, environment, bar, "building", program.name):
+            pass
+        bar.update(total - bar.n)  # packages that Go had compiled before are not printed
+    aside.rename(folder / program.name)
+
+
+def _run(
+    command: Sequence[str], where: Path, environment: dict[str, str], bar: "tqdm[Any]", doing: str, name: str
+) -> list[str]:
+    """Run a go command and return its lines; its package lines move the bar, its last words explain a failure."""
+    lines: list[str] = []
+    last: deque[str] = deque(maxlen=3)
+    with subprocess.Popen(  # noqa: S603  (our own command line, no shell)
+        command, cwd=where, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            for line in process.stdout or ():
+                lines.append(line.rstrip())
+                last.append(line.strip())
+                if line.startswith("go: downloading"):
+                    bar.set_postfix_str(line.split()[2])
+                elif "build" in command[1] and " " not in line:
+                    bar.update()
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        raise UserError(f"{doing} {name} failed (exit status {process.returncode}): {' / '.join(last)}")
+    return lines

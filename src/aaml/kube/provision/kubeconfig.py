@@ -1,0 +1,42 @@
+"""Kubeconfig files that hold everything they need: certificates inside, readable by their owner alone."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aaml.kube.provision.paths import write_private
+
+
+def mutual_tls(name: str, port: int, pki: Path) -> dict[str, Any]:
+    """Return a kubeconfig of an administrator with the certificates of kwokctl's folder `pki`."""
+
+    def data(file: str) -> str:
+        return base64.b64encode((pki / file).read_bytes()).decode("ascii")
+
+    cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": data("ca.crt")}
+    user = {"client-certificate-data": data("admin.crt"), "client-key-data": data("admin.key")}
+    return _document(name, cluster, user)
+
+
+def plain(name: str, server: str) -> dict[str, Any]:
+    """Return a kubeconfig of a server that asks for no credentials, as the all-in-one image does on loopback."""
+    return _document(name, {"server": server}, {})
+
+
+def _document(name: str, cluster: dict[str, str], user: dict[str, str]) -> dict[str, Any]:
+    context = f"aaml-{name}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": context, "cluster": cluster}],
+        "users": [{"name": context, "user": user}],
+        "contexts": [{"name": context, "context": {"cluster": context, "user": context, "namespace": "default"}}],
+        "current-context": context,
+    }
+
+
+def write(path: Path, document: dict[str, Any]) -> None:
+    """Write a kubeconfig with mode 0600."""
+    write_private(path, yaml.safe_dump(document, sort_keys=False))

