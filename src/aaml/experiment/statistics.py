@@ -1,7 +1,7 @@
 """Intervals and comparisons over seeds: what a reviewer asks for.
 
-Bootstrap intervals and the probability of improvement follow Agarwal et al., "Deep Reinforcement Learning at the Edge of
-the Statistical Precipice", NeurIPS 2021.
+Bootstrap intervals and the probability of improvement follow Agarwal et al., "Deep Reinforcement Learning at the Edge
+of the Statistical Precipice", NeurIPS 2021.
 """
 
 from collections.abc import Sequence
