@@ -1,0 +1,349 @@
+"""SimCluster: the in-process cluster on a virtual clock, behind the same port as a real one."""
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.gpu import devices_fit
+from aaml.cluster.objects import Node, Pod
+from aaml.cluster.state import ClusterState
+from aaml.scheduling.ports import BindResult
+from aaml.scheduling.queue import QueuedPod, SchedulingQueue
+from aaml.sim.gangs import Gangs
+from aaml.sim.journal import Journal
+from aaml.sim.timeline import AddNode, Cordon, DeletePod, Drain, RemoveNode, Timeline, TimelineEvent
+from aaml.workload.model import Workload
+
+Feasible = Callable[[ClusterState, Pod], npt.NDArray[np.bool_]]
+_REJECTED_BY = frozenset({"NodeResourcesFit", "GpuDevices", "NodeUnschedulable", "TaintToleration"})
+_DEFERRED_BY = frozenset({"SchedulingGates"})  # no event helps: this cluster activates the pod itself
+_DEPARTURE, _TIMELINE = 0, 1  # order at the same time: pods leave, then nodes change, then pods arrive
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """Times of the scheduling queue. Backoff 0 retries at once when something has changed."""
+
+    initial_backoff_s: float = 1.0
+    max_backoff_s: float = 10.0
+    flush_after_s: float = inf  # every event is known here, so that none can have been missed
+
+
+@dataclass(slots=True)
+class _Flight:
+    """The queue's entry that is being decided on: one pod, or the members of a gang one after another."""
+
+    queued: QueuedPod
+    members: list[Pod]
+    placed: int = 0
+
+
+class SimCluster:
+    """A `Cluster` (see `aaml.scheduling.ports`) whose time only moves when every pod that could be tried has been.
+
+    Pods arrive as the workload says, run for their lifetime from their bind on, and leave. A pod that fits nowhere waits
+    in the scheduling queue until something changes. Pods of a gang are handed out together and bound all or none. The
+    simulation ends (`exhausted`) when nothing can happen any more, or at `until_s`. Binds succeed at once. No
+    randomness in here: the same workload and decisions give the same bits.
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        workload: Workload | Iterable[Pod] = (),
+        *,
+        timeline: Timeline = (),
+        until_s: float = inf,
+        feasible: Feasible | None = None,
+        queue: QueueSettings = QueueSettings(),  # noqa: B008  (frozen)
+        invariants: bool = False,
+        averages: bool = True,
+    ) -> None:
+        self._state = ClusterState(nodes)
+        self.workload = workload if isinstance(workload, Workload) else Workload.of(workload)
+        self.until_s = until_s
+        self.journal = Journal()
+        self._feasible = feasible or fits
+        self._queue_settings = queue
+        self._invariants, self._averages = invariants, averages
+        self._now_s = min(0.0, self.workload[0].created_s) if self.workload.pods else 0.0
+        self._queue = SchedulingQueue(
+            self.now_s, queue.initial_backoff_s, queue.max_backoff_s, queue.flush_after_s, pop_from_backoff=True
+        )
+        self._gangs = Gangs()
+        self._next_arrival = 0
+        self._heap: list[tuple[float, int, int, str | TimelineEvent]] = []
+        self._sequence = 0
+        self._departures: dict[str, int] = {}  # uid -> sequence number of its departure; other entries are stale
+        self._flight: _Flight | None = None
+        self._deferred: list[str] = []
+        self._results: list[BindResult] = []
+        self._ended = False
+        for event in timeline:
+            self._push(event.at_s, _TIMELINE, event)
+
+    # ---- the Cluster port --------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ClusterState:
+        """The state; mutated only by this object."""
+        return self._state
+
+    def now_s(self) -> float:
+        """Virtual time."""
+        return self._now_s
+
+    def next_pod(self, timeout_s: float = 0.0) -> Pod | None:  # noqa: ARG002  (virtual time waits for nobody)
+        """Return the next pod to place, moving the clock as far as needed; None only when `exhausted`.
+
+        Raises RuntimeError when the last pod's fate was not told by `bind`, `reject` or `defer`.
+        """
+        if self._flight is not None:
+            if not self._flight.placed:
+                raise RuntimeError(f"{self._flight.members[0].key} was taken but neither bound, rejected nor deferred")
+            return self._flight.members[self._flight.placed]
+        while True:
+            queued = self._queue.pop()
+            if queued is not None:
+                self._flight = _Flight(queued, self._gangs.members(queued.pod) if queued.pod.gang else [queued.pod])
+                return self._flight.members[0]
+            if not self.advance():
+                return None
+
+    def upcoming(self, count: int) -> Sequence[Pod]:
+        """Return up to `count` pods that wait behind the current one."""
+        rest = self._flight.members[self._flight.placed + 1 :] if self._flight is not None else []
+        return (rest + self._queue.upcoming(count - len(rest)))[:count] if len(rest) < count else rest[:count]
+
+    def pending_count(self) -> int:
+        """Return how many pods wait besides the one handed out."""
+        return len(self.journal.waiting_since_s) - (self._flight is not None)
+
+    def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
+        """Return [N], which rows pass the filters."""
+        return self._feasible(self._state, pod)
+
+    def bind(self, pod: Pod, row: int, gpus: tuple[int, ...] | None = None) -> str:
+        """Place the pod that was handed out and return the node's name. Raises RuntimeError for any other pod."""
+        flight = self._current(pod)
+        name = self._state.names[row]
+        self._state.assume(pod, name, gpus)
+        flight.placed += 1
+        if flight.placed == len(flight.members):
+            self._flight = None
+            self._queue.done(flight.queued.uid)
+            for member in flight.members:
+                self._bound(member)
+            if pod.gang:
+                self._enqueue(self._gangs.bound(flight.members))
+        if self._invariants:
+            self._state.check()
+        return name
+
+    def reject(self, pod: Pod) -> None:
+        """The pod fits nowhere: it (with its gang) waits for a change."""
+        self.journal.counts["rejected"] += 1
+        self._queue.requeue(self._give_up(pod), _REJECTED_BY)
+
+    def defer(self, pod: Pod) -> None:
+        """The policy left the pod pending: it (with its gang) is tried again after the next event."""
+        self.journal.counts["declined"] += 1
+        queued = self._give_up(pod)
+        self._queue.requeue(queued, _DEFERRED_BY)
+        self._deferred.append(queued.uid)
+
+    def results(self) -> Sequence[BindResult]:
+        """Return the binds since the last call."""
+        ended, self._results = self._results, []
+        return ended
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing can happen any more, or `until_s` has come."""
+        return self._ended
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    # ---- the simulation ----------------------------------------------------------------------------------------------
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return what the run is judged by so far (`Journal.metrics`)."""
+        return self.journal.metrics(self._state, self._now_s)
+
+    def advance(self) -> bool:
+        """Move the clock to the next event and let all events of that moment happen; False when there is none."""
+        arrivals, heap = self.workload.pods, self._heap
+        arrival_s = arrivals[self._next_arrival].created_s if self._next_arrival < len(arrivals) else inf
+        event_s = heap[0][0] if heap else inf
+        ready_s = self._queue.next_ready_s()
+        at_s = min(arrival_s, event_s, inf if ready_s is None else ready_s)
+        if at_s > self.until_s or at_s == inf:
+            if self.until_s < inf:
+                self._move_to(self.until_s)
+            self._ended = True
+            return False
+        self._move_to(at_s)
+        while heap and heap[0][0] <= at_s:
+            _, _, sequence, event = heapq.heappop(heap)
+            if not isinstance(event, str):
+                self._apply(event)
+            elif self._departures.get(event) == sequence:
+                self.journal.counts["departed"] += 1
+                self._leave(event)
+        while self._next_arrival < len(arrivals) and arrivals[self._next_arrival].created_s <= at_s:
+            self.journal.counts["arrived"] += 1
+            self._wait(arrivals[self._next_arrival])
+            self._next_arrival += 1
+        if self._deferred:
+            self._queue.activate(self._deferred)
+            self._deferred.clear()
+        if self._invariants:
+            self._state.check()
+        return True
+
+    def evict(self, uid: str) -> None:
+        """Take a running pod off its node; it waits again and its lifetime starts anew. KeyError when it does not run."""
+        placement = self._state.placements[uid]
+        self.journal.counts["evicted"] += 1
+        self._leave(uid)
+        self._wait(placement.pod)
+
+    def migrate(self, uid: str, row: int, gpus: tuple[int, ...] | None = None) -> bool:
+        """Move a running pod to another row, as a descheduler or defragmenter does; its lifetime goes on.
+
+        Returns False, leaving all as it was, when the filters refuse that row. KeyError when the pod does not run.
+        """
+        placement = self._state.placements[uid]
+        self._state.remove_pod(uid)
+        if not self._feasible(self._state, placement.pod)[row]:
+            self._state.assume(placement.pod, placement.node_name, placement.gpus)
+            return False
+        self._state.assume(placement.pod, self._state.names[row], gpus)
+        self.journal.counts["migrated"] += 1
+        self._queue.on_event("pod_delete", placement.pod)
+        return True
+
+    # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _push(self, at_s: float, order: int, event: str | TimelineEvent) -> int:
+        self._sequence += 1
+        heapq.heappush(self._heap, (at_s, order, self._sequence, event))
+        return self._sequence
+
+    def _move_to(self, at_s: float) -> None:
+        if at_s > self._now_s:
+            if self._averages:
+                self.journal.averages.hold(self._state, len(self.journal.waiting_since_s), at_s - self._now_s)
+            self._now_s = at_s
+
+    def _current(self, pod: Pod) -> _Flight:
+        flight = self._flight
+        if flight is None or flight.members[flight.placed].uid != pod.uid:
+            raise RuntimeError(f"{pod.key} is not the pod that was handed out")
+        return flight
+
+    def _give_up(self, pod: Pod) -> QueuedPod:
+        flight = self._current(pod)
+        for member in flight.members[: flight.placed]:
+            self._state.forget(member.uid)
+        self._flight = None
+        return flight.queued
+
+    def _wait(self, pod: Pod) -> None:
+        self.journal.waits(pod.uid, self._now_s)
+        self._enqueue(self._gangs.arrived(pod) if pod.gang else pod)
+
+    def _enqueue(self, pod: Pod | None) -> None:
+        if pod is not None:
+            self._queue.add(pod)
+
+    def _bound(self, pod: Pod) -> None:
+        self.journal.bound(pod.uid, self._now_s)
+        if pod.lifetime_s is not None:
+            self._departures[pod.uid] = self._push(self._now_s + pod.lifetime_s, _DEPARTURE, pod.uid)
+        self._results.append(BindResult(pod, self._state.placements[pod.uid].node_name, "bound"))
+
+    def _leave(self, uid: str) -> None:
+        """Free what a running pod holds."""
+        self._departures.pop(uid, None)
+        placement = self._state.remove_pod(uid)
+        if placement is not None:
+            if placement.pod.gang:
+                self._gangs.left(placement.pod)
+            self._queue.on_event("pod_delete", placement.pod)
+
+    def _apply(self, event: TimelineEvent) -> None:
+        match event:
+            case AddNode(node=node):
+                known = node.name in self._state.index
+                before = self._state.nodes[self._state.index[node.name]] if known else None
+                self._state.upsert_node(node)
+                self._queue.on_event("node_update" if known else "node_add", node, before)
+            case Cordon(name=name, on=on):
+                self._cordon(name, on=on)
+            case Drain(name=name):
+                self._cordon(name, on=True)
+                for uid in list(self._state.node_pods[self._row(name)]):
+                    self.evict(uid)
+            case RemoveNode(name=name):
+                for uid in list(self._state.node_pods[self._row(name)]):
+                    self.evict(uid)
+                node = self._state.nodes[self._row(name)]
+                self._state.remove_node(name)
+                self._queue.on_event("node_delete", node)
+            case DeletePod(uid=uid):
+                self._delete(uid)
+
+    def _row(self, name: str) -> int:
+        if name not in self._state.index:
+            raise ValueError(f"node {name} is not in the cluster at {self._now_s} s")
+        return self._state.index[name]
+
+    def _cordon(self, name: str, *, on: bool) -> None:
+        before = self._state.nodes[self._row(name)]
+        node = replace(before, unschedulable=on)
+        self._state.upsert_node(node)
+        self._queue.on_event("node_update", node, before)
+
+    def _delete(self, uid: str) -> None:
+        self.journal.counts["deleted"] += 1
+        if uid in self._state.placements:
+            self._leave(uid)
+        elif self.journal.waiting_since_s.pop(uid, None) is not None:
+            leader_before, leader = self._gangs.deleted(uid)
+            self._queue.remove(leader_before or uid)
+            self._enqueue(leader)
+
+
+def fits(state: ClusterState, pod: Pod) -> npt.NDArray[np.bool_]:
+    """Return [N], which rows have room for the pod and are not cordoned: resources, pods and GPU devices."""
+    vector = state.request_vector(pod)
+    mask = _fits(state.allocatable, state.requested, vector, state.unschedulable)
+    gpu = pod.gpu
+    if gpu.milli > 0 or gpu.models:
+        mask &= devices_fit(state.gpu_free, state.gpu_count, gpu)
+        if gpu.models:
+            allowed = [index for index, model in enumerate(state.gpu_models) if model in gpu.models]
+            mask &= np.isin(state.gpu_model, allowed)
+    return mask
+
+
+@numba.njit(cache=True)
+def _fits(allocatable, requested, request, unschedulable):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    n, width = allocatable.shape
+    mask = np.empty(n, dtype=np.bool_)
+    for i in range(n):
+        ok = not unschedulable[i]
+        for r in range(width):
+            # A resource that is not asked for may be overcommitted already, as in kube-scheduler.
+            if request[r] > 0 and request[r] > allocatable[i, r] - requested[i, r]:
+                ok = False
+                break
+        mask[i] = ok
+    return mask

@@ -1,0 +1,216 @@
+"""The compiled benchmark engine: a whole run of arrivals in one call, with the metrics after every arrival.
+
+Scores are cached per pod shape in a tournament tree over the nodes. A log of touched nodes tells each shape, when its
+next pod arrives, which nodes to score again, so a decision costs a few scores and log N matches. Memory is left out of
+the cached shape (it rarely decides) and looked at when the node is chosen.
+"""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.gpu import DEVICE_MILLI
+from aaml.scheduling.fragmentation import FragmentTables, cpu_class, measure, usable
+from aaml.scheduling.kernels.arrays import SHAPE_COUNT, SHAPE_MEMORY, SHAPE_MILLI, NodeArrays
+from aaml.scheduling.kernels.fit import fits_but_memory, place
+from aaml.scheduling.kernels.policies import device_for, score_node
+from aaml.sim.tournament import (
+    NOWHERE,
+    build,
+    build_ties,
+    first_best,
+    first_best_where,
+    leaves_for,
+    nth_best,
+    update,
+    update_ties,
+)
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+_DRAWS_BEFORE_SEARCH = 32
+
+
+class Episode(NamedTuple):
+    """What a run left behind, after each of T arrivals.
+
+    ===========  ==========  ==================================================================
+    node         int32 [T]   row chosen, -1 where the pod fitted nowhere
+    used_milli   int64 [T]   GPU thousandths in use
+    usable       int64 [T]   C times the free GPU capacity that typical pods can use
+    ===========  ==========  ==================================================================
+    """
+
+    node: npt.NDArray[np.int32]
+    used_milli: IntArray
+    usable: IntArray
+
+
+@numba.njit(cache=True, nogil=True)
+def _draw(state: npt.NDArray[np.uint64]) -> int:
+    """Draw 62 random bits (splitmix64, Steele et al. 2014) and advance `state` [1]."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    word = state[0]
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    word ^= word >> np.uint64(31)
+    return np.int64(word >> np.uint64(2))
+
+
+@numba.njit(cache=True, nogil=True)
+def _random_best_where(tree: FloatArray, memory: IntArray, need: int, draw: int) -> int:
+    """Return one of the best leaves with enough memory, by a scan over all leaves."""
+    half = tree.shape[0] // 2
+    best, count = NOWHERE, 0
+    for leaf in range(memory.shape[0]):
+        score = tree[half + leaf]
+        if memory[leaf] >= need and score >= best and score > NOWHERE:
+            count = 1 if score > best else count + 1
+            best = score
+    if count == 0:
+        return -1
+    nth = draw % count
+    for leaf in range(memory.shape[0]):
+        if memory[leaf] >= need and tree[half + leaf] == best:
+            if nth == 0:
+                return leaf
+            nth -= 1
+    return -1
+
+
+@numba.njit(cache=True, nogil=True)
+def _simulate(
+    nodes: NodeArrays,
+    shapes: IntArray,
+    cached_shape: IntArray,
+    arrivals: IntArray,
+    row_of_leaf: IntArray,
+    policy: int,
+    tables: FragmentTables,
+    truncate: bool,
+    random_ties: bool,
+    device_rule: int,
+    seed: int,
+    trees: FloatArray,
+    ties: npt.NDArray[np.int32],
+    chosen: npt.NDArray[np.int32],
+    used_milli: IntArray,
+    usable_after: IntArray,
+) -> None:
+    count = nodes.cpu.shape[0]
+    half = trees.shape[1] // 2
+    width = max(tables.milli.shape[0], 1)
+    sums, counts = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
+    bins = np.empty(7, dtype=np.float64)
+    random_state = np.array([seed], dtype=np.uint64)
+    leaf_of_row = np.empty(count, dtype=np.int64)
+    memory = np.empty(count, dtype=np.int64)
+    used, usable_sum = 0, 0
+    usable_of = np.empty(count, dtype=np.int64)
+    for leaf in range(count):
+        row = row_of_leaf[leaf]
+        leaf_of_row[row] = leaf
+        memory[leaf] = nodes.memory[row]
+        gpu = nodes.gpu[row, : nodes.gpu_count[row]]
+        measure(gpu, tables, sums, counts)
+        usable_of[row] = usable(nodes.gpu_model[row], cpu_class(nodes.cpu[row], tables), tables, sums, counts)
+        usable_sum += usable_of[row]
+        used += DEVICE_MILLI * nodes.gpu_count[row] - gpu.sum()
+    log = np.empty(arrivals.shape[0], dtype=np.int32)
+    last_entry = np.full(count, -1, dtype=np.int64)
+    read = np.full(trees.shape[0], -1, dtype=np.int64)
+    written = 0
+    for step in range(arrivals.shape[0]):
+        shape = shapes[arrivals[step]]
+        slot = cached_shape[arrivals[step]]
+        tree = trees[slot]
+        if read[slot] < 0:
+            for leaf in range(count):
+                row = row_of_leaf[leaf]
+                if fits_but_memory(nodes, row, shape):
+                    tree[half + leaf] = score_node(policy, nodes, row, shape, tables, truncate, sums, counts, bins)[0]
+            build(tree)
+            if random_ties:
+                build_ties(tree, ties[slot])
+        else:
+            for entry in range(read[slot], written):
+                row = log[entry]
+                if last_entry[row] != entry:
+                    continue  # touched again later
+                score = NOWHERE
+                if fits_but_memory(nodes, row, shape):
+                    score = score_node(policy, nodes, row, shape, tables, truncate, sums, counts, bins)[0]
+                if random_ties:
+                    update_ties(tree, ties[slot], leaf_of_row[row], score)
+                else:
+                    update(tree, leaf_of_row[row], score)
+        read[slot] = written
+        need = shape[SHAPE_MEMORY]
+        if random_ties:
+            leaf = -1
+            if tree[1] > NOWHERE:
+                for _ in range(_DRAWS_BEFORE_SEARCH):
+                    leaf = nth_best(tree, ties[slot], _draw(random_state) % ties[slot, 1])
+                    if memory[leaf] >= need:
+                        break
+                if memory[leaf] < need:
+                    leaf = _random_best_where(tree, memory, need, _draw(random_state))
+        else:
+            leaf = first_best(tree)
+            if leaf >= 0 and memory[leaf] < need:
+                leaf = first_best_where(tree, memory, need)
+        if leaf < 0:
+            chosen[step] = -1
+        else:
+            row = row_of_leaf[leaf]
+            scored = -1
+            if device_rule == 3:
+                scored = score_node(policy, nodes, row, shape, tables, truncate, sums, counts, bins)[1]
+            draw = _draw(random_state) if device_rule == 2 else 0
+            place(nodes, row, shape, device_for(nodes, row, shape, device_rule, scored, draw))
+            memory[leaf] = nodes.memory[row]
+            used += shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
+            measure(nodes.gpu[row, : nodes.gpu_count[row]], tables, sums, counts)
+            now = usable(nodes.gpu_model[row], cpu_class(nodes.cpu[row], tables), tables, sums, counts)
+            usable_sum += now - usable_of[row]
+            usable_of[row] = now
+            chosen[step] = row
+            log[written] = row
+            last_entry[row] = written
+            written += 1
+        used_milli[step] = used
+        usable_after[step] = usable_sum
+
+
+def simulate(
+    nodes: NodeArrays,
+    shapes: IntArray,
+    arrivals: IntArray,
+    tables: FragmentTables,
+    policy: int,
+    *,
+    node_rank: IntArray,
+    truncate: bool = True,
+    random_ties: bool = False,
+    device_rule: int = 0,
+    seed: int = 0,
+) -> Episode:
+    """Place `arrivals` (int64 [T], rows of `shapes` int64 [S, 6]) one after another on `nodes`, which are changed.
+
+    Equal scores go to the smallest `node_rank` [N] (a permutation), or to a random one of them.
+    """
+    size = 2 * leaves_for(len(nodes.cpu))
+    cached, slot = np.unique(np.delete(shapes, SHAPE_MEMORY, axis=1), axis=0, return_inverse=True)
+    trees = np.full((len(cached), size), NOWHERE)
+    ties = np.zeros((len(cached), size) if random_ties else (1, 1), dtype=np.int32)
+    steps = len(arrivals)
+    episode = Episode(np.empty(steps, np.int32), np.empty(steps, np.int64), np.empty(steps, np.int64))
+    row_of_leaf = np.argsort(node_rank, kind="stable")
+    _simulate(
+        nodes, shapes, slot.reshape(-1).astype(np.int64), arrivals, row_of_leaf, policy, tables, truncate, random_ties,
+        device_rule, seed, trees, ties, *episode,
+    )  # fmt: skip
+    return episode

@@ -1,0 +1,76 @@
+"""Journal: what a simulation is judged by, kept over virtual time."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.metrics import TimeAverages, usage
+from aaml.cluster.state import ClusterState
+
+
+@dataclass(slots=True)
+class Journal:
+    """Time averages, waiting times and counts of a run.
+
+    `counts`: arrived, bound, departed, deleted, evicted, migrated, rejected (tries that found no node), declined.
+    `waited_s`: by pod uid, the seconds it has waited in all, up to its latest bind. `waiting_since_s`: by uid, since
+    when it waits now.
+    """
+
+    averages: TimeAverages = field(default_factory=TimeAverages)
+    counts: Counter[str] = field(default_factory=Counter)
+    waited_s: dict[str, float] = field(default_factory=dict)
+    waiting_since_s: dict[str, float] = field(default_factory=dict)
+
+    def waits(self, uid: str, now_s: float) -> None:
+        """A pod begins to wait."""
+        self.waiting_since_s[uid] = now_s
+
+    def bound(self, uid: str, now_s: float) -> None:
+        """A pod has a node."""
+        since = self.waiting_since_s.pop(uid)
+        self.waited_s[uid] = self.waited_s.get(uid, 0.0) + now_s - since
+        self.counts["bound"] += 1
+
+    def waiting_times_s(self, now_s: float) -> npt.NDArray[np.float64]:
+        """Return the seconds each pod has waited, those that still wait included: nobody gains by starving a pod."""
+        totals = dict(self.waited_s)
+        for uid, since in self.waiting_since_s.items():
+            totals[uid] = totals.get(uid, 0.0) + now_s - since
+        return np.fromiter(totals.values(), dtype=np.float64, count=len(totals))
+
+    def metrics(self, state: ClusterState, now_s: float) -> Mapping[str, float]:
+        """Return every scalar by name: `mean_*` over virtual time, `final_*` now, waiting times, counts.
+
+        NaN for a mean before any time has passed.
+        """
+        result = {f"mean_{name}": value for name, value in self.averages.means().items()}
+        final = usage(state)
+        result |= {
+            "final_variance": final.variance,
+            "final_cpu_variance": final.cpu_variance,
+            "final_memory_variance": final.memory_variance,
+            "final_empty_nodes": float(final.empty_nodes),
+            "final_empty_fraction": final.empty_fraction,
+            "final_cpu_allocation": final.cpu_allocation,
+            "final_memory_allocation": final.memory_allocation,
+            "final_gpu_allocation": final.gpu_allocation,
+        }
+        waits = self.waiting_times_s(now_s)
+        if waits.size:
+            result["waiting_mean_s"] = float(waits.mean())
+            result["waiting_p95_s"] = float(np.percentile(waits, 95))
+            result["waiting_max_s"] = float(waits.max())
+        else:
+            result |= dict.fromkeys(("waiting_mean_s", "waiting_p95_s", "waiting_max_s"), 0.0)
+        result["pending"] = float(len(self.waiting_since_s))
+        for name in ("arrived", "bound", "departed", "deleted", "evicted", "migrated", "rejected", "declined"):
+            result[name] = float(self.counts[name])
+        return result
+
+    def copy(self) -> "Journal":
+        """Return an independent copy."""
+        return Journal(self.averages.copy(), Counter(self.counts), dict(self.waited_s), dict(self.waiting_since_s))

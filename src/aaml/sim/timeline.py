@@ -1,0 +1,51 @@
+"""What happens to a simulated cluster besides arrivals and departures: changes of nodes, pods that are deleted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aaml.cluster.objects import Node
+
+
+@dataclass(frozen=True, slots=True)
+class AddNode:
+    """A node joins, or changes when one of its name is there."""
+
+    at_s: float
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveNode:
+    """A node is lost; its pods wait again, as their controllers make them anew."""
+
+    at_s: float
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """A node takes no new pods (or takes them again, with `on` False)."""
+
+    at_s: float
+    name: str
+    on: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """A node is cordoned and its pods are evicted: they wait again."""
+
+    at_s: float
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """A pod is deleted, whether it waits or runs."""
+
+    at_s: float
+    uid: str
+
+
+TimelineEvent = AddNode | RemoveNode | Cordon | Drain | DeletePod
+Timeline = Sequence[TimelineEvent]
