@@ -76,6 +76,15 @@ class Policy(Protocol):
 
 
 @runtime_checkable
+class Ranker(Policy, Protocol):
+    """A policy that grades every node, as an extender or a score service must."""
+
+    def scores(self, context: "Context") -> npt.NDArray[np.float64]:
+        """Return [N] grades, higher is better; rows outside the mask may hold anything."""
+        ...
+
+
+@runtime_checkable
 class Agent(Policy, Protocol):
     """A policy that learns from what its decisions led to."""
 
