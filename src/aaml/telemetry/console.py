@@ -1,0 +1,124 @@
+"""What a person at a terminal sees of a run: log lines, a progress bar, and the log file that stays."""
+
+import logging
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from tqdm import tqdm
+
+LOG = logging.getLogger("aaml")
+DECISIONS = logging.getLogger("aaml.decisions")  # one line a decision: in the file always, scrolling when asked
+
+_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
+_RATE_WINDOW_S = 10.0
+_REFRESH_S = 0.2
+
+
+def stamp() -> str:
+    """Return the local time as it stands in the names of files: 20260131-235959."""
+    return time.strftime("%Y%m%d-%H%M%S")
+
+
+def unused_path(directory: Path, stem: str, suffix: str) -> Path:
+    """Return directory/stem+suffix, numbered when runs of the same second took the name."""
+    path, number = directory / f"{stem}{suffix}", 2
+    while path.exists():
+        path, number = directory / f"{stem}-{number}{suffix}", number + 1
+    return path
+
+
+class TqdmHandler(logging.Handler):
+    """Writes log lines above progress bars instead of through them."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        try:
+            tqdm.write(self.format(record), file=self._stream or sys.stderr)
+        except (OSError, ValueError):  # the terminal has gone: the file still has the line
+            self.handleError(record)
+
+
+@contextmanager
+def run_log(name: str, directory: Path, *, scrolling: bool = False) -> Iterator[Path]:
+    """Log to directory/<name>_<time>.log and to the terminal until the block ends; yields the file's path.
+
+    `scrolling`: show every decision on the terminal, not only what happens to the run.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    path = unused_path(directory, f"{name}_{stamp()}", ".log")
+    file = logging.FileHandler(path, encoding="utf-8", delay=False)
+    file.setFormatter(logging.Formatter(_FORMAT))
+    terminal = TqdmHandler()
+    terminal.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    if not scrolling:
+        terminal.addFilter(lambda record: record.name != DECISIONS.name or record.levelno >= logging.WARNING)
+    level = LOG.level
+    LOG.setLevel(logging.INFO)
+    LOG.addHandler(file)
+    LOG.addHandler(terminal)
+    try:
+        yield path
+    finally:
+        LOG.removeHandler(file)
+        LOG.removeHandler(terminal)
+        LOG.setLevel(level)
+        file.close()
+
+
+class Rate:
+    """Events a second over the last ten seconds; `clock` gives seconds."""
+
+    def __init__(self, window_s: float = _RATE_WINDOW_S) -> None:
+        self._window_s = window_s
+        self._points: deque[tuple[float, int]] = deque()
+        self._started_s: float | None = None
+
+    def add(self, now_s: float, count: int = 1) -> None:
+        """Count events at a time that does not go back."""
+        if self._started_s is None:
+            self._started_s = now_s
+        self._points.append((now_s, count))
+        self._forget(now_s)
+
+    def per_s(self, now_s: float) -> float:
+        """Return the rate; over the time since the first event while that is shorter than the window."""
+        self._forget(now_s)
+        if self._started_s is None:
+            return 0.0
+        span = min(self._window_s, now_s - self._started_s)
+        return sum(count for _, count in self._points) / span if span > 0 else 0.0
+
+    def _forget(self, now_s: float) -> None:
+        while self._points and self._points[0][0] < now_s - self._window_s:
+            self._points.popleft()
+
+
+class Progress:
+    """A bar of decisions with what matters beside it. Disabled it does nothing, so callers need not ask."""
+
+    def __init__(self, description: str, *, enabled: bool, total: int | None = None, unit: str = "pod") -> None:
+        self._bar = tqdm(
+            desc=description, total=total, unit=unit, disable=not enabled, dynamic_ncols=True, mininterval=_REFRESH_S
+        )
+        self._shown_s = 0.0
+
+    def advance(self, count: int = 1, **facts: float | str) -> None:
+        """Go on by `count`; `facts` stand behind the bar, refreshed a few times a second."""
+        now_s = time.monotonic()
+        if not self._bar.disable and now_s - self._shown_s > _REFRESH_S:
+            self._shown_s = now_s
+            self._bar.set_postfix(ordered_dict=dict(facts), refresh=False)
+        self._bar.update(count)
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.close()

@@ -1,0 +1,174 @@
+"""Recorders: curves and events as TensorBoard files, as JSON lines, to several places at once, or nowhere."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from aaml.scheduling.ports import Recorder
+
+FLUSH_S = 2.0  # TensorBoard looks every few seconds; a killed run loses no more than this
+
+Scalar = bool | int | float | str
+
+
+class NullRecorder:
+    """Records nothing; also the base of recorders that care for a part of what there is to record."""
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """Record one point of a curve."""
+
+    def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
+        """Record a distribution."""
+
+    def event(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Record a structured event."""
+
+    def close(self) -> None:
+        """Flush and close."""
+
+
+class Recorders:
+    """Hands everything on to several recorders."""
+
+    def __init__(self, *recorders: Recorder) -> None:
+        self._recorders = recorders
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """Record one point of a curve everywhere."""
+        for recorder in self._recorders:
+            recorder.scalar(name, value, step)
+
+    def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
+        """Record a distribution everywhere."""
+        for recorder in self._recorders:
+            recorder.histogram(name, values, step)
+
+    def event(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Record a structured event everywhere."""
+        for recorder in self._recorders:
+            recorder.event(kind, fields)
+
+    def close(self) -> None:
+        """Close all of them."""
+        for recorder in self._recorders:
+            recorder.close()
+
+
+class JsonLinesRecorder:
+    """One JSON object a line: {"time": unix seconds, "kind": ..., ...}; scalars and histograms too.
+
+    A number that JSON cannot write (NaN, infinity) becomes null.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._file = path.open("ab")
+        self._encoder = msgspec.json.Encoder(enc_hook=_plain)
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """Write {"kind": "scalar", "name", "value", "step"}."""
+        self.event("scalar", {"name": name, "value": float(value), "step": step})
+
+    def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
+        """Write {"kind": "histogram", "name", "values", "step"}."""
+        self.event("histogram", {"name": name, "values": np.asarray(values, dtype=float).tolist(), "step": step})
+
+    def event(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Write one line."""
+        self._file.write(self._encoder.encode({"time": time.time(), "kind": kind, **fields}) + b"\n")
+
+    def close(self) -> None:
+        """Write out what is buffered and close the file."""
+        self._file.close()
+
+
+class TensorBoardRecorder(NullRecorder):
+    """Writes a run's event file with TensorBoard's own writer (no torch, no TensorFlow).
+
+    Events of the `event` kind have no place in TensorBoard and are left out; see `JsonLinesRecorder`.
+    """
+
+    def __init__(self, directory: Path, *, flush_s: float = FLUSH_S) -> None:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter  # most of a second
+
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self._writer = EventFileWriter(str(directory), max_queue_size=1000, flush_secs=flush_s)
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """Add one point to a curve."""
+        from tensorboard.plugins.scalar import summary_v2
+
+        self._add(summary_v2.scalar_pb(name, np.float32(value)), step)
+
+    def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
+        """Add a distribution; TensorBoard shows it in 30 buckets of equal width."""
+        from tensorboard.plugins.histogram import summary_v2
+
+        self._add(summary_v2.histogram_pb(name, values), step)
+
+    def image(self, name: str, png: bytes, *, width: int, height: int, step: int = 0) -> None:
+        """Add a picture, given as the bytes of a PNG file."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        picture = Summary.Image(width=width, height=height, colorspace=4, encoded_image_string=png)
+        self._add(Summary(value=[Summary.Value(tag=name, image=picture)]), step)
+
+    def layout(self, charts: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+        """Arrange TensorBoard's custom-scalars page: {category: {chart: regular expressions of curve names}}."""
+        from tensorboard.compat.proto import tensor_pb2, types_pb2
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.plugins.custom_scalar import layout_pb2, metadata
+
+        layout = layout_pb2.Layout(
+            category=[
+                layout_pb2.Category(
+                    title=category,
+                    chart=[
+                        layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=list(tags)))
+                        for title, tags in members.items()
+                    ],
+                )
+                for category, members in charts.items()
+            ]
+        )
+        tensor = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[layout.SerializeToString()])
+        value = Summary.Value(
+            tag=metadata.CONFIG_SUMMARY_TAG, tensor=tensor, metadata=metadata.create_summary_metadata()
+        )
+        self._add(Summary(value=[value]), 0)
+
+    def hyperparameters(self, values: Mapping[str, Scalar], metrics: Sequence[str] = ()) -> None:
+        """Describe the run for TensorBoard's HPARAMS page; `metrics` are names of curves to compare runs by."""
+        from tensorboard.plugins.hparams import summary_v2
+
+        parameters = [summary_v2.HParam(name) for name in values]
+        config = summary_v2.hparams_config_pb(hparams=parameters, metrics=[summary_v2.Metric(name) for name in metrics])
+        self._add(config, 0)
+        self._add(summary_v2.hparams_pb(dict(values), trial_id=self.directory.name), 0)
+
+    def flush(self) -> None:
+        """Write out what is queued."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write out what is queued and close the file."""
+        self._writer.close()
+
+    def _add(self, summary: Any, step: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+
+
+def _plain(value: object) -> object:
+    """Turn NumPy's scalars and arrays and anything else that JSON does not know into what it does."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return str(value)

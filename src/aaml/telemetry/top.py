@@ -1,0 +1,159 @@
+"""The live table of a cluster: a line a node while they fit the terminal, racks or quantiles and extremes when not."""
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.objects import RACK_LABEL, Pod
+from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.cluster.state import ClusterState
+from aaml.telemetry.console import Rate
+from aaml.telemetry.metrics import cpu_variance, used_fraction
+
+_GIB = 1024**3
+_RESOURCES = (PODS, CPU, MEMORY)
+_UNITS = {PODS: 1.0, CPU: 1000.0, MEMORY: float(_GIB)}
+_QUANTILES = ((0.0, "least"), (0.1, "10 %"), (0.5, "median"), (0.9, "90 %"), (1.0, "most"))
+_RECENT = 5
+_BAR = 10
+_FEWEST_LINES = 12  # below that a table says nothing
+_HEIGHT_FOR_RECENT = 20  # lines of a terminal that has room for the latest placements too
+
+
+@dataclass
+class TopModel:
+    """What the table shows beside the state: `title`, pods `pending`, pods `bound` since `watch`, the latest ones.
+
+    `clock` gives seconds.
+    """
+
+    title: str
+    clock: Callable[[], float] = time.monotonic
+    pending: int = 0
+    bound: int = 0
+    recent: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    rate: Rate = field(default_factory=Rate)
+
+    def watch(self, state: ClusterState) -> None:
+        """Count every placement from now on."""
+        state.observe(self._placed)
+
+    def _placed(self, pod: Pod, node_name: str, placed: bool) -> None:
+        if placed:
+            self.bound += 1
+            self.recent.append((pod.key, node_name))
+            self.rate.add(self.clock())
+
+
+def render(model: TopModel, state: ClusterState, *, width: int = 100, height: int = 40) -> str:
+    """Return the table as at most `height` lines of at most `width` characters."""
+    height = max(height, _FEWEST_LINES)
+    lines = _head(model, state)
+    tail = _recent(model) if height > _HEIGHT_FOR_RECENT else []
+    room = height - len(lines) - len(tail)
+    lines += _body(state, room)[:room]
+    return "\n".join(line[:width].rstrip() for line in lines + tail)
+
+
+def _head(model: TopModel, state: ClusterState) -> list[str]:
+    rows = state.capacity
+    nodes, cordoned = int(rows.sum()), int((state.unschedulable & rows).sum())
+    facts = (
+        model.title,
+        f"{nodes} nodes ({cordoned} cordoned: *)" if cordoned else f"{nodes} nodes",
+        f"{len(state.placements)} pods",
+        f"{model.pending} pending",
+        f"{model.rate.per_s(model.clock()):.1f} pods/s",
+        f"variance of CPU use {cpu_variance(state):.2g}",
+    )
+    lines = ["   ".join(facts)]
+    for resource in (CPU, MEMORY):
+        column = state.resource_index[resource]
+        offered = float(state.allocatable[rows, column].sum()) / _UNITS[resource]
+        asked = float(state.requested[rows, column].sum()) / _UNITS[resource]
+        share = asked / offered if offered else 0.0
+        unit = "GiB" if resource == MEMORY else "cores"
+        lines.append(f"{resource:<7} {_bar(share, 30)} {share:6.1%}   {asked:,.1f} of {offered:,.0f} {unit}")
+    devices = int(state.gpu_count[rows].sum())
+    if devices:
+        share = 1.0 - float(state.gpu_free[rows].sum()) / (1000.0 * devices)
+        lines.append(f"{'gpu':<7} {_bar(share, 30)} {share:6.1%}   {share * devices:,.1f} of {devices} devices")
+    return [*lines, ""]
+
+
+def _recent(model: TopModel) -> list[str]:
+    if not model.recent:
+        return []
+    return ["", "last placed", *(f"  {pod} -> {node}" for pod, node in reversed(model.recent))]
+
+
+def _body(state: ClusterState, room: int) -> list[str]:
+    rows = [int(row) for row in np.flatnonzero(state.capacity)]
+    used = {resource: used_fraction(state, resource) for resource in _RESOURCES}
+    if len(rows) + 1 <= room:
+        return [_TITLE.format("NODE"), *(_node(state, used, row) for row in rows)]
+    racks: dict[str, list[int]] = {}
+    for row in rows:
+        racks.setdefault(state.nodes[row].labels.get(RACK_LABEL, ""), []).append(row)
+    if 1 < len(racks) <= room - 1:
+        return [
+            _TITLE.format("RACK"),
+            *(_group(state, name or "(none)", racks[name]) for name in sorted(racks, key=_natural)),
+        ]
+    lines = [_QUANTILE_TITLE.format(f"OF {len(rows)} NODES")]
+    for quantile, name in _QUANTILES:
+        shares = (float(np.quantile(used[resource][rows], quantile)) for resource in _RESOURCES)
+        lines.append(f"{name:<24}" + "".join(f" {_bar(share)} {share:6.1%}  " for share in shares).rstrip())
+    left = room - len(lines) - 2
+    if left > 1:
+        order = sorted(rows, key=lambda row: (-used[CPU][row], state.names[row]))
+        top = (left + 1) // 2
+        lines += ["", _TITLE.format("MOST AND LEAST CPU USED")]
+        lines += [_node(state, used, row) for row in (*order[:top], *order[len(order) - (left - top) :])]
+    return lines
+
+
+_TITLE = "{:<24} PODS                 CPU                          MEMORY (GiB)"
+_QUANTILE_TITLE = "{:<24} PODS                CPU                 MEMORY"
+
+
+def _node(state: ClusterState, used: dict[str, npt.NDArray[np.float64]], row: int) -> str:
+    name = state.names[row] + (" *" if state.unschedulable[row] else "")
+    return _line(state, name, [row], {resource: float(values[row]) for resource, values in used.items()})
+
+
+def _group(state: ClusterState, name: str, rows: list[int]) -> str:
+    shares = {}
+    for resource in _RESOURCES:
+        column = state.resource_index[resource]
+        offered = int(state.allocatable[rows, column].sum())
+        shares[resource] = int(state.requested[rows, column].sum()) / offered if offered else 0.0
+    return _line(state, f"{name} ({len(rows)} nodes)", rows, shares)
+
+
+def _line(state: ClusterState, name: str, rows: Iterable[int], shares: dict[str, float]) -> str:
+    cells, rows = [], list(rows)
+    for resource in _RESOURCES:
+        column = state.resource_index[resource]
+        asked = float(state.requested[rows, column].sum()) / _UNITS[resource]
+        offered = float(state.allocatable[rows, column].sum()) / _UNITS[resource]
+        if resource == PODS:
+            cells.append(f"{_bar(shares[resource])} {f'{asked:.0f}/{offered:.0f}':<10}")
+        else:
+            cells.append(f"{_bar(shares[resource])} {f'{asked:.1f}/{offered:.0f} {shares[resource]:.0%}':<18}")
+    return f"{name[:24]:<24} " + "".join(cells).rstrip()
+
+
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    """Sort key that puts rack-2 before rack-10."""
+    return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
+
+
+def _bar(share: float, width: int = _BAR) -> str:
+    filled = round(min(max(share, 0.0), 1.0) * width)
+    return "#" * filled + "." * (width - filled)
