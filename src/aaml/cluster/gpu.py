@@ -8,6 +8,7 @@ import numpy.typing as npt
 from aaml.cluster.objects import GpuRequest
 
 DEVICE_MILLI = 1000
+GPU_SPEC_LABEL = "gpu-spec"  # the models a trace's pod accepts, in the trace's own spelling ("V100M16|V100M32")
 DeviceRule = Literal["best", "worst"]
 
 
