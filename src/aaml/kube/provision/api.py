@@ -4,11 +4,21 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
 
 from aaml.errors import UserError
 
 REQUESTS_IN_FLIGHT = 16
 _TIMEOUT_S = 30.0
+_STUMBLES = (
+    TypeError,
+    AttributeError,
+    KeyError,
+    ValueError,
+)  # of the client's loader, over a file that is something else
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
 class ApiError(Exception):
@@ -46,12 +56,14 @@ class Api:
         else:
             try:
                 _load(config, settings, kubeconfig, context)
-            except config.ConfigException as error:
+            except (config.ConfigException, yaml.YAMLError, *_STUMBLES) as error:
                 where = f"kubeconfig {str(kubeconfig)!r}" if kubeconfig else "kubeconfig"
-                message = str(error).replace("\n", " ")
+                message = " ".join(str(error).split())
                 raise UserError(
                     f"{where}: no usable cluster configuration ({message}); try `aaml cluster up`"
                 ) from error
+        if urlsplit(settings.host).hostname in _LOOPBACK:
+            settings.proxy = None  # a company's proxy, taken from the environment, reaches no server of this machine
         settings.connection_pool_maxsize = connections
         self.server = str(settings.host)
         self._settings: Any = settings

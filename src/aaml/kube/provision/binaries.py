@@ -171,6 +171,7 @@ def _run(
     command: Sequence[str], where: Path, environment: dict[str, str], bar: "tqdm[Any]", doing: str, name: str
 ) -> list[str]:
     """Run a go command and return its lines; its package lines move the bar, its last words explain a failure."""
+    bar.set_postfix_str("")
     lines: list[str] = []
     last: deque[str] = deque(maxlen=3)
     with subprocess.Popen(  # noqa: S603  (our own command line, no shell)

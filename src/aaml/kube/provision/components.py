@@ -79,9 +79,9 @@ class Component:
     def _gone(self, pid: int, wait_s: float) -> bool:
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
-            if (child := _STARTED.get(pid)) is not None and child.poll() is not None:
-                del _STARTED[pid]
             if not _runs(pid, self.command[0]):
+                if (child := _STARTED.pop(pid, None)) is not None:
+                    child.wait()
                 return True
             time.sleep(_LOOK_EVERY_S)
         return False

