@@ -1,6 +1,6 @@
 """ClusterState: what runs where, as arrays with a stable node order, updated in place, never rebuilt per decision."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,6 +66,9 @@ class ClusterState:
         self.node_pods: list[dict[str, Pod]] = []  # per row, by pod uid
         self.generation = 0
         self.topology_generation = 0  # rises when a node comes, goes or changes (labels, taints, allocatable)
+        self.namespace_labels: dict[str, Mapping[str, str]] = {}
+        self.nominated: dict[str, tuple[Pod, str]] = {}  # by pod uid: (pod, node it made room on by preemption)
+        self.indexes: dict[type, Any] = {}  # views that follow this state, by their class; a fork starts without
         self._homeless: dict[str, dict[str, Placement]] = {}  # bound to a node that is not known (yet)
         self._observers: list[Callable[[Pod, str, bool], None]] = []
         self._allocatable = np.zeros((0, len(self.resources)), dtype=np.int64)
@@ -243,6 +246,7 @@ class ClusterState:
         """Free what a pod holds; returns its placement, None when it held nothing."""
         for waiting in self._homeless.values():
             waiting.pop(uid, None)
+        self.nominated.pop(uid, None)
         return self._displace(uid)
 
     def assume(self, pod: Pod, node_name: str, gpus: tuple[int, ...] | None = None) -> Placement:
@@ -263,6 +267,20 @@ class ClusterState:
         if placement is not None and placement.assumed:
             self._displace(uid)
 
+    def nominate(self, pod: Pod, node_name: str) -> None:
+        """Reserve room on a node for a pod that preempted others there; placing or removing the pod ends it."""
+        self.nominated[pod.uid] = (pod, node_name)
+
+    def withdraw(self, uid: str) -> None:
+        """End a pod's nomination, if it has one."""
+        self.nominated.pop(uid, None)
+
+    def label_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Take a namespace's labels, which namespace selectors of affinity terms read."""
+        if self.namespace_labels.get(name) != labels:
+            self.namespace_labels[name] = labels
+            self.topology_generation += 1
+
     def observe(self, observer: Callable[[Pod, str, bool], None]) -> None:
         """Call `observer(pod, node_name, placed)` at each placement and removal: keeps indexes over pods current."""
         self._observers.append(observer)
@@ -275,6 +293,7 @@ class ClusterState:
         twin.gpu_models = list(self.gpu_models)
         twin.placements = dict(self.placements)
         twin.node_pods = [dict(pods) for pods in self.node_pods]
+        twin.namespace_labels, twin.nominated = dict(self.namespace_labels), dict(self.nominated)
         twin.generation, twin.topology_generation = self.generation, self.topology_generation
         twin._homeless = {name: dict(pods) for name, pods in self._homeless.items()}
         for name in _ARRAYS:
@@ -327,6 +346,7 @@ class ClusterState:
             self._gpu_free[row, device] -= pod.gpu.milli
         self.placements[pod.uid] = placement
         self.node_pods[row][pod.uid] = pod
+        self.nominated.pop(pod.uid, None)
         self._touch(row)
         self._notify(pod, placement.node_name, placed=True)
         return placement

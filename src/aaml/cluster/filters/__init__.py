@@ -1,0 +1,14 @@
+"""The default scheduler's filters over a cluster state: which nodes can take a pod, and why not the others.
+
+    feasible(state, pod).mask        bool [N]
+    feasible(state, pod).message()   "0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 Insufficient cpu."
+
+Semantics are those of the plugins that kube-scheduler 1.36 has on by default, a module each. Not among them: dynamic
+resource allocation (DRA), claims that wait for their first consumer, declared node features.
+"""
+
+from aaml.cluster.filters.index import FilterIndex
+from aaml.cluster.filters.run import feasible
+from aaml.cluster.filters.verdict import FILTERS, Diagnosis, Feasibility
+
+__all__ = ["FILTERS", "Diagnosis", "Feasibility", "FilterIndex", "feasible"]

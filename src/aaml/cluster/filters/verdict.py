@@ -1,0 +1,152 @@
+"""Feasibility: where a pod can go, and why not elsewhere, in kube-scheduler's words.
+
+The filters run in kube-scheduler's order, and a node's reasons are those of the first one that rejects it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from aaml.cluster.filters import (
+    gpu_devices,
+    inter_pod_affinity,
+    node_affinity,
+    node_name,
+    node_ports,
+    node_resources,
+    node_unschedulable,
+    taint_toleration,
+    topology_spread,
+    volumes,
+)
+from aaml.cluster.filters.index import BoolArray, FilterIndex
+from aaml.cluster.filters.plugin import Filter
+from aaml.cluster.objects import Pod
+
+FILTERS: tuple[Filter, ...] = (
+    node_unschedulable.FILTER,
+    node_name.FILTER,
+    taint_toleration.FILTER,
+    node_affinity.FILTER,
+    node_ports.FILTER,
+    node_resources.FILTER,
+    gpu_devices.FILTER,
+    volumes.RESTRICTIONS,
+    volumes.LIMITS,
+    volumes.BINDING,
+    topology_spread.FILTER,
+    inter_pod_affinity.FILTER,
+)
+GATED = "Scheduling is blocked due to non-empty scheduling gates"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why nodes were rejected.
+
+    `plugins`: those that rejected a node first. `reasons`: reason -> number of nodes. `unresolvable` [N]: nodes where
+    preemption cannot help. `rejected_before`: why the pod can be on no node at all, "" when that is not so.
+    `by_node`: [N] the reasons of each node, empty for the feasible ones.
+    """
+
+    plugins: frozenset[str]
+    reasons: Mapping[str, int]
+    unresolvable: BoolArray
+    by_node: tuple[tuple[str, ...], ...]
+    rejected_before: str = ""
+
+    def message(self, preemption: str = "") -> str:
+        """Return the text of a FailedScheduling event; `preemption` is what the try to preempt others said."""
+        text = f"0/{len(self.by_node)} nodes are available:"
+        if self.rejected_before:
+            text += f" {self.rejected_before}."
+        elif self.reasons:
+            text += f" {', '.join(sorted(f'{count} {reason}' for reason, count in self.reasons.items()))}."
+        return f"{text} preemption: {preemption}" if preemption else text
+
+
+@dataclass(frozen=True)
+class Feasibility:
+    """The nodes a pod can go to, `mask` [N] (do not write to it), and on demand the reasons for the others.
+
+    The reasons are worked out when they are asked for, which must be before the cluster state changes.
+    """
+
+    mask: BoolArray
+    _index: FilterIndex = field(repr=False)
+    _diagnose: Callable[[], Diagnosis] = field(repr=False)
+    _generation: int = field(repr=False)
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """Why nodes were rejected. Raises RuntimeError when the state has changed since."""
+        if self._index.state.generation != self._generation:
+            raise RuntimeError("the cluster state has changed since these nodes were filtered")
+        return self._diagnose()
+
+    @property
+    def plugins(self) -> frozenset[str]:
+        """The plugins that rejected a node: what `SchedulingQueue.requeue` wants to know."""
+        return self.diagnosis.plugins
+
+    def message(self, preemption: str = "") -> str:
+        """Return the text of a FailedScheduling event, such as "0/2 nodes are available: 2 Insufficient cpu."."""
+        return self.diagnosis.message(preemption)
+
+
+def rejection_of_all(index: FilterIndex, pod: Pod) -> tuple[str, str]:
+    """Return (plugin, reason) when the pod can be on no node whatever the nodes are, else ("", "")."""
+    if pod.gates:
+        return "SchedulingGates", GATED
+    for each in FILTERS:
+        reason = each.rejects_all(index, pod) if each.rejects_all is not None else ""
+        if reason:
+            return each.name, reason
+    return "", ""
+
+
+def diagnose(index: FilterIndex, pod: Pod, rows: BoolArray | None = None) -> Diagnosis:
+    """Run the filters one after the other on these rows [N] (all by default) and keep what each rejects."""
+    size = len(index.state)
+    alive = np.ones(size, dtype=np.bool_) if rows is None else rows.copy()
+    plugin, reason = rejection_of_all(index, pod)
+    if reason:
+        return Diagnosis(frozenset({plugin}), {}, np.ones(size, dtype=np.bool_), ((reason,),) * size, reason)
+    plugins: set[str] = set()
+    reasons: Counter[str] = Counter()
+    unresolvable = np.zeros(size, dtype=np.bool_)
+    by_node: list[tuple[str, ...]] = [()] * size
+
+    def take(name: str, found: tuple[tuple[str, BoolArray], ...], hopeless: BoolArray) -> None:
+        nonlocal unresolvable
+        plugins.add(name)
+        unresolvable |= hopeless
+        for reason, where in found:
+            hit = np.flatnonzero(where)
+            if hit.size:
+                reasons[reason] += hit.size
+                for row in hit:
+                    by_node[row] = (*by_node[row], reason)
+
+    named = node_affinity.named_nodes(pod)
+    if named is not None:
+        # The other nodes are not looked at by any filter.
+        others = alive.copy()
+        others[[index.state.index[name] for name in named if name in index.state.index]] = False
+        if others.any():
+            name = node_affinity.FILTER.name
+            take(name, ((f"node(s) didn't satisfy plugin(s) [{name}]", others),), others)
+            alive &= ~others
+    for each in FILTERS:
+        mask = each.passes(index, pod)
+        if mask is None:
+            continue
+        rejected = alive & ~mask
+        if rejected.any():
+            rejection = each.explain(index, pod, rejected)
+            take(each.name, rejection.reasons, rejection.unresolvable)
+            alive &= mask
+    return Diagnosis(frozenset(plugins), reasons, unresolvable, tuple(by_node))
