@@ -1,0 +1,126 @@
+"""The HTTP service: routes, limits and errors over `SchedulingService`."""
+
+import hmac
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aaml.errors import UserError
+from aaml.serve.messages import ExtenderArgs, ExtenderBindingArgs, ScoreRequest
+from aaml.serve.metrics import CONTENT_TYPE, Metrics
+from aaml.serve.openapi import document
+from aaml.serve.service import SchedulingService
+
+Body = TypeVar("Body")
+MAX_BODY_BYTES = 64 * 1024 * 1024  # 5,000 full nodes are about 15 MB
+
+
+class _RefusedError(Exception):
+    """A request that gets a 4xx with one line."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def _problem(status: int, message: str) -> Response:
+    return _json({"error": " ".join(message.split())}, status)
+
+
+async def _body(request: Request, limit_bytes: int) -> bytes:
+    """Read the body, giving up as soon as it is known to be too large."""
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > limit_bytes:
+        raise _RefusedError(413, f"body: {declared} bytes is not accepted; expected at most {limit_bytes}")
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit_bytes:
+            raise _RefusedError(413, f"body: more than {limit_bytes} bytes is not accepted")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _decode(body: bytes, kind: type[Body]) -> Body:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _RefusedError(400, f"body: {error}") from error
+    except RecursionError as error:
+        raise _RefusedError(400, "body: nested too deeply") from error
+
+
+def create_app(
+    service: SchedulingService,
+    metrics: Metrics,
+    *,
+    token: str | None = None,
+    max_body_bytes: int = MAX_BODY_BYTES,
+) -> Starlette:
+    """Return the ASGI application. With `token`, every endpoint but the probes asks for it as a bearer token."""
+
+    def guard(request: Request) -> None:
+        if token is None:
+            return
+        given = request.headers.get("authorization", "").encode()
+        if not hmac.compare_digest(given, b"Bearer " + token.encode()):
+            raise _RefusedError(401, "authorization: a valid bearer token is needed")
+
+    def posts(path: str, kind: type[Body], answer: Callable[[Body], object]) -> Route:
+        async def respond(request: Request) -> Response:
+            return _json(answer(_decode(await _body(request, max_body_bytes), kind)))
+
+        return Route(path, measured(path, respond), methods=["POST"])
+
+    def gets(path: str, answer: Callable[[], Response], *, open_to_all: bool = False) -> Route:
+        async def respond(_: Request) -> Response:
+            return answer()
+
+        return Route(path, measured(path, respond, open_to_all=open_to_all), methods=["GET"])
+
+    def measured(
+        path: str, respond: Callable[[Request], Awaitable[Response]], *, open_to_all: bool = False
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def handle(request: Request) -> Response:
+            started = time.perf_counter()
+            try:
+                if not open_to_all:
+                    guard(request)
+                response = await respond(request)
+            except _RefusedError as error:
+                response = _problem(error.status, str(error))
+            except UserError as error:
+                response = _problem(422, str(error))
+            except ClientDisconnect:
+                response = _problem(400, "body: the client left before it was complete")
+            metrics.requests.labels(path, str(response.status_code)).inc()
+            metrics.request_duration.labels(path).observe(time.perf_counter() - started)
+            return response
+
+        return handle
+
+    def readyz() -> Response:
+        return Response("ok") if service.ready else Response("the watch cache is not filled yet", 503)
+
+    return Starlette(
+        routes=[
+            posts("/filter", ExtenderArgs, service.filter),
+            posts("/prioritize", ExtenderArgs, service.prioritize),
+            posts("/bind", ExtenderBindingArgs, service.bind),
+            posts("/score", ScoreRequest, service.score),
+            gets("/healthz", lambda: Response("ok"), open_to_all=True),
+            gets("/readyz", readyz, open_to_all=True),
+            gets("/metrics", lambda: Response(metrics.text(), media_type=CONTENT_TYPE)),
+            gets("/openapi.json", lambda: _json(document())),
+        ]
+    )
