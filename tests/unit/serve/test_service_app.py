@@ -89,8 +89,11 @@ def test_filter_keeps_what_fits_and_says_why_the_rest_does_not(client: TestClien
 def test_prioritize_scores_0_to_10_with_one_best(client: TestClient) -> None:
     reply = client.post("/prioritize", json={"pod": pod_json(), "nodenames": ["n3", "n1", "n2", "new"]}).json()
     assert reply == [
-        {"host": "n3", "score": 10}, {"host": "n1", "score": 0}, {"host": "n2", "score": 5}, {"host": "new", "score": 0},
-    ]  # fmt: skip
+        {"host": "n3", "score": 10},
+        {"host": "n1", "score": 0},
+        {"host": "n2", "score": 5},
+        {"host": "new", "score": 0},
+    ]
 
 
 def test_full_nodes_are_understood_too(client: TestClient) -> None:
