@@ -60,6 +60,8 @@ class Diagnosis:
 
     def message(self, preemption: str = "") -> str:
         """Return the text of a FailedScheduling event; `preemption` is what the try to preempt others said."""
+        if not self.by_node:
+            return "no nodes available to schedule pods"
         text = f"0/{len(self.by_node)} nodes are available:"
         if self.rejected_before:
             text += f" {self.rejected_before}."

@@ -5,7 +5,7 @@ chosen node (WaitForFirstConsumer) ask nothing here: the volume's provisioner fo
 """
 
 from collections import Counter
-from collections.abc import Collection
+
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def limits_pass(index: FilterIndex, pod: Pod) -> BoolArray | None:
     for row, node in enumerate(index.state.nodes):
         if not node.volume_limits:
             continue
-        attached: Collection[tuple[str, str]] = index.attached.get(node.name, ())
+        attached = index.attached.get(node.name, Counter[tuple[str, str]]())
         used = Counter(driver for driver, _ in attached)
         new = Counter(driver for driver, volume in wanted if (driver, volume) not in attached)
         mask[row] = all(
