@@ -8,17 +8,26 @@ from collections.abc import Iterator
 
 import pytest
 
-from aaml.kube.provision import Api, ApiError, ClusterOptions, KwokCluster, records
+from aaml.kube.provision import Api, ApiError, ClusterOptions, KwokCluster, binaries, records
 
 KWOK_NODES = 10
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses the real cluster, so that `-m "not kwok"` leaves it out."""
+    for item in items:
+        if "kwok" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kwok)
+
+
 @pytest.fixture(scope="session")
 def kwok() -> Iterator[KwokCluster]:
-    """A real KWOK cluster: default kube-scheduler, a tainted control plane, 10 workers of 64 CPU, 256Gi and 110 pods.
+    """Start a real KWOK cluster: kube-scheduler, a tainted control plane, 10 workers of 64 CPU, 256Gi and 110 pods.
 
-    The first use on a machine builds it (about 11 minutes; `aaml cluster build` does it ahead).
+    Its programs are built ahead: that takes longer than a test may.
     """
+    if not binaries.built():
+        pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
     remove_leftovers()
     cluster = KwokCluster(f"test-{os.getpid()}")
     cluster.up(ClusterOptions(nodes=KWOK_NODES), progress=False)

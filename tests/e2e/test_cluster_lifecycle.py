@@ -24,7 +24,6 @@ from aaml.kube.provision import (
     records,
 )
 
-pytestmark = pytest.mark.kwok
 AAML = str(Path(sys.executable).with_name("aaml"))
 PROCESSES = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller"}
 
@@ -185,8 +184,11 @@ def test_api_server_stops_and_starts_again_with_its_objects(kwok, namespace, kil
     with pytest.raises(UserError, match=r"no Kubernetes API answers at https://127.0.0.1"):
         api.send("GET", "/version")
     assert aaml("status", "--name", kwok.name, check=False).returncode == 1
+    others = {name: kwok.pid(name) for name in PROCESSES - {"kube-apiserver"}}
     kwok.start_component("kube-apiserver")
     assert kwok.pid("kube-apiserver") not in {None, before}
+    assert {name: kwok.pid(name) for name in others} == others  # none gave up while the server was away
+    assert all(others.values())
     assert json.loads(api.send("GET", f"/api/v1/namespaces/{namespace}/configmaps/kept"))["metadata"]["name"] == "kept"
 
 

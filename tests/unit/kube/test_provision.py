@@ -221,6 +221,7 @@ def test_failed_build_is_one_line_and_goes_on_where_it_was(monkeypatch, tmp_path
     with pytest.raises(UserError, match=r"building kube-scheduler failed .*undefined: x$"):
         binaries.ensure_programs(progress=False)
     assert not binaries.programs_dir().exists()
+    assert (tmp_path / "cache" / "kwok" / f"{binaries.programs_dir().name}.partial" / "etcd").is_file()
     before = len(log.read_text().split())
     fake_go(monkeypatch, tmp_path)
     binaries.ensure_programs(progress=False)
@@ -378,6 +379,8 @@ def test_kwokctl_is_told_loopback_tls_rbac_and_no_limits(tmp_path):
     assert options["disable"] == ["kube-scheduler"]
     assert (options["kubeApiserverPort"], options["kubeVersion"]) == (6443, "v1.36.1")
     assert options["kubectlBinary"] == "/programs/kubectl"
+    patched = {patch["name"]: patch["extraArgs"] for patch in settings["componentsPatches"]}
+    assert patched["kube-controller-manager"] == [{"key": "leader-elect", "value": "false"}]
     assert not any("http" in str(value) for value in options.values())  # nothing to be downloaded
     with pytest.raises(UserError, match=r"scheduler_config: .*absent"):
         kwokctl_configuration(Path("/programs"), ClusterOptions(scheduler_config=tmp_path / "absent"))

@@ -136,11 +136,11 @@ def ensure_programs(*, progress: bool = True) -> Path:
     def waiting() -> None:
         print("another process builds the KWOK programs; waiting for it", file=sys.stderr)
 
-    with exclusive(target.with_suffix(".lock"), waiting):
+    with exclusive(target.with_name(f"{target.name}.lock"), waiting):
         if built():
             return target
         go = find_go(minimum_go())
-        partial = private_dir(target.with_suffix(".partial"))
+        partial = private_dir(target.with_name(f"{target.name}.partial"))
         for program in PROGRAMS:
             if not (partial / program.name).is_file():
                 _build(go, program, partial, progress=progress)
@@ -156,7 +156,10 @@ def _build(go: Go, program: Program, folder: Path, *, progress: bool) -> None:
     environment = go.environment(os.environ)
     listing = [str(go.command), "list", "-mod=readonly", "-deps", program.package]
     aside = folder / f".{program.name}"
-    with tqdm(desc=f"build {program.name}", unit="pkg", disable=not progress, dynamic_ncols=True) as bar:
+    pace = 0.1 if sys.stderr.isatty() else 30.0  # seconds between two pictures of the bar: few in a log file
+    with tqdm(
+        desc=f"build {program.name}", unit="pkg", disable=not progress, dynamic_ncols=True, mininterval=pace
+    ) as bar:
         lines = _run(listing, where, environment, bar, "listing the packages of", program.name)
         total = sum(" " not in line for line in lines)
         bar.reset(total=total)

@@ -92,7 +92,7 @@ class KwokCluster:
         if any(component.pid() is not None for component in self.components().values()):
             raise UserError(f"name: cluster {self.name!r} is up already; see `aaml cluster status --name {self.name}`")
         self.down()
-        programs = ensure_programs(progress=progress)
+        programs = ensure_programs()  # minutes the first time: never without a word
         try:
             self._create(programs, options)
             self._wait_ready(options.wait_s)
@@ -175,7 +175,14 @@ def kwokctl_configuration(programs: Path, options: ClusterOptions) -> dict[str, 
         if not options.scheduler_config.is_file():
             raise bad_value("scheduler_config", str(options.scheduler_config), "a KubeSchedulerConfiguration file")
         settings["kubeSchedulerConfig"] = str(options.scheduler_config.absolute())
-    return {"apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokctlConfiguration", "options": settings}
+    alone = {"extraArgs": [{"key": "leader-elect", "value": "false"}]}
+    return {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokctlConfiguration",
+        "options": settings,
+        # With leader election a part ends itself when the API server is away for more than ten seconds.
+        "componentsPatches": [{"name": name, **alone} for name in ("kube-controller-manager", "kube-scheduler")],
+    }
 
 
 def _run_aside(command: list[str], environment: dict[str, str], wait_s: float) -> tuple[int, str]:
