@@ -1,0 +1,104 @@
+"""Model files: written whole or not at all, read without unpickling code, refused with one line when they don't fit.
+
+A file holds a format tag, a version, a header of plain values (kind of agent, network with the names of its features,
+settings, counters) and tensors (weights, and the optimiser's state so that training goes on).
+"""
+
+import os
+import pickle
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aaml.errors import UserError
+from aaml.learning.networks import NetworkSpec
+
+FORMAT = "aaml-model"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file holds: the kind of agent, its network's description, plain `fields`, and states of torch objects."""
+
+    kind: str
+    spec: NetworkSpec
+    fields: Mapping[str, Any]
+    states: Mapping[str, Any]
+
+
+def write_atomically(path: Path, content: Any) -> None:
+    """Write `content` with torch.save next to `path`, then rename it; raises UserError when that's not possible."""
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "wb") as file:
+            torch.save(content, file)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except OSError as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise UserError(f"model {path}: cannot be written: {error.strerror or error}") from error
+
+
+def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Write a model file."""
+    write_atomically(
+        path,
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "kind": checkpoint.kind,
+            "network": checkpoint.spec.to_dict(),
+            "fields": dict(checkpoint.fields),
+            "states": dict(checkpoint.states),
+        },
+    )
+
+
+def read_tensors(path: Path) -> Any:
+    """Read what `write_atomically` wrote; raises UserError for a file that is missing or is no such file."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"model {path}: there is no such file") from None
+    except OSError as error:
+        raise UserError(f"model {path}: cannot be read: {error.strerror or error}") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, IndexError) as error:
+        raise UserError(f"model {path}: is not a model file of this program (corrupt, or made by another)") from error
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a model file; raises UserError when it is missing, corrupt, foreign, or made for other features."""
+    content = read_tensors(path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise UserError(f"model {path}: is not a model file of this program (no {FORMAT!r} tag)")
+    if content.get("version") != VERSION:
+        raise UserError(f"model {path}: version {content.get('version')!r} is not supported; expected {VERSION}")
+    try:
+        spec = NetworkSpec.from_dict(content["network"])
+        checkpoint = Checkpoint(content["kind"], spec, content["fields"], content["states"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"model {path}: its header is damaged ({error})") from error
+    current = NetworkSpec()
+    for name in ("node_features", "pair_features", "pod_features", "upcoming_features"):
+        theirs, ours = getattr(spec, name), getattr(current, name)
+        if theirs != ours:
+            changed = sorted(set(theirs) ^ set(ours)) or ["their order"]
+            raise UserError(f"model {path}: {name} differ from this version's: {', '.join(changed)}; train it again")
+    return checkpoint
+
+
+def restore(path: Path, target: Any, state: Any) -> None:
+    """Load a state into a module or an optimiser; raises UserError when the shapes do not fit."""
+    try:
+        target.load_state_dict(state)
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"model {path}: its weights do not fit its header ({reason})") from error

@@ -1,0 +1,141 @@
+"""Losses and targets as pure functions of tensors: B is the batch, N the nodes (padded), T the steps of a trajectory.
+
+A mask is bool [B, N], True where a node may be chosen. It applies wherever an action is chosen or averaged over: the
+greedy action, the policy's distribution, and the bootstrap target.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def check_rank(rank: int, **tensors: Tensor) -> None:
+    """Raise ValueError unless every tensor has `rank` dimensions and all have the same shape."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if any(len(shape) != rank for shape in shapes.values()) or len(set(shapes.values())) > 1:
+        raise ValueError(f"expected tensors of rank {rank} and equal shapes, got {shapes}")
+
+
+def mask_scores(scores: Tensor, mask: Tensor) -> Tensor:
+    """Return [B, N] `scores` with the lowest finite number where a node may not be chosen."""
+    check_rank(2, scores=scores, mask=mask)
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+
+
+def log_policy(logits: Tensor, mask: Tensor) -> Tensor:
+    """Return [B, N] log-probabilities over the rows that may be chosen; a forbidden row has a huge negative one."""
+    return functional.log_softmax(mask_scores(logits, mask), dim=1)
+
+
+def entropy(logits: Tensor, mask: Tensor) -> Tensor:
+    """Return [B], the entropy in nats of the masked policy."""
+    log_prob = log_policy(logits, mask)
+    return -(log_prob.exp() * log_prob.masked_fill(~mask, 0.0)).sum(dim=1)
+
+
+def select(scores: Tensor, action: Tensor) -> Tensor:
+    """Return [B], the score of each chosen row; `scores` [B, N], `action` int64 [B]."""
+    return scores.gather(1, action.unsqueeze(1)).squeeze(1)
+
+
+def double_q_target(
+    reward: Tensor, discount: Tensor, next_q_online: Tensor, next_q_target: Tensor, next_mask: Tensor
+) -> Tensor:
+    """Return [B], the n-step double-DQN target R + discount * Q_target(s', argmax_a Q_online(s', a)).
+
+    van Hasselt, Guez, Silver: Deep Reinforcement Learning with Double Q-learning (2016). `reward` is the n-step return
+    without the bootstrap (Sutton 1988), `discount` gamma^n, 0 where the episode was terminated. A row of `next_mask`
+    without a choice gets no bootstrap.
+    """
+    check_rank(1, reward=reward, discount=discount)
+    check_rank(2, next_q_online=next_q_online, next_q_target=next_q_target, next_mask=next_mask)
+    best = mask_scores(next_q_online, next_mask).argmax(dim=1)
+    value = select(next_q_target, best)
+    return reward + torch.where(next_mask.any(dim=1), discount * value, torch.zeros_like(value))
+
+
+def q_loss(q: Tensor, action: Tensor, target: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return (mean Huber loss [], temporal-difference error [B]) of Q(s, a) towards `target`.
+
+    Mnih et al.: Human-level control through deep reinforcement learning (2015), with the Huber loss (threshold 1) in
+    place of the clipped error. `weight` [B] are importance weights of prioritised sampling (Schaul et al. 2016).
+    """
+    check_rank(1, action=action, target=target)
+    error = select(q, action) - target.detach()
+    loss = functional.huber_loss(error, torch.zeros_like(error), reduction="none")
+    return (loss if weight is None else loss * weight).mean(), error.detach()
+
+
+def dueling(value: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    """Return [B, N], Q = V + A - mean of A over the rows that may be chosen.
+
+    Wang et al.: Dueling Network Architectures for Deep Reinforcement Learning (2016), eq. 9. `value` [B].
+    """
+    check_rank(2, advantage=advantage, mask=mask)
+    count = mask.sum(dim=1, keepdim=True).clamp(min=1)
+    mean = advantage.masked_fill(~mask, 0.0).sum(dim=1, keepdim=True) / count
+    return value.unsqueeze(1) + advantage - mean
+
+
+def generalized_advantage(
+    reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, done: Tensor, gamma: float, lam: float
+) -> tuple[Tensor, Tensor]:
+    """Return (advantage [T], return [T]) of one trajectory, oldest step first.
+
+    Schulman et al.: High-Dimensional Continuous Control Using Generalized Advantage Estimation (2016), eq. 16. `value`
+    and `next_value` are the critic's for s_t and s_{t+1}; a terminated step does not bootstrap, a done one (terminated
+    or truncated) ends the sum. The return is advantage + value, the critic's target.
+    """
+    check_rank(1, reward=reward, value=value, next_value=next_value, terminated=terminated, done=done)
+    delta = reward + gamma * next_value * (~terminated) - value
+    advantage = torch.zeros_like(delta)
+    running = torch.zeros((), dtype=delta.dtype)
+    for t in range(len(delta) - 1, -1, -1):
+        running = delta[t] + gamma * lam * running * (~done[t])
+        advantage[t] = running
+    return advantage, advantage + value
+
+
+def normalize(advantage: Tensor) -> Tensor:
+    """Return [B] with mean 0 and standard deviation 1 (unchanged when there is a single one)."""
+    if len(advantage) < 2:
+        return advantage
+    return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+
+
+def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
+    """Return [], -mean(log pi(a|s) * A): Williams 1992; with a critic's advantage, Mnih et al. 2016 (A2C)."""
+    check_rank(1, log_prob=log_prob, advantage=advantage)
+    return -(log_prob * advantage.detach()).mean()
+
+
+def clipped_policy_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """Return [], -mean(min(r A, clip(r, 1 - clip, 1 + clip) A)) with r = pi / pi_old.
+
+    Schulman et al.: Proximal Policy Optimization Algorithms (2017), eq. 7. At r = 1 its gradient is that of
+    `policy_gradient_loss`, so the first pass over fresh data is A2C.
+    """
+    check_rank(1, log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage)
+    ratio = (log_prob - old_log_prob.detach()).exp()
+    advantage = advantage.detach()
+    return -torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage).mean()
+
+
+def value_loss(value: Tensor, target: Tensor) -> Tensor:
+    """Return [], the mean Huber loss of the critic towards its returns."""
+    check_rank(1, value=value, target=target)
+    return functional.huber_loss(value, target.detach())
+
+
+def imitation_loss(logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
+    """Return [], the mean cross-entropy of the teacher's action under the masked policy (behaviour cloning)."""
+    return functional.nll_loss(log_policy(logits, mask), action)
+
+
+def margin_loss(q: Tensor, mask: Tensor, action: Tensor, margin: float = 0.8) -> Tensor:
+    """Return [], mean(max_a (Q(s, a) + margin [a != teacher's]) - Q(s, teacher's)), which ranks the teacher's first.
+
+    Hester et al.: Deep Q-learning from Demonstrations (2018), eq. 1.
+    """
+    rest = torch.full_like(q, margin).scatter(1, action.unsqueeze(1), 0.0)
+    return (mask_scores(q + rest, mask).max(dim=1).values - select(q, action)).mean()
