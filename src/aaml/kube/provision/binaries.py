@@ -11,6 +11,7 @@ import platform
 import re
 import subprocess
 import sys
+import sysconfig
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,8 +58,9 @@ class Versions:
 
 
 def recipe_dir() -> Path:
-    """Return the folder of the Go modules: beside this file in an installed package, `deploy/kwok` in a checkout."""
-    for folder in (Path(__file__).parent / "recipe", Path(__file__).parents[4] / "deploy" / "kwok"):
+    """Return the folder of the Go modules: `deploy/kwok` in a checkout, `share/aaml/kwok` of an installed package."""
+    installed = Path(sysconfig.get_path("data")) / "share" / "aaml" / "kwok"
+    for folder in (Path(__file__).parents[4] / "deploy" / "kwok", installed):
         if all((folder / name / "go.mod").is_file() for name in _RECIPES):
             return folder
     raise UserError(
