@@ -78,18 +78,24 @@ class TimeAverage:
         return self.total / self.seconds if self.seconds else float("nan")
 
 
+AVERAGED: tuple[str, ...] = (
+    "variance", "cpu_variance", "memory_variance", "cpu_mean", "memory_mean", "cpu_allocation", "memory_allocation",
+    "gpu_allocation", "empty_nodes", "empty_fraction", "pending_pods",
+)  # fmt: skip
+
+
 @dataclass(slots=True)
 class TimeAverages:
     """Time averages of the scalars of `Usage` and of the number of pods that wait."""
 
     seconds: float = 0.0
-    _totals: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(AVERAGED)))
+    totals: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(AVERAGED)))
 
     def hold(self, state: ClusterState, pending: int, seconds: float) -> None:
         """Count a state that held for `seconds` with `pending` pods waiting."""
         _hold(
-            state.allocatable, state.requested, state.capacity, state.gpu_free, state.gpu_count, float(pending), seconds,
-            self._totals,
+            state.allocatable, state.requested, state.capacity, state.gpu_free, state.gpu_count,
+            float(pending), seconds, self.totals,
         )  # fmt: skip
         self.seconds += seconds
 
@@ -97,17 +103,11 @@ class TimeAverages:
         """Return name -> average (see `AVERAGED`); NaN before any time has passed."""
         if not self.seconds:
             return dict.fromkeys(AVERAGED, float("nan"))
-        return dict(zip(AVERAGED, (self._totals / self.seconds).tolist(), strict=True))
+        return dict(zip(AVERAGED, (self.totals / self.seconds).tolist(), strict=True))
 
     def copy(self) -> "TimeAverages":
         """Return an independent copy."""
-        return TimeAverages(self.seconds, self._totals.copy())
-
-
-AVERAGED = (
-    "variance", "cpu_variance", "memory_variance", "cpu_mean", "memory_mean", "cpu_allocation", "memory_allocation",
-    "gpu_allocation", "empty_nodes", "empty_fraction", "pending_pods",
-)  # fmt: skip
+        return TimeAverages(self.seconds, self.totals.copy())
 
 
 @numba.njit(cache=True)

@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.gpu import devices_fit
-from aaml.cluster.objects import Node, Pod
+from aaml.cluster.filters import feasible as feasible_rows
+from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.scheduling.ports import BindResult
 from aaml.scheduling.queue import QueuedPod, SchedulingQueue
@@ -46,10 +45,10 @@ class _Flight:
 class SimCluster:
     """A `Cluster` (see `aaml.scheduling.ports`) whose time only moves when every pod that could be tried has been.
 
-    Pods arrive as the workload says, run for their lifetime from their bind on, and leave. A pod that fits nowhere waits
-    in the scheduling queue until something changes. Pods of a gang are handed out together and bound all or none. The
-    simulation ends (`exhausted`) when nothing can happen any more, or at `until_s`. Binds succeed at once. No
-    randomness in here: the same workload and decisions give the same bits.
+    Pods arrive as the workload says, run for their lifetime from their bind on, and leave. A pod that fits nowhere
+    waits in the scheduling queue until something changes. Pods of a gang are handed out together and bound all or
+    none. The simulation ends (`exhausted`) when nothing can happen any more, or at `until_s`. Binds succeed at once.
+    No randomness in here: the same workload and decisions give the same bits.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class SimCluster:
         timeline: Timeline = (),
         until_s: float = inf,
         feasible: Feasible | None = None,
-        queue: QueueSettings = QueueSettings(),  # noqa: B008  (frozen)
+        queue: QueueSettings = QueueSettings(),
         invariants: bool = False,
         averages: bool = True,
     ) -> None:
@@ -68,7 +67,7 @@ class SimCluster:
         self.workload = workload if isinstance(workload, Workload) else Workload.of(workload)
         self.until_s = until_s
         self.journal = Journal()
-        self._feasible = feasible or fits
+        self._feasible = feasible or _filtered
         self._queue_settings = queue
         self._invariants, self._averages = invariants, averages
         self._now_s = min(0.0, self.workload[0].created_s) if self.workload.pods else 0.0
@@ -148,7 +147,8 @@ class SimCluster:
     def reject(self, pod: Pod) -> None:
         """The pod fits nowhere: it (with its gang) waits for a change."""
         self.journal.counts["rejected"] += 1
-        self._queue.requeue(self._give_up(pod), _REJECTED_BY)
+        plugins = _REJECTED_BY if _is_plain(pod) else feasible_rows(self._state, pod).plugins | _REJECTED_BY
+        self._queue.requeue(self._give_up(pod), plugins)
 
     def defer(self, pod: Pod) -> None:
         """The policy left the pod pending: it (with its gang) is tried again after the next event."""
@@ -207,8 +207,19 @@ class SimCluster:
             self._state.check()
         return True
 
+    def submit(self, pods: Iterable[Pod]) -> None:
+        """Let pods arrive now, besides those of the workload; a simulation that had come to its end goes on."""
+        for pod in pods:
+            self.journal.counts["arrived"] += 1
+            self._wait(pod)
+        self._ended = False
+
+    def delete(self, uid: str) -> None:
+        """Delete a pod, whether it waits or runs; one that is handed out is decided first."""
+        self._delete(uid)
+
     def evict(self, uid: str) -> None:
-        """Take a running pod off its node; it waits again and its lifetime starts anew. KeyError when it does not run."""
+        """Take a running pod off its node: it waits again, its lifetime starts anew. KeyError when it does not run."""
         placement = self._state.placements[uid]
         self.journal.counts["evicted"] += 1
         self._leave(uid)
@@ -321,29 +332,14 @@ class SimCluster:
             self._enqueue(leader)
 
 
-def fits(state: ClusterState, pod: Pod) -> npt.NDArray[np.bool_]:
-    """Return [N], which rows have room for the pod and are not cordoned: resources, pods and GPU devices."""
-    vector = state.request_vector(pod)
-    mask = _fits(state.allocatable, state.requested, vector, state.unschedulable)
-    gpu = pod.gpu
-    if gpu.milli > 0 or gpu.models:
-        mask &= devices_fit(state.gpu_free, state.gpu_count, gpu)
-        if gpu.models:
-            allowed = [index for index, model in enumerate(state.gpu_models) if model in gpu.models]
-            mask &= np.isin(state.gpu_model, allowed)
-    return mask
+def _filtered(state: ClusterState, pod: Pod) -> npt.NDArray[np.bool_]:
+    return feasible_rows(state, pod).mask
 
 
-@numba.njit(cache=True)
-def _fits(allocatable, requested, request, unschedulable):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    n, width = allocatable.shape
-    mask = np.empty(n, dtype=np.bool_)
-    for i in range(n):
-        ok = not unschedulable[i]
-        for r in range(width):
-            # A resource that is not asked for may be overcommitted already, as in kube-scheduler.
-            if request[r] > 0 and request[r] > allocatable[i, r] - requested[i, r]:
-                ok = False
-                break
-        mask[i] = ok
-    return mask
+def _is_plain(pod: Pod) -> bool:
+    """Whether only `_REJECTED_BY` can have rejected a pod, so that nobody need find out which."""
+    return (
+        pod.affinity is NO_AFFINITY
+        and pod.volumes is NO_VOLUMES
+        and not (pod.spread or pod.host_ports or pod.node_selector or pod.node_name or pod.gates)
+    )

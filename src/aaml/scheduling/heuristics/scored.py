@@ -1,0 +1,87 @@
+"""ScorePolicy: a policy from a score per row, with the tie-break and the truncation of scores as options."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.objects import Pod
+from aaml.errors import bad_value
+from aaml.scheduling.observation import Context
+from aaml.scheduling.ports import Decision
+
+FloatArray = npt.NDArray[np.float64]
+Score = Callable[[Context], FloatArray]
+"""A context -> float64 [N], higher is better; infeasible rows may hold anything, NaN and -inf are never chosen."""
+
+TieBreak = Literal["first", "name", "random"]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """What a policy is made with.
+
+    `tie_break` among equal scores: "first" the lowest row (a fixed order), "name" the smallest node name, "random".
+    `truncate`: scores are cut to whole numbers first, as Kubernetes' are. `seed` of the policy's own generator.
+    `expected`: pods like those to come, which FGD weighs fragments by (empty: it learns them from nothing and scores
+    every row alike).
+    """
+
+    tie_break: TieBreak = "first"
+    truncate: bool = False
+    seed: int = 0
+    expected: Sequence[Pod] = ()
+
+    def __post_init__(self) -> None:
+        if self.tie_break not in get_args(TieBreak):
+            raise bad_value("tie_break", self.tie_break, f"one of {', '.join(get_args(TieBreak))}")
+
+
+class ScorePolicy:
+    """Takes the feasible row with the highest score."""
+
+    def __init__(self, name: str, score: Score, options: PolicyOptions = PolicyOptions()) -> None:
+        self.name = name
+        self._score = score
+        self._options = options
+        self._rng = np.random.default_rng(options.seed)
+
+    def act(self, context: Context) -> Decision:
+        """Choose a row. Raises ValueError when the score has another shape than [N] or leaves no feasible row."""
+        scores = np.asarray(self._score(context), dtype=np.float64)
+        if scores.shape != context.mask.shape:
+            raise ValueError(f"policy {self.name}: the score has shape {scores.shape}, expected {context.mask.shape}")
+        return Decision(self.pick(scores, context))
+
+    def pick(self, scores: FloatArray, context: Context) -> int:
+        """Return the best feasible row under the tie-break."""
+        row, ties = best_row(scores, context.mask, self._options.truncate)
+        if row < 0:
+            raise ValueError(f"policy {self.name}: no feasible row has a score (NaN or -inf everywhere)")
+        if ties > 1 and self._options.tie_break != "first":
+            if self._options.truncate:
+                scores = np.trunc(scores)
+            tied = np.flatnonzero(context.mask & (scores == scores[row]))
+            if self._options.tie_break == "random":
+                return int(tied[self._rng.integers(ties)])
+            return int(min(tied, key=lambda each: context.state.names[each]))
+        return int(row)
+
+
+@numba.njit(cache=True)
+def best_row(scores, mask, truncate):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return (lowest row with the highest score, how many feasible rows have that score); row -1 when none has one."""
+    best, row, ties = -np.inf, -1, 0
+    for i in range(len(mask)):
+        if mask[i]:
+            score = np.trunc(scores[i]) if truncate else scores[i]
+            if score > best:
+                best, row, ties = score, i, 1
+            elif score == best:
+                ties += 1
+    if row < 0:
+        return row, 0
+    return row, ties

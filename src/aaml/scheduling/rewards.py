@@ -1,0 +1,275 @@
+"""Rewards: what a decision was worth, from the state just before and just after the pod was placed.
+
+All are dimensionless and of about unit size. u is requested / allocatable of a resource on a node, Var its variance
+over the N capacity nodes (CPU and memory added up), S the root of Var, d the growth of u on the chosen node, D what the
+pod asks for over the mean node's allocatable.
+
+==================  ===================================================================================================
+balance             (fall of N Var) / (D (S + D)), S before: how much this placement evens out the nodes. The fall is
+                    -(2 d (u - mean) + d^2 (1 - 1/N)), the scale is the same for every row: so the best row is that of
+                    least variance, and large and small pods count alike. A shaped reward, for small discounts.
+balance-level       -10 S after the placement: the spread itself, for agents that look ahead (discount near 1)
+compress            u after on the chosen node (mean of CPU and memory), - 1 if it was empty and a used one was feasible
+fragmentation       (F before - F after) / 1000 over the cluster, F: fragments in thousandths of a GPU
+waiting-time        -(pods waiting) x (seconds since the last decision) / 60: sums up to minutes of waiting
+seed-a              (1 - 4 Var_cpu) / sqrt(times the node was chosen so far), negated on the node of the last pod
+seed-a-corrected    (fall of S_cpu) N / D_cpu, clipped to -2 ... 2: the same aim, CPU spread over nodes, but a function
+                    of state and action alone: no decay with time, no punishment of a right choice made twice, no offset
+==================  ===================================================================================================
+"""
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+
+import numba
+import numpy as np
+
+from aaml.cluster.metrics import Fragmentation, usage
+from aaml.cluster.state import ClusterState
+from aaml.errors import UserError
+from aaml.scheduling.cycle import Reward
+from aaml.scheduling.observation import Context
+
+WAITING_SCALE_S = 60.0
+_LARGEST_VARIANCE = 0.25  # of fractions in 0 ... 1
+
+
+@dataclass(frozen=True, slots=True)
+class RewardOptions:
+    """What a reward is made with. `fragmentation`: state -> float64 [N], needed by the reward of that name."""
+
+    fragmentation: Fragmentation | None = None
+
+
+class Balance:
+    """How much the spread of use over nodes falls through the placement."""
+
+    def before(self, context: Context) -> None:
+        """Nothing to remember: what was before follows from the pod."""
+
+    def after(self, context: Context, row: int) -> float:
+        """Return the fall of N times the variance over its scale."""
+        state = context.state
+        request = state.request_vector(context.pod)
+        return float(_fall(state.allocatable, state.requested, state.capacity, row, request[0], request[1]))
+
+
+class BalanceLevel:
+    """The spread that the placement leaves, negative."""
+
+    def before(self, context: Context) -> None:
+        """Nothing to remember."""
+
+    def after(self, context: Context, row: int) -> float:  # noqa: ARG002
+        """Return -10 times the root of the summed variances."""
+        return -10.0 * sqrt(2.0 * usage(context.state).variance)
+
+
+class Compress:
+    """Full nodes and empty nodes, nothing between."""
+
+    def before(self, context: Context) -> None:
+        """Nothing to remember: what was before follows from the pod."""
+
+    def after(self, context: Context, row: int) -> float:
+        """Return the use of the chosen node, less 1 when it was opened without need."""
+        state = context.state
+        return float(_compress(state.allocatable, state.requested, context.mask, row))
+
+
+@dataclass(slots=True)
+class LessFragmentation:
+    """Fall of the cluster's GPU fragments."""
+
+    fragmentation: Fragmentation
+    _before: float = 0.0
+
+    def before(self, context: Context) -> None:
+        """Remember the fragments."""
+        self._before = float(self.fragmentation(context.state).sum())
+
+    def after(self, context: Context, row: int) -> float:  # noqa: ARG002
+        """Return the fall in GPUs."""
+        return (self._before - float(self.fragmentation(context.state).sum())) / 1000.0
+
+
+@dataclass(slots=True)
+class WaitingTime:
+    """Time that pods have spent waiting since the last decision, negative."""
+
+    _last_s: float | None = None
+    _last_queue: int = 0
+    _waited_s: float = 0.0
+
+    def before(self, context: Context) -> None:
+        """Add up what has been waited: pods left behind by the last decision, and those there now, halfway each."""
+        if self._last_s is not None and context.now_s >= self._last_s:
+            self._waited_s = 0.5 * (self._last_queue + context.queue_length + 1) * (context.now_s - self._last_s)
+        else:
+            self._waited_s = 0.0  # the first decision, or a clock that began anew
+        self._last_s, self._last_queue = context.now_s, context.queue_length
+
+    def after(self, context: Context, row: int) -> float:  # noqa: ARG002
+        """Return minutes, negative."""
+        return -self._waited_s / WAITING_SCALE_S
+
+
+@dataclass(slots=True)
+class SeedA:
+    """CPU variance, damped by how often the node was chosen, negative for the same node twice in a row."""
+
+    _chosen: Counter[str] = field(default_factory=Counter)
+    _last: str = ""
+
+    def before(self, context: Context) -> None:
+        """Nothing to remember of the state."""
+
+    def after(self, context: Context, row: int) -> float:
+        """Return the damped, signed level of CPU balance."""
+        name = context.state.names[row]
+        self._chosen[name] += 1
+        level = 1.0 - usage(context.state).cpu_variance / _LARGEST_VARIANCE
+        again, self._last = name == self._last, name
+        return (-level if again else level) / sqrt(self._chosen[name])
+
+
+@dataclass(slots=True)
+class SeedACorrected:
+    """Fall of the standard deviation of CPU use over nodes."""
+
+    _before: float = 0.0
+
+    def before(self, context: Context) -> None:
+        """Remember the deviation."""
+        self._before = sqrt(usage(context.state).cpu_variance)
+
+    def after(self, context: Context, row: int) -> float:  # noqa: ARG002
+        """Return the fall, in units of what the pod could change at most."""
+        state = context.state
+        request = int(state.request_vector(context.pod)[0])
+        if not request:
+            return 0.0
+        mean_size = float(state.allocatable[state.capacity, 0].mean())
+        change = (self._before - sqrt(usage(state).cpu_variance)) * int(state.capacity.sum()) * mean_size / request
+        return float(np.clip(change, -2.0, 2.0))
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedSum:
+    """Several rewards, each times its weight."""
+
+    parts: Sequence[tuple[float, Reward]]
+
+    def before(self, context: Context) -> None:
+        """Let each remember."""
+        for _, reward in self.parts:
+            reward.before(context)
+
+    def after(self, context: Context, row: int) -> float:
+        """Return the sum."""
+        return sum(weight * reward.after(context, row) for weight, reward in self.parts)
+
+
+@dataclass(slots=True)
+class Potential:
+    """How much a function of the state rises through the placement (Ng, Harada, Russell, ICML 1999, undiscounted)."""
+
+    potential: Callable[[ClusterState], float]
+    _before: float = 0.0
+
+    def before(self, context: Context) -> None:
+        """Remember the potential."""
+        self._before = float(self.potential(context.state))
+
+    def after(self, context: Context, row: int) -> float:  # noqa: ARG002
+        """Return the rise."""
+        return float(self.potential(context.state)) - self._before
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A function of the context and the chosen row, with the pod placed."""
+
+    value: Callable[[Context, int], float]
+
+    def before(self, context: Context) -> None:
+        """Nothing to remember."""
+
+    def after(self, context: Context, row: int) -> float:
+        """Return the function's value."""
+        return float(self.value(context, row))
+
+
+def own_reward(name: str, function: Callable[..., float]) -> Reward:
+    """Return the reward of a person's function: of (state) a potential, of (context, row) a value."""
+    count = len(inspect.signature(function).parameters)
+    if count == 1:
+        return Potential(function)
+    if count == 2:
+        return Value(function)
+    raise UserError(f"reward {name}: a function of (state) or of (context, row) is needed, not of {count} arguments")
+
+
+def _fragmentation(options: RewardOptions) -> Reward:
+    if options.fragmentation is None:
+        raise UserError(
+            "reward fragmentation: there are no expected pods to weigh fragments by; name a workload or trace"
+        )
+    return LessFragmentation(options.fragmentation)
+
+
+BUILT_IN: Mapping[str, Callable[[RewardOptions], Reward]] = {
+    "balance": lambda _options: Balance(),
+    "balance-level": lambda _options: BalanceLevel(),
+    "compress": lambda _options: Compress(),
+    "fragmentation": _fragmentation,
+    "waiting-time": lambda _options: WaitingTime(),
+    "seed-a": lambda _options: SeedA(),
+    "seed-a-corrected": lambda _options: SeedACorrected(),
+}
+
+
+@numba.njit(cache=True)
+def _fall(allocatable, requested, capacity, row, cpu, memory):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    n = 0
+    mean, size, variance = np.zeros(2), np.zeros(2), 0.0
+    request = (float(cpu), float(memory))
+    for i in range(len(capacity)):
+        if capacity[i]:
+            n += 1
+            for r in range(2):
+                used = requested[i, r] - (request[r] if i == row else 0.0)
+                mean[r] += used / max(allocatable[i, r], 1)
+                size[r] += allocatable[i, r]
+    if n == 0 or not capacity[row]:
+        return 0.0
+    mean /= n
+    for i in range(len(capacity)):
+        if capacity[i]:
+            for r in range(2):
+                used = requested[i, r] - (request[r] if i == row else 0.0)
+                variance += (used / max(allocatable[i, r], 1) - mean[r]) ** 2
+    change, asked = 0.0, 0.0
+    for r in range(2):
+        room = max(allocatable[row, r], 1)
+        grow = request[r] / room
+        away = (requested[row, r] - request[r]) / room - mean[r]
+        change += 2.0 * grow * away + grow * grow * (1.0 - 1.0 / n)
+        asked += (request[r] * n / max(size[r], 1.0)) ** 2
+    if asked == 0.0:
+        return 0.0
+    asked = np.sqrt(asked)
+    return -change / (asked * (np.sqrt(variance / n) + asked))
+
+
+@numba.njit(cache=True)
+def _compress(allocatable, requested, mask, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    reward = 0.5 * (requested[row, 0] / max(allocatable[row, 0], 1) + requested[row, 1] / max(allocatable[row, 1], 1))
+    if requested[row, 3] == 1:  # the pod is the only one: the node was empty
+        for i in range(len(mask)):
+            if i != row and mask[i] and requested[i, 3] > 0:
+                return reward - 1.0
+    return reward
