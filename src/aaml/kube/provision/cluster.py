@@ -5,6 +5,7 @@ controller; from then on this module looks after the processes.
 https://kwok.sigs.k8s.io/docs/user/kwokctl-platform-specific-binaries/
 """
 
+import json
 import os
 import signal
 import socket
@@ -49,6 +50,20 @@ class KwokCluster:
     def api(self) -> Api:
         """Return a connection as an administrator."""
         return Api(self.kubeconfig)
+
+    def service_account_kubeconfig(self, namespace: str, account: str) -> Path:
+        """Write a kubeconfig with a service account's token, good for an hour, and return where it is."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 3600},
+        }
+        token = json.loads(self.api().send("POST", path, request))["status"]["token"]
+        administrator = yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))
+        file = self.directory / f"{namespace}-{account}.kubeconfig"
+        kubeconfig.write(file, kubeconfig.with_token(administrator, token))
+        return file
 
     def components(self) -> dict[str, Component]:
         """Return the cluster's processes by name, in the order in which they start; empty when there is no cluster."""

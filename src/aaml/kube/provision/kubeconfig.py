@@ -25,6 +25,12 @@ def plain(name: str, server: str) -> dict[str, Any]:
     return _document(name, {"server": server}, {})
 
 
+def with_token(document: dict[str, Any], token: str) -> dict[str, Any]:
+    """Return the same kubeconfig for another identity: a bearer token instead of the administrator's certificate."""
+    users = [{"name": user["name"], "user": {"token": token}} for user in document["users"]]
+    return {**document, "users": users}
+
+
 def _document(name: str, cluster: dict[str, str], user: dict[str, str]) -> dict[str, Any]:
     context = f"aaml-{name}"
     return {
