@@ -64,7 +64,9 @@ def typical_pods(pods: Sequence[Pod], coverage: Fraction = COVERAGE) -> TypicalP
         kinds[pod.request(CPU), pod.gpu.milli, pod.gpu.count, spec] += 1
     chosen: list[TypicalPod] = []
     covered = 0
-    for (cpu, milli, count, spec), frequency in sorted(kinds.items(), key=lambda kind: (kind[1], kind[0]), reverse=True):
+    for (cpu, milli, count, spec), frequency in sorted(
+        kinds.items(), key=lambda kind: (kind[1], kind[0]), reverse=True
+    ):
         chosen.append(TypicalPod(cpu, milli, count, models[spec], frequency))
         covered += frequency
         if covered >= coverage * len(pods):

@@ -5,6 +5,7 @@ next pod arrives, which nodes to score again, so a decision costs a few scores a
 the cached shape (it rarely decides) and looked at when the node is chosen.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numba
@@ -12,9 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
+from aaml.errors import bad_value
 from aaml.scheduling.fragmentation import FragmentTables, cpu_class, measure, usable
 from aaml.scheduling.kernels.arrays import SHAPE_COUNT, SHAPE_MEMORY, SHAPE_MILLI, NodeArrays
-from aaml.scheduling.kernels.fit import fits_but_memory, place
+from aaml.scheduling.kernels.features import Scratch, make_scratch
+from aaml.scheduling.kernels.fit import RULE_RANDOM, RULE_SCORE, fits_all, fits_but_memory, place
+from aaml.scheduling.kernels.learned import Scorer, no_scorer
 from aaml.scheduling.kernels.policies import device_for, score_node
 from aaml.sim.tournament import (
     NOWHERE,
@@ -57,7 +61,7 @@ def _draw(state: npt.NDArray[np.uint64]) -> int:
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     word ^= word >> np.uint64(31)
-    return np.int64(word >> np.uint64(2))
+    return np.int64(word >> np.uint64(2))  # type: ignore[return-value]  # an int to numba
 
 
 @numba.njit(cache=True, nogil=True)
@@ -82,6 +86,12 @@ def _random_best_where(tree: FloatArray, memory: IntArray, need: int, draw: int)
 
 
 @numba.njit(cache=True, nogil=True)
+def _usable_now(nodes: NodeArrays, row: int, tables: FragmentTables, scratch: Scratch) -> int:
+    measure(nodes.gpu[row, : nodes.gpu_count[row]], tables, scratch.sums, scratch.counts)
+    return usable(nodes.gpu_model[row], cpu_class(nodes.cpu[row], tables), tables, scratch.sums, scratch.counts)
+
+
+@numba.njit(cache=True, nogil=True)
 def _simulate(
     nodes: NodeArrays,
     shapes: IntArray,
@@ -90,6 +100,8 @@ def _simulate(
     row_of_leaf: IntArray,
     policy: int,
     tables: FragmentTables,
+    measured: FragmentTables,
+    scorer: Scorer,
     truncate: bool,
     random_ties: bool,
     device_rule: int,
@@ -102,9 +114,8 @@ def _simulate(
 ) -> None:
     count = nodes.cpu.shape[0]
     half = trees.shape[1] // 2
-    width = max(tables.milli.shape[0], 1)
-    sums, counts = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
-    bins = np.empty(7, dtype=np.float64)
+    scratch = make_scratch(tables, scorer.sizes.max())
+    gauge = make_scratch(measured, 1)
     random_state = np.array([seed], dtype=np.uint64)
     leaf_of_row = np.empty(count, dtype=np.int64)
     memory = np.empty(count, dtype=np.int64)
@@ -115,8 +126,7 @@ def _simulate(
         leaf_of_row[row] = leaf
         memory[leaf] = nodes.memory[row]
         gpu = nodes.gpu[row, : nodes.gpu_count[row]]
-        measure(gpu, tables, sums, counts)
-        usable_of[row] = usable(nodes.gpu_model[row], cpu_class(nodes.cpu[row], tables), tables, sums, counts)
+        usable_of[row] = _usable_now(nodes, row, measured, gauge)
         usable_sum += usable_of[row]
         used += DEVICE_MILLI * nodes.gpu_count[row] - gpu.sum()
     log = np.empty(arrivals.shape[0], dtype=np.int32)
@@ -131,7 +141,7 @@ def _simulate(
             for leaf in range(count):
                 row = row_of_leaf[leaf]
                 if fits_but_memory(nodes, row, shape):
-                    tree[half + leaf] = score_node(policy, nodes, row, shape, tables, truncate, sums, counts, bins)[0]
+                    tree[half + leaf] = score_node(policy, nodes, row, shape, tables, truncate, scorer, scratch)[0]
             build(tree)
             if random_ties:
                 build_ties(tree, ties[slot])
@@ -142,7 +152,7 @@ def _simulate(
                     continue  # touched again later
                 score = NOWHERE
                 if fits_but_memory(nodes, row, shape):
-                    score = score_node(policy, nodes, row, shape, tables, truncate, sums, counts, bins)[0]
+                    score = score_node(policy, nodes, row, shape, tables, truncate, scorer, scratch)[0]
                 if random_ties:
                     update_ties(tree, ties[slot], leaf_of_row[row], score)
                 else:
@@ -167,14 +177,13 @@ def _simulate(
         else:
             row = row_of_leaf[leaf]
             scored = -1
-            if device_rule == 3:
-                scored = score_node(policy, nodes, row, shape, tables, truncate, sums, counts, bins)[1]
-            draw = _draw(random_state) if device_rule == 2 else 0
+            if device_rule == RULE_SCORE:
+                scored = score_node(policy, nodes, row, shape, tables, truncate, scorer, scratch)[1]
+            draw = _draw(random_state) if device_rule == RULE_RANDOM else 0
             place(nodes, row, shape, device_for(nodes, row, shape, device_rule, scored, draw))
             memory[leaf] = nodes.memory[row]
             used += shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
-            measure(nodes.gpu[row, : nodes.gpu_count[row]], tables, sums, counts)
-            now = usable(nodes.gpu_model[row], cpu_class(nodes.cpu[row], tables), tables, sums, counts)
+            now = _usable_now(nodes, row, measured, gauge)
             usable_sum += now - usable_of[row]
             usable_of[row] = now
             chosen[step] = row
@@ -193,6 +202,8 @@ def simulate(
     policy: int,
     *,
     node_rank: IntArray,
+    measured: FragmentTables | None = None,
+    scorer: Scorer | None = None,
     truncate: bool = True,
     random_ties: bool = False,
     device_rule: int = 0,
@@ -200,7 +211,8 @@ def simulate(
 ) -> Episode:
     """Place `arrivals` (int64 [T], rows of `shapes` int64 [S, 6]) one after another on `nodes`, which are changed.
 
-    Equal scores go to the smallest `node_rank` [N] (a permutation), or to a random one of them.
+    Equal scores go to the smallest `node_rank` [N] (a permutation), or to a random one of them. `measured`: the typical
+    pods that `usable` is about, where they are not those that the policy reckons with.
     """
     size = 2 * leaves_for(len(nodes.cpu))
     cached, slot = np.unique(np.delete(shapes, SHAPE_MEMORY, axis=1), axis=0, return_inverse=True)
@@ -209,8 +221,57 @@ def simulate(
     steps = len(arrivals)
     episode = Episode(np.empty(steps, np.int32), np.empty(steps, np.int64), np.empty(steps, np.int64))
     row_of_leaf = np.argsort(node_rank, kind="stable")
+    scorer = scorer or no_scorer(tables.fitting.shape[0])
+    measured = measured or tables
     _simulate(
-        nodes, shapes, slot.reshape(-1).astype(np.int64), arrivals, row_of_leaf, policy, tables, truncate, random_ties,
-        device_rule, seed, trees, ties, *episode,
+        nodes, shapes, slot.reshape(-1).astype(np.int64), arrivals, row_of_leaf, policy, tables, measured, scorer,
+        truncate, random_ties, device_rule, seed, trees, ties, *episode,
     )  # fmt: skip
+    return episode
+
+
+def simulate_with(
+    score: Callable[[NodeArrays, IntArray], npt.ArrayLike],
+    nodes: NodeArrays,
+    shapes: IntArray,
+    arrivals: IntArray,
+    tables: FragmentTables,
+    *,
+    node_rank: IntArray,
+    truncate: bool = False,
+    random_ties: bool = False,
+    device_rule: int = 0,
+    seed: int = 0,
+) -> Episode:
+    """Run a scheduler written as one Python function: scores [N] of all nodes for a pod's shape, at every arrival.
+
+    Nodes where the pod does not fit are left out whatever their score. Slower than `simulate`, same rules.
+    """
+    steps = len(arrivals)
+    episode = Episode(np.empty(steps, np.int32), np.empty(steps, np.int64), np.empty(steps, np.int64))
+    draws = np.random.default_rng(seed)
+    gauge = make_scratch(tables, 1)
+    usable_of = np.array([_usable_now(nodes, row, tables, gauge) for row in range(len(nodes.cpu))], dtype=np.int64)
+    usable_sum, used = int(usable_of.sum()), DEVICE_MILLI * int(nodes.gpu_count.sum()) - int(nodes.gpu.sum())
+    for step, arrival in enumerate(arrivals):
+        shape = shapes[arrival]
+        rows = np.flatnonzero(fits_all(nodes, shape))
+        episode.node[step] = -1
+        if rows.size:
+            scores = np.asarray(score(nodes, shape), dtype=np.float64)
+            if scores.shape != nodes.cpu.shape:
+                raise bad_value(
+                    "score function's result", scores.shape, f"one number per node, shape {nodes.cpu.shape}"
+                )
+            scores = np.trunc(scores[rows]) if truncate else scores[rows]
+            best = rows[scores == scores.max()]
+            row = int(draws.choice(best) if random_ties else best[node_rank[best].argmin()])
+            draw = int(draws.integers(1 << 62))
+            place(nodes, row, shape, device_for(nodes, row, shape, device_rule, -1, draw))
+            used += int(shape[SHAPE_COUNT] * shape[SHAPE_MILLI])
+            now = _usable_now(nodes, row, tables, gauge)
+            usable_sum += int(now - usable_of[row])
+            usable_of[row] = now
+            episode.node[step] = row
+        episode.used_milli[step], episode.usable[step] = used, usable_sum
     return episode

@@ -25,6 +25,7 @@ class NodeArrays(NamedTuple):
 
     ===========  ===========  ==================================================================
     cpu          int64 [N]    free milli-cores
+    cpu_size     int64 [N]    milli-cores that the node offers
     memory       int64 [N]    free bytes
     pods         int64 [N]    free pod slots
     gpu          int64 [N, G]  free thousandths of each device, 0 beyond a node's last
@@ -35,6 +36,7 @@ class NodeArrays(NamedTuple):
     """
 
     cpu: IntArray
+    cpu_size: IntArray
     memory: IntArray
     pods: IntArray
     gpu: IntArray
@@ -77,7 +79,9 @@ def empty_nodes(nodes: Sequence[Node]) -> tuple[NodeArrays, tuple[str, ...]]:
         np.array([node.allocatable.get(name, 0) for node in nodes], dtype=np.int64) for name in (CPU, MEMORY, PODS)
     ]
     model = np.array([models.index(node.gpu_model) for node in nodes], dtype=np.int64)
-    arrays = NodeArrays(amounts[0], amounts[1], amounts[2], gpu, count, model, np.zeros(len(nodes), dtype=np.int64))
+    arrays = NodeArrays(
+        amounts[0], amounts[0].copy(), amounts[1], amounts[2], gpu, count, model, np.zeros(len(nodes), dtype=np.int64)
+    )
     return arrays, tuple(models)
 
 
@@ -92,6 +96,7 @@ def state_arrays(state: ClusterState) -> NodeArrays:
                 kinds[row] |= 1 << pod_kind(pod)
     return NodeArrays(
         np.ascontiguousarray(free[:, column[CPU]]),
+        np.ascontiguousarray(state.allocatable[:, column[CPU]]),
         np.ascontiguousarray(free[:, column[MEMORY]]),
         np.ascontiguousarray(free[:, column[PODS]]),
         state.gpu_free, state.gpu_count, state.gpu_model, kinds,

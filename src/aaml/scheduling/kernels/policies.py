@@ -6,6 +6,7 @@ import numpy.typing as npt
 
 from aaml.scheduling.fragmentation import FragmentTables
 from aaml.scheduling.kernels.arrays import SHAPE_MILLI, NodeArrays
+from aaml.scheduling.kernels.features import Scratch, make_scratch
 from aaml.scheduling.kernels.fit import (
     NO_DEVICE,
     RULE_BEST,
@@ -15,6 +16,7 @@ from aaml.scheduling.kernels.fit import (
     fits,
     is_share,
 )
+from aaml.scheduling.kernels.learned import Scorer, learned_score, no_scorer
 from aaml.scheduling.kernels.scores import (
     best_fit,
     dot_product,
@@ -26,9 +28,12 @@ from aaml.scheduling.kernels.scores import (
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-# Compiled policies by name and number; `FLAT` ones score every node alike and live by the tie-break.
-POLICIES = {"random": 0, "first_fit": 1, "best_fit": 2, "dot_product": 3, "gpu_packing": 4, "gpu_clustering": 5, "fgd": 6}
-RANDOM, FIRST_FIT, BEST_FIT, DOT_PRODUCT, GPU_PACKING, GPU_CLUSTERING, FGD = range(7)
+# Compiled policies by name and number. "random" and "first_fit" score every node alike and live by the tie-break.
+POLICIES = {
+    "random": 0, "first_fit": 1, "best_fit": 2, "dot_product": 3, "gpu_packing": 4, "gpu_clustering": 5, "fgd": 6,
+    "linear": 7, "network": 7,
+}  # fmt: skip
+RANDOM, FIRST_FIT, BEST_FIT, DOT_PRODUCT, GPU_PACKING, GPU_CLUSTERING, FGD, LEARNED = range(8)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -39,13 +44,15 @@ def score_node(
     shape: IntArray,
     tables: FragmentTables,
     truncate: bool,
-    sums: IntArray,
-    counts: IntArray,
-    bins: FloatArray,
+    scorer: Scorer,
+    scratch: Scratch,
 ) -> tuple[float, int]:
     """Return the score of a node that the pod fits on and the device that a scoring policy chose (else -1)."""
     if policy == FGD:
-        return fragmentation_gradient(nodes, row, shape, tables, truncate, sums, counts, bins)
+        return fragmentation_gradient(nodes, row, shape, tables, truncate, scratch.sums, scratch.counts, scratch.bins)
+    if policy == LEARNED:
+        learned, device = learned_score(nodes, row, shape, tables, scorer, scratch)
+        return (np.floor(learned) if truncate else learned), device
     score = 0.0
     if policy == BEST_FIT:
         score = best_fit(nodes, row, shape)
@@ -61,18 +68,35 @@ def score_node(
 
 
 @numba.njit(cache=True, nogil=True)
-def scores_of(
-    policy: int, nodes: NodeArrays, shape: IntArray, tables: FragmentTables, truncate: bool
+def _score_rows(
+    policy: int, nodes: NodeArrays, shape: IntArray, tables: FragmentTables, truncate: bool, scorer: Scorer
 ) -> tuple[FloatArray, IntArray]:
-    """Score every node for one pod shape: float64 [N] (-inf where it does not fit) and the devices chosen, int64 [N]."""
-    width = max(tables.milli.shape[0], 1)
-    sums, counts = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
-    bins = np.empty(7, dtype=np.float64)
+    """Score every node for a pod's shape: float64 [N] (-inf where it does not fit) and devices chosen, int64 [N]."""
+    scratch = make_scratch(tables, scorer.sizes.max())
     scores = np.full(nodes.cpu.shape[0], -np.inf)
     devices = np.full(nodes.cpu.shape[0], NO_DEVICE, dtype=np.int64)
     for row in range(nodes.cpu.shape[0]):
         if fits(nodes, row, shape):
-            scores[row], devices[row] = score_node(policy, nodes, row, shape, tables, truncate, sums, counts, bins)
+            scores[row], devices[row] = score_node(policy, nodes, row, shape, tables, truncate, scorer, scratch)
+    return scores, devices
+
+
+def score_all(
+    policy: str,
+    nodes: NodeArrays,
+    shape: IntArray,
+    tables: FragmentTables,
+    *,
+    truncate: bool = True,
+    scorer: Scorer | None = None,
+) -> tuple[FloatArray, IntArray]:
+    """Score every node for one pod's shape by a compiled policy's name.
+
+    Returns float64 [N], -inf where the pod does not fit, and the devices that the policy would have a share take, int64
+    [N], -1 where it has no say.
+    """
+    scorer = scorer or no_scorer(tables.fitting.shape[0])
+    scores, devices = _score_rows(POLICIES[policy], nodes, shape, tables, truncate, scorer)
     return scores, devices
 
 

@@ -111,7 +111,7 @@ def gpu_packing(nodes: NodeArrays, row: int, shape: IntArray) -> float:
 @numba.njit(cache=True, nogil=True)
 def logistic_score(gained: float) -> float:
     """Return 100 s(gained / 1000): FGD's score of a fall of the fragment amount by `gained` thousandths."""
-    return MAX_SCORE / (1.0 + exp(-gained / 1000.0))
+    return 1.0 / (1.0 + exp(-gained / 1000.0)) * MAX_SCORE
 
 
 @numba.njit(cache=True, nogil=True)

@@ -1,0 +1,178 @@
+"""One run of the published GPU-sharing benchmark: a trace, a seed, a policy in; the paper's three curves out.
+
+Weng et al., "Beware of Fragmentation", USENIX ATC 2023. Everything that does not depend on the policy is prepared once
+per (trace, seed, tune) and kept, so that a search over weights pays for the simulation only.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.errors import bad_value
+from aaml.scheduling.fragmentation import FragmentTables, TypicalPods, fragment_tables, typical_pods
+from aaml.scheduling.kernels.arrays import SHAPE_COUNT, SHAPE_MILLI, NodeArrays, empty_nodes, pod_shape
+from aaml.scheduling.kernels.fit import DEVICE_RULES
+from aaml.scheduling.kernels.learned import Scorer, linear_scorer
+from aaml.scheduling.kernels.policies import POLICIES
+from aaml.sim.engine import Episode, simulate, simulate_with
+from aaml.workload.traces import load_nodes, load_pods
+from aaml.workload.tuning import tune as tuned
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+TieBreak = Literal["fixed", "name", "random"]
+DeviceRule = Literal["best", "worst", "random", "score"]
+ScoreFunction = Callable[[NodeArrays, IntArray], npt.ArrayLike]
+
+COLUMNS = 131  # arrived demand in percent of the GPU capacity, 0 ... 130
+DEFAULT_TUNE = 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class OpenbResult:
+    """The curves of a run: float64 [131], column X averages the arrivals where X percent of the capacity had arrived.
+
+    `allocation` and `frag_amount` are percent of all GPU capacity, `frag_ratio` is percent of the free one; `failed`
+    pods fitted nowhere. `nodes` int32 [T] is the row chosen per arrival, -1 for failed ones. `seconds` is the
+    simulation alone.
+    """
+
+    trace: str
+    policy: str
+    tune: float
+    seed: int
+    allocation: FloatArray
+    frag_amount: FloatArray
+    frag_ratio: FloatArray
+    failed: int
+    decisions: int
+    seconds: float
+    nodes: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a run needs besides its policy; `arrays` are copied for each run, `column` int64 [T] is each arrival's X."""
+
+    arrays: NodeArrays
+    gpu_models: tuple[str, ...]
+    shapes: IntArray
+    arrivals: IntArray
+    node_rank: IntArray
+    name_rank: IntArray
+    typical: TypicalPods
+    tables: FragmentTables
+    column: IntArray
+    capacity_milli: int
+
+
+@lru_cache(maxsize=64)
+def prepare(trace: str, seed: int, tune: float = DEFAULT_TUNE) -> Prepared:
+    """Read a trace, make the seeded workload of it and lay out the arrays."""
+    nodes, pods = load_nodes(), load_pods(trace)
+    arrays, models = empty_nodes(nodes)
+    workload = tuned(pods, nodes, seed, tune)
+    shapes, inverse = np.unique(np.array([pod_shape(pod, models) for pod in pods]), axis=0, return_inverse=True)
+    arrivals = inverse.reshape(-1)[workload.pods].astype(np.int64)
+    typical = typical_pods(pods)
+    capacity = 1000 * int(arrays.gpu_count.sum())
+    arrived = np.cumsum(shapes[arrivals, SHAPE_COUNT] * shapes[arrivals, SHAPE_MILLI])
+    name_rank = np.empty(len(nodes), dtype=np.int64)
+    name_rank[sorted(range(len(nodes)), key=lambda row: nodes[row].name)] = np.arange(len(nodes))
+    return Prepared(
+        arrays, models, shapes, arrivals, workload.node_rank, name_rank, typical,
+        fragment_tables(typical, models, arrays.gpu.shape[1]),
+        np.round(arrived * 100 / capacity).astype(np.int64), capacity,
+    )  # fmt: skip
+
+
+def run_openb(
+    trace: str,
+    seed: int,
+    policy: str | ScoreFunction,
+    weights: npt.ArrayLike | Scorer | None = None,
+    *,
+    tune: float = DEFAULT_TUNE,
+    tie_break: TieBreak = "fixed",
+    truncate: bool | None = None,
+    device_rule: DeviceRule | None = None,
+    typical: TypicalPods | None = None,
+    name: str = "",
+) -> OpenbResult:
+    """Run a policy over a trace, deterministic in `seed`.
+
+    `policy` is a name of `POLICIES` or a function (nodes, shape) -> scores [N]. "linear" and "network" take `weights`:
+    numbers [F] or [groups, F] for a linear scorer, or a `Scorer`. Defaults are the published setting: equal scores go
+    to the seed's fixed order of nodes, scores of the published policies are truncated to integers (learned and own
+    ones are not), FGD and learned scorers choose a share's device by score, random takes a random one, others the best
+    fit. `typical` replaces the typical pods that FGD and features reckon with; the metrics keep the trace's own.
+    """
+    prepared = prepare(trace, seed, tune)
+    tables = prepared.tables
+    if typical is not None:
+        tables = fragment_tables(typical, prepared.gpu_models, prepared.arrays.gpu.shape[1])
+    nodes = prepared.arrays.copy()
+    rank = prepared.name_rank if tie_break == "name" else prepared.node_rank
+    if callable(policy):
+        started = time.perf_counter()
+        episode = simulate_with(
+            policy, nodes, prepared.shapes, prepared.arrivals, prepared.tables, node_rank=rank,
+            truncate=bool(truncate), random_ties=tie_break == "random", seed=seed,
+            device_rule=DEVICE_RULES[device_rule or "best"],
+        )  # fmt: skip
+        return _result(prepared, episode, time.perf_counter() - started, trace, name or "own", tune, seed)
+    if policy not in POLICIES:
+        raise bad_value("policy", policy, f"one of {', '.join(POLICIES)}, or FILE.py:FUNCTION")
+    learned = policy in {"linear", "network"}
+    scorer = weights if isinstance(weights, Scorer) else None
+    if learned and scorer is None:
+        if policy == "network" or weights is None:
+            raise bad_value("weights", weights, "a `Scorer` (network_scorer), or numbers for a linear scorer")
+        scorer = linear_scorer(weights, tables, len(prepared.gpu_models))
+    by_policy = "score" if learned or policy == "fgd" else "random" if policy == "random" else "best"
+    started = time.perf_counter()
+    episode = simulate(
+        nodes, prepared.shapes, prepared.arrivals, tables, POLICIES[policy], node_rank=rank,
+        measured=prepared.tables, scorer=scorer, truncate=not learned if truncate is None else truncate,
+        random_ties=tie_break == "random" or policy == "random", seed=seed,
+        device_rule=DEVICE_RULES[device_rule or by_policy],
+    )  # fmt: skip
+    return _result(prepared, episode, time.perf_counter() - started, trace, name or policy, tune, seed)
+
+
+def _result(
+    prepared: Prepared, episode: Episode, seconds: float, trace: str, policy: str, tune: float, seed: int
+) -> OpenbResult:
+    capacity = prepared.capacity_milli
+    free = capacity - episode.used_milli
+    fragments = free - episode.usable / prepared.tables.total
+    ratio = np.round(100 * fragments / np.maximum(free, 1), 2)  # the published logs have two decimals
+    return OpenbResult(
+        trace, policy, tune, seed,
+        np.round(_columns(prepared.column, np.round(100 * episode.used_milli / capacity, 2)), 2),
+        np.round(100 * _columns(prepared.column, np.round(fragments, 2)) / 1000 / (capacity // 1000), 2),
+        _columns(prepared.column, ratio),
+        int((episode.node < 0).sum()), len(episode.node), seconds, episode.node,
+    )  # fmt: skip
+
+
+def _columns(column: IntArray, values: FloatArray) -> FloatArray:
+    """Average values [T] over the arrivals of each column; one without arrivals takes its two neighbours'.
+
+    `column` never falls, so a column is a slice; each is averaged by itself because the published tables round the
+    mean, and the order of the additions decides halves.
+    """
+    edges = np.searchsorted(column, np.arange(COLUMNS + 2))
+    result = np.full(COLUMNS, np.nan)
+    for x in range(COLUMNS):
+        low, high = edges[x], edges[x + 1]
+        if low == high:
+            low, high = edges[max(x - 1, 0)], edges[x + 2]
+        if low < high:
+            result[x] = values[low:high].mean()
+    return result
