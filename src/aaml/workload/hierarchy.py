@@ -1,0 +1,148 @@
+"""Rack and server labels on node lists (CSV or YAML), so that schedulers and graphs can read a topology.
+
+Node i in file order sits in rack i // k as server i % k, for k servers a rack. Labels that are there already stay. The
+labelled copy stands beside its original with `-hier` before the ending; a second run reads originals only.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aaml.cluster.objects import RACK_LABEL, SERVER_LABEL
+from aaml.errors import UserError, bad_value
+
+SUFFIX = "-hier"
+_YAML = frozenset({".yaml", ".yml"})
+
+
+def rack_and_server(position: int, servers_per_rack: int) -> dict[str, str]:
+    """Return the two labels of the node at `position` (from 0) in its list."""
+    return {
+        RACK_LABEL: f"rack-{position // servers_per_rack}",
+        SERVER_LABEL: f"srv-{position % servers_per_rack}",
+    }
+
+
+def read_documents(path: Path) -> list[dict[str, Any]]:
+    """Read a YAML file's objects, with the items of lists in place of the lists. Raises `UserError` naming the file."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            documents = list(yaml.load_all(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" line {where.line + 1}" if where is not None else ""
+        reason = getattr(error, "problem", None) or getattr(error, "strerror", None) or error
+        raise UserError(f"{path}{line}: not readable as YAML: {reason}") from error
+    objects: list[dict[str, Any]] = []
+    for position, document in enumerate(documents):
+        if document is None:
+            continue
+        if not isinstance(document, dict):
+            raise UserError(f"{path}, document {position}: {type(document).__name__}; expected a Kubernetes object")
+        kind = document.get("kind")
+        if isinstance(kind, str) and kind.endswith("List") and isinstance(document.get("items"), list):
+            default = {"kind": kind.removesuffix("List")} if kind != "List" else {}
+            objects += [default | item for item in document["items"] if isinstance(item, dict)]
+        else:
+            objects.append(document)
+    return objects
+
+
+def write_documents(path: Path, documents: Iterable[Mapping[str, Any]]) -> None:
+    """Write objects as a YAML stream, aside first."""
+    aside = path.with_name(path.name + ".tmp")
+    with aside.open("w", encoding="utf-8") as file:
+        yaml.dump_all(
+            documents,
+            file,
+            Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper),
+            sort_keys=False,
+            explicit_start=True,
+        )
+    aside.replace(path)
+
+
+def label_node_objects(documents: Iterable[dict[str, Any]], servers_per_rack: int) -> list[dict[str, Any]]:
+    """Return the objects with rack and server labels on the nodes."""
+    result, position = [], 0
+    for document in documents:
+        if document.get("kind") != "Node":
+            result.append(document)
+            continue
+        metadata = dict(document.get("metadata") or {})
+        metadata["labels"] = rack_and_server(position, servers_per_rack) | dict(metadata.get("labels") or {})
+        result.append(document | {"metadata": metadata})
+        position += 1
+    return result
+
+
+def name_scheduler(documents: Iterable[dict[str, Any]], scheduler_name: str) -> list[dict[str, Any]]:
+    """Return the objects with `spec.schedulerName` set on pods and pod templates."""
+    result = []
+    for document in documents:
+        spec = dict(document.get("spec") or {})
+        if document.get("kind") == "Pod":
+            spec["schedulerName"] = scheduler_name
+        elif isinstance(spec.get("template"), dict):
+            template = dict(spec["template"])
+            template["spec"] = dict(template.get("spec") or {}) | {"schedulerName": scheduler_name}
+            spec["template"] = template
+        result.append(document | {"spec": spec} if spec else document)
+    return result
+
+
+def label_csv(text: str, servers_per_rack: int, what: str = "node list") -> str:
+    """Return a node list (CSV, a row a node) with columns rack and server; filled ones stay."""
+    reader = csv.DictReader(io.StringIO(text))
+    if not reader.fieldnames or "sn" not in reader.fieldnames:
+        raise UserError(
+            f"{what}: column sn is missing; expected a node list with sn, cpu_milli, memory_mib, gpu, model"
+        )
+    columns = [*reader.fieldnames, *(c for c in (RACK_LABEL, SERVER_LABEL) if c not in reader.fieldnames)]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    for position, row in enumerate(reader):
+        kept = {column: value for column, value in row.items() if value or column not in (RACK_LABEL, SERVER_LABEL)}
+        writer.writerow(rack_and_server(position, servers_per_rack) | kept)
+    return out.getvalue()
+
+
+def originals(folder: Path) -> list[Path]:
+    """Return the YAML and node-list CSV files of a folder that are not this module's own output, sorted."""
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_file()
+        and not path.stem.endswith(SUFFIX)
+        and (path.suffix in _YAML or (path.suffix == ".csv" and "node_list" in path.stem))
+    )
+
+
+def make_hierarchical(data_dir: Path, servers_per_rack: int, scheduler_name: str = "") -> list[Path]:
+    """Write the labelled copies for every `openb_pod_list_*` folder of `data_dir`, or for itself where it has none.
+
+    Raises `UserError` when there is nothing to label. Returns the paths written.
+    """
+    if servers_per_rack < 1:
+        raise bad_value("servers-per-rack", servers_per_rack, "a whole number from 1")
+    if not data_dir.is_dir():
+        raise bad_value("data-dir", str(data_dir), "a folder")
+    folders = sorted(path for path in data_dir.glob("openb_pod_list_*") if path.is_dir()) or [data_dir]
+    written = []
+    for folder in folders:
+        for path in originals(folder):
+            target = path.with_name(path.stem + SUFFIX + path.suffix)
+            if path.suffix == ".csv":
+                target.write_text(label_csv(path.read_text(encoding="utf-8"), servers_per_rack, str(path)), "utf-8")
+            else:
+                documents = label_node_objects(read_documents(path), servers_per_rack)
+                write_documents(target, name_scheduler(documents, scheduler_name) if scheduler_name else documents)
+            written.append(target)
+    if not written:
+        raise UserError(f"data-dir: {data_dir} holds no YAML files and no node list (*node_list*.csv)")
+    return written
