@@ -1,8 +1,8 @@
 """The curves of a scheduling run, named as in TensorBoard, and one event a decision and a bind."""
 
+from aaml.cluster.metrics import usage
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import BindResult, Decision, Outcome, Recorder
-from aaml.telemetry.metrics import cpu_variance
 
 CUMULATIVE_REWARD = "1. CSR"
 VALUE_LOSS = "2. Loss/Train"
@@ -57,7 +57,7 @@ class Curves:
              "reward": outcome.reward, "feasible": int(context.mask.sum()), **decision.info},
         )  # fmt: skip
         if self.step <= _ALL_UNTIL or self.step % _THEN_EVERY == 0:
-            self.variance = cpu_variance(context.state)
+            self.variance = usage(context.state).cpu_variance
             self._recorder.scalar(CUMULATIVE_REWARD, self.reward, self.step)
             self._recorder.scalar(CLUSTER_VARIANCE, self.variance, self.step)
         if decision.row is not None:

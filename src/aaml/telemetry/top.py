@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from aaml.cluster.metrics import usage
 from aaml.cluster.objects import RACK_LABEL, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.cluster.state import ClusterState
 from aaml.telemetry.console import Rate
-from aaml.telemetry.metrics import cpu_variance, used_fraction
 
 _GIB = 1024**3
 _RESOURCES = (PODS, CPU, MEMORY)
@@ -69,7 +69,7 @@ def _head(model: TopModel, state: ClusterState) -> list[str]:
         f"{len(state.placements)} pods",
         f"{model.pending} pending",
         f"{model.rate.per_s(model.clock()):.1f} pods/s",
-        f"variance of CPU use {cpu_variance(state):.2g}",
+        f"variance of CPU use {usage(state).cpu_variance:.2g}",
     )
     lines = ["   ".join(facts)]
     for resource in (CPU, MEMORY):
@@ -94,7 +94,7 @@ def _recent(model: TopModel) -> list[str]:
 
 def _body(state: ClusterState, room: int) -> list[str]:
     rows = [int(row) for row in np.flatnonzero(state.capacity)]
-    used = {resource: used_fraction(state, resource) for resource in _RESOURCES}
+    used = {resource: _used_fraction(state, resource) for resource in _RESOURCES}
     if len(rows) + 1 <= room:
         return [_TITLE.format("NODE"), *(_node(state, used, row) for row in rows)]
     racks: dict[str, list[int]] = {}
@@ -152,6 +152,14 @@ def _line(state: ClusterState, name: str, rows: Iterable[int], shares: dict[str,
 def _natural(name: str) -> list[tuple[bool, int, str]]:
     """Sort key that puts rack-2 before rack-10."""
     return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
+
+
+def _used_fraction(state: ClusterState, resource: str) -> npt.NDArray[np.float64]:
+    """Return [N] requested over allocatable of one resource; 0 where a node offers none of it."""
+    used = np.zeros(len(state))
+    column = state.resource_index[resource]
+    allocatable = state.allocatable[:, column]
+    return np.divide(state.requested[:, column], allocatable, out=used, where=allocatable > 0)
 
 
 def _bar(share: float, width: int = _BAR) -> str:
