@@ -6,7 +6,6 @@ chosen node (WaitForFirstConsumer) ask nothing here: the volume's provisioner fo
 
 from collections import Counter
 
-
 import numpy as np
 
 from aaml.cluster.filters.index import BoolArray, FilterIndex

@@ -1,0 +1,44 @@
+"""What of kube-scheduler's scoring can be set: weights, the strategy of NodeResourcesFit, sampling, ties."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from aaml.cluster.objects import LabelSelector, Pod
+from aaml.cluster.quantity import CPU, MEMORY
+
+MAX_SCORE = 100  # of a plugin on a node, before its weight
+
+DEFAULT_WEIGHTS: Mapping[str, int] = {
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "NodeResourcesFit": 1,
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+    "NodeResourcesBalancedAllocation": 1,
+    "ImageLocality": 1,
+}
+"""Those of the default profile (https://kubernetes.io/docs/reference/scheduling/config/)."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeSchedulerConfig:
+    """Settings under the names of KubeSchedulerConfiguration; the defaults are kube-scheduler's.
+
+    `resources`: (name, weight) of NodeResourcesFit. `shape`: (utilisation in per cent, score 0 to 10) points of
+    RequestedToCapacityRatio. `percentage_of_nodes_to_score` 0 adapts to the size of the cluster, 100 scores all.
+    `ties`: among equal scores a random node, the first one, or ("heap") the one that kube-scheduler 1.36 without
+    extenders has on top of its heap. `default_selector` gives the pods that belong with a pod (its Service, ReplicaSet
+    or StatefulSet) for the system's default spreading; None: unknown, so that such pods are not spread by default.
+    """
+
+    weights: Mapping[str, int] = field(default_factory=lambda: DEFAULT_WEIGHTS)
+    strategy: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
+    resources: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))
+    shape: tuple[tuple[int, int], ...] = ((0, 0), (100, 10))
+    balanced_resources: tuple[str, ...] = (CPU, MEMORY)
+    hard_pod_affinity_weight: int = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
+    percentage_of_nodes_to_score: int = 0
+    ties: Literal["random", "first", "heap"] = "random"
+    default_selector: Callable[[Pod], LabelSelector | None] | None = None
