@@ -15,7 +15,7 @@ from aaml.kube.manifest import node_to_json, pod_to_json
 from aaml.kube.requests import effective_requests, nonzero_requests
 
 __all__ = ["VolumeLister", "claim_names", "node_from_api", "node_from_json", "node_to_json", "pod_from_api",
-           "pod_from_json", "pod_to_json"]  # fmt: skip
+           "pod_from_json", "pod_to_json", "resolve_volumes"]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Po
         tolerations=tuple(map(_toleration, spec.tolerations or ())),
         spread=tuple(_spread(each, labels) for each in spec.topology_spread_constraints or ()),
         host_ports=_host_ports(spec),
-        volumes=_volume_needs(pod, volumes) if volumes is not None and spec.volumes else objects.NO_VOLUMES,
+        volumes=resolve_volumes(pod, volumes) if volumes is not None and spec.volumes else objects.NO_VOLUMES,
         images=tuple(each.image for each in spec.containers or () if each.image),
         gates=tuple(gate.name for gate in spec.scheduling_gates or ()),
         owner=next((f"{ref.kind}/{ref.name}" for ref in meta.owner_references or () if ref.controller), ""),
@@ -232,7 +232,7 @@ def claim_names(pod: wire.PodObject) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _volume_needs(pod: wire.PodObject, lister: VolumeLister) -> objects.VolumeNeeds:
+def resolve_volumes(pod: wire.PodObject, lister: VolumeLister) -> objects.VolumeNeeds:
     """Resolve claims to volumes; messages are those of kube-scheduler's VolumeBinding plugin."""
     terms: list[tuple[objects.NodeSelectorTerm, ...]] = []
     attachments: set[tuple[str, str]] = set()

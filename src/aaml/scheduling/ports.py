@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aaml.scheduling.observation import Context, Observation
 
 OutcomeKind = Literal["assumed", "unschedulable", "declined"]
-BindStatus = Literal["bound", "conflict", "gone", "failed"]
+BindStatus = Literal["bound", "conflict", "gone", "failed", "shadow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class BindResult:
-    """What the cluster said about a bind, later: done, another was first, the pod or node is gone, an error."""
+    """What the cluster said about a bind, later: done, another was first, the pod or node is gone, an error.
+
+    "shadow": a dry run decided and sent nothing.
+    """
 
     pod: Pod
     node_name: str

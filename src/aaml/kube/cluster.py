@@ -1,0 +1,322 @@
+"""KubeCluster: a real Kubernetes API behind the `Cluster` port of the loop.
+
+Reflectors and binders run in threads of their own and put what they learn into one inbox. Only the thread that calls
+`next_pod` empties it, changes the state and decides, so there are no locks. A pod is assumed on its node when its bind
+is sent; the API's latency is hidden by up to `4 * binders` binds in flight.
+"""
+
+import logging
+import queue
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.filters import Feasibility, feasible
+from aaml.cluster.objects import Pod
+from aaml.cluster.state import ClusterState
+from aaml.errors import UserError
+from aaml.kube.binder import Binder, BindJob
+from aaml.kube.events import EventWriter
+from aaml.kube.intake import Intake
+from aaml.kube.reflector import Changes, Reflector, Source, Trouble
+from aaml.kube.sources import NODES, PODS
+from aaml.kube.transport import Transport
+from aaml.scheduling.ports import BindResult
+from aaml.scheduling.queue import QueuedPod, SchedulingQueue
+
+log = logging.getLogger(__name__)
+
+_IN_FLIGHT_PER_BINDER = 4
+_SPARE_CONNECTIONS = 12  # watches, event writers
+_NO_NODES = frozenset({"NoNodes"})  # no plugin's name, so the queue tries again at every event
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """How a live cluster is served.
+
+    `namespaces` empty: pods of all namespaces are scheduled (those of others always count as load). `dry_run` decides
+    and never writes. `scheduled_events` posts an event for each bound pod too, one more write a pod. `binders` threads
+    send binds. A watch lasts `watch_s` and counts as dead after `silence_s` without a word; the first lists must be
+    there within `sync_s`, and `close` waits `close_s` for binds in flight.
+    """
+
+    namespaces: Collection[str] = ()
+    dry_run: bool = False
+    scheduled_events: bool = False
+    binders: int = 16
+    watch_s: int = 300
+    silence_s: float = 90.0
+    sync_s: float = 60.0
+    close_s: float = 15.0
+
+
+@dataclass(slots=True)
+class _Flight:
+    job: BindJob
+    queued: QueuedPod
+
+
+class _Wake:
+    """Put into the inbox to end a wait."""
+
+
+class KubeCluster:
+    """The `Cluster` of pods whose `schedulerName` is `scheduler_name`. Make one with `connect`.
+
+    Every method but `stop` belongs to one thread.
+    """
+
+    def __init__(self, transport: Transport, scheduler_name: str, options: LiveOptions | None = None) -> None:
+        self.options = options or LiveOptions()
+        self.scheduler_name = scheduler_name
+        self._transport = transport
+        self._state = ClusterState()
+        self._queue = SchedulingQueue(time.monotonic)
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._taken: dict[str, QueuedPod] = {}  # handed out by `next_pod`, not decided yet
+        self._flights: dict[str, _Flight] = {}
+        self._results: list[BindResult] = []
+        self._shadow: list[str] = []  # uids assumed for a dry run until the next decision
+        self._judged: tuple[str, Feasibility] | None = None
+        self._stopped = self._closed = False
+        self.reflectors: dict[str, Reflector[Any]] = {}
+        self._binder = Binder(transport, self._inbox.put, threads=self.options.binders)
+        self._events = EventWriter(transport, scheduler_name, self._queue.__contains__)
+        self._intake = Intake(
+            self._state, self._queue, scheduler_name=scheduler_name, namespaces=self.options.namespaces,
+            decide_once=self.options.dry_run, watch=self._watch, cancel=self._cancel, forget=self._events.forget,
+        )  # fmt: skip
+
+    @classmethod
+    def connect(
+        cls,
+        scheduler_name: str,
+        *,
+        kubeconfig: Path | str | None = None,
+        context: str | None = None,
+        server: str | None = None,
+        options: LiveOptions | None = None,
+    ) -> "KubeCluster":
+        """Connect to a cluster and wait until its nodes and pods are known.
+
+        Raises `UserError` when there is no configuration, no answer or no permission.
+        """
+        binders = options.binders if options is not None else LiveOptions.binders
+        transport = Transport(kubeconfig, context=context, server=server, connections=binders + _SPARE_CONNECTIONS)
+        cluster = cls(transport, scheduler_name, options)
+        try:
+            cluster.start()
+        except BaseException:
+            cluster.close()
+            raise
+        return cluster
+
+    def start(self) -> None:
+        """Begin to watch; returns when the first lists are in. Raises `UserError` when they cannot be had."""
+        for source in (NODES, PODS):
+            self._watch(source)
+        deadline = time.monotonic() + self.options.sync_s
+        while self._intake.unsynced:
+            try:
+                item = self._inbox.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                missing = ", ".join(sorted(self._intake.unsynced))
+                raise UserError(
+                    f"{self._transport.server}: no list of {missing} in {self.options.sync_s:g} s"
+                ) from None
+            if isinstance(item, Trouble):
+                raise self._transport.explain(item.error)
+            self._take(item)
+
+    # ---- the Cluster port --------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ClusterState:
+        """What runs where."""
+        return self._state
+
+    @property
+    def exhausted(self) -> bool:
+        """False: anything can happen on a live cluster."""
+        return False
+
+    def now_s(self) -> float:
+        """Return monotonic seconds."""
+        return time.monotonic()
+
+    def next_pod(self, timeout_s: float) -> Pod | None:
+        """Take in what happened and return the next pod to decide on; None after `timeout_s` or `stop` without one."""
+        deadline = time.monotonic() + timeout_s
+        self._end_shadow()
+        while True:
+            self._drain()
+            if self._stopped:
+                return None
+            if self._may_decide() and (queued := self._queue.pop()) is not None:
+                self._taken[queued.uid] = queued
+                return queued.pod
+            now = time.monotonic()
+            ready_s = self._queue.next_ready_s() if self._may_decide() else None
+            until = deadline if ready_s is None else min(deadline, ready_s)
+            if now >= deadline:
+                return None
+            try:
+                self._take(self._inbox.get(timeout=max(until - now, 0.001)))
+            except queue.Empty:
+                continue
+
+    def upcoming(self, count: int) -> Sequence[Pod]:
+        """Return up to `count` pods that wait behind the current one."""
+        return self._queue.upcoming(count)
+
+    def pending_count(self) -> int:
+        """Return how many pods wait."""
+        return len(self._queue)
+
+    def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
+        """Return [N], the rows that pass kube-scheduler's filters."""
+        verdict = feasible(self._state, pod)
+        self._judged = (pod.uid, verdict)
+        return verdict.mask
+
+    def bind(self, pod: Pod, row: int, gpus: tuple[int, ...] | None = None) -> str:
+        """Assume the pod on a row and send the bind; returns the node's name. A dry run only assumes, for a moment."""
+        queued, node_name = self._taken.pop(pod.uid), self._state.names[row]
+        placement = self._state.assume(pod, node_name, gpus)
+        if self.options.dry_run:
+            self._shadow.append(pod.uid)
+            self._intake.decided(pod.uid)
+            self._queue.done(pod.uid)
+            self._results.append(BindResult(pod, node_name, "shadow"))
+            log.info("dry run: %s would go to %s", pod.key, node_name)
+        else:
+            job = BindJob(pod, node_name, placement.gpus)
+            self._flights[pod.uid] = _Flight(job, queued)
+            self._binder.submit(job)
+        return node_name
+
+    def reject(self, pod: Pod) -> None:
+        """Say why the pod fits nowhere (event and condition), and try again when something that can help happens."""
+        queued = self._taken.pop(pod.uid)
+        if self._judged is None or self._judged[0] != pod.uid:
+            self.feasible(pod)
+        judged = self._judged
+        if judged is None:
+            raise AssertionError("feasible() keeps its verdict")
+        message = judged[1].message() if len(self._state) else "no nodes available to schedule pods"
+        plugins = judged[1].plugins if len(self._state) else _NO_NODES
+        self._queue.requeue(queued, plugins or _NO_NODES)
+        log.info("%s: %s", pod.key, message)
+        if not self.options.dry_run:
+            self._events.failed(pod, message)
+
+    def defer(self, pod: Pod) -> None:
+        """Put the pod back; it is tried again after a backoff."""
+        self._queue.retry(self._taken.pop(pod.uid))
+
+    def results(self) -> Sequence[BindResult]:
+        """Return the binds that ended since the last call."""
+        ended, self._results = self._results, []
+        return ended
+
+    def stop(self) -> None:
+        """Make `next_pod` return at once from now on; safe from a signal handler or another thread."""
+        self._stopped = True
+        self._inbox.put(_Wake())
+
+    def close(self) -> None:
+        """Wait for binds in flight, write what is to be said, end all threads. Does nothing the second time."""
+        if self._closed:
+            return
+        self._closed = self._stopped = True
+        self._end_shadow()
+        deadline = time.monotonic() + self.options.close_s
+        while self._flights and (left := deadline - time.monotonic()) > 0:
+            try:
+                self._take(self._inbox.get(timeout=left))
+            except queue.Empty:
+                break
+        self._binder.close(max(1.0, deadline - time.monotonic()))
+        self._drain()
+        if self._flights:
+            log.warning(
+                "%d binds were given up unanswered; their pods are as the API server has them", len(self._flights)
+            )
+        self._events.close(2.0)
+        for reflector in self.reflectors.values():
+            reflector.stop()
+        for reflector in self.reflectors.values():
+            reflector.join(2.0)
+        self._transport.close()
+
+    # ---- taking in what happened -------------------------------------------------------------------------------------
+
+    def _may_decide(self) -> bool:
+        return not self._intake.awaited and len(self._flights) < _IN_FLIGHT_PER_BINDER * self.options.binders
+
+    def _watch(self, source: Source[Any]) -> None:
+        reflector = Reflector(
+            self._transport, source, self._inbox.put, watch_s=self.options.watch_s, silence_s=self.options.silence_s
+        )
+        self.reflectors[source.name] = reflector
+        reflector.start()
+
+    def _end_shadow(self) -> None:
+        while self._shadow:
+            self._state.forget(self._shadow.pop())
+
+    def _drain(self) -> None:
+        """Empty the inbox; a dry run stops at each pod that it can decide on."""
+        while not (self.options.dry_run and self._queue.counts()["active"]):
+            if self._intake.step():
+                continue
+            try:
+                item = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            self._take(item)
+
+    def _take(self, item: object) -> None:
+        match item:
+            case Changes():
+                self._intake.take(item)
+            case BindResult():
+                self._settle(item)
+            case Trouble():
+                self._intake.take_trouble(item)
+            case _Wake():
+                pass
+            case _:
+                raise AssertionError(f"unexpected in the inbox: {item!r}")
+
+    def _settle(self, result: BindResult) -> None:
+        """End a flight: keep the placement of a bound pod, undo any other and queue the pod again."""
+        pod = result.pod
+        flight = self._flights.pop(pod.uid)
+        self._results.append(result)
+        if result.status == "bound":
+            self._queue.done(pod.uid)
+            self._events.forget(pod.uid)
+            if self.options.scheduled_events:
+                self._events.scheduled(pod, result.node_name)
+            return
+        log.warning("bind of %s to %s: %s, %s", pod.key, result.node_name, result.status, result.message)
+        self._state.forget(pod.uid)
+        self._queue.retry(flight.queued)  # a pod that is gone or bound leaves the queue when its watch says so
+        self._queue.on_event("pod_delete", pod)
+
+    def _cancel(self, uid: str, node_name: str, why: str) -> None:
+        """Keep binds that are still waiting for a thread from being sent: their pod or node is gone."""
+        if uid:
+            if uid in self._flights:
+                self._flights[uid].job.cancelled = why
+            return
+        for flight in self._flights.values():
+            if flight.job.node_name == node_name:
+                flight.job.cancelled = why

@@ -1,0 +1,191 @@
+"""What kubectl users read about a pod: events and the PodScheduled condition, written aside from the decisions.
+
+A pod that fits nowhere gets a FailedScheduling event (one, with a count, as long as the reason is the same) and the
+condition PodScheduled=False with reason Unschedulable. Events of success are optional: each is one more write a pod.
+https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
+"""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from aaml.cluster.objects import Pod
+from aaml.kube import wire
+from aaml.kube.reflector import Backoff
+from aaml.kube.transport import STRATEGIC_MERGE, ApiError, Transport, Unreachable
+
+log = logging.getLogger(__name__)
+
+_NOT_FOUND = 404
+_CONFLICT = 409
+_TRIES = 12
+_MOST_WAITING = 10_000
+
+
+@dataclass(slots=True)
+class _Said:
+    """The last FailedScheduling event of a pod, to be counted up, and the message of its condition."""
+
+    name: str = ""
+    message: str = ""
+    count: int = 0
+    condition: str = ""
+
+
+class EventWriter:
+    """Writes for one scheduler from `threads` threads. `still_waiting(uid)` says whether a pod is without a node.
+
+    When more than 10,000 writes wait, the oldest are dropped and counted: events tell, they do not steer.
+    """
+
+    def __init__(
+        self, transport: Transport, scheduler_name: str, still_waiting: Callable[[str], bool], *, threads: int = 2
+    ) -> None:
+        self._transport, self._component, self._still_waiting = transport, scheduler_name, still_waiting
+        self._waiting: OrderedDict[tuple[str, str], tuple[Pod, str]] = OrderedDict()  # (kind, uid) -> pod, text
+        self._said: dict[str, _Said] = {}
+        self._busy = 0
+        self._closed = False
+        self._forbidden = False
+        self._changed = threading.Condition()
+        self.dropped = 0
+        self._threads = [threading.Thread(target=self._work, name=f"events-{i}", daemon=True) for i in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def failed(self, pod: Pod, message: str) -> None:
+        """Say that a pod fits nowhere; a newer word replaces one that was not written yet."""
+        self._put("failed", pod, message)
+
+    def scheduled(self, pod: Pod, node_name: str) -> None:
+        """Say that a pod was bound."""
+        self._put("scheduled", pod, f"Successfully assigned {pod.key} to {node_name}")
+
+    def forget(self, uid: str) -> None:
+        """A pod has a node or is gone: what was to be said of its failure is not any more."""
+        with self._changed:
+            self._waiting.pop(("failed", uid), None)
+            self._said.pop(uid, None)
+
+    def close(self, timeout_s: float) -> None:
+        """Write what waits, for `timeout_s` at most, and end."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while (self._waiting or self._busy) and time.monotonic() < deadline:
+                self._changed.wait(max(0.0, deadline - time.monotonic()))
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(max(0.1, deadline - time.monotonic()))
+
+    def _put(self, kind: str, pod: Pod, text: str) -> None:
+        with self._changed:
+            self._waiting[kind, pod.uid] = (pod, text)
+            if len(self._waiting) > _MOST_WAITING:
+                self._waiting.popitem(last=False)
+                self.dropped += 1
+            self._changed.notify()
+
+    # ---- in the threads ----------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    return
+                (kind, _), (pod, text) = self._waiting.popitem(last=False)
+                self._busy += 1
+            try:
+                self._carefully(lambda: self._write(kind, pod, text))  # noqa: B023  (called before the next turn)
+            finally:
+                with self._changed:
+                    self._busy -= 1
+                    self._changed.notify_all()
+
+    def _carefully(self, write: Callable[[], None]) -> None:
+        backoff = Backoff(0.5, 10.0)
+        for _ in range(_TRIES):
+            try:
+                write()
+            except Unreachable:
+                with self._changed:
+                    if self._closed or self._changed.wait_for(lambda: self._closed, backoff.next_s()):
+                        return
+            except ApiError as error:
+                # The pod may be gone, or the service account may not write events: scheduling goes on without.
+                if error.status != _NOT_FOUND and not self._forbidden:
+                    self._forbidden = error.status in {401, 403}
+                    log.warning("events and conditions: %s", error)
+                return
+            else:
+                return
+
+    def _write(self, kind: str, pod: Pod, text: str) -> None:
+        if kind == "scheduled":
+            self._create_event(pod, "Normal", "Scheduled", text)
+            return
+        with self._changed:
+            said = self._said.setdefault(pod.uid, _Said())
+        if said.name and said.message == text:
+            said.count += 1
+            path = f"/api/v1/namespaces/{pod.namespace}/events/{said.name}"
+            self._patch(path, {"count": said.count, "lastTimestamp": _now()})
+        else:
+            said.name, said.message, said.count = self._create_event(pod, "Warning", "FailedScheduling", text), text, 1
+        if said.condition != text:
+            said.condition = text
+            self._set_condition(pod, text)
+
+    def _create_event(self, pod: Pod, kind: str, reason: str, message: str) -> str:
+        now = _now()
+        event = {
+            "metadata": {"namespace": pod.namespace, "name": f"{pod.name[:230]}.{time.time_ns():x}"},
+            "involvedObject": {
+                "apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid,
+            },
+            "type": kind, "reason": reason, "message": message[:1024], "action": "Scheduling", "count": 1,
+            "firstTimestamp": now, "lastTimestamp": now,
+            "source": {"component": self._component}, "reportingComponent": self._component,
+        }  # fmt: skip
+        self._transport.request("POST", f"/api/v1/namespaces/{pod.namespace}/events", msgspec.json.encode(event))
+        return str(event["metadata"]["name"])  # type: ignore[index]
+
+    def _set_condition(self, pod: Pod, message: str) -> None:
+        """Set PodScheduled=False, unless the pod has got a node meanwhile: its version guards against the race."""
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        version = pod.resource_version
+        condition = {
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
+            "lastProbeTime": None, "lastTransitionTime": _now(),
+        }  # fmt: skip
+        for _ in range(_TRIES):
+            if not self._still_waiting(pod.uid):
+                return
+            body = {"metadata": {"uid": pod.uid, "resourceVersion": version}, "status": {"conditions": [condition]}}
+            try:
+                self._patch(f"{path}/status", body)
+            except ApiError as error:
+                if error.status != _CONFLICT:
+                    raise
+            else:
+                return
+            seen = msgspec.json.decode(self._transport.request("GET", path), type=wire.PodObject)
+            if seen.metadata.uid != pod.uid or seen.spec.node_name:
+                return
+            version = seen.metadata.resource_version
+
+    def _patch(self, path: str, body: dict[str, Any]) -> None:
+        self._transport.request("PATCH", path, msgspec.json.encode(body), content_type=STRATEGIC_MERGE)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

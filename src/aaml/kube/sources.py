@@ -1,0 +1,83 @@
+"""What is watched: pods and nodes always; claims, volumes, classes, CSI nodes and namespaces once a pod needs them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from aaml.cluster.objects import Node, Pod
+from aaml.kube import wire
+from aaml.kube.convert import claim_names, gpu_indices, node_from_api, pod_from_api
+from aaml.kube.reflector import Source
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    """A pod as the API shows it, with the devices noted on it; `claims` is the object where volumes are to be resolved."""
+
+    pod: Pod
+    gpus: tuple[int, ...] | None = None
+    claims: wire.PodObject | None = None
+
+
+def see_pod(raw: wire.PodObject) -> SeenPod:
+    """Convert a pod, its volumes aside."""
+    return SeenPod(
+        pod_from_api(raw),
+        gpu_indices(raw) if raw.spec.node_name else None,
+        raw if raw.spec.volumes and claim_names(raw) else None,
+    )
+
+
+def _metadata_name(raw: Any) -> str:
+    return str(raw.metadata.name)
+
+
+def _full_name(raw: Any) -> str:
+    return f"{raw.metadata.namespace}/{raw.metadata.name}"
+
+
+def _metadata_version(raw: Any) -> str:
+    return str(raw.metadata.resource_version)
+
+
+def _same(raw: Any) -> Any:
+    return raw
+
+
+PODS: Source[SeenPod] = Source(
+    "pods",
+    "/api/v1/pods",
+    wire.PodObject,
+    see_pod,
+    key=lambda seen: seen.pod.uid,
+    version=lambda seen: seen.pod.resource_version,
+    # Finished pods hold nothing; the server reports one that finishes as deleted.
+    query={"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"},
+)
+NODES: Source[Node] = Source(
+    "nodes",
+    "/api/v1/nodes",
+    wire.NodeObject,
+    node_from_api,
+    key=lambda node: node.name,
+    version=lambda node: node.resource_version,
+)
+NAMESPACES: Source[wire.Namespace] = Source(
+    "namespaces", "/api/v1/namespaces", wire.Namespace, _same, key=_metadata_name, version=_metadata_version
+)
+CLAIMS: Source[wire.ClaimObject] = Source(
+    "persistentvolumeclaims", "/api/v1/persistentvolumeclaims", wire.ClaimObject, _same,
+    key=_full_name, version=_metadata_version,
+)  # fmt: skip
+VOLUMES: Source[wire.VolumeObject] = Source(
+    "persistentvolumes", "/api/v1/persistentvolumes", wire.VolumeObject, _same,
+    key=_metadata_name, version=_metadata_version,
+)  # fmt: skip
+CLASSES: Source[wire.StorageClass] = Source(
+    "storageclasses", "/apis/storage.k8s.io/v1/storageclasses", wire.StorageClass, _same,
+    key=_metadata_name, version=_metadata_version,
+)  # fmt: skip
+CSI_NODES: Source[wire.CsiNode] = Source(
+    "csinodes", "/apis/storage.k8s.io/v1/csinodes", wire.CsiNode, _same,
+    key=_metadata_name, version=_metadata_version,
+)  # fmt: skip
+STORAGE: tuple[Source[Any], ...] = (CLAIMS, VOLUMES, CLASSES, CSI_NODES)

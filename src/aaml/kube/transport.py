@@ -1,0 +1,227 @@
+"""HTTP to a Kubernetes API server: the official client's authentication and connections, JSON bytes in and out.
+
+Threads share one `Transport`. Bodies are always read to the end: an unread one costs a new TLS connection a request.
+"""
+
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from aaml.errors import UserError
+from aaml.kube import wire
+
+JSON = "application/json"
+STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+_CHUNK_BYTES = 1 << 16
+_CONNECT_S = 5.0
+_FIRST_ERROR = 400
+
+
+class ApiError(Exception):
+    """The API server refused a request: HTTP status, the reason and message of its `Status`, and its `Retry-After`."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+class Unreachable(Exception):  # noqa: N818  (a state of the server, as the reader of a log would call it)
+    """No answer: refused, timed out or cut off. Whether the request was carried out is not known."""
+
+
+class Watch:
+    """An open watch. `lines` blocks; `cut` ends it from another thread."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+
+    def lines(self) -> Iterator[list[bytes]]:
+        """Yield the complete lines of each chunk as it arrives, until the server ends the watch.
+
+        Raises `Unreachable` when the connection breaks or is silent for longer than the read timeout.
+        """
+        rest = b""
+        with _network():
+            for chunk in self._response.stream(_CHUNK_BYTES, decode_content=True):
+                *complete, rest = (rest + chunk).split(b"\n")
+                lines = [line for line in complete if line]
+                if lines:
+                    yield lines
+
+    def cut(self) -> None:
+        """Make `lines` end now. Does nothing when it has ended already."""
+        try:
+            self._response.shutdown()
+        except (RuntimeError, ValueError, OSError):
+            return  # the connection is closed already, which is what was wanted
+
+    def close(self) -> None:
+        """Close the connection: what is left of the stream is not read."""
+        self._response.close()
+
+
+class Transport:
+    """A connection pool to one API server, for `connections` requests at a time."""
+
+    def __init__(
+        self,
+        kubeconfig: Path | str | None = None,
+        *,
+        context: str | None = None,
+        server: str | None = None,
+        connections: int = 32,
+        timeout_s: float = 15.0,
+    ) -> None:
+        """Read the configuration; nothing is sent yet.
+
+        `server` is an address that asks for no credentials, for instance http://kwok-cluster:8080. Otherwise the
+        kubeconfig is read; without one `$KUBECONFIG`, `~/.kube/config` and a pod's service account are tried. Raises
+        `UserError` when there is no usable configuration.
+        """
+        from kubernetes import client  # most of a second: only when a server is to be asked
+
+        settings = _server_settings(server) if server is not None else _load(kubeconfig, context)
+        settings.connection_pool_maxsize = connections
+        settings.socket_options = _keepalive()
+        self.server = str(settings.host).rstrip("/")
+        self._settings = settings
+        self._timeout_s = timeout_s
+        try:
+            self._pool = client.ApiClient(settings).rest_client.pool_manager
+        except (OSError, ValueError) as error:
+            raise UserError(f"kubeconfig: certificates cannot be read ({error})") from error
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+        timeout_s: float | None = None,
+    ) -> bytes:
+        """Send one request, return its whole body. Raises `ApiError` from 400 on, `Unreachable` without an answer."""
+        response = self._send(method, path, body, query, content_type, timeout_s or self._timeout_s, preload=True)
+        return bytes(response.data)
+
+    def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> Watch:
+        """Open a watch that fails when nothing arrives for `silence_s` (bookmarks count as something)."""
+        query = {**query, "watch": "true"}
+        return Watch(self._send("GET", path, None, query, JSON, silence_s, preload=False))
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._pool.clear()
+
+    def _send(
+        self, method: str, path: str, body: bytes | None, query: Mapping[str, str] | None, content_type: str,
+        timeout_s: float, *, preload: bool,
+    ) -> Any:  # fmt: skip
+        import urllib3
+
+        url = f"{self.server}{path}?{urlencode(query)}" if query else self.server + path
+        headers = {"Accept": JSON}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        for setting in self._settings.auth_settings().values():  # asks for a fresh token where tokens expire
+            headers[str(setting["key"])] = str(setting["value"])
+        with _network():
+            response = self._pool.urlopen(
+                method, url, body=body, headers=headers, retries=False, redirect=False, preload_content=preload,
+                timeout=urllib3.Timeout(connect=_CONNECT_S, read=timeout_s),
+            )  # fmt: skip
+            if response.status < _FIRST_ERROR:
+                return response
+            data = response.data
+        raise _api_error(response.status, data, response.headers.get("Retry-After", ""))
+
+    def explain(self, error: ApiError | Unreachable) -> UserError:
+        """Return what a person should read about an error at the start."""
+        if isinstance(error, Unreachable):
+            return UserError(f"no Kubernetes API answers at {self.server}: {error}; is the cluster up?")
+        if error.status == 401:
+            return UserError(f"{self.server} refuses these credentials (401); check the user in the kubeconfig")
+        if error.status == 403:
+            return UserError(f"{self.server} forbids it (403): {error.message}")
+        return UserError(f"{self.server} answers {error}")
+
+
+@contextmanager
+def _network() -> Iterator[None]:
+    from urllib3.exceptions import HTTPError, SSLError
+
+    try:
+        yield
+    except SSLError as error:
+        raise Unreachable(f"TLS fails, the kubeconfig may be of another cluster ({_short(error)})") from error
+    except (HTTPError, OSError) as error:
+        raise Unreachable(_short(error)) from error
+
+
+def _short(error: BaseException) -> str:
+    """Return the root of an error in one line: urllib3 wraps the system's words several times."""
+    while isinstance(error.__cause__, Exception) or (error.args and isinstance(error.args[-1], Exception)):
+        error = error.__cause__ if isinstance(error.__cause__, Exception) else error.args[-1]
+    text = (error.strerror if isinstance(error, OSError) and error.strerror else str(error)) or type(error).__name__
+    return " ".join(text.split())
+
+
+def _api_error(status: int, body: bytes, retry_after: str) -> ApiError:
+    try:
+        said = msgspec.json.decode(body, type=wire.Status)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        said = wire.Status(message=" ".join(body.decode(errors="replace").split())[:200])
+    return ApiError(status, said.reason, said.message, float(retry_after) if retry_after.isdecimal() else 0.0)
+
+
+def _keepalive() -> list[tuple[int, int, int]]:
+    """Notice within about half a minute that a peer has vanished without a word, while a watch only listens."""
+    options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):  # macOS names the first one differently
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options
+
+
+def _server_settings(server: str) -> Any:
+    from kubernetes import client
+
+    if not server.startswith(("http://", "https://")):
+        raise UserError(f"server: {server!r} is not accepted; expected an address such as http://127.0.0.1:8080")
+    settings = client.Configuration()
+    settings.host = server.rstrip("/")
+    return settings
+
+
+def _load(kubeconfig: Path | str | None, context: str | None) -> Any:
+    import yaml
+    from kubernetes import client
+    from kubernetes import config as kubernetes_config
+
+    config: Any = kubernetes_config  # untyped
+    settings = client.Configuration()
+    file = None if kubeconfig is None else str(kubeconfig)
+    if file is not None and not Path(file).is_file():
+        raise UserError(f"kubeconfig: {file!r} does not exist")
+    where = f"kubeconfig {file!r}" if file else "kubeconfig"
+    try:
+        try:
+            config.load_kube_config(config_file=file, context=context, client_configuration=settings)
+        except config.ConfigException:
+            if file is not None or context is not None:
+                raise
+            config.load_incluster_config(client_configuration=settings)
+    except config.ConfigException as error:
+        raise UserError(f"{where}: no usable cluster configuration ({_short(error)}); try `aaml cluster up`") from error
+    except (yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"{where}: cannot be read ({_short(error)})") from error
+    return settings
