@@ -1,14 +1,13 @@
 """The real cluster that live tests share: started once a session, healed and emptied between tests."""
 
 import os
-import re
 import secrets
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from aaml.kube.provision import Api, ApiError, ClusterOptions, KwokCluster, binaries, records
+from aaml.kube.provision import ClusterOptions, KwokCluster, binaries
+from support.kwok import answers, heal, remove_leftovers, until
 
 KWOK_NODES = 10
 
@@ -44,7 +43,10 @@ def namespace(kwok: KwokCluster) -> Iterator[str]:
     api = kwok.api()
     name = f"t-{secrets.token_hex(4)}"
     api.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    until(lambda: answers(api, f"/api/v1/namespaces/{name}/serviceaccounts/default"), "its service account")
+    until(
+        lambda: answers(api, f"/api/v1/namespaces/{name}/serviceaccounts/default"),
+        "the service account of a new namespace",
+    )
     try:
         yield name
     finally:
@@ -53,47 +55,3 @@ def namespace(kwok: KwokCluster) -> Iterator[str]:
         # Grace 0 takes a pod out at once; a graceful deletion takes KWOK tens of seconds for a thousand pods.
         api.send("DELETE", f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
         api.send("DELETE", f"/api/v1/namespaces/{name}")
-
-
-def heal(cluster: KwokCluster) -> None:
-    """Start again what a failed test left stopped."""
-    for name, component in cluster.components().items():
-        if component.pid() is None:
-            cluster.start_component(name)
-
-
-def answers(api: Api, path: str) -> bool:
-    """Say whether an object exists."""
-    try:
-        api.send("GET", path)
-    except ApiError:
-        return False
-    return True
-
-
-def until(condition, what: str, wait_s: float = 60.0) -> None:
-    """Wait for a condition; fail with its name when it does not come true."""
-    deadline = time.monotonic() + wait_s
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what} did not come in {wait_s:g} s")
-        time.sleep(0.05)
-
-
-def remove_leftovers() -> None:
-    """Take down the clusters of test sessions that were killed before they could."""
-    for name in records.names():
-        match = re.fullmatch(r"test-(\d+)", name)
-        if match and not alive(int(match[1])):
-            KwokCluster(name).down()
-
-
-def alive(pid: int) -> bool:
-    """Say whether a process of that id exists."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

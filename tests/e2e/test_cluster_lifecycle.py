@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -23,37 +22,15 @@ from aaml.kube.provision import (
     node_manifest,
     records,
 )
+from support.kwok import answers, pod, pods, until
 
 AAML = str(Path(sys.executable).with_name("aaml"))
 PROCESSES = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller"}
 
 
-def wait_for(condition, wait_s=60.0):
-    deadline = time.monotonic() + wait_s
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return condition()
-
-
 def aaml(*arguments, check=True):
     command = [AAML, "cluster", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=check, timeout=300)
-
-
-def pod(name, cpu="100m", memory="64Mi", **spec):
-    requests = {"requests": {"cpu": cpu, "memory": memory}}
-    container = {"name": "main", "image": "registry.example/pause", "resources": requests}
-    return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
-
-
-def answers(api, path):
-    try:
-        api.send("GET", path)
-    except ApiError:
-        return False
-    return True
 
 
 def listening(pids):
@@ -129,10 +106,10 @@ def test_authentication_and_rbac_are_on(kwok, namespace):
     file = kwok.service_account_kubeconfig(namespace, "reader")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     reader = Api(file)
-    pods = f"/api/v1/namespaces/{namespace}/pods"
-    assert wait_for(lambda: answers(reader, pods))  # RBAC's caches follow the new role within moments
-    assert json.loads(reader.send("GET", pods))["items"] == []
-    for method, refused in (("POST", pods), ("GET", "/api/v1/namespaces/default/pods"), ("GET", "/api/v1/nodes")):
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    until(lambda: answers(reader, path), "the new role")  # RBAC's caches follow the new role within moments
+    assert pods(reader, namespace) == []
+    for method, refused in (("POST", path), ("GET", "/api/v1/namespaces/default/pods"), ("GET", "/api/v1/nodes")):
         with pytest.raises(ApiError, match=rf"403: .*system:serviceaccount:{namespace}:reader"):
             reader.send(method, refused, pod("made-by-reader") if method == "POST" else None)
 
@@ -143,11 +120,8 @@ def test_default_scheduler_runs_twenty_pods_off_the_control_plane(kwok, namespac
     for index in range(20):
         api.send("POST", path, pod(f"web-{index}"))
 
-    def items():
-        return json.loads(api.send("GET", path))["items"]
-
-    assert wait_for(lambda: all(item["status"]["phase"] == "Running" for item in items()))
-    nodes = [item["spec"]["nodeName"] for item in items()]
+    until(lambda: all(item["status"]["phase"] == "Running" for item in pods(api, namespace)), "20 running pods")
+    nodes = [item["spec"]["nodeName"] for item in pods(api, namespace)]
     assert len(nodes) == 20
     assert all(name.startswith("kwok-std-node-") for name in nodes)
 
@@ -251,7 +225,7 @@ def test_interrupted_start_leaves_nothing(kwok):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     second = KwokCluster(name)
     try:
-        assert wait_for(lambda: any(part.pid() for part in second.components().values()))
+        until(lambda: any(part.pid() for part in second.components().values()), "the first process")
         pids = [part.pid() for part in second.components().values() if part.pid()]
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
