@@ -67,5 +67,6 @@ make_nodes() {
 (($# == 0)) || exec "$@"
 prepare_folders
 choose_schedulers
+cd -- "$AAML_WORK_DIR"
 make_nodes
 exec supervisord --configuration "$AAML_HOME/docker/supervisord.conf"
