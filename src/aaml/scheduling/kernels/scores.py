@@ -52,7 +52,7 @@ def best_fit(nodes: NodeArrays, row: int, shape: IntArray) -> float:
     """Score nodes higher the less CPU and GPU they have left after the pod."""
     cpu = (nodes.cpu[row] - shape[SHAPE_CPU]) / LARGEST_CPU_MILLI
     gpu = (free_gpu(nodes, row) - shape[SHAPE_COUNT] * shape[SHAPE_MILLI]) / LARGEST_GPU_MILLI
-    return MAX_SCORE * (1.0 - 0.5 * cpu - 0.5 * gpu)
+    return (1.0 - (0.5 * cpu + 0.5 * gpu)) * MAX_SCORE
 
 
 @numba.njit(cache=True, nogil=True)
