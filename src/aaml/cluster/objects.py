@@ -232,3 +232,18 @@ class Node:
     def is_control_plane(self) -> bool:
         """Whether the node is the control plane, which is not capacity for the workload."""
         return CONTROL_PLANE_LABEL in self.labels
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget: how many of the pods that `selector` selects may be disrupted now.
+
+    A selector of None, or an empty one, protects nothing here, as in kube-scheduler. `disrupted` names pods whose
+    eviction is under way and counted in `disruptions_allowed` already.
+    """
+
+    name: str
+    namespace: str = "default"
+    selector: LabelSelector | None = None
+    disruptions_allowed: int = 0
+    disrupted: frozenset[str] = frozenset()

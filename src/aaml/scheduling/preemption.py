@@ -1,0 +1,189 @@
+"""Preemption: on which node less important pods make room for one that fits nowhere, and which of them.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/ and the plugin DefaultPreemption of
+kube-scheduler 1.36, whose choices these are. Only pods of one node are victims, so a constraint over pods of other
+nodes is never cured. Nothing is changed here: whoever asks deletes the victims (gracefully, by the API) and nominates
+the pod to the node.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from aaml.cluster.filters import Feasibility, FilterIndex, feasible
+from aaml.cluster.filters.run import passing
+from aaml.cluster.filters.verdict import diagnose
+from aaml.cluster.objects import DisruptionBudget, Pod
+from aaml.cluster.selectors import matches_labels
+from aaml.cluster.state import ClusterState, Placement
+
+NEVER = "not eligible due to preemptionPolicy=Never."
+WAITING = "not eligible due to a terminating pod on the nominated node."
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NO_VICTIMS = "No preemption victims found for incoming pod"
+_MIN_CANDIDATES = 100
+_CANDIDATE_PERCENTAGE = 10
+_LOWEST_PRIORITY = -(2**31)
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Who has to leave which node, most important victim first.
+
+    `violations`: victims whose leaving breaks a disruption budget. `withdrawn`: less important pods that were nominated
+    to the node and lose that.
+    """
+
+    node_name: str
+    victims: tuple[Pod, ...]
+    violations: int = 0
+    withdrawn: tuple[Pod, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What became of the try to make room; `message` says why nothing did, for the FailedScheduling event."""
+
+    preemption: Preemption | None
+    message: str = ""
+
+
+def plan(state: ClusterState, pod: Pod, budgets: Sequence[DisruptionBudget] = ()) -> Preemption | None:
+    """Return how room can be made for a pod that fits nowhere, None when it cannot (or may not)."""
+    return attempt(state, pod, budgets).preemption
+
+
+def attempt(
+    state: ClusterState,
+    pod: Pod,
+    budgets: Sequence[DisruptionBudget] = (),
+    verdict: Feasibility | None = None,
+    offset: int = 0,
+) -> Attempt:
+    """Look for the node where making room does least harm.
+
+    `verdict` is what the filters said (worked out when not given). In a large cluster the search ends when a tenth of
+    the nodes, at least 100, would do; it starts at the `offset`-th node (kube-scheduler's is random).
+    """
+    diagnosis = (verdict or feasible(state, pod)).diagnosis
+    if pod.preemption_policy == "Never":
+        return Attempt(None, NEVER)
+    nominated = state.index.get(pod.nominated_node)
+    if nominated is not None and not diagnosis.unresolvable[nominated]:
+        others = state.node_pods[nominated].values()
+        if any(other.terminating and other.priority < pod.priority for other in others):
+            return Attempt(None, WAITING)
+    rejected = np.array([bool(reasons) for reasons in diagnosis.by_node], dtype=np.bool_)
+    potential = np.flatnonzero(rejected & ~diagnosis.unresolvable)
+    reasons: Counter[str] = Counter({NOT_HELPFUL: len(state) - potential.size})
+    candidates: list[Preemption] = []
+    enough = min(max(potential.size * _CANDIDATE_PERCENTAGE // 100, _MIN_CANDIDATES), potential.size)
+    imagined = state.fork() if potential.size else state
+    for row in np.roll(potential, -offset):
+        found = _victims_on(imagined, int(row), pod, budgets)
+        if isinstance(found, Preemption):
+            candidates.append(found)
+            if len(candidates) >= enough and any(not each.violations for each in candidates):
+                break
+        else:
+            reasons.update(found)
+    if not candidates:
+        listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
+        return Attempt(None, f"0/{len(state)} nodes are available: {listed}.")
+    return Attempt(min(candidates, key=_harm))
+
+
+def importance(pod: Pod) -> tuple[int, float]:
+    """Return the sort key by which more important pods come first: priority, then who has run longer."""
+    return -pod.priority, pod.started_s or inf  # not started: as if it started now
+
+
+def _harm(candidate: Preemption) -> tuple[float, ...]:
+    """Return what is compared between nodes, least first.
+
+    Budgets broken, the highest priority among victims, the sum of priorities (shifted above zero, so that more victims
+    are never better), their number, and how long the longest-running of the most important ones has run.
+    """
+    victims = candidate.victims
+    highest = victims[0].priority
+    total = sum(victim.priority - _LOWEST_PRIORITY for victim in victims)
+    earliest = min(victim.started_s or inf for victim in victims if victim.priority == highest)
+    return candidate.violations, highest, total, len(victims), -earliest
+
+
+def _victims_on(
+    imagined: ClusterState, row: int, pod: Pod, budgets: Sequence[DisruptionBudget]
+) -> Preemption | tuple[str, ...]:
+    """Return the fewest and least important pods whose leaving makes room, or the reasons why none does.
+
+    All less important pods are taken away, then given back one by one while the pod still fits: first those whose
+    leaving breaks a budget, more important ones first. The state is as before when this returns.
+    """
+    name = imagined.names[row]
+    possible = [
+        imagined.placements[uid] for uid, other in imagined.node_pods[row].items() if other.priority < pod.priority
+    ]
+    if not possible:
+        return (NO_VICTIMS,)
+    for placement in possible:
+        imagined.remove_pod(placement.pod.uid)
+    try:
+        if not _fits(imagined, row, pod):
+            return _reasons(imagined, row, pod)
+        possible.sort(key=lambda placement: importance(placement.pod))
+        protected, free = _split_by_budget(possible, budgets)
+        victims: list[Placement] = []
+        violations = 0
+        for placement in (*protected, *free):
+            imagined.assume(placement.pod, name, placement.gpus)
+            if not _fits(imagined, row, pod):
+                imagined.remove_pod(placement.pod.uid)
+                victims.append(placement)
+                violations += placement in protected
+    finally:
+        for placement in possible:
+            if placement.pod.uid not in imagined.placements:
+                imagined.assume(placement.pod, name, placement.gpus)
+    ordered = sorted((placement.pod for placement in victims), key=importance)
+    withdrawn = tuple(
+        other for other, where in imagined.nominated.values() if where == name and other.priority < pod.priority
+    )
+    return Preemption(name, tuple(ordered), violations, withdrawn)
+
+
+def _fits(imagined: ClusterState, row: int, pod: Pod) -> bool:
+    if any(imagined.index.get(where) == row for _, where in imagined.nominated.values()):
+        return bool(feasible(imagined, pod).mask[row])
+    return bool(passing(FilterIndex.of(imagined), pod)[row])
+
+
+def _reasons(imagined: ClusterState, row: int, pod: Pod) -> tuple[str, ...]:
+    only = np.zeros(len(imagined), dtype=np.bool_)
+    only[row] = True
+    found = diagnose(FilterIndex.of(imagined), pod, only).by_node[row]
+    # Only the pods nominated to the node are in the way then.
+    return found or feasible(imagined, pod).diagnosis.by_node[row]
+
+
+def _split_by_budget(
+    placements: Iterable[Placement], budgets: Sequence[DisruptionBudget]
+) -> tuple[list[Placement], list[Placement]]:
+    """Return (those whose leaving breaks a budget, the others), each in the order given, which uses budgets up."""
+    left = [budget.disruptions_allowed for budget in budgets]
+    breaking: list[Placement] = []
+    others: list[Placement] = []
+    for placement in placements:
+        pod, breaks = placement.pod, False
+        for number, budget in enumerate(budgets):
+            if not pod.labels or budget.namespace != pod.namespace or pod.name in budget.disrupted:
+                continue
+            if budget.selector is None or not budget.selector.requirements:
+                continue
+            if matches_labels(budget.selector, pod.labels):
+                left[number] -= 1
+                breaks |= left[number] < 0
+        (breaking if breaks else others).append(placement)
+    return breaking, others
