@@ -1,0 +1,169 @@
+"""Evaluation: policies on a task over seeds, the same episodes for each, one row a run.
+
+A row has task, nodes, policy, seed, every metric of `SimCluster.metrics`, the number of decisions and the latency of a
+decision (observe and choose) at the 50th and 99th percentile.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aaml.cluster.topology import star_graph
+from aaml.errors import UserError, bad_value
+from aaml.scheduling.cycle import SchedulingCycle
+from aaml.scheduling.heuristics import PolicyOptions
+from aaml.scheduling.loop import SchedulerLoop
+from aaml.scheduling.observation import Featurizer
+from aaml.scheduling.ports import Policy
+from aaml.scheduling.registry import make_policy, make_reward
+from aaml.sim.tasks import Task, find_task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MODEL_ENDING = ".pth"
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A policy by name or `file.py:name`, or a model file; `label` is what tables call it."""
+
+    spec: str
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """The label, or else the name; a model file's stem."""
+        return self.label or (Path(self.spec).stem if self.learned else self.spec)
+
+    @property
+    def learned(self) -> bool:
+        """Whether this is a model file."""
+        return self.spec.endswith(MODEL_ENDING)
+
+
+def parse_seeds(text: str, field: str = "seeds") -> tuple[int, ...]:
+    """Read "42..51", "1,2,5" or a mixture, without doubles. Raises `UserError` naming `field`."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dots, last = part.strip().partition("..")
+        if not first.isdigit() or (dots and not last.isdigit()):
+            raise bad_value(field, text, 'numbers and ranges such as "42..51" or "1,2,5"')
+        seeds += range(int(first), int(last or first) + 1)
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise bad_value(field, text, "at least one seed, each once")
+    return tuple(seeds)
+
+
+def _assemble(contestant: Contestant, task: Task, seed: int) -> tuple[Policy, Featurizer]:
+    """Return a policy that does not learn, and the features it needs."""
+    if contestant.learned:
+        from aaml.learning.agent import load_agent, single_threaded
+
+        single_threaded()
+        agent = load_agent(contestant.spec, learn=False, seed=seed)
+        return agent, Featurizer(lookahead=agent.lookahead, topology=star_graph)
+    policy = make_policy(contestant.spec, PolicyOptions(seed=seed, expected=task.expected()))
+    return policy, Featurizer(lookahead=task.lookahead)
+
+
+def run_episode(
+    contestant: Contestant, task_name: str, seed: int, nodes: int | None = None, pods: int | None = None
+) -> dict[str, Any]:
+    """Run one episode without learning and return its row."""
+    task = find_task(task_name)
+    policy, featurizer = _assemble(contestant, task, seed)
+    cluster = task.build(seed, nodes, pods=pods)
+    loop = SchedulerLoop(SchedulingCycle(cluster, make_reward("balance"), featurizer), policy, learn=False)
+    stats = loop.run()
+    latency_ms = 1000.0 * np.asarray(stats.latency_s or [np.nan])
+    return {
+        "task": task_name,
+        "nodes": int(cluster.state.capacity.sum()),
+        "policy": contestant.name,
+        "seed": seed,
+        **cluster.metrics(),
+        "decisions": stats.decisions,
+        "latency_p50_ms": float(np.percentile(latency_ms, 50)),
+        "latency_p99_ms": float(np.percentile(latency_ms, 99)),
+    }
+
+
+@contextmanager
+def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
+    # Spawned, not forked: torch and numba keep threads that do not survive a fork.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def evaluate(
+    contestants: Sequence[Contestant],
+    task: str,
+    seeds: Sequence[int],
+    sizes: Sequence[int | None] = (None,),
+    *,
+    pods: int | None = None,
+    workers: int = 1,
+    progress: bool = True,
+    on_row: Callable[[dict[str, Any]], None] | None = None,
+) -> "pd.DataFrame":
+    """Run every contestant on every seed and size; rows in a fixed order, whatever the workers' order.
+
+    `on_row` is called as each row arrives, so that a run which is cut off keeps what it had. Raises `UserError` for
+    unknown names before anything runs.
+    """
+    import pandas as pd
+    from tqdm import tqdm
+
+    names = [contestant.name for contestant in contestants]
+    if len(set(names)) != len(names):
+        raise UserError(f"policies: {', '.join(names)} holds a name twice; give labels such as NAME=SPEC")
+    found = find_task(task)
+    for contestant in contestants:
+        _assemble(contestant, found, 0)
+    jobs = [(contestant, task, seed, size, pods) for size in sizes for seed in seeds for contestant in contestants]
+    rows: dict[int, dict[str, Any]] = {}
+    with tqdm(total=len(jobs), desc=f"evaluate {task}", unit="run", disable=not progress) as bar:
+
+        def take(position: int, row: dict[str, Any]) -> None:
+            rows[position] = row
+            bar.update()
+            if on_row is not None:
+                on_row(row)
+
+        if workers <= 1:
+            for position, job in enumerate(jobs):
+                take(position, run_episode(*job))
+        else:
+            with _workers(workers) as pool:
+                futures = {pool.submit(run_episode, *job): position for position, job in enumerate(jobs)}
+                for future in as_completed(futures):
+                    take(futures[future], future.result())
+    return pd.DataFrame([rows[position] for position in sorted(rows)])
+
+
+def parse_contestants(policies: Sequence[str], models: Sequence[str] = ()) -> tuple[Contestant, ...]:
+    """Read "NAME", "LABEL=NAME", model files and "LABEL=FILE.pth". Raises `UserError` for a missing file."""
+    result = []
+    for text in (*policies, *models):
+        label, equals, spec = text.partition("=")
+        contestant = Contestant(spec if equals else text, label if equals else "")
+        if contestant.learned and not Path(contestant.spec).is_file():
+            raise bad_value("model", contestant.spec, "a model file that exists")
+        result.append(contestant)
+    if not result:
+        raise UserError("policies: none given; expected names such as least-allocated, or model files")
+    return tuple(result)
