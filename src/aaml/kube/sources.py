@@ -11,7 +11,7 @@ from aaml.kube.reflector import Source
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:
-    """A pod as the API shows it, with the devices noted on it; `claims` is the object where volumes are to be resolved."""
+    """A pod with the devices noted on it; `claims` is the API object where volumes are still to be resolved."""
 
     pod: Pod
     gpus: tuple[int, ...] | None = None

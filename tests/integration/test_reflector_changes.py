@@ -1,0 +1,228 @@
+"""A reflector's changes always lead from what it said before to what there is, whatever happens to its connection."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aaml.kube.reflector import Backoff, Changes, Reflector, Trouble
+from aaml.kube.sources import PODS
+from aaml.kube.transport import Transport
+from support.scripted_api import CUT, HANG, ScriptedApi, bookmark, event, listing, pod, status
+
+PATH = "/api/v1/pods"
+WAIT_S = 10.0
+
+
+class CountingBackoff(Backoff):
+    """Waits a moment, and counts how often."""
+
+    def __init__(self) -> None:
+        super().__init__(0.01, 0.05)
+        self.waits = 0
+
+    def next_s(self) -> float:
+        self.waits += 1
+        return super().next_s()
+
+
+class Mirror:
+    """Runs a reflector and keeps what its changes add up to: pod name -> resource version."""
+
+    def __init__(self, api: ScriptedApi, silence_s: float = 5.0) -> None:
+        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.backoff = CountingBackoff()
+        self.reflector = Reflector(
+            Transport(server=api.server), PODS, self.inbox.put, silence_s=silence_s, backoff=self.backoff
+        )
+        self.pods: dict[str, str] = {}
+        self.log: list[str] = []
+        self.troubles: list[Trouble] = []
+        self.reflector.start()
+
+    def take(self) -> None:
+        item = self.inbox.get(timeout=WAIT_S)
+        if isinstance(item, Trouble):
+            self.troubles.append(item)
+            return
+        assert isinstance(item, Changes)
+        for delta in item.deltas:
+            name = delta.obj.pod.name
+            self.log.append(f"{delta.kind} {name}")
+            if delta.kind == "deleted":
+                del self.pods[name]
+                continue
+            assert (name in self.pods) == (delta.kind == "modified")
+            assert (delta.before is not None) == (delta.kind == "modified")
+            self.pods[name] = delta.obj.pod.resource_version
+
+    def until(self, **pods: int) -> None:
+        """Take changes until they add up to this (fails after ten silent seconds)."""
+        while self.pods != {name: str(version) for name, version in pods.items()}:
+            self.take()
+
+    def close(self) -> None:
+        self.reflector.stop()
+        self.reflector.join(WAIT_S)
+        assert not self.reflector._thread.is_alive()
+
+
+@pytest.fixture
+def api() -> Iterator[ScriptedApi]:
+    with ScriptedApi() as server:
+        yield server
+
+
+@pytest.fixture
+def mirror(api: ScriptedApi) -> Iterator[Any]:
+    made: list[Mirror] = []
+
+    def make(silence_s: float = 5.0) -> Mirror:
+        made.append(Mirror(api, silence_s))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_changes_follow_the_list_and_the_next_watch_resumes_at_the_bookmark(api, mirror):
+    api.on_list(PATH, listing(pod("a", 1), version=5))
+    first = [
+        event("ADDED", pod("b", 6)),
+        event("MODIFIED", pod("a", 7)),
+        event("DELETED", pod("b", 8)),
+        bookmark(20),
+    ]
+    api.on_watch(PATH, first, [event("ADDED", pod("c", 21)), HANG])
+    seen = mirror()
+    seen.until(a=7, c=21)
+    assert seen.log == ["added a", "added b", "modified a", "deleted b", "added c"]
+    assert [query["resourceVersion"] for query in api.asked("GET", PATH, watch=True)] == ["5", "20"]
+    assert all(query["allowWatchBookmarks"] == "true" for query in api.asked("GET", PATH, watch=True))
+    assert len(api.asked("GET", PATH, watch=False)) == 1
+
+
+@pytest.mark.parametrize("how", ["http", "event"])
+def test_410_lists_again_and_reports_what_was_missed(api, mirror, how):
+    gone = status(410, "Expired", "too old resource version")
+    expired: Any = (410, gone) if how == "http" else [event("ADDED", pod("b", 6)), event("ERROR", gone)]
+    api.on_list(PATH, listing(pod("a", 1), pod("x", 1), version=5), listing(pod("a", 9), pod("c", 10), version=11))
+    api.on_watch(PATH, expired, [event("ADDED", pod("d", 12)), HANG])
+    seen = mirror()
+    seen.until(a=9, c=10, d=12)
+    assert "deleted x" in seen.log
+    assert ("deleted b" in seen.log) == (how == "event")
+    assert api.asked("GET", PATH, watch=True)[-1]["resourceVersion"] == "11"
+
+
+def test_a_silent_watch_is_replaced_and_resumed(api, mirror):
+    api.on_list(PATH, listing(version=5))
+    api.on_watch(PATH, [event("ADDED", pod("a", 6)), HANG], [event("ADDED", pod("b", 7)), HANG])
+    seen = mirror(silence_s=0.3)
+    seen.until(a=6, b=7)
+    assert api.asked("GET", PATH, watch=True)[1]["resourceVersion"] == "6"
+    assert len(api.asked("GET", PATH, watch=False)) == 1
+
+
+def test_a_watch_cut_in_the_middle_of_an_event_loses_nothing(api, mirror):
+    api.on_list(PATH, listing(version=5))
+    half = b'{"type": "ADDED", "object": {"metadata": {"name": "b", "uid": "u-b", "resourceV'
+    api.on_watch(PATH, [event("ADDED", pod("a", 6)), half, CUT], [event("ADDED", pod("b", 7)), HANG])
+    seen = mirror()
+    seen.until(a=6, b=7)
+    assert api.asked("GET", PATH, watch=True)[1]["resourceVersion"] == "6"
+    assert len(seen.troubles) == 1
+
+
+@pytest.mark.parametrize("line", [b"<html>busy</html>\n", b'{"type": "ADDED", "object": {"metadata": 7}}\n', b"{}\n"])
+def test_garbage_in_a_watch_lists_again(api, mirror, line):
+    api.on_list(PATH, listing(version=5), listing(pod("a", 6), version=6))
+    api.on_watch(PATH, [line, HANG], [event("ADDED", pod("b", 7)), HANG])
+    seen = mirror()
+    seen.until(a=6, b=7)
+    assert seen.log == ["added a", "added b"]
+
+
+def test_garbage_instead_of_a_list_is_asked_for_again(api, mirror):
+    api.on_list(PATH, {"items": "none"}, listing(pod("a", 1)))
+    api.on_watch(PATH, [HANG])
+    mirror().until(a=1)
+
+
+def test_a_server_that_goes_away_and_returns(api, mirror):
+    api.on_list(PATH, listing(pod("a", 1), version=5))
+    api.on_watch(PATH, [HANG], [event("ADDED", pod("b", 7)), HANG])
+    seen = mirror()
+    seen.until(a=1)
+    api.down()
+    while len(seen.troubles) < 3:  # cut off once, then refused
+        seen.take()
+    api.up()
+    seen.until(a=1, b=7)
+    assert len(api.asked("GET", PATH, watch=False)) == 1  # the watch is resumed, nothing is listed twice
+    assert seen.backoff.waits >= 3
+
+
+def test_pages_of_a_list_are_one_list(api, mirror):
+    api.on_list(PATH, listing(pod("a", 1), version=5, more="t1"), listing(pod("b", 2), version=5, more="t2"),
+                listing(pod("c", 3), version=5))  # fmt: skip
+    api.on_watch(PATH, [HANG])
+    seen = mirror()
+    seen.until(a=1, b=2, c=3)
+    assert [query.get("continue") for query in api.asked("GET", PATH, watch=False)] == [None, "t1", "t2"]
+
+
+def test_a_page_that_expires_starts_the_list_anew(api, mirror):
+    api.on_list(PATH, listing(pod("a", 1), version=5, more="t1"), (410, status(410, "Expired")),
+                listing(pod("b", 8), version=9))  # fmt: skip
+    api.on_watch(PATH, [event("ADDED", pod("c", 10)), HANG])
+    seen = mirror()
+    seen.until(b=8, c=10)
+    assert seen.log == ["added b", "added c"]
+    assert api.asked("GET", PATH, watch=True)[0]["resourceVersion"] == "9"
+
+
+def test_an_object_that_makes_no_sense_is_left_out_and_named(api, mirror, caplog):
+    broken = pod("broken", 6, containers=[{"name": "c", "resources": {"requests": {"cpu": "much"}}}])
+    api.on_list(PATH, listing(version=5))
+    api.on_watch(PATH, [event("ADDED", broken), event("ADDED", pod("b", 7)), HANG])
+    mirror().until(b=7)
+    assert "pods broken: cpu: 'much'" in caplog.text
+
+
+def test_a_watch_that_is_refused_again_and_again_ends_in_a_list(api, mirror):
+    refused = (500, status(500, "InternalError", "etcd has no leader"))
+    api.on_list(PATH, listing(version=5), listing(pod("a", 6), version=6))
+    api.on_watch(PATH, refused, refused, refused, [HANG])
+    seen = mirror()
+    seen.until(a=6)
+    assert [trouble.error.status for trouble in seen.troubles] == [500, 500, 500]
+
+
+def test_a_server_that_ends_watches_at_once_is_not_hammered(api, mirror):
+    api.on_list(PATH, listing(version=5))
+    api.on_watch(PATH, [], [], [], [], [event("ADDED", pod("a", 6)), HANG])
+    seen = mirror()
+    seen.until(a=6)
+    assert seen.backoff.waits == 4
+
+
+def test_an_event_seen_twice_is_reported_once(api, mirror):
+    api.on_list(PATH, listing(pod("a", 5), version=5))
+    again = threading.Event()
+    api.on_watch(PATH, [event("ADDED", pod("a", 5)), event("DELETED", pod("z", 6)), event("ADDED", pod("b", 7)), again])
+    again.set()
+    seen = mirror()
+    seen.until(a=5, b=7)
+    assert seen.log == ["added a", "added b"]
+
+
+def test_stop_ends_a_silent_watch(api, mirror):
+    api.on_list(PATH, listing(pod("a", 1), version=5))
+    api.on_watch(PATH, [HANG])
+    seen = mirror(silence_s=3600.0)
+    seen.until(a=1)
+    seen.close()  # asserts that the thread has ended
