@@ -3,12 +3,22 @@
 import importlib
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from aaml.errors import UserError
 
 # name -> (module, one-line help). Modules are imported when their command is asked for, so that `--help` stays fast.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "schedule": ("aaml.commands.schedule", "run one of the four learned schedulers: dqn, gnn, acdqn, acgnn"),
+    "simulate": ("aaml.commands.simulate", "put a workload on a cluster, or play one back"),
+    "record": ("aaml.commands.record", "record what any scheduler does"),
+    "top": ("aaml.commands.top", "live table of a cluster"),
+    "clean": ("aaml.commands.clean", "delete the workload: back to zero pods"),
+    "nodes": ("aaml.commands.nodes", "create KWOK nodes on a cluster"),
+    "evaluate": ("aaml.commands.evaluate", "run policies and models on a task over seeds, and compare them"),
+    "compare": ("aaml.commands.compare", "compare policies from result folders"),
     "cluster": ("aaml.commands.cluster", "start, inspect and stop a real KWOK cluster without Docker"),
 }
 
@@ -24,13 +34,28 @@ def overview() -> str:
 
 def run(command: str, argv: Sequence[str], prog: str | None = None) -> int:
     """Run one sub-command on `argv` and return its exit status (2 for a person's mistake, 130 after Ctrl-C)."""
-    prog = prog or f"aaml {command}"
+    module = importlib.import_module(COMMANDS[command][0])
+    return execute(module.Args, module.run, argv, prog or f"aaml {command}", module.__doc__)
+
+
+def execute(
+    settings: type[Any],
+    handler: Callable[[Any], int],
+    argv: Sequence[str],
+    prog: str,
+    description: str | None,
+    *,
+    underscores: bool = False,
+) -> int:
+    """Parse `argv` into a dataclass, hand it to `handler`, and return the exit status, every mistake told in one line.
+
+    Flags may be written with dashes or underscores; `underscores` says which the help shows.
+    """
     try:
-        module = importlib.import_module(COMMANDS[command][0])
         import tyro
 
-        args = tyro.cli(module.Args, prog=prog, description=module.__doc__, args=list(argv))
-        return int(module.run(args) or 0)
+        parsed = tyro.cli(settings, prog=prog, description=description, args=list(argv), use_underscores=underscores)
+        return int(handler(parsed) or 0)
     except UserError as error:
         print(f"{prog}: error: {error}", file=sys.stderr)
         return 2
@@ -42,6 +67,11 @@ def run(command: str, argv: Sequence[str], prog: str | None = None) -> int:
         return 141
     finally:
         logging.shutdown()
+
+
+def script(file: str, settings: type[Any], handler: Callable[[Any], int], description: str | None) -> int:
+    """Run a command under a script's own name, with the flags of the terminal."""
+    return execute(settings, handler, sys.argv[1:], Path(file).name, description, underscores=True)
 
 
 def main() -> None:

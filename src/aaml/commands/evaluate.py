@@ -1,0 +1,53 @@
+"""Run policies and trained models on a task over seeds, the same episodes for each, and compare them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Args:
+    """`aaml evaluate`."""
+
+    task: str = "balance"
+    """Task by name; `aaml evaluate --task ?` lists them."""
+    policies: tuple[str, ...] = ("kube-scheduler", "least-allocated", "least-variance", "random")
+    """Policies by name, FILE.py:NAME, or LABEL=NAME."""
+    models: tuple[str, ...] = ()
+    """Model files, or LABEL=FILE."""
+    seeds: str = "1000..1019"
+    """Seeds of the episodes: ranges and numbers."""
+    nodes: tuple[int, ...] = ()
+    """Cluster sizes; the task's own when none is given."""
+    pods: int | None = None
+    """Pods of an episode; the task's own number when not given."""
+    reference: str = "kube-scheduler"
+    """The policy that the others are compared with."""
+    out: Path = Path("runs/evaluate")
+    """Folder for results.csv, figures and report.html."""
+    workers: int = 2
+    """Processes."""
+
+
+def run(args: Args) -> int:
+    """Evaluate, write the folder and print the tables."""
+    from aaml.errors import bad_value
+    from aaml.experiment.evaluate import evaluate, parse_contestants, parse_seeds
+    from aaml.experiment.report import Page
+    from aaml.experiment.results import ResultFile, compare_all
+
+    if args.workers < 1:
+        raise bad_value("workers", args.workers, "a whole number from 1")
+    contestants = parse_contestants(args.policies, args.models)
+    if args.reference not in [contestant.name for contestant in contestants]:
+        raise bad_value("reference", args.reference, f"one of {', '.join(c.name for c in contestants)}")
+    file = ResultFile(args.out)
+    frame = evaluate(
+        contestants, args.task, parse_seeds(args.seeds), args.nodes or (None,), pods=args.pods, workers=args.workers,
+        on_row=file.append,
+    )  # fmt: skip
+    page = Page(f"AAML: {args.task}")
+    learned = [contestant.name for contestant in contestants if contestant.learned]
+    for text in compare_all(frame, args.reference, page=page, figures=args.out, learned=learned):
+        print(f"\n{text}")
+    print(f"\n{file.path}, {page.write(args.out / 'report.html')}")
+    return 0
