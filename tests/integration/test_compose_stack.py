@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,18 @@ def test_a_change_of_the_sources_rebuilds_only_small_layers():
     assert packages < sources
     for line in final[sources:]:
         assert not line.startswith("RUN") or {"--offline", "--no-deps"} <= set(line.split())
+
+
+def test_the_package_is_built_from_all_that_it_is_made_of():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {"pyproject.toml", project["project"]["readme"], *wheel.get("shared-data", {}), *wheel["packages"]}
+    copied = set()
+    for line in dockerfile():
+        words = line.split()
+        if words[0] == "COPY" and words[-1].startswith("/opt/aaml/source"):
+            copied |= set(words[1:-1])
+    assert {path for path in needed if not any(Path(path).is_relative_to(source) for source in copied)} == set()
 
 
 def test_the_image_runs_as_appuser():
