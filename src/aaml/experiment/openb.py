@@ -5,21 +5,24 @@ per (trace, seed, tune) and kept, so that a search over weights pays for the sim
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from aaml.cluster.gpu import DEVICE_MILLI
+from aaml.cluster.state import ClusterState
 from aaml.errors import bad_value
 from aaml.scheduling.fragmentation import FragmentTables, TypicalPods, fragment_tables, typical_pods
 from aaml.scheduling.kernels.arrays import SHAPE_COUNT, SHAPE_MILLI, NodeArrays, empty_nodes, pod_shape
 from aaml.scheduling.kernels.fit import DEVICE_RULES
 from aaml.scheduling.kernels.learned import Scorer, linear_scorer
-from aaml.scheduling.kernels.policies import POLICIES
-from aaml.sim.engine import Episode, simulate, simulate_with
+from aaml.scheduling.kernels.policies import FGD, LEARNED, RANDOM, policy_number
+from aaml.scheduling.observation import Context, Featurizer
+from aaml.scheduling.ports import Policy
+from aaml.sim.engine import Episode, simulate, simulate_choices
 from aaml.workload.traces import load_nodes, load_pods
 from aaml.workload.tuning import tune as tuned
 
@@ -27,7 +30,6 @@ IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 TieBreak = Literal["fixed", "name", "random"]
 DeviceRule = Literal["best", "worst", "random", "score"]
-ScoreFunction = Callable[[NodeArrays, IntArray], npt.ArrayLike]
 
 COLUMNS = 131  # arrived demand in percent of the GPU capacity, 0 ... 130
 DEFAULT_TUNE = 1.3
@@ -57,10 +59,15 @@ class OpenbResult:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a run needs besides its policy; `arrays` are copied for each run, `column` int64 [T] is each arrival's X."""
+    """What a run needs besides its policy; `arrays` are copied for each run.
+
+    `pods` int64 [T] are the arrivals as rows of the trace, `arrivals` int64 [T] as rows of `shapes`, `column` int64 [T]
+    is each arrival's X.
+    """
 
     arrays: NodeArrays
     gpu_models: tuple[str, ...]
+    pods: IntArray
     shapes: IntArray
     arrivals: IntArray
     node_rank: IntArray
@@ -85,7 +92,7 @@ def prepare(trace: str, seed: int, tune: float = DEFAULT_TUNE) -> Prepared:
     name_rank = np.empty(len(nodes), dtype=np.int64)
     name_rank[sorted(range(len(nodes)), key=lambda row: nodes[row].name)] = np.arange(len(nodes))
     return Prepared(
-        arrays, models, shapes, arrivals, workload.node_rank, name_rank, typical,
+        arrays, models, workload.pods, shapes, arrivals, workload.node_rank, name_rank, typical,
         fragment_tables(typical, models, arrays.gpu.shape[1]),
         np.round(arrived * 100 / capacity).astype(np.int64), capacity,
     )  # fmt: skip
@@ -94,7 +101,7 @@ def prepare(trace: str, seed: int, tune: float = DEFAULT_TUNE) -> Prepared:
 def run_openb(
     trace: str,
     seed: int,
-    policy: str | ScoreFunction,
+    policy: str,
     weights: npt.ArrayLike | Scorer | None = None,
     *,
     tune: float = DEFAULT_TUNE,
@@ -104,45 +111,63 @@ def run_openb(
     typical: TypicalPods | None = None,
     name: str = "",
 ) -> OpenbResult:
-    """Run a policy over a trace, deterministic in `seed`.
+    """Run a compiled policy over a trace, deterministic in `seed`.
 
-    `policy` is a name of `POLICIES` or a function (nodes, shape) -> scores [N]. "linear" and "network" take `weights`:
-    numbers [F] or [groups, F] for a linear scorer, or a `Scorer`. Defaults are the published setting: equal scores go
-    to the seed's fixed order of nodes, scores of the published policies are truncated to integers (learned and own
-    ones are not), FGD and learned scorers choose a share's device by score, random takes a random one, others the best
-    fit. `typical` replaces the typical pods that FGD and features reckon with; the metrics keep the trace's own.
+    `policy` is one of `POLICIES`. "linear" and "network" take `weights`: numbers [F] or [groups, F] for a linear
+    scorer, or a `Scorer`. Defaults are the published setting: equal scores go to the seed's fixed order of nodes,
+    scores of the published policies are truncated to integers (learned ones are not), FGD and learned scorers choose a
+    share's device by score, random takes a random one, others the best fit. `typical` replaces the typical pods that
+    FGD and features reckon with; the metrics keep the trace's own.
     """
     prepared = prepare(trace, seed, tune)
-    tables = prepared.tables
+    number = policy_number(policy)
+    tables, models = prepared.tables, len(prepared.gpu_models)
     if typical is not None:
         tables = fragment_tables(typical, prepared.gpu_models, prepared.arrays.gpu.shape[1])
     nodes = prepared.arrays.copy()
-    rank = prepared.name_rank if tie_break == "name" else prepared.node_rank
-    if callable(policy):
-        started = time.perf_counter()
-        episode = simulate_with(
-            policy, nodes, prepared.shapes, prepared.arrivals, prepared.tables, node_rank=rank,
-            truncate=bool(truncate), random_ties=tie_break == "random", seed=seed,
-            device_rule=DEVICE_RULES[device_rule or "best"],
-        )  # fmt: skip
-        return _result(prepared, episode, time.perf_counter() - started, trace, name or "own", tune, seed)
-    if policy not in POLICIES:
-        raise bad_value("policy", policy, f"one of {', '.join(POLICIES)}, or FILE.py:FUNCTION")
-    learned = policy in {"linear", "network"}
+    learned = number == LEARNED
     scorer = weights if isinstance(weights, Scorer) else None
     if learned and scorer is None:
         if policy == "network" or weights is None:
             raise bad_value("weights", weights, "a `Scorer` (network_scorer), or numbers for a linear scorer")
-        scorer = linear_scorer(weights, tables, len(prepared.gpu_models))
-    by_policy = "score" if learned or policy == "fgd" else "random" if policy == "random" else "best"
+        scorer = linear_scorer(weights, tables, models)
+    by_policy = "score" if number in {FGD, LEARNED} else "random" if number == RANDOM else "best"
     started = time.perf_counter()
     episode = simulate(
-        nodes, prepared.shapes, prepared.arrivals, tables, POLICIES[policy], node_rank=rank,
+        nodes, prepared.shapes, prepared.arrivals, tables, number,
+        node_rank=prepared.name_rank if tie_break == "name" else prepared.node_rank,
         measured=prepared.tables, scorer=scorer, truncate=not learned if truncate is None else truncate,
-        random_ties=tie_break == "random" or policy == "random", seed=seed,
+        random_ties=tie_break == "random" or number == RANDOM, seed=seed,
         device_rule=DEVICE_RULES[device_rule or by_policy],
     )  # fmt: skip
     return _result(prepared, episode, time.perf_counter() - started, trace, name or policy, tune, seed)
+
+
+def run_openb_policy(trace: str, seed: int, policy: Policy, *, tune: float = DEFAULT_TUNE) -> OpenbResult:
+    """Run any `Policy` over a trace: hundreds of times slower than the compiled ones, same arrivals and metrics.
+
+    It sees the nodes in the seed's fixed order, so that "the first of equals" is the published tie-break.
+    """
+    prepared = prepare(trace, seed, tune)
+    nodes, pods = load_nodes(), load_pods(trace)
+    order = np.argsort(prepared.node_rank)
+    arrays = NodeArrays(*(np.ascontiguousarray(array[order]) for array in prepared.arrays))
+    state, featurizer = ClusterState(nodes[row] for row in order), Featurizer()
+
+    def choose(step: int, mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
+        pod = replace(pods[prepared.pods[step]], uid=str(step))
+        decision = policy.act(Context(state, pod, mask, featurizer))
+        if decision.row is None:
+            return -1, -1
+        share = pod.gpu.count == 1 and 0 < pod.gpu.milli < DEVICE_MILLI
+        placement = state.assume(pod, state.names[decision.row], decision.gpus if share else None)
+        return decision.row, placement.gpus[0] if share else -1
+
+    started = time.perf_counter()
+    episode = simulate_choices(choose, arrays, prepared.shapes, prepared.arrivals, prepared.tables)
+    seconds = time.perf_counter() - started
+    rows = np.where(episode.node >= 0, order[episode.node], -1).astype(np.int32)
+    return _result(prepared, episode._replace(node=rows), seconds, trace, policy.name, tune, seed)
 
 
 def _result(

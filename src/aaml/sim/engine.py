@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.errors import bad_value
 from aaml.scheduling.fragmentation import FragmentTables, cpu_class, measure, usable
 from aaml.scheduling.kernels.arrays import SHAPE_COUNT, SHAPE_MEMORY, SHAPE_MILLI, NodeArrays
 from aaml.scheduling.kernels.features import Scratch, make_scratch
@@ -230,44 +229,34 @@ def simulate(
     return episode
 
 
-def simulate_with(
-    score: Callable[[NodeArrays, IntArray], npt.ArrayLike],
+def simulate_choices(
+    choose: Callable[[int, npt.NDArray[np.bool_]], tuple[int, int]],
     nodes: NodeArrays,
     shapes: IntArray,
     arrivals: IntArray,
     tables: FragmentTables,
-    *,
-    node_rank: IntArray,
-    truncate: bool = False,
-    random_ties: bool = False,
-    device_rule: int = 0,
-    seed: int = 0,
 ) -> Episode:
-    """Run a scheduler written as one Python function: scores [N] of all nodes for a pod's shape, at every arrival.
+    """Run a scheduler written in Python over the same arrivals, rules and metrics, one call a feasible pod.
 
-    Nodes where the pod does not fit are left out whatever their score. Slower than `simulate`, same rules.
+    `choose(step, mask)` gets the feasible rows, bool [N], and returns (row, or -1 to leave the pod out; a share's
+    device, or -1 for the best-fitting one). ValueError when it names a row or a device where the pod does not fit.
     """
     steps = len(arrivals)
-    episode = Episode(np.empty(steps, np.int32), np.empty(steps, np.int64), np.empty(steps, np.int64))
-    draws = np.random.default_rng(seed)
+    episode = Episode(np.full(steps, -1, np.int32), np.empty(steps, np.int64), np.empty(steps, np.int64))
     gauge = make_scratch(tables, 1)
     usable_of = np.array([_usable_now(nodes, row, tables, gauge) for row in range(len(nodes.cpu))], dtype=np.int64)
     usable_sum, used = int(usable_of.sum()), DEVICE_MILLI * int(nodes.gpu_count.sum()) - int(nodes.gpu.sum())
     for step, arrival in enumerate(arrivals):
         shape = shapes[arrival]
-        rows = np.flatnonzero(fits_all(nodes, shape))
-        episode.node[step] = -1
-        if rows.size:
-            scores = np.asarray(score(nodes, shape), dtype=np.float64)
-            if scores.shape != nodes.cpu.shape:
-                raise bad_value(
-                    "score function's result", scores.shape, f"one number per node, shape {nodes.cpu.shape}"
-                )
-            scores = np.trunc(scores[rows]) if truncate else scores[rows]
-            best = rows[scores == scores.max()]
-            row = int(draws.choice(best) if random_ties else best[node_rank[best].argmin()])
-            draw = int(draws.integers(1 << 62))
-            place(nodes, row, shape, device_for(nodes, row, shape, device_rule, -1, draw))
+        mask = fits_all(nodes, shape)
+        row, device = choose(step, mask) if mask.any() else (-1, -1)
+        if row >= 0:
+            if not mask[row]:
+                raise ValueError(f"arrival {step}: the pod does not fit on row {row}")
+            device = device_for(nodes, row, shape, RULE_SCORE, device, 0)
+            if device >= 0 and nodes.gpu[row, device] < shape[SHAPE_MILLI]:
+                raise ValueError(f"arrival {step}: the pod does not fit on device {device} of row {row}")
+            place(nodes, row, shape, device)
             used += int(shape[SHAPE_COUNT] * shape[SHAPE_MILLI])
             now = _usable_now(nodes, row, tables, gauge)
             usable_sum += int(now - usable_of[row])

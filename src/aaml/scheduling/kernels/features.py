@@ -57,7 +57,7 @@ FEATURES = (
     "whole_opened", "device_left", "device_full", "unused", "exhausted", "usable", "stranded_cpu", "cpu_per_gpu",
     "cpu_class", "same_kind", "other_kind", "model_demand", "model_access", "gpu_count", "waste",
 )  # fmt: skip
-# Pods are told apart by these groups; a linear scorer has a row of weights for each, and one more where models are named.
+# Pods are told apart by these groups; a linear scorer has weights for each, and more where models are named.
 GROUPS = ("no_gpu", "share", "one_gpu", "several_gpus", "named_models")
 POD_INPUTS = (*GROUPS, "cpu", "gpu", "share_milli")  # what a network sees besides phi
 _CPU_PER_GPU = 16.0

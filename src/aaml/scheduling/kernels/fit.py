@@ -26,7 +26,7 @@ NO_DEVICE = -1
 @numba.njit(cache=True, nogil=True)
 def is_share(shape: IntArray) -> bool:
     """Whether a pod of this shape takes a part of one device."""
-    return shape[SHAPE_COUNT] == 1 and 0 < shape[SHAPE_MILLI] < DEVICE_MILLI
+    return bool(shape[SHAPE_COUNT] == 1 and 0 < shape[SHAPE_MILLI] < DEVICE_MILLI)
 
 
 @numba.njit(cache=True, nogil=True)

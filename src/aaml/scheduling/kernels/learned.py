@@ -102,7 +102,7 @@ def _network(scorer: Scorer, scratch: Scratch) -> float:
                     target[unit] += value * weights[unit]
             offset += outputs
         current = target
-    return current[0]
+    return float(current[0])
 
 
 @numba.njit(cache=True, nogil=True)

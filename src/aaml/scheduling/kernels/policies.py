@@ -4,6 +4,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from aaml.errors import bad_value
 from aaml.scheduling.fragmentation import FragmentTables
 from aaml.scheduling.kernels.arrays import SHAPE_MILLI, NodeArrays
 from aaml.scheduling.kernels.features import Scratch, make_scratch
@@ -34,6 +35,14 @@ POLICIES = {
     "linear": 7, "network": 7,
 }  # fmt: skip
 RANDOM, FIRST_FIT, BEST_FIT, DOT_PRODUCT, GPU_PACKING, GPU_CLUSTERING, FGD, LEARNED = range(8)
+
+
+def policy_number(name: str) -> int:
+    """Return a compiled policy's number; dashes may stand for underscores. `UserError` lists the names."""
+    number = POLICIES.get(name.replace("-", "_"))
+    if number is None:
+        raise bad_value("policy", name, f"one of {', '.join(each.replace('_', '-') for each in POLICIES)}")
+    return number
 
 
 @numba.njit(cache=True, nogil=True)
@@ -96,7 +105,7 @@ def score_all(
     [N], -1 where it has no say.
     """
     scorer = scorer or no_scorer(tables.fitting.shape[0])
-    scores, devices = _score_rows(POLICIES[policy], nodes, shape, tables, truncate, scorer)
+    scores, devices = _score_rows(policy_number(policy), nodes, shape, tables, truncate, scorer)
     return scores, devices
 
 

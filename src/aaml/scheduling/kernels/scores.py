@@ -52,7 +52,7 @@ def best_fit(nodes: NodeArrays, row: int, shape: IntArray) -> float:
     """Score nodes higher the less CPU and GPU they have left after the pod."""
     cpu = (nodes.cpu[row] - shape[SHAPE_CPU]) / LARGEST_CPU_MILLI
     gpu = (free_gpu(nodes, row) - shape[SHAPE_COUNT] * shape[SHAPE_MILLI]) / LARGEST_GPU_MILLI
-    return (1.0 - (0.5 * cpu + 0.5 * gpu)) * MAX_SCORE
+    return float((1.0 - (0.5 * cpu + 0.5 * gpu)) * MAX_SCORE)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -61,7 +61,7 @@ def dot_product(nodes: NodeArrays, row: int, shape: IntArray) -> float:
     cpu = (nodes.cpu[row] / LARGEST_CPU_MILLI) * (shape[SHAPE_CPU] / LARGEST_CPU_MILLI)
     asked = shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
     gpu = (free_gpu(nodes, row) / LARGEST_GPU_MILLI) * (asked / LARGEST_GPU_MILLI)
-    return MAX_SCORE * (1.0 - 0.5 * (cpu + gpu))
+    return float(MAX_SCORE * (1.0 - 0.5 * (cpu + gpu)))
 
 
 @numba.njit(cache=True, nogil=True)

@@ -1,0 +1,90 @@
+"""The paper's two figures from the benchmark's tables: unallocated GPUs and fragments over arrived demand."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from aaml.experiment.openb import COLUMNS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FloatArray = npt.NDArray[np.float64]
+_X = [str(x) for x in range(COLUMNS)]
+_NAMES = {
+    "random": "Random", "dot-product": "DotProd", "gpu-clustering": "Clustering", "gpu-packing": "Packing",
+    "best-fit": "BestFit", "fgd": "FGD",
+}  # fmt: skip
+_COLOURS = {
+    "random": "#8c8c8c", "dot-product": "#937860", "gpu-clustering": "#dd8452", "gpu-packing": "#8172b3",
+    "best-fit": "#55a868", "fgd": "#4c72b0",
+}  # fmt: skip
+_OTHER_COLOURS = ("#c44e52", "#da8bc3", "#64b5cd", "#ccb974")
+_WIDTH, _HEIGHT = 6.4, 3.6
+
+
+def draw(tables: Mapping[str, pd.DataFrame], folder: Path) -> tuple[Path, Path]:
+    """Write allocation.png and fragmentation.png from the tables of runs; returns their paths.
+
+    Lines are medians over seeds, bands hold the middle half of them. One column of panels a trace.
+    """
+    from matplotlib.figure import Figure
+
+    traces = list(dict.fromkeys(tables["allocation"]["workload"]))
+    size = (_WIDTH * len(traces) + 1.4, _HEIGHT)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(1, len(traces), squeeze=False)
+    for axes, trace in zip(panels[0], traces, strict=True):
+        _curves(axes, tables["allocation"], trace, lambda values: 100.0 - values)
+        axes.plot([0, 100], [100, 0], ":", color="black", linewidth=1, label="ideal")
+        axes.set(xlim=(75, 130), ylim=(0, 25), title=trace, ylabel="unallocated GPUs (%)")
+    _finish(figure, panels[0])
+    paths = folder / "allocation.png", folder / "fragmentation.png"
+    _save(figure, paths[0])
+
+    figure = Figure(figsize=(size[0], 2 * _HEIGHT), layout="constrained")
+    panels = figure.subplots(2, len(traces), squeeze=False)
+    for column, trace in enumerate(traces):
+        _curves(panels[0][column], tables["frag_ratio"], trace)
+        panels[0][column].set(xlim=(0, 130), ylim=(0, 100), title=trace, ylabel="fragments (% of free GPUs)")
+        _curves(panels[1][column], tables["frag_amount"], trace)
+        panels[1][column].set(xlim=(0, 130), ylim=(0, None), ylabel="fragments (% of all GPUs)")
+    _finish(figure, panels.ravel())
+    _save(figure, paths[1])
+    return paths
+
+
+def _curves(
+    axes: "Axes", table: pd.DataFrame, trace: str, change: Callable[[FloatArray], FloatArray] | None = None
+) -> None:
+    rows = table[table["workload"] == trace]
+    others = [name for name in dict.fromkeys(rows["policy"]) if name not in _NAMES]
+    order = [name for name in _NAMES if name in set(rows["policy"])] + others
+    for name in order:
+        values = rows[rows["policy"] == name][_X].to_numpy(dtype=float)
+        values = change(values) if change else values
+        low, middle, high = np.nanpercentile(values, [25, 50, 75], axis=0)
+        colour = _COLOURS.get(name) or _OTHER_COLOURS[others.index(name) % len(_OTHER_COLOURS)]
+        x = np.arange(COLUMNS)
+        axes.plot(x, middle, color=colour, label=_NAMES.get(name, name), linewidth=2.2 if name == "fgd" else 1.5)
+        axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+
+
+def _finish(figure: "Figure", panels: "Iterable[Axes]") -> None:
+    panels = list(panels)
+    for axes in panels:
+        axes.grid(alpha=0.3)
+        axes.set_xlabel("arrived demand (% of the cluster's GPUs)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", frameon=False)
+
+
+def _save(figure: "Figure", path: Path) -> None:
+    aside = path.with_name(f".{path.name}")
+    figure.savefig(aside, dpi=120, format="png")
+    aside.replace(path)
