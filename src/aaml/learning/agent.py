@@ -31,7 +31,7 @@ class LearnedAgent(ABC):
     """
 
     def __init__(self, kind: AgentKind, config: AgentConfig, lookahead: int, seed: int, learn: bool) -> None:
-        self.name = kind
+        self.name: str = kind
         self.kind: AgentKind = kind
         self.config = config
         self.learning = learn
