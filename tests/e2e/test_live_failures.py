@@ -1,0 +1,360 @@
+"""The real API server, and what goes wrong with it: nothing is lost, bound twice or forgotten."""
+
+import json
+import secrets
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from aaml.errors import UserError
+from aaml.kube.cluster import KubeCluster, LiveOptions
+from aaml.kube.provision import Api, KwokCluster, NodeShape, node_manifest
+from aaml.kube.transport import Transport
+from support.kwok import answers, pod, pods, until
+from support.live_scheduler import LiveScheduler, loop_over, result_of, take
+
+SCHEDULER = "aaml-failures"
+PATIENT = LiveOptions(sync_s=30.0, close_s=30.0)
+
+
+def submit(api: Api, namespace: str, names: list[str], scheduler: str = SCHEDULER, **spec: Any) -> None:
+    for name in names:
+        api.send("POST", f"/api/v1/namespaces/{namespace}/pods", pod(name, schedulerName=scheduler, **spec))
+
+
+def nodes_of(api: Api, namespace: str) -> dict[str, str]:
+    return {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in pods(api, namespace)}
+
+
+def read(api: Api, path: str) -> Any:
+    return json.loads(api.send("GET", path))
+
+
+def assert_state_is_the_clusters(scheduler: KubeCluster, api: Api, namespace: str) -> None:
+    """What the scheduler believes is what the API server says."""
+    scheduler.state.check()
+    believed = {
+        placement.pod.name: placement.node_name
+        for placement in scheduler.state.pods()
+        if placement.pod.namespace == namespace
+    }
+    assert believed == {name: node for name, node in nodes_of(api, namespace).items() if node}
+
+
+@pytest.fixture
+def connect(kwok: KwokCluster, namespace: str):
+    made: list[KubeCluster] = []
+
+    def make(options: LiveOptions = PATIENT, scheduler: str = SCHEDULER) -> KubeCluster:
+        made.append(KubeCluster.connect(scheduler, kubeconfig=kwok.kubeconfig, options=options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def spare_node(kwok: KwokCluster):
+    """Create a node with a label of its own, gone after the test; call it with the label's value."""
+    api, made = kwok.api(), []
+
+    def make(label: str) -> str:
+        name = f"spare-{secrets.token_hex(4)}"
+        api.send("POST", "/api/v1/nodes", node_manifest(name, NodeShape(labels={"spare": label})))
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        if answers(api, f"/api/v1/nodes/{name}"):
+            api.send("DELETE", f"/api/v1/nodes/{name}")
+
+
+def schedulable(api: Api, node: str) -> bool:
+    return not read(api, f"/api/v1/nodes/{node}")["spec"].get("taints")
+
+
+def test_an_api_server_that_crashes_and_returns(kwok: KwokCluster, namespace: str):
+    """Killed among binds in flight, with more pods waiting: afterwards each pod is bound, and once."""
+    api, count = kwok.api(), 150
+    submit(api, namespace, [f"p{index}" for index in range(count)])
+    options = LiveOptions(binders=4, close_s=30.0)  # a long queue: the server dies with much to do
+    with LiveScheduler(SCHEDULER, kwok.kubeconfig, options) as scheduler:
+        until(lambda: len(scheduler.bound()) >= 20, "the first binds")
+        kwok.stop_component("kube-apiserver", kill=True)
+        assert len(scheduler.bound()) < count, "the server died too late for this test to mean anything"
+        kwok.start_component("kube-apiserver")
+        until(lambda: len(scheduler.bound()) == count, "every pod reported bound")
+        submit(api, namespace, ["late"])
+        until(lambda: nodes_of(api, namespace)["late"], "a pod that came after the outage")
+    assert set(scheduler.bound().values()) == {1}
+    assert all(nodes_of(api, namespace).values())
+    assert_state_is_the_clusters(scheduler.cluster, api, namespace)
+
+
+def test_closing_during_an_outage_leaves_pods_to_the_next_scheduler(kwok: KwokCluster, namespace: str, connect):
+    api = kwok.api()
+    submit(api, namespace, ["p"])
+    cluster = connect(LiveOptions(close_s=1.0))
+    chosen = take(cluster)
+    kwok.stop_component("kube-apiserver", kill=True)
+    cluster.bind(chosen, cluster.state.index["kwok-std-node-1"])
+    cluster.close()
+    assert [result.status for result in cluster.results()] == ["failed"]
+    kwok.start_component("kube-apiserver")
+    with LiveScheduler(SCHEDULER, kwok.kubeconfig):
+        until(lambda: nodes_of(api, namespace)["p"], "the pod bound by the next scheduler")
+
+
+def test_a_pod_deleted_before_its_bind(kwok: KwokCluster, namespace: str, connect):
+    api = kwok.api()
+    cluster = connect()
+    submit(api, namespace, ["p"])
+    chosen = take(cluster)
+    api.send("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
+    cluster.bind(chosen, cluster.state.index["kwok-std-node-1"])
+    assert result_of(cluster, chosen).status == "gone"
+    until(lambda: cluster.next_pod(0.1) is None and not cluster.pending_count(), "the pod forgotten")
+    assert_state_is_the_clusters(cluster, api, namespace)
+
+
+def test_a_new_pod_of_the_same_name_is_not_meant(kwok: KwokCluster, namespace: str, connect):
+    api = kwok.api()
+    cluster = connect()
+    submit(api, namespace, ["p"])
+    first = take(cluster)
+    api.send("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
+    submit(api, namespace, ["p"], scheduler="nobody")
+    cluster.bind(first, cluster.state.index["kwok-std-node-1"])
+    assert result_of(cluster, first).status == "gone"
+    assert nodes_of(api, namespace) == {"p": ""}
+
+
+def test_another_scheduler_that_binds_first(kwok: KwokCluster, namespace: str, connect):
+    api = kwok.api()
+    cluster = connect()
+    submit(api, namespace, ["p"])
+    chosen = take(cluster)
+    binding = {"metadata": {"name": "p"}, "target": {"apiVersion": "v1", "kind": "Node", "name": "kwok-std-node-2"}}
+    api.send("POST", f"/api/v1/namespaces/{namespace}/pods/p/binding", binding)
+    cluster.bind(chosen, cluster.state.index["kwok-std-node-1"])
+    result = result_of(cluster, chosen)
+    assert (result.status, result.node_name) == ("conflict", "kwok-std-node-1")
+    assert "kwok-std-node-2" in result.message
+    until(lambda: cluster.next_pod(0.1) is None and not cluster.pending_count(), "the pod left to the other")
+    assert_state_is_the_clusters(cluster, api, namespace)
+
+
+def test_two_schedulers_of_one_name_share_the_pods(kwok: KwokCluster, namespace: str):
+    """Two replicas without leader election: most binds collide, every pod is bound once all the same."""
+    api, count = kwok.api(), 60
+    submit(api, namespace, [f"p{index}" for index in range(count)])
+    first = LiveScheduler(SCHEDULER, kwok.kubeconfig, PATIENT)
+    second = LiveScheduler(SCHEDULER, kwok.kubeconfig, PATIENT)
+    with first, second:
+        until(lambda: all(nodes_of(api, namespace).values()), "every pod bound")
+        until(lambda: not first.cluster._flights and not second.cluster._flights, "every bind answered")
+        until(lambda: not first.cluster.pending_count() + second.cluster.pending_count(), "nothing waits")
+    for each in (first, second):
+        assert_state_is_the_clusters(each.cluster, api, namespace)
+
+
+def test_a_node_deleted_while_binds_to_it_are_under_way(kwok: KwokCluster, namespace: str, connect, spare_node):
+    """What was not sent yet is placed elsewhere; what the API server took stays as it says."""
+    api = kwok.api()
+    node = spare_node(namespace)
+    until(lambda: schedulable(api, node), "the new node untainted")
+    cluster = connect(LiveOptions(binders=1))
+    submit(api, namespace, [f"p{index}" for index in range(12)])
+    chosen = [take(cluster) for _ in range(12)]
+    for each in chosen:
+        cluster.bind(each, cluster.state.index[node])
+    api.send("DELETE", f"/api/v1/nodes/{node}")
+    results = []
+    loop = loop_over(cluster, results.append)
+    loop.run(stop=lambda: all(nodes_of(api, namespace).values()))
+    where = nodes_of(api, namespace)
+    told = {result.pod.name: result.node_name for result in results if result.status == "bound"}
+    assert told == where
+    cluster.state.check()
+    assert node not in cluster.state.index
+
+
+def failed_event(api: Api, namespace: str, name: str) -> dict[str, Any] | None:
+    items = read(api, f"/api/v1/namespaces/{namespace}/events")["items"]
+    return next((e for e in items if e["involvedObject"]["name"] == name and e["reason"] == "FailedScheduling"), None)
+
+
+def condition(api: Api, namespace: str, name: str) -> dict[str, Any]:
+    found = read(api, f"/api/v1/namespaces/{namespace}/pods/{name}")["status"].get("conditions", [])
+    return next((each for each in found if each["type"] == "PodScheduled"), {})
+
+
+def test_a_pod_that_fits_nowhere_says_so_as_kube_scheduler_does_and_is_tried_again(
+    kwok: KwokCluster, namespace: str, spare_node: Callable[[str], str]
+):
+    api = kwok.api()
+    with LiveScheduler(SCHEDULER, kwok.kubeconfig, PATIENT):
+        wanted = {"nodeSelector": {"spare": namespace}}
+        submit(api, namespace, ["ours"], **wanted)
+        submit(api, namespace, ["theirs"], scheduler="default-scheduler", **wanted)
+        until(lambda: failed_event(api, namespace, "ours") and failed_event(api, namespace, "theirs"), "both events")
+        until(lambda: condition(api, namespace, "ours"), "the condition")
+        ours, theirs = (failed_event(api, namespace, name) for name in ("ours", "theirs"))
+        assert ours is not None
+        assert theirs is not None
+        # kube-scheduler goes on with what preemption could do.
+        assert theirs["message"].startswith(ours["message"])
+        assert ours["type"] == theirs["type"] == "Warning"
+        said, reference = condition(api, namespace, "ours"), condition(api, namespace, "theirs")
+        assert (said["status"], said["reason"]) == (reference["status"], reference["reason"])
+        assert said["message"] == ours["message"]
+        node = spare_node(namespace)
+        until(lambda: nodes_of(api, namespace)["ours"] == node, "the pod on the node that came")
+        until(lambda: condition(api, namespace, "ours")["status"] == "True", "the condition of a bound pod")
+
+
+def test_a_pod_too_large_waits_until_room_is_made(kwok: KwokCluster, namespace: str):
+    api = kwok.api()
+    with LiveScheduler(SCHEDULER, kwok.kubeconfig, PATIENT):
+        workers = {"nodeSelector": {"kubernetes.io/hostname": "kwok-std-node-3"}}
+        api.send("POST", f"/api/v1/namespaces/{namespace}/pods", pod("big", "60", schedulerName=SCHEDULER, **workers))
+        until(lambda: nodes_of(api, namespace)["big"], "the first pod bound")
+        api.send("POST", f"/api/v1/namespaces/{namespace}/pods", pod("next", "60", schedulerName=SCHEDULER, **workers))
+        until(lambda: failed_event(api, namespace, "next"), "the event")
+        event = failed_event(api, namespace, "next")
+        assert event is not None
+        assert "1 Insufficient cpu" in event["message"]
+        api.send("DELETE", f"/api/v1/namespaces/{namespace}/pods/big?gracePeriodSeconds=0")
+        until(lambda: nodes_of(api, namespace)["next"] == "kwok-std-node-3", "the second pod bound")
+
+
+def test_watches_that_are_cut_off(kwok: KwokCluster, namespace: str):
+    api = kwok.api()
+    with LiveScheduler(SCHEDULER, kwok.kubeconfig, PATIENT) as scheduler:
+        reflectors = scheduler.cluster.reflectors
+        for round_ in range(3):
+            for name in ("nodes", "pods"):
+                until(lambda name=name: reflectors[name]._watch is not None, "an open watch")
+                reflectors[name]._watch.cut()
+            submit(api, namespace, [f"p{round_}"])
+            until(lambda: all(nodes_of(api, namespace).values()), "the pod bound after the cut")
+    assert scheduler.cluster.reflectors["pods"].watches >= 4
+    assert scheduler.cluster.reflectors["pods"].lists == 1
+
+
+def test_a_gated_pod_waits_for_its_gates(kwok: KwokCluster, namespace: str, connect):
+    api = kwok.api()
+    cluster = connect()
+    submit(api, namespace, ["gated"], schedulingGates=[{"name": "example.com/hold"}])
+    submit(api, namespace, ["open"])
+    assert take(cluster).name == "open"
+    assert cluster.next_pod(0.5) is None
+    patch = json.dumps([{"op": "remove", "path": "/spec/schedulingGates"}]).encode()
+    Transport(kwok.kubeconfig).request(
+        "PATCH", f"/api/v1/namespaces/{namespace}/pods/gated", patch, content_type="application/json-patch+json"
+    )
+    assert take(cluster).name == "gated"
+
+
+def test_a_dry_run_decides_once_and_writes_nothing(kwok: KwokCluster, namespace: str):
+    api = kwok.api()
+    submit(api, namespace, ["p", "q"], scheduler="nobody-else")
+    submit(api, namespace, ["r"], scheduler="nobody-else", nodeSelector={"spare": "none"})
+    with LiveScheduler("nobody-else", kwok.kubeconfig, LiveOptions(dry_run=True)) as scheduler:
+        until(lambda: len(scheduler.results) == 2, "two decisions")
+        submit(api, namespace, ["s"], scheduler="nobody-else")
+        until(lambda: len(scheduler.results) == 3, "the third")
+    assert {result.status for result in scheduler.results} == {"shadow"}
+    assert set(nodes_of(api, namespace).values()) == {""}
+    assert failed_event(api, namespace, "r") is None
+    assert scheduler.cluster.state.requested.sum() == sum(
+        scheduler.cluster.state.request_vector(each.pod).sum() for each in scheduler.cluster.state.pods()
+    )
+
+
+def test_a_shadow_beside_the_default_scheduler_sees_every_pod_it_can(kwok: KwokCluster, namespace: str):
+    api, count = kwok.api(), 20
+    options = LiveOptions(dry_run=True, namespaces=(namespace,))
+    with LiveScheduler("default-scheduler", kwok.kubeconfig, options) as scheduler:
+        submit(api, namespace, [f"p{index}" for index in range(count)], scheduler="default-scheduler")
+        until(lambda: len(scheduler.results) == count, "a decision on each pod")
+        until(lambda: all(nodes_of(api, namespace).values()), "each pod bound by kube-scheduler")
+    assert {result.status for result in scheduler.results} == {"shadow"}
+
+
+def test_stop_from_another_thread_ends_a_wait(connect):
+    cluster = connect()
+    threading.Timer(0.2, cluster.stop).start()
+    assert cluster.next_pod(3600.0) is None
+    cluster.close()
+    cluster.close()
+
+
+class TestClearLines:
+    """What a person reads when there is no cluster to speak to."""
+
+    def said(self, **connection: Any) -> str:
+        with pytest.raises(UserError) as error:
+            KubeCluster.connect(SCHEDULER, **connection)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    def edited(self, kwok: KwokCluster, tmp_path: Path, edit: Callable[[dict[str, Any]], None]) -> Path:
+        document = yaml.safe_load(kwok.kubeconfig.read_text())
+        edit(document)
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    def test_nobody_listens(self):
+        assert "Connection refused" in self.said(server="http://127.0.0.1:1")
+
+    def test_no_such_kubeconfig(self, tmp_path: Path):
+        assert "does not exist" in self.said(kubeconfig=tmp_path / "none")
+
+    def test_no_such_context(self, kwok: KwokCluster):
+        assert "elsewhere" in self.said(kubeconfig=kwok.kubeconfig, context="elsewhere")
+
+    def test_a_file_that_is_no_kubeconfig(self, tmp_path: Path):
+        path = tmp_path / "text"
+        for content in ("just text", "{", "- 1", "", "\x00\x01"):
+            path.write_text(content)
+            assert "kubeconfig" in self.said(kubeconfig=path)
+
+    def test_credentials_that_the_server_refuses(self, kwok: KwokCluster, tmp_path: Path):
+        def edit(document: dict[str, Any]) -> None:
+            document["users"][0]["user"] = {"token": "wrong"}
+
+        assert "401" in self.said(kubeconfig=self.edited(kwok, tmp_path, edit))
+
+    def test_a_user_without_rights(self, kwok: KwokCluster, namespace: str, tmp_path: Path):
+        api = kwok.api()
+        request = api.send("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", {"spec": {}})
+        token = json.loads(request)["status"]["token"]
+
+        def edit(document: dict[str, Any]) -> None:
+            document["users"][0]["user"] = {"token": token}
+
+        said = self.said(kubeconfig=self.edited(kwok, tmp_path, edit))
+        assert "403" in said
+        assert "cannot list resource" in said
+
+    def test_the_server_of_another_cluster(self, kwok: KwokCluster, tmp_path: Path):
+        def edit(document: dict[str, Any]) -> None:
+            del document["clusters"][0]["cluster"]["certificate-authority-data"]
+
+        assert "TLS" in self.said(kubeconfig=self.edited(kwok, tmp_path, edit))
+
+    def test_plain_http_to_a_tls_port(self, kwok: KwokCluster):
+        port = kwok.api().server.rpartition(":")[2]
+        assert "400" in self.said(server=f"http://127.0.0.1:{port}")
+
+    def test_an_api_server_that_is_down(self, kwok: KwokCluster, namespace: str):
+        kwok.stop_component("kube-apiserver", kill=True)
+        assert "no Kubernetes API answers" in self.said(kubeconfig=kwok.kubeconfig)
