@@ -25,8 +25,8 @@ class Task:
     """A problem: nodes, a workload, a reward that fits it and the metric (of `SimCluster.metrics`) that judges it.
 
     `draw(nodes, pods, rng)` makes the workload; `pods_per_node` times the number of nodes is how many pods an episode
-    has unless told otherwise. `endless` tasks go on until every pod is placed or nothing can happen; the others end
-    with the last arrival, so that emptying the cluster at the end counts for nobody.
+    has unless told otherwise. A `continuing` task's pods come and go: it is cut off at the last arrival, so that
+    emptying the cluster counts for nobody; the others end when nothing can happen any more.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Task:
     make_nodes: Callable[[int], Nodes]
     draw: Callable[[Nodes, int, np.random.Generator], Workload]
     lookahead: int = 0
-    endless: bool = False
+    continuing: bool = True
     trace_nodes: bool = False  # with a trace its nodes too are taken
 
     def build(
@@ -69,7 +69,7 @@ class Task:
             workload = _replay(workload, traces.load_pods(trace), rng)
         if pods is not None:
             workload = replace(workload, pods=tuple(islice(workload.pods, pods)))
-        until_s = float("inf") if self.endless else workload.duration_s
+        until_s = workload.duration_s if self.continuing else float("inf")
         return SimCluster(fleet, workload, until_s=until_s, queue=QueueSettings(), invariants=invariants)
 
     def expected(self, trace: str | None = None) -> Sequence[Pod]:
@@ -213,7 +213,7 @@ TASKS: Mapping[str, Task] = {
         Task(
             "fragmentation", "pods share GPUs and stay; place as much GPU demand as possible", "final_gpu_allocation",
             higher_is_better=True, reward="fragmentation", nodes=20, pods_per_node=12, make_nodes=gpu_nodes,
-            draw=_gpu_mix, trace_nodes=True,
+            draw=_gpu_mix, trace_nodes=True, continuing=False,
         ),
         Task(
             "waiting", "bursts beyond capacity; let pods wait as little as possible", "waiting_mean_s",
@@ -230,6 +230,7 @@ TASKS: Mapping[str, Task] = {
             "seed-a", "random deployments until a fifth of the cluster is used; even CPU use", "final_cpu_variance",
             higher_is_better=False, reward="balance", nodes=10, pods_per_node=30,
             make_nodes=lambda count: with_control_plane(kwok_nodes(count)), draw=_deployments,
+            continuing=False,
         ),
     )
 }  # fmt: skip
