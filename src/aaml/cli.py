@@ -18,7 +18,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "clean": ("aaml.commands.clean", "delete the workload: back to zero pods"),
     "nodes": ("aaml.commands.nodes", "create KWOK nodes on a cluster"),
     "evaluate": ("aaml.commands.evaluate", "run policies and models on a task over seeds, and compare them"),
+    "serve": ("aaml.commands.serve", "serve a policy over HTTP: kube-scheduler extender, score service"),
     "compare": ("aaml.commands.compare", "compare policies from result folders"),
+    "bench": ("aaml.commands.bench", "run the published GPU-sharing benchmark and compare with the paper"),
+    "trace": ("aaml.commands.trace", "get the openb traces and verify them"),
     "cluster": ("aaml.commands.cluster", "start, inspect and stop a real KWOK cluster without Docker"),
 }
 

@@ -15,20 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aaml.cluster.topology import star_graph
 from aaml.errors import UserError, bad_value
+from aaml.experiment.policies import is_model, load_policy
 from aaml.scheduling.cycle import SchedulingCycle
-from aaml.scheduling.heuristics import PolicyOptions
 from aaml.scheduling.loop import SchedulerLoop
-from aaml.scheduling.observation import Featurizer
-from aaml.scheduling.ports import Policy
-from aaml.scheduling.registry import make_policy, make_reward
-from aaml.sim.tasks import Task, find_task
+from aaml.scheduling.registry import make_reward
+from aaml.sim.tasks import find_task
 
 if TYPE_CHECKING:
     import pandas as pd
-
-MODEL_ENDING = ".pth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +41,7 @@ class Contestant:
     @property
     def learned(self) -> bool:
         """Whether this is a model file."""
-        return self.spec.endswith(MODEL_ENDING)
+        return is_model(self.spec)
 
 
 def parse_seeds(text: str, field: str = "seeds") -> tuple[int, ...]:
@@ -62,24 +57,12 @@ def parse_seeds(text: str, field: str = "seeds") -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def _assemble(contestant: Contestant, task: Task, seed: int) -> tuple[Policy, Featurizer]:
-    """Return a policy that does not learn, and the features it needs."""
-    if contestant.learned:
-        from aaml.learning.agent import load_agent, single_threaded
-
-        single_threaded()
-        agent = load_agent(contestant.spec, learn=False, seed=seed)
-        return agent, Featurizer(lookahead=agent.lookahead, topology=star_graph)
-    policy = make_policy(contestant.spec, PolicyOptions(seed=seed, expected=task.expected()))
-    return policy, Featurizer(lookahead=task.lookahead)
-
-
 def run_episode(
     contestant: Contestant, task_name: str, seed: int, nodes: int | None = None, pods: int | None = None
 ) -> dict[str, Any]:
     """Run one episode without learning and return its row."""
     task = find_task(task_name)
-    policy, featurizer = _assemble(contestant, task, seed)
+    policy, featurizer = load_policy(contestant.spec, seed=seed, expected=task.expected(), lookahead=task.lookahead)
     cluster = task.build(seed, nodes, pods=pods)
     loop = SchedulerLoop(SchedulingCycle(cluster, make_reward("balance"), featurizer), policy, learn=False)
     stats = loop.run()
@@ -133,7 +116,7 @@ def evaluate(
         raise UserError(f"policies: {', '.join(names)} holds a name twice; give labels such as NAME=SPEC")
     found = find_task(task)
     for contestant in contestants:
-        _assemble(contestant, found, 0)
+        load_policy(contestant.spec, lookahead=found.lookahead)
     jobs = [(contestant, task, seed, size, pods) for size in sizes for seed in seeds for contestant in contestants]
     rows: dict[int, dict[str, Any]] = {}
     with tqdm(total=len(jobs), desc=f"evaluate {task}", unit="run", disable=not progress) as bar:

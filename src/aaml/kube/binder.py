@@ -69,10 +69,11 @@ class Binder:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            status, message = self._bind(job)
+            status, message = self.bind(job)
             self._sink(BindResult(job.pod, job.node_name, status, message, time.monotonic() - job.started_s))
 
-    def _bind(self, job: BindJob) -> tuple[BindStatus, str]:
+    def bind(self, job: BindJob) -> tuple[BindStatus, str]:
+        """Post a binding and wait for what became of it: a status and, where it is not "bound", why."""
         path = f"/api/v1/namespaces/{job.pod.namespace}/pods/{job.pod.name}"
         body, backoff, message, sent = _binding(job), Backoff(0.1, 3.0), "", False
         while True:

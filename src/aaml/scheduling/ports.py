@@ -71,7 +71,10 @@ class Transition:
 class Policy(Protocol):
     """A scheduler: from a cluster state and a pod to a node."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What tables and logs call it."""
+        ...
 
     def act(self, context: "Context") -> Decision:
         """Choose among the rows where `context.mask` is True (there is at least one)."""

@@ -50,11 +50,15 @@ class ScorePolicy:
         self._rng = np.random.default_rng(options.seed)
 
     def act(self, context: Context) -> Decision:
-        """Choose a row. Raises ValueError when the score has another shape than [N] or leaves no feasible row."""
+        """Choose a row. Raises ValueError when no feasible row has a score."""
+        return Decision(self.pick(self.scores(context), context))
+
+    def scores(self, context: Context) -> FloatArray:
+        """Return [N] scores, higher is better. Raises ValueError when they have another shape."""
         scores = np.asarray(self._score(context), dtype=np.float64)
         if scores.shape != context.mask.shape:
             raise ValueError(f"policy {self.name}: the score has shape {scores.shape}, expected {context.mask.shape}")
-        return Decision(self.pick(scores, context))
+        return scores
 
     def pick(self, scores: FloatArray, context: Context) -> int:
         """Return the best feasible row under the tie-break."""
