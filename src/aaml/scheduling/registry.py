@@ -111,7 +111,7 @@ POLICIES: Registry[Callable[[PolicyOptions], Policy]] = Registry(
         "most-allocated": _scored("most-allocated", scores.most_allocated),
         "balanced-allocation": _scored("balanced-allocation", scores.balanced_allocation),
         "least-variance": _scored("least-variance", scores.least_variance),
-        "kube-scheduler": _scored("kube-scheduler", scores.kube_resources),
+        "kube-scheduler": policies.kube_scheduler,
         "best-fit": policies.best_fit,
         "dot-product": policies.dot_product,
         "gpu-packing": policies.gpu_packing,

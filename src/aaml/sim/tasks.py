@@ -104,8 +104,8 @@ def with_control_plane(nodes: Nodes) -> Nodes:
 def gpu_nodes(count: int) -> Nodes:
     """Return GPU nodes of several sizes and models in about the proportions of the openb cluster."""
     kinds = (  # (share, devices, model, CPU cores, GiB)
-        (0.40, 8, "G2", 96, 384), (0.24, 2, "T4", 32, 125), (0.14, 4, "P100", 64, 256), (0.10, 8, "V100M32", 96, 384),
-        (0.08, 2, "P100", 64, 256), (0.04, 8, "G3", 128, 768),
+        (0.46, 8, "G2", 96, 384), (0.32, 2, "T4", 104, 512), (0.10, 2, "P100", 16, 120), (0.04, 4, "V100M16", 32, 128),
+        (0.04, 8, "G3", 128, 768), (0.04, 8, "V100M32", 96, 768),
     )  # fmt: skip
     edges = np.cumsum([kind[0] for kind in kinds])
     nodes = []
@@ -140,17 +140,23 @@ SEED_C = WorkloadSpec(
     lifetime_s=300.0,
     name="seedc",
 )
-GPU_SHAPES = (  # about what openb's default list asks for
-    PodShape("cpu-only", {CPU: 8_000, MEMORY: 30 * GIB}, 13.0),
-    PodShape("sliver", {CPU: 4_000, MEMORY: 8 * GIB}, 10.0, gpu_count=1, gpu_milli=120),
-    PodShape("quarter", {CPU: 4_000, MEMORY: 15 * GIB}, 10.0, gpu_count=1, gpu_milli=250),
-    PodShape("half", {CPU: 8_000, MEMORY: 30 * GIB}, 10.0, gpu_count=1, gpu_milli=470),
-    PodShape("most", {CPU: 8_000, MEMORY: 30 * GIB}, 8.0, gpu_count=1, gpu_milli=810),
-    PodShape("one", {CPU: 12_000, MEMORY: 50 * GIB}, 40.0, gpu_count=1, gpu_milli=1000),
-    PodShape("one-v100", {CPU: 12_000, MEMORY: 50 * GIB}, 3.0, gpu_count=1, gpu_milli=1000, gpu_models=("V100M32",)),
-    PodShape("two", {CPU: 24_000, MEMORY: 100 * GIB}, 3.0, gpu_count=2, gpu_milli=1000),
-    PodShape("four", {CPU: 32_000, MEMORY: 150 * GIB}, 1.5, gpu_count=4, gpu_milli=1000),
-    PodShape("eight", {CPU: 64_000, MEMORY: 300 * GIB}, 1.5, gpu_count=8, gpu_milli=1000),
+GPU_SHAPES = tuple(  # what openb's default list asks for, in a dozen kinds
+    PodShape(name, {CPU: cpu_milli, MEMORY: gib * GIB}, weight, gpu_count=count, gpu_milli=milli)
+    for name, weight, cpu_milli, gib, count, milli in (
+        ("cpu-small", 9.0, 8_000, 30, 0, 0),
+        ("cpu-large", 4.3, 36_000, 120, 0, 0),
+        ("fifth", 3.4, 4_700, 22, 1, 210),
+        ("third", 4.2, 4_700, 22, 1, 320),
+        ("half", 11.0, 8_000, 30, 1, 470),
+        ("most", 5.0, 9_000, 46, 1, 620),
+        ("inference", 13.2, 3_150, 5, 1, 810),
+        ("one-small", 14.0, 8_000, 30, 1, 1000),
+        ("one", 24.0, 11_400, 47, 1, 1000),
+        ("one-large", 10.0, 14_500, 62, 1, 1000),
+        ("two", 0.8, 17_000, 65, 2, 1000),
+        ("four", 0.5, 33_000, 130, 4, 1000),
+        ("eight", 0.6, 80_000, 320, 8, 1000),
+    )
 )
 GPU_MIX = WorkloadSpec(GPU_SHAPES, lifetime="endless", name="gpu-mix")
 GPU_DEMAND = 1.3  # pods arrive until this multiple of the devices was asked for

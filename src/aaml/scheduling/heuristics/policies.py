@@ -1,14 +1,18 @@
 """Policies that are no score: random, round robin, first fit; and those that score GPUs with the compiled kernels."""
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.state import ClusterState
+from aaml.errors import bad_value
 from aaml.scheduling.fragmentation import FragmentTables, TypicalPods, fragment_tables, typical_pods
 from aaml.scheduling.heuristics import scores
 from aaml.scheduling.heuristics.scored import PolicyOptions, Score, ScorePolicy
 from aaml.scheduling.kernels.arrays import pod_shape, state_arrays
 from aaml.scheduling.kernels.policies import score_all
+from aaml.scheduling.kube_scores import KubeScheduler, KubeSchedulerConfig
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision
 
@@ -94,6 +98,14 @@ class GpuPolicy(ScorePolicy):
 def state_tables(state: ClusterState, typical: TypicalPods) -> FragmentTables:
     """Return the fragment tables of typical pods for the nodes of a state."""
     return fragment_tables(typical, tuple(state.gpu_models), state.gpu_free.shape[1])
+
+
+def kube_scheduler(options: PolicyOptions) -> KubeScheduler:
+    """kube-scheduler's default profile with its sampling of nodes; ties at random as there, unless told otherwise."""
+    if options.tie_break == "name":
+        raise bad_value("tie_break", options.tie_break, "first or random with kube-scheduler")
+    ties: Literal["first", "random"] = "first" if options.tie_break == "first" else "random"
+    return KubeScheduler(np.random.default_rng(options.seed), KubeSchedulerConfig(ties=ties))
 
 
 def best_fit(options: PolicyOptions) -> ScorePolicy:

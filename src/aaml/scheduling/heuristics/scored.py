@@ -24,19 +24,20 @@ TieBreak = Literal["first", "name", "random"]
 class PolicyOptions:
     """What a policy is made with.
 
-    `tie_break` among equal scores: "first" the lowest row (a fixed order), "name" the smallest node name, "random".
+    `tie_break` among equal scores: "first" the lowest row (a fixed order), "name" the smallest node name, "random";
+    None is the policy's own way: "first", but "random" for kube-scheduler.
     `truncate`: scores are cut to whole numbers first, as Kubernetes' are. `seed` of the policy's own generator.
     `expected`: pods like those to come, which FGD weighs fragments by (empty: it learns them from nothing and scores
     every row alike).
     """
 
-    tie_break: TieBreak = "first"
+    tie_break: TieBreak | None = None
     truncate: bool = False
     seed: int = 0
     expected: Sequence[Pod] = ()
 
     def __post_init__(self) -> None:
-        if self.tie_break not in get_args(TieBreak):
+        if self.tie_break not in (None, *get_args(TieBreak)):
             raise bad_value("tie_break", self.tie_break, f"one of {', '.join(get_args(TieBreak))}")
 
 
@@ -65,7 +66,7 @@ class ScorePolicy:
         row, ties = best_row(scores, context.mask, self._options.truncate)
         if row < 0:
             raise ValueError(f"policy {self.name}: no feasible row has a score (NaN or -inf everywhere)")
-        if ties > 1 and self._options.tie_break != "first":
+        if ties > 1 and self._options.tie_break in ("name", "random"):
             if self._options.truncate:
                 scores = np.trunc(scores)
             tied = np.flatnonzero(context.mask & (scores == scores[row]))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from aaml.scheduling.observation import Context
 
 FloatArray = npt.NDArray[np.float64]
-_LEAST, _MOST, _BALANCED, _BEST_FIT, _DOT_PRODUCT, _VARIANCE, _KUBE = range(7)
+_LEAST, _MOST, _BALANCED, _BEST_FIT, _DOT_PRODUCT, _VARIANCE = range(6)
 
 
 def least_allocated(context: Context) -> FloatArray:
@@ -49,11 +49,6 @@ def least_variance(context: Context) -> FloatArray:
     return _scored(context, _VARIANCE)
 
 
-def kube_resources(context: Context) -> FloatArray:
-    """Score LeastAllocated + BalancedAllocation in kube-scheduler's whole numbers: 0 ... 200."""
-    return _scored(context, _KUBE)
-
-
 def _scored(context: Context, kind: int) -> FloatArray:
     state = context.state
     cpu, memory = state.nonzero_request(context.pod)
@@ -87,9 +82,6 @@ def _score(kind, allocatable, requested, capacity, cpu, memory):  # type: ignore
                 score += 50.0 * max(size - after, 0.0) / size
             elif kind == _MOST:
                 score += 50.0 * min(after, size) / size
-            elif kind == _KUBE:
-                score += np.floor(100.0 * max(size - after, 0.0) / size)
-                fractions[r] = min(after / size, 1.0)
             elif kind == _BALANCED:
                 fractions[r] = min(after / size, 1.0)
             elif kind == _BEST_FIT:
@@ -102,7 +94,5 @@ def _score(kind, allocatable, requested, capacity, cpu, memory):  # type: ignore
                 score -= 1e4 * (2.0 * grow * away + grow * grow * (1.0 - 1.0 / max(count, 1)))
         if kind == _BALANCED:
             score = 100.0 * (1.0 - 0.5 * abs(fractions[0] - fractions[1]))
-        elif kind == _KUBE:
-            score = np.floor(score / 2.0) + np.floor(100.0 * (1.0 - 0.5 * abs(fractions[0] - fractions[1])))
         scores[i] = score
     return scores
