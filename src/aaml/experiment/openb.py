@@ -22,7 +22,7 @@ from aaml.scheduling.kernels.learned import Scorer, linear_scorer
 from aaml.scheduling.kernels.policies import FGD, LEARNED, RANDOM, policy_number
 from aaml.scheduling.observation import Context, Featurizer
 from aaml.scheduling.ports import Policy
-from aaml.sim.engine import Episode, simulate, simulate_choices
+from aaml.sim.engine import Episode, simulate, simulate_choices, warm_up
 from aaml.workload.traces import load_nodes, load_pods
 from aaml.workload.tuning import tune as tuned
 
@@ -132,6 +132,7 @@ def run_openb(
             raise bad_value("weights", weights, "a `Scorer` (network_scorer), or numbers for a linear scorer")
         scorer = linear_scorer(weights, tables, models)
     by_policy = "score" if number in {FGD, LEARNED} else "random" if number == RANDOM else "best"
+    warm_up()
     started = time.perf_counter()
     episode = simulate(
         nodes, prepared.shapes, prepared.arrivals, tables, number,

@@ -1,6 +1,6 @@
 """The paper's two figures from the benchmark's tables: unallocated GPUs and fragments over arrived demand."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,37 +25,41 @@ _COLOURS = {
     "best-fit": "#55a868", "fgd": "#4c72b0",
 }  # fmt: skip
 _OTHER_COLOURS = ("#c44e52", "#da8bc3", "#64b5cd", "#ccb974")
-_WIDTH, _HEIGHT = 6.4, 3.6
+_WIDTH, _HEIGHT, _MOST_COLUMNS = 6.4, 3.6, 4
 
 
 def draw(tables: Mapping[str, pd.DataFrame], folder: Path) -> tuple[Path, Path]:
     """Write allocation.png and fragmentation.png from the tables of runs; returns their paths.
 
-    Lines are medians over seeds, bands hold the middle half of them. One column of panels a trace.
+    Lines are medians over seeds, bands hold the middle half of them. A panel a trace.
     """
     from matplotlib.figure import Figure
 
     traces = list(dict.fromkeys(tables["allocation"]["workload"]))
-    size = (_WIDTH * len(traces) + 1.4, _HEIGHT)
-    figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(1, len(traces), squeeze=False)
-    for axes, trace in zip(panels[0], traces, strict=True):
+    columns = min(len(traces), _MOST_COLUMNS)
+    rows = -(-len(traces) // columns)
+    width = _WIDTH * columns + 1.4
+    figure = Figure(figsize=(width, _HEIGHT * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, trace in zip(panels, traces, strict=False):
         _curves(axes, tables["allocation"], trace, lambda values: 100.0 - values)
         axes.plot([0, 100], [100, 0], ":", color="black", linewidth=1, label="ideal")
         axes.set(xlim=(75, 130), ylim=(0, 25), title=trace, ylabel="unallocated GPUs (%)")
-    _finish(figure, panels[0])
     paths = folder / "allocation.png", folder / "fragmentation.png"
-    _save(figure, paths[0])
+    _save(figure, panels.tolist(), len(traces), paths[0])
 
-    figure = Figure(figsize=(size[0], 2 * _HEIGHT), layout="constrained")
-    panels = figure.subplots(2, len(traces), squeeze=False)
-    for column, trace in enumerate(traces):
-        _curves(panels[0][column], tables["frag_ratio"], trace)
-        panels[0][column].set(xlim=(0, 130), ylim=(0, 100), title=trace, ylabel="fragments (% of free GPUs)")
-        _curves(panels[1][column], tables["frag_amount"], trace)
-        panels[1][column].set(xlim=(0, 130), ylim=(0, None), ylabel="fragments (% of all GPUs)")
-    _finish(figure, panels.ravel())
-    _save(figure, paths[1])
+    figure = Figure(figsize=(width, 2 * _HEIGHT * rows), layout="constrained")
+    ratio, amount = np.ravel(figure.subfigures(2, 1, squeeze=False))
+    panels = ratio.subplots(rows, columns, squeeze=False).ravel()
+    for axes, trace in zip(panels, traces, strict=False):
+        _curves(axes, tables["frag_ratio"], trace)
+        axes.set(xlim=(0, 130), ylim=(0, 100), title=trace, ylabel="fragments (% of free GPUs)")
+    lower = amount.subplots(rows, columns, squeeze=False).ravel()
+    for axes, trace in zip(lower, traces, strict=False):
+        _curves(axes, tables["frag_amount"], trace)
+        axes.set(xlim=(0, 130), ylim=(0, None), title=trace, ylabel="fragments (% of all GPUs)")
+    _decorate(lower.tolist(), len(traces))
+    _save(figure, panels.tolist(), len(traces), paths[1])
     return paths
 
 
@@ -75,16 +79,17 @@ def _curves(
         axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
-def _finish(figure: "Figure", panels: "Iterable[Axes]") -> None:
-    panels = list(panels)
-    for axes in panels:
+def _decorate(panels: "Sequence[Axes]", used: int) -> None:
+    for number, axes in enumerate(panels):
         axes.grid(alpha=0.3)
         axes.set_xlabel("arrived demand (% of the cluster's GPUs)")
+        axes.set_visible(number < used)
+
+
+def _save(figure: "Figure", panels: "Sequence[Axes]", used: int, path: Path) -> None:
+    _decorate(panels, used)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False)
-
-
-def _save(figure: "Figure", path: Path) -> None:
     aside = path.with_name(f".{path.name}")
     figure.savefig(aside, dpi=120, format="png")
     aside.replace(path)

@@ -6,6 +6,7 @@ the cached shape (it rarely decides) and looked at when the node is chosen.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numba
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.scheduling.fragmentation import FragmentTables, cpu_class, measure, usable
+from aaml.scheduling.fragmentation import FragmentTables, TypicalPods, cpu_class, fragment_tables, measure, usable
 from aaml.scheduling.kernels.arrays import SHAPE_COUNT, SHAPE_MEMORY, SHAPE_MILLI, NodeArrays
 from aaml.scheduling.kernels.features import Scratch, make_scratch
 from aaml.scheduling.kernels.fit import RULE_RANDOM, RULE_SCORE, fits_all, fits_but_memory, place
@@ -227,6 +228,16 @@ def simulate(
         truncate, random_ties, device_rule, seed, trees, ties, *episode,
     )  # fmt: skip
     return episode
+
+
+@cache
+def warm_up() -> None:
+    """Compile, or load from the cache, what `simulate` needs, so that a timing does not count it."""
+    one = np.ones(1, dtype=np.int64)
+    nodes = NodeArrays(one.copy(), one, one.copy(), one.copy(), one[:, None].copy(), one, 0 * one, 0 * one)
+    tables = fragment_tables(TypicalPods((), 0), ("",), 1)
+    shape = np.array([[1, 1, 0, 0, -1, 0]], dtype=np.int64)
+    simulate(nodes, shape, 0 * one, tables, 0, node_rank=0 * one)
 
 
 def simulate_choices(
