@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv
 
 from aaml.learning.collate import Batch
 from aaml.learning.losses import dueling
@@ -81,6 +80,8 @@ class GnnEncoder(nn.Module):
 
     def __init__(self, features: int, width: int) -> None:
         super().__init__()
+        from torch_geometric.nn import GCNConv  # seconds to import: only agents with a graph network wait for it
+
         self.layers = nn.ModuleList(
             GCNConv(features + 1 if i == 0 else width, width, normalize=False) for i in range(GCN_LAYERS)
         )

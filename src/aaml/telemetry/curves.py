@@ -1,8 +1,14 @@
 """The curves of a scheduling run, named as in TensorBoard, and one event a decision and a bind."""
 
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
 from aaml.cluster.metrics import usage
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import BindResult, Decision, Outcome, Recorder
+from aaml.telemetry.recorder import NullRecorder
 
 CUMULATIVE_REWARD = "1. CSR"
 VALUE_LOSS = "2. Loss/Train"
@@ -78,3 +84,19 @@ class Curves:
         if self._rows:
             self._recorder.histogram(ACTIONS, [float(row) for row in self._rows], self.step)
             self._rows.clear()
+
+
+class AgentCurves(NullRecorder):
+    """Passes on what an agent records, except the cumulative reward, which `Curves` has for every decision."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """Record one point of a curve."""
+        if name != CUMULATIVE_REWARD:
+            self._recorder.scalar(name, value, step)
+
+    def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
+        """Record a distribution."""
+        self._recorder.histogram(name, values, step)

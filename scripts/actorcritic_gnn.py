@@ -1,0 +1,13 @@
+#!/usr/bin/env python3
+"""runacgnn: a scheduler that learns by actor-critic with graph networks and places the pods that ask for it."""
+
+import sys
+
+from aaml.cli import script
+from aaml.commands.schedule import ActorCriticGnnArgs, run_agent
+from aaml.experiment.schedulers import ActorCriticGNN
+
+__all__ = ["ActorCriticGNN"]
+
+if __name__ == "__main__":
+    sys.exit(script(__file__, ActorCriticGnnArgs, run_agent, __doc__))

@@ -1,0 +1,37 @@
+"""SIGTERM and Ctrl-C end a run in good order; a second Ctrl-C ends it at once."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interruption:
+    """Which signal asked for the end, 0 while none did."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+
+    @property
+    def status(self) -> int:
+        """Exit status: 130 after Ctrl-C, 0 after SIGTERM (the usual way to stop a service) and without a signal."""
+        return 128 + signal.SIGINT if self.signal == signal.SIGINT else 0
+
+
+@contextmanager
+def ends_by(stop: Callable[[], None]) -> Iterator[Interruption]:
+    """Call `stop` at the first SIGTERM or SIGINT of the block; a second one raises KeyboardInterrupt."""
+    interruption = Interruption()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if interruption.signal:
+            raise KeyboardInterrupt
+        interruption.signal = number
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

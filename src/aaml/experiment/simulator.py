@@ -1,0 +1,165 @@
+"""The workload simulator as an object, and a scheduler with its workload in one process."""
+
+import secrets
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aaml.experiment.build import Folders, workload_sink
+
+if TYPE_CHECKING:
+    from aaml.experiment.schedulers import LearnedScheduler
+    from aaml.scheduling.loop import LoopStats
+    from aaml.sim.live import LiveCluster
+    from aaml.workload.player import PlaySettings, Round, WorkloadPlayer
+
+
+class WorkloadDeploymentSimulator:
+    """Puts random deployments on a cluster until a load is reached; `run()` until done or `stop()`.
+
+    Parameters
+    ----------
+    cpu_load, mem_load, pod_load:
+        Requested over allocatable, fractions; the first that is reached ends a round.
+    scheduler:
+        The `schedulerName` of the pods.
+    cluster:
+        An in-process cluster; None takes the one of the kubeconfig.
+    seed:
+        Same seed, same deployments; None draws one.
+    shapes, playback:
+        CSV files: a mixture of pod shapes to draw from, or deployments to play back.
+    lifetime_s:
+        Seconds after which a placed deployment is deleted, where its shape names none; None: it stays.
+    at_once, wait_s, max_deployments:
+        Deployments submitted together; how long pods may stay without a node; the most deployments of a round.
+    """
+
+    def __init__(
+        self,
+        cpu_load: float = 0.2,
+        mem_load: float = 0.2,
+        pod_load: float = 0.2,
+        scheduler: str = "custom-scheduler",
+        *,
+        cluster: "LiveCluster | None" = None,
+        kubeconfig: Path | str | None = None,
+        namespace: str = "default",
+        seed: int | None = None,
+        shapes: Path | str | None = None,
+        playback: Path | str | None = None,
+        lifetime_s: float | None = None,
+        at_once: int = 1,
+        wait_s: float = 60.0,
+        max_deployments: int | None = None,
+        progress_indication: bool = False,
+        folders: Folders = Folders(),  # noqa: B008  (frozen)
+    ) -> None:
+        self.loads = (cpu_load, mem_load, pod_load)
+        self.scheduler = scheduler
+        self.seed = secrets.randbelow(2**32) if seed is None else seed
+        self.folders = folders
+        self.rounds: list[Round] = []
+        self.csv_path: Path | None = None
+        self._cluster = cluster
+        self._kubeconfig = None if kubeconfig is None else Path(kubeconfig)
+        self._namespace = namespace
+        self._shapes = None if shapes is None else Path(shapes)
+        self._playback = None if playback is None else Path(playback)
+        self._lifetime_s = lifetime_s
+        self._at_once, self._wait_s, self._max_deployments = at_once, wait_s, max_deployments
+        self._bar = progress_indication
+        self._player: WorkloadPlayer | None = None
+        self._stopped = threading.Event()
+        self._settings(0.0, 0.0, 1)  # bad values are told here, not in a thread
+
+    def run(self, interval: float = 10.0, duration: float = 1.0, epochs: int = 1) -> "list[Round]":
+        """Play `epochs` rounds; the cluster is cleared of this simulator's pods between two, not after the last.
+
+        `interval`: seconds between deployments; `duration`: how long the loaded cluster stands before it is cleared.
+        Every deployment is written to deployment_data/data_*.csv.
+        """
+        import numpy as np
+
+        from aaml.telemetry.console import LOG, Progress, stamp, unused_path
+        from aaml.workload.deployments import COLUMNS, RandomDeployments, Shape, draw_tag, read_deployments, read_shapes
+        from aaml.workload.player import WorkloadPlayer
+        from aaml.workload.table import TableWriter
+
+        settings = self._settings(interval, duration, epochs)
+        steps = read_deployments(self._playback) if self._playback is not None else []
+        source = None
+        if not steps:
+            shapes = [Shape()] if self._shapes is None else read_shapes(self._shapes)
+            # On a Kubernetes cluster the pods of an earlier run with this seed may still be there under their names.
+            tag = None if self._cluster is not None else draw_tag(np.random.default_rng())
+            source = RandomDeployments(np.random.default_rng(self.seed), shapes, lifetime_s=self._lifetime_s, tag=tag)
+        self._stopped.clear()
+        sink = workload_sink(self._cluster, self.scheduler, self._kubeconfig, self._namespace)
+        path = unused_path(self.folders.deployments, f"data_{stamp()}", ".csv")
+        writer = TableWriter(path, COLUMNS)
+        self.csv_path = path
+        bar = Progress("workload", enabled=self._bar)
+
+        def on_wave(pods: int, current: "Round") -> None:
+            bar.advance(pods, deployments=current.deployments)
+
+        LOG.info("workload for %r, seed %d, written to %s", self.scheduler, self.seed, path)
+        try:
+            self._player = WorkloadPlayer(sink, settings, source=source, steps=steps, writer=writer, on_wave=on_wave)
+            if self._stopped.is_set():
+                self._player.stop()
+            self.rounds = self._player.run()
+        finally:
+            bar.close()
+            writer.close()
+            sink.close()
+        return self.rounds
+
+    def stop(self) -> None:
+        """End the run soon; what is on the cluster stays there."""
+        self._stopped.set()
+        if self._player is not None:
+            self._player.stop()
+
+    def _settings(self, interval: float, duration: float, epochs: int) -> "PlaySettings":
+        from aaml.workload.player import PlaySettings
+
+        cpu, memory, pods = self.loads
+        return PlaySettings(
+            cpu_load=cpu,
+            mem_load=memory,
+            pod_load=pods,
+            interval_s=interval,
+            hold_s=duration,
+            rounds=epochs,
+            at_once=self._at_once,
+            wait_s=self._wait_s,
+            max_deployments=self._max_deployments,
+        )
+
+
+def run_together(
+    scheduler: "LearnedScheduler", simulator: WorkloadDeploymentSimulator, cluster: "LiveCluster", *, epochs: int = 1
+) -> "LoopStats":
+    """Run a scheduler in this thread and its workload in another, on one in-process cluster, until the latter ends."""
+    failures: list[BaseException] = []
+
+    def play() -> None:
+        try:
+            simulator.run(interval=0.0, duration=0.0, epochs=epochs)
+        except BaseException as error:  # noqa: BLE001  (raised again below, in the thread that called)
+            failures.append(error)
+        finally:
+            cluster.end()
+
+    thread = threading.Thread(target=play, name="workload")
+    thread.start()
+    try:
+        stats = scheduler.run()
+    finally:
+        simulator.stop()
+        thread.join()
+    if failures:
+        raise failures[0]
+    return stats
