@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from aaml.kube.provision import (
     node_manifest,
     parse_labels,
     paths,
+    ports,
     records,
     standard_nodes,
     toolchain,
@@ -371,7 +373,7 @@ def test_missing_server_and_missing_kubeconfig_are_one_line_each(monkeypatch, tm
 
 
 def test_kwokctl_is_told_loopback_tls_rbac_and_no_limits(tmp_path):
-    settings = kwokctl_configuration(Path("/programs"), ClusterOptions(scheduler=False, port=6443))
+    settings = kwokctl_configuration(Path("/programs"), ClusterOptions(scheduler=False), {"kubeApiserverPort": 6443})
     options = settings["options"]
     assert options["bindAddress"] == "127.0.0.1"
     assert options["securePort"] is options["kubeAuthorization"] is options["kubeAdmission"] is True
@@ -383,7 +385,25 @@ def test_kwokctl_is_told_loopback_tls_rbac_and_no_limits(tmp_path):
     assert patched["kube-controller-manager"] == [{"key": "leader-elect", "value": "false"}]
     assert not any("http" in str(value) for value in options.values())  # nothing to be downloaded
     with pytest.raises(UserError, match=r"scheduler_config: .*absent"):
-        kwokctl_configuration(Path("/programs"), ClusterOptions(scheduler_config=tmp_path / "absent"))
+        kwokctl_configuration(Path("/programs"), ClusterOptions(scheduler_config=tmp_path / "absent"), {})
+
+
+def test_ports_of_a_stopped_cluster_and_of_a_listener_are_not_given_away(tmp_path, monkeypatch):
+    """Eight ports to choose from: one is listened on, one belongs to a cluster whose API server is stopped."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        taken = listener.getsockname()[1]
+        (tmp_path / "asleep").mkdir()
+        (tmp_path / "asleep" / "kwokctl.yaml").write_text(f"options: {{etcdPort: {taken + 1}}}")
+        (tmp_path / "damaged").mkdir()
+        (tmp_path / "damaged" / "kwokctl.yaml").write_text("options: [")
+        monkeypatch.setattr(ports, "_CHOICE", range(taken, taken + 8))
+        monkeypatch.setattr(ports, "_free", lambda port, free=ports._free: port > taken or free(port))
+        chosen = ports.choose_ports(tmp_path)
+        assert set(chosen) == set(ports.PORT_OPTIONS)
+        assert set(chosen.values()) == set(range(taken + 2, taken + 8))
+        assert ports.choose_ports(tmp_path, api_port=6443)["kubeApiserverPort"] == 6443
 
 
 def test_pid_of_another_program_is_not_taken_for_the_component(tmp_path):

@@ -8,10 +8,10 @@ https://kwok.sigs.k8s.io/docs/user/kwokctl-platform-specific-binaries/
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -23,10 +23,10 @@ from aaml.kube.provision.binaries import ensure_programs, programs_dir, versions
 from aaml.kube.provision.components import Component, kill_strays, read_components
 from aaml.kube.provision.nodes import create_nodes, standard_nodes, wait_schedulable
 from aaml.kube.provision.paths import exclusive, private_dir, state_dir, write_private
+from aaml.kube.provision.ports import check_port, choose_ports
 from aaml.kube.provision.records import ClusterOptions, Record
 
 _LOOK_EVERY_S = 0.1
-_LAST_PORT = 65535
 _NOT_FOUND = 404
 
 
@@ -115,6 +115,7 @@ class KwokCluster:
             create_nodes(api, manifests, progress=progress)
             wait_schedulable(api, options.nodes, wait_s=options.wait_s, progress=progress)
             _wait_service_account(api, options.wait_s)
+            self._check_alive(self.components().values())
         except BaseException:
             self.down()
             raise
@@ -128,23 +129,23 @@ class KwokCluster:
             records.forget(self.name)
 
     def _create(self, programs: Path, options: ClusterOptions) -> None:
-        """Let kwokctl write the files and start the processes; one at a time, as it looks for free ports by trying."""
+        """Let kwokctl write the files and start the processes; one at a time, as each has to see the others' ports."""
         private_dir(state_dir())
         private_dir(self.directory)
         settings = self.directory / "kwokctl.yaml"
-        write_private(settings, yaml.safe_dump(kwokctl_configuration(programs, options), sort_keys=False))
         command = [str(programs / "kwokctl"), "create", "cluster", f"--name={self.name}", f"--config={settings}",
                    "--kubeconfig="]  # fmt: skip
         environment = {name: value for name, value in os.environ.items() if not name.startswith("KWOK_")}
         environment["KWOK_WORKDIR"] = str(state_dir())
         environment["KUBECACHEDIR"] = str(self.directory / "kubectl-cache")  # kwokctl asks kubectl, which fills ~/.kube
         with exclusive(state_dir() / "create.lock", _say_waiting):
+            ports = choose_ports(self.directory.parent, options.port)
+            write_private(settings, yaml.safe_dump(kwokctl_configuration(programs, options, ports), sort_keys=False))
             status, output = _run_aside(command, environment, options.wait_s)
         components = self.components()
         if status != 0 or not components:
             raise UserError(f"kwokctl failed (exit status {status}): {' / '.join(output.strip().splitlines()[-2:])}")
-        server = yaml.safe_load((self.directory / "kubeconfig.yaml").read_text(encoding="utf-8"))["clusters"][0]
-        port = int(str(server["cluster"]["server"]).rpartition(":")[2])
+        port = ports["kubeApiserverPort"]
         kubeconfig.write(self.kubeconfig, kubeconfig.mutual_tls(self.name, port, self.directory / "pki"))
         address = f"https://127.0.0.1:{port}"
         records.save(Record(self.name, "binary", versions().kubernetes, address, options.nodes, options.scheduler))
@@ -153,17 +154,20 @@ class KwokCluster:
         deadline = time.monotonic() + wait_s
         api = self.api()
         while not api.ready():
-            for component in self.components().values():
-                if component.name in {"etcd", "kube-apiserver"} and component.pid() is None:
-                    raise UserError(f"{component.name} has ended: {component.last_words()}")
+            self._check_alive(self.component(name) for name in ("etcd", "kube-apiserver"))
             if time.monotonic() >= deadline:
                 raise UserError(
                     f"wait_s: the API server of {self.name!r} was not ready in {wait_s:g} s; give it longer"
                 )
             time.sleep(_LOOK_EVERY_S)
 
+    def _check_alive(self, components: Iterable[Component]) -> None:
+        for component in components:
+            if component.pid() is None:
+                raise UserError(f"{component.name} has ended: {component.last_words()}")
 
-def kwokctl_configuration(programs: Path, options: ClusterOptions) -> dict[str, object]:
+
+def kwokctl_configuration(programs: Path, options: ClusterOptions, ports: Mapping[str, int]) -> dict[str, object]:
     """Return kwokctl's settings: these programs, loopback only, mutual TLS with RBAC, no client-side rate limits.
 
     Without its limits the controller-manager takes the not-ready taint off 1,000 nodes in seconds, not in minutes.
@@ -175,7 +179,7 @@ def kwokctl_configuration(programs: Path, options: ClusterOptions) -> dict[str, 
         "kubeAuthorization": True,
         "kubeAdmission": True,
         "kubeVersion": f"v{versions().kubernetes}",
-        "kubeApiserverPort": options.port,
+        **ports,
         "disableQPSLimits": True,
         "etcdBinary": str(programs / "etcd"),
         "kubeApiserverBinary": str(programs / "kube-apiserver"),
@@ -228,19 +232,6 @@ def _wait_service_account(api: Api, wait_s: float) -> None:
         else:
             return
         time.sleep(_LOOK_EVERY_S)
-
-
-def check_port(port: int) -> None:
-    """Raise `UserError` when the port for the API server is out of range or taken; 0 asks for a free one."""
-    if not 0 <= port <= _LAST_PORT:
-        raise bad_value("port", port, f"0 (a free one) to {_LAST_PORT}")
-    if port:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError as error:
-                raise bad_value("port", port, f"a free one ({error.strerror}), or 0 to have one chosen") from error
 
 
 def _say_waiting() -> None:

@@ -11,8 +11,8 @@ from aaml.errors import UserError
 from aaml.kube.provision import kubeconfig, records
 from aaml.kube.provision.api import Api
 from aaml.kube.provision.binaries import versions
-from aaml.kube.provision.cluster import check_port
 from aaml.kube.provision.nodes import create_nodes, standard_nodes, wait_schedulable
+from aaml.kube.provision.ports import check_port
 from aaml.kube.provision.records import ClusterOptions, Record
 
 _PORT = 8080  # where the image serves plain HTTP; it must not be published beyond this machine
