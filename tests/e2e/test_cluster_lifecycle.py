@@ -248,3 +248,16 @@ def test_taken_port_is_one_line(kwok):
 def test_api_error_carries_the_servers_status(kwok):
     with pytest.raises(ApiError, match=r"404.*not found"):
         kwok.api().send("GET", "/api/v1/namespaces/default/pods/nobody")
+
+
+def test_part_that_ends_at_once_is_reported_with_its_own_words(kwok, tmp_path):
+    """The real kube-scheduler refuses its configuration: one line with its reason, and nothing stays behind."""
+    file = tmp_path / "scheduler.yaml"
+    kind = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    file.write_text(f"{kind}parallelism: -3\n")
+    name = f"refused-{os.getpid()}"
+    answer = aaml("up", "--name", name, "--nodes", "1", "--scheduler-config", str(file), check=False)
+    assert answer.returncode == 2
+    assert "kube-scheduler has ended" in answer.stderr
+    assert "parallelism: Invalid value: -3" in answer.stderr
+    assert not KwokCluster(name).directory.exists()
