@@ -1,0 +1,13 @@
+#!/usr/bin/env python3
+"""ktop: live table of nodes, pods, CPU, memory, what is pending and what was placed last."""
+
+import sys
+
+from aaml.cli import script
+from aaml.commands.top import Args, run
+from aaml.experiment.observers import KubeInfo
+
+__all__ = ["KubeInfo"]
+
+if __name__ == "__main__":
+    sys.exit(script(__file__, Args, run, __doc__))

@@ -1,0 +1,13 @@
+#!/usr/bin/env python3
+"""runsim: puts a workload on a cluster, deployment by deployment, until a load is reached; or plays one back."""
+
+import sys
+
+from aaml.cli import script
+from aaml.commands.simulate import Args, run
+from aaml.experiment.simulator import WorkloadDeploymentSimulator
+
+__all__ = ["WorkloadDeploymentSimulator"]
+
+if __name__ == "__main__":
+    sys.exit(script(__file__, Args, run, __doc__))

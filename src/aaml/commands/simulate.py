@@ -1,0 +1,101 @@
+"""Put a workload on a cluster: random deployments until a load is reached, then again on a cleared cluster.
+
+Every deployment is written to deployment_data/data_*.csv; `--playback` plays such a file. It waits until each
+deployment is placed and says what stayed pending. With `--cluster sim` an in-process cluster takes the workload and
+kube-scheduler's scoring places it; `scheduler_dqn.py --cluster sim` and its siblings bring a workload of their own.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from aaml.commands.signals import ends_by
+
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+
+@dataclass(frozen=True)
+class Args:
+    """Settings of the workload."""
+
+    cpu_load: float = 0.2
+    """a round ends when the cluster's requested CPU reaches this fraction"""
+    mem_load: float = 0.2
+    """... its memory"""
+    pod_load: float = 0.2
+    """... its pods; whichever comes first"""
+    cluster_resets: int = 2
+    """how often the workload is deleted and put on anew; the last round's stays"""
+    scheduler_name: str = "custom-scheduler"
+    """schedulerName of the pods"""
+    seed: int | None = None
+    """same seed, same deployments; without it one is drawn and told"""
+    shapes: Path | None = None
+    """mixture of pod shapes, a CSV file (see data/shapes_mixed.csv)"""
+    playback: Path | None = None
+    """play this file of deployments instead of random ones"""
+    lifetime: float | None = None
+    """seconds after which a placed deployment is deleted; without it they stay"""
+    interval: float = 0.0
+    """seconds between deployments"""
+    hold: float = 0.0
+    """seconds that the loaded cluster stands before it is cleared"""
+    at_once: int = 1
+    """deployments submitted together"""
+    wait_s: float = 60.0
+    """a round ends when pods have no node for so long"""
+    max_deployments: int | None = None
+    """a round ends after so many deployments"""
+    progress: Flag = False
+    """show a progress bar"""
+    cluster: Literal["kube", "sim"] = "kube"
+    """a Kubernetes cluster, or one in this process"""
+    kubeconfig: Path | None = None
+    """of the Kubernetes cluster; without it $KUBECONFIG and ~/.kube/config"""
+    namespace: str = "default"
+    """where the deployments go"""
+    sim_nodes: int = 10
+    """nodes of the in-process cluster"""
+    sim_policy: str = "kube-scheduler"
+    """what places the workload there: a policy by name"""
+
+
+def run(args: Args) -> int:
+    """Play the workload and tell each round; exit status 1 when pods stayed pending."""
+    from contextlib import nullcontext
+
+    from aaml.errors import bad_value
+    from aaml.experiment.build import Folders, background_policy, in_process_cluster
+    from aaml.experiment.observers import KubeInfo
+    from aaml.experiment.simulator import WorkloadDeploymentSimulator
+    from aaml.telemetry.console import run_log
+
+    if args.cluster_resets < 0:
+        raise bad_value("cluster_resets", args.cluster_resets, "a whole number of at least 0")
+    cluster = in_process_cluster(args.sim_nodes) if args.cluster == "sim" else None
+    simulator = WorkloadDeploymentSimulator(
+        args.cpu_load,
+        args.mem_load,
+        args.pod_load,
+        args.scheduler_name,
+        cluster=cluster,
+        kubeconfig=args.kubeconfig,
+        namespace=args.namespace,
+        seed=args.seed,
+        shapes=args.shapes,
+        playback=args.playback,
+        lifetime_s=args.lifetime,
+        at_once=args.at_once,
+        wait_s=args.wait_s,
+        max_deployments=args.max_deployments,
+        progress_indication=args.progress,
+    )
+    placing = nullcontext() if cluster is None else background_policy(cluster, args.sim_policy)
+    with run_log("simulator", Folders().logs), ends_by(simulator.stop) as interruption, placing:
+        rounds = simulator.run(args.interval, args.hold, args.cluster_resets + 1)
+        if cluster is not None:
+            print(KubeInfo(cluster=cluster))
+    pending = any(each.pending for each in rounds)
+    return interruption.status or int(pending and not interruption.signal)

@@ -1,0 +1,231 @@
+"""A workload's way onto a Kubernetes cluster: real Deployments, watched until their pods have nodes."""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aaml.cluster.quantity import CPU, MEMORY, format_bytes, format_cpu
+from aaml.errors import UserError
+from aaml.kube import wire
+from aaml.kube.manifest import IMAGE, gpu_annotations
+from aaml.kube.transport import ApiError, Transport, Unreachable
+from aaml.kube.watcher import ClusterWatch
+from aaml.workload.deployments import Deployment
+from aaml.workload.player import Load
+
+log = logging.getLogger(__name__)
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "aaml"
+_APP = "app"
+_CONFLICT = 409
+_CREATED_AT_ONCE = 8
+_PATIENCE_S = 60.0  # for an API server that is away
+_GONE_S = 300.0
+
+
+class KubeSink:
+    """What a workload player needs of a Kubernetes cluster (see `aaml.workload.player.Sink`)."""
+
+    def __init__(self, watch: ClusterWatch, scheduler_name: str, namespace: str = "default") -> None:
+        self._watch = watch
+        self._scheduler_name = scheduler_name
+        self._namespace = namespace
+        self._wanted: dict[str, int] = {}
+        self._interrupted = threading.Event()
+        self._pool = ThreadPoolExecutor(_CREATED_AT_ONCE, thread_name_prefix="submit")
+
+    @classmethod
+    def connect(cls, scheduler_name: str, *, kubeconfig: Path | None = None, namespace: str = "default") -> "KubeSink":
+        """Connect and wait for the first lists; raises `UserError` when there is no cluster or no permission."""
+        return cls(ClusterWatch.connect(kubeconfig), scheduler_name, namespace)
+
+    def now_s(self) -> float:
+        """Monotonic seconds."""
+        return time.monotonic()
+
+    def create(self, deployments: Sequence[Deployment]) -> None:
+        """Create deployments, several at a time; raises `UserError` with the reason for the first that is refused."""
+        for _ in self._pool.map(self._create, deployments):
+            pass
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete deployments and wait until their pods are gone.
+
+        Their ReplicaSets and pods are deleted by their labels too, instead of waiting for the garbage collector.
+        """
+        selector = {"labelSelector": f"{MANAGED_BY}={MANAGER},{_APP} in ({','.join(names)})"}
+        for path in (f"/apis/apps/v1/{{}}/{kind}" for kind in ("deployments", "replicasets")):
+            self._delete_all(path.format(f"namespaces/{self._namespace}"), selector)
+        pods_path = f"/api/v1/namespaces/{self._namespace}/pods"
+        deadline_s = time.monotonic() + _GONE_S
+        gone = set(names)
+        while True:
+            self._delete_all(pods_path, {**selector, "gracePeriodSeconds": "0"})
+            if self._watch.pump_until(lambda: self._interrupted.is_set() or not self._pods_of(gone), 2.0):
+                break
+            if time.monotonic() > deadline_s:
+                raise UserError(f"pods of {', '.join(names)} are still there {_GONE_S:g} s after they were deleted")
+        for name in names:
+            self._wanted.pop(name, None)
+
+    def wait_placed(self, names: Sequence[str], timeout_s: float) -> Mapping[str, int]:
+        """Wait until every pod of these has a node; returns how many have none, by deployment."""
+        waiting: dict[str, int] = {}
+
+        def done() -> bool:
+            placed = self._pods_of(set(names), placed=True)
+            waiting.clear()
+            waiting.update({name: self._wanted[name] - placed.get(name, 0) for name in names})
+            return self._interrupted.is_set() or not any(count > 0 for count in waiting.values())
+
+        self._watch.pump_until(done, timeout_s)
+        return {name: count for name, count in waiting.items() if count > 0}
+
+    def sleep(self, duration_s: float) -> None:
+        """Wait, taking in what happens."""
+        self._watch.pump_until(self._interrupted.is_set, duration_s)
+
+    def load(self) -> Load:
+        """Return how full the cluster is."""
+        self._watch.pump(0.0)
+        return Load.of(self._watch.state)
+
+    def interrupt(self) -> None:
+        """Make waits return at once."""
+        self._interrupted.set()
+        self._watch.wake()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._pool.shutdown()
+        self._watch.close()
+
+    # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _pods_of(self, names: set[str], *, placed: bool = False) -> dict[str, int]:
+        """Count the pods that are there, or those with a node, by deployment."""
+        counts: dict[str, int] = {}
+        for pod in self._watch.pods.values():
+            name = pod.labels.get(_APP, "")
+            if name in names and pod.namespace == self._namespace and (pod.node_name or not placed):
+                counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def _create(self, deployment: Deployment) -> None:
+        body = msgspec.json.encode(manifest(deployment, self._scheduler_name))
+        path = f"/apis/apps/v1/namespaces/{self._namespace}/deployments"
+        deadline_s, doubtful = time.monotonic() + _PATIENCE_S, False
+        while True:
+            try:
+                self._watch.transport.request("POST", path, body)
+            except Unreachable as error:
+                doubtful = True
+                if time.monotonic() > deadline_s or self._interrupted.wait(1.0):
+                    raise self._watch.transport.explain(error) from error
+                log.warning("deployment %s: %s; trying again", deployment.name, error)
+                continue
+            except ApiError as error:
+                if error.status != _CONFLICT or not doubtful:  # else the lost answer was a yes
+                    raise _refused(deployment.name, error) from error
+            self._wanted[deployment.name] = deployment.pod_count
+            return
+
+    def _delete_all(self, path: str, query: Mapping[str, str]) -> None:
+        try:
+            self._watch.transport.request("DELETE", path, query=query)
+        except (ApiError, Unreachable) as error:
+            raise self._watch.transport.explain(error) from error
+
+
+def _refused(name: str, error: ApiError) -> UserError:
+    if error.status == _CONFLICT:
+        return UserError(f"deployment {name!r} is on the cluster already: delete it first (`aaml clean`)")
+    return UserError(f"deployment {name!r} is refused by the API server: {error.message or error}")
+
+
+def manifest(deployment: Deployment, scheduler_name: str) -> dict[str, Any]:
+    """Return the Deployment object; its pods end at once when deleted."""
+    labels = {_APP: deployment.name, MANAGED_BY: MANAGER}
+    limits: dict[str, str] = {}
+    if deployment.cpu_limit_milli:
+        limits[CPU] = format_cpu(deployment.cpu_limit_milli)
+    if deployment.memory_limit_bytes:
+        limits[MEMORY] = format_bytes(deployment.memory_limit_bytes)
+    requests = {CPU: format_cpu(deployment.cpu_milli), MEMORY: format_bytes(deployment.memory_bytes)}
+    container = {"name": "main", "image": IMAGE, "resources": {"requests": requests, "limits": limits}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": deployment.name, "labels": labels},
+        "spec": {
+            "replicas": deployment.pod_count,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels, "annotations": gpu_annotations(deployment.gpu)},
+                "spec": {
+                    "schedulerName": scheduler_name,
+                    "terminationGracePeriodSeconds": 0,
+                    "containers": [container],
+                },
+            },
+        },
+    }
+
+
+# What a workload is made of, owners before what they own. Finalizers and namespaces are nobody's business here.
+_KINDS = (
+    "/apis/apps/v1/{}deployments",
+    "/apis/apps/v1/{}statefulsets",
+    "/apis/apps/v1/{}replicasets",
+    "/apis/batch/v1/{}jobs",
+    "/api/v1/{}replicationcontrollers",
+    "/api/v1/{}pods",
+)
+SYSTEM_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
+
+
+class _Named(msgspec.Struct):
+    metadata: wire.Metadata
+
+
+class _NamedList(msgspec.Struct):
+    items: list[_Named] = []
+
+
+def clean(transport: Transport, watch: ClusterWatch, *, namespace: str = "", timeout_s: float = _GONE_S) -> int:
+    """Delete the workload of a namespace, or of all but Kubernetes' own; waits until no pod is left.
+
+    Returns how many pods there were. Raises `UserError` when some are left after `timeout_s`.
+    """
+
+    def ours() -> list[str]:
+        places = {namespace} if namespace else {pod.namespace for pod in watch.pods.values()} - SYSTEM_NAMESPACES
+        return [pod.key for pod in watch.pods.values() if pod.namespace in places]
+
+    try:
+        found = transport.request("GET", "/api/v1/namespaces")
+        names = [item.metadata.name for item in msgspec.json.decode(found, type=_NamedList).items]
+        if namespace and namespace not in names:
+            raise UserError(f"namespace: {namespace!r} is not on the cluster; there are {', '.join(names)}")
+        places = [namespace] if namespace else [name for name in names if name not in SYSTEM_NAMESPACES]
+        count = len(ours())
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            for place in places:
+                for kind in _KINDS:
+                    query = {"gracePeriodSeconds": "0", "propagationPolicy": "Background"}
+                    transport.request("DELETE", kind.format(f"namespaces/{place}/"), query=query)
+            if watch.pump_until(lambda: not ours(), 2.0):
+                return count
+            if time.monotonic() > deadline_s:
+                left = ours()
+                raise UserError(f"{len(left)} pods are left after {timeout_s:g} s, {left[0]} among them")
+    except (ApiError, Unreachable) as error:
+        raise transport.explain(error) from error

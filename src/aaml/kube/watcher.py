@@ -1,0 +1,143 @@
+"""ClusterWatch: a live cluster that is only looked at, by whoever submits workloads, records, or shows tables."""
+
+import queue
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from aaml.cluster.objects import NO_VOLUMES, Node, Pod
+from aaml.cluster.state import ClusterState
+from aaml.errors import UserError
+from aaml.kube.reflector import Changes, Delta, Reflector, Trouble
+from aaml.kube.sources import NODES, PODS, SeenPod
+from aaml.kube.transport import Transport
+
+_SYNC_S = 30.0
+_JOIN_S = 2.0
+
+
+class Listener(Protocol):
+    """Is told of every pod that gets a node after the first lists, just before and just after the state has it."""
+
+    def before(self, state: ClusterState, pod: Pod) -> None:
+        """`pod.node_name` is set, the state does not hold the pod yet."""
+        ...
+
+    def after(self, state: ClusterState, pod: Pod) -> None:
+        """The state holds the pod."""
+        ...
+
+
+class ClusterWatch:
+    """Nodes and pods of a cluster, kept current by `pump`; all but `wake` belongs to one thread.
+
+    `pods` holds every pod that has not finished, by uid; those without a node are counted in `pending`.
+    """
+
+    def __init__(self, transport: Transport, listener: Listener | None = None) -> None:
+        self.transport = transport
+        self.state = ClusterState()
+        self.pods: dict[str, Pod] = {}
+        self.pending = 0
+        self._listener = listener
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._unsynced = {NODES.name, PODS.name}
+        self._reflectors = [Reflector(transport, source, self._inbox.put) for source in (NODES, PODS)]
+
+    @classmethod
+    def connect(
+        cls, kubeconfig: Path | str | None = None, *, listener: Listener | None = None, connections: int = 16
+    ) -> "ClusterWatch":
+        """Connect and wait for the first lists; raises `UserError` when there is no cluster or no permission."""
+        watch = cls(Transport(kubeconfig, connections=connections), listener)
+        try:
+            watch.start()
+        except BaseException:
+            watch.close()
+            raise
+        return watch
+
+    def start(self) -> None:
+        """Begin to watch; returns when the first lists are in."""
+        for reflector in self._reflectors:
+            reflector.start()
+        deadline_s = time.monotonic() + _SYNC_S
+        while self._unsynced:
+            try:
+                item = self._inbox.get(timeout=max(0.0, deadline_s - time.monotonic()))
+            except queue.Empty:
+                missing = ", ".join(sorted(self._unsynced))
+                raise UserError(f"{self.transport.server}: no list of {missing} in {_SYNC_S:g} s") from None
+            if isinstance(item, Trouble):
+                raise self.transport.explain(item.error)
+            self._take(item)
+
+    def pump(self, timeout_s: float) -> bool:
+        """Take in what happened; waits up to `timeout_s` for the first news. Returns whether there were any."""
+        news = False
+        try:
+            item = self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
+            while True:
+                news = True
+                self._take(item)
+                item = self._inbox.get_nowait()
+        except queue.Empty:
+            return news
+
+    def pump_until(self, done: Callable[[], bool], timeout_s: float) -> bool:
+        """Take in what happens until `done()`; returns False when `timeout_s` is over before that."""
+        deadline_s = time.monotonic() + timeout_s
+        self.pump(0.0)
+        while not done():
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            self.pump(min(left_s, 1.0))
+        return True
+
+    def wake(self) -> None:
+        """End the wait of a `pump` in another thread."""
+        self._inbox.put(None)
+
+    def close(self) -> None:
+        """Stop watching and close the connections."""
+        for reflector in self._reflectors:
+            reflector.stop()
+        for reflector in self._reflectors:
+            reflector.join(_JOIN_S)
+        self.transport.close()
+
+    # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _take(self, item: Any) -> None:
+        if not isinstance(item, Changes):
+            return  # a wake, or trouble that the reflector logs and goes on with
+        for delta in item.deltas:
+            self._node(delta) if item.source == NODES.name else self._pod(delta)
+        if item.synced:
+            self._unsynced.discard(item.source)
+
+    def _node(self, delta: Delta[Node]) -> None:
+        if delta.kind != "deleted":
+            self.state.upsert_node(delta.obj)
+        elif delta.obj.name in self.state.index:
+            self.state.remove_node(delta.obj.name)
+
+    def _pod(self, delta: Delta[SeenPod]) -> None:
+        pod = replace(delta.obj.pod, volumes=NO_VOLUMES)
+        before = self.pods.pop(pod.uid, None)
+        self.pending -= before is not None and not before.node_name
+        if delta.kind == "deleted":
+            self.state.remove_pod(pod.uid)
+            return
+        self.pods[pod.uid] = pod
+        self.pending += not pod.node_name
+        is_news = bool(pod.node_name) and not self._unsynced and (before is None or not before.node_name)
+        if is_news and self._listener is not None and pod.node_name in self.state.index:
+            self._listener.before(self.state, pod)
+            self.state.upsert_pod(pod, delta.obj.gpus)
+            self._listener.after(self.state, pod)
+        else:
+            self.state.upsert_pod(pod, delta.obj.gpus)
