@@ -12,6 +12,7 @@ from aaml.learning.losses import (
     clipped_policy_loss,
     entropy,
     generalized_advantage,
+    imitation_loss,
     log_policy,
     normalize,
     select,
@@ -59,6 +60,29 @@ class ActorCriticLearner:
             "6. Critic Loss": float(critic_loss),
             "Policy/Entropy": float(openness),
         }
+
+    def imitate(self, pieces: Sequence[Sequence[Transition]], passes: int, rng: np.random.Generator) -> float:
+        """Clone the choices in a teacher's trajectories and fit the critic to their returns; returns the last loss."""
+        steps = [step for piece in pieces for step in piece]
+        observations = [step.observation for step in steps]
+        action = torch.tensor([step.action for step in steps])
+        loss = float("nan")
+        for _ in range(passes):
+            _, returns = self._advantages(pieces)
+            results = []
+            for rows, batch in self._minibatches(observations, rng.permutation(len(steps))):
+                results.append(
+                    descend(
+                        imitation_loss(self.actor(batch), batch.mask, action[rows]),
+                        self.actor, self.actor_optimizer, self.config.max_gradient_norm,
+                    )
+                )  # fmt: skip
+                descend(
+                    value_loss(self.critic(batch), returns[rows]),
+                    self.critic, self.critic_optimizer, self.config.max_gradient_norm,
+                )  # fmt: skip
+            loss = float(np.mean(results))
+        return loss
 
     def _step(
         self, batch: Batch, action: Tensor, old: Tensor, advantage: Tensor, returns: Tensor

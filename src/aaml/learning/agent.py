@@ -1,8 +1,9 @@
 """The four agents as policies that learn: encoder {MLP, GNN} x learner {DQN, actor-critic}, one interface."""
 
 import dataclasses
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class LearnedAgent(ABC):
         self.decisions = 0
         self.updates = 0
         self.reward_sum = 0.0
-        self._rng = np.random.default_rng(seed)
+        self.rng = np.random.default_rng(seed)
 
     @property
     def encoder(self) -> EncoderKind:
@@ -76,6 +77,54 @@ class LearnedAgent(ABC):
     def scores(self, observation: Observation) -> np.ndarray:
         """Return [N], how much each node is wanted (action values or logits); mind the mask."""
 
+    def weights(self) -> dict[str, Any]:
+        """Return a copy of what acting needs, for a twin in another place."""
+        return {"model": {name: value.clone() for name, value in self.scorer.state_dict().items()}}
+
+    def take_weights(self, weights: Mapping[str, Any]) -> None:
+        """Act as the agent whose `weights` these are."""
+        self.scorer.load_state_dict(weights["model"])
+
+    @abstractmethod
+    def cut(self) -> None:
+        """Forget steps whose continuation is still awaited, as if every stream ended here."""
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that learning goes on from, the same to the last bit, as tensors and plain values.
+
+        Call `cut` first.
+        """
+        return {
+            "parts": {
+                name: {"model": network.state_dict()} | {key: part.state_dict() for key, part in others.items()}
+                for name, (network, others) in self.parts().items()
+            },
+            "fields": self._fields(),
+            "rng": json.dumps(self.rng.bit_generator.state),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned; the agent must have been made with the same settings."""
+        for name, (network, others) in self.parts().items():
+            for key, part in {"model": network, **others}.items():
+                part.load_state_dict(state["parts"][name][key])
+        self._take_fields(state["fields"])
+        self.rng.bit_generator.state = json.loads(state["rng"])
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "config": dataclasses.asdict(self.config),
+            "decisions": self.decisions,
+            "updates": self.updates,
+            "reward_sum": self.reward_sum,
+            "reward_scale": [self.scale.count, self.scale.square_sum],
+        }
+
+    def _take_fields(self, fields: Mapping[str, Any]) -> None:
+        self.decisions, self.updates = int(fields["decisions"]), int(fields["updates"])
+        self.reward_sum = float(fields["reward_sum"])
+        self.scale.count, self.scale.square_sum = map(float, fields["reward_scale"])
+
     def greedy(self, observation: Observation) -> int:
         """Return the feasible row with the highest score."""
         return int(np.where(observation.mask, self.scores(observation), -np.inf).argmax())
@@ -83,13 +132,7 @@ class LearnedAgent(ABC):
     def save(self, directory: str, stem: str) -> Sequence[str]:
         """Write the model files, each whole or not at all, and return their paths."""
         paths = []
-        fields = {
-            "config": dataclasses.asdict(self.config),
-            "decisions": self.decisions,
-            "updates": self.updates,
-            "reward_sum": self.reward_sum,
-            "reward_scale": [self.scale.count, self.scale.square_sum],
-        }
+        fields = self._fields()
         for name, (network, others) in self.parts().items():
             path = Path(directory) / f"{name}_{stem}.pth"
             states = {"model": network.state_dict()} | {key: part.state_dict() for key, part in others.items()}
@@ -99,8 +142,10 @@ class LearnedAgent(ABC):
 
     def load(self, paths: Mapping[str, Path]) -> None:
         """Go on from model files, by the names of `parts`; raises UserError for files that do not fit this agent."""
-        for name, (network, others) in self.parts().items():
+        for number, (name, (network, others)) in enumerate(self.parts().items()):
             path = paths[name]
+            if number > 0 and not self.learning and not path.exists():
+                continue  # acting needs the first alone
             checkpoint = load_checkpoint(path)
             if checkpoint.kind != self.kind or checkpoint.spec != network.spec:
                 raise UserError(
@@ -111,10 +156,7 @@ class LearnedAgent(ABC):
                 restore(path, network, checkpoint.states["model"])
                 for key, part in others.items():
                     restore(path, part, checkpoint.states[key])
-                fields = checkpoint.fields
-                self.decisions, self.updates = int(fields["decisions"]), int(fields["updates"])
-                self.reward_sum = float(fields["reward_sum"])
-                self.scale.count, self.scale.square_sum = map(float, fields["reward_scale"])
+                self._take_fields(checkpoint.fields)
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(f"model {path}: its header is damaged ({error})") from error
 
@@ -139,7 +181,7 @@ class ValueAgent(LearnedAgent):
         super().__init__(kind, config, lookahead, seed, learn)
         spec = NetworkSpec(encoder=self.encoder, head="q", width=config.hidden_layers, lookahead=lookahead)
         self.learner = DqnLearner(spec, config, seed)
-        self.replay = Replay(config.replay_buffer_size, self._rng, config.prioritized)
+        self.replay = Replay(config.replay_buffer_size, self.rng, config.prioritized)
         self.epsilon = config.init_epsi
         self._fast = FastNetwork(self.learner.network)
         self._guide = guide
@@ -162,7 +204,7 @@ class ValueAgent(LearnedAgent):
     def act(self, context: Context) -> Decision:
         """Choose the row with the highest action value, or explore."""
         observation = context.observation
-        if self.learning and self._rng.random() < self.epsilon:
+        if self.learning and self.rng.random() < self.epsilon:
             return Decision(self._explore(context), info={"explored": 1.0})
         scores = self.scores(observation)
         row = int(np.where(observation.mask, scores, -np.inf).argmax())
@@ -170,7 +212,7 @@ class ValueAgent(LearnedAgent):
 
     def _explore(self, context: Context) -> int:
         if not self.config.use_heuristic:
-            return int(self._rng.choice(np.flatnonzero(context.mask)))
+            return int(self.rng.choice(np.flatnonzero(context.mask)))
         if self._guide is not None:
             row = self._guide.act(context).row
             if row is not None:
@@ -205,6 +247,36 @@ class ValueAgent(LearnedAgent):
         """One file: the network with its target and optimiser."""
         name = "DQN_Model" if self.kind == "dqn" else "GNN_Model"
         return {name: (self.learner.network, {"target": self.learner.target, "optimizer": self.learner.optimizer})}
+
+    def weights(self) -> dict[str, Any]:
+        """Return a copy of what acting needs: the network and the chance to explore."""
+        return super().weights() | {"epsilon": self.epsilon}
+
+    def take_weights(self, weights: Mapping[str, Any]) -> None:
+        """Act as the agent whose `weights` these are."""
+        super().take_weights(weights)
+        self.epsilon = float(weights["epsilon"])
+
+    def keep(self, steps: Iterable[Transition]) -> None:
+        """Put somebody else's steps, in their order, into the replay buffer."""
+        chain = NStep(self.config.n_step, self.config.gamma)
+        for step in steps:
+            for item in chain.push(step):
+                self.replay.add(item)
+
+    def cut(self) -> None:
+        """Forget steps that wait for their n-step return."""
+        self._chains.clear()
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that learning goes on from, the replay buffer included."""
+        return super().state() | {"replay": self.replay.state(), "epsilon": self.epsilon}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        super().restore(state)
+        self.replay.restore(state["replay"])
+        self.epsilon = float(state["epsilon"])
 
     def load(self, paths: Mapping[str, Path]) -> None:
         """Go on from a model file; exploration goes on where it was."""
@@ -256,7 +328,7 @@ class PolicyAgent(LearnedAgent):
         if not self.learning:
             return Decision(int(rows[logits.argmax()]))
         # The largest of logits plus Gumbel noise is a sample of the softmax (Gumbel 1954).
-        return Decision(int(rows[(logits + self._rng.gumbel(size=len(rows))).argmax()]))
+        return Decision(int(rows[(logits + self.rng.gumbel(size=len(rows))).argmax()]))
 
     def observe(self, transition: Transition, stream: int = 0) -> None:
         """Take one step of experience."""
@@ -273,11 +345,16 @@ class PolicyAgent(LearnedAgent):
             self._ready_steps += len(piece)
             self._open[stream] = []
 
+    def cut(self) -> None:
+        """Forget episodes under way and those not learned from yet."""
+        self._open.clear()
+        self._ready, self._ready_steps = [], 0
+
     def learn(self) -> dict[str, float]:
         """Update once whole episodes of at least `update_steps` decisions are there."""
         if not self.learning or self._ready_steps < self.config.update_steps:
             return {}
-        scalars = self.learner.update(self._ready, self._rng)
+        scalars = self.learner.update(self._ready, self.rng)
         self._ready, self._ready_steps = [], 0
         self.updates += 1
         return {CSR: self.reward_sum, **scalars}

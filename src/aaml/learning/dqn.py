@@ -7,7 +7,7 @@ from torch import Tensor
 
 from aaml.learning.collate import collate
 from aaml.learning.config import AgentConfig
-from aaml.learning.losses import double_q_target, q_loss
+from aaml.learning.losses import double_q_target, margin_loss, q_loss
 from aaml.learning.networks import NetworkSpec, make_network
 from aaml.learning.optim import descend, make_optimizer
 from aaml.learning.replay import Experience, Replay, RewardScale
@@ -27,14 +27,20 @@ class DqnLearner:
         self.optimizer = make_optimizer(config.optimizer, self.network.parameters(), config.learning_rate)
         self.scale = RewardScale()
 
-    def update(self, replay: Replay) -> dict[str, float]:
-        """Learn from one batch of the buffer; returns the loss and the mean action value."""
+    def update(self, replay: Replay, margin_weight: float = 0.0) -> dict[str, float]:
+        """Learn from one batch of the buffer; returns the loss and the mean action value.
+
+        `margin_weight` is that of the large-margin loss while the buffer holds nothing but a teacher's steps.
+        """
         rows = len(replay.items[-1].observation.mask)
         size = max(8, min(self.config.batch_size, self.config.max_batch_rows // max(rows, 1)))
         items, places, weights = replay.sample(size)
-        q = self.network(collate([item.observation for item in items], self.network.needs_graphs))
+        batch = collate([item.observation for item in items], self.network.needs_graphs)
+        q = self.network(batch)
         action = torch.tensor([item.action for item in items])
         loss, error = q_loss(q, action, self._targets(items), torch.from_numpy(weights))
+        if margin_weight > 0.0:
+            loss = loss + margin_weight * margin_loss(q, batch.mask, action)
         value = descend(loss, self.network, self.optimizer, self.config.max_gradient_norm)
         replay.reprioritize(places, error.numpy())
         return {"2. Loss/Train": value, "Q/Mean": float(q.detach().gather(1, action[:, None]).mean())}

@@ -1,28 +1,18 @@
 """Experience: n-step returns made from single steps, a ring buffer that keeps them, and the scale of rewards."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from aaml.scheduling.observation import Observation
+from aaml.learning.storage import Experience, pack, unpack
 from aaml.scheduling.ports import Transition
 
-
-@dataclass(frozen=True, slots=True)
-class Experience:
-    """An n-step transition: `reward` is the discounted sum of the n rewards, `discount` what the value after counts.
-
-    `discount` is gamma^n, 0 where the episode was terminated (`next_observation` is None then).
-    """
-
-    observation: Observation
-    action: int
-    reward: float
-    discount: float
-    next_observation: Observation | None
+__all__ = ["Experience", "NStep", "Replay", "RewardScale"]
 
 
 class NStep:
@@ -108,6 +98,20 @@ class Replay:
     def reprioritize(self, places: npt.NDArray[np.int64], errors: npt.NDArray[np.floating]) -> None:
         """Set the priority of items to the size of their temporal-difference errors."""
         self._priority[places] = np.abs(errors) + 1e-3
+
+    def state(self) -> dict[str, Any]:
+        """Return the buffer as arrays and plain values."""
+        return {
+            "items": pack(self._items),
+            "priority": torch.from_numpy(self._priority.copy()),
+            "next": self._next,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Hold what `state` returned, of a buffer with the same capacity."""
+        self._items = unpack(state["items"])
+        self._priority = state["priority"].numpy().copy()
+        self._next = int(state["next"])
 
     @property
     def items(self) -> Sequence[Experience]:

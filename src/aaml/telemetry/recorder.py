@@ -83,6 +83,10 @@ class JsonLinesRecorder:
         """Write one line."""
         self._file.write(self._encoder.encode({"time": time.time(), "kind": kind, **fields}) + b"\n")
 
+    def flush(self) -> None:
+        """Write out what is buffered."""
+        self._file.flush()
+
     def close(self) -> None:
         """Write out what is buffered and close the file."""
         self._file.close()

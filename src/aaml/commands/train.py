@@ -1,0 +1,106 @@
+"""Train an agent in the simulator: warm start from a heuristic, then reinforcement learning; the best model is kept."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Args:
+    """`aaml train`."""
+
+    agent: Literal["gnn", "dqn", "acdqn", "acgnn"] = "gnn"
+    """encoder and learner: GNN or MLP by DQN, MLP or GNN by actor-critic"""
+    task: str = "balance"
+    """balance, compress, fragmentation, waiting, seedc or seed-a"""
+    steps: int = 60_000
+    """decisions to learn from, after the warm start"""
+    seed: int = 0
+    """of weights, exploration and episodes: same seed, same curve"""
+    envs: int = 8
+    """clusters at once"""
+    workers: int = 1
+    """processes that the clusters are dealt out over"""
+    nodes: tuple[int, ...] = ()
+    """cluster sizes that episodes are drawn from; the task's own when none is given"""
+    pods: int | None = None
+    """pods of an episode; the task's own number when not given"""
+    trace: str | None = None
+    """an openb pod list whose requests take the place of the synthetic ones"""
+    reward: str = ""
+    """a reward by name, FILE.py:NAME, or a weighted sum; the task's own when empty"""
+    teacher: str = ""
+    """policy of the warm start, "none" for none; the task's usual one when empty"""
+    teacher_steps: int = 6_000
+    """decisions of the teacher to learn from first"""
+    validate_every: int = 8_192
+    """decisions between validations, at which the run is saved"""
+    validation_episodes: int = 6
+    """validation episodes for each cluster size"""
+    patience: int = 0
+    """end after so many validations without a better one; 0: never"""
+    lifetimes: bool = False
+    """show the agent how long a pod will run"""
+    set: tuple[str, ...] = ()
+    """settings of the agent, as NAME=VALUE (aaml.learning.config.AgentConfig)"""
+    config: Path | None = None
+    """YAML file with any of these settings (and `overrides`); it counts before the flags"""
+    out: Path | None = None
+    """run folder; runs/AGENT-TASK-sSEED when not given"""
+    resume: bool = False
+    """go on with the run in the folder"""
+
+
+def run(args: Args) -> int:
+    """Train, and say where the model is and how it compares."""
+    from aaml.commands.signals import ends_by
+    from aaml.experiment.train import TrainConfig, Trainer, open_run
+
+    config = TrainConfig.from_dict(_settings(args))
+    path = args.out or Path("runs") / f"{config.agent}-{config.task}-s{config.seed}"
+    config, folder = open_run(config, path, resume=args.resume)
+    stopped: list[bool] = []
+    try:
+        with ends_by(lambda: stopped.append(True)) as interruption:
+            progress = Trainer(config, folder).run(lambda: bool(stopped))
+    finally:
+        folder.close()
+    verdict = f"{progress.best:.3f} of {config.teacher_name}'s" if config.teacher_name != "none" else progress.best
+    print(
+        f"best validation score {verdict} (below 1 is better), after {progress.best_step} of {progress.step} decisions"
+    )
+    print(f"model: {folder.model_path()}")
+    print(f"next: aaml evaluate --task {config.task} --models {folder.model_path()}")
+    return interruption.status
+
+
+def _settings(args: Args) -> Mapping[str, Any]:
+    """Return the fields of a `TrainConfig`: the flags, over which the file counts."""
+    import dataclasses
+
+    import yaml
+
+    from aaml.errors import UserError, bad_value
+
+    fields = dataclasses.asdict(args)
+    for name in ("config", "out", "resume"):
+        del fields[name]
+    overrides: dict[str, Any] = {}
+    for text in fields.pop("set"):
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise bad_value("set", text, "NAME=VALUE")
+        overrides[name] = yaml.safe_load(value)
+    fields["overrides"] = overrides
+    if args.config is None:
+        return fields
+    try:
+        content = yaml.safe_load(args.config.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise bad_value("config", str(args.config), f"a readable file ({error.strerror})") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"config {args.config}: is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"config {args.config}: expected settings as NAME: VALUE")
+    return {**fields, **content}

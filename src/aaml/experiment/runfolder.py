@@ -1,0 +1,147 @@
+"""A run's folder: config.json, metrics.jsonl, tensorboard/, model/, resume.pt."""
+
+import io
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.errors import UserError
+from aaml.telemetry.recorder import JsonLinesRecorder, Recorders, TensorBoardRecorder
+
+CONFIG, METRICS, RESUME = "config.json", "metrics.jsonl", "resume.pt"
+LAYOUT = {
+    "Judged": {"validation": ["Validation/.*"], "cumulative reward": ["1. CSR"]},
+    "Learning": {
+        "loss or advantage": ["2. Loss/Train", "2. Advantage"],
+        "actor and critic": ["5. Actor Loss", "6. Critic Loss"],
+        "exploration": ["Epsilon", "Policy/Entropy"],
+    },
+}
+
+
+class RunFolder:
+    """Where a run writes; `recorder` takes its curves."""
+
+    def __init__(self, path: Path, stem: str) -> None:
+        self.path = path
+        self.stem = stem
+        self.models = path / "model"
+        self._board = TensorBoardRecorder(path / "tensorboard")
+        self._lines = JsonLinesRecorder(path / METRICS)
+        self.recorder = Recorders(self._board, self._lines)
+
+    @classmethod
+    def create(
+        cls, path: Path, stem: str, config: Mapping[str, Any], hyperparameters: Mapping[str, bool | int | float | str]
+    ) -> "RunFolder":
+        """Make a folder and write what the run is made of."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            facts = {"stem": stem, **config, "command": sys.argv, **provenance()}
+            (path / CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"out: {path} cannot be written: {error.strerror or error}") from error
+        folder = cls(path, stem)
+        folder._board.layout(LAYOUT)
+        folder._board.hyperparameters(dict(hyperparameters), ["Validation/Score"])
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """Open a folder that is there; lines of metrics after its last save are dropped, for they come again."""
+        config = cls.read_config(path)
+        if config is None:
+            raise UserError(f"out: {path} holds no run ({CONFIG} is missing)")
+        saved = cls._read(path)
+        if saved is not None and (path / METRICS).exists():
+            with (path / METRICS).open("r+b") as file:
+                file.truncate(int(saved["metrics_bytes"]))
+        return cls(path, config["stem"])
+
+    @staticmethod
+    def read_config(path: Path) -> dict[str, Any] | None:
+        """Return config.json, None when there is none. Raises `UserError` when it cannot be read."""
+        try:
+            content = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path / CONFIG}: cannot be read: {error}") from error
+        if not isinstance(content, dict) or "training" not in content or "stem" not in content:
+            raise UserError(f"{path / CONFIG}: is not the config of a training run")
+        return content
+
+    def model_path(self) -> Path:
+        """Return the model file (of an actor and its critic, the actor). Raises `UserError` when there is none yet."""
+        for path in sorted(self.models.glob("*.pth")):
+            return path
+        raise UserError(f"{self.models}: holds no model yet")
+
+    def write_resume(self, state: Mapping[str, Any]) -> None:
+        """Save what the run goes on from."""
+        from aaml.learning.checkpoint import write_atomically
+
+        self._lines.flush()
+        self._board.flush()
+        size = (self.path / METRICS).stat().st_size
+        write_atomically(self.path / RESUME, {**state, "metrics_bytes": size})
+
+    def read_resume(self) -> dict[str, Any] | None:
+        """Return what `write_resume` saved, None when nothing was."""
+        return self._read(self.path)
+
+    @staticmethod
+    def _read(path: Path) -> dict[str, Any] | None:
+        from aaml.learning.checkpoint import read_tensors
+
+        if not (path / RESUME).exists():
+            return None
+        state = read_tensors(path / RESUME)
+        if not isinstance(state, dict) or "metrics_bytes" not in state:
+            raise UserError(f"{path / RESUME}: is not the state of a training run")
+        return state
+
+    def picture(self, image: npt.NDArray[np.uint8], step: int) -> None:
+        """Keep a picture [H, W, 3] as placement.png and in TensorBoard."""
+        from matplotlib import image as images
+
+        buffer = io.BytesIO()
+        images.imsave(buffer, image, format="png")
+        (self.path / "placement.png").write_bytes(buffer.getvalue())
+        height, width = image.shape[:2]
+        self._board.image("Placement", buffer.getvalue(), width=width, height=height, step=step)
+
+    def close(self) -> None:
+        """Write out and close the recorders."""
+        self.recorder.close()
+
+
+def provenance() -> dict[str, Any]:
+    """Return the git revision (with "+" when files differ from it), versions and the platform."""
+    revision = _git("rev-parse", "HEAD")
+    changed = "+" if revision and _git("status", "--porcelain", "--untracked-files=no") else ""
+    packages = ("aaml", "torch", "torch-geometric", "numpy", "numba")
+    return {
+        "git_revision": f"{revision}{changed}" or "unknown",
+        "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
+        "platform": platform.platform(),
+    }
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603
+            ["git", *arguments],  # noqa: S607
+            cwd=Path(__file__).parent, capture_output=True, text=True, check=False, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
