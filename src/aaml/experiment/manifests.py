@@ -1,4 +1,4 @@
-"""Kubernetes objects in: nodes and workloads from YAML, and `simon`-style configuration files.
+"""Kubernetes objects in and out: nodes and workloads from YAML, `simon`-style configurations, placements as YAML.
 
 Accepted kinds are Node, Pod, Deployment, ReplicaSet, StatefulSet, Job and DaemonSet, alone or in lists; other kinds
 (services, config maps ...) do not matter to scheduling and are counted. `simon` is the simulator of Alibaba's
