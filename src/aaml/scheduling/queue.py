@@ -10,7 +10,7 @@ are those of kube-scheduler's `podInitialBackoffSeconds` and `podMaxBackoffSecon
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Literal
 
@@ -227,6 +227,27 @@ class SchedulingQueue:
                 found.append(self._pods[uid].pod)
         return found
 
+    def in_flight(self, uid: str) -> QueuedPod:
+        """Return a pod under way. Raises KeyError when it is not."""
+        return self._flying[uid]
+
+    def fork(self, clock: Callable[[], float]) -> "SchedulingQueue":
+        """Return an independent copy on another clock (which shows the same time), for look-ahead."""
+        twin = SchedulingQueue(
+            clock, self._initial_backoff_s, self._max_backoff_s, self._flush_after_s,
+            pop_from_backoff=self._pop_from_backoff,
+        )  # fmt: skip
+        twin._pods = {uid: replace(queued) for uid, queued in self._pods.items()}
+        twin._flying = {uid: twin._pods[uid] for uid in self._flying}
+        twin._unschedulable = {
+            plugins: {uid: twin._pods[uid] for uid in group} for plugins, group in self._unschedulable.items()
+        }
+        for name in ("_active", "_backoff", "_error_backoff", "_flush"):
+            setattr(twin, name, getattr(self, name).copy(twin._is_valid))
+        twin._flight = EventLog(list(self._flight.events), self._flight.first)
+        twin._counts, twin._tickets = dict(self._counts), self._tickets
+        return twin
+
     # ---- inside ------------------------------------------------------------------------------------------------------
 
     def _is_valid(self, uid: str, ticket: int) -> bool:
@@ -259,7 +280,8 @@ class SchedulingQueue:
             heap.push((self._backoff_end_s(queued), -queued.pod.priority, queued.added_s), ticket, uid)
         elif room == "unschedulable":
             self._unschedulable.setdefault(queued.last_failure, {})[uid] = queued
-            self._flush.push((queued.added_s + self._flush_after_s,), ticket, uid)
+            if self._flush_after_s < inf:  # else the heap would only ever grow
+                self._flush.push((queued.added_s + self._flush_after_s,), ticket, uid)
 
     def _ready(self, queued: QueuedPod) -> None:
         self._enter(queued, "backoff" if self._backoff_end_s(queued) > self._clock() else "active")

@@ -32,6 +32,12 @@ class TicketHeap:
         """Take out the entry that `peek` showed."""
         return heapq.heappop(self._entries)[2]
 
+    def copy(self, is_valid: Callable[[str, int], bool]) -> "TicketHeap":
+        """Return an independent copy for another queue."""
+        twin = TicketHeap(is_valid)
+        twin._entries = list(self._entries)
+        return twin
+
     def in_order(self) -> Iterator[str]:
         """Yield uids in order without taking them out: a frontier walks the heap, so that k cost O(k log k)."""
         frontier = [(self._entries[0], 0)] if self._entries else []

@@ -100,11 +100,9 @@ class SimCluster:
     def next_pod(self, timeout_s: float = 0.0) -> Pod | None:  # noqa: ARG002  (virtual time waits for nobody)
         """Return the next pod to place, moving the clock as far as needed; None only when `exhausted`.
 
-        Raises RuntimeError when the last pod's fate was not told by `bind`, `reject` or `defer`.
+        The same pod is returned until its fate is told by `bind`, `reject` or `defer`.
         """
         if self._flight is not None:
-            if not self._flight.placed:
-                raise RuntimeError(f"{self._flight.members[0].key} was taken but neither bound, rejected nor deferred")
             return self._flight.members[self._flight.placed]
         while True:
             queued = self._queue.pop()
@@ -182,7 +180,9 @@ class SimCluster:
         arrival_s = arrivals[self._next_arrival].created_s if self._next_arrival < len(arrivals) else inf
         event_s = heap[0][0] if heap else inf
         ready_s = self._queue.next_ready_s()
-        at_s = min(arrival_s, event_s, inf if ready_s is None else ready_s)
+        if ready_s is None or ready_s <= self._now_s:  # what is ready already is for `next_pod`, not for the clock
+            ready_s = inf
+        at_s = min(arrival_s, event_s, ready_s)
         if at_s > self.until_s or at_s == inf:
             if self.until_s < inf:
                 self._move_to(self.until_s)
@@ -200,23 +200,25 @@ class SimCluster:
             self.journal.counts["arrived"] += 1
             self._wait(arrivals[self._next_arrival])
             self._next_arrival += 1
-        if self._deferred:
-            self._queue.activate(self._deferred)
-            self._deferred.clear()
-        if self._invariants:
-            self._state.check()
+        self._happened()
         return True
+
+    def happen(self, event: TimelineEvent) -> None:
+        """Let an event of the timeline happen now, whatever its own time. Raises ValueError for an unknown node."""
+        self._apply(event)
+        self._happened()
 
     def submit(self, pods: Iterable[Pod]) -> None:
         """Let pods arrive now, besides those of the workload; a simulation that had come to its end goes on."""
         for pod in pods:
             self.journal.counts["arrived"] += 1
             self._wait(pod)
-        self._ended = False
+        self._happened()
 
     def delete(self, uid: str) -> None:
         """Delete a pod, whether it waits or runs; one that is handed out is decided first."""
         self._delete(uid)
+        self._happened()
 
     def evict(self, uid: str) -> None:
         """Take a running pod off its node: it waits again, its lifetime starts anew. KeyError when it does not run."""
@@ -240,6 +242,26 @@ class SimCluster:
         self._queue.on_event("pod_delete", placement.pod)
         return True
 
+    def fork(self) -> "SimCluster":
+        """Return an independent copy that goes on from this very moment, for look-ahead search; pods are shared.
+
+        A fork that is kept aside is a snapshot: fork it again to return to it.
+        """
+        twin = SimCluster(
+            (), self.workload, until_s=self.until_s, feasible=self._feasible, queue=self._queue_settings,
+            invariants=self._invariants, averages=self._averages,
+        )  # fmt: skip
+        twin._state, twin._now_s = self._state.fork(), self._now_s
+        twin._queue = self._queue.fork(twin.now_s)
+        twin._gangs, twin.journal = self._gangs.copy(), self.journal.copy()
+        twin._heap, twin._departures = list(self._heap), dict(self._departures)
+        twin._next_arrival, twin._sequence, twin._ended = self._next_arrival, self._sequence, self._ended
+        twin._deferred = list(self._deferred)
+        if self._flight is not None:
+            queued = twin._queue.in_flight(self._flight.queued.uid)
+            twin._flight = _Flight(queued, list(self._flight.members), self._flight.placed)
+        return twin
+
     # ---- inside ------------------------------------------------------------------------------------------------------
 
     def _push(self, at_s: float, order: int, event: str | TimelineEvent) -> int:
@@ -252,6 +274,15 @@ class SimCluster:
             if self._averages:
                 self.journal.averages.hold(self._state, len(self.journal.waiting_since_s), at_s - self._now_s)
             self._now_s = at_s
+
+    def _happened(self) -> None:
+        """Something has changed: deferred pods are tried again, and a simulation at its end goes on."""
+        self._ended = False
+        if self._deferred:
+            self._queue.activate(self._deferred)
+            self._deferred.clear()
+        if self._invariants:
+            self._state.check()
 
     def _current(self, pod: Pod) -> _Flight:
         flight = self._flight
