@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("aaml.commands.train", "train an agent in the simulator"),
     "evaluate": ("aaml.commands.evaluate", "run policies and models on a task over seeds, and compare them"),
     "apply": ("aaml.commands.apply", "place workloads from YAML on a cluster from YAML, in the simulator"),
+    "topology": ("aaml.commands.topology", "label node lists with racks and servers, and draw them"),
     "serve": ("aaml.commands.serve", "serve a policy over HTTP: kube-scheduler extender, score service"),
     "compare": ("aaml.commands.compare", "compare policies from result folders"),
     "bench": ("aaml.commands.bench", "run the published GPU-sharing benchmark and compare with the paper"),

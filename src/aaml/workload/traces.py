@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from aaml.cluster.gpu import GPU_SPEC_LABEL
-from aaml.cluster.objects import NO_GPU, GpuRequest, Node, Pod
+from aaml.cluster.objects import NO_GPU, RACK_LABEL, SERVER_LABEL, GpuRequest, Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError, bad_value
 
@@ -41,7 +41,7 @@ def trace_names(folder: Path | None = None) -> list[str]:
 
 
 def load_nodes(path: Path | None = None) -> tuple[Node, ...]:
-    """Read a node list (columns sn, cpu_milli, memory_mib, gpu, model) in file order."""
+    """Read a node list (columns sn, cpu_milli, memory_mib, gpu, model and optionally rack, server) in file order."""
     path = path or traces_folder() / NODE_LIST
     return _read_nodes(path.resolve())
 
@@ -86,7 +86,9 @@ def _read_nodes(path: Path) -> tuple[Node, ...]:
             MEMORY: _count(row, "memory_mib", where) * _MIB,
             PODS: PODS_PER_NODE,
         }
-        nodes.append(Node(row["sn"], allocatable, gpu_count=_count(row, "gpu", where), gpu_model=row["model"] or ""))
+        labels = {key: row[key] for key in (RACK_LABEL, SERVER_LABEL) if row.get(key)}
+        count, model = _count(row, "gpu", where), row["model"] or ""
+        nodes.append(Node(row["sn"], allocatable, labels, gpu_count=count, gpu_model=model))
     return tuple(nodes)
 
 
