@@ -81,6 +81,8 @@ class DqnArgs(_Common):
     """experience per update"""
     use_heuristic: Flag = False
     """explore by the least requested node instead of a random one"""
+    recording: Path | None = None
+    """fill the replay buffer from this recording first (data/sched_*.csv)"""
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,9 @@ def run_agent(args: _Common) -> int:
         save_every_s=args.save_every_s,
         **given,
     )
+    if isinstance(args, DqnArgs) and args.recording is not None:
+        count = scheduler.populate_replay(args.recording)
+        print(f"{count} steps of experience from {args.recording}")
     with ends_by(scheduler.stop) as interruption:
         if cluster is None:
             scheduler.run()

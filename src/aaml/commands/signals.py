@@ -20,13 +20,14 @@ class Interruption:
 
 @contextmanager
 def ends_by(stop: Callable[[], None]) -> Iterator[Interruption]:
-    """Call `stop` at the first SIGTERM or SIGINT of the block; a second one raises KeyboardInterrupt."""
+    """Call `stop` at a SIGTERM or SIGINT of the block; a SIGINT after another signal raises KeyboardInterrupt."""
     interruption = Interruption()
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if interruption.signal:
+        # Supervisors send SIGTERM to a whole group, and so more than once: only Ctrl-C twice is impatience.
+        if interruption.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
-        interruption.signal = number
+        interruption.signal = interruption.signal or number
         stop()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}

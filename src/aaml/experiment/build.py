@@ -62,7 +62,7 @@ def kube_cluster(scheduler_name: str, kubeconfig: Path | None = None, *, dry_run
     from aaml.kube.cluster import KubeCluster, LiveOptions
 
     cluster = KubeCluster.connect(scheduler_name, kubeconfig=kubeconfig, options=LiveOptions(dry_run=dry_run))
-    _LOG.info("%s: %d nodes; pods of %r are placed", kubeconfig or "kubeconfig", len(cluster.state), scheduler_name)
+    _LOG.info("%d nodes; pods of %r are placed", int(cluster.state.capacity.sum()), scheduler_name)
     return cluster
 
 

@@ -62,7 +62,7 @@ def transitions(table: "pd.DataFrame", featurizer: Featurizer) -> Iterator[Trans
 
 
 def fill_replay(agent: "LearnedAgent", recording: "pd.DataFrame | Path | str") -> int:
-    """Put a recording's steps into the replay buffer of a DQN agent; returns how many entries it holds then.
+    """Put a recording's steps into the replay buffer of a DQN agent; returns how many became experience.
 
     Raises `UserError` for an agent without such a buffer: an actor learns only from what it chose itself.
     """
@@ -72,12 +72,13 @@ def fill_replay(agent: "LearnedAgent", recording: "pd.DataFrame | Path | str") -
     if not isinstance(agent, ValueAgent):
         raise UserError(f"agent {agent.kind}: has no replay buffer to fill; dqn and gnn have one")
     table = read_recording(recording) if isinstance(recording, str | Path) else recording
-    chain = NStep(agent.config.n_step, agent.config.gamma)
+    chain, added = NStep(agent.config.n_step, agent.config.gamma), 0
     for step in transitions(table, Featurizer(lookahead=agent.lookahead)):
         agent.scale.add(step.reward)
         for item in chain.push(step):
             agent.replay.add(item)
-    return len(agent.replay)
+            added += 1
+    return added
 
 
 def _transition(observation: Observation, row: Mapping[str, Any], following: Observation | None) -> Transition:

@@ -118,7 +118,7 @@ class LearnedScheduler:
         return self.saved
 
     def populate_replay(self, recording: "pd.DataFrame | Path | str") -> int:
-        """Fill the replay buffer from a recording (data/sched_*.csv, as a file or a table); returns the steps added."""
+        """Fill the replay buffer from a recording (data/sched_*.csv, a file or a table); returns the steps added."""
         from aaml.experiment.recordings import fill_replay
 
         return fill_replay(self.agent, recording)
