@@ -44,7 +44,8 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     "dict"      `Dict`: `nodes` [N, F], `pairs` [N, K], `pod` [P] float32, `mask` int8 [N]
     "graph"     `Graph`: vertices are the N nodes and then the hubs (control plane, racks), features float32
                 [F + K + P]: a node's F and K with P zeros; a hub's F + K zeros with the pod's P; edges both ways
-                (a Gymnasium graph with edges wants features on them: all are 1)
+                (a Gymnasium graph with edges wants features on them: all are 1). `AsyncVectorEnv` takes it with
+                `shared_memory=False`
     ==========  ==================================================================================================
 
     When an episode is over, the observation is that of the cluster without a pod (all masked).
