@@ -11,7 +11,9 @@ from aaml.errors import UserError
 
 # name -> (module, one-line help). Modules are imported when their command is asked for, so that `--help` stays fast.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "schedule": ("aaml.commands.schedule", "run one of the four learned schedulers: dqn, gnn, acdqn, acgnn"),
+    "demo": ("aaml.commands.demo", "train the four agents briefly, judge them, and leave a report"),
+    "schedule": ("aaml.commands.schedule", "run a scheduler: dqn, gnn, acdqn, acgnn, or any policy"),
+    "shadow": ("aaml.commands.shadow", "report on a policy that was run in the shadow of another scheduler"),
     "simulate": ("aaml.commands.simulate", "put a workload on a cluster, or play one back"),
     "record": ("aaml.commands.record", "record what any scheduler does"),
     "top": ("aaml.commands.top", "live table of a cluster"),

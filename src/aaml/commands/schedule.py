@@ -13,6 +13,7 @@ import tyro
 
 from aaml.commands.signals import ends_by
 from aaml.experiment.build import DEFAULT_REWARD
+from aaml.experiment.duty import LOST_STATUS, DutyOptions
 from aaml.experiment.schedulers import SAVE_EVERY_S, SCHEDULERS
 from aaml.learning.config import AgentConfig, AgentKind, OptimizerName
 
@@ -20,7 +21,7 @@ Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True)
-class _Common:
+class _Common(DutyOptions):
     progress: Flag = False
     """show a progress bar"""
     log_scrolling: Flag = False
@@ -118,11 +119,34 @@ class ActorCriticGnnArgs(ActorCriticArgs):
     """Actor-critic with graph networks; a deployment is an episode."""
 
 
+@dataclass(frozen=True)
+class PolicyArgs(DutyOptions):
+    """Any policy, without learning. With --dry-run it only looks on as another scheduler works: a JSON line a pod."""
+
+    policy: str = "least-allocated"
+    """policy by name, FILE.py:NAME, or a model file"""
+    kubeconfig: Path | None = None
+    """of the Kubernetes cluster; without it $KUBECONFIG, ~/.kube/config or the service account"""
+    scheduler_name: str = ""
+    """pods with this schedulerName are placed (aaml-scheduler) or, in a dry run, watched (default-scheduler)"""
+    namespaces: tuple[str, ...] = ()
+    """place pods of these namespaces only"""
+    scheduled_events: bool = True
+    """write the event Scheduled for each bound pod"""
+    dry_run: Flag = False
+    """never bind; compare with what the other scheduler does"""
+    shadow_log: str = "-"
+    """file that a dry run adds its lines to; - is the terminal"""
+    seed: int = 0
+    """of ties and of random policies"""
+
+
 Command = (
     Annotated[DqnArgs, tyro.conf.subcommand("dqn")]
     | Annotated[GnnArgs, tyro.conf.subcommand("gnn")]
     | Annotated[ActorCriticArgs, tyro.conf.subcommand("acdqn")]
     | Annotated[ActorCriticGnnArgs, tyro.conf.subcommand("acgnn")]
+    | Annotated[PolicyArgs, tyro.conf.subcommand("policy")]
 )
 _KINDS: dict[type[_Common], AgentKind] = {
     DqnArgs: "dqn", GnnArgs: "gnn", ActorCriticArgs: "acdqn", ActorCriticGnnArgs: "acgnn",
@@ -138,12 +162,38 @@ class Args:
 
 def run(args: Args) -> int:
     """Run the agent that was named."""
+    if isinstance(args.agent, PolicyArgs):
+        return run_policy(args.agent)
     return run_agent(args.agent)
+
+
+def run_policy(args: PolicyArgs) -> int:
+    """Run a policy as a scheduler until it is stopped, or loses its lease, and return the exit status."""
+    import logging
+
+    from aaml.experiment.policy_scheduler import PolicyRun, PolicyScheduler
+
+    logging.basicConfig(format="%(asctime)s %(levelname)-7s %(message)s", level=logging.INFO)
+    settings = PolicyRun(
+        args.policy,
+        args.scheduler_name or ("default-scheduler" if args.dry_run else "aaml-scheduler"),
+        kubeconfig=args.kubeconfig,
+        namespaces=args.namespaces,
+        seed=args.seed,
+        scheduled_events=args.scheduled_events,
+        shadow_log=args.shadow_log if args.dry_run else None,
+        duty=args,
+    )
+    scheduler = PolicyScheduler(settings)
+    with ends_by(scheduler.stop) as interruption:
+        status = scheduler.run()
+        return status or interruption.status
 
 
 def run_agent(args: _Common) -> int:
     """Run one agent until it is stopped and return the exit status."""
     from aaml.experiment.build import in_process_cluster
+    from aaml.experiment.duty import on_duty
     from aaml.experiment.simulator import WorkloadDeploymentSimulator, run_together
     from aaml.learning.agent import single_threaded
 
@@ -171,8 +221,11 @@ def run_agent(args: _Common) -> int:
         print(f"{count} steps of experience from {args.recording}")
     with ends_by(scheduler.stop) as interruption:
         if cluster is None:
-            scheduler.run()
-            return interruption.status
+            with on_duty(args, scheduler.stop, kubeconfig=args.kubeconfig, profile=args.scheduler_name) as duty:
+                if duty.acquire(lambda: bool(interruption.signal)):
+                    scheduler.duty = duty
+                    scheduler.run()
+            return LOST_STATUS if duty.lost else interruption.status
         load = args.sim_load
         simulator = WorkloadDeploymentSimulator(
             load, load, load, args.scheduler_name, cluster=cluster, seed=args.seed, shapes=args.sim_shapes

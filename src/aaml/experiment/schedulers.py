@@ -17,6 +17,7 @@ from aaml.learning.config import AgentConfig, AgentKind, default_config
 if TYPE_CHECKING:
     import pandas as pd
 
+    from aaml.experiment.duty import Duty
     from aaml.learning.agent import LearnedAgent
     from aaml.scheduling.loop import LoopStats
     from aaml.scheduling.observation import Context
@@ -78,6 +79,7 @@ class LearnedScheduler:
         self.folders = folders
         self.run_name = ""
         self.saved: tuple[str, ...] = ()
+        self.duty: Duty | None = None
         self._given = cluster
         self._kubeconfig = None if kubeconfig is None else Path(kubeconfig)
         self._dry_run = dry_run
@@ -102,6 +104,13 @@ class LearnedScheduler:
             else:
                 self._agent = load_agent(self._model, self.config, kind=self.kind, seed=self.seed, learn=self.learn)
         return self._agent
+
+    def prepare(self) -> None:
+        """Make the agent now; raises `UserError` when its model or settings do not fit."""
+        from aaml.scheduling.registry import make_reward
+
+        make_reward(self.reward)
+        _ = self.agent
 
     def load_model(self, path: Path | str) -> None:
         """Go on from a model file (of an actor and its critic either one); raises `UserError` when it does not fit."""
@@ -133,17 +142,19 @@ class LearnedScheduler:
         from aaml.telemetry.console import LOG, run_log
 
         self._stop.clear()
-        agent = self.agent  # a model that does not fit is told before anything is written
+        self.prepare()  # what does not fit is told before anything is written
         self.run_name = self._new_name()
         label = f"{self.kind}_{self.run_name}"
         with run_log(label, self.folders.logs, scrolling=self._scrolling) as log_path:
             cluster = self._connect()
+            if self.duty is not None:
+                self.duty.begin(cluster)
             parameters = {**dataclasses.asdict(self.config), "reward": self.reward, "seed": self.seed}
             recorder = run_recorder(self.folders, label, log_path.stem, parameters)
             LOG.info("%s starts: curves in %s, log in %s", label, self.folders.curves / label, log_path)
-            watcher = _Run(self, agent, recorder, cluster, bar=self._bar)
+            watcher = _Run(self, self.agent, recorder, cluster, bar=self._bar)
             try:
-                stats = watcher.loop.run(self._stop.is_set, max_decisions)
+                stats = watcher.loop.run(self._stopped, max_decisions)
             finally:
                 try:
                     watcher.close()
@@ -156,6 +167,10 @@ class LearnedScheduler:
         return stats
 
     # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _stopped(self) -> bool:
+        stopped = self._stop.is_set()
+        return stopped if self.duty is None else self.duty.beat(stopped)
 
     def _connect(self) -> "Cluster":
         if self._given is not None:
@@ -198,6 +213,7 @@ class _Run:
             recorder=AgentCurves(recorder),
             on_step=self._on_step,
             on_result=self._on_result,
+            on_attempt=None if owner.duty is None else owner.duty.on_attempt,
         )
 
     def _on_step(self, context: "Context", decision: "Decision", outcome: "Outcome") -> None:
@@ -217,6 +233,8 @@ class _Run:
 
     def _on_result(self, result: "BindResult") -> None:
         self._curves.on_result(result)
+        if self._owner.duty is not None:
+            self._owner.duty.on_result(result)
 
     def close(self) -> None:
         self._curves.flush()

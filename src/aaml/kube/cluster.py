@@ -8,7 +8,7 @@ is sent; the API's latency is hidden by up to `4 * binders` binds in flight.
 import logging
 import queue
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,13 @@ class KubeCluster:
                 raise self._transport.explain(item.error)
             self._take(item)
 
+    def on_bound(self, call: Callable[[Pod], None]) -> None:
+        """From now on call `call(pod)` in the deciding thread for each pod that has just got a node from whomever.
+
+        The state is still without the pod then: as whoever placed it saw the cluster, binds on their way aside.
+        """
+        self._intake.on_bound = call
+
     # ---- the Cluster port --------------------------------------------------------------------------------------------
 
     @property
@@ -178,6 +185,10 @@ class KubeCluster:
     def pending_count(self) -> int:
         """Return how many pods wait."""
         return len(self._queue)
+
+    def waiting_by_queue(self) -> Mapping[str, int]:
+        """Return how many pods are active, in backoff, unschedulable and gated; any thread may ask."""
+        return self._queue.counts()
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
         """Return [N], the rows that pass kube-scheduler's filters."""

@@ -24,6 +24,7 @@ class Intake:
 
     `watch` starts a reflector: namespaces and storage are only watched once a pod needs them. `cancel(uid, node_name,
     why)` is told of a pod (uid given) or node (uid "") that is gone, so that binds to it are not sent any more.
+    `on_bound(pod)` is told of each pod that has just got its node, whoever chose it, while the state is still without.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Intake:
         self._scheduler_name, self._namespaces = scheduler_name, frozenset(namespaces)
         self._decide_once = decide_once
         self._watch, self._cancel, self._forget = watch, cancel, forget
+        self.on_bound: Callable[[Pod], None] | None = None
         self._storage = Storage(self._watch_storage)
         self._backlog: deque[Delta[SeenPod]] = deque()
         self._namespaces_watched = False
@@ -116,8 +118,10 @@ class Intake:
             self._queue.remove(uid)
             self._decided.discard(uid)
             self._forget(uid)
-            self._state.upsert_pod(pod, self._devices(delta.obj))
             before = delta.before.pod if delta.before is not None else None
+            if self.on_bound is not None and before is not None and not before.node_name:
+                self.on_bound(pod)
+            self._state.upsert_pod(pod, self._devices(delta.obj))
             if before is not None and before.node_name:
                 self._queue.on_event("pod_update", pod, before)
             else:

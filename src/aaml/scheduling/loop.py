@@ -1,14 +1,24 @@
 """SchedulerLoop: the one driver of every policy on every cluster."""
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aaml.scheduling.cycle import SchedulingCycle
 from aaml.scheduling.observation import Context
-from aaml.scheduling.ports import Agent, BindResult, Decision, Outcome, Policy, Recorder, Transition
+from aaml.scheduling.ports import (
+    Agent,
+    BindResult,
+    Decision,
+    Outcome,
+    OutcomeKind,
+    Policy,
+    Recorder,
+    Transition,
+)
 
+LATENCIES_KEPT = 100_000  # a scheduler may run for months
 IDLE_S = 2.0  # with nothing to decide for this long, the last step's experience is handed to the agent as it is
 
 
@@ -22,7 +32,16 @@ class LoopStats:
     reward: float = 0.0
     started_s: float = field(default_factory=time.monotonic)
     last_bind_s: float = 0.0
-    latency_s: list[float] = field(default_factory=list)
+    latency_s: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES_KEPT))
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt to place a pod, for metrics: what it led to, how long it took, and how long the policy took of it."""
+
+    kind: OutcomeKind
+    seconds: float
+    policy_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -36,7 +55,8 @@ class SchedulerLoop:
     """Takes pods from a cluster, asks the policy, carries decisions out, and lets an agent learn from them.
 
     A deployment (the pods of one owner) is an episode: the step before the first pod of another owner is truncated.
-    `on_step(context, decision, outcome)` and `on_results(result)` are for recorders and progress.
+    `on_step(context, decision, outcome)` and `on_results(result)` are for recorders and progress;
+    `on_attempt(attempt)` is told of pods that fit nowhere too.
     """
 
     def __init__(
@@ -48,6 +68,7 @@ class SchedulerLoop:
         recorder: Recorder | None = None,
         on_step: Callable[[Context, Decision, Outcome], None] | None = None,
         on_result: Callable[[BindResult], None] | None = None,
+        on_attempt: Callable[[Attempt], None] | None = None,
     ) -> None:
         self._cycle = cycle
         self._policy = policy
@@ -55,6 +76,7 @@ class SchedulerLoop:
         self._recorder = recorder
         self._on_step = on_step
         self._on_result = on_result
+        self._on_attempt = on_attempt
         self._previous: _Step | None = None
         self.stats = LoopStats()
 
@@ -75,11 +97,15 @@ class SchedulerLoop:
             context = self._cycle.begin(pod)
             if context is None:
                 self.stats.outcomes["unschedulable"] += 1
+                self._tell(Attempt("unschedulable", time.perf_counter() - started))
                 continue
             self._hand_over(context)
+            asked = time.perf_counter()
             decision = self._policy.act(context)
-            self.stats.latency_s.append(time.perf_counter() - started)
+            answered = time.perf_counter()
+            self.stats.latency_s.append(answered - started)
             outcome = self._cycle.finish(context, decision)
+            self._tell(Attempt(outcome.kind, time.perf_counter() - started, answered - asked))
             self._count(context, decision, outcome)
             if self._agent is not None:
                 self._record(self._agent.learn())
@@ -114,6 +140,10 @@ class SchedulerLoop:
                 info=step.decision.info,
             )
         )
+
+    def _tell(self, attempt: Attempt) -> None:
+        if self._on_attempt is not None:
+            self._on_attempt(attempt)
 
     def _take_results(self) -> None:
         for result in self._cycle.cluster.results():

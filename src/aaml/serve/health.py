@@ -1,0 +1,68 @@
+"""Probes and metrics of a scheduler process: /healthz, /readyz and /metrics, answered from a thread of their own."""
+
+import socket
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aaml.errors import bad_value
+from aaml.serve.metrics import CONTENT_TYPE, Metrics
+
+Probe = Callable[[], str]
+"""Says what is wrong; "" when all is well."""
+
+
+def create_probe_app(metrics: Metrics, healthy: Probe, ready: Probe) -> Starlette:
+    """Return the ASGI application: a probe that has something to say answers 503 with it."""
+
+    def probe(path: str, ask: Probe) -> Route:
+        async def respond(_: Request) -> Response:
+            wrong = ask()
+            return Response(wrong or "ok", 503 if wrong else 200, media_type="text/plain")
+
+        return Route(path, respond, methods=["GET"])
+
+    async def tell(_: Request) -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+    return Starlette(
+        routes=[probe("/healthz", healthy), probe("/readyz", ready), Route("/metrics", tell, methods=["GET"])]
+    )
+
+
+class HealthServer:
+    """Answers while the block lasts. `port` 0 takes a free one; raises `UserError` when the address is taken."""
+
+    def __init__(self, host: str, port: int, app: Starlette) -> None:
+        try:
+            self._listener = socket.create_server((host, port))
+        except (OSError, OverflowError) as error:
+            raise bad_value("health-host, health-port", f"{host}:{port}", f"a free address ({error})") from error
+        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._listener]}, name="health", daemon=True
+        )
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._listener.getsockname()[1])
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join(5.0)
+        self._listener.close()
