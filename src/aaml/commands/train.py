@@ -34,6 +34,8 @@ class Args:
     """policy of the warm start, "none" for none; the task's usual one when empty"""
     teacher_steps: int = 6_000
     """decisions of the teacher to learn from first"""
+    teacher_passes: int = 20
+    """passes over the teacher's decisions"""
     validate_every: int = 8_192
     """decisions between validations, at which the run is saved"""
     validation_episodes: int = 6

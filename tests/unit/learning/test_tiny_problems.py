@@ -1,0 +1,97 @@
+"""Learners on problems whose values are known."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from aaml.learning.actor_critic import ActorCriticLearner
+from aaml.learning.collate import collate
+from aaml.learning.config import AgentConfig
+from aaml.learning.dqn import DqnLearner
+from aaml.learning.losses import log_policy
+from aaml.learning.networks import NetworkSpec
+from aaml.learning.replay import Experience, Replay
+from aaml.scheduling.ports import Transition
+
+CONFIG = AgentConfig(scale_rewards=False, learning_rate=0.01, actor_learning_rate=0.01, critic_learning_rate=0.01)
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "gnn"])
+def test_dqn_finds_the_values_of_a_two_state_problem(make, encoder):
+    """State 0: node 0 leads to state 1 for nothing, node 1 ends for 1. State 1: node 0 ends for 2, node 1 for 0.
+
+    Node 2 is never feasible; were it counted in the bootstrap, its value would not be known at all. With discount 0.9:
+    Q(0, .) = 1.8, 1 and Q(1, .) = 2, 0.
+    """
+    mask = [True, True, False]
+    first, second = make.state(0, 3, mask), make.state(1, 3, mask)
+    replay = Replay(4, np.random.default_rng(0))
+    for item in (
+        Experience(first, 0, 0.0, 0.9, second),
+        Experience(first, 1, 1.0, 0.0, None),
+        Experience(second, 0, 2.0, 0.0, None),
+        Experience(second, 1, 0.0, 0.0, None),
+    ):
+        replay.add(item)
+    learner = DqnLearner(NetworkSpec(encoder=encoder), dataclasses.replace(CONFIG, batch_size=16), seed=0)
+    for update in range(400):
+        learner.update(replay)
+        if update % 20 == 0:
+            learner.sync_target()
+    q = learner.network(collate([first, second])).detach()
+    torch.testing.assert_close(q[:, :2], torch.tensor([[1.8, 1.0], [2.0, 0.0]]), rtol=0.0, atol=0.1)
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "gnn"])
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_actor_critic_prefers_the_better_feasible_node_and_knows_its_value(make, encoder, epochs):
+    """Rewards 1, 3 and 100 for nodes 0, 1 and 2, where node 2 is not feasible; every episode is one step."""
+    observation = make.state(0, 3, [True, True, False])
+    config = dataclasses.replace(CONFIG, epochs=epochs, entropy_weight=0.0)
+    spec = NetworkSpec(encoder=encoder, head="actor")
+    learner = ActorCriticLearner(spec, dataclasses.replace(spec, head="critic"), config, seed=0)
+    rng = np.random.default_rng(0)
+    batch = collate([observation])
+    for _ in range(120):
+        chance = log_policy(learner.actor(batch).detach(), batch.mask).exp()[0].double().numpy()
+        assert chance[2] == 0.0
+        actions = rng.choice(3, size=16, p=chance / chance.sum())
+        pieces = [[Transition(observation, int(a), [1.0, 3.0][a], None, terminated=True)] for a in actions]
+        learner.update(pieces, rng)
+    assert log_policy(learner.actor(batch), batch.mask).exp()[0, 1] > 0.95
+    assert float(learner.critic(batch)[0].detach()) == pytest.approx(3.0, abs=0.15)
+
+
+def test_the_critic_finds_the_value_of_a_truncated_walk(make):
+    """A reward of 1 for ever, seen in pieces of two steps: the value is 1 / (1 - 0.5) = 2 in every state."""
+    states = [make.state(0), make.state(1)]
+    walk = [
+        Transition(states[0], 0, 1.0, states[1]),
+        Transition(states[1], 0, 1.0, states[0], truncated=True),
+    ]
+    config = dataclasses.replace(CONFIG, gamma=0.5)
+    learner = ActorCriticLearner(NetworkSpec(head="actor"), NetworkSpec(head="critic"), config, seed=0)
+    for _ in range(200):
+        learner.update([walk], np.random.default_rng(0))
+    torch.testing.assert_close(learner.critic(collate(states)).detach(), torch.full((2,), 2.0), rtol=0.0, atol=0.1)
+
+
+def test_imitation_finds_the_teachers_rule(make):
+    from aaml.learning.agent import make_agent
+    from aaml.learning.imitation import agreement, imitate
+
+    rng = np.random.default_rng(0)
+    pieces = []
+    for episode in range(6):
+        seen = [make.random(int(rng.integers(3, 12)), 100 * episode + i) for i in range(60)]
+        best = [int(np.where(o.mask, o.pairs[:, 3], 2.0).argmin()) for o in seen]
+        pieces.append([Transition(o, a, 1.0, n) for o, a, n in zip(seen, best, seen[1:], strict=False)])
+    unseen = [Transition(o, int(np.where(o.mask, o.pairs[:, 3], 2.0).argmin()), 1.0, None) for o in
+              (make.random(20, 9000 + i) for i in range(100))]  # fmt: skip
+    for kind in ("dqn", "acgnn"):
+        agent = make_agent(kind, dataclasses.replace(CONFIG, batch_size=32, gamma=0.0), seed=0)
+        assert agreement(agent, unseen) < 0.5
+        imitate(agent, pieces, passes=30)
+        assert agreement(agent, unseen) > 0.55
