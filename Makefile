@@ -27,4 +27,8 @@ test: check ## every test, the live ones on real KWOK included
 	$(BIN)/aaml cluster build
 	$(BIN)/python -m pytest
 
-.PHONY: help setup check test
+differential: setup ## filters, scores and preemption against the real kube-scheduler, 20,000 decisions
+	$(BIN)/aaml cluster build
+	AAML_DIFFERENTIAL_EPISODES=800 AAML_DIFFERENTIAL_SEED=100000 $(BIN)/python -m pytest tests/e2e/test_differential_kube_scheduler.py
+
+.PHONY: help setup check test differential

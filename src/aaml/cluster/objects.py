@@ -198,6 +198,7 @@ class Pod:
     lifetime_s: float | None = None  # how long it runs once bound; None: until deleted
     resource_version: str = ""
     nonzero: tuple[int, int] | None = None  # (cpu_milli, memory_bytes) per container defaults applied; None: derive
+    nonzero_containers: tuple[int, int] | None = None  # without pod-level resources; None: the same
 
     def __post_init__(self) -> None:
         if not self.uid:

@@ -12,7 +12,7 @@ from aaml.cluster.quantity import amount
 from aaml.errors import UserError
 from aaml.kube import wire
 from aaml.kube.manifest import node_to_json, pod_to_json
-from aaml.kube.requests import effective_requests, nonzero_requests
+from aaml.kube.requests import effective_requests, nonzero_container_requests, nonzero_requests
 
 __all__ = ["VolumeLister", "claim_names", "node_from_api", "node_from_json", "node_to_json", "pod_from_api",
            "pod_from_json", "pod_to_json", "resolve_volumes"]  # fmt: skip
@@ -82,7 +82,7 @@ def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Po
         spread=tuple(_spread(each, labels) for each in spec.topology_spread_constraints or ()),
         host_ports=_host_ports(spec),
         volumes=resolve_volumes(pod, volumes) if volumes is not None and spec.volumes else objects.NO_VOLUMES,
-        images=tuple(each.image for each in spec.containers or () if each.image),
+        images=tuple(each.image for each in (*(spec.init_containers or ()), *(spec.containers or ())) if each.image),
         gates=tuple(gate.name for gate in spec.scheduling_gates or ()),
         owner=next((f"{ref.kind}/{ref.name}" for ref in meta.owner_references or () if ref.controller), ""),
         phase=status.phase or "Pending",
@@ -91,6 +91,7 @@ def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Po
         started_s=status.start_time.timestamp() if status.start_time else 0.0,
         resource_version=meta.resource_version,
         nonzero=nonzero_requests(pod),
+        nonzero_containers=nonzero_container_requests(pod),
     )
 
 

@@ -108,6 +108,18 @@ def effective_requests(pod: wire.PodObject) -> dict[str, int]:
     return {name: ceil(value) for name, value in _finish(pod, _sum(pod, {})).items()}
 
 
+def nonzero_container_requests(pod: wire.PodObject) -> tuple[int, int] | None:
+    """Return `nonzero_requests` as they were without pod-level resources, None when the pod has none.
+
+    The score of NodeResourcesFit in kube-scheduler 1.36 takes a waiting pod's request from its containers only.
+    """
+    if not _pod_level(pod):
+        return None
+    total = _sum(pod, _DEFAULTS)
+    _add(total, _read(pod.spec.overhead))
+    return ceil(total.get(CPU, 0)), ceil(total.get(MEMORY, 0))
+
+
 def nonzero_requests(pod: wire.PodObject) -> tuple[int, int]:
     """Return (cpu_milli, memory_bytes) as scores count them: every container that requests none counts with a default.
 

@@ -34,7 +34,7 @@ class Preemption:
     """Who has to leave which node, most important victim first.
 
     `violations`: victims whose leaving breaks a disruption budget. `withdrawn`: less important pods that were nominated
-    to the node and lose that.
+    to the node and lose that. Victims that are terminating already only have to be waited for.
     """
 
     node_name: str

@@ -1,0 +1,67 @@
+"""AAML's filters, scores and preemption against the real kube-scheduler, on clusters and pods drawn at random.
+
+`AAML_DIFFERENTIAL_EPISODES` sets how many clusters are drawn (84 by default, about 2,100 decisions) and
+`AAML_DIFFERENTIAL_SEED` the first one's seed; `make differential` runs many. A mismatch names the seed of its cluster.
+"""
+
+import os
+
+import pytest
+
+from aaml.kube.provision import binaries
+from support.differential import Bench, Tally, compare_decision, compare_preemption
+from support.real_scheduler import RealScheduler
+from support.scheduling_cases import Cases
+
+EPISODES = int(os.environ.get("AAML_DIFFERENTIAL_EPISODES", "84"))
+FIRST_SEED = int(os.environ.get("AAML_DIFFERENTIAL_SEED", "1"))
+PODS_PER_EPISODE = 25
+_SHOWN = 10
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    if not binaries.built():
+        pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
+    with RealScheduler(f"differential-{os.getpid()}", tmp_path_factory.mktemp("scheduler")) as real:
+        yield Bench(real)
+
+
+def report(what, tally, capsys):
+    with capsys.disabled():
+        print(f"\n{what}: {len(tally.mismatches)} mismatches in {sum(tally.counts.values())} comparisons")
+        for kind, count in tally.counts.items():
+            print(f"  {count:6} {kind}")
+    assert not tally.mismatches, "\n".join(tally.mismatches[:_SHOWN])
+
+
+@pytest.mark.timeout(60 + 10 * EPISODES)
+def test_filters_and_scores_are_those_of_kube_scheduler(bench, capsys):
+    tally = Tally()
+    for seed in range(FIRST_SEED, FIRST_SEED + EPISODES):
+        cases = Cases(seed)
+        nodes = cases.nodes()
+        demanding = cases.rng.choice([0.05, 0.15, 0.25, 0.35])
+        state = bench.reset(cases, nodes, cases.placed(nodes, cases.rng.randint(0, 20)))
+        for _ in range(PODS_PER_EPISODE):
+            compare_decision(bench, state, cases.pod(demanding=demanding), tally, seed)
+    report("filters and scores", tally, capsys)
+    assert tally.counts["feasible nodes"] == EPISODES * PODS_PER_EPISODE
+    assert tally.counts["total score"] > EPISODES  # the draw must leave choices, or nothing was scored
+
+
+@pytest.mark.timeout(60 + 5 * EPISODES)
+def test_preemption_is_that_of_kube_scheduler(bench, capsys):
+    tally = Tally()
+    episodes = max(EPISODES // 10, 1)
+    for seed in range(FIRST_SEED + 1_000_000, FIRST_SEED + 1_000_000 + episodes):
+        cases = Cases(seed)
+        nodes = cases.nodes()[:6]
+        budgets = cases.budgets()
+        state = bench.reset(cases, nodes, cases.running(nodes, 14 * len(nodes)), budgets)
+        for _ in range(PODS_PER_EPISODE):
+            important = cases.rng.choice(["middle", "top", "top", "top-never"])
+            pod = cases.pod(demanding=0.1, priorityClassName=important)
+            compare_preemption(bench, state, pod, budgets, tally, seed)
+    report("preemption", tally, capsys)
+    assert tally.counts["victims"] > episodes

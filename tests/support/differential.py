@@ -1,0 +1,278 @@
+"""Puts the same cluster before the real kube-scheduler and before AAML's filters and scores, and compares."""
+
+import json
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from aaml.cluster.filters import feasible
+from aaml.cluster.objects import DisruptionBudget, Pod
+from aaml.cluster.state import ClusterState
+from aaml.kube import wire
+from aaml.kube.convert import node_from_json, pod_from_json
+from aaml.kube.provision import ApiError
+from aaml.scheduling import preemption
+from aaml.scheduling.kube_scores import DEFAULT_WEIGHTS, plugin_scores
+from support.real_scheduler import RealScheduler, Verdict
+from support.scheduling_cases import (
+    DRIVER,
+    NAMESPACES,
+    PRIORITIES,
+    RUNTIME_CLASS,
+    Cases,
+    Manifest,
+    csi_node,
+    priority_class,
+    storage,
+)
+
+_PATIENCE_S = 10.0
+_OF_DRA = "no new claims to deallocate, "  # said of every pod by dynamic resource allocation, which AAML leaves out
+
+
+@dataclass
+class Tally:
+    """How many comparisons were made of each kind, and every mismatch with the seed that draws it again."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    mismatches: list[str] = field(default_factory=list)
+
+    def compare(self, what: str, ours: Any, theirs: Any, context: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+        if ours != theirs:
+            self.mismatches.append(f"{what}: ours {ours}, kube-scheduler's {theirs}; {context}")
+
+
+class Storage:
+    """The claims and volumes that exist, for the conversion of pods."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, wire.ClaimObject] = {}
+        self.volumes: dict[str, wire.VolumeObject] = {}
+
+    def add(self, path: str, manifest: Manifest) -> None:
+        if path.endswith("persistentvolumes"):
+            self.volumes[manifest["metadata"]["name"]] = msgspec.convert(manifest, wire.VolumeObject)
+        else:
+            key = f"{path.split('/')[-2]}/{manifest['metadata']['name']}"
+            self.claims[key] = msgspec.convert(manifest, wire.ClaimObject)
+
+    def claim(self, namespace: str, name: str) -> wire.ClaimObject | None:
+        return self.claims.get(f"{namespace}/{name}")
+
+    def volume(self, name: str) -> wire.VolumeObject | None:
+        return self.volumes.get(name)
+
+    def storage_class(self, _name: str) -> None:
+        return None
+
+
+class Bench:
+    """A real scheduler with the namespaces, volumes and classes that cases use; episodes come and go on it."""
+
+    def __init__(self, real: RealScheduler) -> None:
+        self.real, self.api, self.storage = real, real.api, Storage()
+        self.limits: dict[str, int] = {}
+        self._pool = ThreadPoolExecutor(4)
+        self.api.send("POST", "/apis/node.k8s.io/v1/runtimeclasses", RUNTIME_CLASS)
+        for name in PRIORITIES:
+            self.api.send("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class(name))
+        for name, labels in NAMESPACES.items():
+            if name != "default":
+                self.api.send("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+                account = {"metadata": {"name": "default"}}
+                self.api.send("POST", f"/api/v1/namespaces/{name}/serviceaccounts", account)
+            for path, manifest in storage(name):
+                self.api.send("POST", path, manifest)
+                self.storage.add(path, manifest)
+
+    def get(self, path: str) -> list[dict[str, Any]]:
+        return json.loads(self.api.send("GET", path))["items"]
+
+    def reset(
+        self, cases: Cases, nodes: Iterable[Manifest], placed: Iterable[Manifest], budgets: Iterable[Manifest] = ()
+    ) -> ClusterState:
+        """Make the cluster that of a case and return AAML's view of it, once the scheduler has seen all of it."""
+        for namespace in NAMESPACES:
+            self.api.send("DELETE", f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
+            self.api.send("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
+        self.api.send("DELETE", "/apis/storage.k8s.io/v1/csinodes")
+        self.api.send("DELETE", "/api/v1/nodes")
+        nodes = list(nodes)
+        self.limits = {node["metadata"]["name"]: cases.rng.randint(1, 4) for node in nodes if cases.chance(0.4)}
+        for name, limit in self.limits.items():
+            self.api.send("POST", "/apis/storage.k8s.io/v1/csinodes", csi_node(name, limit))
+        for budget in budgets:
+            path = f"/apis/policy/v1/namespaces/{budget['metadata']['namespace']}/poddisruptionbudgets"
+            created = json.loads(self.api.send("POST", path, budget))
+            created["status"] = budget["status"]
+            self.api.send("PUT", f"{path}/{budget['metadata']['name']}/status", created)
+        list(self._pool.map(self._create_node, nodes))
+        list(self._pool.map(self._create_pod, placed))
+        self._pass_barrier(cases)
+        state = ClusterState()
+        for namespace in self.get("/api/v1/namespaces"):
+            state.label_namespace(namespace["metadata"]["name"], namespace["metadata"]["labels"])
+        for item in self.get("/api/v1/nodes"):
+            node = node_from_json(item)
+            limit = self.limits.get(node.name)
+            state.upsert_node(replace(node, volume_limits={DRIVER: limit} if limit is not None else {}))
+        for item in self.get("/api/v1/pods"):
+            state.upsert_pod(self.pod(item))
+        return state
+
+    def pod(self, item: dict[str, Any], **changes: Any) -> Pod:
+        return replace(pod_from_json(item, self.storage), **changes)
+
+    def delete_pod(self, pod: Pod) -> None:
+        """Delete a pod at once, whether or not it is there still."""
+        try:
+            self.api.send("DELETE", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}?gracePeriodSeconds=0")
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def _create_node(self, node: Manifest) -> None:
+        name = node["metadata"]["name"]
+        self.api.send("POST", "/api/v1/nodes", node)
+        # Admission taints every new node as not ready.
+        self.api.send("PUT", f"/api/v1/nodes/{name}", node)
+
+    def _create_pod(self, pod: Manifest) -> None:
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+        terminating, started = pod.pop("terminating", False), pod.pop("started", None)
+        created = json.loads(self.api.send("POST", path, pod))
+        name = pod["metadata"]["name"]
+        if started is not None:
+            created["status"] = {**created["status"], "startTime": started}
+            self.api.send("PUT", f"{path}/{name}/status", created)
+        if terminating:
+            self.api.send("DELETE", f"{path}/{name}?gracePeriodSeconds=3600")
+
+    def _pass_barrier(self, cases: Cases) -> None:
+        """Let a pod be scheduled that can only be once the last node and the last placed pod have been seen."""
+        name, labels = f"{cases.prefix}-barrier", {"barrier": cases.prefix}
+        allocatable = {"cpu": "1", "memory": "1Gi", "pods": "3"}
+        node = {
+            "metadata": {"name": name, "labels": {**labels, "kubernetes.io/hostname": name}},
+            "spec": {"taints": [{"key": "barrier", "effect": "NoSchedule"}]},
+            "status": {"allocatable": allocatable, "capacity": allocatable},
+        }
+        self._create_node(node)
+        spec = {"containers": [{"name": "c", "image": "i"}], "tolerations": [{"operator": "Exists"}]}
+        meta = {"name": name, "namespace": "default", "labels": labels}
+        self._create_pod({"metadata": meta, "spec": {**spec, "nodeName": name}})
+        near = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+        affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
+        probe = {"metadata": {"name": f"{name}-probe", "namespace": "default"}, "spec": {**spec, "affinity": affinity}}
+        created = json.loads(self.api.send("POST", "/api/v1/namespaces/default/pods", probe))
+        self.real.wait(created["metadata"]["uid"], lambda pod: pod["spec"].get("nodeName"))
+
+
+def compare_decision(bench: Bench, state: ClusterState, manifest: Manifest, tally: Tally, seed: int) -> Verdict:
+    """Let both judge one pod, then bring AAML's state to where the real scheduler left the cluster."""
+    verdict = bench.real.decide(manifest)
+    pod = bench.pod(verdict.pod, node_name="", nominated_node="", gates=())
+    context = f"seed {seed}, {json.dumps(manifest)}"
+    ours = feasible(state, pod)
+    names = {state.names[row] for row in np.flatnonzero(ours.mask)}
+    tally.compare("feasible nodes", sorted(names), sorted(verdict.passed), context)
+    if verdict.message:
+        said = ours.message(preemption.attempt(state, pod, verdict=ours).message)
+        tally.compare("message", said, verdict.message.replace(_OF_DRA, ""), context)
+    if verdict.scores and names == verdict.passed:
+        _compare_scores(state, pod, ours.mask, verdict, tally, context)
+    if verdict.node:
+        state.upsert_pod(bench.pod(verdict.pod))
+    else:
+        bench.delete_pod(pod)
+    return verdict
+
+
+def compare_preemption(
+    bench: Bench, state: ClusterState, manifest: Manifest, budgets: list[Manifest], tally: Tally, seed: int
+) -> None:
+    """Let both judge one important pod, then take it and its victims away, so that only those that run stay.
+
+    Where several nodes are equally good either may choose any: what kube-scheduler takes must be as harmless as our
+    choice, and its victims there must be ours.
+    """
+    verdict = bench.real.decide(manifest)
+    pod = bench.pod(verdict.pod, node_name="", nominated_node="")
+    context = f"seed {seed}, {json.dumps(manifest)}"
+    ours = feasible(state, pod)
+    if not verdict.message:
+        tally.compare("fits without preemption", bool(ours.mask.any()), True, context)
+        bench.delete_pod(pod)
+        return
+    protection = [budget_from(each) for each in budgets]
+    result = preemption.attempt(state, pod, protection, ours)
+    tally.compare("message", ours.message(result.message), verdict.message.replace(_OF_DRA, ""), context)
+    node = verdict.pod["status"].get("nominatedNodeName", "")
+    tally.compare("preempts", result.preemption is not None, bool(node), context)
+    if result.preemption is not None and node:
+        there = preemption._victims_on(state.fork(), state.index[node], pod, protection)
+        assert isinstance(there, preemption.Preemption)
+        harm = preemption._harm(there), preemption._harm(result.preemption)
+        tally.compare("harm of the preemption", harm[1], harm[0], context)
+        # Those that are leaving already are not deleted again.
+        expected = sorted(victim.uid for victim in there.victims if not victim.terminating)
+        tally.compare("victims", expected, _victims(bench, state, node, expected), context)
+        bench.delete_pod(pod)
+        for victim in there.victims:
+            bench.delete_pod(victim)
+            state.remove_pod(victim.uid)
+    else:
+        bench.delete_pod(pod)
+
+
+def budget_from(manifest: Manifest) -> DisruptionBudget:
+    """Return the value object of a PodDisruptionBudget manifest."""
+    term = {"topologyKey": "k", "labelSelector": manifest["spec"]["selector"]}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    reader = pod_from_json({"metadata": {"name": "reader", "uid": "u"}, "spec": {"affinity": affinity}})
+    meta = manifest["metadata"]
+    return DisruptionBudget(
+        meta["name"],
+        meta["namespace"],
+        reader.affinity.required_pods[0].selector,
+        manifest["status"]["disruptionsAllowed"],
+    )
+
+
+def _victims(bench: Bench, state: ClusterState, node: str, expected: list[str]) -> list[str]:
+    """Return the uids of the pods that the scheduler has deleted from a node, once it has had the time to."""
+    deadline = time.monotonic() + _PATIENCE_S
+    known = state.node_pods[state.index[node]]
+    while True:
+        there = bench.real.pods()
+        gone = [
+            uid
+            for uid in known
+            if uid not in there
+            or any(each["type"] == "DisruptionTarget" for each in there[uid]["status"].get("conditions", ()))
+        ]
+        if set(gone) >= set(expected) or time.monotonic() > deadline:
+            return sorted(gone)
+        time.sleep(0.01)
+
+
+def _compare_scores(
+    state: ClusterState, pod: Pod, mask: np.ndarray, verdict: Verdict, tally: Tally, context: str
+) -> None:
+    rows = {state.names[row]: int(row) for row in np.flatnonzero(mask)}
+    found = plugin_scores(state, pod, mask)
+    total = sum(score * DEFAULT_WEIGHTS[plugin] for plugin, score in found.items())
+    for plugin, weight in DEFAULT_WEIGHTS.items():
+        ours = {name: int(found[plugin][row]) * weight if plugin in found else 0 for name, row in rows.items()}
+        theirs = verdict.scores.get(plugin, dict.fromkeys(rows, 0))
+        tally.compare(f"score of {plugin}", ours, theirs, context)
+    totals = {name: int(total[row]) for name, row in rows.items()}
+    tally.compare("total score", totals, verdict.totals, context)
+    best = {name for name, score in totals.items() if score == max(totals.values())}
+    tally.compare("chosen node is among our best", verdict.node in best, True, context)
