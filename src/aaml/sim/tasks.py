@@ -13,6 +13,7 @@ from aaml.sim.cluster import QueueSettings, SimCluster
 from aaml.workload import traces
 from aaml.workload.model import Workload
 from aaml.workload.synthetic import DeploymentSpec, PodShape, WorkloadSpec
+from aaml.workload.synthetic_gpu import synthetic_nodes, synthetic_pods
 
 GIB = 1 << 30
 _EXPECTED_SEED = 20_231  # of the pods that fragments are weighed by: a fixed sample, not the pods to come
@@ -101,23 +102,6 @@ def with_control_plane(nodes: Nodes) -> Nodes:
     return (control, *nodes)
 
 
-def gpu_nodes(count: int) -> Nodes:
-    """Return GPU nodes of several sizes and models in about the proportions of the openb cluster."""
-    kinds = (  # (share, devices, model, CPU cores, GiB)
-        (0.46, 8, "G2", 96, 384), (0.32, 2, "T4", 104, 512), (0.10, 2, "P100", 16, 120), (0.04, 4, "V100M16", 32, 128),
-        (0.04, 8, "G3", 128, 768), (0.04, 8, "V100M32", 96, 768),
-    )  # fmt: skip
-    edges = np.cumsum([kind[0] for kind in kinds])
-    nodes = []
-    for i in range(count):
-        # The golden ratio spreads the kinds evenly over the rows, whatever the count.
-        place = (i * 0.618033988749895) % 1.0
-        _, devices, model, cores, gib = kinds[min(int(np.searchsorted(edges, place, side="right")), len(kinds) - 1)]
-        allocatable = {CPU: cores * 1000, MEMORY: gib * GIB, PODS: traces.PODS_PER_NODE}
-        nodes.append(Node(f"gpu-node-{i}", allocatable, gpu_count=devices, gpu_model=model))
-    return tuple(nodes)
-
-
 def _shape(name: str, weight: float, cpu_milli: int, gib: float, lifetime_s: float | None = None) -> PodShape:
     return PodShape(name, {CPU: cpu_milli, MEMORY: int(gib * GIB)}, weight, lifetime_s)
 
@@ -140,25 +124,6 @@ SEED_C = WorkloadSpec(
     lifetime_s=300.0,
     name="seedc",
 )
-GPU_SHAPES = tuple(  # what openb's default list asks for, in a dozen kinds
-    PodShape(name, {CPU: cpu_milli, MEMORY: gib * GIB}, weight, gpu_count=count, gpu_milli=milli)
-    for name, weight, cpu_milli, gib, count, milli in (
-        ("cpu-small", 9.0, 8_000, 30, 0, 0),
-        ("cpu-large", 4.3, 36_000, 120, 0, 0),
-        ("fifth", 3.4, 4_700, 22, 1, 210),
-        ("third", 4.2, 4_700, 22, 1, 320),
-        ("half", 11.0, 8_000, 30, 1, 470),
-        ("most", 5.0, 9_000, 46, 1, 620),
-        ("inference", 13.2, 3_150, 5, 1, 810),
-        ("one-small", 14.0, 8_000, 30, 1, 1000),
-        ("one", 24.0, 11_400, 47, 1, 1000),
-        ("one-large", 10.0, 14_500, 62, 1, 1000),
-        ("two", 0.8, 17_000, 65, 2, 1000),
-        ("four", 0.5, 33_000, 130, 4, 1000),
-        ("eight", 0.6, 80_000, 320, 8, 1000),
-    )
-)
-GPU_MIX = WorkloadSpec(GPU_SHAPES, lifetime="endless", name="gpu-mix")
 GPU_DEMAND = 1.3  # pods arrive until this multiple of the devices was asked for
 
 
@@ -175,7 +140,7 @@ def _deployments(nodes: Nodes, _pods: int, rng: np.random.Generator) -> Workload
 
 
 def _gpu_mix(nodes: Nodes, pods: int, rng: np.random.Generator) -> Workload:
-    workload = GPU_MIX.generate(pods, rng)
+    workload = Workload(tuple(replace(pod, lifetime_s=None) for pod in synthetic_pods(pods, rng)), "gpu-mix")
     demand, goal = 0, GPU_DEMAND * 1000 * sum(node.gpu_count for node in nodes)
     for number, pod in enumerate(workload.pods):
         demand += pod.gpu.total_milli
@@ -218,13 +183,13 @@ TASKS: Mapping[str, Task] = {
         ),
         Task(
             "fragmentation", "pods share GPUs and stay; place as much GPU demand as possible", "final_gpu_allocation",
-            higher_is_better=True, reward="fragmentation", nodes=20, pods_per_node=12, make_nodes=gpu_nodes,
+            higher_is_better=True, reward="fragmentation", nodes=20, pods_per_node=12, make_nodes=synthetic_nodes,
             draw=_gpu_mix, trace_nodes=True, continuing=False,
         ),
         Task(
             "waiting", "bursts beyond capacity; let pods wait as little as possible", "waiting_mean_s",
-            higher_is_better=False, reward="waiting-time", nodes=10, pods_per_node=60, make_nodes=kwok_nodes,
-            draw=_mixed(0.92, burst=25.0),
+            higher_is_better=False, reward="waiting-time", nodes=10, pods_per_node=100, make_nodes=kwok_nodes,
+            draw=_mixed(1.05, burst=25.0),
         ),
         Task(
             "seedc", "three small nodes, a few pods seen ahead; use every node equally", "mean_variance",
