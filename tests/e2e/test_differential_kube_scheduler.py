@@ -58,10 +58,9 @@ def test_preemption_is_that_of_kube_scheduler(bench, capsys):
         cases = Cases(seed)
         nodes = cases.nodes()[:6]
         budgets = cases.budgets()
-        state = bench.reset(cases, nodes, cases.running(nodes, 14 * len(nodes)), budgets)
+        leaving = cases.chance(0.5)
+        state = bench.reset(cases, nodes, cases.running(nodes, 14 * len(nodes), leaving=leaving), budgets)
         for _ in range(PODS_PER_EPISODE):
-            important = cases.rng.choice(["middle", "top", "top", "top-never"])
-            pod = cases.pod(demanding=0.1, priorityClassName=important)
-            compare_preemption(bench, state, pod, budgets, tally, seed)
+            compare_preemption(bench, state, cases.important(leaving=leaving), budgets, tally, seed)
     report("preemption", tally, capsys)
     assert tally.counts["victims"] > episodes

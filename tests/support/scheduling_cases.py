@@ -95,16 +95,29 @@ class Cases:
             found.append(pod)
         return found
 
-    def running(self, nodes: Sequence[Manifest], count: int) -> list[Manifest]:
+    def running(self, nodes: Sequence[Manifest], count: int, *, leaving: bool) -> list[Manifest]:
         """Pods of several priorities that have run for minutes, each for another time, for preemption.
 
         Between equally important pods that started together kube-scheduler's choice is an accident of its sorting.
         """
         found = self.placed(nodes, count, demanding=0.1)
         for second, pod in zip(self.rng.sample(range(600), len(found)), found, strict=True):
+            pod["terminating"] &= leaving
             pod["spec"]["priorityClassName"] = self.rng.choice(["lowest", "low", "middle"])
             pod["started"] = f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z"
         return found
+
+    def important(self, *, leaving: bool) -> Manifest:
+        """A pod that may preempt others.
+
+        Without spread constraints where pods are `leaving`: kube-scheduler does not count terminating pods, yet counts
+        them off when it imagines them gone.
+        """
+        name = self.rng.choice(["middle", "top", "top", "top-never"])
+        pod = self.pod(demanding=0.1, priorityClassName=name)
+        if leaving:
+            pod["spec"].pop("topologySpreadConstraints", None)
+        return pod
 
     def budgets(self) -> list[Manifest]:
         """Disruption budgets with what they allow now in `status`."""
