@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from aaml.experiment.schedulers import LearnedScheduler
     from aaml.scheduling.loop import LoopStats
     from aaml.sim.live import LiveCluster
-    from aaml.workload.player import PlaySettings, Round, WorkloadPlayer
+    from aaml.workload.player import PlaySettings, Round, Sink, WorkloadPlayer
 
 
 class WorkloadDeploymentSimulator:
@@ -70,6 +70,7 @@ class WorkloadDeploymentSimulator:
         self._at_once, self._wait_s, self._max_deployments = at_once, wait_s, max_deployments
         self._bar = progress_indication
         self._player: WorkloadPlayer | None = None
+        self._sink: Sink
         self._stopped = threading.Event()
         self._settings(0.0, 0.0, 1)  # bad values are told here, not in a thread
 
@@ -95,7 +96,7 @@ class WorkloadDeploymentSimulator:
             tag = None if self._cluster is not None else draw_tag(np.random.default_rng())
             source = RandomDeployments(np.random.default_rng(self.seed), shapes, lifetime_s=self._lifetime_s, tag=tag)
         self._stopped.clear()
-        sink = workload_sink(self._cluster, self.scheduler, self._kubeconfig, self._namespace)
+        sink = self._sink = self._connect()
         path = unused_path(self.folders.deployments, f"data_{stamp()}", ".csv")
         writer = TableWriter(path, COLUMNS)
         self.csv_path = path
@@ -116,11 +117,27 @@ class WorkloadDeploymentSimulator:
             sink.close()
         return self.rounds
 
+    def clear(self) -> None:
+        """Delete what the last run left on the cluster, and wait until it is gone."""
+        names = self._player.alive if self._player is not None else ()
+        self._player = None
+        if not names:
+            return
+        # The connection to a Kubernetes cluster ended with the run; an in-process sink knows its pods itself.
+        sink = self._sink if self._cluster is not None else self._connect()
+        try:
+            sink.delete(names)
+        finally:
+            sink.close()
+
     def stop(self) -> None:
         """End the run soon; what is on the cluster stays there."""
         self._stopped.set()
         if self._player is not None:
             self._player.stop()
+
+    def _connect(self) -> "Sink":
+        return workload_sink(self._cluster, self.scheduler, self._kubeconfig, self._namespace)
 
     def _settings(self, interval: float, duration: float, epochs: int) -> "PlaySettings":
         from aaml.workload.player import PlaySettings
@@ -153,6 +170,7 @@ def run_together(
         finally:
             cluster.end()
 
+    scheduler.prepare()  # a model that does not fit is told before the workload begins
     thread = threading.Thread(target=play, name="workload")
     thread.start()
     try:

@@ -176,6 +176,11 @@ class WorkloadPlayer:
             _LOG.info("round %d of %d: %s", number + 1, self._settings.rounds, current)
         return self.rounds
 
+    @property
+    def alive(self) -> tuple[str, ...]:
+        """Names of this player's deployments that are on the cluster."""
+        return tuple(self._alive)
+
     def clear(self) -> None:
         """Delete every deployment of this player that is still there."""
         self._delete(list(self._alive))
