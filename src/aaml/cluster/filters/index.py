@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.objects import LabelSelector, Pod, PodAffinityTerm
+from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, LabelSelector, Pod, PodAffinityTerm
 from aaml.cluster.selectors import matches_all_pod_terms, matches_labels, matches_pod
 from aaml.cluster.state import ClusterState
 
@@ -208,6 +208,8 @@ class FilterIndex:
 
     def _record(self, pod: Pod, node_name: str, sign: int) -> None:
         affinity, volumes = pod.affinity, pod.volumes
+        if affinity is NO_AFFINITY and volumes is NO_VOLUMES and not pod.host_ports:
+            return  # most pods
         for term in affinity.required_pods:
             self._own("required", term, node_name, sign)
         for term in affinity.required_anti_pods:
