@@ -55,6 +55,7 @@ def run(args: Args) -> int:
 
     from aaml.errors import UserError, bad_value
     from aaml.experiment.policies import load_ranker
+    from aaml.experiment.policy_scheduler import warm_up
     from aaml.kube.convert import node_from_json, pod_from_json
     from aaml.serve.app import create_app
     from aaml.serve.metrics import Metrics
@@ -67,6 +68,7 @@ def run(args: Args) -> int:
             raise bad_value(name, str(path), "a PEM file")
     token = _token(args)
     ranker, featurizer = load_ranker(args.policy)
+    warm_up(args.policy)  # kube-scheduler waits seconds for an answer, not for a compiler
     try:
         listener = socket.create_server((args.host, args.port))
     except (OSError, OverflowError) as error:

@@ -113,14 +113,15 @@ class SchedulingService:
         """Score the candidates 0 to 10; nodes that are not known yet get 0."""
         view, pod = self._watched(), self._readers.pod(bytes(args.pod))
         names, index = self._candidates(args), view.state.index
-        rows = np.array([index[name] for name in names if name in index], dtype=np.int64)
-        if not rows.size:
-            return [HostPriority(name, 0) for name in names]
-        mask = np.zeros(len(view.state), dtype=np.bool_)
-        mask[rows] = True
-        grades = spread(self._grades(view.state, pod, mask)[rows], MAX_EXTENDER_SCORE, unique=True)
-        known = dict(zip((view.state.names[row] for row in rows), grades, strict=True))
-        return [HostPriority(name, known.get(name, 0)) for name in names]
+        rows = np.array([index.get(name, -1) for name in names], dtype=np.int64)
+        known = rows >= 0
+        grades = np.zeros(len(names), dtype=np.int64)
+        if known.any():
+            mask = np.zeros(len(view.state), dtype=np.bool_)
+            mask[rows[known]] = True
+            scores = self._grades(view.state, pod, mask)
+            grades[known] = spread(scores[rows[known]], MAX_EXTENDER_SCORE, unique=True)
+        return list(map(HostPriority, names, grades.tolist()))
 
     def bind(self, args: ExtenderBindingArgs) -> ExtenderBindingResult:
         """Bind the pod for kube-scheduler."""

@@ -1,0 +1,159 @@
+"""What `aaml serve` costs behind kube-scheduler: time of /prioritize, pods a second with and without it, in one run.
+
+    .venv/bin/python benchmarks/bench_extender.py                         # 1,000 nodes, 300 pods, an untrained GNN
+    .venv/bin/python benchmarks/bench_extender.py --model models/mine.pth --nodes 1000
+    .venv/bin/python benchmarks/bench_extender.py --policies least-allocated --nodes 100
+
+A real KWOK cluster is started and taken down. /prioritize is asked over loopback on one kept connection, with the names
+of all nodes, as kube-scheduler does with nodeCacheCapable; the time is the client's, from the request's first byte to
+the reply's last. kube-scheduler is started anew for each rate, without its API rate cap; pods are there before it is.
+"""
+
+import argparse
+import http.client
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from aaml.kube.provision import Api, ClusterOptions, KwokCluster
+from aaml.kube.provision.binaries import programs_dir
+
+CONFIGURATION = Path(__file__).parents[1] / "deploy/kubernetes/extender/kube-scheduler-configuration.yaml"
+AAML = str(Path(sys.executable).with_name("aaml"))
+WAIT_S = 300.0
+SCHEDULER = "bench"
+
+
+def pod(name: str) -> dict[str, Any]:
+    """Return a pod as a Deployment makes them."""
+    requests = {"cpu": "100m", "memory": "128Mi"}
+    container = {"name": "main", "image": "registry.example/pause", "resources": {"requests": requests}}
+    metadata = {"name": name, "namespace": "default", "labels": {"app": "bench"}}
+    return {"metadata": metadata, "spec": {"schedulerName": SCHEDULER, "containers": [container]}}
+
+
+def untrained(folder: Path) -> str:
+    """Write the model of an untrained GNN and return its path."""
+    from aaml.learning.agent import make_agent
+
+    return str(make_agent("gnn", seed=0).save(str(folder), "untrained")[0])
+
+
+@contextmanager
+def serving(policy: str, kubeconfig: Path) -> Iterator[int]:
+    """Run `aaml serve`; yields its port."""
+    command = [AAML, "serve", f"--policy={policy}", "--port=0", f"--kubeconfig={kubeconfig}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            if process.stdout is None or not (line := process.stdout.readline()):
+                raise RuntimeError("aaml serve has ended")
+            yield int(line.rsplit(":", 1)[1])
+        finally:
+            process.terminate()
+
+
+def latencies_ms(port: int, api: Api, count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Ask /prioritize `count` times about a pod and all workers; returns milliseconds [count]."""
+    nodes = json.loads(api.send("GET", "/api/v1/nodes"))["items"]
+    names = [node["metadata"]["name"] for node in nodes if not node["spec"].get("taints")]
+    body = json.dumps({"pod": pod("asked"), "nodes": None, "nodenames": names}).encode()
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    taken = np.zeros(count + 20)
+    for turn in range(len(taken)):
+        started = time.perf_counter()
+        connection.request("POST", "/prioritize", body, {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        scores = reply.read()
+        taken[turn] = 1000.0 * (time.perf_counter() - started)
+        if reply.status != 200 or scores.count(b'"score"') != len(names):
+            raise RuntimeError(f"{reply.status}: {scores[:200]!r}")
+    return taken[20:]
+
+
+def some(api: Api, selector: str) -> bool:
+    """Say whether there is a pod of ours with that node."""
+    query = f"fieldSelector=spec.nodeName{selector},spec.schedulerName%3D{SCHEDULER}&limit=1"
+    return bool(json.loads(api.send("GET", f"/api/v1/namespaces/default/pods?{query}"))["items"])
+
+
+def rate(cluster: KwokCluster, folder: Path, count: int, port: int | None) -> float:
+    """Return pods bound a second by kube-scheduler, with the extender on `port` or without any."""
+    api = cluster.api()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: api.send("POST", "/api/v1/namespaces/default/pods", pod(f"p{i}")), range(count)))
+    settings = yaml.safe_load(CONFIGURATION.read_text(encoding="utf-8"))
+    settings["leaderElection"]["leaderElect"] = False
+    settings["profiles"][0]["schedulerName"] = SCHEDULER
+    settings["clientConnection"] = {"kubeconfig": str(cluster.kubeconfig), "qps": 5000, "burst": 10000}
+    if port is None:
+        del settings["extenders"]
+    else:
+        settings["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{port}"
+    path = folder / "scheduler.yaml"
+    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    with (folder / "scheduler.log").open("wb") as log:
+        command = [str(programs_dir() / "kube-scheduler"), f"--config={path}", "--secure-port=0"]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        first_s = _when(lambda: some(api, "!%3D"))
+        last_s = _when(lambda: not some(api, "%3D"))
+    finally:
+        process.kill()
+        process.wait()
+    api.send("DELETE", "/api/v1/namespaces/default/pods?gracePeriodSeconds=0")
+    return count / (last_s - first_s)
+
+
+def _when(condition: Any) -> float:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"kube-scheduler did not get there in {WAIT_S:g} s")
+        time.sleep(0.02)
+    return time.monotonic()
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--pods", type=int, default=300)
+    parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--model", help="a model file; without it an untrained GNN")
+    parser.add_argument("--policies", nargs="*", default=[], help="heuristics to measure too")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        policies = [given.model or untrained(folder), *given.policies]
+        cluster = KwokCluster("bench-extender")
+        cluster.up(ClusterOptions(nodes=given.nodes, scheduler=False, wait_s=600), progress=False)
+        try:
+            for turn in range(given.rounds):
+                print(f"round {turn + 1}: kube-scheduler alone {rate(cluster, folder, given.pods, None):.0f} pods/s")
+                for policy in policies:
+                    with serving(policy, cluster.kubeconfig) as port:
+                        taken = latencies_ms(port, cluster.api(), given.requests)
+                        pods_s = rate(cluster, folder, given.pods, port)
+                    p50, p99 = np.percentile(taken, [50, 99])
+                    print(
+                        f"{Path(policy).name}: /prioritize of {given.nodes} nodes p50 {p50:.2f} ms, p99 {p99:.2f} ms; "
+                        f"behind kube-scheduler {pods_s:.0f} pods/s",
+                        flush=True,
+                    )
+        finally:
+            cluster.down()
+
+
+if __name__ == "__main__":
+    main()

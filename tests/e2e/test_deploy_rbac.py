@@ -1,0 +1,216 @@
+"""The manifests of deploy/kubernetes on a real API server: the service account does its work and nothing else."""
+
+import json
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from aaml.kube.provision import Api, ApiError, KwokCluster
+from support.kwok import pod, pods, until
+from support.processes import AAML, Process, free_port
+
+DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
+NAME = "aaml-scheduler"
+QUICK = ("--lease-duration-s=4", "--renew-deadline-s=3", "--retry-period-s=0.5")
+
+
+@pytest.fixture(scope="module")
+def deployed(kwok: KwokCluster) -> Iterator[KwokCluster]:
+    def kubectl(*arguments: str) -> None:
+        command = [str(kwok.kubectl), "--kubeconfig", str(kwok.kubeconfig), *arguments]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+
+    folders = [str(DEPLOY / "scheduler"), str(DEPLOY / "extender-bind")]
+    for folder in folders:
+        kubectl("apply", "-k", folder)
+    yield kwok
+    for folder in folders:
+        kubectl("delete", "-k", folder, "--ignore-not-found", "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def account(deployed: KwokCluster) -> Path:
+    return deployed.service_account_kubeconfig("aaml", NAME)
+
+
+def command(kubeconfig: Path, *more: str) -> list[str]:
+    """Return the command line of the Deployment, with another kubeconfig and address."""
+    deployment = yaml.safe_load((DEPLOY / "scheduler" / "deployment.yaml").read_text())
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    kept = [each for each in arguments[1:] if not each.startswith("--health-")]
+    return [AAML, *kept, f"--kubeconfig={kubeconfig}", *more]
+
+
+def items(api: Api, path: str) -> list[dict[str, Any]]:
+    return json.loads(api.send("GET", path))["items"]
+
+
+def events(api: Api, namespace: str, reason: str) -> Counter[str]:
+    found = items(api, f"/api/v1/namespaces/{namespace}/events")
+    return Counter(each["involvedObject"]["name"] for each in found if each["reason"] == reason)
+
+
+def create(api: Api, namespace: str, names: list[str], **spec: Any) -> None:
+    for name in names:
+        api.send("POST", f"/api/v1/namespaces/{namespace}/pods", pod(name, schedulerName=NAME, **spec))
+
+
+def bound(api: Api, namespace: str) -> dict[str, str]:
+    found = {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in pods(api, namespace)}
+    return {name: node for name, node in found.items() if node}
+
+
+def answer(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_the_deployments_are_admitted_and_run(deployed: KwokCluster) -> None:
+    api = deployed.api()
+    for name, replicas in ((NAME, 2), ("aaml-extender", 1)):
+        path = f"/apis/apps/v1/namespaces/aaml/deployments/{name}"
+        until(
+            lambda path=path, replicas=replicas: (
+                json.loads(api.send("GET", path))["status"].get("readyReplicas") == replicas
+            ),
+            f"{replicas} ready replicas of {name}",
+        )
+
+
+def test_the_service_account_can_schedule(deployed: KwokCluster, account: Path, namespace: str, tmp_path: Path) -> None:
+    api, port = deployed.api(), free_port()
+    # A selector over namespaces makes the scheduler read these, which it does not without need.
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": {}}
+    apart = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "podAffinityTerm": term}]}}  # fmt: skip
+    with Process(command(account, f"--health-port={port}"), tmp_path / "scheduler.log") as scheduler:
+        scheduler.wait_for("places the pods")
+        create(api, namespace, [f"p{i}" for i in range(10)])
+        create(api, namespace, ["apart"], affinity=apart)
+        create(api, namespace, ["nowhere"], nodeSelector={"no": "such-node"})
+        until(lambda: len(bound(api, namespace)) == 11, "11 pods bound")
+        until(lambda: events(api, namespace, "FailedScheduling")["nowhere"], "the event FailedScheduling")
+        until(lambda: sum(events(api, namespace, "Scheduled").values()) >= 11, "the events Scheduled")
+        seen = json.loads(api.send("GET", f"/api/v1/namespaces/{namespace}/pods/nowhere"))
+        condition = next(each for each in seen["status"]["conditions"] if each["type"] == "PodScheduled")
+        assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+        assert "0/11 nodes are available" in condition["message"]
+        assert "10 node(s) didn't match Pod's node affinity/selector" in condition["message"]
+        assert answer(port, "/readyz") == (200, "ok")
+        assert answer(port, "/healthz") == (200, "ok")
+        metrics = answer(port, "/metrics")[1]
+        assert f'scheduler_schedule_attempts_total{{profile="{NAME}",result="scheduled"}} 11.0' in metrics
+        assert 'scheduler_pending_pods{queue="unschedulable"} 1.0' in metrics
+        assert scheduler.stop() == 0
+        assert "403" not in scheduler.said()
+    lease = json.loads(api.send("GET", f"/apis/coordination.k8s.io/v1/namespaces/aaml/leases/{NAME}"))
+    assert lease["spec"]["holderIdentity"] == "", "the lease is given up at the end"
+
+
+FORBIDDEN = [
+    ("POST", "/api/v1/namespaces/default/pods", pod("more")),
+    ("DELETE", "/api/v1/namespaces/default/pods/any", None),
+    ("DELETE", "/api/v1/nodes/kwok-std-node-0", None),
+    ("PUT", "/api/v1/nodes/kwok-std-node-0", {"metadata": {"name": "kwok-std-node-0"}}),
+    ("GET", "/api/v1/namespaces/kube-system/secrets", None),
+    ("GET", "/api/v1/namespaces/aaml/configmaps", None),
+    ("POST", "/api/v1/namespaces/default/pods/any/eviction", {"metadata": {"name": "any"}}),
+    ("POST", "/apis/coordination.k8s.io/v1/namespaces/aaml/leases", {"metadata": {"name": "other"}}),
+    ("PUT", "/apis/coordination.k8s.io/v1/namespaces/aaml/leases/other", {"metadata": {"name": "other"}}),
+    ("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", None),
+    ("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/aaml/leases/{NAME}", None),
+    ("POST", "/api/v1/namespaces/aaml/serviceaccounts/default/token", {}),
+    ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", {"metadata": {"name": "more"}}),
+    ("GET", "/apis/apps/v1/deployments", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), FORBIDDEN, ids=lambda value: value if type(value) is str else "")
+def test_the_service_account_cannot_do_more(account: Path, method: str, path: str, body: Any) -> None:
+    with pytest.raises(ApiError) as refusal:
+        Api(account).send(method, path, body)
+    assert refusal.value.status == 403
+
+
+def rules(kubeconfig: Path) -> set[tuple[str, str, str]]:
+    """Return (verb, resource, name) of all that an account may do in the namespace aaml beyond every account's."""
+    review = {"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1", "spec": {"namespace": "aaml"}}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+    found = json.loads(Api(kubeconfig).send("POST", path, review))["status"]["resourceRules"]
+    return {
+        (verb, resource, name)
+        for rule in found if not {"authorization.k8s.io", "authentication.k8s.io"} & set(rule["apiGroups"])
+        for verb in rule["verbs"] for resource in rule["resources"] for name in rule.get("resourceNames", [""])
+    }  # fmt: skip
+
+
+READS = ("nodes", "pods", "namespaces", "persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes")
+
+
+def test_the_rules_are_these_and_no_others(deployed: KwokCluster, account: Path) -> None:
+    reads = {(verb, resource, "") for verb in ("list", "watch") for resource in READS}
+    assert rules(account) == reads | {
+        ("get", "pods", ""), ("create", "pods/binding", ""), ("patch", "pods/status", ""), ("create", "events", ""),
+        ("patch", "events", ""), ("get", "leases", NAME), ("update", "leases", NAME),
+    }  # fmt: skip
+    extender = deployed.service_account_kubeconfig("aaml", "aaml-extender")
+    assert rules(extender) == reads | {("create", "pods/binding", "")}
+
+
+def test_of_two_replicas_one_decides_and_the_other_goes_on_when_it_is_killed(
+    deployed: KwokCluster, account: Path, namespace: str, tmp_path: Path
+) -> None:
+    api = deployed.api()
+    first = Process(command(account, *QUICK), tmp_path / "first.log")
+    with first:
+        first.wait_for("places the pods")
+        with Process(command(account, *QUICK), tmp_path / "second.log") as second:
+            second.wait_for("standing by")
+            names = [f"a{i}" for i in range(20)]
+            create(api, namespace, names)
+            until(lambda: len(bound(api, namespace)) == 20, "20 pods bound")
+            assert " -> " not in second.said(), "the replica that stands by decides nothing"
+            before = bound(api, namespace)
+            create(api, namespace, [f"b{i}" for i in range(40)])
+            first.kill()  # as a crash: with binds on their way, and the lease still held
+            killed = time.monotonic()
+            create(api, namespace, [f"c{i}" for i in range(20)])
+            until(lambda: len(bound(api, namespace)) == 80, "all 80 pods bound")
+            print(f"all bound {time.monotonic() - killed:.1f} s after the leader was killed (lease of 4 s)")
+            after = bound(api, namespace)
+            assert {name: after[name] for name in before} == before, "no pod moves"
+            until(lambda: sum(events(api, namespace, "Scheduled").values()) > 20, "events of the second")
+            assert second.stop() == 0
+            assert max(events(api, namespace, "Scheduled").values()) == 1, "no pod is bound twice"
+            assert "conflict" not in second.said()
+
+
+def test_a_leader_that_loses_its_lease_ends_with_an_error(deployed: KwokCluster, account: Path, tmp_path: Path) -> None:
+    api, path = deployed.api(), f"/apis/coordination.k8s.io/v1/namespaces/aaml/leases/{NAME}"
+    with Process(command(account, *QUICK), tmp_path / "robbed.log") as scheduler:
+        scheduler.wait_for("places the pods")
+        for _ in range(20):  # it renews meanwhile
+            lease = json.loads(api.send("GET", path))
+            lease["spec"]["holderIdentity"] = "thief"
+            try:
+                api.send("PUT", path, lease)
+                break
+            except ApiError as error:
+                if error.status != 409:
+                    raise
+        assert scheduler.process.wait(60) == 1
+        assert "lost to thief" in scheduler.said()
+    lease = json.loads(api.send("GET", path))
+    assert lease["spec"]["holderIdentity"] == "thief", "what is not ours is not given up"
+    api.send("PUT", path, lease | {"spec": {"holderIdentity": ""}})
