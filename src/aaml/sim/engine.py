@@ -1,8 +1,8 @@
 """The compiled benchmark engine: a whole run of arrivals in one call, with the metrics after every arrival.
 
 Scores are cached per pod shape in a tournament tree over the nodes. A log of touched nodes tells each shape, when its
-next pod arrives, which nodes to score again, so a decision costs a few scores and log N matches. Memory is left out of
-the cached shape (it rarely decides) and looked at when the node is chosen.
+next pod arrives, which nodes to score again, so a decision costs a few scores and log N matches. Memory rarely decides,
+so shapes that differ in nothing else share a tree; one for which nodes are passed over too often gets its own tree.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,8 @@ from aaml.sim.tournament import (
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-_DRAWS_BEFORE_SEARCH = 32
+_MOST_DRAWS = 32  # random draws among equals before a shape gets its own tree
+_PATIENCE = 16  # tree entries per node that a shape's searches may look at before it does
 
 
 class Episode(NamedTuple):
@@ -65,37 +66,36 @@ def _draw(state: npt.NDArray[np.uint64]) -> int:
 
 
 @numba.njit(cache=True, nogil=True)
-def _random_best_where(tree: FloatArray, memory: IntArray, need: int, draw: int) -> int:
-    """Return one of the best leaves with enough memory, by a scan over all leaves."""
-    half = tree.shape[0] // 2
-    best, count = NOWHERE, 0
-    for leaf in range(memory.shape[0]):
-        score = tree[half + leaf]
-        if memory[leaf] >= need and score >= best and score > NOWHERE:
-            count = 1 if score > best else count + 1
-            best = score
-    if count == 0:
-        return -1
-    nth = draw % count
-    for leaf in range(memory.shape[0]):
-        if memory[leaf] >= need and tree[half + leaf] == best:
-            if nth == 0:
-                return leaf
-            nth -= 1
-    return -1
-
-
-@numba.njit(cache=True, nogil=True)
 def _usable_now(nodes: NodeArrays, row: int, tables: FragmentTables, scratch: Scratch) -> int:
     measure(nodes.gpu[row, : nodes.gpu_count[row]], tables, scratch.sums, scratch.counts)
     return usable(nodes.gpu_model[row], cpu_class(nodes.cpu[row], tables), tables, scratch.sums, scratch.counts)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _score_if_fits(
+    policy: int,
+    nodes: NodeArrays,
+    row: int,
+    shape: IntArray,
+    with_memory: bool,
+    tables: FragmentTables,
+    truncate: bool,
+    scorer: Scorer,
+    scratch: Scratch,
+) -> float:
+    if with_memory and shape[SHAPE_MEMORY] > nodes.memory[row]:
+        return NOWHERE
+    if not fits_but_memory(nodes, row, shape):
+        return NOWHERE
+    return score_node(policy, nodes, row, shape, tables, truncate, scorer, scratch)[0]
 
 
 @numba.njit(cache=True, nogil=True)
 def _simulate(
     nodes: NodeArrays,
     shapes: IntArray,
-    cached_shape: IntArray,
+    slot_of: IntArray,
+    groups: int,
     arrivals: IntArray,
     row_of_leaf: IntArray,
     policy: int,
@@ -118,78 +118,83 @@ def _simulate(
     gauge = make_scratch(measured, 1)
     random_state = np.array([seed], dtype=np.uint64)
     leaf_of_row = np.empty(count, dtype=np.int64)
-    memory = np.empty(count, dtype=np.int64)
     used, usable_sum = 0, 0
     usable_of = np.empty(count, dtype=np.int64)
     for leaf in range(count):
         row = row_of_leaf[leaf]
         leaf_of_row[row] = leaf
-        memory[leaf] = nodes.memory[row]
-        gpu = nodes.gpu[row, : nodes.gpu_count[row]]
         usable_of[row] = _usable_now(nodes, row, measured, gauge)
         usable_sum += usable_of[row]
-        used += DEVICE_MILLI * nodes.gpu_count[row] - gpu.sum()
+        used += DEVICE_MILLI * nodes.gpu_count[row] - nodes.gpu[row].sum()
     log = np.empty(arrivals.shape[0], dtype=np.int32)
     last_entry = np.full(count, -1, dtype=np.int64)
     read = np.full(trees.shape[0], -1, dtype=np.int64)
+    patience = np.full(shapes.shape[0], _PATIENCE * count, dtype=np.int64)
     written = 0
     for step in range(arrivals.shape[0]):
-        shape = shapes[arrivals[step]]
-        slot = cached_shape[arrivals[step]]
-        tree = trees[slot]
-        if read[slot] < 0:
-            for leaf in range(count):
-                row = row_of_leaf[leaf]
-                if fits_but_memory(nodes, row, shape):
-                    tree[half + leaf] = score_node(policy, nodes, row, shape, tables, truncate, scorer, scratch)[0]
-            build(tree)
-            if random_ties:
-                build_ties(tree, ties[slot])
-        else:
-            for entry in range(read[slot], written):
-                row = log[entry]
-                if last_entry[row] != entry:
-                    continue  # touched again later
-                score = NOWHERE
-                if fits_but_memory(nodes, row, shape):
-                    score = score_node(policy, nodes, row, shape, tables, truncate, scorer, scratch)[0]
+        number = arrivals[step]
+        shape = shapes[number]
+        row = -1
+        for _ in range(2):  # a second time only where random draws found no node with enough memory
+            slot = slot_of[number]
+            with_memory = slot >= groups
+            tree = trees[slot]
+            if read[slot] < 0:
+                tree[:] = NOWHERE
+                for leaf in range(count):
+                    tree[half + leaf] = _score_if_fits(
+                        policy, nodes, row_of_leaf[leaf], shape, with_memory, tables, truncate, scorer, scratch
+                    )
+                build(tree)
                 if random_ties:
-                    update_ties(tree, ties[slot], leaf_of_row[row], score)
-                else:
-                    update(tree, leaf_of_row[row], score)
-        read[slot] = written
-        need = shape[SHAPE_MEMORY]
-        if random_ties:
+                    build_ties(tree, ties[slot])
+            else:
+                for entry in range(read[slot], written):
+                    touched = log[entry]
+                    if last_entry[touched] != entry:
+                        continue  # touched again later
+                    score = _score_if_fits(
+                        policy, nodes, touched, shape, with_memory, tables, truncate, scorer, scratch
+                    )
+                    if random_ties:
+                        update_ties(tree, ties[slot], leaf_of_row[touched], score)
+                    else:
+                        update(tree, leaf_of_row[touched], score)
+            read[slot] = written
+            if tree[1] == NOWHERE:
+                break
+            need = shape[SHAPE_MEMORY]
             leaf = -1
-            if tree[1] > NOWHERE:
-                for _ in range(_DRAWS_BEFORE_SEARCH):
+            if random_ties:
+                for _ in range(_MOST_DRAWS):
                     leaf = nth_best(tree, ties[slot], _draw(random_state) % ties[slot, 1])
-                    if memory[leaf] >= need:
+                    if nodes.memory[row_of_leaf[leaf]] >= need:
                         break
-                if memory[leaf] < need:
-                    leaf = _random_best_where(tree, memory, need, _draw(random_state))
-        else:
-            leaf = first_best(tree)
-            if leaf >= 0 and memory[leaf] < need:
-                leaf = first_best_where(tree, memory, need)
-        if leaf < 0:
-            chosen[step] = -1
-        else:
-            row = row_of_leaf[leaf]
+                patience[number] = patience[number] if nodes.memory[row_of_leaf[leaf]] >= need else -1
+            else:
+                leaf = first_best(tree)
+                if nodes.memory[row_of_leaf[leaf]] < need:
+                    leaf, visits = first_best_where(tree, nodes.memory, row_of_leaf, need)
+                    patience[number] -= visits
+            if patience[number] < 0 and not with_memory:
+                slot_of[number] = groups + number
+            if leaf < 0 or nodes.memory[row_of_leaf[leaf]] >= need:
+                row = row_of_leaf[leaf] if leaf >= 0 else -1
+                break
+        if row >= 0:
             scored = -1
             if device_rule == RULE_SCORE:
                 scored = score_node(policy, nodes, row, shape, tables, truncate, scorer, scratch)[1]
             draw = _draw(random_state) if device_rule == RULE_RANDOM else 0
             place(nodes, row, shape, device_for(nodes, row, shape, device_rule, scored, draw))
-            memory[leaf] = nodes.memory[row]
             used += shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
             now = _usable_now(nodes, row, measured, gauge)
             usable_sum += now - usable_of[row]
             usable_of[row] = now
-            chosen[step] = row
             log[written] = row
             last_entry[row] = written
             written += 1
+        chosen[step] = row
         used_milli[step] = used
         usable_after[step] = usable_sum
 
@@ -216,16 +221,17 @@ def simulate(
     """
     size = 2 * leaves_for(len(nodes.cpu))
     cached, slot = np.unique(np.delete(shapes, SHAPE_MEMORY, axis=1), axis=0, return_inverse=True)
-    trees = np.full((len(cached), size), NOWHERE)
-    ties = np.zeros((len(cached), size) if random_ties else (1, 1), dtype=np.int32)
+    slots = len(cached) + len(shapes)  # trees that are never used are never touched, so they take no memory
+    trees = np.empty((slots, size))
+    ties = np.empty((slots, size) if random_ties else (1, 1), dtype=np.int32)
     steps = len(arrivals)
     episode = Episode(np.empty(steps, np.int32), np.empty(steps, np.int64), np.empty(steps, np.int64))
     row_of_leaf = np.argsort(node_rank, kind="stable")
     scorer = scorer or no_scorer(tables.fitting.shape[0])
     measured = measured or tables
     _simulate(
-        nodes, shapes, slot.reshape(-1).astype(np.int64), arrivals, row_of_leaf, policy, tables, measured, scorer,
-        truncate, random_ties, device_rule, seed, trees, ties, *episode,
+        nodes, shapes, slot.reshape(-1).astype(np.int64), len(cached), arrivals, row_of_leaf, policy, tables, measured,
+        scorer, truncate, random_ties, device_rule, seed, trees, ties, *episode,
     )  # fmt: skip
     return episode
 

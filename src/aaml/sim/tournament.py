@@ -103,29 +103,29 @@ def nth_best(tree: FloatArray, ties: CountArray, n: int) -> int:
         elif n >= ties[entry]:
             n -= ties[entry]
             entry += 1
-            # the right child shares the best score, or n would be too large
     return entry - half
 
 
 @numba.njit(cache=True, nogil=True)
-def first_best_where(tree: FloatArray, amount: IntArray, need: int) -> int:
-    """Return the leftmost best leaf whose `amount[leaf]` is at least `need`, -1 where there is none.
+def first_best_where(tree: FloatArray, amount: IntArray, row_of_leaf: IntArray, need: int) -> tuple[int, int]:
+    """Return the leftmost best leaf whose row has at least `need` of `amount` (-1: none), and the entries looked at.
 
     Branch and bound from the better child down: close to `first_best` where few leaves are excluded.
     """
     half = tree.shape[0] // 2
-    best, chosen = NOWHERE, -1
+    best, chosen, visits = NOWHERE, -1, 0
     stack = np.empty(128, dtype=np.int64)
     stack[0], depth = 1, 1
     while depth:
         depth -= 1
         entry = stack[depth]
+        visits += 1
         score = tree[entry]
         if score == NOWHERE or score < best:
             continue
         if entry >= half:
             leaf = entry - half
-            if leaf < amount.shape[0] and amount[leaf] >= need and (score > best or leaf < chosen):
+            if (score > best or leaf < chosen) and amount[row_of_leaf[leaf]] >= need:
                 best, chosen = score, leaf
             continue
         left, right = 2 * entry, 2 * entry + 1
@@ -133,4 +133,4 @@ def first_best_where(tree: FloatArray, amount: IntArray, need: int) -> int:
             left, right = right, left
         stack[depth], stack[depth + 1] = left, right  # the better child is popped first
         depth += 2
-    return chosen
+    return chosen, visits

@@ -28,7 +28,7 @@ def is_whole(path: Path, checksum: str) -> bool:
 
 
 def fetch(
-    folder: Path, sources: Sequence[str] = SOURCES, tell: Callable[[str], None] = lambda _name: None
+    folder: Path, sources: Sequence[str] = SOURCES, tell: Callable[[str], object] = lambda _name: None
 ) -> list[str]:
     """Bring every file of the trace into `folder` and return the names that were missing or damaged.
 
