@@ -10,8 +10,8 @@ from typing import Any, Literal
 class Args:
     """`aaml train`."""
 
-    agent: Literal["gnn", "dqn", "acdqn", "acgnn"] = "gnn"
-    """encoder and learner: GNN or MLP by DQN, MLP or GNN by actor-critic"""
+    agent: Literal["gnn", "dqn", "acdqn", "acgnn", "qtable", "linear"] = "gnn"
+    """GNN or MLP by DQN, MLP or GNN by actor-critic, the binned Q-table, or a linear scorer by cross-entropy"""
     task: str = "balance"
     """balance, compress, fragmentation, waiting, seedc or seed-a"""
     steps: int = 60_000
@@ -63,6 +63,15 @@ def run(args: Args) -> int:
     path = args.out or Path("runs") / f"{config.agent}-{config.task}-s{config.seed}"
     config, folder = open_run(config, path, resume=args.resume)
     stopped: list[bool] = []
+    if config.agent in {"qtable", "linear"}:
+        from aaml.experiment.train_simple import train_linear, train_qtable
+
+        train = train_qtable if config.agent == "qtable" else train_linear
+        with ends_by(lambda: stopped.append(True)) as interruption:
+            model, value = train(config, folder, lambda: bool(stopped))
+        folder.close()
+        print(f"validation: {value:.6g}\nmodel: {model}")
+        return interruption.status
     try:
         with ends_by(lambda: stopped.append(True)) as interruption:
             progress = Trainer(config, folder).run(lambda: bool(stopped))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from tqdm import tqdm
@@ -50,7 +50,7 @@ _POLICY_TRAINING = {
 class TrainConfig:
     """A training run. `overrides` are fields of `AgentConfig`; empty strings and None take the task's own."""
 
-    agent: AgentKind = "gnn"
+    agent: AgentKind | Literal["qtable", "linear"] = "gnn"
     task: str = "balance"
     steps: int = 60_000
     seed: int = 0
@@ -81,6 +81,13 @@ class TrainConfig:
         _ = self.agent_config
 
     @property
+    def network_kind(self) -> AgentKind:
+        """The agent, when it is one of the four with networks. Raises `UserError` for the others."""
+        if self.agent == "qtable" or self.agent == "linear":  # noqa: PLR1714  (narrows the type)
+            raise bad_value("agent", self.agent, "dqn, gnn, acdqn or acgnn")
+        return self.agent
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """The cluster sizes that episodes are drawn from."""
         return self.nodes or (find_task(self.task).nodes,)
@@ -101,6 +108,8 @@ class TrainConfig:
     @property
     def agent_config(self) -> AgentConfig:
         """The agent's settings: its defaults, those for training, the overrides."""
+        if self.agent in {"qtable", "linear"}:
+            return AgentConfig()
         training: dict[str, Any] = dict(_VALUE_TRAINING if self.agent in {"dqn", "gnn"} else _POLICY_TRAINING)
         if self.agent in {"dqn", "gnn"}:
             low, high = training["min_epsi"], training["init_epsi"]
@@ -109,7 +118,7 @@ class TrainConfig:
         for name in self.overrides:
             if name not in known:
                 raise bad_value(f"setting of the {self.agent} agent", name, f"one of {', '.join(sorted(known))}")
-        return dataclasses.replace(default_config(self.agent), **{**training, **self.overrides})
+        return dataclasses.replace(default_config(self.network_kind), **{**training, **self.overrides})
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-able fields."""
@@ -177,7 +186,9 @@ class Trainer:
         self.config = config
         self.folder = folder
         self.arena = Arena(config.setting)
-        self.agent = make_agent(config.agent, config.agent_config, lookahead=config.setting.lookahead, seed=config.seed)
+        self.agent = make_agent(
+            config.network_kind, config.agent_config, lookahead=config.setting.lookahead, seed=config.seed
+        )
         self.progress = Progress()
         self._bar = progress
         reference = config.teacher_name if config.teacher_name != "none" else "least-allocated"
@@ -186,7 +197,7 @@ class Trainer:
     def run(self, stop: Callable[[], bool] = lambda: False) -> Progress:
         """Train until the steps are done, `stop()` is true or nothing improves; the folder then has the best model."""
         config, started = self.config, time.monotonic()
-        actor = Actor(config.agent, config.agent_config, self._guide())
+        actor = Actor(config.network_kind, config.agent_config, self._guide())
         with ExitStack() as stack:
             streams = stack.enter_context(collector(config.setting, actor, config.seed, config.envs, config.workers))
             bar = stack.enter_context(

@@ -24,6 +24,8 @@ from aaml.learning.replay import RewardScale
 from aaml.scheduling.observation import Observation
 from aaml.scheduling.ports import Transition
 
+IMITATION_RATE = 3e-3
+
 
 class ActorCriticLearner:
     """An actor, a critic, and the update from pieces of trajectories."""
@@ -66,21 +68,19 @@ class ActorCriticLearner:
         steps = [step for piece in pieces for step in piece]
         observations = [step.observation for step in steps]
         action = torch.tensor([step.action for step in steps])
+        # Telling the best node from the second best takes steep logits, which small steps would be long in reaching;
+        # the optimisers' own averages are not to be filled with the teacher's gradients either.
+        actor = make_optimizer("Adam", self.actor.parameters(), IMITATION_RATE)
+        critic = make_optimizer("Adam", self.critic.parameters(), IMITATION_RATE)
         loss = float("nan")
         for _ in range(passes):
             _, returns = self._advantages(pieces)
             results = []
             for rows, batch in self._minibatches(observations, rng.permutation(len(steps))):
-                results.append(
-                    descend(
-                        imitation_loss(self.actor(batch), batch.mask, action[rows]),
-                        self.actor, self.actor_optimizer, self.config.max_gradient_norm,
-                    )
-                )  # fmt: skip
-                descend(
-                    value_loss(self.critic(batch), returns[rows]),
-                    self.critic, self.critic_optimizer, self.config.max_gradient_norm,
-                )  # fmt: skip
+                clone = imitation_loss(self.actor(batch), batch.mask, action[rows])
+                results.append(descend(clone, self.actor, actor, self.config.max_gradient_norm))
+                fit = value_loss(self.critic(batch), returns[rows])
+                descend(fit, self.critic, critic, self.config.max_gradient_norm)
             loss = float(np.mean(results))
         return loss
 

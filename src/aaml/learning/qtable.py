@@ -1,0 +1,163 @@
+"""The binned Q-table for a handful of nodes: free memory of each node and pending demand, only visited states kept.
+
+States that differ in the order of the nodes alone are one: nodes are sorted by their bins, and an action is a place in
+that order. Nodes in the same bin are the same action; the emptiest of them takes the pod.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aaml.cluster.quantity import MEMORY
+from aaml.errors import UserError, bad_value
+from aaml.scheduling.observation import Context
+from aaml.scheduling.ports import Decision, Transition
+
+FORMAT, VERSION = "aaml-qtable", 1
+State = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class QTableConfig:
+    """`bins` of a node's free memory (fractions of its size), `demand_bins` of a pod's request (of the mean node).
+
+    `lookahead`: how many following pods the state shows. `step`: the learning rate, decaying with 1 / sqrt(visits).
+    """
+
+    bins: int = 12
+    demand_bins: int = 6
+    lookahead: int = 1
+    gamma: float = 0.7
+    step: float = 0.5
+    init_epsi: float = 1.0
+    min_epsi: float = 0.02
+    epsi_decay: float = 0.9995
+
+    def __post_init__(self) -> None:
+        for name in ("bins", "demand_bins"):
+            if getattr(self, name) < 1:
+                raise bad_value(name, getattr(self, name), "a whole number of at least 1")
+        for name in ("gamma", "step", "init_epsi", "min_epsi", "epsi_decay"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise bad_value(name, getattr(self, name), "a number between 0 and 1")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A binned state: its key, the place in the sorted order of each row's bin, and which places may be chosen."""
+
+    key: State
+    places: tuple[int, ...]  # by row: the first place with this row's bin
+    choices: tuple[int, ...]  # places, each bin once
+
+
+class QTableAgent:
+    """Tabular Q-learning (Watkins and Dayan 1992) over sorted, binned states; an `Agent` like the others."""
+
+    def __init__(self, config: QTableConfig = QTableConfig(), *, seed: int = 0, learn: bool = True) -> None:
+        self.name = "qtable"
+        self.config = config
+        self.learning = learn
+        self.lookahead = config.lookahead
+        self.table: dict[State, dict[int, list[float]]] = {}  # key -> place -> [value, visits]
+        self.rng = np.random.default_rng(seed)
+        self.epsilon = config.init_epsi
+        self.reward_sum = 0.0
+        self.decisions = 0
+
+    def see(self, context: Context) -> Seen:
+        """Bin a state: free memory of each node, sorted, whether it may be chosen, then the pods' demands."""
+        state = context.state
+        column = state.resource_index[MEMORY]
+        size = np.maximum(state.allocatable[:, column], 1)
+        free = 1.0 - state.requested[:, column] / size
+        bins = np.minimum((free * self.config.bins).astype(int), self.config.bins - 1)
+        mean = max(float(size[state.capacity].mean()) if state.capacity.any() else 1.0, 1.0)
+        pods = [context.pod, *list(context.upcoming)[: self.config.lookahead]]
+        demand = [min(int(pod.request(MEMORY) / mean * 4 * self.config.demand_bins), self.config.demand_bins)
+                  for pod in pods]  # fmt: skip
+        demand += [-1] * (1 + self.config.lookahead - len(demand))
+        # A bin that may be chosen and one that may not are different nodes: twice the bin, plus one if it may.
+        codes = 2 * bins + context.mask
+        ordered = sorted(codes.tolist())
+        places = tuple(ordered.index(code) for code in codes.tolist())
+        choices = tuple(sorted({place for place, may in zip(places, context.mask, strict=True) if may}))
+        return Seen((*ordered, *demand), places, choices)
+
+    def act(self, context: Context) -> Decision:
+        """Choose a place by its value, or explore; the emptiest feasible node of that place takes the pod."""
+        seen = self.see(context)
+        if self.learning and self.rng.random() < self.epsilon:
+            place = int(self.rng.choice(seen.choices))
+        else:
+            values = self.table.get(seen.key, {})
+            place = max(seen.choices, key=lambda each: values[each][0] if each in values else 0.0)
+        column = context.state.resource_index[MEMORY]
+        free = context.state.allocatable[:, column] - context.state.requested[:, column]
+        rows = [row for row, own in enumerate(seen.places) if own == place and context.mask[row]]
+        return Decision(max(rows, key=lambda row: int(free[row])), info={"place": float(place)})
+
+    def update(self, seen: Seen, place: int, reward: float, following: Seen | None) -> float:
+        """Learn from one step; returns the size of the error. `following` None: the episode is over."""
+        entry = self.table.setdefault(seen.key, {}).setdefault(place, [0.0, 0.0])
+        best = 0.0
+        if following is not None:
+            values = self.table.get(following.key, {})
+            best = max(values[each][0] if each in values else 0.0 for each in following.choices)
+        entry[1] += 1.0
+        error = reward + self.config.gamma * best - entry[0]
+        entry[0] += self.config.step / np.sqrt(entry[1]) * error
+        self.reward_sum += reward
+        self.decisions += 1
+        self.epsilon = max(self.config.min_epsi, self.epsilon * self.config.epsi_decay)
+        return float(abs(error))
+
+    def observe(self, transition: Transition) -> None:
+        """Take no experience: a table reads states, not features; `train_qtable` feeds `update`."""
+
+    def learn(self) -> Mapping[str, float]:
+        """Return nothing: `update` learns at each step."""
+        return {}
+
+    def save(self, directory: str, stem: str) -> Sequence[str]:
+        """Write the table as JSON, whole or not at all."""
+        from dataclasses import asdict
+
+        path = Path(directory) / f"QTable_{stem}.json"
+        rows: list[Any] = [[list(key), {str(place): entry for place, entry in values.items()}]
+                           for key, values in self.table.items()]  # fmt: skip
+        content = {"format": FORMAT, "version": VERSION, "config": asdict(self.config), "table": rows}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+        Path(aside).replace(path)
+        return [str(path)]
+
+
+def load_qtable(path: Path | str, *, learn: bool = False, seed: int = 0) -> QTableAgent:
+    """Read a table. Raises `UserError` for a file that is missing or no table."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        if content["format"] != FORMAT or content["version"] != VERSION:
+            raise UserError(f"model {path}: is not a Q-table of this version")
+        agent = QTableAgent(QTableConfig(**content["config"]), seed=seed, learn=learn)
+        agent.table = {
+            tuple(key): {int(place): [float(value) for value in entry] for place, entry in values.items()}
+            for key, values in content["table"]
+        }
+    except OSError as error:
+        raise UserError(f"model {path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"model {path}: is not a Q-table ({error})") from error
+    agent.epsilon = agent.config.min_epsi
+    return agent
+
+
+__all__ = ["QTableAgent", "QTableConfig", "Seen", "load_qtable"]

@@ -1,0 +1,131 @@
+"""Training: same seed, same curve; killed and resumed, the same weights; many processes, the same experience."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from aaml.errors import UserError
+from aaml.experiment.rollouts import Actor, Arena, ProcessCollector, Setting, Stream, collector
+from aaml.experiment.train import TrainConfig, Trainer, open_run
+from aaml.learning.agent import load_agent, make_agent
+from aaml.learning.config import default_config
+
+QUICK = {"batch_size": 32, "update_frequency": 32, "update_steps": 128, "epochs": 1}
+
+
+def small(agent="dqn", **others):
+    return TrainConfig(
+        agent=agent, task="seedc", pods=40, envs=2, chunk=16, steps=256, teacher_steps=60, teacher_passes=1,
+        validate_every=128, validation_episodes=1, seed=3, overrides=QUICK, **others,
+    )  # fmt: skip
+
+
+def train(config, path, *, resume=False, stop=lambda: False):
+    config, folder = open_run(config, path, resume=resume)
+    trainer = Trainer(config, folder, progress=False)
+    trainer.run(stop)
+    folder.close()
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    curve = [(line["name"], line["step"], line["value"]) for line in lines if line["kind"] == "scalar"]
+    return trainer, curve
+
+
+@pytest.mark.parametrize("agent", ["dqn", "acgnn"])
+def test_the_same_seed_gives_the_same_curve_and_weights(agent, tmp_path):
+    first, curve = train(small(agent), tmp_path / "a")
+    second, other = train(small(agent), tmp_path / "b")
+    assert curve == other
+    assert len(curve) > 10
+    for mine, theirs in zip(first.agent.scorer.parameters(), second.agent.scorer.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("agent", ["dqn", "acgnn"])
+def test_a_killed_run_goes_on_to_the_same_weights_and_curve(agent, tmp_path):
+    whole, curve = train(small(agent), tmp_path / "whole")
+
+    class Killed(Exception):
+        pass
+
+    checks = []
+
+    def kill():
+        checks.append(0)
+        if len(checks) == 7:  # beyond the validation at step 128, whose state is what is left
+            raise Killed
+        return False
+
+    with pytest.raises(Killed):
+        train(small(agent), tmp_path / "cut", stop=kill)
+    resumed, other = train(small(agent), tmp_path / "cut", resume=True)
+    assert other == curve
+    for mine, theirs in zip(whole.agent.scorer.parameters(), resumed.agent.scorer.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_the_folder_holds_what_a_reader_asks_for(tmp_path):
+    trainer, _ = train(small(), tmp_path / "run")
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert config["training"]["seed"] == 3
+    assert config["git_revision"]
+    assert list((tmp_path / "run/tensorboard").glob("events.*"))
+    assert (tmp_path / "run/placement.png").read_bytes().startswith(b"\x89PNG")
+    agent = load_agent(trainer.folder.model_path(), learn=False)
+    assert (agent.kind, agent.lookahead) == ("dqn", 2)
+    assert json.loads((tmp_path / "run/summary.json").read_text())["validations"] == 4
+
+
+def test_a_folder_with_a_run_is_not_written_over(tmp_path):
+    train(small(), tmp_path / "run")
+    with pytest.raises(UserError, match="holds a run already"):
+        open_run(small(), tmp_path / "run", resume=False)
+
+
+def test_early_stopping_ends_a_run_that_does_not_improve(tmp_path):
+    config = TrainConfig.from_dict({**small().to_dict(), "steps": 100_000, "patience": 2,
+                                    "overrides": {**QUICK, "learning_rate": 1e-12}})  # fmt: skip
+    trainer, _ = train(config, tmp_path / "run")
+    assert trainer.progress.step < 2_000
+
+
+def test_processes_collect_what_one_process_collects():
+    setting = Setting("seedc", (3,), pods=30, lookahead=2)
+    actor = Actor("dqn", default_config("dqn"))
+    weights = make_agent("dqn", lookahead=2, seed=5).weights()
+    with collector(setting, actor, 7, 4, workers=1) as here, collector(setting, actor, 7, 4, workers=2) as there:
+        assert isinstance(there, ProcessCollector)
+        for _ in range(2):
+            ours, theirs = here.collect(weights, 20), there.collect(weights, 20)
+            assert [(s, t.action, t.reward) for s, t in ours] == [(s, t.action, t.reward) for s, t in theirs]
+        assert here.state() == there.state()
+
+
+def test_a_stream_comes_back_from_its_actions():
+    arena = Arena(Setting("balance", (4, 6), pods=25))
+    policy = arena.policy("least-allocated")
+    stream = Stream(arena, seed=1, index=2)
+    for _ in range(37):
+        stream.step(policy)
+    stream.cut()
+    twin = Stream(arena, seed=1, index=2)
+    twin.restore(stream.state())
+    for _ in range(30):
+        mine, theirs = stream.step(policy), twin.step(policy)
+        assert (mine is None) == (theirs is None)
+        if mine is not None:
+            assert (mine.action, mine.reward) == (theirs.action, theirs.reward)
+            np.testing.assert_array_equal(mine.observation.nodes, theirs.observation.nodes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"task": "nothing"}, "task"), ({"envs": 0}, "envs"), ({"overrides": {"gama": 1}}, "gama"),
+        ({"stepz": 4}, "stepz"),
+    ],
+)  # fmt: skip
+def test_wrong_settings_are_named(settings, match):
+    with pytest.raises(UserError, match=match):
+        TrainConfig.from_dict(settings)

@@ -1,0 +1,159 @@
+"""The four agents: masks, freezing, model files, going on to the last bit."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from aaml.errors import UserError
+from aaml.learning.agent import load_agent, make_agent
+from aaml.learning.config import AGENT_KINDS, AgentConfig, default_config
+from aaml.scheduling.ports import Agent, Transition
+
+QUICK = {"batch_size": 16, "update_frequency": 4, "target_update_frequency": 8, "update_steps": 8, "horizon": 6}
+
+
+def context(observation):
+    return SimpleNamespace(observation=observation, mask=observation.mask)
+
+
+def quick(kind, **others):
+    return dataclasses.replace(default_config(kind), **QUICK, **others)
+
+
+def train(agent, make, start, stop):
+    """Reward the row with the smallest fourth pair feature; returns the actions."""
+    actions = []
+    for i in range(start, stop):
+        now, following = make.random(8, i), make.random(8, i + 1)
+        row = agent.act(context(now)).row
+        actions.append(row)
+        agent.observe(Transition(now, row, float(1.0 - now.pairs[row, 3]), following, truncated=i % 10 == 9))
+        agent.learn()
+    return actions
+
+
+@pytest.mark.parametrize("kind", AGENT_KINDS)
+def test_agents_choose_feasible_rows_only_and_are_agents(make, kind):
+    agent = make_agent(kind, quick(kind), seed=1)
+    assert isinstance(agent, Agent)
+    for i in range(60):
+        observation = make.random(9, i, feasible=0.2)
+        assert observation.mask[agent.act(context(observation)).row]
+
+
+@pytest.mark.parametrize("kind", AGENT_KINDS)
+def test_learning_changes_the_weights_and_a_frozen_agent_stays(make, kind):
+    agent = make_agent(kind, quick(kind), seed=1)
+    before = [p.clone() for p in agent.scorer.parameters()]
+    train(agent, make, 0, 40)
+    assert any(not torch.equal(a, b) for a, b in zip(before, agent.scorer.parameters(), strict=True))
+    assert agent.updates > 0
+    frozen = make_agent(kind, quick(kind), seed=1, learn=False)
+    before = [p.clone() for p in frozen.scorer.parameters()]
+    actions = train(frozen, make, 0, 40)
+    assert all(torch.equal(a, b) for a, b in zip(before, frozen.scorer.parameters(), strict=True))
+    assert actions == train(frozen, make, 0, 40)
+
+
+@pytest.mark.parametrize("kind", AGENT_KINDS)
+def test_the_curves_have_their_names(make, kind):
+    agent = make_agent(kind, quick(kind), seed=1)
+    names = set()
+    for i in range(40):
+        now = make.random(8, i)
+        agent.observe(Transition(now, agent.act(context(now)).row, 1.0, make.random(8, i + 1), truncated=i % 10 == 9))
+        names |= set(agent.learn())
+    expected = {"1. CSR", "2. Loss/Train"} if kind in {"dqn", "gnn"} else {
+        "1. CSR", "2. Advantage", "5. Actor Loss", "6. Critic Loss"}  # fmt: skip
+    assert expected <= names
+
+
+@pytest.mark.parametrize("kind", AGENT_KINDS)
+def test_a_saved_agent_comes_back_and_chooses_the_same(make, kind, tmp_path):
+    agent = make_agent(kind, quick(kind), seed=1, lookahead=0)
+    train(agent, make, 0, 40)
+    paths = agent.save(str(tmp_path), "x")
+    names = {"dqn": {"DQN_Model_x.pth"}, "gnn": {"GNN_Model_x.pth"}}.get(kind, {"Actor_x.pth", "Critic_x.pth"})
+    assert {path.name for path in tmp_path.iterdir()} == names
+    for path in paths:
+        other = load_agent(path, learn=False)
+        assert (other.kind, other.decisions, other.updates) == (kind, agent.decisions, agent.updates)
+        for i in range(20):
+            observation = make.random(15, 500 + i)
+            assert other.greedy(observation) == agent.greedy(observation)
+
+
+@pytest.mark.parametrize("kind", AGENT_KINDS)
+def test_an_agent_goes_on_from_its_state_to_the_last_bit(make, kind):
+    whole = make_agent(kind, quick(kind), seed=1)
+    train(whole, make, 0, 60)
+    whole.cut()
+    state = whole.state()
+    twin = make_agent(kind, quick(kind), seed=99)
+    twin.restore(state)
+    assert train(whole, make, 60, 120) == train(twin, make, 60, 120)
+    for mine, theirs in zip(whole.scorer.parameters(), twin.scorer.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_exploration_falls_and_follows_the_heuristic_when_asked(make):
+    agent = make_agent("dqn", quick("dqn", use_heuristic=True, init_epsi=1.0, epsi_decay=0.5, min_epsi=0.125), seed=1)
+    observation = make.random(8, 0)
+    least = int(np.where(observation.mask, observation.pairs[:, 1] + observation.pairs[:, 2], 9.0).argmin())
+    assert agent.act(context(observation)).row == least
+    for _ in range(10):
+        agent.observe(Transition(observation, least, 0.0, observation))
+    assert agent.epsilon == 0.125
+
+
+def test_model_files_that_do_not_fit_are_told_in_one_line(make, tmp_path):
+    def refused(path, match, **arguments):
+        with pytest.raises(UserError, match=match) as error:
+            load_agent(path, **arguments)
+        assert "\n" not in str(error.value)
+
+    refused(tmp_path / "DQN_Model_none.pth", "no such file")
+    corrupt = tmp_path / "DQN_Model_corrupt.pth"
+    corrupt.write_bytes(b"PK\x03\x04 nothing that torch wrote")
+    refused(corrupt, "not a model file")
+    cut = tmp_path / "DQN_Model_cut.pth"
+    whole = make_agent("dqn").save(str(tmp_path), "whole")[0]
+    cut.write_bytes(open(whole, "rb").read()[:-2000])  # noqa: PTH123, SIM115
+    refused(cut, "not a model file")
+    foreign = tmp_path / "DQN_Model_foreign.pth"
+    torch.save({"layer.weight": torch.zeros(2)}, foreign)
+    refused(foreign, "not a model file")
+    refused(whole, "expected gnn", kind="gnn")
+    refused(whole, "width 64", config=AgentConfig(hidden_layers=64))
+    content = torch.load(whole, weights_only=True)
+    content["network"]["node_features"][0] = "something_else"
+    torch.save(content, foreign)
+    refused(foreign, "node_features differ.*something_else")
+    content["version"] = 99
+    torch.save(content, foreign)
+    refused(foreign, "version 99")
+
+
+def test_a_model_file_that_runs_code_is_refused_without_running_it(tmp_path):
+    import pickle
+
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "ran"), "w"))
+
+    path = tmp_path / "DQN_Model_evil.pth"
+    torch.save({"format": "aaml-model", "payload": Evil()}, path, pickle_module=pickle)
+    with pytest.raises(UserError, match="not a model file"):
+        load_agent(path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("gamma", 1.5), ("batch_size", 0), ("learning_rate", -1.0), ("optimizer", "Sgd")]
+)
+def test_settings_out_of_range_are_named(field, value):
+    with pytest.raises(UserError, match=field):
+        AgentConfig(**{field: value})
