@@ -338,7 +338,9 @@ class ClusterState:
             return placement
         if placement.gpus == (-1,):
             chosen = choose_devices(self._gpu_free[row], pod.gpu) if pod.gpu.milli else ()
-            placement = replace(placement, gpus=chosen)
+            placement = Placement(
+                pod, placement.node_name, chosen, placement.assumed
+            )  # `replace` takes 5 times as long
         vector = self.request_vector(pod)  # may add a column, so before the row is read
         self._requested[row] += vector
         self._nonzero[row] += self.nonzero_request(pod)

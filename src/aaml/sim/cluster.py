@@ -105,7 +105,7 @@ class SimCluster:
         if self._flight is not None:
             return self._flight.members[self._flight.placed]
         while True:
-            queued = self._queue.pop()
+            queued = self._queue.pop() if len(self._queue) else None
             if queued is not None:
                 self._flight = _Flight(queued, self._gangs.members(queued.pod) if queued.pod.gang else [queued.pod])
                 return self._flight.members[0]
@@ -179,7 +179,7 @@ class SimCluster:
         arrivals, heap = self.workload.pods, self._heap
         arrival_s = arrivals[self._next_arrival].created_s if self._next_arrival < len(arrivals) else inf
         event_s = heap[0][0] if heap else inf
-        ready_s = self._queue.next_ready_s()
+        ready_s = self._queue.next_ready_s() if len(self._queue) else None
         if ready_s is None or ready_s <= self._now_s:  # what is ready already is for `next_pod`, not for the clock
             ready_s = inf
         at_s = min(arrival_s, event_s, ready_s)

@@ -1,0 +1,34 @@
+"""List the named policies, rewards and tasks, your own of a file among them."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Args:
+    """What to list.
+
+    Attributes
+    ----------
+    file: Python files with own policies and rewards (`@register_policy("name")`, `@register_reward("name")`)
+
+    """
+
+    file: tuple[Path, ...] = field(default_factory=tuple)
+
+
+def run(args: Args) -> int:
+    """Print the names."""
+    from aaml.scheduling.registry import POLICIES, load_file, reward_names
+    from aaml.sim.tasks import TASKS
+
+    for path in args.file:
+        load_file(path, "file")
+    print(f"policies: {', '.join(POLICIES.names())}; or FILE.py:NAME")
+    print(f"rewards:  {', '.join(reward_names())}; or FILE.py:NAME; or sums such as balance=1,fragmentation=0.5")
+    print("tasks:")
+    width = max(map(len, TASKS))
+    for name, task in TASKS.items():
+        better = "higher" if task.higher_is_better else "lower"
+        print(f"  {name:<{width}}  {task.summary} ({task.metric}, {better} is better; {task.nodes} nodes)")
+    return 0

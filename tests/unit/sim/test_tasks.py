@@ -1,0 +1,76 @@
+"""Task presets: same seed, same episode; sizes; traces; what `aaml policies` says of them."""
+
+import pytest
+
+from aaml.cli import run
+from aaml.errors import UserError
+from aaml.sim.tasks import TASKS, find_task
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_same_seed_builds_the_same_episode(name):
+    task = find_task(name)
+    builds = [[(p.created_s, p.requests, p.gpu, p.lifetime_s) for p in task.build(seed).workload] for seed in (3, 3, 4)]
+    assert builds[0] == builds[1]
+    assert builds[0] != builds[2]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_metric_is_one_that_a_run_yields(name):
+    task = find_task(name)
+    assert task.metric in task.build(0).metrics()
+
+
+def test_sizes_as_asked_for():
+    cluster = find_task("balance").build(0, nodes=100, pods=70)
+    assert (len(cluster.state), len(cluster.workload)) == (100, 70)
+    assert len(find_task("seed-a").build(0, nodes=7).state) == 8  # and the control plane
+    assert len(find_task("seedc").build(0).state) == 3
+    for options in ({"nodes": 0}, {"pods": 0}):
+        with pytest.raises(UserError, match=f"{next(iter(options))}: 0"):
+            find_task("balance").build(0, **options)
+    with pytest.raises(UserError, match="task: 'chess' is not accepted; expected one of balance"):
+        find_task("chess")
+
+
+def test_waiting_asks_for_more_than_there_is():
+    cluster = find_task("waiting").build(0, pods=4000)
+    pods = cluster.workload.pods
+    held = sum(pod.request("cpu") * pod.lifetime_s for pod in pods) / pods[-1].created_s
+    assert held > 0.9 * cluster.state.allocatable[:, 0].sum()
+
+
+def test_traces_replace_the_pods(tmp_path, monkeypatch):
+    (tmp_path / "openb_node_list_gpu_node.csv").write_text(
+        "sn,cpu_milli,memory_mib,gpu,model\na,64000,262144,2,P100\nb,96000,393216,8,G2\n", encoding="utf-8"
+    )
+    (tmp_path / "openb_pod_list_tiny.csv").write_text(
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np0,12000,16384,1,1000,\np1,6000,12288,1,460,\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("AAML_TRACES", str(tmp_path))
+    task = find_task("fragmentation")
+    cluster = task.build(0, nodes=2, pods=10, trace="tiny")
+    assert cluster.state.names == ["a", "b"]
+    assert {pod.gpu.milli for pod in cluster.workload} == {1000, 460}
+    assert [pod.name for pod in task.expected("tiny")] == ["p0", "p1"]
+    with pytest.raises(UserError, match="trace: 'huge' is not accepted; expected one of tiny"):
+        task.build(0, nodes=2, trace="huge")
+    with pytest.raises(UserError, match=r"nodes: 3 .* at most 2"):
+        task.build(0, nodes=3, trace="tiny")
+
+
+def test_policies_command_lists_own_ones_too(tmp_path, capsys):
+    file = tmp_path / "listed.py"
+    file.write_text(
+        "from aaml.scheduling.registry import register_policy\n"
+        "@register_policy('test-listed')\n"
+        "def score(context):\n"
+        "    return context.state.allocatable[:, 0]\n",
+        encoding="utf-8",
+    )
+    assert run("policies", ["--file", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "test-listed" in said
+    assert all(name in said for name in (*TASKS, "kube-scheduler", "seed-a-corrected"))
+    assert run("policies", ["--file", str(tmp_path / "none.py")]) == 2
