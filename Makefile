@@ -17,18 +17,23 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --editable .
 	@touch $@
 
+demo: setup ## train the four agents briefly, judge them, leave a report (a few minutes)
+	$(BIN)/aaml demo
+
+kwok: setup ## build the programs of the KWOK cluster once (about ten minutes)
+	$(BIN)/aaml cluster build
+
 check: setup ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check ## every test, the live ones on real KWOK included
-	$(BIN)/aaml cluster build
+test: check kwok ## every test, the live ones on real KWOK included
 	$(BIN)/python -m pytest
 
 differential: setup ## filters, scores and preemption against the real kube-scheduler, 20,000 decisions
 	$(BIN)/aaml cluster build
 	AAML_DIFFERENTIAL_EPISODES=800 AAML_DIFFERENTIAL_SEED=100000 $(BIN)/python -m pytest tests/e2e/test_differential_kube_scheduler.py
 
-.PHONY: help setup check test differential
+.PHONY: help setup check demo kwok test differential
