@@ -1,5 +1,6 @@
 """The four agents as policies that learn: encoder {MLP, GNN} x learner {DQN, actor-critic}, one interface."""
 
+import copy
 import dataclasses
 import json
 from abc import ABC, abstractmethod
@@ -96,7 +97,7 @@ class LearnedAgent(ABC):
         """
         return {
             "parts": {
-                name: {"model": network.state_dict()} | {key: part.state_dict() for key, part in others.items()}
+                name: copy.deepcopy({key: part.state_dict() for key, part in {"model": network, **others}.items()})
                 for name, (network, others) in self.parts().items()
             },
             "fields": self._fields(),
