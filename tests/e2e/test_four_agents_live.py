@@ -79,15 +79,16 @@ def test_an_agent_binds_every_pod_of_a_workload(kwok, namespace, folder, tensorb
     name, curves, models = AGENTS[agent]
     who = f"live-{agent}"
     scheduler = script(name, folder, kwok, "--scheduler_name", who, "--tensorboard_name", "live")
+    simulator = script(
+        "workload_deployment_simulator.py", folder, kwok, "--scheduler_name", who, "--namespace", namespace,
+        "--cluster_resets", "0", "--seed", "1", "--cpu_load", "0.9", "--mem_load", "0.9", "--at_once", "4",
+        "--wait_s", "180",
+    )  # fmt: skip
     try:
-        simulator = script(
-            "workload_deployment_simulator.py", folder, kwok, "--scheduler_name", who, "--namespace", namespace,
-            "--cluster_resets", "0", "--seed", "1", "--cpu_load", "0.9", "--mem_load", "0.9", "--at_once", "4",
-            "--wait_s", "180",
-        )  # fmt: skip
-        status = simulator.wait(300)
+        until(lambda: simulator.poll() is not None or scheduler.poll() is not None, "the end of the workload", 400)
         told = (folder / "workload_deployment_simulator.py.out").read_text()
-        assert status == 0, told + (folder / f"{name}.out").read_text()
+        assert scheduler.poll() is None, (folder / f"{name}.out").read_text()
+        assert simulator.returncode == 0, told + (folder / f"{name}.out").read_text()
         assert "no pod pending" in told
         count = int(re.search(r"(\d+) pods: ", told)[1])
         assert count >= 200
@@ -101,6 +102,7 @@ def test_an_agent_binds_every_pod_of_a_workload(kwok, namespace, folder, tensorb
         assert {pod["spec"]["schedulerName"] for pod in seen} == {who}
         assert {pod["spec"]["nodeName"] for pod in seen} <= {f"kwok-std-node-{i}" for i in range(10)}
     finally:
+        simulator.kill()
         scheduler.send_signal(signal.SIGTERM)
         ended = scheduler.wait(60)
     output = (folder / f"{name}.out").read_text()

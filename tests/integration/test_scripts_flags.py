@@ -38,7 +38,7 @@ DEFAULTS = [
 
 def run(script, *flags, folder=ROOT, stdin=subprocess.DEVNULL):
     command = [sys.executable, str(ROOT / "scripts" / script), *flags]
-    return subprocess.run(command, cwd=folder, stdin=stdin, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=folder, stdin=stdin, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.parametrize(("settings", "expected"), DEFAULTS)
@@ -61,7 +61,7 @@ def test_help_needs_none_of_the_heavy_libraries(script):
         "except SystemExit as end: assert not end.code, end.code\n"
         f"print('HEAVY', sorted({HEAVY!r} & set(sys.modules)))"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr
     assert "usage: " in result.stdout
     assert result.stdout.splitlines()[-1] == "HEAVY []"

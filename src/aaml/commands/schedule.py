@@ -5,6 +5,7 @@ good order. With `--cluster sim` it runs on an in-process cluster with a workloa
 """
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -195,9 +196,10 @@ def run_agent(args: _Common) -> int:
     from aaml.experiment.build import in_process_cluster
     from aaml.experiment.duty import on_duty
     from aaml.experiment.simulator import WorkloadDeploymentSimulator, run_together
-    from aaml.learning.agent import single_threaded
 
-    single_threaded()
+    os.environ.setdefault(
+        "OMP_NUM_THREADS", "1"
+    )  # torch reads it when it loads; products this small are not shared out
     names = {field.name for field in dataclasses.fields(AgentConfig)}
     given = {name: value for name, value in dataclasses.asdict(args).items() if name in names}
     cluster = in_process_cluster(args.sim_nodes) if args.cluster == "sim" else None

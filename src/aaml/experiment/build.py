@@ -1,6 +1,5 @@
 """Composition root: which cluster, policy, reward and recorders a run is put together from."""
 
-import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 ClusterKind = Literal["kube", "sim"]
 DEFAULT_REWARD = "balance"
-_LOG = logging.getLogger("aaml")
 
 
 @dataclass(frozen=True)
@@ -61,9 +59,7 @@ def kube_cluster(scheduler_name: str, kubeconfig: Path | None = None, *, dry_run
     """Connect to a Kubernetes API as the scheduler of that name; raises `UserError` in one line when it cannot."""
     from aaml.kube.cluster import KubeCluster, LiveOptions
 
-    cluster = KubeCluster.connect(scheduler_name, kubeconfig=kubeconfig, options=LiveOptions(dry_run=dry_run))
-    _LOG.info("%d nodes; pods of %r are placed", int(cluster.state.capacity.sum()), scheduler_name)
-    return cluster
+    return KubeCluster.connect(scheduler_name, kubeconfig=kubeconfig, options=LiveOptions(dry_run=dry_run))
 
 
 @contextmanager

@@ -138,39 +138,45 @@ class LearnedScheduler:
 
     def run(self, max_decisions: int | None = None) -> "LoopStats":
         """Schedule until `stop`, the end of an in-process workload, or `max_decisions`."""
-        from aaml.experiment.build import run_recorder
-        from aaml.telemetry.console import LOG, run_log
-
         self._stop.clear()
-        self.prepare()  # what does not fit is told before anything is written
-        self.run_name = self._new_name()
-        label = f"{self.kind}_{self.run_name}"
-        with run_log(label, self.folders.logs, scrolling=self._scrolling) as log_path:
-            cluster = self._connect()
-            if self.duty is not None:
-                self.duty.begin(cluster)
-            parameters = {**dataclasses.asdict(self.config), "reward": self.reward, "seed": self.seed}
-            recorder = run_recorder(self.folders, label, log_path.stem, parameters)
-            LOG.info("%s starts: curves in %s, log in %s", label, self.folders.curves / label, log_path)
-            watcher = _Run(self, self.agent, recorder, cluster, bar=self._bar)
-            try:
-                stats = watcher.loop.run(self._stopped, max_decisions)
-            finally:
-                try:
-                    watcher.close()
-                    recorder.close()
-                    cluster.close()
-                finally:
-                    if self.learn:
-                        LOG.info("model saved: %s", ", ".join(self.save_model()))
-            LOG.info("%s ends: %s", label, _words(stats))
-        return stats
+        cluster = self._connect()  # before the seconds that torch takes to load: no cluster is told at once
+        try:
+            self.prepare()  # what does not fit is told before anything is written
+            return self._run(cluster, max_decisions)
+        finally:
+            cluster.close()
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
     def _stopped(self) -> bool:
         stopped = self._stop.is_set()
         return stopped if self.duty is None else self.duty.beat(stopped)
+
+    def _run(self, cluster: "Cluster", max_decisions: int | None) -> "LoopStats":
+        from aaml.experiment.build import run_recorder
+        from aaml.telemetry.console import LOG, run_log
+
+        self.run_name = self._new_name()
+        label = f"{self.kind}_{self.run_name}"
+        with run_log(label, self.folders.logs, scrolling=self._scrolling) as log_path:
+            parameters = {**dataclasses.asdict(self.config), "reward": self.reward, "seed": self.seed}
+            recorder = run_recorder(self.folders, label, log_path.stem, parameters)
+            LOG.info(
+                "%s starts with %d nodes, for pods of %r: curves in %s, log in %s",
+                label, int(cluster.state.capacity.sum()), self.scheduler_name, self.folders.curves / label, log_path,
+            )  # fmt: skip
+            watcher = _Run(self, self.agent, recorder, cluster, bar=self._bar)
+            try:
+                stats = watcher.loop.run(self._stop.is_set, max_decisions)
+            finally:
+                try:
+                    watcher.close()
+                    recorder.close()
+                finally:
+                    if self.learn:
+                        LOG.info("model saved: %s", ", ".join(self.save_model()))
+            LOG.info("%s ends: %s", label, _words(stats))
+        return stats
 
     def _connect(self) -> "Cluster":
         if self._given is not None:

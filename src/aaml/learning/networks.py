@@ -5,6 +5,7 @@ depend on the pod; the head adds this pod, this pod on each node, and the cluste
 to 10,000 at the default width of 32.
 """
 
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -80,7 +81,9 @@ class GnnEncoder(nn.Module):
 
     def __init__(self, features: int, width: int) -> None:
         super().__init__()
-        from torch_geometric.nn import GCNConv  # seconds to import: only agents with a graph network wait for it
+        with warnings.catch_warnings():  # torch-geometric's own use of torch.jit is not the user's business
+            warnings.simplefilter("ignore", FutureWarning)
+            from torch_geometric.nn import GCNConv  # takes seconds: only agents with a graph network wait for it
 
         self.layers = nn.ModuleList(
             GCNConv(features + 1 if i == 0 else width, width, normalize=False) for i in range(GCN_LAYERS)
