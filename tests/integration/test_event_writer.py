@@ -1,0 +1,112 @@
+"""Events and conditions are told once, counted up, and never against what has happened since."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from aaml.cluster.objects import Pod
+from aaml.kube.events import EventWriter
+from aaml.kube.transport import Transport
+from support.scripted_api import Answer, ScriptedApi, pod, status
+
+EVENTS = "/api/v1/namespaces/default/events"
+POD = "/api/v1/namespaces/default/pods/p"
+OK: Answer = (200, {})
+CONFLICT: Answer = (409, status(409, "Conflict", "the object has been modified"))
+WAITING = Pod("p", uid="u-p", resource_version="1")
+
+
+@pytest.fixture
+def api() -> Iterator[ScriptedApi]:
+    with ScriptedApi() as server:
+        server.on("POST", EVENTS, (201, {}))
+        server.on("PATCH", f"{POD}/status", OK)
+        yield server
+
+
+def writer(api: ScriptedApi, *, waiting: bool = True) -> EventWriter:
+    return EventWriter(Transport(server=api.server), "mine", lambda _uid: waiting, threads=1)
+
+
+def test_a_failure_is_an_event_and_a_condition(api):
+    writing = writer(api)
+    writing.failed(WAITING, "0/1 nodes are available: 1 Insufficient cpu.")
+    writing.close(30)
+    (event,) = api.bodies("POST", EVENTS)
+    assert (event["type"], event["reason"], event["count"]) == ("Warning", "FailedScheduling", 1)
+    assert event["involvedObject"]["uid"] == "u-p"
+    assert event["source"] == {"component": "mine"}
+    (patch,) = api.bodies("PATCH", f"{POD}/status")
+    assert patch["metadata"] == {"uid": "u-p", "resourceVersion": "1"}
+    (condition,) = patch["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "Unschedulable")
+    assert condition["message"] == event["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+def test_the_same_failure_again_is_counted_and_another_is_told(api):
+    writing = writer(api)
+    for text in ("full", "full", "full", "tainted"):
+        writing.failed(WAITING, text)
+        while writing._waiting or writing._busy:  # else a newer word replaces one that waits
+            pass
+        name = api.bodies("POST", EVENTS)[0]["metadata"]["name"]
+        api.on("PATCH", f"{EVENTS}/{name}", OK)
+    writing.close(30)
+    assert [event["message"] for event in api.bodies("POST", EVENTS)] == ["full", "tainted"]
+    assert [patch["count"] for patch in api.bodies("PATCH", f"{EVENTS}/{name}")] == [2, 3]
+    assert len(api.bodies("PATCH", f"{POD}/status")) == 2
+
+
+def test_a_pod_that_was_bound_meanwhile_keeps_its_condition(api):
+    api.on("PATCH", f"{POD}/status", CONFLICT)
+    api.on("GET", POD, (200, pod("p", 2, node="n1")))
+    writing = writer(api)
+    writing.failed(WAITING, "full")
+    writing.close(30)
+    assert len(api.bodies("PATCH", f"{POD}/status")) == 1
+
+
+def test_a_pod_that_changed_otherwise_gets_it_after_all(api):
+    api.on("PATCH", f"{POD}/status", CONFLICT, OK)
+    api.on("GET", POD, (200, pod("p", 2)))
+    writing = writer(api)
+    writing.failed(WAITING, "full")
+    writing.close(30)
+    versions = [patch["metadata"]["resourceVersion"] for patch in api.bodies("PATCH", f"{POD}/status")]
+    assert versions == ["1", "2"]
+
+
+def test_a_pod_that_no_longer_waits_is_let_be(api):
+    writing = writer(api, waiting=False)
+    writing.failed(WAITING, "full")
+    writing.close(30)
+    assert not api.bodies("PATCH", f"{POD}/status")
+
+
+def test_want_of_permission_is_said_once_and_stops_nothing(api, caplog):
+    api.on("POST", EVENTS, (403, status(403, "Forbidden", "no events for you")))
+    writing = writer(api)
+    for name in "abc":
+        writing.failed(Pod(name, uid=name), "full")
+    writing.scheduled(WAITING, "n1")
+    writing.close(30)
+    assert caplog.text.count("no events for you") == 1
+    assert len(api.bodies("POST", EVENTS)) == 4
+
+
+def test_success_is_told_when_asked_for(api):
+    writing = writer(api)
+    writing.scheduled(WAITING, "n1")
+    writing.close(30)
+    (event,) = api.bodies("POST", EVENTS)
+    assert (event["type"], event["reason"]) == ("Normal", "Scheduled")
+    assert event["message"] == "Successfully assigned default/p to n1"
+
+
+def test_an_outage_delays_events(api):
+    api.down()
+    writing = writer(api)
+    writing.failed(WAITING, "full")
+    api.up()
+    writing.close(30)
+    assert len(api.bodies("POST", EVENTS)) == 1

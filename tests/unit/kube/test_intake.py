@@ -1,0 +1,228 @@
+"""Changes of API objects as they act on the state and the queue."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aaml.cluster.objects import Affinity, GpuRequest, LabelSelector, Node, Pod, PodAffinityTerm
+from aaml.cluster.state import ClusterState
+from aaml.kube import wire
+from aaml.kube.intake import Intake
+from aaml.kube.reflector import Changes, Delta, Source, Trouble
+from aaml.kube.sources import CLAIMS, CLASSES, CSI_NODES, NAMESPACES, NODES, PODS, VOLUMES, SeenPod
+from aaml.kube.transport import ApiError
+from aaml.scheduling.queue import SchedulingQueue
+
+
+class Rig:
+    def __init__(self, *, decide_once: bool = False, namespaces: tuple[str, ...] = ()) -> None:
+        self.state = ClusterState()
+        self.queue = SchedulingQueue(lambda: 0.0)
+        self.watched: list[str] = []
+        self.cancelled: list[tuple[str, str, str]] = []
+        self.intake = Intake(
+            self.state,
+            self.queue,
+            scheduler_name="mine",
+            namespaces=namespaces,
+            decide_once=decide_once,
+            watch=lambda source: self.watched.append(source.name),
+            cancel=lambda *what: self.cancelled.append(what),
+            forget=lambda _uid: None,
+        )
+        self.say(NODES, "added", Node("n1", {"cpu": 1000, "pods": 10}, gpu_count=2))
+
+    def say(self, source: Source[Any], kind: Any, obj: Any, before: Any = None, *, synced: bool = False) -> None:
+        self.intake.take(Changes(source.name, (Delta(kind, obj, before),), synced))
+
+    def pod(self, kind: Any, pod: Pod, before: Pod | None = None, **seen: Any) -> None:
+        self.say(PODS, kind, SeenPod(pod, **seen), None if before is None else SeenPod(before))
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def mine(name: str = "p", **more: Any) -> Pod:
+    return Pod(name, uid=name, requests={"cpu": 100}, scheduler_name="mine", **more)
+
+
+def test_only_our_own_unbound_pods_wait_and_all_bound_ones_count(rig):
+    rig.pod("added", mine())
+    rig.pod("added", replace(mine("other"), scheduler_name="theirs"))
+    rig.pod("added", replace(mine("bound", node_name="n1"), scheduler_name="theirs"))
+    rig.pod("added", mine("going", terminating=True))
+    assert [each.uid for each in rig.queue.pods()] == ["p"]
+    assert rig.state.requested[0].tolist()[0] == 100
+
+
+def test_pods_of_other_namespaces_count_and_do_not_wait():
+    rig = Rig(namespaces=("team",))
+    rig.pod("added", mine("a", namespace="team"))
+    rig.pod("added", mine("b", namespace="else"))
+    rig.pod("added", mine("c", namespace="else", node_name="n1"))
+    assert [each.uid for each in rig.queue.pods()] == ["a"]
+    assert list(rig.state.placements) == ["c"]
+
+
+def test_news_older_than_our_own_bind_does_not_queue_the_pod_again(rig):
+    """The pod's condition changed just before it was bound; the watch tells of it after the bind's answer."""
+    pod = mine()
+    rig.pod("added", pod)
+    assert rig.queue.pop() is not None
+    rig.state.assume(pod, "n1")
+    rig.queue.done("p")
+    rig.pod("modified", replace(pod, resource_version="2"), pod)
+    assert "p" not in rig.queue
+    assert rig.state.placements["p"].assumed
+    rig.pod("modified", replace(pod, resource_version="3", node_name="n1"), pod)
+    assert not rig.state.placements["p"].assumed
+    rig.state.check()
+
+
+def test_a_pod_bound_elsewhere_meanwhile_moves(rig):
+    rig.say(NODES, "added", Node("n2", {"cpu": 1000, "pods": 10}))
+    pod = mine()
+    rig.pod("added", pod)
+    rig.state.assume(pod, "n1")
+    rig.pod("modified", replace(pod, node_name="n2"), pod)
+    assert rig.state.placements["p"].node_name == "n2"
+    assert "p" not in rig.queue
+    rig.state.check()
+
+
+def test_a_deleted_pod_or_node_cancels_binds(rig):
+    pod = mine()
+    rig.pod("added", pod)
+    rig.state.assume(pod, "n1")
+    rig.pod("deleted", pod, pod)
+    assert rig.cancelled == [("p", "", "the pod was deleted")]
+    assert not rig.state.placements
+    assert "p" not in rig.queue
+    rig.say(NODES, "deleted", rig.state.nodes[0])
+    assert rig.cancelled[1] == ("", "n1", "node n1 was deleted")
+    assert len(rig.state) == 0
+
+
+def test_a_heartbeat_of_a_node_changes_nothing(rig):
+    generation = rig.state.generation
+    node = rig.state.nodes[0]
+    rig.say(NODES, "modified", replace(node, resource_version="9"), node)
+    assert rig.state.generation == generation
+    rig.say(NODES, "modified", replace(node, resource_version="9", unschedulable=True), node)
+    assert rig.state.unschedulable.tolist() == [True]
+
+
+def test_devices_are_those_of_the_annotation_when_the_node_has_them(rig):
+    gpu = GpuRequest(1, 500)
+    rig.pod("added", replace(mine("a", node_name="n1"), gpu=gpu), gpus=(1,))
+    assert rig.state.gpu_free.tolist() == [[1000, 500]]
+    for name, gpus in (("b", (7,)), ("c", (0, 0))):
+        rig.pod("added", replace(mine(name, node_name="n1"), gpu=gpu), gpus=gpus)
+    rig.state.check()
+    assert rig.state.gpu_free.sum() == 500
+
+
+def test_an_unschedulable_pod_is_ready_again_when_a_node_comes(rig):
+    rig.pod("added", mine())
+    queued = rig.queue.pop()
+    assert queued is not None
+    rig.queue.requeue(queued, frozenset({"NodeResourcesFit"}))
+    assert rig.queue.counts()["unschedulable"] == 1
+    rig.say(NODES, "added", Node("n2", {"cpu": 4000, "pods": 10}))
+    assert rig.queue.counts()["unschedulable"] == 0
+
+
+def test_a_dry_run_sees_each_pod_before_it_hears_that_it_is_bound():
+    rig = Rig(decide_once=True)
+    pod = mine()
+    deltas = (Delta("added", SeenPod(pod)), Delta("modified", SeenPod(replace(pod, node_name="n1")), SeenPod(pod)))
+    rig.intake.take(Changes(PODS.name, deltas))
+    assert rig.intake.step()
+    assert "p" in rig.queue
+    assert not rig.state.placements
+    rig.queue.remove("p")
+    rig.intake.decided("p")
+    assert rig.intake.step()
+    assert rig.state.placements["p"].node_name == "n1"
+    assert not rig.intake.step()
+
+
+def test_a_dry_run_decides_on_a_pod_once():
+    rig = Rig(decide_once=True)
+    pod = mine()
+    rig.pod("added", pod)
+    rig.intake.step()
+    rig.queue.remove("p")
+    rig.intake.decided("p")
+    rig.pod("modified", replace(pod, resource_version="2"), pod)
+    rig.intake.step()
+    assert "p" not in rig.queue
+
+
+def test_namespaces_are_watched_once_a_selector_needs_them_and_waited_for(rig):
+    term = PodAffinityTerm("zone", LabelSelector(), namespace_selector=LabelSelector())
+    rig.pod("added", mine("plain"))
+    assert not rig.watched
+    rig.pod("added", mine("a", affinity=Affinity(required_anti_pods=(term,))))
+    rig.pod("added", mine("b", affinity=Affinity(required_anti_pods=(term,))))
+    assert rig.watched == [NAMESPACES.name]
+    assert rig.intake.awaited == {NAMESPACES.name}
+    rig.say(NAMESPACES, "added", wire.Namespace(wire.Metadata("team", labels={"x": "y"})), synced=True)
+    assert not rig.intake.awaited
+    assert rig.state.namespace_labels == {"team": {"x": "y"}}
+
+
+def test_namespaces_that_may_not_be_read_do_not_stop_everything(rig, caplog):
+    term = PodAffinityTerm("zone", LabelSelector(), namespace_selector=LabelSelector())
+    rig.pod("added", mine("a", affinity=Affinity(required_anti_pods=(term,))))
+    rig.intake.take_trouble(Trouble(NAMESPACES.name, ApiError(503, "ServiceUnavailable", "")))
+    assert rig.intake.awaited == {NAMESPACES.name}
+    rig.intake.take_trouble(Trouble(NAMESPACES.name, ApiError(403, "Forbidden", "no")))
+    assert not rig.intake.awaited
+    assert "namespaces cannot be read" in caplog.text
+
+
+class TestStorage:
+    raw = wire.PodObject(
+        metadata=wire.Metadata("p", namespace="default"),
+        spec=wire.PodSpec(volumes=[wire.Volume("data", wire.ClaimSource("data"))]),
+    )
+
+    def waiting(self, rig: Rig) -> Pod:
+        return next(each.pod for each in rig.queue.pods() if each.uid == "p")
+
+    def list_all(self, rig: Rig, claim: wire.ClaimObject) -> None:
+        rig.say(CLAIMS, "added", claim, synced=True)
+        volume = wire.VolumeObject(wire.Metadata("pv1"), wire.VolumeSpec(wire.CsiSource("csi.x", "h")))
+        rig.say(VOLUMES, "added", volume, synced=True)
+        rig.intake.take(Changes(CLASSES.name, (), synced=True))
+        limits = wire.CsiNodeSpec([wire.CsiDriver("csi.x", wire.CsiDriver.Allocatable(3))])
+        rig.say(CSI_NODES, "added", wire.CsiNode(wire.Metadata("n1"), limits), synced=True)
+
+    def test_it_is_watched_once_a_pod_uses_a_claim_and_pods_learn_what_their_claims_are(self, rig):
+        rig.pod("added", mine("plain"))
+        assert not rig.watched
+        rig.pod("added", mine(), claims=self.raw)
+        assert rig.watched == [CLAIMS.name, VOLUMES.name, CLASSES.name, CSI_NODES.name]
+        assert self.waiting(rig).volumes.missing
+        claim = wire.ClaimObject(wire.Metadata("data", namespace="default"), wire.ClaimSpec("pv1"))
+        self.list_all(rig, claim)
+        assert self.waiting(rig).volumes.missing == ""
+        assert self.waiting(rig).volumes.attachments == {("csi.x", "h")}
+        assert rig.state.nodes[0].volume_limits == {"csi.x": 3}
+
+    def test_a_claim_that_is_bound_later_makes_its_pod_ready(self, rig):
+        rig.pod("added", mine(), claims=self.raw)
+        loose = wire.ClaimObject(wire.Metadata("data", namespace="default"))
+        self.list_all(rig, loose)
+        assert self.waiting(rig).volumes.missing == "pod has unbound immediate PersistentVolumeClaims"
+        queued = rig.queue.pop()
+        assert queued is not None
+        rig.queue.requeue(queued, frozenset({"VolumeBinding"}))
+        assert rig.queue.counts()["unschedulable"] == 1
+        rig.say(CLAIMS, "modified", wire.ClaimObject(loose.metadata, wire.ClaimSpec("pv1")), loose)
+        assert self.waiting(rig).volumes.missing == ""
+        assert rig.queue.counts()["unschedulable"] == 0
