@@ -13,7 +13,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed (set PYTHON=...)"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade uv
-	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --requirements requirements.lock
+	$(if $(CPU_TORCH),grep -vE '^(nvidia|cuda|triton)' requirements.lock,cat requirements.lock) > $(VENV)/requirements.txt
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --requirements $(VENV)/requirements.txt
 	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --editable .
 	@touch $@
 
@@ -36,4 +37,7 @@ differential: setup ## filters, scores and preemption against the real kube-sche
 	$(BIN)/aaml cluster build
 	AAML_DIFFERENTIAL_EPISODES=800 AAML_DIFFERENTIAL_SEED=100000 $(BIN)/python -m pytest tests/e2e/test_differential_kube_scheduler.py
 
-.PHONY: help setup check demo kwok test differential
+bench-openb: setup ## all published GPU-sharing runs (17 traces, 10 seeds, 6 policies) against the paper's tables
+	$(BIN)/aaml bench openb --policy published --traces published --seeds 42..51 --out results/openb
+
+.PHONY: bench-openb help setup check demo kwok test differential
