@@ -144,10 +144,13 @@ def run_openb(
     return _result(prepared, episode, time.perf_counter() - started, trace, name or policy, tune, seed)
 
 
-def run_openb_policy(trace: str, seed: int, policy: Policy, *, tune: float = DEFAULT_TUNE) -> OpenbResult:
+def run_openb_policy(
+    trace: str, seed: int, policy: Policy, *, tune: float = DEFAULT_TUNE, arrivals: int | None = None
+) -> OpenbResult:
     """Run any `Policy` over a trace: hundreds of times slower than the compiled ones, same arrivals and metrics.
 
-    It sees the nodes in the seed's fixed order, so that "the first of equals" is the published tie-break.
+    It sees the nodes in the seed's fixed order, so that "the first of equals" is the published tie-break. `arrivals`
+    stops the run after so many pods (later columns are then NaN).
     """
     prepared = prepare(trace, seed, tune)
     nodes, pods = load_nodes(), load_pods(trace)
@@ -165,7 +168,7 @@ def run_openb_policy(trace: str, seed: int, policy: Policy, *, tune: float = DEF
         return decision.row, placement.gpus[0] if share else -1
 
     started = time.perf_counter()
-    episode = simulate_choices(choose, arrays, prepared.shapes, prepared.arrivals, prepared.tables)
+    episode = simulate_choices(choose, arrays, prepared.shapes, prepared.arrivals[:arrivals], prepared.tables)
     seconds = time.perf_counter() - started
     rows = np.where(episode.node >= 0, order[episode.node], -1).astype(np.int32)
     return _result(prepared, episode._replace(node=rows), seconds, trace, policy.name, tune, seed)
@@ -174,15 +177,15 @@ def run_openb_policy(trace: str, seed: int, policy: Policy, *, tune: float = DEF
 def _result(
     prepared: Prepared, episode: Episode, seconds: float, trace: str, policy: str, tune: float, seed: int
 ) -> OpenbResult:
-    capacity = prepared.capacity_milli
+    capacity, column = prepared.capacity_milli, prepared.column[: len(episode.node)]
     free = capacity - episode.used_milli
     fragments = free - episode.usable / prepared.tables.total
     ratio = np.round(100 * fragments / np.maximum(free, 1), 2)  # the published logs have two decimals
     return OpenbResult(
         trace, policy, tune, seed,
-        np.round(_columns(prepared.column, np.round(100 * episode.used_milli / capacity, 2)), 2),
-        np.round(100 * _columns(prepared.column, np.round(fragments, 2)) / 1000 / (capacity // 1000), 2),
-        _columns(prepared.column, ratio),
+        np.round(_columns(column, np.round(100 * episode.used_milli / capacity, 2)), 2),
+        np.round(100 * _columns(column, np.round(fragments, 2)) / 1000 / (capacity // 1000), 2),
+        _columns(column, ratio),
         int((episode.node < 0).sum()), len(episode.node), seconds, episode.node,
     )  # fmt: skip
 
