@@ -165,7 +165,7 @@ def test_the_rules_are_these_and_no_others(deployed: KwokCluster, account: Path)
         ("patch", "events", ""), ("get", "leases", NAME), ("update", "leases", NAME),
     }  # fmt: skip
     extender = deployed.service_account_kubeconfig("aaml", "aaml-extender")
-    assert rules(extender) == reads | {("create", "pods/binding", "")}
+    assert rules(extender) == reads | {("create", "pods/binding", ""), ("get", "pods", "")}
 
 
 def test_of_two_replicas_one_decides_and_the_other_goes_on_when_it_is_killed(

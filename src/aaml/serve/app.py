@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aaml.errors import UserError
-from aaml.serve.messages import ExtenderArgs, ExtenderBindingArgs, ScoreRequest
+from aaml.serve.messages import ExtenderArgs, ExtenderBindingArgs, ScoreRequest, fold
 from aaml.serve.metrics import CONTENT_TYPE, Metrics
 from aaml.serve.openapi import document
 from aaml.serve.service import SchedulingService
@@ -53,7 +53,7 @@ async def _body(request: Request, limit_bytes: int) -> bytes:
 
 def _decode(body: bytes, kind: type[Body]) -> Body:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(body if kind is ScoreRequest else fold(body), type=kind)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _RefusedError(400, f"body: {error}") from error
     except RecursionError as error:

@@ -1,10 +1,18 @@
 """What goes over the wire: kube-scheduler's extender protocol (extender/v1) and the score service.
 
 https://kubernetes.io/docs/reference/scheduling/config/ (Extender) and k8s.io/kube-scheduler/extender/v1 name the
-fields. Pods and nodes stay raw here; the composition root gives the functions that read them.
+fields. Go reads names in any case and kube-scheduler writes them in capitals (`NodeNames`), so that requests of the
+extender are folded to lower case first (`fold`). Pods and nodes stay raw here; the composition root gives the
+functions that read them.
 """
 
 import msgspec
+
+
+def fold(body: bytes) -> bytes:
+    """Return a JSON object with the names of its own fields in lower case. Raises msgspec's errors for what is none."""
+    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({name.lower(): value for name, value in fields.items()})
 
 
 class NodeList(msgspec.Struct):
@@ -38,12 +46,12 @@ class HostPriority(msgspec.Struct):
     score: int
 
 
-class ExtenderBindingArgs(msgspec.Struct, rename="camel"):
+class ExtenderBindingArgs(msgspec.Struct, rename=lambda name: name.replace("_", "")):
     """The body of bind."""
 
     pod_name: str
     pod_namespace: str
-    pod_uid: str = msgspec.field(name="podUID")
+    pod_uid: str
     node: str
 
 

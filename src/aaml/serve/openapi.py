@@ -31,7 +31,7 @@ _NODE: dict[str, Any] = {
 _EXTENDER_ARGS: dict[str, Any] = {
     "type": "object",
     "required": ["pod"],
-    "description": "extender/v1 ExtenderArgs: nodenames (nodeCacheCapable: true) or nodes.",
+    "description": "extender/v1 ExtenderArgs, names in any case: nodenames (nodeCacheCapable: true) or nodes.",
     "properties": {
         "pod": _POD,
         "nodenames": {"type": ["array", "null"], "items": {"type": "string"}},

@@ -96,6 +96,13 @@ def test_prioritize_scores_0_to_10_with_one_best(client: TestClient) -> None:
     ]
 
 
+def test_names_are_read_as_kube_scheduler_writes_them(client: TestClient, view: View) -> None:
+    reply = client.post("/filter", json={"Pod": pod_json("2500m"), "Nodes": None, "NodeNames": ["n1", "n2", "n3"]})
+    assert reply.json()["nodenames"] == ["n3"]
+    bound = client.post("/bind", json={"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n1"})
+    assert (bound.status_code, bound.json()) == (200, {})
+
+
 def test_full_nodes_are_understood_too(client: TestClient) -> None:
     nodes = {"items": [node_json("n1", "1"), node_json("n3", "3")]}
     reply = client.post("/filter", json={"pod": pod_json("2"), "nodes": nodes}).json()
@@ -127,7 +134,7 @@ def test_posted_nodes_are_scored_with_the_pods_that_run_there() -> None:
         ("/score", json.dumps({"pod": pod_json(), "nodes": [], "pods": [pod_json(nodeName="x")]}).encode(), 422, "'x'"),
         ("/filter", json.dumps({"pod": pod_json()}).encode(), 422, "nodenames"),
         ("/score", b"[" * 100_000, 400, "body"),
-        ("/bind", b'{"podName": "p"}', 400, "podNamespace"),
+        ("/bind", b'{"podName": "p"}', 400, "podnamespace"),
     ],
 )
 def test_bad_input_gets_one_line(client: TestClient, path: str, body: bytes, status: int, words: str) -> None:
