@@ -10,6 +10,7 @@ import pytest
 
 from aaml.kube.provision import binaries
 from support.differential import Bench, Tally, compare_decision, compare_preemption
+from support.kwok import remove_leftovers
 from support.real_scheduler import RealScheduler
 from support.scheduling_cases import Cases
 
@@ -23,6 +24,7 @@ _SHOWN = 10
 def bench(tmp_path_factory):
     if not binaries.built():
         pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
+    remove_leftovers()
     with RealScheduler(f"differential-{os.getpid()}", tmp_path_factory.mktemp("scheduler")) as real:
         yield Bench(real)
 

@@ -52,7 +52,7 @@ def heal(cluster: KwokCluster) -> None:
 def remove_leftovers() -> None:
     """Take down the clusters of test sessions that were killed before they could."""
     for name in records.names():
-        match = re.fullmatch(r"test-(\d+)", name)
+        match = re.fullmatch(r"(?:test|differential)-(\d+)", name)
         if match and not alive(int(match[1])):
             KwokCluster(name).down()
 

@@ -350,6 +350,9 @@ class Cases:
             field = {"key": "metadata.name", "operator": rng.choice(["In", "NotIn"]), "values": [name]}
             term: Manifest = {"matchFields": [field]}
             if self.chance(0.3):
+                other = f"{self.prefix}-n{rng.randint(0, 6)}"
+                term["matchFields"].append({"key": "metadata.name", "operator": "In", "values": [other]})
+            if self.chance(0.3):
                 term["matchExpressions"] = self.some(options, 1, 1)
             return term
         return {"matchExpressions": self.some(options, 1, 2)}
