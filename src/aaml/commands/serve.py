@@ -53,6 +53,7 @@ def run(args: Args) -> int:
 
     import uvicorn
 
+    from aaml.commands.signals import ends_by
     from aaml.errors import UserError, bad_value
     from aaml.experiment.policies import load_ranker
     from aaml.experiment.policy_scheduler import warm_up
@@ -86,9 +87,12 @@ def run(args: Args) -> int:
     )  # fmt: skip
     scheme = "https" if args.tls_cert else "http"
     print(f"{ranker.name} answers on {scheme}://{args.host}:{listener.getsockname()[1]}", flush=True)
-    try:
-        uvicorn.Server(config).run(sockets=[listener])
-    finally:
-        if view is not None:
-            view.close()
-    return 0
+    server = uvicorn.Server(config)
+    # uvicorn hands signals on when it has ended; without a handler of ours that would end the process before `close`.
+    with ends_by(lambda: setattr(server, "should_exit", True)) as interruption:
+        try:
+            server.run(sockets=[listener])
+        finally:
+            if view is not None:
+                view.close()
+    return interruption.status
