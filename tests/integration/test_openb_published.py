@@ -1,4 +1,4 @@
-"""The published runs of Weng et al. (USENIX ATC 2023), every column of all three tables (all runs: `make bench-openb`)."""
+"""The published runs of Weng et al. (USENIX ATC 2023), every column of the three tables; all: `make bench-openb`."""
 
 import json
 from pathlib import Path
