@@ -47,6 +47,27 @@ class TqdmHandler(logging.Handler):
             self.handleError(record)
 
 
+class _RunFile(logging.FileHandler):
+    """A log file that is written out at once, except for decisions: those at most once a second, they are many."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, encoding="utf-8")
+        self._flushed_s = 0.0
+        self._is_decision = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        self._is_decision = record.name == DECISIONS.name
+        super().emit(record)
+
+    def flush(self) -> None:
+        """Write out what is buffered, unless it can wait."""
+        now_s = time.monotonic()
+        if not self._is_decision or now_s - self._flushed_s >= 1.0:
+            self._flushed_s = now_s
+            super().flush()
+
+
 @contextmanager
 def run_log(name: str, directory: Path, *, scrolling: bool = False) -> Iterator[Path]:
     """Log to directory/<name>_<time>.log and to the terminal until the block ends; yields the file's path.
@@ -55,7 +76,7 @@ def run_log(name: str, directory: Path, *, scrolling: bool = False) -> Iterator[
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = unused_path(directory, f"{name}_{stamp()}", ".log")
-    file = logging.FileHandler(path, encoding="utf-8", delay=False)
+    file = _RunFile(path)
     file.setFormatter(logging.Formatter(_FORMAT))
     terminal = TqdmHandler()
     terminal.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
