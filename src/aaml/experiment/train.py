@@ -251,6 +251,7 @@ class Trainer:
 
     def _validate(self, streams: Collector, bar: "tqdm[Any]") -> None:
         """Judge the agent, keep it if it is the best so far, and save all that the run goes on from."""
+        self._record(self.agent.flush())
         result = self.validation(self.agent)
         progress = self.progress
         progress.validations += 1

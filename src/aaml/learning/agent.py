@@ -23,6 +23,7 @@ from aaml.scheduling.observation import Context, Observation
 from aaml.scheduling.ports import Decision, Policy, Transition
 
 CSR = "1. CSR"
+MIN_UPDATE_STEPS = 8
 
 
 class LearnedAgent(ABC):
@@ -85,6 +86,10 @@ class LearnedAgent(ABC):
     def take_weights(self, weights: Mapping[str, Any]) -> None:
         """Act as the agent whose `weights` these are."""
         self.scorer.load_state_dict(weights["model"])
+
+    def flush(self) -> dict[str, float]:
+        """Learn from what was gathered and would wait for more; returns scalars to record."""
+        return {}
 
     @abstractmethod
     def cut(self) -> None:
@@ -345,6 +350,15 @@ class PolicyAgent(LearnedAgent):
             self._ready.append(piece)
             self._ready_steps += len(piece)
             self._open[stream] = []
+
+    def flush(self) -> dict[str, float]:
+        """Learn from all decisions gathered, episodes under way included, when there are enough for an advantage."""
+        pieces = [*self._ready, *(piece for piece in self._open.values() if piece)]
+        self.cut()
+        if not self.learning or sum(map(len, pieces)) < MIN_UPDATE_STEPS:
+            return {}
+        self.updates += 1
+        return {CSR: self.reward_sum, **self.learner.update(pieces, self.rng)}
 
     def cut(self) -> None:
         """Forget episodes under way and those not learned from yet."""
