@@ -46,7 +46,7 @@ def test_the_same_seed_gives_the_same_curve_and_weights(agent, tmp_path):
 def test_a_killed_run_goes_on_to_the_same_weights_and_curve(agent, tmp_path):
     whole, curve = train(small(agent), tmp_path / "whole")
 
-    class Killed(Exception):
+    class KilledError(Exception):
         pass
 
     checks = []
@@ -54,10 +54,10 @@ def test_a_killed_run_goes_on_to_the_same_weights_and_curve(agent, tmp_path):
     def kill():
         checks.append(0)
         if len(checks) == 7:  # beyond the validation at step 128, whose state is what is left
-            raise Killed
+            raise KilledError
         return False
 
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         train(small(agent), tmp_path / "cut", stop=kill)
     resumed, other = train(small(agent), tmp_path / "cut", resume=True)
     assert other == curve

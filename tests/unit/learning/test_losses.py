@@ -97,7 +97,7 @@ def test_clipped_policy_loss_by_hand():
 def test_at_the_old_policy_ppo_and_a2c_have_the_same_gradient():
     gradients = []
     for loss in (
-        lambda log_prob, a: losses.policy_gradient_loss(log_prob, a),
+        losses.policy_gradient_loss,
         lambda log_prob, a: losses.clipped_policy_loss(log_prob, log_prob.detach(), a, 0.2),
     ):
         log_prob = torch.tensor([-0.1, -2.0, -0.7], requires_grad=True)
