@@ -35,8 +35,9 @@ from aaml.sim.tournament import (
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-_MOST_DRAWS = 32  # random draws among equals before a shape gets its own tree
-_PATIENCE = 16  # tree entries per node that a shape's searches may look at before it does
+_MOST_DRAWS = 128  # random draws among equals before a shape gets its own tree
+_PATIENCE = 16  # tree entries per node that a shape's searches may look at before it does,
+_PATIENCE_PER_ARRIVAL = 2048  # and how many more with each arrival
 
 
 class Episode(NamedTuple):
@@ -69,25 +70,6 @@ def _draw(state: npt.NDArray[np.uint64]) -> int:
 def _usable_now(nodes: NodeArrays, row: int, tables: FragmentTables, scratch: Scratch) -> int:
     measure(nodes.gpu[row, : nodes.gpu_count[row]], tables, scratch.sums, scratch.counts)
     return usable(nodes.gpu_model[row], cpu_class(nodes.cpu[row], tables), tables, scratch.sums, scratch.counts)
-
-
-@numba.njit(cache=True, nogil=True, inline="always")
-def _score_if_fits(
-    policy: int,
-    nodes: NodeArrays,
-    row: int,
-    shape: IntArray,
-    with_memory: bool,
-    tables: FragmentTables,
-    truncate: bool,
-    scorer: Scorer,
-    scratch: Scratch,
-) -> float:
-    if with_memory and shape[SHAPE_MEMORY] > nodes.memory[row]:
-        return NOWHERE
-    if not fits_but_memory(nodes, row, shape):
-        return NOWHERE
-    return score_node(policy, nodes, row, shape, tables, truncate, scorer, scratch)[0]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -134,6 +116,7 @@ def _simulate(
     for step in range(arrivals.shape[0]):
         number = arrivals[step]
         shape = shapes[number]
+        need = shape[SHAPE_MEMORY]
         row = -1
         for _ in range(2):  # a second time only where random draws found no node with enough memory
             slot = slot_of[number]
@@ -142,9 +125,11 @@ def _simulate(
             if read[slot] < 0:
                 tree[:] = NOWHERE
                 for leaf in range(count):
-                    tree[half + leaf] = _score_if_fits(
-                        policy, nodes, row_of_leaf[leaf], shape, with_memory, tables, truncate, scorer, scratch
-                    )
+                    other = row_of_leaf[leaf]
+                    if (need <= nodes.memory[other] or not with_memory) and fits_but_memory(nodes, other, shape):
+                        tree[half + leaf] = score_node(policy, nodes, other, shape, tables, truncate, scorer, scratch)[
+                            0
+                        ]
                 build(tree)
                 if random_ties:
                     build_ties(tree, ties[slot])
@@ -153,9 +138,9 @@ def _simulate(
                     touched = log[entry]
                     if last_entry[touched] != entry:
                         continue  # touched again later
-                    score = _score_if_fits(
-                        policy, nodes, touched, shape, with_memory, tables, truncate, scorer, scratch
-                    )
+                    score = NOWHERE
+                    if (need <= nodes.memory[touched] or not with_memory) and fits_but_memory(nodes, touched, shape):
+                        score = score_node(policy, nodes, touched, shape, tables, truncate, scorer, scratch)[0]
                     if random_ties:
                         update_ties(tree, ties[slot], leaf_of_row[touched], score)
                     else:
@@ -163,7 +148,6 @@ def _simulate(
             read[slot] = written
             if tree[1] == NOWHERE:
                 break
-            need = shape[SHAPE_MEMORY]
             leaf = -1
             if random_ties:
                 for _ in range(_MOST_DRAWS):
@@ -175,7 +159,7 @@ def _simulate(
                 leaf = first_best(tree)
                 if nodes.memory[row_of_leaf[leaf]] < need:
                     leaf, visits = first_best_where(tree, nodes.memory, row_of_leaf, need)
-                    patience[number] -= visits
+                    patience[number] += _PATIENCE_PER_ARRIVAL - visits
             if patience[number] < 0 and not with_memory:
                 slot_of[number] = groups + number
             if leaf < 0 or nodes.memory[row_of_leaf[leaf]] >= need:
