@@ -1,5 +1,6 @@
 """Policies from what a person writes: a name, `file.py:name`, or a model file."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,32 +10,50 @@ import numpy.typing as npt
 
 from aaml.cluster.objects import Pod
 from aaml.errors import bad_value
+from aaml.scheduling.fragments import FragmentMeter
 from aaml.scheduling.heuristics import PolicyOptions
 from aaml.scheduling.observation import Context, Featurizer
 from aaml.scheduling.ports import Decision, Policy, Ranker
 from aaml.scheduling.registry import make_policy
 
-MODEL_ENDING = ".pth"
+_NETWORK, _TABLE = ".pth", ".json"  # networks; Q-tables and linear scorers
 
 
 def is_model(spec: str) -> bool:
     """Whether a person means a model file."""
-    return spec.endswith(MODEL_ENDING)
+    return spec.endswith((_NETWORK, _TABLE))
 
 
 def load_policy(
     spec: str, *, seed: int = 0, expected: Sequence[Pod] = (), lookahead: int = 0
 ) -> tuple[Policy, Featurizer]:
     """Return a policy that does not learn, and the features it needs. Raises `UserError` for what is no policy."""
+    meter = FragmentMeter(expected) if any(pod.gpu.count for pod in expected) else None
+    growth = None if meter is None else meter.growth
     if not is_model(spec):
-        return make_policy(spec, PolicyOptions(seed=seed, expected=expected)), Featurizer(lookahead=lookahead)
+        policy = make_policy(spec, PolicyOptions(seed=seed, expected=expected))
+        return policy, Featurizer(lookahead=lookahead, fragmentation=growth)
     if not Path(spec).is_file():
         raise bad_value("model", spec, "a model file that exists")
+    if spec.endswith(_TABLE):
+        return _load_table(Path(spec), seed), Featurizer(lookahead=lookahead, fragmentation=growth)
     from aaml.learning.agent import load_agent, single_threaded
 
     single_threaded()
     agent = load_agent(spec, learn=False, seed=seed)
-    return agent, Featurizer(lookahead=agent.lookahead)
+    return agent, Featurizer(lookahead=agent.lookahead, fragmentation=growth)
+
+
+def _load_table(path: Path, seed: int) -> Policy:
+    """Read a Q-table or a linear scorer, whichever the file says it is."""
+    from aaml.learning.linear import load_linear
+    from aaml.learning.qtable import FORMAT, load_qtable
+
+    try:
+        kind = json.loads(path.read_text(encoding="utf-8"))["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise bad_value("model", str(path), "a Q-table or a linear scorer as `aaml train` writes it") from error
+    return load_qtable(path, seed=seed) if kind == FORMAT else load_linear(path)
 
 
 @dataclass(frozen=True)
