@@ -118,6 +118,8 @@ class Comparison:
             return ""
         if self.policy != "random":
             return f"{self.matching} of {self.compared} runs match"
+        if self.seeds == 1 or self.compared < self.seeds:
+            return f"published mean {self.published_130:.2f}"
         low, high = self.interval_130
         where = "within" if low <= self.published_130 <= high else "OUTSIDE"
         return f"published mean {self.published_130:.2f} {where} {low:.2f} ... {high:.2f}"
