@@ -24,16 +24,21 @@ QUICK = ("--lease-duration-s=4", "--renew-deadline-s=3", "--retry-period-s=0.5")
 
 @pytest.fixture(scope="module")
 def deployed(kwok: KwokCluster) -> Iterator[KwokCluster]:
-    def kubectl(*arguments: str) -> None:
-        command = [str(kwok.kubectl), "--kubeconfig", str(kwok.kubeconfig), *arguments]
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-
-    folders = [str(DEPLOY / "scheduler"), str(DEPLOY / "extender-bind")]
+    folders = ["scheduler", "extender-bind"]
     for folder in folders:
-        kubectl("apply", "-k", folder)
+        apply(kwok, folder)
     yield kwok
     for folder in folders:
-        kubectl("delete", "-k", folder, "--ignore-not-found", "--wait=false")
+        kubectl(kwok, "delete", "-k", str(DEPLOY / folder), "--ignore-not-found", "--wait=false")
+
+
+def kubectl(cluster: KwokCluster, *arguments: str) -> None:
+    command = [str(cluster.kubectl), "--kubeconfig", str(cluster.kubeconfig), *arguments]
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+
+
+def apply(cluster: KwokCluster, folder: str) -> None:
+    kubectl(cluster, "apply", "-k", str(DEPLOY / folder))
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +219,33 @@ def test_a_leader_that_loses_its_lease_ends_with_an_error(deployed: KwokCluster,
     lease = json.loads(api.send("GET", path))
     assert lease["spec"]["holderIdentity"] == "thief", "what is not ours is not given up"
     api.send("PUT", path, lease | {"spec": {"holderIdentity": ""}})
+
+
+def test_pods_are_preempted_once_the_account_may_delete_them(
+    deployed: KwokCluster, account: Path, namespace: str, tmp_path: Path
+) -> None:
+    """Under the plain rules an important pod waits; under those of scheduler-preemption the same process makes room."""
+    api, classes = deployed.api(), "/apis/scheduling.k8s.io/v1/priorityclasses"
+    plain = rules(account)
+    here = {"nodeSelector": {"kubernetes.io/hostname": "kwok-std-node-4"}}
+    api.send("POST", classes, {"metadata": {"name": "rbac-important"}, "value": 1000})
+    try:
+        with Process(command(account), tmp_path / "scheduler.log") as scheduler:
+            scheduler.wait_for("places the pods")
+            api.send("POST", f"/api/v1/namespaces/{namespace}/pods", pod("low", "60", schedulerName=NAME, **here))
+            until(lambda: "low" in bound(api, namespace), "the first pod bound")
+            vip = pod("vip", "60", schedulerName=NAME, priorityClassName="rbac-important", **here)
+            api.send("POST", f"/api/v1/namespaces/{namespace}/pods", vip)
+            scheduler.wait_for("scheduling goes on without preemption")
+            create(api, namespace, ["next"])
+            until(lambda: "next" in bound(api, namespace), "a pod that fits bound")
+            assert set(bound(api, namespace)) == {"low", "next"}
+            apply(deployed, "scheduler-preemption")
+            until(lambda: set(bound(api, namespace)) == {"vip", "next"}, "the important pod in the other one's place")
+            assert scheduler.said().count("scheduling goes on without preemption") == 1
+            assert scheduler.stop() == 0
+        more = {("delete", "pods", ""), ("list", "poddisruptionbudgets", ""), ("watch", "poddisruptionbudgets", "")}
+        assert rules(account) == plain | more
+    finally:
+        apply(deployed, "scheduler")
+        api.send("DELETE", f"{classes}/rbac-important")

@@ -134,6 +134,8 @@ class PolicyArgs(DutyOptions):
     """place pods of these namespaces only"""
     scheduled_events: bool = True
     """write the event Scheduled for each bound pod"""
+    preemption: bool = True
+    """delete less important pods where a pod fits nowhere otherwise, as far as the account may"""
     dry_run: Flag = False
     """never bind; compare with what the other scheduler does"""
     shadow_log: str = "-"
@@ -182,6 +184,7 @@ def run_policy(args: PolicyArgs) -> int:
         namespaces=args.namespaces,
         seed=args.seed,
         scheduled_events=args.scheduled_events,
+        preemption=args.preemption,
         shadow_log=args.shadow_log if args.dry_run else None,
         duty=args,
     )

@@ -33,8 +33,9 @@ NOBODY = "aaml-shadow"  # no pod names this scheduler, so nothing is decided for
 class PolicyRun:
     """Which policy, on which cluster, for the pods of which scheduler.
 
-    `namespaces` empty: of all. `scheduled_events`: an event for each bound pod, one more write a pod. `shadow_log`:
-    None binds pods; a path ("-": the terminal) only watches another scheduler and writes a line a pod.
+    `namespaces` empty: of all. `scheduled_events`: an event for each bound pod, one more write a pod. `preemption`:
+    pods that fit nowhere may take the room of less important ones. `shadow_log`: None binds pods; a path ("-": the
+    terminal) only watches another scheduler and writes a line a pod.
     """
 
     policy: str
@@ -43,6 +44,7 @@ class PolicyRun:
     namespaces: tuple[str, ...] = ()
     seed: int = 0
     scheduled_events: bool = True
+    preemption: bool = True
     shadow_log: str | None = None
     duty: DutyOptions = field(default_factory=DutyOptions)
 
@@ -77,7 +79,9 @@ class PolicyScheduler:
         from aaml.kube.cluster import KubeCluster, LiveOptions
 
         settings = self.settings
-        options = LiveOptions(namespaces=settings.namespaces, scheduled_events=settings.scheduled_events)
+        options = LiveOptions(
+            namespaces=settings.namespaces, scheduled_events=settings.scheduled_events, preemption=settings.preemption
+        )
         cluster = KubeCluster.connect(settings.scheduler_name, kubeconfig=settings.kubeconfig, options=options)
         duty.begin(cluster)
         _LOG.info("%s places the pods of %s on %d nodes", policy.name, settings.scheduler_name, len(cluster.state))

@@ -22,9 +22,11 @@ from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.kube.binder import Binder, BindJob
 from aaml.kube.events import EventWriter
+from aaml.kube.evictor import Evicted, Evictor
 from aaml.kube.intake import Intake
+from aaml.kube.preemptor import Preemptor
 from aaml.kube.reflector import Changes, Reflector, Source, Trouble
-from aaml.kube.sources import NODES, PODS
+from aaml.kube.sources import BUDGETS, NODES, PODS
 from aaml.kube.transport import Transport
 from aaml.scheduling.ports import BindResult
 from aaml.scheduling.queue import QueuedPod, SchedulingQueue
@@ -32,7 +34,7 @@ from aaml.scheduling.queue import QueuedPod, SchedulingQueue
 log = logging.getLogger(__name__)
 
 _IN_FLIGHT_PER_BINDER = 4
-_SPARE_CONNECTIONS = 12  # watches, event writers
+_SPARE_CONNECTIONS = 16  # watches, event writers, evictors
 _NO_NODES = frozenset({"NoNodes"})  # no plugin's name, so the queue tries again at every event
 
 
@@ -40,14 +42,17 @@ _NO_NODES = frozenset({"NoNodes"})  # no plugin's name, so the queue tries again
 class LiveOptions:
     """How a live cluster is served.
 
-    `namespaces` empty: pods of all namespaces are scheduled (those of others always count as load). `dry_run` decides
-    and never writes. `scheduled_events` posts an event for each bound pod too, one more write a pod. `binders` threads
-    send binds. A watch lasts `watch_s` and counts as dead after `silence_s` without a word; the first lists must be
-    there within `sync_s`, and `close` waits `close_s` for binds in flight.
+    `namespaces` empty: pods of all namespaces are scheduled (those of others always count as load). `dry_run`
+    decides and never writes. `preemption` lets pods that fit nowhere take the room of less important ones, as far
+    as the account may delete pods and read disruption budgets. `scheduled_events` posts an event for each bound pod
+    too, one more write a pod. `binders` threads send binds. A watch lasts `watch_s` and counts as dead after
+    `silence_s` without a word; the first lists must be there within `sync_s`, and `close` waits `close_s` for binds
+    in flight.
     """
 
     namespaces: Collection[str] = ()
     dry_run: bool = False
+    preemption: bool = True
     scheduled_events: bool = False
     binders: int = 16
     watch_s: int = 300
@@ -88,6 +93,10 @@ class KubeCluster:
         self.reflectors: dict[str, Reflector[Any]] = {}
         self._binder = Binder(transport, self._inbox.put, threads=self.options.binders)
         self._events = EventWriter(transport, scheduler_name, self._queue.__contains__)
+        self._preemptor: Preemptor | None = None
+        if self.options.preemption and not self.options.dry_run:
+            self._evictor = Evictor(transport, scheduler_name, self._events, self._inbox.put)
+            self._preemptor = Preemptor(self._state, self._queue, self._evictor, self._watch)
         self._intake = Intake(
             self._state, self._queue, scheduler_name=scheduler_name, namespaces=self.options.namespaces,
             decide_once=self.options.dry_run, watch=self._watch, cancel=self._cancel, forget=self._events.forget,
@@ -191,10 +200,16 @@ class KubeCluster:
         return self._queue.counts()
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
-        """Return [N], the rows that pass kube-scheduler's filters."""
+        """Return [N], the rows that pass kube-scheduler's filters; the nominated node alone where that is one."""
         verdict = feasible(self._state, pod)
         self._judged = (pod.uid, verdict)
-        return verdict.mask
+        nominated = self._state.nominated.get(pod.uid)
+        row = self._state.index.get(nominated[1]) if nominated is not None else None
+        if row is None or not verdict.mask[row]:
+            return verdict.mask
+        only = np.zeros_like(verdict.mask)
+        only[row] = True
+        return only
 
     def bind(self, pod: Pod, row: int, gpus: tuple[int, ...] | None = None) -> str:
         """Assume the pod on a row and send the bind; returns the node's name. A dry run only assumes, for a moment."""
@@ -213,19 +228,23 @@ class KubeCluster:
         return node_name
 
     def reject(self, pod: Pod) -> None:
-        """Say why the pod fits nowhere (event and condition), and try again when something that can help happens."""
+        """Make room for a pod that fits nowhere or say why there is none; it is tried again when something can help."""
         queued = self._taken.pop(pod.uid)
         if self._judged is None or self._judged[0] != pod.uid:
             self.feasible(pod)
         judged = self._judged
         if judged is None:
             raise AssertionError("feasible() keeps its verdict")
-        message = judged[1].message() if len(self._state) else "no nodes available to schedule pods"
+        preemption = ""
+        if self._preemptor is not None and len(self._state):
+            preemption = self._preemptor.make_room(pod, judged[1])
+        message = judged[1].message(preemption) if len(self._state) else "no nodes available to schedule pods"
         plugins = judged[1].plugins if len(self._state) else _NO_NODES
         self._queue.requeue(queued, plugins or _NO_NODES)
         log.info("%s: %s", pod.key, message)
         if not self.options.dry_run:
-            self._events.failed(pod, message)
+            nominated = self._state.nominated.get(pod.uid)
+            self._events.failed(pod, message, nominated[1] if nominated is not None else "")
 
     def defer(self, pod: Pod) -> None:
         """Put the pod back; it is tried again after a backoff."""
@@ -254,6 +273,8 @@ class KubeCluster:
             except queue.Empty:
                 break
         self._binder.close(max(1.0, deadline - time.monotonic()))
+        if self._preemptor is not None:
+            self._evictor.close(max(1.0, deadline - time.monotonic()))
         self._drain()
         if self._flights:
             log.warning(
@@ -295,6 +316,12 @@ class KubeCluster:
 
     def _take(self, item: object) -> None:
         match item:
+            case Changes(source=BUDGETS.name) if self._preemptor is not None:
+                self._preemptor.take(item)
+            case Trouble(source=BUDGETS.name) if self._preemptor is not None:
+                self._preemptor.take_trouble(item)
+            case Evicted() if self._preemptor is not None:
+                self._preemptor.settle(item)
             case Changes():
                 self._intake.take(item)
             case BindResult():

@@ -14,8 +14,8 @@ from aaml.kube import wire
 from aaml.kube.manifest import node_to_json, pod_to_json
 from aaml.kube.requests import effective_requests, nonzero_container_requests, nonzero_requests
 
-__all__ = ["VolumeLister", "claim_names", "node_from_api", "node_from_json", "node_to_json", "pod_from_api",
-           "pod_from_json", "pod_to_json", "resolve_volumes"]  # fmt: skip
+__all__ = ["VolumeLister", "budget_from_api", "claim_names", "node_from_api", "node_from_json", "node_to_json",
+           "pod_from_api", "pod_from_json", "pod_to_json", "resolve_volumes"]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -93,6 +93,14 @@ def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Po
         nonzero=nonzero_requests(pod),
         nonzero_containers=nonzero_container_requests(pod),
     )
+
+
+def budget_from_api(budget: wire.BudgetObject) -> objects.DisruptionBudget:
+    """Return the disruption budget with what it allows now."""
+    meta, status = budget.metadata, budget.status
+    selector = _selector(budget.spec.selector)
+    disrupted = frozenset(status.disrupted_pods or ())
+    return objects.DisruptionBudget(meta.name, meta.namespace, selector, status.disruptions_allowed, disrupted)
 
 
 def gpu_indices(pod: wire.PodObject) -> tuple[int, ...] | None:

@@ -1,7 +1,8 @@
-"""What kubectl users read about a pod: events and the PodScheduled condition, written aside from the decisions.
+"""What kubectl users read about a pod: events, the PodScheduled condition and the nominated node, written aside.
 
 A pod that fits nowhere gets a FailedScheduling event (one, with a count, as long as the reason is the same) and the
-condition PodScheduled=False with reason Unschedulable. Events of success are optional: each is one more write a pod.
+condition PodScheduled=False with reason Unschedulable; a victim of preemption gets a Preempted event. Events of success
+are optional: each is one more write a pod.
 https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
 
@@ -36,7 +37,7 @@ class _Said:
     name: str = ""
     message: str = ""
     count: int = 0
-    condition: str = ""
+    condition: tuple[str, str] = ("", "")  # message, nominated node
 
 
 class EventWriter:
@@ -49,7 +50,7 @@ class EventWriter:
         self, transport: Transport, scheduler_name: str, still_waiting: Callable[[str], bool], *, threads: int = 2
     ) -> None:
         self._transport, self._component, self._still_waiting = transport, scheduler_name, still_waiting
-        self._waiting: OrderedDict[tuple[str, str], tuple[Pod, str]] = OrderedDict()  # (kind, uid) -> pod, text
+        self._waiting: OrderedDict[tuple[str, str], tuple[Pod, str, str]] = OrderedDict()  # (kind, uid) -> ...
         self._said: dict[str, _Said] = {}
         self._busy = 0
         self._closed = False
@@ -60,9 +61,13 @@ class EventWriter:
         for thread in self._threads:
             thread.start()
 
-    def failed(self, pod: Pod, message: str) -> None:
-        """Say that a pod fits nowhere; a newer word replaces one that was not written yet."""
-        self._put("failed", pod, message)
+    def failed(self, pod: Pod, message: str, nominated: str = "") -> None:
+        """Say that a pod fits nowhere, and where room is made for it; a newer word replaces one not written yet."""
+        self._put("failed", pod, message, nominated)
+
+    def preempted(self, victim: Pod, pod: Pod, node_name: str) -> None:
+        """Say that a pod has to leave a node for another one."""
+        self._put("preempted", victim, f"Preempted by pod {pod.uid} on node {node_name}")
 
     def scheduled(self, pod: Pod, node_name: str) -> None:
         """Say that a pod was bound."""
@@ -85,9 +90,9 @@ class EventWriter:
         for thread in self._threads:
             thread.join(max(0.1, deadline - time.monotonic()))
 
-    def _put(self, kind: str, pod: Pod, text: str) -> None:
+    def _put(self, kind: str, pod: Pod, text: str, node_name: str = "") -> None:
         with self._changed:
-            self._waiting[kind, pod.uid] = (pod, text)
+            self._waiting[kind, pod.uid] = (pod, text, node_name)
             if len(self._waiting) > _MOST_WAITING:
                 self._waiting.popitem(last=False)
                 self.dropped += 1
@@ -102,10 +107,10 @@ class EventWriter:
                     self._changed.wait()
                 if self._closed:
                     return
-                (kind, _), (pod, text) = self._waiting.popitem(last=False)
+                (kind, _), (pod, text, node_name) = self._waiting.popitem(last=False)
                 self._busy += 1
             try:
-                self._carefully(lambda: self._write(kind, pod, text))  # noqa: B023  (called before the next turn)
+                self._carefully(lambda: self._write(kind, pod, text, node_name))  # noqa: B023  (called before the next turn)
             finally:
                 with self._changed:
                     self._busy -= 1
@@ -129,9 +134,12 @@ class EventWriter:
             else:
                 return
 
-    def _write(self, kind: str, pod: Pod, text: str) -> None:
+    def _write(self, kind: str, pod: Pod, text: str, nominated: str) -> None:
         if kind == "scheduled":
             self._create_event(pod, "Normal", "Scheduled", text)
+            return
+        if kind == "preempted":
+            self._create_event(pod, "Normal", "Preempted", text, action="Preempting")
             return
         with self._changed:
             said = self._said.setdefault(pod.uid, _Said())
@@ -141,26 +149,29 @@ class EventWriter:
             self._patch(path, {"count": said.count, "lastTimestamp": _now()})
         else:
             said.name, said.message, said.count = self._create_event(pod, "Warning", "FailedScheduling", text), text, 1
-        if said.condition != text:
-            said.condition = text
-            self._set_condition(pod, text)
+        if said.condition != (text, nominated):
+            said.condition = (text, nominated)
+            self._set_condition(pod, text, nominated)
 
-    def _create_event(self, pod: Pod, kind: str, reason: str, message: str) -> str:
+    def _create_event(self, pod: Pod, kind: str, reason: str, message: str, action: str = "Scheduling") -> str:
         now = _now()
         event = {
             "metadata": {"namespace": pod.namespace, "name": f"{pod.name[:230]}.{time.time_ns():x}"},
             "involvedObject": {
                 "apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid,
             },
-            "type": kind, "reason": reason, "message": message[:1024], "action": "Scheduling", "count": 1,
+            "type": kind, "reason": reason, "message": message[:1024], "action": action, "count": 1,
             "firstTimestamp": now, "lastTimestamp": now,
             "source": {"component": self._component}, "reportingComponent": self._component,
         }  # fmt: skip
         self._transport.request("POST", f"/api/v1/namespaces/{pod.namespace}/events", msgspec.json.encode(event))
         return str(event["metadata"]["name"])  # type: ignore[index]
 
-    def _set_condition(self, pod: Pod, message: str) -> None:
-        """Set PodScheduled=False, unless the pod has got a node meanwhile: its version guards against the race."""
+    def _set_condition(self, pod: Pod, message: str, nominated: str) -> None:
+        """Set PodScheduled=False and the nominated node, unless the pod has got a node meanwhile.
+
+        Its version guards against the race.
+        """
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         version = pod.resource_version
         condition = {
@@ -168,9 +179,12 @@ class EventWriter:
             "lastProbeTime": None, "lastTransitionTime": _now(),
         }  # fmt: skip
         for _ in range(_TRIES):
-            if not self._still_waiting(pod.uid):
-                return
-            body = {"metadata": {"uid": pod.uid, "resourceVersion": version}, "status": {"conditions": [condition]}}
+            with self._changed:
+                said = self._said.get(pod.uid)
+            if said is None or said.condition != (message, nominated) or not self._still_waiting(pod.uid):
+                return  # another thread has a newer word
+            status = {"conditions": [condition], "nominatedNodeName": nominated or None}
+            body = {"metadata": {"uid": pod.uid, "resourceVersion": version}, "status": status}
             try:
                 self._patch(f"{path}/status", body)
             except ApiError as error:

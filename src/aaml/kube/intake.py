@@ -105,8 +105,9 @@ class Intake:
             self._decided.discard(uid)
             self._forget(uid)
             self._cancel(uid, "", "the pod was deleted")
+            nominated = uid in self._state.nominated
             placement = self._state.remove_pod(uid)
-            if placement is not None or delta.obj.pod.node_name:
+            if placement is not None or delta.obj.pod.node_name or nominated:
                 self._queue.on_event("pod_delete", placement.pod if placement is not None else delta.obj.pod)
             return
         pod = self._storage.resolve(delta.obj)
@@ -130,7 +131,10 @@ class Intake:
         if pod.nominated_node:
             self._state.nominate(pod, pod.nominated_node)
         elif uid in self._state.nominated:
-            self._state.withdraw(uid)
+            if delta.before is not None and delta.before.pod.nominated_node:
+                self._state.withdraw(uid)
+            else:  # news from before the nomination was written
+                self._state.nominate(pod, self._state.nominated[uid][1])
         self._enqueue(pod)
 
     def _enqueue(self, pod: Pod) -> None:

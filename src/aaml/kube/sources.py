@@ -1,11 +1,15 @@
-"""What is watched: pods and nodes always; claims, volumes, classes, CSI nodes and namespaces once a pod needs them."""
+"""What is watched: pods and nodes always; the rest once a pod needs it.
+
+Claims, volumes, classes and CSI nodes for a pod with a claim, namespaces for a selector over them, disruption budgets
+for a pod that could preempt another.
+"""
 
 from dataclasses import dataclass
 from typing import Any
 
-from aaml.cluster.objects import Node, Pod
+from aaml.cluster.objects import DisruptionBudget, Node, Pod
 from aaml.kube import wire
-from aaml.kube.convert import claim_names, gpu_indices, node_from_api, pod_from_api
+from aaml.kube.convert import budget_from_api, claim_names, gpu_indices, node_from_api, pod_from_api
 from aaml.kube.reflector import Source
 
 
@@ -25,6 +29,19 @@ def see_pod(raw: wire.PodObject) -> SeenPod:
         gpu_indices(raw) if raw.spec.node_name else None,
         raw if raw.spec.volumes and claim_names(raw) else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBudget:
+    """A disruption budget and its version."""
+
+    budget: DisruptionBudget
+    resource_version: str
+
+
+def see_budget(raw: wire.BudgetObject) -> SeenBudget:
+    """Convert a disruption budget."""
+    return SeenBudget(budget_from_api(raw), raw.metadata.resource_version)
 
 
 def _metadata_name(raw: Any) -> str:
@@ -80,4 +97,12 @@ CSI_NODES: Source[wire.CsiNode] = Source(
     "csinodes", "/apis/storage.k8s.io/v1/csinodes", wire.CsiNode, _same,
     key=_metadata_name, version=_metadata_version,
 )  # fmt: skip
+BUDGETS: Source[SeenBudget] = Source(
+    "poddisruptionbudgets",
+    "/apis/policy/v1/poddisruptionbudgets",
+    wire.BudgetObject,
+    see_budget,
+    key=lambda seen: f"{seen.budget.namespace}/{seen.budget.name}",
+    version=lambda seen: seen.resource_version,
+)
 STORAGE: tuple[Source[Any], ...] = (CLAIMS, VOLUMES, CLASSES, CSI_NODES)

@@ -364,6 +364,27 @@ class CsiNode(Wire):
     spec: CsiNodeSpec = msgspec.field(default_factory=CsiNodeSpec)
 
 
+class BudgetSpec(Wire):
+    """`spec` of a PodDisruptionBudget."""
+
+    selector: Selector | None = None
+
+
+class BudgetStatus(Wire):
+    """`status` of a PodDisruptionBudget; `disrupted_pods` names those whose eviction is under way."""
+
+    disruptions_allowed: int = 0
+    disrupted_pods: Mapping[str, str] | None = None
+
+
+class BudgetObject(Wire):
+    """A PodDisruptionBudget."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: BudgetSpec = msgspec.field(default_factory=BudgetSpec)
+    status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)
+
+
 class Status(Wire):
     """The API server's word on a request: of an error, or in an ERROR event of a watch."""
 

@@ -8,7 +8,7 @@ the pod to the node.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -81,6 +81,9 @@ def attempt(
     reasons: Counter[str] = Counter({NOT_HELPFUL: len(state) - potential.size})
     candidates: list[Preemption] = []
     enough = min(max(potential.size * _CANDIDATE_PERCENTAGE // 100, _MIN_CANDIDATES), potential.size)
+    if not any(placement.pod.priority < pod.priority for placement in state.placements.values()):
+        reasons[NO_VICTIMS] += potential.size  # nobody to be looked at, and no copy of the cluster to be made
+        potential = potential[:0]
     imagined = state.fork() if potential.size else state
     for row in np.roll(potential, -offset):
         found = _victims_on(imagined, int(row), pod, budgets)
@@ -94,6 +97,13 @@ def attempt(
         listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
         return Attempt(None, f"0/{len(state)} nodes are available: {listed}.")
     return Attempt(min(candidates, key=_harm))
+
+
+def nominee(state: ClusterState, pod: Pod) -> Pod:
+    """Return the pod with the node that it is nominated to in `state`, which may know more than the pod's last news."""
+    known = state.nominated.get(pod.uid)
+    name = known[1] if known is not None else ""
+    return pod if pod.nominated_node == name else replace(pod, nominated_node=name)
 
 
 def importance(pod: Pod) -> tuple[int, float]:

@@ -226,3 +226,23 @@ class TestStorage:
         rig.say(CLAIMS, "modified", wire.ClaimObject(loose.metadata, wire.ClaimSpec("pv1")), loose)
         assert self.waiting(rig).volumes.missing == ""
         assert rig.queue.counts()["unschedulable"] == 0
+
+
+def test_a_claim_outlives_older_news_and_ends_with_the_news_that_it_is_gone(rig):
+    rig.pod("added", mine("p"))
+    rig.state.nominate(mine("p"), "n1")
+    newer = mine("p", resource_version="2")
+    rig.pod("modified", newer, mine("p"))  # on its way before the claim was written
+    assert rig.state.nominated["p"] == (newer, "n1")
+    claimed = mine("p", nominated_node="n1")
+    rig.pod("modified", claimed, newer)
+    rig.pod("modified", newer, claimed)
+    assert rig.state.nominated == {}
+
+
+def test_a_pod_with_a_claim_that_is_deleted_makes_room(rig):
+    rig.pod("added", mine("waits"))
+    rig.queue.requeue(rig.queue.pop(), frozenset({"NodeResourcesFit"}))
+    rig.state.nominate(mine("gone"), "n1")
+    rig.pod("deleted", mine("gone"))
+    assert rig.queue.counts()["unschedulable"] == 0

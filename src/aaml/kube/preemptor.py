@@ -1,0 +1,120 @@
+"""Preemption on a live cluster: room is planned in the deciding thread and made by the evictor's.
+
+Disruption budgets are watched once a pod could preempt another. An account that may not read them, or not delete pods,
+schedules on without preemption.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from aaml.cluster.filters import Feasibility
+from aaml.cluster.objects import DisruptionBudget, Pod
+from aaml.cluster.state import ClusterState
+from aaml.kube.evictor import Evicted, Evictor
+from aaml.kube.reflector import Changes, Source, Trouble
+from aaml.kube.sources import BUDGETS
+from aaml.kube.transport import ApiError
+from aaml.scheduling.preemption import NEVER, WAITING, Preemption, attempt, nominee
+from aaml.scheduling.queue import SchedulingQueue
+
+log = logging.getLogger(__name__)
+
+_FORBIDDEN = frozenset({401, 403})
+
+
+class Preemptor:
+    """Makes room for pods that fit nowhere; belongs to the thread that decides."""
+
+    def __init__(
+        self, state: ClusterState, waiting: SchedulingQueue, evictor: Evictor, watch: Callable[[Source[Any]], None]
+    ) -> None:
+        self._state, self._queue, self._evictor, self._watch = state, waiting, evictor, watch
+        self._budgets: dict[str, DisruptionBudget] = {}
+        self._watched = self._known = False
+        self._forbidden = False
+        self._held: set[str] = set()  # uids of pods that wait for the budgets
+        self._under_way: dict[str, Preemption] = {}  # by the uid of the pod that gets the room
+
+    @property
+    def evictions(self) -> int:
+        """How many preemptions are on their way to the API server."""
+        return len(self._under_way)
+
+    def make_room(self, pod: Pod, verdict: Feasibility) -> str:
+        """Try to make room for a pod that was just rejected; returns what FailedScheduling says of it, "" for nothing.
+
+        The pod is nominated to the node where victims leave; their going wakes it up.
+        """
+        if self._forbidden:
+            self._state.withdraw(pod.uid)
+            return ""
+        if pod.uid in self._under_way:
+            return ""
+        pod = nominee(self._state, pod)
+        if pod.preemption_policy != "Never" and not self._known and self._outranks(pod):
+            self._held.add(pod.uid)
+            if not self._watched:
+                self._watched = True
+                self._watch(BUDGETS)
+            return ""
+        result = attempt(self._state, pod, tuple(self._budgets.values()), verdict)
+        if result.preemption is not None:
+            self._begin(pod, result.preemption)
+        elif pod.nominated_node and result.message not in {NEVER, WAITING}:
+            self._state.withdraw(pod.uid)  # nothing can be done for it there: others may have the room
+            self._queue.on_event("pod_delete", pod)
+        return result.message
+
+    def take(self, changes: Changes[Any]) -> None:
+        """Apply changes of disruption budgets."""
+        for delta in changes.deltas:
+            if delta.kind == "deleted":
+                self._budgets.pop(BUDGETS.key(delta.obj), None)
+            else:
+                self._budgets[BUDGETS.key(delta.obj)] = delta.obj.budget
+        if changes.synced:
+            if self._forbidden:
+                log.info("disruption budgets can be read: pods may preempt again")
+                self._queue.on_event("any")
+            self._known, self._forbidden = True, False
+            self._queue.activate(self._held)
+            self._held.clear()
+
+    def take_trouble(self, trouble: Trouble) -> None:
+        """Go on without preemption where budgets may not be read."""
+        if isinstance(trouble.error, ApiError) and trouble.error.status in _FORBIDDEN:
+            self._refuse(f"disruption budgets cannot be read ({trouble.error})")
+
+    def settle(self, evicted: Evicted) -> None:
+        """Take in what became of a preemption: a pod whose victims stay loses its claim and tries again."""
+        uid = evicted.pod.uid
+        self._under_way.pop(uid, None)
+        if not evicted.error:
+            return
+        self._state.withdraw(uid)
+        if evicted.forbidden:
+            self._refuse(f"pods cannot be deleted ({evicted.error})")
+        else:
+            log.warning("no room made for %s on %s: %s", evicted.pod.key, evicted.node_name, evicted.error)
+        self._queue.on_event("any")
+
+    def _begin(self, pod: Pod, preemption: Preemption) -> None:
+        names = ", ".join(victim.key for victim in preemption.victims)
+        log.info("%s is to have room on %s; to leave: %s", pod.key, preemption.node_name, names)
+        for other in preemption.withdrawn:
+            self._state.withdraw(other.uid)
+        self._queue.activate(other.uid for other in preemption.withdrawn)
+        self._state.nominate(pod, preemption.node_name)
+        self._under_way[pod.uid] = preemption
+        self._evictor.submit(pod, preemption)
+
+    def _outranks(self, pod: Pod) -> bool:
+        return any(placement.pod.priority < pod.priority for placement in self._state.pods())
+
+    def _refuse(self, why: str) -> None:
+        if not self._forbidden:
+            self._forbidden = True
+            log.warning("scheduling goes on without preemption: %s", why)
+        self._queue.activate(self._held)
+        self._held.clear()
