@@ -110,3 +110,15 @@ def test_an_outage_delays_events(api):
     api.up()
     writing.close(30)
     assert len(api.bodies("POST", EVENTS)) == 1
+
+
+def test_the_nominated_node_is_written_with_the_condition_and_taken_back(api):
+    writing = writer(api)
+    for node in ("n1", "n1", ""):
+        writing.failed(WAITING, "full", node)
+        with writing._changed:  # else a newer word replaces one that waits
+            writing._changed.wait_for(lambda: not writing._waiting and not writing._busy, 30)
+        name = api.bodies("POST", EVENTS)[0]["metadata"]["name"]
+        api.on("PATCH", f"{EVENTS}/{name}", OK)
+    writing.close(30)
+    assert [patch["status"]["nominatedNodeName"] for patch in api.bodies("PATCH", f"{POD}/status")] == ["n1", None]

@@ -159,7 +159,7 @@ class ScriptedApi:
                 self.end_headers()
                 self.wfile.write(content)
 
-            do_GET = do_POST = do_PATCH = do  # noqa: N815  (the names that http.server calls)
+            do_GET = do_POST = do_PATCH = do_DELETE = do  # noqa: N815  (the names that http.server calls)
 
             def play(self, script: Sequence[Any]) -> None:
                 self.send_response(200)
