@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.objects import RACK_LABEL
 from aaml.cluster.state import ClusterState
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +76,8 @@ rack_graph: Topology = _PerState(_racks)
 
 def to_networkx(state: ClusterState, graph: Graph) -> nx.Graph[str]:
     """Return the graph with names, roles ("node", "control-plane", "rack") and use of CPU, for figures and analysis."""
+    import networkx as nx  # most of a second to import: only figures and analysis wait for it
+
     result: nx.Graph[str] = nx.Graph()
     used = state.requested[:, 0] / np.maximum(state.allocatable[:, 0], 1)
     for row, name in enumerate(state.names):
