@@ -1,5 +1,6 @@
 """Events and conditions are told once, counted up, and never against what has happened since."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -122,3 +123,27 @@ def test_the_nominated_node_is_written_with_the_condition_and_taken_back(api):
         api.on("PATCH", f"{EVENTS}/{name}", OK)
     writing.close(30)
     assert [patch["status"]["nominatedNodeName"] for patch in api.bodies("PATCH", f"{POD}/status")] == ["n1", None]
+
+
+def test_two_threads_write_a_pods_words_in_their_order(api):
+    """The claim follows at once on a word without it, which is still being written."""
+    first, go_on = threading.Event(), threading.Event()
+
+    def slow(_body: bytes) -> Answer:
+        first.set()
+        go_on.wait(30)
+        return 201, {}
+
+    api.on("POST", EVENTS, slow, (201, {}))
+    writing = EventWriter(Transport(server=api.server), "mine", lambda _uid: True, threads=2)
+    writing.failed(WAITING, "full")
+    assert first.wait(30)
+    writing.failed(WAITING, "full, with room", "n1")
+    other = Pod("q", uid="u-q", resource_version="1")
+    writing.scheduled(other, "n2")  # the second thread has taken up what comes after it
+    with writing._changed:
+        writing._changed.wait_for(lambda: ("scheduled", "u-q") not in writing._waiting and len(writing._busy) == 1, 30)
+    go_on.set()
+    writing.close(30)
+    claims = [patch["status"]["nominatedNodeName"] for patch in api.bodies("PATCH", f"{POD}/status")]
+    assert claims == [None, "n1"]

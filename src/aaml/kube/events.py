@@ -52,7 +52,7 @@ class EventWriter:
         self._transport, self._component, self._still_waiting = transport, scheduler_name, still_waiting
         self._waiting: OrderedDict[tuple[str, str], tuple[Pod, str, str]] = OrderedDict()  # (kind, uid) -> ...
         self._said: dict[str, _Said] = {}
-        self._busy = 0
+        self._busy: set[str] = set()  # uids: of one pod one thing is written at a time, in order
         self._closed = False
         self._forbidden = False
         self._changed = threading.Condition()
@@ -103,18 +103,22 @@ class EventWriter:
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting and not self._closed:
+                while (key := self._next()) is None and not self._closed:
                     self._changed.wait()
-                if self._closed:
+                if key is None or self._closed:
                     return
-                (kind, _), (pod, text, node_name) = self._waiting.popitem(last=False)
-                self._busy += 1
+                kind, uid = key
+                pod, text, node_name = self._waiting.pop(key)
+                self._busy.add(uid)
             try:
                 self._carefully(lambda: self._write(kind, pod, text, node_name))  # noqa: B023  (called before the next turn)
             finally:
                 with self._changed:
-                    self._busy -= 1
+                    self._busy.discard(uid)
                     self._changed.notify_all()
+
+    def _next(self) -> tuple[str, str] | None:
+        return next((key for key in self._waiting if key[1] not in self._busy), None)
 
     def _carefully(self, write: Callable[[], None]) -> None:
         backoff = Backoff(0.5, 10.0)
@@ -179,10 +183,8 @@ class EventWriter:
             "lastProbeTime": None, "lastTransitionTime": _now(),
         }  # fmt: skip
         for _ in range(_TRIES):
-            with self._changed:
-                said = self._said.get(pod.uid)
-            if said is None or said.condition != (message, nominated) or not self._still_waiting(pod.uid):
-                return  # another thread has a newer word
+            if not self._still_waiting(pod.uid):
+                return
             status = {"conditions": [condition], "nominatedNodeName": nominated or None}
             body = {"metadata": {"uid": pod.uid, "resourceVersion": version}, "status": status}
             try:
