@@ -68,8 +68,9 @@ def run_demo(
             shutil.copytree(run / "tensorboard", curves / f"{folder.name}_{agent}", dirs_exist_ok=True)
         for path in sorted((run / "model").glob("*.pth")):
             models.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, models / path.name)
-            kept.append(models / path.name)
+            target = models / f"{path.stem}_demo{path.suffix}"  # beside the weights that ship, not over them
+            shutil.copy2(path, target)
+            kept.append(target)
     if not trained or stopped():
         return None
     contestants = [Contestant(name) for name in BASELINES]
@@ -95,16 +96,19 @@ def run_demo(
     drawn = {str(agent): _curve(folder / agent, f"Validation/{metric}") for agent in AGENTS}
     page.figure(curve_figure(drawn, f"{config.task}: validation", metric), "learning curves", folder / "curves.png")
     page.heading("Next")
-    page.code("\n".join(next_commands(_model(folder / "gnn"))))
+    page.code("\n".join(next_commands(kept[0])))
     return DemoResult(folder, page.write(folder / "report.html"), tuple(tables), tuple(kept))
 
 
 def next_commands(model: Path) -> tuple[str, str, str]:
     """Return the three commands that a newcomer should try."""
     return (
-        "tensorboard --logdir tlogs                          # the curves",
-        f"aaml evaluate --models {model} --nodes 10 100         # the same agent on a larger cluster",
-        "aaml cluster up && scripts/scheduler_gnn.py --progress   # live: then run the workload simulator",
+        "source .venv/bin/activate && tensorboard --logdir tlogs",
+        f"aaml evaluate --task balance --nodes 10 50 --models {model}",
+        (
+            "aaml cluster up && KUBECONFIG=$(aaml cluster kubeconfig) "
+            f"python scripts/scheduler_gnn.py --model {model} --progress"
+        ),
     )
 
 
