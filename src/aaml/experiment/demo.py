@@ -106,7 +106,7 @@ def next_commands(model: Path) -> tuple[str, str, str]:
         "source .venv/bin/activate && tensorboard --logdir tlogs",
         f"aaml evaluate --task balance --nodes 10 50 --models {model}",
         (
-            "aaml cluster up && KUBECONFIG=$(aaml cluster kubeconfig) "
+            "aaml cluster up && KUBECONFIG=$(aaml cluster kubeconfig --path) "
             f"python scripts/scheduler_gnn.py --model {model} --progress"
         ),
     )
