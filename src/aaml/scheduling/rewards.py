@@ -12,6 +12,8 @@ balance-level       -10 S after the placement: the spread itself, for agents tha
 compress            u after on the chosen node (mean of CPU and memory), - 1 if it was empty and a used one was feasible
 fragmentation       (F before - F after) / 1000 over the cluster, F: fragments in thousandths of a GPU
 waiting-time        -(pods waiting) x (seconds since the last decision) / 60: sums up to minutes of waiting
+rack-spread         (fall of the deviation of CPU use over racks) x racks / D of the mean rack, clipped to -2 ... 2
+gang-rack           share of the gang's placed members that are in the chosen rack; 1 for its first, 0 without a gang
 seed-a              (1 - 4 Var_cpu) / sqrt(times the node was chosen so far), negated on the node of the last pod
 seed-a-corrected    (fall of S_cpu) N / D_cpu, clipped to -2 ... 2: the same aim, CPU spread over nodes, but a function
                     of state and action alone: no decay with time, no punishment of a right choice made twice, no offset
@@ -32,6 +34,7 @@ from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.scheduling.cycle import Reward
 from aaml.scheduling.observation import Context
+from aaml.scheduling.rack_rewards import GangRack, RackSpread
 
 WAITING_SCALE_S = 60.0
 _LARGEST_VARIANCE = 0.25  # of fractions in 0 ... 1
@@ -227,6 +230,8 @@ BUILT_IN: Mapping[str, Callable[[RewardOptions], Reward]] = {
     "compress": lambda _options: Compress(),
     "fragmentation": _fragmentation,
     "waiting-time": lambda _options: WaitingTime(),
+    "rack-spread": lambda _options: RackSpread(),
+    "gang-rack": lambda _options: GangRack(),
     "seed-a": lambda _options: SeedA(),
     "seed-a-corrected": lambda _options: SeedACorrected(),
 }
