@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,12 @@ from aaml.kube.provision import ClusterOptions, KwokCluster, binaries
 from support.kwok import answers, heal, remove_leftovers, until
 
 KWOK_NODES = 10
+
+
+def pytest_configure() -> None:
+    """Let the tests' processes be interrupted: background jobs of a shell start with SIGINT ignored, and so do theirs."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

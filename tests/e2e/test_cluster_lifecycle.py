@@ -228,7 +228,7 @@ def test_interrupted_start_leaves_nothing(kwok):
         until(lambda: any(part.pid() for part in second.components().values()), "the first process")
         pids = [part.pid() for part in second.components().values() if part.pid()]
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=240)
+        _, said = process.communicate(timeout=120)
         assert process.returncode == 130, said
         assert not any(running(pid) for pid in pids)
         assert not second.directory.exists()
