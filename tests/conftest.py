@@ -14,7 +14,7 @@ KWOK_NODES = 10
 
 
 def pytest_configure() -> None:
-    """Let the tests' processes be interrupted: background jobs of a shell start with SIGINT ignored, and so do theirs."""
+    """Let the tests interrupt their processes: a shell's background jobs ignore SIGINT, and so would theirs."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -134,7 +134,7 @@ def _train_all(config: DemoConfig, folder: Path, stopped: Callable[[], bool]) ->
         steps, end = manager.dict(dict.fromkeys(AGENTS, 0)), _event(manager)
         futures = {pool.submit(_train_one, config, agent, folder, steps, end): agent for agent in AGENTS}
         total = config.steps * len(AGENTS)
-        with tqdm(total=total, desc="train 4 agents", unit="step") as bar:
+        with tqdm(total=total, desc="train 4 agents (they imitate a heuristic first)", unit="step") as bar:
             waiting = set(futures)
             while waiting:
                 if stopped():
