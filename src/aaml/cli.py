@@ -1,6 +1,8 @@
 """The `aaml` command: finds the sub-command, imports only that one, and turns a person's mistake into one line."""
 
+import contextlib
 import importlib
+import io
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -62,10 +64,7 @@ def execute(
     Flags may be written with dashes or underscores; `underscores` says which the help shows.
     """
     try:
-        import tyro
-
-        parsed = tyro.cli(settings, prog=prog, description=description, args=list(argv), use_underscores=underscores)
-        return int(handler(parsed) or 0)
+        return int(handler(_parse(settings, argv, prog, description, underscores=underscores)) or 0)
     except UserError as error:
         print(f"{prog}: error: {error}", file=sys.stderr)
         return 2
@@ -77,6 +76,33 @@ def execute(
         return 141
     finally:
         logging.shutdown()
+
+
+def _parse(settings: type[Any], argv: Sequence[str], prog: str, description: str | None, *, underscores: bool) -> Any:
+    """Return the dataclass that `argv` stands for. Raises `UserError` with the parser's own words in one line."""
+    import tyro
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(settings, prog=prog, description=description, args=list(argv), use_underscores=underscores)
+    except SystemExit as end:
+        if not end.code:
+            raise  # --help
+        raise UserError(f"{_first_paragraph(said.getvalue())} (see {prog} --help)") from None
+
+
+def _first_paragraph(box: str) -> str:
+    """Return the text of a box of the parser up to its first rule, in one line."""
+    words: list[str] = []
+    for line in box.splitlines():
+        text = line.strip(" \u2502\u256d\u256e\u2570\u256f")  # the sides and corners of the box
+        if "\u2500" in text:  # a border or rule
+            if words:
+                break
+            continue
+        words += text.split()
+    return " ".join(words)
 
 
 def script(file: str, settings: type[Any], handler: Callable[[Any], int], description: str | None) -> int:

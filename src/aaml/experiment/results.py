@@ -59,6 +59,8 @@ def read_results(folders: Sequence[Path]) -> "pd.DataFrame":
         if missing:
             raise UserError(f"{path}: column {missing[0]} is missing; expected {', '.join(KEYS)} and metrics")
         frames.append(frame)
+    if not frames:
+        raise UserError("results: none given; expected folders made by `aaml evaluate`")
     whole = pd.concat(frames, ignore_index=True)
     return whole.drop_duplicates(list(KEYS), keep="last").reset_index(drop=True)
 
