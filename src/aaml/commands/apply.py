@@ -35,8 +35,9 @@ class Args:
 def run(args: Args) -> int:
     """Place everything and report."""
     from aaml.errors import UserError
-    from aaml.experiment.apply import apply, make_policy_for, order, weighted_policy, write
+    from aaml.experiment.apply import apply, order, weighted_policy, write
     from aaml.experiment.manifests import SimonConfig, load, read_scheduler_config, read_simon
+    from aaml.experiment.policies import load_policy
     from aaml.experiment.report import text_table
 
     if (args.config is None) == (not args.cluster):
@@ -49,7 +50,7 @@ def run(args: Args) -> int:
     if args.scheduler_config is not None:
         policy, featurizer = weighted_policy(read_scheduler_config(args.scheduler_config), read.pods), None
     else:
-        policy, featurizer = make_policy_for(args.policy or "kube-scheduler", read.pods)
+        policy, featurizer = load_policy(args.policy or "kube-scheduler", expected=read.pods)
     applied = apply(read, pods, policy, featurizer)
     print(text_table(applied.node_table().head(args.limit)))
     if len(applied.state) > args.limit:

@@ -13,7 +13,6 @@ from aaml.cluster.quantity import format_amount
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.experiment.manifests import Manifests
-from aaml.experiment.policies import load_policy
 from aaml.kube.manifest import pod_to_json
 from aaml.kube.wire import GPU_INDEX
 from aaml.scheduling.cycle import SchedulingCycle
@@ -131,11 +130,6 @@ def apply(read: Manifests, pods: Sequence[Pod], policy: Policy, featurizer: Feat
     state = cluster.state
     left = (pod for pod in pods if pod.uid not in state.placements)
     return Applied(state, tuple((pod, feasible(state, pod).message()) for pod in left))
-
-
-def make_policy_for(spec: str, pods: Sequence[Pod]) -> tuple[Policy, Featurizer]:
-    """Return the policy a person named, which expects pods like these."""
-    return load_policy(spec, expected=pods)
 
 
 def write(applied: Applied, folder: Path) -> list[Path]:

@@ -19,8 +19,6 @@ from aaml.experiment.train import TrainConfig, Trainer, open_run
 from aaml.sim.tasks import find_task
 
 if TYPE_CHECKING:
-    from multiprocessing.managers import SyncManager
-
     from aaml.learning.config import AgentKind
 
 AGENTS: tuple["AgentKind", ...] = ("gnn", "acgnn", "dqn", "acdqn")  # slowest first, so that two processes end together
@@ -131,7 +129,7 @@ def _train_all(config: DemoConfig, folder: Path, stopped: Callable[[], bool]) ->
     os.environ["OMP_NUM_THREADS"] = "1"  # a process an agent: threads of one would only slow the other
     spawn = multiprocessing.get_context("spawn")
     with spawn.Manager() as manager, ProcessPoolExecutor(config.workers, mp_context=spawn) as pool:
-        steps, end = manager.dict(dict.fromkeys(AGENTS, 0)), _event(manager)
+        steps, end = manager.dict(dict.fromkeys(AGENTS, 0)), manager.Event()
         futures = {pool.submit(_train_one, config, agent, folder, steps, end): agent for agent in AGENTS}
         total = config.steps * len(AGENTS)
         with tqdm(total=total, desc="train 4 agents (they imitate a heuristic first)", unit="step") as bar:
@@ -148,10 +146,6 @@ def _train_all(config: DemoConfig, folder: Path, stopped: Callable[[], bool]) ->
                 bar.update(min(sum(steps.values()), total) - bar.n)
                 end.wait(0.3)
     return not stopped()
-
-
-def _event(manager: "SyncManager") -> Any:
-    return manager.Event()
 
 
 def _train_one(config: DemoConfig, agent: "AgentKind", folder: Path, steps: Any, end: Any) -> None:
