@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from aaml.cluster.topology import rack_graph, star_graph
+from aaml.errors import bad_value
+from aaml.experiment.policies import load_policy
 from aaml.scheduling.cycle import SchedulingCycle
 from aaml.scheduling.fragments import FragmentMeter
-from aaml.scheduling.heuristics import PolicyOptions
 from aaml.scheduling.loop import SchedulerLoop
 from aaml.scheduling.observation import Context, Featurizer
 from aaml.scheduling.ports import Decision, Outcome, Policy, Transition
-from aaml.scheduling.registry import make_policy, make_reward
+from aaml.scheduling.registry import make_reward
 from aaml.scheduling.rewards import RewardOptions
 from aaml.sim.cluster import SimCluster
 from aaml.sim.tasks import Task, find_task
@@ -74,9 +75,16 @@ class Arena:
         reward = make_reward(self.setting.reward or self.task.reward, self._reward_options)
         return SchedulingCycle(cluster, reward, self.featurizer)
 
-    def policy(self, name: str, seed: int = 0) -> Policy:
-        """Return a heuristic that knows what pods to expect."""
-        return make_policy(name, PolicyOptions(seed=seed, expected=self._expected))
+    def policy(self, spec: str, seed: int = 0) -> Policy:
+        """Return a policy by name, which knows what pods to expect, or the one in a model file.
+
+        Raises `UserError` for what is no policy, and for a model that is shown another number of pods that follow.
+        """
+        ours = self.setting.lookahead
+        policy, _ = load_policy(spec, seed=seed, expected=self._expected, lookahead=ours)
+        if getattr(policy, "lookahead", ours) != ours:
+            raise bad_value("model", spec, f"one made for a lookahead of {ours}, which is that of {self.task.name}")
+        return policy
 
     def play(self, policy: Policy, seed: int, nodes: int) -> Mapping[str, float]:
         """Play one episode to its end without learning; returns its metrics, and `mean_reward` a decision."""
@@ -180,7 +188,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Actor:
-    """How the agent that acts in a stream is made: the learner's twin, or a heuristic by name."""
+    """How the agent that acts in a stream is made: the learner's twin, and the policy that guides it."""
 
     kind: "AgentKind"
     config: "AgentConfig"
@@ -331,7 +339,7 @@ def collector(setting: Setting, actor: Actor, seed: int, streams: int, workers: 
 
 
 def demonstrate(arena: Arena, teacher: str, seed: int, steps: int) -> list[list[Transition]]:
-    """Let a heuristic make about `steps` decisions; returns its episodes."""
+    """Let a policy (a name or a model file) make about `steps` decisions; returns its episodes."""
     stream = Stream(arena, seed, index=1 << 20)  # an index that no learning stream has
     policy = arena.policy(teacher, seed)
     pieces: list[list[Transition]] = [[]]

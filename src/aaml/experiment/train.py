@@ -94,7 +94,7 @@ class TrainConfig:
 
     @property
     def teacher_name(self) -> str:
-        """The heuristic of the warm start, "none" without one."""
+        """The policy of the warm start (a name or a model file), "none" without one."""
         return self.teacher or TEACHERS.get(self.task, "none")
 
     @property

@@ -11,6 +11,7 @@ from aaml.experiment.rollouts import Actor, Arena, ProcessCollector, Setting, St
 from aaml.experiment.train import TrainConfig, Trainer, open_run
 from aaml.learning.agent import load_agent, make_agent
 from aaml.learning.config import default_config
+from aaml.learning.linear import FEATURES, LinearPolicy, save_linear
 
 QUICK = {"batch_size": 32, "update_frequency": 32, "update_steps": 128, "epochs": 1}
 
@@ -88,6 +89,19 @@ def test_early_stopping_ends_a_run_that_does_not_improve(tmp_path):
                                     "overrides": {**QUICK, "learning_rate": 1e-12}})  # fmt: skip
     trainer, _ = train(config, tmp_path / "run")
     assert trainer.progress.step < 2_000
+
+
+def test_a_model_file_is_a_teacher_too(tmp_path):
+    weights = np.zeros(len(FEATURES))
+    weights[FEATURES.index("cpu_after")] = -1.0
+    save_linear(LinearPolicy(weights), tmp_path / "scorer.json")
+    trainer, _ = train(small(teacher=str(tmp_path / "scorer.json")), tmp_path / "first")
+    assert trainer.validation.reference == str(tmp_path / "scorer.json")
+    model = str(trainer.folder.model_path())
+    second, _ = train(small(agent="acdqn", teacher=model), tmp_path / "second")
+    assert second.agent.kind == "acdqn"
+    with pytest.raises(UserError, match="lookahead of 0"):
+        Arena(Setting("balance", (3,))).policy(model)
 
 
 def test_processes_collect_what_one_process_collects():
