@@ -112,6 +112,7 @@ POLICIES: Registry[Callable[[PolicyOptions], Policy]] = Registry(
         "balanced-allocation": _scored("balanced-allocation", scores.balanced_allocation),
         "least-variance": _scored("least-variance", scores.least_variance),
         "kube-scheduler": policies.kube_scheduler,
+        "kube-scheduler-packing": policies.kube_scheduler_packing,
         "best-fit": policies.best_fit,
         "dot-product": policies.dot_product,
         "gpu-packing": policies.gpu_packing,

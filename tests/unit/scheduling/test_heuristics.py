@@ -60,7 +60,14 @@ def test_pods_without_requests_count_as_kube_scheduler_counts_them():
 
 @pytest.mark.parametrize(
     ("name", "chosen"),
-    [("first-fit", 1), ("least-allocated", 3), ("most-allocated", 2), ("best-fit", 2), ("kube-scheduler", 3)],
+    [
+        ("first-fit", 1),
+        ("least-allocated", 3),
+        ("most-allocated", 2),
+        ("best-fit", 2),
+        ("kube-scheduler", 3),
+        ("kube-scheduler-packing", 2),
+    ],
 )
 def test_named_policies_choose_among_feasible_rows(name, chosen):
     situation = context([(4000, 8)] * 4, [(1, 1000, 2), (2, 2000, 4), (3, 500, 1)], mask=[0, 1, 1, 1])

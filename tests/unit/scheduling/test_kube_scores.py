@@ -9,6 +9,7 @@ from aaml.cluster.filters import feasible
 from aaml.cluster.objects import (
     HOSTNAME_LABEL,
     Affinity,
+    GpuRequest,
     LabelSelector,
     Node,
     NodeSelectorTerm,
@@ -22,7 +23,7 @@ from aaml.cluster.objects import (
     WeightedPodAffinityTerm,
 )
 from aaml.cluster.state import ClusterState
-from aaml.scheduling.kube_scores import KubeScheduler, KubeSchedulerConfig, plugin_scores, total_scores
+from aaml.scheduling.kube_scores import PACKING, KubeScheduler, KubeSchedulerConfig, plugin_scores, total_scores
 from aaml.scheduling.kube_scores.sampling import heap_top, nodes_to_find, search, zone_order
 from aaml.scheduling.observation import Context, Featurizer
 
@@ -71,6 +72,19 @@ def test_requested_to_capacity_ratio(shape, expected):
 def test_weights_of_resources():
     config = KubeSchedulerConfig(resources=(("cpu", 3), ("memory", 1)))
     assert scores(two_nodes(), POD, "NodeResourcesFit", config) == [(3 * 75 + 87) // 4, (3 * 25 + 75) // 4]
+
+
+def test_packing_prefers_the_fuller_node_and_weighs_gpus_three_times():
+    # (75 + 25) / 2 on b, which evenness does not outweigh: the default profile would take a.
+    assert scores(two_nodes(), POD, "NodeResourcesFit", PACKING) == [18, 50]
+    assert "NodeResourcesBalancedAllocation" not in plugin_scores(two_nodes(), POD, np.array([True, True]), PACKING)
+    state = ClusterState([Node("a", ROOM, gpu_count=4), Node("b", ROOM, gpu_count=2), Node("c", ROOM)])
+    state.upsert_pod(Pod("p", gpu=GpuRequest(1, 500), node_name="a"))
+    pod = replace(POD, gpu=GpuRequest(1, 500))
+    # CPU 1100 of 4000 (27), memory 1224 of 8192 MiB (14) on a with the other pod's defaults, else 25 and 12;
+    # GPUs 1000 of 4000 (25) and 500 of 2000 (25); c offers none.
+    assert scores(state, pod, "NodeResourcesFit", PACKING) == [(27 + 14 + 75) // 5, (25 + 12 + 75) // 5, 37 // 2]
+    assert scores(state, POD, "NodeResourcesFit", PACKING) == [41 // 2, 37 // 2, 37 // 2]
 
 
 def test_extended_resources_count_only_for_pods_that_want_them():

@@ -1,5 +1,6 @@
 """Policies that are no score: random, round robin, first fit; and those that score GPUs with the compiled kernels."""
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from aaml.scheduling.heuristics import scores
 from aaml.scheduling.heuristics.scored import PolicyOptions, Score, ScorePolicy
 from aaml.scheduling.kernels.arrays import pod_shape, state_arrays
 from aaml.scheduling.kernels.policies import score_all
-from aaml.scheduling.kube_scores import KubeScheduler, KubeSchedulerConfig
+from aaml.scheduling.kube_scores import PACKING, KubeScheduler, KubeSchedulerConfig
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision
 
@@ -102,10 +103,19 @@ def state_tables(state: ClusterState, typical: TypicalPods) -> FragmentTables:
 
 def kube_scheduler(options: PolicyOptions) -> KubeScheduler:
     """kube-scheduler's default profile with its sampling of nodes; ties at random as there, unless told otherwise."""
+    return _kube_scheduler(options, KubeSchedulerConfig(), "kube-scheduler")
+
+
+def kube_scheduler_packing(options: PolicyOptions) -> KubeScheduler:
+    """kube-scheduler set up for bin packing (`kube_scores.PACKING`)."""
+    return _kube_scheduler(options, PACKING, "kube-scheduler-packing")
+
+
+def _kube_scheduler(options: PolicyOptions, config: KubeSchedulerConfig, name: str) -> KubeScheduler:
     if options.tie_break == "name":
-        raise bad_value("tie_break", options.tie_break, "first or random with kube-scheduler")
+        raise bad_value("tie_break", options.tie_break, f"first or random with {name}")
     ties: Literal["first", "random"] = "first" if options.tie_break == "first" else "random"
-    return KubeScheduler(np.random.default_rng(options.seed), KubeSchedulerConfig(ties=ties))
+    return KubeScheduler(np.random.default_rng(options.seed), replace(config, ties=ties), name)
 
 
 def best_fit(options: PolicyOptions) -> ScorePolicy:

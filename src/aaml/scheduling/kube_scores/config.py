@@ -20,6 +20,9 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
 }
 """Those of the default profile (https://kubernetes.io/docs/reference/scheduling/config/)."""
 
+GPU_MILLI = "gpu-milli"
+"""Thousandths of GPUs as a resource of NodeResourcesFit, as a device plugin for shared GPUs would advertise them."""
+
 
 @dataclass(frozen=True, slots=True)
 class KubeSchedulerConfig:
@@ -42,3 +45,13 @@ class KubeSchedulerConfig:
     percentage_of_nodes_to_score: int = 0
     ties: Literal["random", "first", "heap"] = "random"
     default_selector: Callable[[Pod], LabelSelector | None] | None = None
+
+
+PACKING = KubeSchedulerConfig(
+    weights={name: weight for name, weight in DEFAULT_WEIGHTS.items() if name != "NodeResourcesBalancedAllocation"},
+    strategy="MostAllocated",
+    resources=((CPU, 1), (MEMORY, 1), (GPU_MILLI, 3)),
+)
+"""For bin packing: MostAllocated, scarce devices weighed three times as in Kubernetes' own example, and no reward for
+evenness within a node, which works against it (https://kubernetes.io/docs/concepts/scheduling-eviction/resource-bin-packing/).
+"""

@@ -1,4 +1,4 @@
-"""KubeScheduler: kube-scheduler's default profile as a policy."""
+"""KubeScheduler: a profile of kube-scheduler as a policy, the default one unless told otherwise."""
 
 import numpy as np
 
@@ -14,9 +14,10 @@ from aaml.scheduling.ports import Decision
 class KubeScheduler:
     """Takes a node of the highest total score among the nodes sampled, as kube-scheduler 1.36 does."""
 
-    name = "kube-scheduler"
-
-    def __init__(self, rng: np.random.Generator, config: KubeSchedulerConfig = DEFAULT) -> None:
+    def __init__(
+        self, rng: np.random.Generator, config: KubeSchedulerConfig = DEFAULT, name: str = "kube-scheduler"
+    ) -> None:
+        self.name = name
         self._rng, self._config = rng, config
         self._start = 0
         self._order: IntArray = np.zeros(0, dtype=np.int64)

@@ -10,16 +10,20 @@ from itertools import pairwise
 import numpy as np
 
 from aaml.cluster.filters.index import BoolArray, FilterIndex, IntArray
+from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, EPHEMERAL_STORAGE, MEMORY
 from aaml.cluster.state import ClusterState
-from aaml.scheduling.kube_scores.config import MAX_SCORE, KubeSchedulerConfig
+from aaml.scheduling.kube_scores.config import GPU_MILLI, MAX_SCORE, KubeSchedulerConfig
 
 _NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 
 
 def _column(state: ClusterState, name: str, *, nonzero: bool) -> tuple[IntArray, IntArray]:
     """Return ([N] allocatable, [N] requested) of a resource, with the defaults for what is not requested if wanted."""
+    if name == GPU_MILLI:
+        offered = DEVICE_MILLI * state.gpu_count
+        return offered, offered - state.gpu_free.sum(axis=1)
     if name not in state.resource_index:
         nothing = np.zeros(len(state), dtype=np.int64)
         return nothing, nothing
@@ -34,7 +38,7 @@ def _pod_amount(state: ClusterState, pod: Pod, name: str) -> int:
     """Return what NodeResourcesFit counts for a waiting pod: its containers' requests, pod-level ones left out."""
     if name in {CPU, MEMORY}:
         return (pod.nonzero_containers or state.nonzero_request(pod))[0 if name == CPU else 1]
-    return pod.request(name)
+    return pod.gpu.total_milli if name == GPU_MILLI else pod.request(name)
 
 
 def least(requested: IntArray, allocatable: IntArray) -> IntArray:
