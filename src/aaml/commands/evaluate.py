@@ -24,8 +24,8 @@ class Args:
     """The policy that the others are compared with."""
     out: Path = Path("runs/evaluate")
     """Folder for results.csv, figures and report.html."""
-    workers: int = 2
-    """Processes."""
+    workers: str = "2"
+    """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
 
 
 def run(args: Args) -> int:
@@ -35,8 +35,6 @@ def run(args: Args) -> int:
     from aaml.experiment.report import Page
     from aaml.experiment.results import ResultFile, compare_all
 
-    if args.workers < 1:
-        raise bad_value("workers", args.workers, "a whole number from 1")
     contestants = parse_contestants(args.policies, args.models)
     if args.reference not in [contestant.name for contestant in contestants]:
         raise bad_value("reference", args.reference, f"one of {', '.join(c.name for c in contestants)}")

@@ -21,8 +21,8 @@ class Args:
     """Traces to tune on, in both stages; others than the published ones leave those as unseen traces."""
     seed: int | None = None
     """Of the search; the published ones when not given."""
-    workers: int = 2
-    """Processes."""
+    workers: str = "2"
+    """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
 
 
 def run(args: Args) -> int:

@@ -4,11 +4,7 @@ A row has task, nodes, policy, seed, every metric of `SimCluster.metrics`, the n
 decision (observe and choose) at the 50th and 99th percentile.
 """
 
-import multiprocessing
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +13,7 @@ import numpy as np
 
 from aaml.errors import UserError, bad_value
 from aaml.experiment.policies import is_model, load_policy
+from aaml.experiment.workers import open_pool
 from aaml.scheduling.cycle import SchedulingCycle
 from aaml.scheduling.loop import SchedulerLoop
 from aaml.scheduling.registry import make_reward
@@ -79,19 +76,6 @@ def run_episode(
     }
 
 
-@contextmanager
-def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
-    # Spawned, not forked: torch and numba keep threads that do not survive a fork.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        yield pool
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
-
-
 def evaluate(
     contestants: Sequence[Contestant],
     task: str,
@@ -99,14 +83,14 @@ def evaluate(
     sizes: Sequence[int | None] = (None,),
     *,
     pods: int | None = None,
-    workers: int = 1,
+    workers: int | str = 1,
     progress: bool = True,
     on_row: Callable[[dict[str, Any]], None] | None = None,
 ) -> "pd.DataFrame":
     """Run every contestant on every seed and size; rows in a fixed order, whatever the workers' order.
 
-    `on_row` is called as each row arrives, so that a run which is cut off keeps what it had. Raises `UserError` for
-    unknown names before anything runs.
+    `on_row` is called as each row arrives, so that a run which is cut off keeps what it had. `workers` is what
+    `parse_workers` reads. Raises `UserError` for unknown names before anything runs.
     """
     import pandas as pd
     from tqdm import tqdm
@@ -119,22 +103,15 @@ def evaluate(
         load_policy(contestant.spec, lookahead=found.lookahead)
     jobs = [(contestant, task, seed, size, pods) for size in sizes for seed in seeds for contestant in contestants]
     rows: dict[int, dict[str, Any]] = {}
-    with tqdm(total=len(jobs), desc=f"evaluate {task}", unit="run", disable=not progress) as bar:
-
-        def take(position: int, row: dict[str, Any]) -> None:
+    with (
+        open_pool(workers) as pool,
+        tqdm(total=len(jobs), desc=f"evaluate {task}", unit="run", disable=not progress) as bar,
+    ):
+        for position, row in pool.run(run_episode, jobs):
             rows[position] = row
             bar.update()
             if on_row is not None:
                 on_row(row)
-
-        if workers <= 1:
-            for position, job in enumerate(jobs):
-                take(position, run_episode(*job))
-        else:
-            with _workers(workers) as pool:
-                futures = {pool.submit(run_episode, *job): position for position, job in enumerate(jobs)}
-                for future in as_completed(futures):
-                    take(futures[future], future.result())
     return pd.DataFrame([rows[position] for position in sorted(rows)])
 
 

@@ -6,10 +6,7 @@ of the worst gain, so that no trace is given up for another. Seeds lie far above
 """
 
 import json
-import multiprocessing
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from tqdm import tqdm
 from aaml.errors import UserError, bad_value
 from aaml.experiment.openb import run_openb
 from aaml.experiment.openb_models import ScorerModel, save_scorer
+from aaml.experiment.workers import open_pool
 from aaml.learning.evolution import Generation, separable_cma
 from aaml.scheduling.kernels.features import FEATURES, GROUPS
 
@@ -66,8 +64,7 @@ def objective(weights: FloatArray, traces: Sequence[str], seed: int) -> tuple[fl
     return float(0.5 * gains.mean() + 0.5 * np.minimum(gains, _ENOUGH).mean() + 0.3 * gains.min()), gains
 
 
-def _judge(job: tuple[FloatArray, tuple[str, ...], int]) -> float:
-    weights, traces, seed = job
+def _judge(weights: FloatArray, traces: tuple[str, ...], seed: int) -> float:
     return objective(weights, traces, seed)[0]
 
 
@@ -79,23 +76,22 @@ def matrix(vector: FloatArray) -> FloatArray:
 
 
 def tune(
-    out: Path, stages: Sequence[Stage] = STAGES, *, workers: int = 2, stopped: Callable[[], bool] = lambda: False
+    out: Path, stages: Sequence[Stage] = STAGES, *, workers: int | str = 2, stopped: Callable[[], bool] = lambda: False
 ) -> FloatArray:
     """Run the stages one after another; `out` (.npz) holds the latest mean after every generation, beside it a log.
 
-    The same stages give the same weights, whatever the number of workers.
+    The same stages give the same weights, wherever the workers are.
     """
     if out.suffix != ".npz":
         raise bad_value("out", str(out), "a file that ends in .npz")
     for stage in stages:
         if stage.population < 4 or stage.generations < 1:
             raise UserError("stage: expected a population of at least 4 and at least one generation")
-    os.environ["OMP_NUM_THREADS"] = "1"
     vector = np.array([_START.get(name, 0.0) for name in FEATURES])
     log = out.with_suffix(".jsonl")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text("", encoding="utf-8")
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with open_pool(workers) as pool:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("", encoding="utf-8")
         for position, stage in enumerate(stages):
             if not stage.shared and vector.size == len(FEATURES):
                 vector = matrix(vector).ravel()
@@ -105,7 +101,8 @@ def tune(
                 def judge(vectors: Sequence[FloatArray], number: int, stage: Stage = stage) -> list[float]:
                     seed = _SEEDS_FROM + 1000 * stage.seed + 10 * number
                     jobs = [(_weights(each), stage.traces, seed) for each in vectors]
-                    return list(pool.map(_judge, jobs))
+                    values = dict(pool.run(_judge, jobs))
+                    return [values[position] for position in range(len(jobs))]
 
                 def report(generation: Generation, stage: Stage = stage, bar: "tqdm[Any]" = bar) -> bool:
                     bar.update()
