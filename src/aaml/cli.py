@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "clean": ("aaml.commands.clean", "delete the workload: back to zero pods"),
     "nodes": ("aaml.commands.nodes", "create KWOK nodes on a cluster"),
     "train": ("aaml.commands.train", "train an agent in the simulator"),
+    "sweep": ("aaml.commands.sweep", "search the settings of a training: pruned trials, resumable, in parallel"),
     "policies": ("aaml.commands.policies", "list the named policies, rewards and tasks"),
     "evaluate": ("aaml.commands.evaluate", "run policies and models on a task over seeds, and compare them"),
     "apply": ("aaml.commands.apply", "place workloads from YAML on a cluster from YAML, in the simulator"),

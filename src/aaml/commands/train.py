@@ -90,28 +90,27 @@ def _settings(args: Args) -> Mapping[str, Any]:
     """Return the fields of a `TrainConfig`: the flags, over which the file counts."""
     import dataclasses
 
-    import yaml
-
-    from aaml.errors import UserError, bad_value
+    from aaml.experiment.settings import parse_settings
 
     fields = dataclasses.asdict(args)
     for name in ("config", "out", "resume"):
         del fields[name]
-    overrides: dict[str, Any] = {}
-    for text in fields.pop("set"):
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise bad_value("set", text, "NAME=VALUE")
-        overrides[name] = yaml.safe_load(value)
-    fields["overrides"] = overrides
-    if args.config is None:
-        return fields
+    fields["overrides"] = parse_settings(fields.pop("set"))
+    return fields if args.config is None else {**fields, **read_yaml(args.config)}
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the settings of a YAML file. Raises `UserError` when it holds none."""
+    import yaml
+
+    from aaml.errors import UserError, bad_value
+
     try:
-        content = yaml.safe_load(args.config.read_text(encoding="utf-8"))
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise bad_value("config", str(args.config), f"a readable file ({error.strerror})") from error
+        raise bad_value("config", str(path), f"a readable file ({error.strerror})") from error
     except yaml.YAMLError as error:
-        raise UserError(f"config {args.config}: is not YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"config {path}: is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
-        raise UserError(f"config {args.config}: expected settings as NAME: VALUE")
-    return {**fields, **content}
+        raise UserError(f"config {path}: expected settings as NAME: VALUE")
+    return content

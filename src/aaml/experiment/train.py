@@ -209,7 +209,8 @@ class Trainer:
             else:
                 self._warm_start()
                 self._validate(streams, bar)
-            bar.update(self.progress.step - bar.n)
+            validated = self.progress.step
+            bar.update(validated - bar.n)
             while self.progress.step < config.steps and not self._settled() and not stop():
                 before = self.progress.step
                 for stream, step in streams.collect(self.agent.weights(), config.chunk):
@@ -219,7 +220,8 @@ class Trainer:
                 bar.update(self.progress.step - before)
                 if self.progress.step // config.validate_every > before // config.validate_every:
                     self._validate(streams, bar)
-            if self.progress.step > 0:
+                    validated = self.progress.step
+            if self.progress.step > validated:
                 self._validate(streams, bar)
         self._finish(time.monotonic() - started)
         return self.progress

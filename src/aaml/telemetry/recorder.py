@@ -155,7 +155,7 @@ class TensorBoardRecorder(NullRecorder):
         parameters = [summary_v2.HParam(name) for name in values]
         config = summary_v2.hparams_config_pb(hparams=parameters, metrics=[summary_v2.Metric(name) for name in metrics])
         self._add(config, 0)
-        self._add(summary_v2.hparams_pb(dict(values), trial_id=self.directory.name), 0)
+        self._add(summary_v2.hparams_pb(dict(values), trial_id=str(self.directory)), 0)
 
     def flush(self) -> None:
         """Write out what is queued."""

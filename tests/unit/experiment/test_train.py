@@ -75,7 +75,7 @@ def test_the_folder_holds_what_a_reader_asks_for(tmp_path):
     assert (tmp_path / "run/placement.png").read_bytes().startswith(b"\x89PNG")
     agent = load_agent(trainer.folder.model_path(), learn=False)
     assert (agent.kind, agent.lookahead) == ("dqn", 2)
-    assert json.loads((tmp_path / "run/summary.json").read_text())["validations"] == 4
+    assert json.loads((tmp_path / "run/summary.json").read_text())["validations"] == 3
 
 
 def test_a_folder_with_a_run_is_not_written_over(tmp_path):
