@@ -83,6 +83,10 @@ class Replay:
         self._priority[self._next] = highest or 1.0
         self._next = (self._next + 1) % self._capacity
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self._items, self._next = [], 0
+
     def sample(self, size: int) -> tuple[list[Experience], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return (items, their places, importance weights), `size` of each, drawn with replacement."""
         count = len(self._items)

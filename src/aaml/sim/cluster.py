@@ -19,6 +19,8 @@ from aaml.sim.timeline import AddNode, Cordon, DeletePod, Drain, RemoveNode, Tim
 from aaml.workload.model import Workload
 
 Feasible = Callable[[ClusterState, Pod], npt.NDArray[np.bool_]]
+Lifetimes = Callable[[Pod, float], float | None]
+"""(pod, seconds it has run already) -> how long it runs in all; None: on and on."""
 _REJECTED_BY = frozenset({"NodeResourcesFit", "GpuDevices", "NodeUnschedulable", "TaintToleration"})
 _DEFERRED_BY = frozenset({"SchedulingGates"})  # no event helps: this cluster activates the pod itself
 _DEPARTURE, _TIMELINE = 0, 1  # order at the same time: pods leave, then nodes change, then pods arrive
@@ -83,6 +85,7 @@ class SimCluster:
         self._deferred: list[str] = []
         self._results: list[BindResult] = []
         self._ended = False
+        self._lifetime_s: Lifetimes = _own_lifetime
         for event in timeline:
             self._push(event.at_s, _TIMELINE, event)
 
@@ -256,11 +259,34 @@ class SimCluster:
         twin._gangs, twin.journal = self._gangs.copy(), self.journal.copy()
         twin._heap, twin._departures = list(self._heap), dict(self._departures)
         twin._next_arrival, twin._sequence, twin._ended = self._next_arrival, self._sequence, self._ended
-        twin._deferred = list(self._deferred)
+        twin._deferred, twin._lifetime_s = list(self._deferred), self._lifetime_s
         if self._flight is not None:
             queued = twin._queue.in_flight(self._flight.queued.uid)
             twin._flight = _Flight(queued, list(self._flight.members), self._flight.placed)
         return twin
+
+    def imagine(self, arrivals: Workload, lifetime_s: Lifetimes) -> None:
+        """Put another future in place of what is to come: for a fork whose reader must not know the true one.
+
+        `arrivals` (times from now on) come instead of the workload's, the last of them ends the simulation; nodes do
+        not change any more. Pods that run or wait get a new lifetime, asked for with their age once they are bound: the
+        same pod must get the same answer. The journal begins anew, so that metrics are those of the future alone.
+        """
+        now_s = self._now_s
+        ages_s = {
+            uid: now_s - at_s + (self._lifetime_s(self._state.placements[uid].pod, 0.0) or 0.0)
+            for at_s, _, sequence, uid in self._heap
+            if isinstance(uid, str) and self._departures.get(uid) == sequence
+        }
+        self._heap.clear()
+        self._departures.clear()
+        for uid, age_s in ages_s.items():
+            lifetime = lifetime_s(self._state.placements[uid].pod, age_s)
+            if lifetime is not None:
+                self._departures[uid] = self._push(now_s - age_s + lifetime, _DEPARTURE, uid)
+        self._lifetime_s = lifetime_s
+        self.workload, self._next_arrival, self.until_s = arrivals, 0, max(now_s, arrivals.duration_s)
+        self.journal = Journal(waiting_since_s=dict.fromkeys(self.journal.waiting_since_s, now_s))
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
@@ -307,8 +333,9 @@ class SimCluster:
 
     def _bound(self, pod: Pod) -> None:
         self.journal.bound(pod.uid, self._now_s)
-        if pod.lifetime_s is not None:
-            self._departures[pod.uid] = self._push(self._now_s + pod.lifetime_s, _DEPARTURE, pod.uid)
+        lifetime_s = self._lifetime_s(pod, 0.0)
+        if lifetime_s is not None:
+            self._departures[pod.uid] = self._push(self._now_s + lifetime_s, _DEPARTURE, pod.uid)
         self._results.append(BindResult(pod, self._state.placements[pod.uid].node_name, "bound"))
 
     def _leave(self, uid: str) -> None:
@@ -361,6 +388,10 @@ class SimCluster:
             leader_before, leader = self._gangs.deleted(uid)
             self._queue.remove(leader_before or uid)
             self._enqueue(leader)
+
+
+def _own_lifetime(pod: Pod, age_s: float) -> float | None:  # noqa: ARG001
+    return pod.lifetime_s
 
 
 def _filtered(state: ClusterState, pod: Pod) -> npt.NDArray[np.bool_]:

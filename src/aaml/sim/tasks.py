@@ -65,13 +65,16 @@ class Task:
         total = max(1, round(self.pods_per_node * count)) if pods is None else pods
         if total < 1:
             raise bad_value("pods", total, "at least 1")
-        workload = self.draw(fleet, total, rng)
-        if trace:
-            workload = _replay(workload, traces.load_pods(trace), rng)
+        workload = self.arrivals(fleet, total, rng, trace)
         if pods is not None:
             workload = replace(workload, pods=tuple(islice(workload.pods, pods)))
         until_s = workload.duration_s if self.continuing else float("inf")
         return SimCluster(fleet, workload, until_s=until_s, queue=QueueSettings(), invariants=invariants)
+
+    def arrivals(self, nodes: Nodes, pods: int, rng: np.random.Generator, trace: str | None = None) -> Workload:
+        """Draw the workload of an episode on these nodes; see `build`."""
+        workload = self.draw(nodes, pods, rng)
+        return _replay(workload, traces.load_pods(trace), rng) if trace else workload
 
     def expected(self, trace: str | None = None) -> Sequence[Pod]:
         """Return pods like those to come, by which fragments are weighed: the trace's, or a fixed sample."""

@@ -1,0 +1,135 @@
+"""Look-ahead in the simulated cluster: the best of a policy's favourite nodes by short roll-outs."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.objects import Pod
+from aaml.errors import bad_value
+from aaml.scheduling.cycle import SchedulingCycle
+from aaml.scheduling.observation import Context, Featurizer
+from aaml.scheduling.ports import Decision, Policy
+from aaml.scheduling.rewards import WeightedSum
+from aaml.sim.cluster import SimCluster
+from aaml.sim.tasks import Task
+from aaml.workload.model import Workload
+
+FloatArray = npt.NDArray[np.float64]
+Grade = Callable[[Context], FloatArray]
+"""A context -> [N], how much each node is wanted; infeasible rows may hold anything."""
+_LIFETIME_SEED, _LIFETIMES = 71_077, 2_000  # a fixed sample of the task's pods, by which lifetimes are drawn
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """`candidates`: nodes that are tried; `samples`: futures that each is tried in; `horizon`: arrivals of a future."""
+
+    candidates: int = 4
+    samples: int = 8
+    horizon: int = 48
+
+    def __post_init__(self) -> None:
+        for name in ("candidates", "samples", "horizon"):
+            if getattr(self, name) < 1:
+                raise bad_value(name, getattr(self, name), "a whole number of at least 1")
+
+
+class Future:
+    """Draws what may come next, as somebody who knows a task's distribution but nothing of the episode's own future.
+
+    Arrivals are drawn by the task itself, from now on. A pod that has run for `age_s` gets the lifetime of a random pod
+    of its kind (owner) in a fixed sample of the task's pods among those that lived longer; a waiting pod, of any.
+    """
+
+    def __init__(self, task: Task, trace: str | None = None) -> None:
+        self._task, self._trace = task, trace
+        rng = np.random.default_rng(_LIFETIME_SEED)
+        kinds: dict[str, list[float]] = defaultdict(list)
+        for pod in task.arrivals(task.make_nodes(task.nodes), _LIFETIMES, rng, trace):
+            kinds[pod.owner].append(np.inf if pod.lifetime_s is None else pod.lifetime_s)
+        self._kinds = {kind: np.sort(values) for kind, values in kinds.items()}
+        self._any = np.sort(np.concatenate(list(self._kinds.values())))
+
+    def imagine(self, cluster: SimCluster, arrivals: int, rng: np.random.Generator) -> None:
+        """Give a fork a future of so many arrivals."""
+        drawn = self._task.arrivals(tuple(cluster.state.nodes), arrivals, rng, self._trace)[:arrivals]
+        now_s = cluster.now_s()
+        pods = tuple(
+            replace(pod, uid=f"imagined-{number}", created_s=now_s + pod.created_s) for number, pod in enumerate(drawn)
+        )
+        known = {pod.uid: pod.lifetime_s for pod in pods}
+
+        def lifetime_s(pod: Pod, age_s: float) -> float | None:
+            if pod.uid not in known:
+                known[pod.uid] = self._lifetime(pod, age_s, rng)
+            return known[pod.uid]
+
+        cluster.imagine(Workload(pods, "imagined"), lifetime_s)
+
+    def _lifetime(self, pod: Pod, age_s: float, rng: np.random.Generator) -> float | None:
+        values = self._kinds.get(pod.owner, self._any)
+        longer = values[np.searchsorted(values, age_s, side="right") :]
+        drawn = longer[rng.integers(len(longer))] if len(longer) else age_s + values[rng.integers(len(values))]
+        return None if drawn == np.inf else float(drawn)
+
+
+class Search:
+    """One step of policy improvement by roll-outs (Bertsekas, Tsitsiklis, Wu: Rollout Algorithms, 1997).
+
+    The nodes that `grade` wants most (nodes in the same state count once) are each tried on forks of the cluster: the
+    pod goes there, then `rollout` (a policy without memory) decides until the last arrival of an imagined future, and
+    the task's own metric over that time is the node's value. All nodes meet the same futures, none of which is the true
+    one (see `Future`). Chosen is the node with the highest mean gain over `grade`'s favourite less the gain's standard
+    error, so that noise alone changes no decision.
+    """
+
+    def __init__(
+        self, future: Future, task: Task, grade: Grade, rollout: Policy, featurizer: Featurizer, config: SearchConfig
+    ) -> None:
+        self.config = config
+        self._future, self._task = future, task
+        self._grade, self._rollout, self._featurizer = grade, rollout, featurizer
+
+    def choose(self, cluster: SimCluster, context: Context, rng: np.random.Generator) -> Decision:
+        """Return the expert's choice for the pod that `cluster` has handed out; `cluster` is left as it is."""
+        rows = self._candidates(context)
+        if len(rows) == 1:
+            return Decision(rows[0])
+        values = np.array([self._values(cluster, context.pod, rows, rng) for _ in range(self.config.samples)])
+        gain = values - values[:, :1]
+        error = gain.std(axis=0, ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0
+        return Decision(rows[int(np.argmax(gain.mean(axis=0) - error))])
+
+    def _candidates(self, context: Context) -> list[int]:
+        """Return rows, most wanted first."""
+        state, scores = context.state, np.where(context.mask, self._grade(context), -np.inf)
+        found: dict[bytes, int] = {}
+        for row in np.argsort(-scores, kind="stable")[: int(context.mask.sum())].tolist():
+            parts = (state.allocatable[row], state.requested[row], state.gpu_free[row], scores[row])
+            found.setdefault(b"".join(np.asarray(part).tobytes() for part in parts), row)
+            if len(found) == self.config.candidates:
+                break
+        return list(found.values())
+
+    def _values(self, cluster: SimCluster, pod: Pod, rows: list[int], rng: np.random.Generator) -> FloatArray:
+        """Return what each row is worth in one future, higher is better; 0 when no time passes in it."""
+        imagined = cluster.fork()
+        self._future.imagine(imagined, self.config.horizon, rng)
+        values = []
+        for row in rows:
+            twin = imagined.fork()
+            twin.bind(pod, row)
+            self._play(twin)
+            values.append(twin.metrics()[self._task.metric])
+        worth = np.nan_to_num(np.array(values, dtype=np.float64))
+        return worth if self._task.higher_is_better else -worth
+
+    def _play(self, cluster: SimCluster) -> None:
+        cycle = SchedulingCycle(cluster, WeightedSum(()), self._featurizer)
+        while (pod := cluster.next_pod()) is not None:
+            context = cycle.begin(pod)
+            if context is not None:
+                cycle.finish(context, self._rollout.act(context))
