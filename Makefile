@@ -40,4 +40,7 @@ differential: setup ## filters, scores and preemption against the real kube-sche
 bench-openb: setup ## all published GPU-sharing runs (17 traces, 10 seeds, 6 policies) against the paper's tables
 	$(BIN)/aaml bench openb --policy published --traces published --seeds 42..51 --out results/openb
 
-.PHONY: bench-openb help setup check demo kwok test differential
+redraw: setup ## draw the tables and figures of README.md and docs/benchmark.md again, from docs/results
+	$(BIN)/aaml redraw
+
+.PHONY: redraw bench-openb help setup check demo kwok test differential

@@ -13,6 +13,7 @@ or the name of a heuristic, which shows what the loop itself can do.
 """
 
 import argparse
+import csv
 import json
 import os
 import signal
@@ -38,6 +39,7 @@ from aaml.kube.transport import Transport
 
 AGENTS = ("dqn", "gnn", "acdqn", "acgnn")
 KUBE_SCHEDULER = "kube-scheduler"
+HEADER = ("scheduler", "pods_s_median", "pods_s_least", "pods_s_most", "scheduler_ms", "server_ms")
 RATES = ("--kube-api-qps=5000", "--kube-api-burst=10000")
 SHAPES = ((50, 64), (100, 128), (200, 512), (400, 256))  # cpu_milli, memory in MiB, taken in turn
 PODS_A_DEPLOYMENT = 20
@@ -226,6 +228,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--schedulers", nargs="*", default=list(AGENTS))
     parser.add_argument("--no-events", action="store_true", help="leave out the runs with an event a pod")
+    parser.add_argument("--csv", type=Path, help="file for the table, a row a scheduler")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--kubeconfig", help=argparse.SUPPRESS)
     parser.add_argument("--events", action="store_true", help=argparse.SUPPRESS)
@@ -248,17 +251,26 @@ def main() -> None:
                 print(f"round {round_ + 1}: {words(run)}: {rate.pods_s:.0f} pods/s", file=sys.stderr, flush=True)
     finally:
         cluster.down()
+    table = [[words(run), *summary(found)] for run, found in rates.items()]
     print(f"{arguments.pods} pods on {arguments.nodes} nodes, first bind to last, {arguments.rounds} rounds in turns\n")
     print(f"{'scheduler':42} {'pods/s: median':>14} {'least':>7} {'most':>7} {'scheduler ms':>13} {'server ms':>10}")
-    for run, found in rates.items():
-        speeds = [rate.pods_s for rate in found]
-        own = statistics.median(rate.scheduler_ms for rate in found)
-        server = statistics.median(rate.server_ms for rate in found)
-        print(
-            f"{words(run):42} {statistics.median(speeds):14.0f} {min(speeds):7.0f} {max(speeds):7.0f}"
-            f" {own:13.1f} {server:10.1f}"
-        )
+    for name, median, least, most, own, server in table:
+        print(f"{name:42} {median:>14} {least:>7} {most:>7} {own:>13} {server:>10}")
+    if arguments.csv:
+        arguments.csv.parent.mkdir(parents=True, exist_ok=True)
+        with arguments.csv.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([HEADER, *table])
     print("\nms: CPU a pod of the scheduler's process from its first bind on, and of the API server")
+
+
+def summary(rates: list[Rate]) -> list[str]:
+    """Return the columns of `HEADER` after the first."""
+    speeds = [rate.pods_s for rate in rates]
+    costs = [[rate.scheduler_ms for rate in rates], [rate.server_ms for rate in rates]]
+    return [
+        *(f"{speed:.0f}" for speed in (statistics.median(speeds), min(speeds), max(speeds))),
+        *(f"{statistics.median(cost):.1f}" for cost in costs),
+    ]
 
 
 def words(run: tuple[str, bool]) -> str:

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topology": ("aaml.commands.topology", "label node lists with racks and servers, and draw them"),
     "serve": ("aaml.commands.serve", "serve a policy over HTTP: kube-scheduler extender, score service"),
     "compare": ("aaml.commands.compare", "compare policies from result folders"),
+    "redraw": ("aaml.commands.redraw", "draw the documents' tables and figures again, from result folders"),
     "tune": ("aaml.commands.tune", "tune the linear scorer of the GPU-sharing benchmark"),
     "bench": ("aaml.commands.bench", "run the published GPU-sharing benchmark and compare with the paper"),
     "trace": ("aaml.commands.trace", "get the openb traces and verify them"),

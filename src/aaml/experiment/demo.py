@@ -1,10 +1,9 @@
 """The demonstration: train the four agents briefly, judge them on unseen seeds, leave a report and what to do next."""
 
-import json
 import multiprocessing
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from tqdm import tqdm
 from aaml.experiment.evaluate import Contestant, evaluate
 from aaml.experiment.report import Page, curve_figure
 from aaml.experiment.results import ResultFile, compare_all
+from aaml.experiment.runfolder import read_curve
 from aaml.experiment.train import TrainConfig, Trainer, open_run
 from aaml.sim.tasks import find_task
 
@@ -91,7 +91,7 @@ def run_demo(
     page.heading("Learning curves")
     page.text("The task's metric on the validation episodes, during training.")
     metric = find_task(config.task).metric
-    drawn = {str(agent): _curve(folder / agent, f"Validation/{metric}") for agent in AGENTS}
+    drawn = {str(agent): [read_curve(folder / agent, f"Validation/{metric}")] for agent in AGENTS}
     page.figure(curve_figure(drawn, f"{config.task}: validation", metric), "learning curves", folder / "curves.png")
     page.heading("Next")
     page.code("\n".join(next_commands(kept[0])))
@@ -112,16 +112,6 @@ def next_commands(model: Path) -> tuple[str, str, str]:
 
 def _model(run: Path) -> Path:
     return min((run / "model").glob("*.pth"))
-
-
-def _curve(run: Path, name: str) -> tuple[Sequence[float], Sequence[float]]:
-    steps, values = [], []
-    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        point = json.loads(line)
-        if point.get("name") == name:
-            steps.append(float(point["step"]))
-            values.append(float(point["value"]))
-    return steps, values
 
 
 def _train_all(config: DemoConfig, folder: Path, stopped: Callable[[], bool]) -> bool:

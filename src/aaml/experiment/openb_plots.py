@@ -63,6 +63,32 @@ def draw(tables: Mapping[str, pd.DataFrame], folder: Path) -> tuple[Path, Path]:
     return paths
 
 
+def difference_figure(gains: pd.DataFrame, title: str, axis: str, named: Sequence[str] = ()) -> "Figure":
+    """Draw paired differences over arrived demand, see `openb_tables.gains`: a thin line a trace, a thick one for all.
+
+    Lines are means over seeds; traces in `named` stand out.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 3.6), layout="constrained")
+    axes = figure.subplots()
+    means = gains.groupby(level="workload", sort=False).mean()
+    x = means.columns.to_numpy(dtype=float)
+    for trace, row in means.iterrows():
+        if trace not in named:
+            axes.plot(x, row, color="#adb5bd", linewidth=0.8)
+    for name, colour in zip(named, _OTHER_COLOURS * len(named), strict=False):
+        axes.plot(x, means.loc[name], color=colour, linewidth=1.5, label=name)
+    axes.plot(x, means.mean(), color="#0b6e4f", linewidth=2.5, label=f"mean of {len(means)} traces")
+    axes.axhline(0.0, color="black", linewidth=0.8)
+    axes.set(xlim=(60, x[-1]), xlabel="arrived demand (% of the cluster's GPUs)", ylabel=axis)
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
 def _curves(
     axes: "Axes", table: pd.DataFrame, trace: str, change: Callable[[FloatArray], FloatArray] | None = None
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from aaml.errors import UserError
+from aaml.errors import UserError, bad_value
 from aaml.experiment.openb import COLUMNS, OpenbResult
 from aaml.experiment.statistics import bootstrap
 
@@ -83,12 +83,41 @@ def write_tables(results: list[OpenbResult], folder: Path) -> None:
         _replace(folder / f"{name}.csv", table(results, name).to_csv(index=False))
 
 
-def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
-    """Read what `write_tables` wrote; `UserError` names the file that is missing."""
-    missing = [name for name in TABLES if not (folder / f"{name}.csv").is_file()]
+def read_table(folder: Path, name: str) -> pd.DataFrame:
+    """Read one of the tables that `write_tables` wrote; `UserError` names the file that is missing or no table."""
+    path = folder / f"{name}.csv"
+    if not path.is_file():
+        raise UserError(f"{folder}: {path.name} is missing; run `aaml bench openb --out {folder}` first")
+    try:
+        frame = pd.read_csv(path)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not readable as a table: {error}") from error
+    missing = [column for column in (*KEYS, *_X) if column not in frame.columns]
     if missing:
-        raise UserError(f"{folder}: {missing[0]}.csv is missing; run `aaml bench openb --out {folder}` first")
-    return {name: pd.read_csv(folder / f"{name}.csv") for name in TABLES}
+        raise UserError(f"{path}: column {missing[0]} is missing; expected {', '.join(KEYS)}, 0 ... {COLUMNS - 1}")
+    return frame
+
+
+def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
+    """Read what `write_tables` wrote."""
+    return {name: read_table(folder, name) for name in TABLES}
+
+
+def gains(allocation: pd.DataFrame, policy: str, reference: str) -> pd.DataFrame:
+    """Return the paired differences policy - reference, in points: index (workload, seed), columns 0 ... 130.
+
+    Raises `UserError` when one of them is missing, or was run on other traces or seeds than the other.
+    """
+    curves_of = []
+    for name in (policy, reference):
+        rows = allocation[allocation["policy"] == name]
+        if rows.empty:
+            raise bad_value("policy", name, f"one of {', '.join(sorted(set(allocation['policy'])))}")
+        curves_of.append(rows.set_index(["workload", "seed"])[_X].rename(columns=int))
+    ours, theirs = curves_of
+    if not ours.index.is_unique or set(ours.index) != set(theirs.index):
+        raise UserError(f"{policy} and {reference} were run on different traces or seeds: only paired runs count")
+    return ours - theirs.loc[ours.index]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,10 @@ from aaml.experiment.statistics import Comparison, Direction, Interval, bootstra
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Curve = tuple[Sequence[float], Sequence[float]]
+"""Steps and the values there."""
+_MAGNITUDE = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -54,7 +58,7 @@ def table(rows: Sequence[Line], reference: str) -> pd.DataFrame:
             {
                 "policy": row.policy,
                 "mean [95% interval]": str(row.value),
-                f"difference from {reference}": "" if row.against is None else str(row.against.difference),
+                f"difference from {reference}": "" if row.against is None else f"{row.against.difference:+}",
                 "better on": "" if row.against is None else f"{row.against.improvement:.0%} of seeds",
                 "verdict": "reference" if row.against is None else row.against.verdict,
             }
@@ -104,24 +108,28 @@ def interval_figure(rows: Sequence[Line], title: str, axis: str, learned: Sequen
 
 
 def curve_figure(
-    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    curves: Mapping[str, Sequence[Curve]],
     title: str,
     axis: str,
     levels: Mapping[str, float] | None = None,
 ) -> "Figure":
-    """Draw learning curves, name -> (steps, values), over dashed lines at the heuristics' `levels`."""
+    """Draw learning curves, name -> runs, over dashed lines at the heuristics' `levels`; runs of a name share a colour.
+
+    A logarithmic axis when the values are positive and span more than a magnitude.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 3.6), layout="constrained")
     axes = figure.subplots()
-    for name, (steps, values) in curves.items():
-        axes.plot(steps, values, label=name, lw=1.8)
+    for number, (name, runs) in enumerate(curves.items()):
+        for position, (steps, values) in enumerate(runs):
+            marker, label = "o" if len(steps) == 1 else "", "" if position else name
+            axes.plot(steps, values, marker=marker, lw=1.8, color=f"C{number}", label=label)
     for name, level in (levels or {}).items():
         axes.axhline(level, ls="--", lw=1.0, color="#6c757d")
         axes.annotate(name, (1.0, level), xycoords=("axes fraction", "data"), fontsize=8, va="bottom", ha="right")
-    if not all(value > 0 for _, values in curves.values() for value in values):
-        axes.set_yscale("linear")
-    else:
+    drawn = [value for runs in curves.values() for _, values in runs for value in values]
+    if drawn and min(drawn) > 0 and max(drawn) > _MAGNITUDE * min(drawn):
         axes.set_yscale("log")
     axes.set_xlabel("decisions")
     axes.set_ylabel(axis)

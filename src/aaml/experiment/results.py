@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aaml.errors import UserError, bad_value
-from aaml.experiment.report import Page, interval_figure, lines, table, text_table
+from aaml.experiment.report import Line, Page, interval_figure, lines, table, text_table
 from aaml.experiment.statistics import Direction
 from aaml.sim.tasks import find_task
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RESULTS = "results.csv"
 KEYS = ("task", "nodes", "policy", "seed")
-_LATENCY = "latency_p50_ms"
+_LATENCIES = {"ms p50": "latency_p50_ms", "ms p99": "latency_p99_ms"}
 
 
 class ResultFile:
@@ -74,6 +74,29 @@ def metric_of(task: str, metric: str | None) -> tuple[str, Direction]:
     return metric, "higher" if higher else "lower"
 
 
+def judge(
+    group: "pd.DataFrame", reference: str, metric: str | None = None, *, scale: float = 1.0
+) -> tuple[list[Line], "pd.DataFrame"]:
+    """Return a line a policy, best first, and the table that says so, for results of one task at one size.
+
+    The metric is multiplied by `scale`; decision times are medians over the seeds. Raises `UserError` for an unknown
+    metric or reference, and for policies that were run on different seeds.
+    """
+    task, nodes = str(group["task"].iloc[0]), group["nodes"].iloc[0]
+    name, better = metric_of(task, metric)
+    if name not in group.columns:
+        raise bad_value("metric", name, f"one of {', '.join(c for c in group.columns if c not in KEYS)}")
+    try:
+        rows = lines(group.assign(**{name: group[name] * scale}), name, better, reference)
+    except ValueError as error:
+        raise UserError(f"{task}, {nodes} nodes: {error}") from error
+    shown = table(rows, reference)
+    for header, column in _LATENCIES.items():
+        if column in group.columns:
+            shown[header] = [f"{group[group.policy == row.policy][column].median():.2f}" for row in rows]
+    return rows, shown
+
+
 def compare_all(
     frame: "pd.DataFrame",
     reference: str,
@@ -87,17 +110,8 @@ def compare_all(
     texts = []
     for (task, nodes), group in frame.groupby(["task", "nodes"], sort=True):
         name, better = metric_of(str(task), metric)
-        if name not in group.columns:
-            raise bad_value("metric", name, f"one of {', '.join(c for c in group.columns if c not in KEYS)}")
-        try:
-            rows = lines(group, name, better, reference)
-        except ValueError as error:
-            raise UserError(f"{task}, {nodes} nodes: {error}") from error
-        shown = table(rows, reference)
-        if _LATENCY in group.columns:
-            shown["ms a decision"] = [f"{group[group.policy == row.policy][_LATENCY].median():.2f}" for row in rows]
-        count = rows[0].value.count
-        title = f"{task}, {nodes} nodes: {name} ({better} is better), {count} seeds"
+        rows, shown = judge(group, reference, metric)
+        title = f"{task}, {nodes} nodes: {name} ({better} is better), {rows[0].value.count} seeds"
         texts.append(f"{title}\n{text_table(shown)}")
         if page is not None:
             page.heading(title)

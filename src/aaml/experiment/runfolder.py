@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aaml.errors import UserError
+from aaml.errors import UserError, bad_value
 from aaml.telemetry.recorder import JsonLinesRecorder, Recorders, TensorBoardRecorder
 
 CONFIG, METRICS, RESUME = "config.json", "metrics.jsonl", "resume.pt"
@@ -122,6 +122,29 @@ class RunFolder:
     def close(self) -> None:
         """Write out and close the recorders."""
         self.recorder.close()
+
+
+def read_curve(folder: Path, name: str) -> tuple[list[float], list[float]]:
+    """Return the steps and values of one of a run's curves. Raises `UserError` when there is none of that name."""
+    steps, values, names = [], [], set()
+    for point in read_metrics(folder):
+        if point.get("kind") == "scalar":
+            names.add(point["name"])
+            if point["name"] == name:
+                steps.append(float(point["step"]))
+                values.append(float(point["value"]))
+    if not steps:
+        raise bad_value("metric", name, f"one of {', '.join(sorted(names))} in {folder / METRICS}")
+    return steps, values
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's metrics.jsonl. Raises `UserError` when it is missing or not readable."""
+    path = folder / METRICS
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
 
 
 def provenance() -> dict[str, Any]:

@@ -4,6 +4,7 @@ Bootstrap intervals and the probability of improvement follow Agarwal et al., "D
 of the Statistical Precipice", NeurIPS 2021.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,6 +15,7 @@ import numpy.typing as npt
 Direction = Literal["lower", "higher"]
 FloatArray = npt.NDArray[np.float64]
 RESAMPLES = 10_000
+_MOST_DECIMALS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,19 @@ class Interval:
     high: float
     count: int
 
+    def __format__(self, spec: str) -> str:
+        """Write all three numbers by a format such as "+.2f".
+
+        Without a precision ("" or "+"): to the same decimals, such that half the width is 3 to 30 units of the last.
+        """
+        if not spec.strip("+"):
+            half = (self.high - self.low) / 2.0
+            decimals = max(0, -math.floor(math.log10(half / 3.0))) if half > 0 else _MOST_DECIMALS + 1
+            spec += f".{decimals}f" if decimals <= _MOST_DECIMALS else ".4g"
+        return f"{self.mean:{spec}} [{self.low:{spec}}, {self.high:{spec}}]"
+
     def __str__(self) -> str:
-        return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
+        return format(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def test_the_page_stands_alone_and_escapes_what_it_is_told(tmp_path: Path) -> No
     page.heading("Balance")
     page.table(table(rows, "theirs"))
     page.figure(interval_figure(rows, "t", "x", ["ours"]), "intervals", tmp_path / "i.png")
-    page.figure(curve_figure({"ours": ([0, 1], [3.0, 1.0])}, "t", "x", {"theirs": 2.0}), "curves")
+    page.figure(curve_figure({"ours": [([0, 1], [3.0, 1.0]), ([2], [1.5])]}, "t", "x", {"theirs": 2.0}), "curves")
     text = page.write(tmp_path / "out" / "report.html").read_text()
     assert "A &lt;b&gt; title" in text
     assert text.count("data:image/png;base64,") == 2

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from aaml.experiment.statistics import bootstrap, compare
+from aaml.experiment.statistics import Interval, bootstrap, compare
 
 
 def test_interval_of_a_normal_sample_is_close_to_the_t_interval() -> None:
@@ -42,3 +42,11 @@ def test_bad_input_is_refused() -> None:
         bootstrap([])
     with pytest.raises(ValueError, match="paired"):
         compare([1.0], [1.0, 2.0], "lower")
+
+
+def test_intervals_are_written_to_the_decimals_that_their_width_supports() -> None:
+    assert str(Interval(0.0031274, 0.0029961, 0.0032594, 20)) == "0.00313 [0.00300, 0.00326]"
+    assert f"{Interval(25.359, 24.0231, 26.671, 20):+}" == "+25.4 [+24.0, +26.7]"
+    assert str(Interval(12345.6, 11000.0, 14000.0, 20)) == "12346 [11000, 14000]"
+    assert str(Interval(2.0, 2.0, 2.0, 1)) == "2 [2, 2]"
+    assert f"{Interval(0.646, 0.619, 0.671, 10):+.2f}" == "+0.65 [+0.62, +0.67]"
