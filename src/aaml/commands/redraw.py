@@ -28,11 +28,11 @@ class Args:
 
 def run(args: Args) -> int:
     """Redraw, or tell what differs."""
-    from aaml.errors import bad_value
+    from aaml.errors import UserError
     from aaml.experiment.redraw import redraw
 
     if args.keep and args.check:
-        raise bad_value("keep", "--keep", "it without --check, which changes nothing")
+        raise UserError("--keep: cannot go with --check, which changes nothing")
     if args.keep:
         from aaml.experiment.keep import keep
 

@@ -52,7 +52,7 @@ def evaluate(
     metric is multiplied by `scale` and `unit` goes to the header. The best mean of each size is bold.
     """
     header, cells = ["policy"], dict[str, list[str]]()
-    for size, group in _sizes(results, task, nodes):
+    for size, group in _sizes(results, task, nodes, (*policies, ("", reference)) if policies else ()):
         rows, judged = judge(group, reference, metric or None, scale=scale)
         known = dict(zip(_COLUMNS, judged.columns[1:], strict=False))
         for row, (_, texts) in zip(rows, judged.iterrows(), strict=True):
@@ -82,17 +82,14 @@ def evaluate_figure(
     scale: float = 1.0,
 ) -> "Figure":
     """Draw the interval of each policy at one size; `learned` ones are in colour (given by name, not by label)."""
-    ((_, group),) = _sizes(results, task, (nodes,))
+    ((_, group),) = _sizes(results, task, (nodes,), policies)
     rows, _ = judge(group, str(group["policy"].iloc[0]), metric or None, scale=scale)
-    labels = {name: label or name for label, name in policies}
-    known = [row.policy for row in rows]
-    for policy in (*labels, *learned):
-        _known("policies", policy, known)
+    labels = {row.policy: row.policy for row in rows} | {name: label or name for label, name in policies}
+    coloured = [labels[_known("learned", name, labels)] for name in learned]
     name, better = metric_of(str(group["task"].iloc[0]), metric or None)
     title = title or f"{group['task'].iloc[0]}, {nodes} nodes, {rows[0].value.count} seeds ({better} is better)"
-    chosen = [row for row in rows if row.policy in (labels or known)]
-    named = [replace(row, policy=labels.get(row.policy, row.policy)) for row in chosen]
-    return interval_figure(named, title, axis or name, [labels.get(each, each) for each in learned])
+    named = [replace(row, policy=labels[row.policy]) for row in rows]
+    return interval_figure(named, title, axis or name, coloured)
 
 
 def openb(
@@ -223,13 +220,16 @@ def _known(field: str, name: str, names: Iterable[Any]) -> str:
     return name
 
 
-def _sizes(results: Folders, task: str, nodes: Numbers) -> list[tuple[int, pd.DataFrame]]:
-    """Return the results of one task by cluster size, in the order asked for."""
+def _sizes(results: Folders, task: str, nodes: Numbers, policies: Labels = ()) -> list[tuple[int, pd.DataFrame]]:
+    """Return the results of one task, of some or all policies, by cluster size in the order asked for."""
     frame = read_results(results)
     tasks = sorted(set(frame["task"]))
     if not task and len(tasks) > 1:
         raise bad_value("task", task, f"one of {', '.join(tasks)}")
     frame = frame[frame["task"] == _known("task", task or tasks[0], tasks)]
+    if policies:
+        known = list(dict.fromkeys(frame["policy"]))
+        frame = frame[frame["policy"].isin([_known("policies", name, known) for _, name in policies])]
     sizes = sorted(set(frame["nodes"].astype(int)))
     for size in nodes:
         _known("nodes", str(size), sizes)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -17,8 +18,8 @@ def keep(run: Path, folder: Path) -> list[Path]:
     """Copy what `aaml redraw` reads from a run's folder into `folder`; returns the files.
 
     results.csv and allocation.csv with six digits; summary.json without its single runs; config.json without the
-    path of the program; metrics.jsonl with at most 100 points a curve, without times. Raises `UserError` for a folder
-    that holds none of them.
+    machine's name and paths; metrics.jsonl with at most 100 points a curve, without times. Raises `UserError` for a
+    folder that holds none of them.
     """
     kept = {}
     for name in (RESULTS, "allocation.csv"):
@@ -31,20 +32,26 @@ def keep(run: Path, folder: Path) -> list[Path]:
         kept[METRICS] = "".join(f"{json.dumps(point)}\n" for point in _thinned(run))
     for name in (CONFIG, "summary.json"):
         if (run / name).is_file():
-            try:
-                facts = json.loads((run / name).read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise UserError(f"{run / name}: not readable as JSON: {error}") from error
-            facts.pop("runs", None)
-            if "command" in facts:
-                facts["command"][0] = Path(facts["command"][0]).name
-            kept[name] = json.dumps(facts, indent=1) + "\n"
+            kept[name] = json.dumps(_facts(run / name), indent=1) + "\n"
     if not kept:
         raise bad_value("keep", str(run), f"a folder of `aaml evaluate`, `train` or `bench` with {RESULTS} or the like")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in kept.items():
         (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in kept]
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """Return what a run says of itself, without its single runs and what only names the machine."""
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: not readable as JSON: {error}") from error
+    if not isinstance(facts, dict):
+        raise UserError(f"{path}: is not the {path.name} of a run")
+    if facts.get("command"):
+        facts["command"][0] = Path(facts["command"][0]).name
+    return {key: value for key, value in facts.items() if key not in {"runs", "platform"}}
 
 
 def _thinned(run: Path) -> list[dict[str, object]]:

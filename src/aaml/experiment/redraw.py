@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FIGURE_FOLDER = Path("docs/figures")
 _MARKER = re.compile(r"^<!--\s*aaml:(.*?)-->", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
-_SOURCES = {".csv", ".json", ".jsonl"}
+_SOURCES = {".csv", ".jsonl"}  # what the kinds read
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def redraw(documents: Sequence[Path], root: Path = Path(), *, figures: bool = Tr
         try:
             text = path.read_bytes().decode()
         except (OSError, ValueError) as error:
-            raise UserError(f"{document}: cannot be read: {error}") from error
+            raise UserError(f"{document}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
         drawn, at = [], 0
         try:
             blocks = parse(text)

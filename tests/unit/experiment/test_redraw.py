@@ -80,6 +80,15 @@ def test_policies_are_chosen_ordered_and_named_and_sizes_stand_side_by_side(root
     assert second == "| ours | **2000 [2000, 2000]** | **2000 [2000, 2000]** |"
 
 
+def test_a_policy_that_is_not_shown_may_have_been_run_on_other_seeds(root: Path) -> None:
+    with (root / "r" / "results.csv").open("a") as file:
+        file.write("balance,10,third,7,1,1,1\n")
+    marker = "evaluate results=r reference=theirs nodes=10 columns=improvement"
+    assert content(root, f"{marker} policies=ours")[2:] == ["| ours | 83% of seeds |"]
+    with pytest.raises(UserError, match="third was run on other seeds than theirs"):
+        content(root, marker)
+
+
 def test_openb_pairs_seeds_marks_traces_and_averages(root: Path) -> None:
     header, _, *rows = content(root, 'openb results=o policy=mine tuned="default,first stage=other" at=99,130')
     assert header == "| trace | tuned on | allocation @130 | above fgd @99 | above fgd @130 |"
@@ -194,10 +203,10 @@ def test_kept_folders_are_small_and_draw_the_same(root: Path) -> None:
     run_folder = root / "runs" / "dqn-0"
     points = [{"time": 1.5, "kind": "scalar", "name": "Loss", "value": i / 3, "step": i} for i in range(1000)]
     (run_folder / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
-    (run_folder / "config.json").write_text(json.dumps({"command": ["/home/me/bin/aaml", "train"], "stem": "s"}))
+    (run_folder / "config.json").write_text(json.dumps({"command": ["/home/me/aaml", "train"], "platform": "p"}))
     files = keep(run_folder, root / "kept")
     assert sorted(file.name for file in files) == ["config.json", "metrics.jsonl"]
-    assert json.loads((root / "kept" / "config.json").read_text())["command"] == ["aaml", "train"]
+    assert json.loads((root / "kept" / "config.json").read_text()) == {"command": ["aaml", "train"]}
     kept = [json.loads(line) for line in (root / "kept" / "metrics.jsonl").read_text().splitlines()]
     assert len(kept) == 100
     assert kept[-1] == {"kind": "scalar", "name": "Loss", "value": 333.0, "step": 999}
