@@ -63,9 +63,10 @@ class Journal:
         if waits.size:
             result["waiting_mean_s"] = float(waits.mean())
             result["waiting_p95_s"] = float(np.percentile(waits, 95))
+            result["waiting_p99_s"] = float(np.percentile(waits, 99))
             result["waiting_max_s"] = float(waits.max())
         else:
-            result |= dict.fromkeys(("waiting_mean_s", "waiting_p95_s", "waiting_max_s"), 0.0)
+            result |= dict.fromkeys(("waiting_mean_s", "waiting_p95_s", "waiting_p99_s", "waiting_max_s"), 0.0)
         result["pending"] = float(len(self.waiting_since_s))
         for name in ("arrived", "bound", "departed", "deleted", "evicted", "migrated", "rejected", "declined"):
             result[name] = float(self.counts[name])
