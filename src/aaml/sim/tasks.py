@@ -142,8 +142,16 @@ def _deployments(nodes: Nodes, _pods: int, rng: np.random.Generator) -> Workload
     return DeploymentSpec().generate(nodes, rng)
 
 
+def _batch(_nodes: Nodes, pods: int, rng: np.random.Generator) -> Workload:
+    return _staying(MIXED.generate(pods, rng))
+
+
+def _staying(workload: Workload) -> Workload:
+    return replace(workload, pods=tuple(replace(pod, lifetime_s=None) for pod in workload))
+
+
 def _gpu_mix(nodes: Nodes, pods: int, rng: np.random.Generator) -> Workload:
-    workload = Workload(tuple(replace(pod, lifetime_s=None) for pod in synthetic_pods(pods, rng)), "gpu-mix")
+    workload = _staying(Workload(synthetic_pods(pods, rng), "gpu-mix"))
     demand, goal = 0, GPU_DEMAND * 1000 * sum(node.gpu_count for node in nodes)
     for number, pod in enumerate(workload.pods):
         demand += pod.gpu.total_milli
@@ -204,6 +212,16 @@ TASKS: Mapping[str, Task] = {
             "seed-a", "random deployments until a fifth of the cluster is used; even CPU use", "final_cpu_variance",
             higher_is_better=False, reward="balance", nodes=10, pods_per_node=30,
             make_nodes=lambda count: with_control_plane(kwok_nodes(count)), draw=_deployments,
+            continuing=False,
+        ),
+        Task(
+            "balance-batch", "a batch of mixed pods that stay; use every node equally", "final_variance",
+            higher_is_better=False, reward="balance", nodes=5, pods_per_node=10, make_nodes=kwok_nodes, draw=_batch,
+            continuing=False,
+        ),
+        Task(
+            "compress-batch", "a batch of mixed pods that stay; use as few nodes as possible", "final_empty_fraction",
+            higher_is_better=True, reward="compress", nodes=10, pods_per_node=5, make_nodes=kwok_nodes, draw=_batch,
             continuing=False,
         ),
     )
