@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sweep": ("aaml.commands.sweep", "search the settings of a training: pruned trials, resumable, in parallel"),
     "policies": ("aaml.commands.policies", "list the named policies, rewards and tasks"),
     "evaluate": ("aaml.commands.evaluate", "run policies and models on a task over seeds, and compare them"),
+    "bound": ("aaml.commands.bound", "say what an optimum allows, by a solver that knows all pods beforehand"),
     "apply": ("aaml.commands.apply", "place workloads from YAML on a cluster from YAML, in the simulator"),
     "topology": ("aaml.commands.topology", "label node lists with racks and servers, and draw them"),
     "serve": ("aaml.commands.serve", "serve a policy over HTTP: kube-scheduler extender, score service"),

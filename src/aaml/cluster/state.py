@@ -315,7 +315,11 @@ class ClusterState:
             raise AssertionError("requested amounts differ from the sum over placed pods")
         if not np.array_equal(np.where(devices, DEVICE_MILLI - used, 0), self.gpu_free):
             raise AssertionError("free GPU thousandths differ from the sum over placed pods")
-        if (self.requested < 0).any() or sum(map(len, self.node_pods)) != len(self.placements):
+        if (
+            (self.requested < 0).any()
+            or (self.gpu_free < 0).any()
+            or sum(map(len, self.node_pods)) != len(self.placements)
+        ):
             raise AssertionError("a negative amount, or a pod counted twice")
 
     # ---- inside ------------------------------------------------------------------------------------------------------

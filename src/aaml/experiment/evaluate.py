@@ -16,7 +16,10 @@ from aaml.experiment.policies import is_model, load_policy
 from aaml.experiment.workers import open_pool
 from aaml.scheduling.cycle import SchedulingCycle
 from aaml.scheduling.loop import SchedulerLoop
+from aaml.scheduling.observation import Featurizer
+from aaml.scheduling.ports import Policy
 from aaml.scheduling.registry import make_reward
+from aaml.sim.cluster import SimCluster
 from aaml.sim.tasks import find_task
 
 if TYPE_CHECKING:
@@ -61,13 +64,20 @@ def run_episode(
     task = find_task(task_name)
     policy, featurizer = load_policy(contestant.spec, seed=seed, expected=task.expected(), lookahead=task.lookahead)
     cluster = task.build(seed, nodes, pods=pods)
+    return episode_row(task_name, seed, cluster, policy, featurizer, contestant.name)
+
+
+def episode_row(
+    task: str, seed: int, cluster: SimCluster, policy: Policy, featurizer: Featurizer, name: str
+) -> dict[str, Any]:
+    """Run a policy on a cluster to its end, without learning, and return its row."""
     loop = SchedulerLoop(SchedulingCycle(cluster, make_reward("balance"), featurizer), policy, learn=False)
     stats = loop.run()
     latency_ms = 1000.0 * np.asarray(stats.latency_s or [np.nan])
     return {
-        "task": task_name,
+        "task": task,
         "nodes": int(cluster.state.capacity.sum()),
-        "policy": contestant.name,
+        "policy": name,
         "seed": seed,
         **cluster.metrics(),
         "decisions": stats.decisions,
