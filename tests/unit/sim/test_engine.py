@@ -218,6 +218,23 @@ def test_random_takes_feasible_nodes_only_and_fails_only_when_there_is_none(node
     assert again.used_milli.tolist() == episode.used_milli.tolist()
 
 
+def test_learned_scorers_follow_the_rule_for_ties() -> None:
+    nodes = [Node(f"n{i}", {"cpu": 10**6, "memory": 100 * GIB, "pods": 100}) for i in range(8)]
+    pods = [Pod(f"p{i}", requests={"cpu": 1, "memory": 1}) for i in range(200)]
+    arrays, models = empty_nodes(nodes)
+    shape, tables = pod_shape(pods[0], models)[None, :], fragment_tables(typical_pods(pods), models, 0)
+    indifferent = linear_scorer(np.zeros(len(FEATURES)), tables, len(models))
+
+    def rows(*, random_ties: bool) -> list[int]:
+        return simulate(
+            arrays.copy(), shape, np.zeros(200, dtype=np.int64), tables, policy_number("linear"), scorer=indifferent,
+            node_rank=np.arange(8)[::-1].copy(), random_ties=random_ties, seed=1,
+        ).node.tolist()  # fmt: skip
+
+    assert rows(random_ties=False) == [7] * 100 + [6] * 100  # the smallest rank, until it is full
+    assert set(rows(random_ties=True)[:100]) == set(range(8))
+
+
 def test_random_is_uniform_over_feasible_nodes() -> None:
     nodes = [Node(f"n{i}", {"cpu": 10**6, "memory": GIB * (1 + 99 * (i % 2)), "pods": 10**5}) for i in range(8)]
     pods = [Pod(f"p{i}", requests={"cpu": 1, "memory": 2**21 + 2**20}) for i in range(20_000)]
