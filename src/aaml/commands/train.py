@@ -13,15 +13,16 @@ class Args:
     agent: Literal["gnn", "dqn", "acdqn", "acgnn", "qtable", "linear"] = "gnn"
     """GNN or MLP by DQN, MLP or GNN by actor-critic, the binned Q-table, or a linear scorer by cross-entropy"""
     task: str = "balance"
-    """balance, compress, fragmentation, waiting, seedc or seed-a"""
+    """balance, compress, fragmentation, waiting, seedc, seedc-compress or seed-a"""
     steps: int = 60_000
     """decisions to learn from, after the warm start"""
     seed: int = 0
     """of weights, exploration and episodes: same seed, same curve"""
     envs: int = 8
     """clusters at once"""
-    workers: int = 1
-    """processes that the clusters are dealt out over"""
+    workers: str = "1"
+    """what the clusters are dealt out over, the result is the same: processes (a number), ray for a Ray cluster of this
+    machine, or ray:HOST:PORT for one that it is a node of"""
     nodes: tuple[int, ...] = ()
     """cluster sizes that episodes are drawn from; the task's own when none is given"""
     pods: int | None = None
@@ -44,6 +45,16 @@ class Args:
     """end after so many validations without a better one; 0: never"""
     lifetimes: bool = False
     """show the agent how long a pod will run"""
+    method: Literal["rewards", "expert"] = "rewards"
+    """reinforcement learning from rewards, or expert iteration: a look-ahead search chooses, the agent imitates it"""
+    candidates: int = 3
+    """expert: nodes tried for each pod, the agent's best"""
+    samples: int = 16
+    """expert: imagined futures that each is tried in"""
+    horizon: int = 48
+    """expert: arrivals of an imagined future"""
+    rollout: str = ""
+    """expert: policy that decides in a future; "agent" for the agent itself, the teacher when empty"""
     set: tuple[str, ...] = ()
     """settings of the agent, as NAME=VALUE (aaml.learning.config.AgentConfig)"""
     config: Path | None = None
@@ -56,30 +67,24 @@ class Args:
 
 def run(args: Args) -> int:
     """Train, and say where the model is and how it compares."""
+    from contextlib import closing
+
     from aaml.commands.signals import ends_by
     from aaml.experiment.train import TrainConfig, Trainer, open_run
+    from aaml.experiment.train_simple import LEARNERS, train_simple
 
     config = TrainConfig.from_dict(_settings(args))
     path = args.out or Path("runs") / f"{config.agent}-{config.task}-s{config.seed}"
     config, folder = open_run(config, path, resume=args.resume)
     stopped: list[bool] = []
-    if config.agent in {"qtable", "linear"}:
-        from aaml.experiment.train_simple import train_linear, train_qtable
-
-        train = train_qtable if config.agent == "qtable" else train_linear
-        with ends_by(lambda: stopped.append(True)) as interruption:
-            model, value = train(config, folder, lambda: bool(stopped))
-        folder.close()
-        print(f"validation: {value:.6g}\nmodel: {model}")
-        return interruption.status
-    try:
-        with ends_by(lambda: stopped.append(True)) as interruption:
+    with closing(folder), ends_by(lambda: stopped.append(True)) as interruption:
+        if config.agent in LEARNERS:
+            progress = train_simple(config, folder, lambda: bool(stopped))
+        else:
             progress = Trainer(config, folder).run(lambda: bool(stopped))
-    finally:
-        folder.close()
-    verdict = f"{progress.best:.3f} of {config.teacher_name}'s" if config.teacher_name != "none" else progress.best
     print(
-        f"best validation score {verdict} (below 1 is better), after {progress.best_step} of {progress.step} decisions"
+        f"best validation score {progress.best:.3f} of {config.reference}'s (below 1 is better), "
+        f"after {progress.best_step} of {progress.step} decisions"
     )
     print(f"model: {folder.model_path()}")
     print(f"next: aaml evaluate --task {config.task} --models {folder.model_path()}")

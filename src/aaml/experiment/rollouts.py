@@ -5,12 +5,8 @@ nothing else, so that one process and many collect the same, and a stream is reb
 """
 
 import json
-import multiprocessing
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -18,7 +14,7 @@ import numpy as np
 from aaml.cluster.topology import rack_graph, star_graph
 from aaml.errors import bad_value
 from aaml.experiment.policies import load_policy
-from aaml.scheduling.cycle import SchedulingCycle
+from aaml.scheduling.cycle import Reward, SchedulingCycle
 from aaml.scheduling.fragments import FragmentMeter
 from aaml.scheduling.loop import SchedulerLoop
 from aaml.scheduling.observation import Context, Featurizer
@@ -26,6 +22,7 @@ from aaml.scheduling.ports import Decision, Outcome, Policy, Transition
 from aaml.scheduling.registry import make_reward
 from aaml.scheduling.rewards import RewardOptions
 from aaml.sim.cluster import SimCluster
+from aaml.sim.search import Future, Grade, Search, SearchConfig
 from aaml.sim.tasks import Task, find_task
 
 if TYPE_CHECKING:
@@ -72,8 +69,11 @@ class Arena:
 
     def cycle(self, cluster: SimCluster) -> SchedulingCycle:
         """Return the scheduling cycle with the setting's reward."""
-        reward = make_reward(self.setting.reward or self.task.reward, self._reward_options)
-        return SchedulingCycle(cluster, reward, self.featurizer)
+        return SchedulingCycle(cluster, self.reward(), self.featurizer)
+
+    def reward(self) -> Reward:
+        """Return a fresh reward of the setting."""
+        return make_reward(self.setting.reward or self.task.reward, self._reward_options)
 
     def policy(self, spec: str, seed: int = 0) -> Policy:
         """Return a policy by name, which knows what pods to expect, or the one in a model file.
@@ -85,6 +85,11 @@ class Arena:
         if getattr(policy, "lookahead", ours) != ours:
             raise bad_value("model", spec, f"one made for a lookahead of {ours}, which is that of {self.task.name}")
         return policy
+
+    def search(self, config: SearchConfig, grade: Grade, rollout: Policy) -> Search:
+        """Return the expert that looks ahead from what `grade` wants most, with `rollout` deciding what follows."""
+        future = Future(self.task, self.setting.trace)
+        return Search(future, self.task, grade, rollout, self.featurizer, config)
 
     def play(self, policy: Policy, seed: int, nodes: int) -> Mapping[str, float]:
         """Play one episode to its end without learning; returns its metrics, and `mean_reward` a decision."""
@@ -113,6 +118,11 @@ class Stream:
         self._previous: tuple[Context, Decision, Outcome] | None = None
         self._episode = self._start(0)
 
+    @property
+    def cluster(self) -> SimCluster:
+        """The cluster of the episode under way."""
+        return self._episode.cluster
+
     def step(self, policy: Policy) -> Transition | None:
         """Make one decision; returns the step before it, complete now, or None at the beginning of an episode."""
         context = self._next_context()
@@ -120,13 +130,9 @@ class Stream:
             completed = self._complete(None)
             self._episode = self._start(self._episode.number + 1)
             return completed
+        _ = context.observation  # features are those of before the pod is placed
         completed = self._complete(context)
-        decision = policy.act(context)
-        outcome = self._episode.cycle.finish(context, decision)
-        self._episode.actions.append(-1 if decision.row is None else decision.row)
-        if outcome.kind == "assumed":
-            _ = context.observation  # features are those of before the pod was placed
-            self._previous = context, decision, outcome
+        self._carry_out(context, policy.act(context))
         return completed
 
     def cut(self) -> None:
@@ -134,24 +140,28 @@ class Stream:
         self._previous = None
 
     def state(self) -> dict[str, Any]:
-        """Return what `restore` rebuilds the stream from (after `cut`)."""
+        """Return what `restore` rebuilds the stream from."""
         return {
             "episode": self._episode.number,
             "nodes": self._episode.nodes,
             "actions": list(self._episode.actions),
+            "awaited": self._previous is not None,
             "rng": json.dumps(self.rng.bit_generator.state),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Play the episode's actions again up to where the stream was."""
-        self._previous = None
         self._episode = self._start(int(state["episode"]), int(state["nodes"]))
-        for action in state["actions"]:
+        actions, awaited = state["actions"], bool(state.get("awaited"))
+        for number, action in enumerate(actions, 1):
             context = self._next_context()
             if context is None:
                 raise RuntimeError("the episode ended before its recorded actions: the simulation is another one")
-            self._episode.cycle.finish(context, Decision(None if action < 0 else int(action)))
-            self._episode.actions.append(int(action))
+            if number == len(actions) and awaited:
+                _ = context.observation
+            self._carry_out(context, Decision(None if action < 0 else int(action)))
+        if not awaited:
+            self.cut()
         self.rng.bit_generator.state = json.loads(state["rng"])
 
     def _start(self, number: int, nodes: int | None = None) -> _Episode:
@@ -169,6 +179,11 @@ class Stream:
             if context is not None:
                 return context
         return None
+
+    def _carry_out(self, context: Context, decision: Decision) -> None:
+        outcome = self._episode.cycle.finish(context, decision)
+        self._episode.actions.append(-1 if decision.row is None else decision.row)
+        self._previous = (context, decision, outcome) if outcome.kind == "assumed" else None
 
     def _complete(self, following: Context | None) -> Transition | None:
         previous, self._previous = self._previous, None
@@ -188,11 +203,29 @@ class Stream:
 
 @dataclass(frozen=True)
 class Actor:
-    """How the agent that acts in a stream is made: the learner's twin, and the policy that guides it."""
+    """How the agent that acts in a stream is made: the learner's twin, and the policy that guides it.
+
+    With `search` an expert acts: it searches among the twin's best choices, and lets `rollout` ("": the twin) go on.
+    """
 
     kind: "AgentKind"
     config: "AgentConfig"
     guide: str = ""
+    search: SearchConfig | None = None
+    rollout: str = ""
+
+
+@dataclass(frozen=True)
+class Expert:
+    """A policy that searches ahead in the cluster of one stream."""
+
+    search: Search
+    stream: Stream
+    name: str = "expert"
+
+    def act(self, context: Context) -> Decision:
+        """Choose."""
+        return self.search.choose(self.stream.cluster, context, self.stream.rng)
 
 
 class Collector(Protocol):
@@ -224,17 +257,24 @@ class LocalCollector:
         single_threaded()
         arena = Arena(setting)
         guide = arena.policy(actor.guide, seed) if actor.guide else None
-        self._agent = make_agent(actor.kind, actor.config, lookahead=setting.lookahead, seed=seed, guide=guide)
+        agent = make_agent(actor.kind, actor.config, lookahead=setting.lookahead, seed=seed, guide=guide)
+        self._agent = agent
         self._streams = [Stream(arena, seed, index) for index in indices]
+        self._policies: list[Policy] = [agent] * len(self._streams)
+        if actor.search is not None:
+            agent.learning = False
+            rollout = arena.policy(actor.rollout, seed) if actor.rollout else agent
+            search = arena.search(actor.search, lambda context: agent.scores(context.observation), rollout)
+            self._policies = [Expert(search, stream) for stream in self._streams]
 
     def collect(self, weights: Mapping[str, Any], steps: int) -> Steps:
         """Let every stream make `steps` decisions."""
         self._agent.take_weights(weights)
         collected = []
-        for stream in self._streams:
+        for stream, policy in zip(self._streams, self._policies, strict=True):
             self._agent.rng = stream.rng
             for _ in range(steps):
-                step = stream.step(self._agent)
+                step = stream.step(policy)
                 if step is not None:
                     collected.append((stream.index, step))
         return collected
@@ -252,90 +292,6 @@ class LocalCollector:
         """Go on from states."""
         for stream, state in zip(self._streams, states, strict=True):
             stream.restore(state)
-
-
-def _serve(connection: Connection, *arguments: Any) -> None:
-    """Run a collector in a process of its own: (method, arguments) in, result out, until None comes."""
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
-    collector = LocalCollector(*arguments)
-    try:
-        while (request := connection.recv()) is not None:
-            method, values = request
-            connection.send(getattr(collector, method)(*values))
-    except EOFError:
-        return  # the parent is gone
-
-
-class ProcessCollector:
-    """Streams dealt out over processes; steps come back in the order that one process would have made them in."""
-
-    def __init__(self, setting: Setting, actor: Actor, seed: int, streams: int, workers: int) -> None:
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        context = multiprocessing.get_context("spawn")  # torch and numba keep threads that do not survive a fork
-        self._parts = [part.tolist() for part in np.array_split(np.arange(streams), min(workers, streams))]
-        self._connections: list[Connection] = []
-        self._processes = []
-        for part in self._parts:
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, setting, actor, seed, part), daemon=True)
-            process.start()
-            theirs.close()
-            self._connections.append(ours)
-            self._processes.append(process)
-
-    def collect(self, weights: Mapping[str, Any], steps: int) -> Steps:
-        """Let every stream make `steps` decisions. Raises RuntimeError when a process has died."""
-        parts: list[Steps] = self._ask("collect", weights, steps)
-        return [step for part in parts for step in part]
-
-    def cut(self) -> None:
-        """Forget steps whose continuation is awaited."""
-        self._ask("cut")
-
-    def state(self) -> list[dict[str, Any]]:
-        """Return the streams' states."""
-        return [state for part in self._ask("state") for state in part]
-
-    def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Go on from states."""
-        for connection, part in zip(self._connections, self._parts, strict=True):
-            connection.send(("restore", ([states[index] for index in part],)))
-        self._receive()
-
-    def close(self) -> None:
-        """End the processes."""
-        for connection, process in zip(self._connections, self._processes, strict=True):
-            if process.is_alive():
-                connection.send(None)
-            connection.close()
-        for process in self._processes:
-            process.join(timeout=10.0)
-
-    def _ask(self, method: str, *values: Any) -> list[Any]:
-        for connection in self._connections:
-            connection.send((method, values))
-        return self._receive()
-
-    def _receive(self) -> list[Any]:
-        try:
-            return [connection.recv() for connection in self._connections]
-        except EOFError as error:
-            raise RuntimeError("a process that collects experience has died; its message is above") from error
-
-
-@contextmanager
-def collector(setting: Setting, actor: Actor, seed: int, streams: int, workers: int = 1) -> Iterator[Collector]:
-    """Open `streams` streams over `workers` processes (1: this one)."""
-    if workers <= 1:
-        yield LocalCollector(setting, actor, seed, range(streams))
-        return
-    remote = ProcessCollector(setting, actor, seed, streams, workers)
-    try:
-        yield remote
-    finally:
-        remote.close()
 
 
 def demonstrate(arena: Arena, teacher: str, seed: int, steps: int) -> list[list[Transition]]:

@@ -81,7 +81,7 @@ class RunFolder:
 
     def model_path(self) -> Path:
         """Return the model file (of an actor and its critic, the actor). Raises `UserError` when there is none yet."""
-        for path in sorted(self.models.glob("*.pth")):
+        for path in [*sorted(self.models.glob("*.pth")), *sorted(self.models.glob("*.json"))]:
             return path
         raise UserError(f"{self.models}: holds no model yet")
 

@@ -6,33 +6,34 @@ to the last bit as if it had never been: see `aaml.experiment.rollouts`.
 """
 
 import dataclasses
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from tqdm import tqdm
 
 from aaml.errors import UserError, bad_value
-from aaml.experiment.rollouts import Actor, Arena, Collector, Setting, collector, demonstrate
+from aaml.experiment.collectors import collector
+from aaml.experiment.rollouts import Actor, Arena, Collector, Setting, demonstrate
 from aaml.experiment.runfolder import RunFolder
+from aaml.experiment.validation import SCORE, VALIDATION_SEEDS, Progress, Validation, write_summary
+from aaml.experiment.workers import parse_workers
 from aaml.learning.config import AgentConfig, AgentKind, default_config
+from aaml.learning.qtable import QTableConfig
+from aaml.sim.search import SearchConfig
 from aaml.sim.tasks import find_task
 
-if TYPE_CHECKING:
-    from aaml.learning.agent import LearnedAgent
-
-VALIDATION_SEEDS = 1 << 30  # validation episodes have seeds from here on: apart from training's and from small ones
 TEACHERS: Mapping[str, str] = {
     "balance": "least-variance",
     "compress": "most-allocated",
     "fragmentation": "fgd",
     "waiting": "best-fit",
     "seedc": "least-variance",
+    "seedc-compress": "most-allocated",
     "seed-a": "least-variance",
 }
 # The rewards of balance and compress say of each placement what it was worth: a small discount leaves less noise.
@@ -47,15 +48,29 @@ _POLICY_TRAINING = {
 
 
 @dataclass(frozen=True)
+class _NoSettings:
+    """What the linear scorer can be told beside the training's own settings."""
+
+
+_SETTINGS: Mapping[str, type] = {"qtable": QTableConfig, "linear": _NoSettings}  # of agents without networks
+Method = Literal["rewards", "expert"]
+
+
+@dataclass(frozen=True)
 class TrainConfig:
-    """A training run. `overrides` are fields of `AgentConfig`; empty strings and None take the task's own."""
+    """A training run. `overrides` are fields of `AgentConfig`; empty strings and None take the task's own.
+
+    `method` "expert" is expert iteration: `candidates`, `samples` and `horizon` are those of `SearchConfig`, `rollout`
+    is the policy that goes on after a candidate ("": the teacher, "agent": the agent itself); every `validate_every`
+    decisions of the expert, all of them so far are learned in `teacher_passes` passes.
+    """
 
     agent: AgentKind | Literal["qtable", "linear"] = "gnn"
     task: str = "balance"
     steps: int = 60_000
     seed: int = 0
     envs: int = 8
-    workers: int = 1
+    workers: str = "1"
     nodes: tuple[int, ...] = ()
     pods: int | None = None
     trace: str | None = None
@@ -68,17 +83,41 @@ class TrainConfig:
     validation_episodes: int = 6
     patience: int = 0
     lifetimes: bool = False
+    method: Method = "rewards"
+    candidates: int = 3
+    samples: int = 16
+    horizon: int = 48
+    rollout: str = ""
     overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         find_task(self.task)
-        for name in ("envs", "workers", "chunk", "teacher_passes", "validate_every", "validation_episodes"):
+        parse_workers(self.workers)
+        for name in ("envs", "chunk", "teacher_passes", "validate_every", "validation_episodes"):
             if getattr(self, name) < 1:
                 raise bad_value(name, getattr(self, name), "a whole number of at least 1")
         for name in ("steps", "teacher_steps", "patience", "seed"):
             if getattr(self, name) < 0:
                 raise bad_value(name, getattr(self, name), "a whole number of at least 0")
-        _ = self.agent_config
+        if self.method not in get_args(Method):
+            raise bad_value("method", self.method, f"one of {', '.join(get_args(Method))}")
+        if self.method == "expert":
+            _ = self.network_kind
+        _ = self.agent_config, self.search
+
+    @property
+    def search(self) -> SearchConfig | None:
+        """How the expert looks ahead, None without one."""
+        search = SearchConfig(self.candidates, self.samples, self.horizon)
+        return search if self.method == "expert" else None
+
+    @property
+    def actor(self) -> Actor:
+        """Who acts in training: the agent, or the expert that searches from the agent's choices."""
+        teacher = "" if self.teacher_name == "none" else self.teacher_name
+        guide = teacher if self.agent_config.use_heuristic else ""
+        rollout = "" if self.rollout == "agent" else self.rollout or teacher
+        return Actor(self.network_kind, self.agent_config, guide, self.search, rollout)
 
     @property
     def network_kind(self) -> AgentKind:
@@ -98,6 +137,11 @@ class TrainConfig:
         return self.teacher or TEACHERS.get(self.task, "none")
 
     @property
+    def reference(self) -> str:
+        """The policy that validation compares with: the teacher, or least-allocated without one."""
+        return self.teacher_name if self.teacher_name != "none" else "least-allocated"
+
+    @property
     def setting(self) -> Setting:
         """What episodes are like."""
         task = find_task(self.task)
@@ -107,17 +151,18 @@ class TrainConfig:
 
     @property
     def agent_config(self) -> AgentConfig:
-        """The agent's settings: its defaults, those for training, the overrides."""
-        if self.agent in {"qtable", "linear"}:
+        """The agent's settings: its defaults, those for training, the overrides. Raises `UserError` for others."""
+        known = {field.name for field in dataclasses.fields(_SETTINGS.get(self.agent, AgentConfig))}
+        for name in self.overrides:
+            if name not in known:
+                accepted = f"one of {', '.join(sorted(known))}" if known else "no setting: it has none"
+                raise bad_value(f"setting of the {self.agent} agent", name, accepted)
+        if self.agent in _SETTINGS:
             return AgentConfig()
         training: dict[str, Any] = dict(_VALUE_TRAINING if self.agent in {"dqn", "gnn"} else _POLICY_TRAINING)
         if self.agent in {"dqn", "gnn"}:
             low, high = training["min_epsi"], training["init_epsi"]
             training["epsi_decay"] = float((low / high) ** (2.0 / max(self.steps, 1)))
-        known = {field.name for field in dataclasses.fields(AgentConfig)}
-        for name in self.overrides:
-            if name not in known:
-                raise bad_value(f"setting of the {self.agent} agent", name, f"one of {', '.join(sorted(known))}")
         return dataclasses.replace(default_config(self.network_kind), **{**training, **self.overrides})
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,48 +177,8 @@ class TrainConfig:
         for name in fields:
             if name not in known:
                 raise bad_value("setting of a training", name, f"one of {', '.join(known)}")
-        values = {**fields, "nodes": tuple(fields.get("nodes", ()))}
+        values = {**fields, "nodes": tuple(fields.get("nodes", ())), "workers": str(fields.get("workers", "1"))}
         return cls(**values)
-
-
-@dataclass
-class Progress:
-    """Where a run is: decisions learned from, the best validation score and when it was reached."""
-
-    step: int = 0
-    best: float = float("inf")
-    best_step: int = -1
-    validations: int = 0
-    since_best: int = 0
-
-
-class Validation:
-    """Judges an agent on fixed episodes, relative to the teacher: 1 is as good, below 1 is better."""
-
-    def __init__(self, arena: Arena, sizes: Sequence[int], episodes: int, reference: str) -> None:
-        self._arena = arena
-        self._jobs = [(VALIDATION_SEEDS + index, size) for size in sizes for index in range(episodes)]
-        self._task = arena.task
-        self.reference = reference
-        self._expected = self._values(arena.policy(reference))
-
-    def __call__(self, agent: "LearnedAgent") -> dict[str, float]:
-        """Return "score" (mean over sizes of the ratio to the reference, lower is better) and the mean metric."""
-        learning, agent.learning = agent.learning, False
-        values = self._values(agent)
-        agent.learning = learning
-        ratios = []
-        for size, mine in values.items():
-            theirs = float(np.mean(self._expected[size]))
-            ratio = float(np.mean(mine)) / theirs if theirs else 1.0 + float(np.mean(mine))
-            ratios.append(2.0 - ratio if self._task.higher_is_better else ratio)
-        return {"score": float(np.mean(ratios)), "metric": float(np.mean(np.concatenate(list(values.values()))))}
-
-    def _values(self, policy: Any) -> dict[int, np.ndarray]:
-        values: dict[int, list[float]] = {}
-        for seed, size in self._jobs:
-            values.setdefault(size, []).append(self._arena.play(policy, seed, size)[self._task.metric])
-        return {size: np.array(each) for size, each in values.items()}
 
 
 class Trainer:
@@ -181,6 +186,7 @@ class Trainer:
 
     def __init__(self, config: TrainConfig, folder: RunFolder, *, progress: bool = True) -> None:
         from aaml.learning.agent import make_agent, single_threaded
+        from aaml.learning.imitation import Apprentice
 
         single_threaded()
         self.config = config
@@ -189,17 +195,20 @@ class Trainer:
         self.agent = make_agent(
             config.network_kind, config.agent_config, lookahead=config.setting.lookahead, seed=config.seed
         )
+        self.learner = self.agent if config.search is None else Apprentice(self.agent, config.teacher_passes)
         self.progress = Progress()
         self._bar = progress
-        reference = config.teacher_name if config.teacher_name != "none" else "least-allocated"
-        self.validation = Validation(self.arena, config.sizes, config.validation_episodes, reference)
+        self.validation = Validation(self.arena, config.sizes, config.validation_episodes, config.reference)
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> Progress:
         """Train until the steps are done, `stop()` is true or nothing improves; the folder then has the best model."""
         config, started = self.config, time.monotonic()
-        actor = Actor(config.network_kind, config.agent_config, self._guide())
+        # An expert thinks long about each decision: fewer at a time, so that a Ctrl-C is heard.
+        chunk = config.chunk if config.search is None else 1
         with ExitStack() as stack:
-            streams = stack.enter_context(collector(config.setting, actor, config.seed, config.envs, config.workers))
+            streams = stack.enter_context(
+                collector(config.setting, config.actor, config.seed, config.envs, config.workers)
+            )
             bar = stack.enter_context(
                 tqdm(total=config.steps, desc=f"train {config.agent} on {config.task}", disable=not self._bar)
             )
@@ -213,9 +222,9 @@ class Trainer:
             bar.update(validated - bar.n)
             while self.progress.step < config.steps and not self._settled() and not stop():
                 before = self.progress.step
-                for stream, step in streams.collect(self.agent.weights(), config.chunk):
-                    self.agent.observe(step, stream)
-                    self._record(self.agent.learn())
+                for stream, step in streams.collect(self.agent.weights(), chunk):
+                    self.learner.observe(step, stream)
+                    self._record(self.learner.learn())
                     self.progress.step += 1
                 bar.update(self.progress.step - before)
                 if self.progress.step // config.validate_every > before // config.validate_every:
@@ -225,10 +234,6 @@ class Trainer:
                 self._validate(streams, bar)
         self._finish(time.monotonic() - started)
         return self.progress
-
-    def _guide(self) -> str:
-        name = self.config.teacher_name
-        return name if self.config.agent_config.use_heuristic and name != "none" else ""
 
     def _settled(self) -> bool:
         return 0 < self.config.patience <= self.progress.since_best
@@ -253,37 +258,28 @@ class Trainer:
 
     def _validate(self, streams: Collector, bar: "tqdm[Any]") -> None:
         """Judge the agent, keep it if it is the best so far, and save all that the run goes on from."""
-        self._record(self.agent.flush())
+        self._record(self.learner.flush())
         result = self.validation(self.agent)
         progress = self.progress
-        progress.validations += 1
-        progress.since_best += 1
-        if result["score"] < progress.best:
-            progress.best, progress.best_step, progress.since_best = result["score"], progress.step, 0
+        if progress.judged(result):
             self.agent.save(str(self.folder.models), self.folder.stem)
-        self._record({f"Validation/{self.arena.task.metric}": result["metric"], "Validation/Score": result["score"]})
-        bar.set_postfix(score=f"{result['score']:.3f}", best=f"{progress.best:.3f}")
+        self._record(result)
+        bar.set_postfix(score=f"{result[SCORE]:.3f}", best=f"{progress.best:.3f}")
         streams.cut()
-        self.agent.cut()
-        state = {"progress": dataclasses.asdict(progress), "agent": self.agent.state(), "streams": streams.state()}
+        self.learner.cut()
+        state = {"progress": dataclasses.asdict(progress), "agent": self.learner.state(), "streams": streams.state()}
         self.folder.write_resume(state)
 
     def _restore(self, saved: Mapping[str, Any], streams: Collector) -> None:
         try:
             self.progress = Progress(**saved["progress"])
-            self.agent.restore(saved["agent"])
+            self.learner.restore(saved["agent"])
             streams.restore(saved["streams"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise UserError(f"{self.folder.path}: cannot go on from resume.pt ({error}); train anew") from error
 
     def _finish(self, seconds: float) -> None:
-        summary = {
-            **dataclasses.asdict(self.progress),
-            "seconds": round(seconds, 1),
-            "task": self.config.task,
-            "reference": self.validation.reference,
-        }
-        (self.folder.path / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        write_summary(self.folder.path, self.progress, self.config.task, self.config.reference, seconds)
         self.folder.picture(self._last_placement(), self.progress.step)
 
     def _last_placement(self) -> np.ndarray:
@@ -306,6 +302,10 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool) -> tuple[TrainCon
     """
     known = RunFolder.read_config(path)
     if known is None:
+        arena = Arena(config.setting)  # what cannot be made is told before there is a folder
+        arena.reward()
+        for spec in {config.reference, config.rollout} - {"", "agent"}:
+            arena.policy(spec)
         stem = f"{config.agent}_{config.task}_s{config.seed}"
         return config, RunFolder.create(path, stem, {"training": config.to_dict()}, _hyperparameters(config))
     if not resume:

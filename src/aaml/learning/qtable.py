@@ -1,16 +1,17 @@
 """The binned Q-table for a handful of nodes: free memory of each node and pending demand, only visited states kept.
 
 States that differ in the order of the nodes alone are one: nodes are sorted by their bins, and an action is a place in
-that order. Nodes in the same bin are the same action; the emptiest of them takes the pod.
+that order. Nodes in the same bin are the same action; the emptiest (or the fullest) of them takes the pod.
 """
 
 import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from aaml.errors import UserError, bad_value
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision, Transition
 
-FORMAT, VERSION = "aaml-qtable", 1
+FORMAT, VERSION = "aaml-qtable", 2
 State = tuple[int, ...]
 
 
@@ -27,12 +28,14 @@ State = tuple[int, ...]
 class QTableConfig:
     """`bins` of a node's free memory (fractions of its size), `demand_bins` of a pod's request (of the mean node).
 
+    A node whose memory is all free has a bin of its own. `takes`: which node of the chosen bin takes the pod.
     `lookahead`: how many following pods the state shows. `step`: the learning rate, decaying with 1 / sqrt(visits).
     """
 
     bins: int = 12
     demand_bins: int = 6
     lookahead: int = 1
+    takes: Literal["emptiest", "fullest"] = "emptiest"
     gamma: float = 0.7
     step: float = 0.5
     init_epsi: float = 1.0
@@ -43,6 +46,8 @@ class QTableConfig:
         for name in ("bins", "demand_bins"):
             if getattr(self, name) < 1:
                 raise bad_value(name, getattr(self, name), "a whole number of at least 1")
+        if self.takes not in {"emptiest", "fullest"}:
+            raise bad_value("takes", self.takes, "emptiest or fullest")
         for name in ("gamma", "step", "init_epsi", "min_epsi", "epsi_decay"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise bad_value(name, getattr(self, name), "a number between 0 and 1")
@@ -77,7 +82,7 @@ class QTableAgent:
         column = state.resource_index[MEMORY]
         size = np.maximum(state.allocatable[:, column], 1)
         free = 1.0 - state.requested[:, column] / size
-        bins = np.minimum((free * self.config.bins).astype(int), self.config.bins - 1)
+        bins = (free * self.config.bins).astype(int)
         mean = max(float(size[state.capacity].mean()) if state.capacity.any() else 1.0, 1.0)
         pods = [context.pod, *list(context.upcoming)[: self.config.lookahead]]
         demand = [min(int(pod.request(MEMORY) / mean * 4 * self.config.demand_bins), self.config.demand_bins)
@@ -91,7 +96,7 @@ class QTableAgent:
         return Seen((*ordered, *demand), places, choices)
 
     def act(self, context: Context) -> Decision:
-        """Choose a place by its value, or explore; the emptiest feasible node of that place takes the pod."""
+        """Choose a place by its value, or explore; a feasible node of that place takes the pod."""
         seen = self.see(context)
         if self.learning and self.rng.random() < self.epsilon:
             place = int(self.rng.choice(seen.choices))
@@ -101,7 +106,8 @@ class QTableAgent:
         column = context.state.resource_index[MEMORY]
         free = context.state.allocatable[:, column] - context.state.requested[:, column]
         rows = [row for row, own in enumerate(seen.places) if own == place and context.mask[row]]
-        return Decision(max(rows, key=lambda row: int(free[row])), info={"place": float(place)})
+        best = max if self.config.takes == "emptiest" else min
+        return Decision(best(rows, key=lambda row: int(free[row])), info={"place": float(place)})
 
     def update(self, seen: Seen, place: int, reward: float, following: Seen | None) -> float:
         """Learn from one step; returns the size of the error. `following` None: the episode is over."""
@@ -112,7 +118,7 @@ class QTableAgent:
             best = max(values[each][0] if each in values else 0.0 for each in following.choices)
         entry[1] += 1.0
         error = reward + self.config.gamma * best - entry[0]
-        entry[0] += self.config.step / np.sqrt(entry[1]) * error
+        entry[0] += self.config.step / sqrt(entry[1]) * error
         self.reward_sum += reward
         self.decisions += 1
         self.epsilon = max(self.config.min_epsi, self.epsilon * self.config.epsi_decay)
@@ -125,20 +131,44 @@ class QTableAgent:
         """Return nothing: `update` learns at each step."""
         return {}
 
+    def state(self) -> dict[str, Any]:
+        """Return plain values that `restore` goes on from, the same to the last bit."""
+        return {
+            "table": self._rows(),
+            "rng": json.dumps(self.rng.bit_generator.state),
+            **{name: getattr(self, name) for name in ("epsilon", "reward_sum", "decisions")},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned; the agent must have been made with the same settings."""
+        self.table = _table(state["table"])
+        self.rng.bit_generator.state = json.loads(state["rng"])
+        self.epsilon, self.reward_sum = float(state["epsilon"]), float(state["reward_sum"])
+        self.decisions = int(state["decisions"])
+
     def save(self, directory: str, stem: str) -> Sequence[str]:
         """Write the table as JSON, whole or not at all."""
-        from dataclasses import asdict
-
         path = Path(directory) / f"QTable_{stem}.json"
-        rows: list[Any] = [[list(key), {str(place): entry for place, entry in values.items()}]
-                           for key, values in self.table.items()]  # fmt: skip
-        content = {"format": FORMAT, "version": VERSION, "config": asdict(self.config), "table": rows}
+        content = {"format": FORMAT, "version": VERSION, "config": asdict(self.config), "table": self._rows()}
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(content, file)
         Path(aside).replace(path)
         return [str(path)]
+
+    def _rows(self) -> list[Any]:
+        return [
+            [list(key), {str(place): list(entry) for place, entry in values.items()}]
+            for key, values in self.table.items()
+        ]
+
+
+def _table(rows: Sequence[Any]) -> dict[State, dict[int, list[float]]]:
+    return {
+        tuple(key): {int(place): [float(value), float(visits)] for place, (value, visits) in values.items()}
+        for key, values in rows
+    }
 
 
 def load_qtable(path: Path | str, *, learn: bool = False, seed: int = 0) -> QTableAgent:
@@ -148,10 +178,7 @@ def load_qtable(path: Path | str, *, learn: bool = False, seed: int = 0) -> QTab
         if content["format"] != FORMAT or content["version"] != VERSION:
             raise UserError(f"model {path}: is not a Q-table of this version")
         agent = QTableAgent(QTableConfig(**content["config"]), seed=seed, learn=learn)
-        agent.table = {
-            tuple(key): {int(place): [float(value) for value in entry] for place, entry in values.items()}
-            for key, values in content["table"]
-        }
+        agent.table = _table(content["table"])
     except OSError as error:
         raise UserError(f"model {path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -138,6 +138,14 @@ def _mixed(load: float, *, burst: float = 1.0) -> Callable[[Nodes, int, np.rando
     return draw
 
 
+def _small_nodes(count: int) -> Nodes:
+    return _equal_nodes("node", count, 8_000, 32)
+
+
+def _seed_c(nodes: Nodes, pods: int, rng: np.random.Generator) -> Workload:
+    return SEED_C.at_load(0.5, nodes).generate(pods, rng)
+
+
 def _deployments(nodes: Nodes, _pods: int, rng: np.random.Generator) -> Workload:
     return DeploymentSpec().generate(nodes, rng)
 
@@ -204,9 +212,13 @@ TASKS: Mapping[str, Task] = {
         ),
         Task(
             "seedc", "three small nodes, a few pods seen ahead; use every node equally", "mean_variance",
-            higher_is_better=False, reward="balance", nodes=3, pods_per_node=60,
-            make_nodes=lambda count: _equal_nodes("node", count, 8_000, 32),
-            draw=lambda nodes, pods, rng: SEED_C.at_load(0.5, nodes).generate(pods, rng), lookahead=2,
+            higher_is_better=False, reward="balance", nodes=3, pods_per_node=60, make_nodes=_small_nodes,
+            draw=_seed_c, lookahead=2,
+        ),
+        Task(
+            "seedc-compress", "the pods of seedc; keep as many nodes empty as possible", "mean_empty_fraction",
+            higher_is_better=True, reward="compress", nodes=3, pods_per_node=60, make_nodes=_small_nodes,
+            draw=_seed_c, lookahead=2,
         ),
         Task(
             "seed-a", "random deployments until a fifth of the cluster is used; even CPU use", "final_cpu_variance",

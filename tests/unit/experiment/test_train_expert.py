@@ -1,0 +1,90 @@
+"""Expert iteration: an agent learns what a search chooses; same seed, same curve; killed and resumed, the same."""
+
+import json
+
+import pytest
+import torch
+
+from aaml.errors import UserError
+from aaml.experiment.rollouts import Arena, LocalCollector, demonstrate
+from aaml.experiment.train import TrainConfig, Trainer, open_run
+from aaml.learning.agent import load_agent, make_agent
+from aaml.learning.imitation import Apprentice, agreement
+
+QUICK = {"batch_size": 32, "hidden_layers": 16}
+
+
+def small(agent="acdqn", **others):
+    return TrainConfig(
+        agent=agent, task="seedc", pods=20, envs=2, steps=36, teacher_steps=40, teacher_passes=4, validate_every=16,
+        validation_episodes=1, seed=3, method="expert", samples=2, horizon=4, candidates=2, overrides=QUICK, **others,
+    )  # fmt: skip
+
+
+def train(config, path, *, resume=False, stop=lambda: False):
+    config, folder = open_run(config, path, resume=resume)
+    trainer = Trainer(config, folder, progress=False)
+    trainer.run(stop)
+    folder.close()
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return trainer, [(line["name"], line["step"], line["value"]) for line in lines if line["kind"] == "scalar"]
+
+
+@pytest.mark.parametrize("agent", ["acdqn", "dqn"])
+def test_a_killed_run_goes_on_to_the_same_curve_and_weights(agent, tmp_path):
+    whole, curve = train(small(agent), tmp_path / "whole")
+    assert {"Expert/Agreed before", "Validation/Score", "2. Loss/Train"} <= {name for name, _, _ in curve}
+
+    class KilledError(Exception):
+        pass
+
+    checks = []
+
+    def kill():
+        checks.append(0)
+        if len(checks) == 13:  # beyond the first round, whose state is what is left
+            raise KilledError
+        return False
+
+    with pytest.raises(KilledError):
+        train(small(agent), tmp_path / "cut", stop=kill)
+    resumed, other = train(small(agent), tmp_path / "cut", resume=True)
+    assert other == curve
+    for mine, theirs in zip(whole.agent.scorer.parameters(), resumed.agent.scorer.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert load_agent(whole.folder.model_path(), learn=False).kind == agent
+
+
+@pytest.mark.parametrize("agent", ["dqn", "acdqn"])
+def test_an_apprentice_comes_to_choose_as_the_expert_does(agent):
+    config = small(agent)
+    apprentice = Apprentice(make_agent(agent, config.agent_config, lookahead=2, seed=0), passes=40)
+    pieces = demonstrate(Arena(config.setting), "least-variance", seed=0, steps=120)
+    shown = [step for piece in pieces for step in piece]
+    for step in shown:
+        apprentice.observe(step)
+    before = agreement(apprentice.agent, shown)
+    facts = apprentice.flush()
+    assert facts["Expert/Agreed before"] == before < 0.7
+    assert facts["Expert/Agreed after"] == agreement(apprentice.agent, shown) > 0.85
+    assert apprentice.flush() == {}  # nothing new
+
+
+def test_the_agent_itself_may_go_on_after_a_candidate():
+    config = small(rollout="agent")
+    assert config.actor.rollout == ""
+    assert small().actor.rollout == "least-variance"
+    collector = LocalCollector(config.setting, config.actor, 0, range(1))
+    weights = make_agent("acdqn", config.agent_config, lookahead=2, seed=0).weights()
+    steps = collector.collect(weights, 6)
+    again = LocalCollector(config.setting, config.actor, 0, range(1)).collect(weights, 6)
+    assert [step.action for _, step in steps] == [step.action for _, step in again]
+
+
+def test_the_expert_is_for_agents_with_networks_and_its_numbers_are_checked():
+    with pytest.raises(UserError, match="agent"):
+        TrainConfig(agent="qtable", task="seedc", method="expert")
+    with pytest.raises(UserError, match="samples"):
+        small().from_dict({**small().to_dict(), "samples": 0})
+    with pytest.raises(UserError, match="method"):
+        TrainConfig(method="magic")

@@ -1,0 +1,101 @@
+"""The linear scorer and the cross-entropy method: hand-computed choices, a known optimum, files."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from aaml.errors import UserError
+from aaml.learning.linear import FEATURES, CrossEntropy, LinearPolicy, load_linear, save_linear
+from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES
+
+TARGET = np.array([1.0, -2.0, 0.5])
+
+
+def weights(**values):
+    return np.array([float(values.get(name, 0.0)) for name in FEATURES])
+
+
+def bowl(vectors):
+    return [float(((vector - TARGET) ** 2).sum()) for vector in vectors]
+
+
+def test_it_picks_the_feasible_row_with_the_highest_hand_computed_score(make):
+    seen = make.state(0, n=3, mask=[True, True, False])
+    seen.pairs[:, PAIR_FEATURES.index("cpu_after")] = (0.2, 0.6, 0.9)
+    seen.nodes[:, NODE_FEATURES.index("empty")] = (1.0, 0.0, 0.0)
+    context = SimpleNamespace(observation=seen)
+    # Scores 0.2, 0.6, (0.9 but infeasible); with -0.5 for the empty node or +0.5 the order changes as computed.
+    assert LinearPolicy(weights(cpu_after=1)).act(context).row == 1
+    assert LinearPolicy(weights(cpu_after=-1)).act(context).row == 0
+    assert LinearPolicy(weights(cpu_after=1, empty=0.5)).act(context).row == 0  # 0.7 against 0.6
+    assert LinearPolicy(weights(cpu_after=1, empty=0.3)).act(context).row == 1  # 0.5 against 0.6
+
+
+def test_the_cross_entropy_method_finds_the_bottom_of_a_bowl():
+    search = CrossEntropy(np.zeros(3), population=40, elite=8, rng=np.random.default_rng(0))
+    for _ in range(40):
+        search.step(bowl)
+    np.testing.assert_allclose(search.mean, TARGET, atol=0.03)
+    assert search.best_value == bowl([search.best])[0] < 1e-3
+    assert (search.deviation >= 0.02).all()
+
+
+def test_a_generation_moves_towards_the_mean_of_its_elite_as_far_as_the_smoothing_says():
+    drawn = []
+
+    def evaluate(vectors):
+        drawn.extend(vectors)
+        return range(len(vectors))  # the first two are the elite: the mean itself and the first one drawn
+
+    search = CrossEntropy(np.ones(2), population=4, elite=2, smoothing=0.5, floor=0.0, rng=np.random.default_rng(1))
+    search.step(evaluate)
+    np.testing.assert_array_equal(drawn[0], [1.0, 1.0])
+    np.testing.assert_allclose(search.mean, 0.5 * (drawn[0] + drawn[1]) / 2 + 0.5)
+    np.testing.assert_allclose(search.deviation, 0.5 * np.abs(drawn[1] - drawn[0]) / 2 + 0.5)
+
+
+def test_it_goes_on_from_its_state_as_if_it_had_not_been_stopped():
+    whole = CrossEntropy(np.zeros(3), rng=np.random.default_rng(3))
+    for _ in range(3):
+        whole.step(bowl)
+    rng = np.random.default_rng()
+    rng.bit_generator.state = whole._rng.bit_generator.state
+    twin = CrossEntropy(np.ones(3), rng=rng)
+    twin.restore(json.loads(json.dumps(whole.state())))
+    for _ in range(3):
+        whole.step(bowl)
+        twin.step(bowl)
+    assert whole.state() == twin.state()
+    with pytest.raises(ValueError, match="elite 9"):
+        CrossEntropy(np.zeros(3), population=8, elite=9, rng=rng)
+
+
+def test_a_scorer_comes_back_from_its_file(tmp_path):
+    policy = LinearPolicy(np.linspace(-1, 1, len(FEATURES)))
+    save_linear(policy, tmp_path / "a" / "scorer.json")
+    other = load_linear(tmp_path / "a" / "scorer.json")
+    assert other.name == "scorer"
+    np.testing.assert_array_equal(other.weights, policy.weights)
+    with pytest.raises(ValueError, match=r"shape \(3,\)"):
+        LinearPolicy(np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "[]", "3", "{}", '{"format": "aaml-linear", "weights": {"cpu": 1.0}}', '{"weights": {}}',
+        json.dumps({"format": "aaml-linear", "weights": dict.fromkeys(FEATURES, "x")}),
+        json.dumps({"format": "other", "weights": dict.fromkeys(FEATURES, 1.0)}),
+        json.dumps({"format": "aaml-linear", "weights": 5}),
+    ],
+)  # fmt: skip
+def test_damaged_files_are_told_in_one_line(tmp_path, content):
+    path = tmp_path / "scorer.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"model .*scorer\.json: is not a linear scorer") as error:
+        load_linear(path)
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="cannot be read"):
+        load_linear(tmp_path / "none.json")
