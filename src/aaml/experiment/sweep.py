@@ -60,7 +60,7 @@ class SweepConfig:
 
     def training_of(self, params: Mapping[str, Any]) -> TrainConfig:
         """Return a trial's training. It is validated at every rung anyhow, so pausing there changes nothing."""
-        return replace(with_settings(self.training, params), validate_every=self.ladder[0], workers=1)
+        return replace(with_settings(self.training, params), validate_every=self.ladder[0], workers="1")
 
     def to_dict(self) -> dict[str, Any]:
         """Return what makes a study the one it is, JSON-able; it may always have more trials."""

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 from aaml.errors import UserError, bad_value
 
 Result = TypeVar("Result")
-_RETRIES = 3  # of a job whose worker was killed
+RETRIES = 3  # of work whose worker was killed
 _CONNECT_S = 10.0
 
 
@@ -85,7 +85,7 @@ class _RayTasks:
 
     def run(self, function: Callable[..., Result], jobs: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Result]]:
         ray, folder = self._ray, str(Path.cwd())
-        task = ray.remote(num_cpus=1, max_retries=_RETRIES, scheduling_strategy="SPREAD")(_in_folder)
+        task = ray.remote(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")(_in_folder)
         waiting = {task.remote(folder, function, job): position for position, job in enumerate(jobs)}
         self._waiting |= waiting
         while waiting:
@@ -105,10 +105,14 @@ class _RayTasks:
 
 
 def _in_folder(folder: str, function: Callable[..., Result], job: tuple[Any, ...]) -> Result:
-    """Call the function where relative paths mean what they mean to the one who asked."""
+    enter(folder)
+    return function(*job)
+
+
+def enter(folder: str) -> None:
+    """Work in a folder if there is one: relative paths then mean what they mean to the one who asked."""
     if Path(folder).is_dir():
         os.chdir(folder)
-    return function(*job)
 
 
 @contextmanager
