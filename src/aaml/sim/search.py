@@ -20,6 +20,7 @@ from aaml.workload.model import Workload
 FloatArray = npt.NDArray[np.float64]
 Grade = Callable[[Context], FloatArray]
 """A context -> [N], how much each node is wanted; infeasible rows may hold anything."""
+_CAUTION = 2.0  # standard errors by which another node than the favourite has to be better
 _LIFETIME_SEED, _LIFETIMES = 71_077, 2_000  # a fixed sample of the task's pods, by which lifetimes are drawn
 
 
@@ -82,8 +83,9 @@ class Search:
     The nodes that `grade` wants most (nodes in the same state count once) are each tried on forks of the cluster: the
     pod goes there, then `rollout` (a policy without memory) decides until the last arrival of an imagined future, and
     the task's own metric over that time is the node's value. All nodes meet the same futures, none of which is the true
-    one (see `Future`). Chosen is the node with the highest mean gain over `grade`'s favourite less the gain's standard
-    error, so that noise alone changes no decision.
+    one (see `Future`). Chosen is the node with the highest mean gain over `grade`'s favourite less two standard errors
+    of that gain, so that noise alone changes few decisions. The horizon has to be as long as pods live: what a
+    placement costs or saves may come when they leave.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class Search:
         values = np.array([self._values(cluster, context.pod, rows, rng) for _ in range(self.config.samples)])
         gain = values - values[:, :1]
         error = gain.std(axis=0, ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0
-        return Decision(rows[int(np.argmax(gain.mean(axis=0) - error))])
+        return Decision(rows[int(np.argmax(gain.mean(axis=0) - _CAUTION * error))])
 
     def _candidates(self, context: Context) -> list[int]:
         """Return rows, most wanted first."""

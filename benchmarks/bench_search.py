@@ -1,0 +1,75 @@
+"""What looking ahead is worth: a policy alone and searched from, on the same episodes, and the time a decision takes.
+
+    python benchmarks/bench_search.py --task compress --nodes 10 --base most-allocated --seeds 500..509
+
+Printed are each seed's metric under the search, the base policy and --others, then the mean gains of the search over
+each with 95% bootstrap intervals over seeds. Decisions are timed in CPU seconds of one thread.
+"""
+
+import argparse
+import time
+
+import numpy as np
+
+from aaml.experiment.evaluate import parse_seeds
+from aaml.experiment.rollouts import Arena, Setting
+from aaml.experiment.statistics import bootstrap
+from aaml.scheduling.loop import SchedulerLoop
+from aaml.scheduling.observation import Context
+from aaml.scheduling.ports import Decision
+from aaml.sim.cluster import SimCluster
+from aaml.sim.search import Search, SearchConfig
+from aaml.sim.tasks import find_task
+
+
+class Searcher:
+    """A search in one cluster, and the CPU seconds it took."""
+
+    name = "search"
+
+    def __init__(self, search: Search, cluster: SimCluster, seed: int) -> None:
+        self._search, self._cluster, self._rng = search, cluster, np.random.default_rng(seed)
+        self.seconds, self.decisions = 0.0, 0
+
+    def act(self, context: Context) -> Decision:
+        """Choose."""
+        started = time.process_time()
+        decision = self._search.choose(self._cluster, context, self._rng)
+        self.seconds += time.process_time() - started
+        self.decisions += 1
+        return decision
+
+
+def main() -> None:
+    """Play every seed with every policy."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", default="compress")
+    parser.add_argument("--nodes", type=int, default=10)
+    parser.add_argument("--pods", type=int)
+    parser.add_argument("--base", default="most-allocated")
+    parser.add_argument("--others", nargs="*", default=["best-fit"])
+    parser.add_argument("--seeds", default="500..509")
+    for name, value in (("candidates", 3), ("samples", 8), ("horizon", 128)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    args = parser.parse_args()
+    task = find_task(args.task)
+    arena = Arena(Setting(args.task, (args.nodes,), args.pods, lookahead=task.lookahead))
+    base = arena.policy(args.base)
+    search = arena.search(SearchConfig(args.candidates, args.samples, args.horizon), base.scores, base)
+    rows = []
+    for seed in parse_seeds(args.seeds):
+        cluster = arena.build(seed, args.nodes)
+        searcher = Searcher(search, cluster, seed)
+        SchedulerLoop(arena.cycle(cluster), searcher, learn=False).run()
+        alone = [arena.play(arena.policy(name), seed, args.nodes)[task.metric] for name in (args.base, *args.others)]
+        rows.append([cluster.metrics()[task.metric], *alone])
+        speed = 1000.0 * searcher.seconds / searcher.decisions
+        print(seed, *(f"{value:.4f}" for value in rows[-1]), f"{speed:.0f} ms a decision", flush=True)
+    values = np.array(rows)
+    for column, name in enumerate((args.base, *args.others), 1):
+        gain = (values[:, 0] - values[:, column]) * (1.0 if task.higher_is_better else -1.0)
+        print(f"search gains over {name}: {bootstrap(gain)}")
+
+
+if __name__ == "__main__":
+    main()
