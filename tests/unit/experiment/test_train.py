@@ -95,7 +95,7 @@ def test_a_model_file_is_a_teacher_too(tmp_path):
     weights[FEATURES.index("cpu_after")] = -1.0
     save_linear(LinearPolicy(weights), tmp_path / "scorer.json")
     trainer, _ = train(small(teacher=str(tmp_path / "scorer.json")), tmp_path / "first")
-    assert trainer.validation.reference == str(tmp_path / "scorer.json")
+    assert trainer.config.reference == str(tmp_path / "scorer.json")
     model = str(trainer.folder.model_path())
     second, _ = train(small(agent="acdqn", teacher=model), tmp_path / "second")
     assert second.agent.kind == "acdqn"
