@@ -69,7 +69,7 @@ def _task(args: Args, out: Path, stopped: "Callable[[], bool]") -> None:
             break
         for row in rows:
             file.append(row)
-        how = "proven" if optimum.proven else f"time is up, at most {args.limit_s:g} s"
+        how = "proven" if optimum.proven else f"not proven in {args.limit_s:g} s"
         tqdm.write(f"seed {seed}: {task.metric} {optimum.value:.6g}, bound {optimum.bound:.6g} ({how})")
     print(f"{file.path}; policies beside it: aaml evaluate --task {task.name} --out {out}")
 

@@ -70,6 +70,8 @@ def best_placement(
                 solver.stop_search()
     status = solver.status_name(solving.result())
     if status not in ("OPTIMAL", "FEASIBLE"):
+        if stopped():
+            raise KeyboardInterrupt
         why = "does not exist" if status == "INFEASIBLE" else f"was not found in {limit_s:g} s: give more time"
         raise UserError(f"a placement of all {len(pods)} pods on {len(nodes)} nodes {why}")
     return Optimum(
