@@ -36,7 +36,7 @@ class QTableConfig:
     demand_bins: int = 6
     lookahead: int = 1
     takes: Literal["emptiest", "fullest"] = "emptiest"
-    gamma: float = 0.7
+    gamma: float = 0.3
     step: float = 0.5
     init_epsi: float = 1.0
     min_epsi: float = 0.02
