@@ -31,7 +31,7 @@ TEACHERS: Mapping[str, str] = {
     "balance": "least-variance",
     "compress": "most-allocated",
     "fragmentation": "fgd",
-    "waiting": "best-fit",
+    "waiting": "least-variance",
     "seedc": "least-variance",
     "seedc-compress": "most-allocated",
     "seed-a": "least-variance",

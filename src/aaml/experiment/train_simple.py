@@ -20,13 +20,19 @@ from aaml.experiment.rollouts import TRAINING_SEEDS, Arena
 from aaml.experiment.runfolder import RunFolder
 from aaml.experiment.train import TrainConfig
 from aaml.experiment.validation import SCORE, Progress, Validation, write_summary
-from aaml.learning.linear import FEATURES, CrossEntropy, LinearPolicy, save_linear
+from aaml.learning.linear import CrossEntropy, save_linear
 from aaml.learning.qtable import QTableAgent, QTableConfig, Seen
+from aaml.scheduling.heuristics.linear import FEATURES, PLAIN, TERMS, LinearPolicy
 from aaml.scheduling.ports import Policy, Recorder
+from aaml.sim.flow import Flow
 
-_POPULATION, _ELITE = 24, 6
+_POPULATION, _ELITE, _DEVIATION, _KEEP = 40, 10, 0.5, 0.95
+_EPISODES = 256  # of each size, that generations are judged on
 _CURVE_EVERY = 200
 Stop = Callable[[], bool]
+FloatArray = npt.NDArray[np.float64]
+Judge = Callable[[FloatArray], tuple[float, int]]
+"""Weights -> (value, lower is better; decisions that it took)."""
 
 
 class StoppedError(Exception):
@@ -109,43 +115,90 @@ class QTableLearner:
 
 
 class LinearLearner:
-    """Judges a generation of scorers on one episode a round, by the task's metric."""
+    """Judges a generation of scorers a round on the same episodes, by the task's metric.
+
+    Episodes of plain pods run in compiled code (`aaml.sim.flow`), a generation on `envs` of the largest size and on
+    more of smaller ones; others one by one in the simulator. What the search distribution's mean wanders by is averaged
+    out: the scorer is the exponentially weighted average of the means (Polyak and Juditsky 1992).
+    """
 
     def __init__(self, config: TrainConfig, arena: Arena, recorder: Recorder) -> None:
         self._sizes, self._arena, self._recorder = config.sizes, arena, recorder
         self._rng = np.random.default_rng(config.seed)
-        start = np.zeros(len(FEATURES))
-        self._search = CrossEntropy(start, population=_POPULATION, elite=_ELITE, rng=self._rng)
+        self._envs = config.envs
+        self._flows: dict[tuple[int, int], Flow] = {}
+        self._compiled = not any(pod.gpu.count for pod in arena.task.expected(config.trace))
+        self._columns = len(PLAIN) if self._compiled else len(FEATURES)
+        start = start_weights(config.teacher_name)[:, : self._columns]
+        self._search = CrossEntropy(
+            start.ravel(), population=_POPULATION, elite=_ELITE, deviation=_DEVIATION, rng=self._rng
+        )
+        self._average = self._search.mean.copy()
 
     @property
     def policy(self) -> LinearPolicy:
-        """The mean of the search distribution."""
-        return LinearPolicy(self._search.mean)
+        """The average of the search distribution's means."""
+        return LinearPolicy(self._matrix(self._average))
 
     def round(self, step: int, stop: Stop) -> int:
         """Judge one generation."""
-        sign = -1.0 if self._arena.task.higher_is_better else 1.0
         before, decisions = self._rng.bit_generator.state, 0
-        seed, size = _draw_episode(self._rng, self._sizes)
+        judge = self._judge_compiled() if self._compiled else self._judge_one()
 
-        def value(weights: npt.NDArray[np.float64]) -> float:
+        def evaluate(population: Sequence[FloatArray]) -> list[float]:
             nonlocal decisions
-            if stop():
-                raise StoppedError
-            metrics = self._arena.play(LinearPolicy(weights), seed, size)
-            decisions += int(metrics["bound"])
-            return sign * metrics[self._arena.task.metric]
-
-        def evaluate(population: Sequence[npt.NDArray[np.float64]]) -> list[float]:
-            return [value(weights) for weights in population]
+            values = []
+            for vector in population:
+                if stop():
+                    raise StoppedError
+                value, made = judge(self._matrix(vector))
+                values.append(value)
+                decisions += made
+            return values
 
         try:
             self._search.step(evaluate)
         except StoppedError:
             self._rng.bit_generator.state = before
             raise
+        self._average += (1.0 - _KEEP) * (self._search.mean - self._average)
         self._recorder.scalar("Deviation", float(self._search.deviation.mean()), step + decisions)
         return decisions
+
+    def _matrix(self, vector: FloatArray) -> FloatArray:
+        weights = np.zeros((len(TERMS), len(FEATURES)))
+        weights[:, : self._columns] = vector.reshape(len(TERMS), self._columns)
+        return weights
+
+    def _judge_one(self) -> Judge:
+        sign = -1.0 if self._arena.task.higher_is_better else 1.0
+        seed, size = _draw_episode(self._rng, self._sizes)
+
+        def judge(weights: FloatArray) -> tuple[float, int]:
+            metrics = self._arena.play(LinearPolicy(weights), seed, size)
+            return sign * metrics[self._arena.task.metric], int(metrics["bound"])
+
+        return judge
+
+    def _judge_compiled(self) -> Judge:
+        task = self._arena.task
+        sign = -1.0 if task.higher_is_better else 1.0
+        drawn: list[tuple[float, Flow]] = []  # the episodes of a size together weigh as much as those of another
+        for size in self._sizes:
+            count = round(self._envs * max(self._sizes) / size)
+            drawn += [(1.0 / count, self._flow(int(pick), size)) for pick in self._rng.integers(_EPISODES, size=count)]
+        total = sum(len(flow.arrival_s) for _, flow in drawn)
+
+        def judge(weights: FloatArray) -> tuple[float, int]:
+            return sign * sum(share * flow.play(weights)[task.metric] for share, flow in drawn), total
+
+        return judge
+
+    def _flow(self, number: int, size: int) -> Flow:
+        """Return one of the training episodes; they are drawn once, for that takes longer than playing them."""
+        if (number, size) not in self._flows:
+            self._flows[number, size] = Flow.of(self._arena.build(TRAINING_SEEDS + number, size))
+        return self._flows[number, size]
 
     def save(self, folder: RunFolder) -> Path:
         """Write the scorer."""
@@ -154,13 +207,26 @@ class LinearLearner:
         return path
 
     def state(self) -> dict[str, Any]:
-        """Return the search distribution and the generator."""
-        return {"search": self._search.state(), "rng": _rng_state(self._rng)}
+        """Return the search distribution, the average and the generator."""
+        return {"search": self._search.state(), "average": self._average.tolist(), "rng": _rng_state(self._rng)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on."""
         self._search.restore(state["search"])
+        self._average = np.array(state["average"], dtype=np.float64)
         self._rng.bit_generator.state = json.loads(state["rng"])
+
+
+def start_weights(teacher: str) -> FloatArray:
+    """Return weights [terms, F] that choose as a heuristic does, zeros for one that this form cannot express."""
+    weights = np.zeros((len(TERMS), len(FEATURES)))
+    if teacher == "most-allocated":
+        weights[0, :2] = 1.0
+    elif teacher == "least-allocated":
+        weights[0, :2] = -1.0
+    elif teacher == "least-variance":  # use u grows by r: the variance by (2 u r - r^2) / N and what no node changes
+        weights[1, 0] = weights[2, 1] = -1.0
+    return weights
 
 
 LEARNERS: Mapping[str, Callable[[TrainConfig, Arena, Recorder], Learner]] = {

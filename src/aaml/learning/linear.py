@@ -1,4 +1,4 @@
-"""A linear scorer of nodes, and the cross-entropy method that tunes it (or any vector) by evaluation alone."""
+"""Linear scorers on disk, and the cross-entropy method that tunes one (or any vector) by evaluation alone."""
 
 import json
 import os
@@ -11,37 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.errors import UserError
-from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, Context
-from aaml.scheduling.ports import Decision
+from aaml.scheduling.heuristics.linear import FEATURES, TERMS, LinearPolicy
 
 FloatArray = npt.NDArray[np.float64]
-FEATURES = (*PAIR_FEATURES, *NODE_FEATURES)
-
-
-class LinearPolicy:
-    """Score = weights . (features of the pair, features of the node); the feasible row with the highest takes the pod.
-
-    `weights` float64 [K + F], in the order of `FEATURES`.
-    """
-
-    def __init__(self, weights: FloatArray, name: str = "linear") -> None:
-        if weights.shape != (len(FEATURES),):
-            raise ValueError(f"weights have shape {weights.shape}, expected ({len(FEATURES)},)")
-        self.name = name
-        self.weights = weights
-        self._pairs = weights[: len(PAIR_FEATURES)].astype(np.float32)
-        self._nodes = weights[len(PAIR_FEATURES) :].astype(np.float32)
-
-    def act(self, context: Context) -> Decision:
-        """Choose a row."""
-        seen = context.observation
-        scores = seen.pairs @ self._pairs + seen.nodes @ self._nodes
-        return Decision(int(np.where(seen.mask, scores, -np.inf).argmax()))
 
 
 def save_linear(policy: LinearPolicy, path: Path) -> None:
-    """Write the weights by the names of their features as JSON, whole or not at all."""
-    content = {"format": "aaml-linear", "weights": dict(zip(FEATURES, policy.weights.tolist(), strict=True))}
+    """Write the weights by the names of their terms and features as JSON, whole or not at all."""
+    weights = dict(zip(TERMS, (dict(zip(FEATURES, row, strict=True)) for row in policy.weights.tolist()), strict=True))
+    content = {"format": "aaml-linear", "weights": weights}
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -53,10 +31,10 @@ def load_linear(path: Path) -> LinearPolicy:
     """Read a linear scorer. Raises `UserError` for a file that is missing, none, or made for other features."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        weights = content["weights"]
-        if content["format"] != "aaml-linear" or set(weights) != set(FEATURES):
+        rows = [content["weights"][term] for term in TERMS]
+        if content["format"] != "aaml-linear" or any(set(row) != set(FEATURES) for row in rows):
             raise UserError(f"model {path}: is not a linear scorer of this version's features")
-        return LinearPolicy(np.array([float(weights[name]) for name in FEATURES]), path.stem)
+        return LinearPolicy(np.array([[float(row[name]) for name in FEATURES] for row in rows]), path.stem)
     except OSError as error:
         raise UserError(f"model {path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:

@@ -2,14 +2,15 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from aaml.errors import UserError
 from aaml.experiment.evaluate import evaluate, parse_contestants, parse_seeds
 from aaml.experiment.results import ResultFile, compare_all, read_results
-from aaml.learning.linear import FEATURES, LinearPolicy, save_linear
+from aaml.experiment.train_simple import start_weights
+from aaml.learning.linear import save_linear
 from aaml.learning.qtable import QTableAgent
+from aaml.scheduling.heuristics.linear import LinearPolicy
 
 POLICIES = ("least-variance", "random")
 
@@ -81,13 +82,11 @@ def test_foreign_result_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_linear_scorers_and_q_tables_are_judged_like_networks(tmp_path: Path) -> None:
-    weights = np.zeros(len(FEATURES))
-    weights[FEATURES.index("variance_rank")] = -1.0  # what least-variance does
-    save_linear(LinearPolicy(weights), tmp_path / "linear.json")
+    save_linear(LinearPolicy(start_weights("least-variance")), tmp_path / "linear.json")
     (table,) = QTableAgent().save(str(tmp_path), "s")
     frame = small((str(tmp_path / "linear.json"), f"table={table}", "least-variance"), seeds=(1,))
     linear, _, greedy = frame["mean_variance"]
-    assert linear == pytest.approx(greedy, rel=0.05)
+    assert linear == pytest.approx(greedy, rel=1e-9)
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(UserError, match="a Q-table or a linear scorer"):
         small((str(tmp_path / "other.json"),))

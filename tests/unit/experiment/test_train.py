@@ -9,8 +9,10 @@ import torch
 from aaml.errors import UserError
 from aaml.experiment.rollouts import Arena, Setting, Stream
 from aaml.experiment.train import TrainConfig, Trainer, open_run
+from aaml.experiment.train_simple import start_weights
 from aaml.learning.agent import load_agent
-from aaml.learning.linear import FEATURES, LinearPolicy, save_linear
+from aaml.learning.linear import save_linear
+from aaml.scheduling.heuristics.linear import LinearPolicy
 
 QUICK = {"batch_size": 32, "update_frequency": 32, "update_steps": 128, "epochs": 1}
 
@@ -91,9 +93,7 @@ def test_early_stopping_ends_a_run_that_does_not_improve(tmp_path):
 
 
 def test_a_model_file_is_a_teacher_too(tmp_path):
-    weights = np.zeros(len(FEATURES))
-    weights[FEATURES.index("cpu_after")] = -1.0
-    save_linear(LinearPolicy(weights), tmp_path / "scorer.json")
+    save_linear(LinearPolicy(start_weights("least-allocated")), tmp_path / "scorer.json")
     trainer, _ = train(small(teacher=str(tmp_path / "scorer.json")), tmp_path / "first")
     assert trainer.config.reference == str(tmp_path / "scorer.json")
     model = str(trainer.folder.model_path())

@@ -15,7 +15,7 @@ from aaml.experiment.validation import Validation
 def small(agent, **others):
     settings = {"task": "seedc", "pods": 20, "steps": 300, "validate_every": 100, "validation_episodes": 1, "seed": 3}
     if agent == "linear":
-        settings |= {"steps": 1500, "validate_every": 500}
+        settings |= {"steps": 3000, "validate_every": 800, "envs": 1}  # 800 decisions a generation
     return TrainConfig(agent=agent, **{**settings, **others})
 
 
@@ -46,7 +46,7 @@ def test_a_killed_run_goes_on_to_the_same_curve_and_model(agent, tmp_path):
 
     def kill():
         checks.append(0)
-        if len(checks) == (12 if agent == "qtable" else 40):  # beyond the first validation
+        if len(checks) == (12 if agent == "qtable" else 70):  # beyond the first validation
             raise KilledError
         return False
 
@@ -65,7 +65,7 @@ def test_a_run_that_is_stopped_leaves_a_model_and_goes_on(agent, tmp_path):
 
     def stop():
         checks.append(0)
-        return len(checks) > 30
+        return len(checks) > (30 if agent == "qtable" else 70)
 
     progress, _, model = train(small(agent, steps=10_000), tmp_path / "run", stop=stop)
     assert 0 < progress.step < 10_000

@@ -1,36 +1,19 @@
-"""The linear scorer and the cross-entropy method: hand-computed choices, a known optimum, files."""
+"""The cross-entropy method on a known optimum; linear scorers on disk."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from aaml.errors import UserError
-from aaml.learning.linear import FEATURES, CrossEntropy, LinearPolicy, load_linear, save_linear
-from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES
+from aaml.learning.linear import CrossEntropy, load_linear, save_linear
+from aaml.scheduling.heuristics.linear import FEATURES, TERMS, LinearPolicy
 
 TARGET = np.array([1.0, -2.0, 0.5])
 
 
-def weights(**values):
-    return np.array([float(values.get(name, 0.0)) for name in FEATURES])
-
-
 def bowl(vectors):
     return [float(((vector - TARGET) ** 2).sum()) for vector in vectors]
-
-
-def test_it_picks_the_feasible_row_with_the_highest_hand_computed_score(make):
-    seen = make.state(0, n=3, mask=[True, True, False])
-    seen.pairs[:, PAIR_FEATURES.index("cpu_after")] = (0.2, 0.6, 0.9)
-    seen.nodes[:, NODE_FEATURES.index("empty")] = (1.0, 0.0, 0.0)
-    context = SimpleNamespace(observation=seen)
-    # Scores 0.2, 0.6, (0.9 but infeasible); with -0.5 for the empty node or +0.5 the order changes as computed.
-    assert LinearPolicy(weights(cpu_after=1)).act(context).row == 1
-    assert LinearPolicy(weights(cpu_after=-1)).act(context).row == 0
-    assert LinearPolicy(weights(cpu_after=1, empty=0.5)).act(context).row == 0  # 0.7 against 0.6
-    assert LinearPolicy(weights(cpu_after=1, empty=0.3)).act(context).row == 1  # 0.5 against 0.6
 
 
 def test_the_cross_entropy_method_finds_the_bottom_of_a_bowl():
@@ -73,7 +56,7 @@ def test_it_goes_on_from_its_state_as_if_it_had_not_been_stopped():
 
 
 def test_a_scorer_comes_back_from_its_file(tmp_path):
-    policy = LinearPolicy(np.linspace(-1, 1, len(FEATURES)))
+    policy = LinearPolicy(np.linspace(-1, 1, len(TERMS) * len(FEATURES)).reshape(len(TERMS), -1))
     save_linear(policy, tmp_path / "a" / "scorer.json")
     other = load_linear(tmp_path / "a" / "scorer.json")
     assert other.name == "scorer"
@@ -86,8 +69,8 @@ def test_a_scorer_comes_back_from_its_file(tmp_path):
     "content",
     [
         "", "[]", "3", "{}", '{"format": "aaml-linear", "weights": {"cpu": 1.0}}', '{"weights": {}}',
-        json.dumps({"format": "aaml-linear", "weights": dict.fromkeys(FEATURES, "x")}),
-        json.dumps({"format": "other", "weights": dict.fromkeys(FEATURES, 1.0)}),
+        json.dumps({"format": "aaml-linear", "weights": dict.fromkeys(TERMS, dict.fromkeys(FEATURES, "x"))}),
+        json.dumps({"format": "other", "weights": dict.fromkeys(TERMS, dict.fromkeys(FEATURES, 1.0))}),
         json.dumps({"format": "aaml-linear", "weights": 5}),
     ],
 )  # fmt: skip

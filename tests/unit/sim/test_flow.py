@@ -1,0 +1,57 @@
+"""Compiled episodes against the simulator that they stand for."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aaml.cluster.objects import Node, Pod
+from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.errors import UserError
+from aaml.scheduling.cycle import SchedulingCycle
+from aaml.scheduling.heuristics.linear import FEATURES, TERMS, LinearPolicy
+from aaml.scheduling.loop import SchedulerLoop
+from aaml.scheduling.observation import Featurizer
+from aaml.scheduling.registry import make_reward
+from aaml.sim.cluster import SimCluster
+from aaml.sim.flow import METRICS, Flow
+from aaml.sim.tasks import find_task
+from aaml.workload.model import Workload
+
+
+@pytest.mark.parametrize(("task", "nodes"), [("compress", 6), ("balance", 5), ("seed-a", 4), ("seedc", 3)])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_metrics_are_those_of_the_simulator(task, nodes, seed):
+    weights = np.random.default_rng(seed).normal(size=(len(TERMS), len(FEATURES)))
+    flow = Flow.of(find_task(task).build(seed, nodes))
+    cluster = find_task(task).build(seed, nodes)
+    loop = SchedulerLoop(SchedulingCycle(cluster, make_reward("balance"), Featurizer()), LinearPolicy(weights))
+    loop.run()
+    expected = cluster.metrics()
+    assert expected["bound"] == expected["arrived"] > 20
+    played = flow.play(weights)
+    for name in (*METRICS, "waiting_mean_s", "waiting_p99_s", "pending"):
+        assert played[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
+
+
+def test_pods_that_fit_nowhere_wait_for_the_next_departure():
+    node = Node("n", {CPU: 1000, MEMORY: 1 << 30, PODS: 110})
+    wants = ((0.0, 800, 10.0), (1.0, 600, 5.0), (2.0, 300, 50.0), (3.0, 150, 50.0))
+    # 800 until 10, when 600 follows until 15; 300 fits beside neither; 150 fits at once.
+    pods = tuple(
+        Pod(f"p{i}", requests={CPU: cpu}, created_s=at, lifetime_s=life) for i, (at, cpu, life) in enumerate(wants)
+    )
+    pods += (Pod("late", requests={CPU: 900}, created_s=20.0, lifetime_s=1.0),)  # never: it waits until the end at 40
+    cluster = SimCluster([node], Workload(pods), until_s=40.0)
+    played = Flow.of(cluster).play(np.zeros((len(TERMS), len(FEATURES))))
+    assert played["waiting_mean_s"] == pytest.approx((0 + 9 + 13 + 0 + 20) / 5)
+    assert played["pending"] == 1
+    assert played["mean_empty_fraction"] == 0.0
+
+
+def test_pods_with_more_than_requests_are_refused():
+    node = Node("n", {CPU: 1000, MEMORY: 1 << 30, PODS: 110})
+    plain = Pod("p", requests={CPU: 100})
+    for pod in (replace(plain, priority=1), replace(plain, node_selector={"a": "b"}), replace(plain, gang="g")):
+        with pytest.raises(UserError, match="requests and lifetimes only"):
+            Flow.of(SimCluster([node], Workload((pod,))))
