@@ -17,7 +17,7 @@ from aaml.errors import UserError, bad_value
 from aaml.experiment.openb_plots import difference_figure
 from aaml.experiment.openb_tables import KEYS as RUN_KEYS
 from aaml.experiment.openb_tables import gains, read_table
-from aaml.experiment.report import curve_figure, interval_figure, markdown_table
+from aaml.experiment.report import Panel, curve_figure, interval_figure, markdown_table
 from aaml.experiment.results import judge, metric_of, read_results
 from aaml.experiment.runfolder import read_curve
 from aaml.experiment.statistics import bootstrap, compare
@@ -170,21 +170,41 @@ def curves(
     task: str = "",
     title: str = "",
     axis: str = "",
+    right_runs: Runs = (),
+    right_metric: str = "",
+    right_levels: Folders = (),
+    right_policies: Labels = (),
+    right_title: str = "",
+    right_axis: str = "",
 ) -> "Figure":
     """Draw learning curves of runs, runs of one label in one colour, over dashed lines for policies without learning.
 
     `metric` is the curve's name in metrics.jsonl, such as Validation/mean_variance. The dashed lines are means over
-    the seeds of `levels`, results of `aaml evaluate`, in `column` (the end of the metric's name when not given).
+    the seeds of `levels`, results of `aaml evaluate`, in `column` (the end of the metric's name when not given). With
+    `right_runs` a second panel stands to the right, such as another objective; `right_metric` and `right_policies` are
+    those of the first unless given.
     """
-    heights = {}
-    if levels:
-        ((_, group),) = _sizes(levels, task, nodes)
-        name = _known("column", column or metric.rpartition("/")[2], list(group.columns))
-        means = group.groupby("policy")[name].mean()
-        chosen = policies or tuple(("", str(policy)) for policy in means.index)
-        heights = {label or policy: float(means[_known("policies", policy, means.index)]) for label, policy in chosen}
+    panels = [_panel(runs, metric, _heights(levels, task, nodes, policies, column or metric), title, axis)]
+    if right_runs:
+        metric, policies = right_metric or metric, right_policies or policies
+        heights = _heights(right_levels, "", nodes, policies, metric)
+        panels.append(_panel(right_runs, metric, heights, right_title, right_axis))
+    return curve_figure(*panels)
+
+
+def _panel(runs: Runs, metric: str, levels: Mapping[str, float], title: str, axis: str) -> Panel:
     drawn = {label: [read_curve(folder, metric) for folder in folders] for label, folders in runs}
-    return curve_figure(drawn, title, axis or metric.rpartition("/")[2], heights)
+    return Panel(drawn, title, axis or metric.rpartition("/")[2], levels)
+
+
+def _heights(levels: Folders, task: str, nodes: Numbers, policies: Labels, column: str) -> dict[str, float]:
+    """Return the mean of policies over the seeds, by label; `column` may be the name of a curve that ends in it."""
+    if not levels:
+        return {}
+    ((_, group),) = _sizes(levels, task, nodes)
+    means = group.groupby("policy")[_known("column", column.rpartition("/")[2], list(group.columns))].mean()
+    chosen = policies or tuple(("", str(policy)) for policy in means.index)
+    return {label or policy: float(means[_known("policies", policy, means.index)]) for label, policy in chosen}
 
 
 def csv(file: Path, columns: Labels = ()) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from aaml.experiment.evaluate import Contestant, evaluate
-from aaml.experiment.report import Page, curve_figure
+from aaml.experiment.report import Page, Panel, curve_figure
 from aaml.experiment.results import ResultFile, compare_all
 from aaml.experiment.runfolder import read_curve
 from aaml.experiment.train import TrainConfig, Trainer, open_run
@@ -92,7 +92,9 @@ def run_demo(
     page.text("The task's metric on the validation episodes, during training.")
     metric = find_task(config.task).metric
     drawn = {str(agent): [read_curve(folder / agent, f"Validation/{metric}")] for agent in AGENTS}
-    page.figure(curve_figure(drawn, f"{config.task}: validation", metric), "learning curves", folder / "curves.png")
+    page.figure(
+        curve_figure(Panel(drawn, f"{config.task}: validation", metric)), "learning curves", folder / "curves.png"
+    )
     page.heading("Next")
     page.code("\n".join(next_commands(kept[0])))
     return DemoResult(folder, page.write(folder / "report.html"), tuple(tables), tuple(kept))

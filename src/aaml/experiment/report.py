@@ -16,6 +16,7 @@ import pandas as pd
 from aaml.experiment.statistics import Comparison, Direction, Interval, bootstrap, compare
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Curve = tuple[Sequence[float], Sequence[float]]
@@ -30,6 +31,16 @@ class Line:
     policy: str
     value: Interval
     against: Comparison | None
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Learning curves, name -> runs, and the `levels` of policies without learning, name -> value."""
+
+    curves: Mapping[str, Sequence[Curve]]
+    title: str
+    axis: str
+    levels: Mapping[str, float] = field(default_factory=dict)
 
 
 def lines(frame: pd.DataFrame, metric: str, better: Direction, reference: str) -> list[Line]:
@@ -107,38 +118,40 @@ def interval_figure(rows: Sequence[Line], title: str, axis: str, learned: Sequen
     return figure
 
 
-def curve_figure(
-    curves: Mapping[str, Sequence[Curve]],
-    title: str,
-    axis: str,
-    levels: Mapping[str, float] | None = None,
-) -> "Figure":
-    """Draw learning curves, name -> runs, over dashed lines at the heuristics' `levels`; runs of a name share a colour.
+def curve_figure(*panels: Panel) -> "Figure":
+    """Draw learning curves over dashed lines at the heuristics' levels, panels side by side.
 
-    A logarithmic axis when the values are positive and span more than a magnitude.
+    Runs of a name share a colour, in every panel. A logarithmic axis when the values are positive and span more than a
+    magnitude.
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.0, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for number, (name, runs) in enumerate(curves.items()):
+    names = dict.fromkeys(name for panel in panels for name in panel.curves)
+    colours = {name: f"C{number}" for number, name in enumerate(names)}
+    figure = Figure(figsize=(7.0 if len(panels) == 1 else 5.5 * len(panels), 3.6), layout="constrained")
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False).ravel(), panels, strict=True):
+        _draw_panel(axes, panel, colours)
+    return figure
+
+
+def _draw_panel(axes: "Axes", panel: Panel, colours: Mapping[str, str]) -> None:
+    for name, runs in panel.curves.items():
         for position, (steps, values) in enumerate(runs):
             marker, label = "o" if len(steps) == 1 else "", "" if position else name
-            axes.plot(steps, values, marker=marker, lw=1.8, color=f"C{number}", label=label)
-    for name, level in (levels or {}).items():
+            axes.plot(steps, values, marker=marker, lw=1.8, color=colours[name], label=label)
+    for name, level in panel.levels.items():
         axes.axhline(level, ls="--", lw=1.0, color="#6c757d")
         axes.annotate(name, (1.0, level), xycoords=("axes fraction", "data"), fontsize=8, va="bottom", ha="right")
-    drawn = [value for runs in curves.values() for _, values in runs for value in values]
+    drawn = [value for runs in panel.curves.values() for _, values in runs for value in values]
     if drawn and min(drawn) > 0 and max(drawn) > _MAGNITUDE * min(drawn):
         axes.set_yscale("log")
     axes.set_xlabel("decisions")
-    axes.set_ylabel(axis)
-    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_ylabel(panel.axis)
+    axes.set_title(panel.title, loc="left", fontsize=11)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    if curves:
+    if panel.curves:
         axes.legend(frameon=False, fontsize=8)
-    return figure
 
 
 @dataclass

@@ -113,18 +113,19 @@ def test_the_text_around_blocks_stays_and_a_second_redraw_changes_nothing(root: 
         FIGURE,
         "openb-figure results=o policy=mine traces=other name=gains",
         'curves runs="DQN=runs/dqn-*" metric=Validation/x levels=r column=mean_variance nodes=10 name=drawn',
+        'curves runs="DQN=runs/dqn-0" metric=Validation/x right_runs="DQN=runs/dqn-1" name=both',
     )
     path = document(root, "csv file=b.csv", *figures)
     first = redraw([path], root)
     assert len(first.differences) == 1 + 2 * len(figures)
-    assert (root / path).read_bytes().count(b"old") == 4  # nothing is written before write()
+    assert (root / path).read_bytes().count(b"old") == 5  # nothing is written before write()
     first.write()
     text = (root / path).read_bytes().decode()
     assert text.startswith(HEAD)
     assert text.endswith(TAIL)
     assert "![two policies](figures/balance.png)" in text
     pictures = {file.name: file.read_bytes() for file in (root / "docs" / "figures").iterdir()}
-    assert set(pictures) == {"balance.png", "gains.png", "drawn.png"}
+    assert set(pictures) == {"balance.png", "gains.png", "drawn.png", "both.png"}
     assert not any(word in png for png in pictures.values() for word in (b"Software", b"matplotlib", b"tIME"))
     second = redraw([path], root)
     assert (second.files, second.differences) == ({}, ())
@@ -175,6 +176,10 @@ def test_check_changes_nothing_and_sees_old_tables_and_figures_of_other_data(
         ("openb results=o policy=mine at=140", "at: '140' is not accepted"),
         ("curves runs=runs/none-* metric=x name=c", "runs: 'runs/none-*' is not accepted; expected folders"),
         ("curves runs=runs/* metric=x name=c", "metric: 'x' is not accepted; expected one of Validation/x"),
+        (
+            "curves runs=runs/* metric=Validation/x right_runs=runs/* right_metric=y name=c",
+            "metric: 'y' is not accepted",
+        ),
         ("csv file=none.csv", "not readable as CSV"),
     ],
 )
