@@ -1,8 +1,8 @@
 """Draw the tables and figures of Markdown documents again, from result folders.
 
 A block stands between `<!-- aaml: KIND option=value ... -->` and `<!-- aaml: end -->`. Kinds: evaluate, openb,
-openb-summary, csv (tables), evaluate-figure, openb-figure, curves (figures, which also take name=FILE and alt="...").
-Their options are the parameters of the functions in `aaml.experiment.blocks`; a wrong one is answered with the list.
+openb-summary, csv, means (tables), evaluate-figure, openb-figure, curves (figures, which also take name=FILE and
+alt="..."). Their options are the parameters of the functions in `aaml.experiment.blocks`; a wrong one is answered with the list.
 """
 
 from dataclasses import dataclass

@@ -221,8 +221,38 @@ def csv(file: Path, columns: Labels = ()) -> str:
     return _markdown([label or name for label, name in chosen], [[row[place] for place in places] for row in rows])
 
 
+def means(file: Path, by: Labels, columns: Labels, across: str = "", only: Labels = (), digits: int = 2) -> str:
+    """Return the means of a CSV file's `columns`: a row for each value of `by`, in the order of the file.
+
+    With `across`, a column, they stand side by side for each of its values, which `{}` in a label of `columns` means.
+    `only` selects rows, as COLUMN=VALUE.
+    """
+    try:
+        frame = pd.read_csv(file, dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: not readable as CSV: {error}") from error
+    for column, value in only:
+        chosen = frame[_known("only", column, frame.columns)]
+        frame = frame[chosen == _known("only", value, dict.fromkeys(chosen))]
+    keys = [_known("by", name, frame.columns) for _, name in by]
+    sides = list(dict.fromkeys(frame[_known("across", across, frame.columns)])) if across else [""]
+    try:
+        values = frame.assign(
+            **{name: frame[_known("columns", name, frame.columns)].astype(float) for _, name in columns}
+        )
+    except ValueError as error:
+        raise UserError(f"{file}: columns: {error}") from error
+    rows = []
+    for key, group in values.groupby(keys, sort=False):
+        parts = [group[group[across] == side] if across else group for side in sides]
+        cells = [f"{part[name].mean():.{digits}f}" if len(part) else "" for part in parts for _, name in columns]
+        rows.append([*map(str, key), *cells])
+    header = [(label or f"{name} {{}}".strip()).replace("{}", side) for side in sides for label, name in columns]
+    return _markdown([*(label or name for label, name in by), *(title.strip() for title in header)], rows)
+
+
 TABLES: Mapping[str, Callable[..., str]] = {
-    "evaluate": evaluate, "openb": openb, "openb-summary": openb_summary, "csv": csv,
+    "evaluate": evaluate, "openb": openb, "openb-summary": openb_summary, "csv": csv, "means": means,
 }  # fmt: skip
 FIGURES: Mapping[str, "Callable[..., Figure]"] = {
     "evaluate-figure": evaluate_figure, "openb-figure": openb_figure, "curves": curves,

@@ -108,6 +108,18 @@ def test_csv_shows_chosen_columns_as_they_stand(root: Path) -> None:
     ]  # fmt: skip
 
 
+def test_means_are_taken_of_a_csv_file_and_stand_side_by_side(root: Path) -> None:
+    (root / "m.csv").write_text("who,rule,at,seed,x\nb,new,1,0,2\nb,new,1,1,3\nb,new,2,0,9\na,old,1,0,4\na,old,1,9,8\n")
+    assert content(root, "means file=m.csv by=who columns=x digits=1") == [
+        "| who | x |", "| --- | --- |", "| b | 4.7 |", "| a | 6.0 |",
+    ]  # fmt: skip
+    marker = 'means file=m.csv by="name=who,rule" columns="x @{}=x" across=at only=seed=0'
+    assert content(root, marker) == [
+        "| name | rule | x @1 | x @2 |", "| --- | --- | --- | --- |",
+        "| b | new | 2.00 | 9.00 |", "| a | old | 4.00 |  |",
+    ]  # fmt: skip
+
+
 def test_the_text_around_blocks_stays_and_a_second_redraw_changes_nothing(root: Path) -> None:
     figures = (
         FIGURE,
@@ -180,6 +192,10 @@ def test_check_changes_nothing_and_sees_old_tables_and_figures_of_other_data(
             "curves runs=runs/* metric=Validation/x right_runs=runs/* right_metric=y name=c",
             "metric: 'y' is not accepted",
         ),
+        ("means file=none.csv by=name columns=rate", "not readable as CSV"),
+        ("means file=b.csv by=who columns=rate", "by: 'who' is not accepted; expected one of name, rate, cost"),
+        ("means file=b.csv by=cost columns=name", "could not convert string to float"),
+        ("means file=b.csv by=cost columns=rate only=name=d", "only: 'd' is not accepted; expected one of a, b, c"),
         ("csv file=none.csv", "not readable as CSV"),
     ],
 )
