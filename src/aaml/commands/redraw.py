@@ -2,7 +2,8 @@
 
 A block stands between `<!-- aaml: KIND option=value ... -->` and `<!-- aaml: end -->`. Kinds: evaluate, openb,
 openb-summary, csv, means (tables), evaluate-figure, openb-figure, curves (figures, which also take name=FILE and
-alt="..."). Their options are the parameters of the functions in `aaml.experiment.blocks`; a wrong one is answered with the list.
+alt="..."). Their options are the parameters of the functions in `aaml.experiment.blocks`; a wrong one is answered with
+the list.
 """
 
 from dataclasses import dataclass
