@@ -225,15 +225,15 @@ def means(file: Path, by: Labels, columns: Labels, across: str = "", only: Label
     """Return the means of a CSV file's `columns`: a row for each value of `by`, in the order of the file.
 
     With `across`, a column, they stand side by side for each of its values, which `{}` in a label of `columns` means.
-    `only` selects rows, as COLUMN=VALUE.
+    `only` selects rows, as COLUMN=VALUE; of a column that is named more than once all these values.
     """
     try:
         frame = pd.read_csv(file, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: not readable as CSV: {error}") from error
-    for column, value in only:
-        chosen = frame[_known("only", column, frame.columns)]
-        frame = frame[chosen == _known("only", value, dict.fromkeys(chosen))]
+    for column in dict.fromkeys(name for name, _ in only):
+        found = list(dict.fromkeys(frame[_known("only", column, frame.columns)]))
+        frame = frame[frame[column].isin([_known("only", value, found) for name, value in only if name == column])]
     keys = [_known("by", name, frame.columns) for _, name in by]
     sides = list(dict.fromkeys(frame[_known("across", across, frame.columns)])) if across else [""]
     try:

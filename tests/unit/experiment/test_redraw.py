@@ -113,6 +113,7 @@ def test_means_are_taken_of_a_csv_file_and_stand_side_by_side(root: Path) -> Non
     assert content(root, "means file=m.csv by=who columns=x digits=1") == [
         "| who | x |", "| --- | --- |", "| b | 4.7 |", "| a | 6.0 |",
     ]  # fmt: skip
+    assert content(root, "means file=m.csv by=at columns=x only=seed=0,seed=9,who=a")[2:] == ["| 1 | 6.00 |"]
     marker = 'means file=m.csv by="name=who,rule" columns="x @{}=x" across=at only=seed=0'
     assert content(root, marker) == [
         "| name | rule | x @1 | x @2 |", "| --- | --- | --- | --- |",
