@@ -23,6 +23,7 @@ from aaml.cluster.objects import (
 from aaml.kube.cluster import KubeCluster
 from aaml.kube.convert import pod_to_json
 from aaml.scheduling.ports import Cluster
+from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.cluster import SimCluster
 from support.live_scheduler import loop_over, result_of, take
 
@@ -182,6 +183,17 @@ def test_upcoming_pods_are_shown_and_not_taken(rig):
         got.cluster.bind(now, got.node(WORKERS[5]))
         now = take(got.cluster)
         assert now.name == name
+
+
+def test_a_policy_may_sort_the_queue(rig):
+    got = rig(small("a"), *(Pod(f"p{cores}", requests={"cpu": 1000 * cores}) for cores in (2, 9, 5, 7)))
+    first = take(got.cluster)
+    got.cluster.bind(first, got.node(WORKERS[0]))
+    got.cluster.sort_queue(QueueSort(cpu_s=6_400.0))  # 100 s a core of a node's 64; pods came at about the same time
+    shown = [pod.name for pod in got.cluster.upcoming(5)]
+    by_size = [name for name in ("p2", "p5", "p7", "p9") if name != first.name]
+    assert [name for name in shown if name != "a"] == by_size
+    assert take(got.cluster).name == shown[0]
 
 
 def test_a_gated_pod_is_not_handed_out(rig):

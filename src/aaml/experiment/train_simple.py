@@ -24,15 +24,17 @@ from aaml.learning.linear import CrossEntropy, save_linear
 from aaml.learning.qtable import QTableAgent, QTableConfig, Seen
 from aaml.scheduling.heuristics.linear import FEATURES, PLAIN, TERMS, LinearPolicy
 from aaml.scheduling.ports import Policy, Recorder
-from aaml.sim.flow import Flow
+from aaml.scheduling.queue_sort import QueueSort
+from aaml.sim.flow import BY_ARRIVAL, Flow
 
 _POPULATION, _ELITE, _DEVIATION, _KEEP = 40, 10, 0.5, 0.95
+_SORTS, _SORT_SCALE_S = 3, 1000.0  # numbers of a queue sort, and what brings them to unit size
 _EPISODES = 256  # of each size, that generations are judged on
 _CURVE_EVERY = 200
 Stop = Callable[[], bool]
 FloatArray = npt.NDArray[np.float64]
-Judge = Callable[[FloatArray], tuple[float, int]]
-"""Weights -> (value, lower is better; decisions that it took)."""
+Judge = Callable[[LinearPolicy], tuple[float, int]]
+"""Scorer -> (value, lower is better; decisions that it took)."""
 
 
 class StoppedError(Exception):
@@ -118,8 +120,9 @@ class LinearLearner:
     """Judges a generation of scorers a round on the same episodes, by the task's metric.
 
     Episodes of plain pods run in compiled code (`aaml.sim.flow`), a generation on `envs` of the largest size and on
-    more of smaller ones; others one by one in the simulator. What the search distribution's mean wanders by is averaged
-    out: the scorer is the exponentially weighted average of the means (Polyak and Juditsky 1992).
+    more of smaller ones; others one by one in the simulator. Where waiting is what counts, the order of waiting pods is
+    searched too. What the search distribution's mean wanders by is averaged out: the scorer is the exponentially
+    weighted average of the means (Polyak and Juditsky 1992).
     """
 
     def __init__(self, config: TrainConfig, arena: Arena, recorder: Recorder) -> None:
@@ -129,16 +132,18 @@ class LinearLearner:
         self._flows: dict[tuple[int, int], Flow] = {}
         self._compiled = not any(pod.gpu.count for pod in arena.task.expected(config.trace))
         self._columns = len(PLAIN) if self._compiled else len(FEATURES)
-        start = start_weights(config.teacher_name)[:, : self._columns]
+        self._sorts = "waiting" in arena.task.metric
+        start = start_weights(config.teacher_name)[:, : self._columns].ravel()
         self._search = CrossEntropy(
-            start.ravel(), population=_POPULATION, elite=_ELITE, deviation=_DEVIATION, rng=self._rng
-        )
+            np.append(start, np.zeros(_SORTS * self._sorts)),
+            population=_POPULATION, elite=_ELITE, deviation=_DEVIATION, rng=self._rng,
+        )  # fmt: skip
         self._average = self._search.mean.copy()
 
     @property
     def policy(self) -> LinearPolicy:
         """The average of the search distribution's means."""
-        return LinearPolicy(self._matrix(self._average))
+        return self._policy(self._average)
 
     def round(self, step: int, stop: Stop) -> int:
         """Judge one generation."""
@@ -151,7 +156,7 @@ class LinearLearner:
             for vector in population:
                 if stop():
                     raise StoppedError
-                value, made = judge(self._matrix(vector))
+                value, made = judge(self._policy(vector))
                 values.append(value)
                 decisions += made
             return values
@@ -165,18 +170,21 @@ class LinearLearner:
         self._recorder.scalar("Deviation", float(self._search.deviation.mean()), step + decisions)
         return decisions
 
-    def _matrix(self, vector: FloatArray) -> FloatArray:
+    def _policy(self, vector: FloatArray) -> LinearPolicy:
+        count = len(TERMS) * self._columns
         weights = np.zeros((len(TERMS), len(FEATURES)))
-        weights[:, : self._columns] = vector.reshape(len(TERMS), self._columns)
-        return weights
+        weights[:, : self._columns] = vector[:count].reshape(len(TERMS), self._columns)
+        return LinearPolicy(
+            weights, queue_sort=QueueSort(*(_SORT_SCALE_S * vector[count:]).tolist()) if self._sorts else None
+        )
 
     def _judge_one(self) -> Judge:
         sign = -1.0 if self._arena.task.higher_is_better else 1.0
         seed, size = _draw_episode(self._rng, self._sizes)
 
-        def judge(weights: FloatArray) -> tuple[float, int]:
-            metrics = self._arena.play(LinearPolicy(weights), seed, size)
-            return sign * metrics[self._arena.task.metric], int(metrics["bound"])
+        def judge(policy: LinearPolicy) -> tuple[float, int]:
+            metrics = self._arena.play(policy, seed, size)
+            return sign * self._arena.task.value(metrics), int(metrics["bound"])
 
         return judge
 
@@ -189,8 +197,9 @@ class LinearLearner:
             drawn += [(1.0 / count, self._flow(int(pick), size)) for pick in self._rng.integers(_EPISODES, size=count)]
         total = sum(len(flow.arrival_s) for _, flow in drawn)
 
-        def judge(weights: FloatArray) -> tuple[float, int]:
-            return sign * sum(share * flow.play(weights)[task.metric] for share, flow in drawn), total
+        def judge(policy: LinearPolicy) -> tuple[float, int]:
+            plays = ((share, flow.play(policy.weights, policy.queue_sort or BY_ARRIVAL)) for share, flow in drawn)
+            return sign * sum(share * task.value(metrics) for share, metrics in plays), total
 
         return judge
 

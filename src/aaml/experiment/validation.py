@@ -45,7 +45,7 @@ class Validation:
         self._expected = self._values(arena.policy(reference))
 
     def __call__(self, policy: Policy) -> dict[str, float]:
-        """Return the curves' points: `SCORE` (mean over sizes of the ratio, lower is better) and the mean metric.
+        """Return the curves' points: `SCORE` (mean over sizes of the value's ratio, lower is better), the mean metric.
 
         An agent (what has `learning`) is frozen meanwhile.
         """
@@ -57,16 +57,18 @@ class Validation:
             policy.learning = True  # type: ignore[attr-defined]
         ratios = []
         for size, mine in values.items():
-            theirs = float(np.mean(self._expected[size]))
-            ratio = float(np.mean(mine)) / theirs if theirs else 1.0 + float(np.mean(mine))
+            own, theirs = float(mine[:, 1].mean()), float(self._expected[size][:, 1].mean())
+            ratio = own / theirs if theirs else 1.0 + own
             ratios.append(2.0 - ratio if self._task.higher_is_better else ratio)
-        metric = float(np.mean(np.concatenate(list(values.values()))))
+        metric = float(np.concatenate(list(values.values()))[:, 0].mean())
         return {f"Validation/{self._task.metric}": metric, SCORE: float(np.mean(ratios))}
 
     def _values(self, policy: Policy) -> dict[int, np.ndarray]:
-        values: dict[int, list[float]] = {}
+        """Return by size [episodes, 2]: the metric, and what is judged by."""
+        values: dict[int, list[tuple[float, float]]] = {}
         for seed, size in self._jobs:
-            values.setdefault(size, []).append(self._arena.play(policy, seed, size)[self._task.metric])
+            metrics = self._arena.play(policy, seed, size)
+            values.setdefault(size, []).append((metrics[self._task.metric], self._task.value(metrics)))
         return {size: np.array(each) for size, each in values.items()}
 
 

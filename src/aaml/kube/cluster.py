@@ -30,6 +30,7 @@ from aaml.kube.sources import BUDGETS, NODES, PODS
 from aaml.kube.transport import Transport
 from aaml.scheduling.ports import BindResult
 from aaml.scheduling.queue import QueuedPod, SchedulingQueue
+from aaml.scheduling.queue_sort import QueueSort
 
 log = logging.getLogger(__name__)
 
@@ -186,6 +187,10 @@ class KubeCluster:
                 self._take(self._inbox.get(timeout=max(until - now, 0.001)))
             except queue.Empty:
                 continue
+
+    def sort_queue(self, sort: QueueSort | None) -> None:
+        """Hand out waiting pods in this order from now on; None: in kube-scheduler's."""
+        self._queue.sort_by(None if sort is None else lambda pod: sort.delay_s(self._state, pod))
 
     def upcoming(self, count: int) -> Sequence[Pod]:
         """Return up to `count` pods that wait behind the current one."""

@@ -4,6 +4,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from aaml.errors import UserError
 from aaml.scheduling.heuristics.linear import FEATURES, TERMS, LinearPolicy
+from aaml.scheduling.queue_sort import QueueSort
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -19,7 +21,9 @@ FloatArray = npt.NDArray[np.float64]
 def save_linear(policy: LinearPolicy, path: Path) -> None:
     """Write the weights by the names of their terms and features as JSON, whole or not at all."""
     weights = dict(zip(TERMS, (dict(zip(FEATURES, row, strict=True)) for row in policy.weights.tolist()), strict=True))
-    content = {"format": "aaml-linear", "weights": weights}
+    content: dict[str, Any] = {"format": "aaml-linear", "weights": weights}
+    if policy.queue_sort is not None:
+        content["queue_sort"] = asdict(policy.queue_sort)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -34,10 +38,12 @@ def load_linear(path: Path) -> LinearPolicy:
         rows = [content["weights"][term] for term in TERMS]
         if content["format"] != "aaml-linear" or any(set(row) != set(FEATURES) for row in rows):
             raise UserError(f"model {path}: is not a linear scorer of this version's features")
-        return LinearPolicy(np.array([[float(row[name]) for name in FEATURES] for row in rows]), path.stem)
+        sort = content.get("queue_sort")
+        queue_sort = None if sort is None else QueueSort(**{name: float(value) for name, value in sort.items()})
+        return LinearPolicy(np.array([[float(row[name]) for name in FEATURES] for row in rows]), path.stem, queue_sort)
     except OSError as error:
         raise UserError(f"model {path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"model {path}: is not a linear scorer ({error})") from error
 
 

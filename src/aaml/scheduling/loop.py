@@ -15,6 +15,7 @@ from aaml.scheduling.ports import (
     OutcomeKind,
     Policy,
     Recorder,
+    Sorter,
     Transition,
 )
 
@@ -83,6 +84,7 @@ class SchedulerLoop:
     def run(self, stop: Callable[[], bool] = lambda: False, max_decisions: int | None = None) -> LoopStats:
         """Go on until `stop()` is true, the cluster is exhausted or enough was decided; binds in flight are awaited."""
         cluster, quiet_since = self._cycle.cluster, time.monotonic()
+        cluster.sort_queue(self._policy.queue_sort if isinstance(self._policy, Sorter) else None)
         while not stop() and (max_decisions is None or self.stats.decisions < max_decisions):
             pod = cluster.next_pod(timeout_s=0.2)
             self._take_results()

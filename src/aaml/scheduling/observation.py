@@ -102,7 +102,7 @@ class Featurizer:
         if self.lifetimes and pod.lifetime_s is not None:
             vector[6], vector[7] = np.log1p(pod.lifetime_s) / 10.0, 1.0
         vector[13] = np.log1p(queue_length) / 5.0
-        mean_cpu, mean_memory = _mean_allocatable(state.allocatable, state.capacity)
+        mean_cpu, mean_memory = mean_size(state.allocatable, state.capacity)
         for k, other in enumerate(upcoming[: self.lookahead]):
             start = len(POD_FEATURES) + k * len(UPCOMING_FEATURES)
             vector[start : start + 3] = (
@@ -134,8 +134,9 @@ class Context:
         return self.featurizer(self.state, self.pod, self.mask, self.upcoming, self.queue_length)
 
 
-@numba.njit(cache=True)
-def _mean_allocatable(allocatable, capacity):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@numba.njit(cache=True, nogil=True)
+def mean_size(allocatable, capacity):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return the mean CPU and memory of the nodes that count."""
     cpu, memory, count = 0.0, 0.0, 0
     for i in range(len(capacity)):
         if capacity[i]:
@@ -249,7 +250,7 @@ def _fill(  # type: ignore[no-untyped-def]  # noqa: ANN202
     _rank(variance, mask, pairs, 8)
     _rank(left, mask, pairs, 9)
     _rank(growth, mask, pairs, 15)
-    mean_cpu_size, mean_memory_size = _mean_allocatable(allocatable, capacity)
+    mean_cpu_size, mean_memory_size = mean_size(allocatable, capacity)
     pod[0], pod[1] = request[0] / mean_cpu_size, request[1] / mean_memory_size
     pod[2], pod[3] = milli / 1000.0, count / 8.0
     pod[4] = 1.0 if count == 1 and 0 < milli < 1000 else 0.0

@@ -12,6 +12,7 @@ from aaml.cluster.state import ClusterState
 
 if TYPE_CHECKING:
     from aaml.scheduling.observation import Context, Observation
+    from aaml.scheduling.queue_sort import QueueSort
 
 OutcomeKind = Literal["assumed", "unschedulable", "declined"]
 BindStatus = Literal["bound", "conflict", "gone", "failed", "shadow"]
@@ -91,6 +92,16 @@ class Ranker(Policy, Protocol):
 
 
 @runtime_checkable
+class Sorter(Policy, Protocol):
+    """A policy that may want waiting pods in an order of its own."""
+
+    @property
+    def queue_sort(self) -> "QueueSort | None":
+        """The order; None: kube-scheduler's."""
+        ...
+
+
+@runtime_checkable
 class Agent(Policy, Protocol):
     """A policy that learns from what its decisions led to."""
 
@@ -121,6 +132,10 @@ class Cluster(Protocol):
 
     def next_pod(self, timeout_s: float) -> Pod | None:
         """Take in what happened and return the next pending pod; None when there is none within `timeout_s`."""
+        ...
+
+    def sort_queue(self, sort: "QueueSort | None") -> None:
+        """Hand out waiting pods in this order from now on; None: in kube-scheduler's."""
         ...
 
     def upcoming(self, count: int) -> Sequence[Pod]:

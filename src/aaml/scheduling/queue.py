@@ -1,6 +1,7 @@
 """The queue of pods that wait for a node, as kube-scheduler keeps it.
 
-active         ready to be tried: higher priority first, then who has waited longest since it was last queued
+active         ready to be tried: higher priority first, then who has waited longest since it was last queued; or in
+               the order of the policy (`aaml.scheduling.queue_sort`)
 backoff        tried without success, but something has changed since: ready when its backoff is over
 unschedulable  tried without success, nothing that could help has happened since
 gated          has scheduling gates: not tried until they are gone
@@ -39,6 +40,7 @@ class QueuedPod:
     room: Room = "new"
     ticket: int = 0  # identifies the valid heap entry
     popped_at_event: int = 0
+    delay_s: float = 0.0  # how much later than it did it counts as having come, where the policy sorts
 
     @property
     def uid(self) -> str:
@@ -77,6 +79,7 @@ class SchedulingQueue:
         self._flying: dict[str, QueuedPod] = {}
         self._counts = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
         self._tickets = 0
+        self._delay_s: Callable[[Pod], float] | None = None
 
     def __len__(self) -> int:
         """Return the number of pods that wait (those under way are not counted)."""
@@ -94,6 +97,19 @@ class SchedulingQueue:
         """Yield every pod that waits or is under way, in the order in which they came."""
         return iter(self._pods.values())
 
+    def sort_by(self, delay_s: Callable[[Pod], float] | None) -> None:
+        """Let pods be tried in the order of their first coming plus `delay_s`, again as soon as an event may help them.
+
+        Backoff remains after errors only. None: kube-scheduler's order and backoff.
+        """
+        if delay_s is self._delay_s is None:
+            return
+        self._delay_s = delay_s
+        for queued in self._pods.values():
+            queued.delay_s = self._delay_of(queued.pod)
+            if queued.room in {"active", "backoff"}:
+                self._ready(queued)
+
     # ---- what the cluster says of a waiting pod ----------------------------------------------------------------------
 
     def add(self, pod: Pod) -> None:
@@ -102,7 +118,7 @@ class SchedulingQueue:
             self.update(pod)
             return
         now = self._clock()
-        queued = self._pods[pod.uid] = QueuedPod(pod, first_added_s=now, added_s=now)
+        queued = self._pods[pod.uid] = QueuedPod(pod, first_added_s=now, added_s=now, delay_s=self._delay_of(pod))
         self._enter(queued, "gated" if pod.gates else "active")
 
     def update(self, pod: Pod) -> None:
@@ -111,7 +127,7 @@ class SchedulingQueue:
         if queued is None:
             self.add(pod)
             return
-        before, queued.pod = queued.pod, pod
+        before, queued.pod, queued.delay_s = queued.pod, pod, self._delay_of(pod)
         room = queued.room
         if room == "gated":
             if not pod.gates:
@@ -231,8 +247,11 @@ class SchedulingQueue:
         """Return a pod under way. Raises KeyError when it is not."""
         return self._flying[uid]
 
-    def fork(self, clock: Callable[[], float]) -> "SchedulingQueue":
-        """Return an independent copy on another clock (which shows the same time), for look-ahead."""
+    def fork(self, clock: Callable[[], float], delay_s: Callable[[Pod], float] | None = None) -> "SchedulingQueue":
+        """Return an independent copy on another clock (which shows the same time), for look-ahead.
+
+        `delay_s` as for `sort_by`, when this queue is sorted.
+        """
         twin = SchedulingQueue(
             clock, self._initial_backoff_s, self._max_backoff_s, self._flush_after_s,
             pop_from_backoff=self._pop_from_backoff,
@@ -245,7 +264,7 @@ class SchedulingQueue:
         for name in ("_active", "_backoff", "_error_backoff", "_flush"):
             setattr(twin, name, getattr(self, name).copy(twin._is_valid))
         twin._flight = EventLog(list(self._flight.events), self._flight.first)
-        twin._counts, twin._tickets = dict(self._counts), self._tickets
+        twin._counts, twin._tickets, twin._delay_s = dict(self._counts), self._tickets, delay_s
         return twin
 
     # ---- inside ------------------------------------------------------------------------------------------------------
@@ -274,7 +293,8 @@ class SchedulingQueue:
         self._counts[room] += 1
         ticket, uid = queued.ticket, queued.uid
         if room == "active":
-            self._active.push((-queued.pod.priority, queued.added_s), ticket, uid)
+            since_s = queued.added_s if self._delay_s is None else queued.first_added_s + queued.delay_s
+            self._active.push((-queued.pod.priority, since_s), ticket, uid)
         elif room == "backoff":
             heap = self._error_backoff if queued.errors else self._backoff
             heap.push((self._backoff_end_s(queued), -queued.pod.priority, queued.added_s), ticket, uid)
@@ -282,6 +302,9 @@ class SchedulingQueue:
             self._unschedulable.setdefault(queued.last_failure, {})[uid] = queued
             if self._flush_after_s < inf:  # else the heap would only ever grow
                 self._flush.push((queued.added_s + self._flush_after_s,), ticket, uid)
+
+    def _delay_of(self, pod: Pod) -> float:
+        return 0.0 if self._delay_s is None else self._delay_s(pod)
 
     def _ready(self, queued: QueuedPod) -> None:
         self._enter(queued, "backoff" if self._backoff_end_s(queued) > self._clock() else "active")
@@ -294,7 +317,7 @@ class SchedulingQueue:
         return True
 
     def _backoff_end_s(self, queued: QueuedPod) -> float:
-        tries = queued.errors or queued.failures
+        tries = queued.errors or (queued.failures if self._delay_s is None else 0)
         if not tries or not self._initial_backoff_s:
             return queued.added_s
         # The exponent is capped because a float overflows beyond 2^1023.

@@ -13,6 +13,7 @@ from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.scheduling.ports import BindResult
 from aaml.scheduling.queue import QueuedPod, SchedulingQueue
+from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.gangs import Gangs
 from aaml.sim.journal import Journal
 from aaml.sim.timeline import AddNode, Cordon, DeletePod, Drain, RemoveNode, Timeline, TimelineEvent
@@ -76,6 +77,7 @@ class SimCluster:
         self._queue = SchedulingQueue(
             self.now_s, queue.initial_backoff_s, queue.max_backoff_s, queue.flush_after_s, pop_from_backoff=True
         )
+        self._queue_sort: QueueSort | None = None
         self._gangs = Gangs()
         self._next_arrival = 0
         self._heap: list[tuple[float, int, int, str | TimelineEvent]] = []
@@ -114,6 +116,11 @@ class SimCluster:
                 return self._flight.members[0]
             if not self.advance():
                 return None
+
+    def sort_queue(self, sort: QueueSort | None) -> None:
+        """Hand out waiting pods in this order from now on; None: in kube-scheduler's."""
+        self._queue_sort = sort
+        self._queue.sort_by(None if sort is None else self._delay_s)
 
     def upcoming(self, count: int) -> Sequence[Pod]:
         """Return up to `count` pods that wait behind the current one."""
@@ -255,7 +262,8 @@ class SimCluster:
             invariants=self._invariants, averages=self._averages,
         )  # fmt: skip
         twin._state, twin._now_s = self._state.fork(), self._now_s
-        twin._queue = self._queue.fork(twin.now_s)
+        twin._queue_sort = self._queue_sort
+        twin._queue = self._queue.fork(twin.now_s, None if self._queue_sort is None else twin._delay_s)
         twin._gangs, twin.journal = self._gangs.copy(), self.journal.copy()
         twin._heap, twin._departures = list(self._heap), dict(self._departures)
         twin._next_arrival, twin._sequence, twin._ended = self._next_arrival, self._sequence, self._ended
@@ -322,6 +330,9 @@ class SimCluster:
             self._state.forget(member.uid)
         self._flight = None
         return flight.queued
+
+    def _delay_s(self, pod: Pod) -> float:
+        return 0.0 if self._queue_sort is None else self._queue_sort.delay_s(self._state, pod)
 
     def _wait(self, pod: Pod) -> None:
         self.journal.waits(pod.uid, self._now_s)

@@ -1,9 +1,9 @@
 """Whole episodes of plain pods in compiled code: hundreds of times as fast as `SimCluster`, for searches over weights.
 
 Pods ask for resources and a lifetime, nothing else; they are placed by a linear scorer. A pod that fits nowhere waits,
-and after every departure the waiting ones are tried again, first come first served. Where no pod waits, metrics are
-those of `SimCluster`; where some do, its scheduling queue may try them in another order, because of backoff: what a
-search finds is judged there.
+and after every departure the waiting ones are tried again in the scorer's own order (`aaml.scheduling.queue_sort`), or
+by arrival. Metrics are those of `SimCluster`, but for a scorer without an order of its own where pods wait: there
+kube-scheduler's queue tries them in another.
 """
 
 from typing import NamedTuple
@@ -14,11 +14,14 @@ import numpy.typing as npt
 
 from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES
 from aaml.errors import UserError
-from aaml.scheduling.heuristics.linear import mean_size, plain_score, weigh
+from aaml.scheduling.heuristics.linear import plain_score, weigh
+from aaml.scheduling.observation import mean_size
+from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.cluster import SimCluster
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BY_ARRIVAL = QueueSort()
 _USE = ("variance", "cpu_variance", "memory_variance", "empty_fraction")
 METRICS = (*(f"mean_{name}" for name in _USE), *(f"final_{name}" for name in _USE))
 
@@ -50,9 +53,10 @@ class Flow(NamedTuple):
             np.array([state.request_vector(pod) for pod in pods]), float(cluster.until_s),
         )  # fmt: skip
 
-    def play(self, weights: FloatArray) -> dict[str, float]:
+    def play(self, weights: FloatArray, sort: QueueSort = BY_ARRIVAL) -> dict[str, float]:
         """Run the episode under the linear scorer `weights` [terms, F]; returns `METRICS` and those of waiting."""
-        means, final, waits, pending = _play(*self, weights)
+        delays_s = np.array([sort.cpu_s, sort.memory_s, sort.larger_s])
+        means, final, waits, pending = _play(*self, weights, delays_s)
         return {
             **dict(zip(METRICS, [*means.tolist(), *final.tolist()], strict=True)),
             "waiting_mean_s": float(waits.mean()),
@@ -129,14 +133,19 @@ def _choose(allocatable, requested, allowed, request, total):  # type: ignore[no
 
 @numba.njit(cache=True, nogil=True)
 def _play(  # type: ignore[no-untyped-def]  # noqa: ANN202
-    allocatable, capacity, allowed, arrival_s, lifetime_s, request, until_s, weights,  # noqa: ANN001
+    allocatable, capacity, allowed, arrival_s, lifetime_s, request, until_s, weights, delays_s,  # noqa: ANN001
 ):  # fmt: skip
     count = len(arrival_s)
     requested = np.zeros_like(allocatable)
     mean_cpu, mean_memory = mean_size(allocatable, capacity)
     place, waits = np.full(count, -1), np.zeros(count)
     times, leaving, running = np.empty(count), np.empty(count, dtype=np.int64), 0
-    queue, waiting, arrived = np.empty(count, dtype=np.int64), 0, 0
+    queue, waiting, arrived = np.empty(count, dtype=np.int64), 0, 0  # in the order in which they are tried
+    since_s = np.empty(count)  # when a pod counts as having come
+    for pod in range(count):
+        cpu, memory = request[pod, 0] / mean_cpu, request[pod, 1] / mean_memory
+        delay_s = delays_s[0] * cpu + delays_s[1] * memory + delays_s[2] * max(cpu, memory)
+        since_s[pod] = arrival_s[pod] + delay_s
     totals, final, now = np.zeros(4), np.zeros(4), min(0.0, arrival_s[0])
     while True:
         next_s = times[0] if running else np.inf
@@ -145,22 +154,27 @@ def _play(  # type: ignore[no-untyped-def]  # noqa: ANN202
         if next_s > until_s or next_s == np.inf:
             break
         _measure(allocatable, requested, capacity, next_s - now, totals)
-        now, first = next_s, waiting
+        now, room, new = next_s, False, arrived
         while running and times[0] <= now:
             gone = leaving[0]
             _drop(times, leaving, running)
             running -= 1
             requested[place[gone]] -= request[gone]
-            first = 0  # room was made: every waiting pod is tried, else only those that come now
+            room = True  # every waiting pod is tried, else only those that come now
         while arrived < count and arrival_s[arrived] <= now:
-            queue[waiting] = arrived
+            position = waiting
+            while position > 0 and since_s[queue[position - 1]] > since_s[arrived]:
+                queue[position] = queue[position - 1]
+                position -= 1
+            queue[position] = arrived
             waiting += 1
             arrived += 1
-        kept = first
-        for position in range(first, waiting):
-            pod = queue[position]
-            total = weigh(weights, request[pod, 0] / mean_cpu, request[pod, 1] / mean_memory)
-            row = _choose(allocatable, requested, allowed, request[pod], total)
+        kept = 0
+        for position in range(waiting):
+            pod, row = queue[position], -1
+            if room or pod >= new:
+                total = weigh(weights, request[pod, 0] / mean_cpu, request[pod, 1] / mean_memory)
+                row = _choose(allocatable, requested, allowed, request[pod], total)
             if row < 0:
                 queue[kept] = pod
                 kept += 1

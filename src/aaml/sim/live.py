@@ -20,6 +20,7 @@ from aaml.cluster.objects import Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.scheduling.ports import BindResult
+from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.cluster import Feasible, SimCluster
 from aaml.workload.deployments import Deployment
 from aaml.workload.player import Load
@@ -87,6 +88,10 @@ class LiveCluster:
                     return None
                 waited = True
                 self._condition.wait(timeout_s)
+
+    def sort_queue(self, sort: QueueSort | None) -> None:
+        """Hand out waiting pods in this order from now on; None: in kube-scheduler's."""
+        self._sim.sort_queue(sort)
 
     def upcoming(self, count: int) -> Sequence[Pod]:
         """Return up to `count` pods that wait behind the current one."""

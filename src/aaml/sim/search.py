@@ -82,9 +82,9 @@ class Search:
 
     The nodes that `grade` wants most (nodes in the same state count once) are each tried on forks of the cluster: the
     pod goes there, then `rollout` (a policy without memory) decides until the last arrival of an imagined future, and
-    the task's own metric over that time is the node's value. All nodes meet the same futures, none of which is the true
-    one (see `Future`). Chosen is the node with the highest mean gain over `grade`'s favourite less two standard errors
-    of that gain, so that noise alone changes few decisions. The horizon has to be as long as pods live: what a
+    what the task is judged by over that time is the node's value. All nodes meet the same futures, none of which is the
+    true one (see `Future`). Chosen is the node with the highest mean gain over `grade`'s favourite less two standard
+    errors of that gain, so that noise alone changes few decisions. The horizon has to be as long as pods live: what a
     placement costs or saves may come when they leave.
     """
 
@@ -125,7 +125,7 @@ class Search:
             twin = imagined.fork()
             twin.bind(pod, row)
             self._play(twin)
-            values.append(twin.metrics()[self._task.metric])
+            values.append(self._task.value(twin.metrics()))
         worth = np.nan_to_num(np.array(values, dtype=np.float64))
         return worth if self._task.higher_is_better else -worth
 

@@ -1,7 +1,7 @@
 """Tasks: what to schedule where, and what counts as good: the presets that agents are trained and judged on."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
@@ -27,7 +27,8 @@ class Task:
 
     `draw(nodes, pods, rng)` makes the workload; `pods_per_node` times the number of nodes is how many pods an episode
     has unless told otherwise. A `continuing` task's pods come and go: it is cut off at the last arrival, so that
-    emptying the cluster counts for nobody; the others end when nothing can happen any more.
+    emptying the cluster counts for nobody; the others end when nothing can happen any more. `also`: further metrics,
+    and how much each counts besides `metric` where policies are searched and judged in training.
     """
 
     name: str
@@ -42,6 +43,11 @@ class Task:
     lookahead: int = 0
     continuing: bool = True
     trace_nodes: bool = False  # with a trace its nodes too are taken
+    also: Mapping[str, float] = field(default_factory=dict)
+
+    def value(self, metrics: Mapping[str, float]) -> float:
+        """Return what training is judged by: `metric`, and `also`."""
+        return metrics[self.metric] + sum(weight * metrics[name] for name, weight in self.also.items())
 
     def build(
         self,
@@ -208,7 +214,7 @@ TASKS: Mapping[str, Task] = {
         Task(
             "waiting", "bursts beyond capacity; let pods wait as little as possible", "waiting_mean_s",
             higher_is_better=False, reward="waiting-time", nodes=10, pods_per_node=100, make_nodes=kwok_nodes,
-            draw=_mixed(1.05, burst=25.0),
+            draw=_mixed(1.05, burst=25.0), also={"waiting_p99_s": 0.01},
         ),
         Task(
             "seedc", "three small nodes, a few pods seen ahead; use every node equally", "mean_variance",

@@ -8,6 +8,7 @@ import pytest
 from aaml.errors import UserError
 from aaml.learning.linear import CrossEntropy, load_linear, save_linear
 from aaml.scheduling.heuristics.linear import FEATURES, TERMS, LinearPolicy
+from aaml.scheduling.queue_sort import QueueSort
 
 TARGET = np.array([1.0, -2.0, 0.5])
 
@@ -61,8 +62,15 @@ def test_a_scorer_comes_back_from_its_file(tmp_path):
     other = load_linear(tmp_path / "a" / "scorer.json")
     assert other.name == "scorer"
     np.testing.assert_array_equal(other.weights, policy.weights)
+    assert other.queue_sort is None
+    sorting = LinearPolicy(policy.weights, queue_sort=QueueSort(1.5, -2.0, 1000.0))
+    save_linear(sorting, tmp_path / "sorting.json")
+    assert load_linear(tmp_path / "sorting.json").queue_sort == sorting.queue_sort
     with pytest.raises(ValueError, match=r"shape \(3,\)"):
         LinearPolicy(np.zeros(3))
+
+
+GOOD = {"format": "aaml-linear", "weights": dict.fromkeys(TERMS, dict.fromkeys(FEATURES, 1.0))}
 
 
 @pytest.mark.parametrize(
@@ -72,6 +80,9 @@ def test_a_scorer_comes_back_from_its_file(tmp_path):
         json.dumps({"format": "aaml-linear", "weights": dict.fromkeys(TERMS, dict.fromkeys(FEATURES, "x"))}),
         json.dumps({"format": "other", "weights": dict.fromkeys(TERMS, dict.fromkeys(FEATURES, 1.0))}),
         json.dumps({"format": "aaml-linear", "weights": 5}),
+        json.dumps({**GOOD, "queue_sort": 5}),
+        json.dumps({**GOOD, "queue_sort": {"cpu_s": "soon"}}),
+        json.dumps({**GOOD, "queue_sort": {"disk_s": 1.0}}),
     ],
 )  # fmt: skip
 def test_damaged_files_are_told_in_one_line(tmp_path, content):

@@ -12,6 +12,7 @@ from aaml.scheduling.cycle import SchedulingCycle
 from aaml.scheduling.loop import SchedulerLoop
 from aaml.scheduling.observation import Context, Featurizer
 from aaml.scheduling.ports import BindResult, Decision, Transition
+from aaml.scheduling.queue_sort import QueueSort
 
 
 class ScriptedCluster:
@@ -30,6 +31,9 @@ class ScriptedCluster:
 
     def next_pod(self, timeout_s: float) -> Pod | None:
         return self.waiting.popleft() if self.waiting else None
+
+    def sort_queue(self, sort: QueueSort | None) -> None:
+        self.queue_sort = sort
 
     def upcoming(self, count: int) -> Sequence[Pod]:
         return list(self.waiting)[:count]

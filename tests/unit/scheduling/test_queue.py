@@ -19,7 +19,9 @@ from aaml.cluster.objects import (
     Toleration,
     TopologySpread,
 )
+from aaml.cluster.state import ClusterState
 from aaml.scheduling.queue import SchedulingQueue
+from aaml.scheduling.queue_sort import QueueSort
 
 FIT = frozenset({"NodeResourcesFit"})
 
@@ -331,3 +333,90 @@ def test_no_pod_is_lost_or_doubled(steps):
     while (queued := queue.pop()) is not None:
         seen.append(queued.uid)
     assert sorted(seen) == sorted(expected)
+
+
+# ---- a policy's own order --------------------------------------------------------------------------------------------
+
+
+def by_cpu(pod):
+    return 10.0 * pod.request("cpu")
+
+
+def test_a_sorted_queue_goes_by_first_coming_and_size(clock, queue):
+    queue.sort_by(by_cpu)
+    queue.add(Pod("large", requests={"cpu": 3}))  # counts from 130 on
+    clock.now = 105.0
+    queue.add(Pod("middle", requests={"cpu": 2}))  # 125
+    clock.now = 115.0
+    queue.add(Pod("small", requests={"cpu": 1}))  # 125, but it came later
+    queue.add(Pod("urgent", requests={"cpu": 9}, priority=1))
+    clock.now = 120.0
+    queue.add(Pod("late", requests={"cpu": 0}))  # 120
+    assert [pod.name for pod in queue.upcoming(9)] == ["urgent", "late", "middle", "small", "large"]
+    assert popped_names(queue) == ["urgent", "late", "middle", "small", "large"]
+
+
+def test_a_sorted_queue_keeps_a_pods_age_and_does_not_back_off(clock, queue):
+    queue.sort_by(by_cpu)
+    fail(queue, Pod("first", requests={"cpu": 1}))
+    clock.now = 101.0
+    queue.add(Pod("second", requests={"cpu": 1}))
+    assert queue.next_ready_s() == 101.0
+    queue.on_event("pod_delete", Pod("gone", requests={"cpu": 1}))
+    assert popped_names(queue) == ["first", "second"]
+
+
+def test_a_sorted_queue_still_backs_off_after_errors(clock, queue):
+    queue.sort_by(by_cpu)
+    queue.add(Pod("p"))
+    queue.retry(queue.pop())
+    assert queue.pop() is None
+    assert queue.next_ready_s() == 101.0
+
+
+def test_a_sort_takes_waiting_pods_along_and_can_be_taken_back(clock, queue):
+    queue.add(Pod("large", requests={"cpu": 3}))
+    queue.add(Pod("small", requests={"cpu": 1}))
+    failed = fail(queue, Pod("failed", requests={"cpu": 2}, priority=5))
+    queue.on_event("pod_delete", Pod("gone", requests={"cpu": 1}))
+    assert failed.room == "backoff"
+    queue.sort_by(by_cpu)
+    assert [pod.name for pod in queue.upcoming(9)] == ["failed", "small", "large"]
+    assert queue.counts()["active"] == 3
+    queue.sort_by(None)
+    assert [pod.name for pod in queue.upcoming(9)] == ["large", "small", "failed"]
+
+
+def test_a_fork_of_a_sorted_queue_goes_on_alike(clock, queue):
+    queue.sort_by(by_cpu)
+    for cores in (3, 1, 2):
+        queue.add(Pod(f"p{cores}", requests={"cpu": cores}))
+    twin = queue.fork(clock, by_cpu)
+    twin.add(Pod("p0", requests={"cpu": 0}))
+    assert popped_names(twin) == ["p0", "p1", "p2", "p3"]
+    assert popped_names(queue) == ["p1", "p2", "p3"]
+
+
+def test_updates_of_a_pod_in_a_sorted_queue_count(clock, queue):
+    queue.sort_by(by_cpu)
+    pod = Pod("p", requests={"cpu": 2})
+    failed = fail(queue, pod)
+    queue.add(Pod("q", requests={"cpu": 1}))
+    queue.update(replace(pod, requests={"cpu": 0}))  # it asks for less now
+    assert failed.room == "active"
+    assert popped_names(queue) == ["p", "q"]
+
+
+@pytest.mark.parametrize(
+    ("sort", "delay_s"),
+    [
+        (QueueSort(), 0.0),
+        (QueueSort(cpu_s=100.0), 25.0),
+        (QueueSort(memory_s=100.0), 50.0),
+        (QueueSort(larger_s=100.0), 50.0),
+        (QueueSort(-100.0, 10.0, 4.0), -18.0),
+    ],
+)
+def test_delays_are_by_shares_of_a_mean_node(sort, delay_s):
+    nodes = (Node("a", {"cpu": 3000, "memory": 10}), Node("b", {"cpu": 5000, "memory": 30}))
+    assert sort.delay_s(ClusterState(nodes), Pod("p", requests={"cpu": 1000, "memory": 10})) == pytest.approx(delay_s)

@@ -12,6 +12,7 @@ from aaml.scheduling.cycle import SchedulingCycle
 from aaml.scheduling.heuristics.linear import FEATURES, TERMS, LinearPolicy
 from aaml.scheduling.loop import SchedulerLoop
 from aaml.scheduling.observation import Featurizer
+from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.registry import make_reward
 from aaml.sim.cluster import SimCluster
 from aaml.sim.flow import METRICS, Flow
@@ -30,6 +31,20 @@ def test_metrics_are_those_of_the_simulator(task, nodes, seed):
     expected = cluster.metrics()
     assert expected["bound"] == expected["arrived"] > 20
     played = flow.play(weights)
+    for name in (*METRICS, "waiting_mean_s", "waiting_p99_s", "pending"):
+        assert played[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
+
+
+@pytest.mark.parametrize("sort", [QueueSort(), QueueSort(200.0, -300.0, 1500.0)])
+@pytest.mark.parametrize("seed", [3, 4])
+def test_pods_wait_as_in_the_simulator_under_an_order_of_the_policys_own(seed, sort):
+    weights = np.random.default_rng(seed).normal(size=(len(TERMS), len(FEATURES)))
+    flow = Flow.of(find_task("waiting").build(seed, 4))
+    cluster = find_task("waiting").build(seed, 4)
+    policy = LinearPolicy(weights, queue_sort=sort)
+    SchedulerLoop(SchedulingCycle(cluster, make_reward("balance"), Featurizer()), policy).run()
+    expected, played = cluster.metrics(), flow.play(weights, sort)
+    assert expected["rejected"] > 100
     for name in (*METRICS, "waiting_mean_s", "waiting_p99_s", "pending"):
         assert played[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
 

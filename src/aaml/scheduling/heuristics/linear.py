@@ -20,8 +20,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from aaml.scheduling.observation import PAIR_FEATURES, Context
+from aaml.scheduling.observation import PAIR_FEATURES, Context, mean_size
 from aaml.scheduling.ports import Decision
+from aaml.scheduling.queue_sort import QueueSort
 
 FloatArray = npt.NDArray[np.float64]
 PLAIN = (
@@ -53,18 +54,6 @@ def plain_score(weights, cpu, memory, pods):  # type: ignore[no-untyped-def]  # 
 
 
 @numba.njit(cache=True, nogil=True)
-def mean_size(allocatable, capacity):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Return the mean CPU and memory of the nodes that count."""
-    cpu, memory, count = 0.0, 0.0, 0
-    for row in range(len(capacity)):
-        if capacity[row]:
-            cpu += allocatable[row, 0]
-            memory += allocatable[row, 1]
-            count += 1
-    return max(cpu / max(count, 1), 1.0), max(memory / max(count, 1), 1.0)
-
-
-@numba.njit(cache=True, nogil=True)
 def plain_scores(weights, allocatable, requested, capacity, request, scores):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Write the score of every node, float64 [N], for a pod's request [R]; returns the pod's weights [F]."""
     mean_cpu, mean_memory = mean_size(allocatable, capacity)
@@ -77,12 +66,16 @@ def plain_scores(weights, allocatable, requested, capacity, request, scores):  #
 
 
 class LinearPolicy:
-    """Takes the feasible row with the highest score, the first of equals; `weights` float64 [terms, F]."""
+    """Takes the feasible row with the highest score, the first of equals; `weights` float64 [terms, F].
 
-    def __init__(self, weights: FloatArray, name: str = "linear") -> None:
+    `queue_sort`: the order in which it wants waiting pods; None: kube-scheduler's.
+    """
+
+    def __init__(self, weights: FloatArray, name: str = "linear", queue_sort: QueueSort | None = None) -> None:
         if weights.shape != (len(TERMS), len(FEATURES)):
             raise ValueError(f"weights have shape {weights.shape}, expected ({len(TERMS)}, {len(FEATURES)})")
         self.name = name
+        self.queue_sort = queue_sort
         self.weights = np.ascontiguousarray(weights, dtype=np.float64)
 
     def act(self, context: Context) -> Decision:
