@@ -175,7 +175,7 @@ def open_ray(address: str) -> Iterator[Any]:
             host, _, port = address.rpartition(":")
             socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()  # Ray itself tries for minutes
         ray.init(address=address, **options)
-    except (OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises bare ones when its own processes do not start in time
         reason = str(error).strip().partition("\n")[0]
         accepted = f"the address of a Ray cluster that this machine is a node of ({reason})"
         raise bad_value("workers", f"ray:{address}", accepted) from error

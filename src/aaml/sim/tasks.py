@@ -214,7 +214,7 @@ TASKS: Mapping[str, Task] = {
         Task(
             "waiting", "bursts beyond capacity; let pods wait as little as possible", "waiting_mean_s",
             higher_is_better=False, reward="waiting-time", nodes=10, pods_per_node=100, make_nodes=kwok_nodes,
-            draw=_mixed(1.05, burst=25.0), also={"waiting_p99_s": 0.01},
+            draw=_mixed(1.05, burst=25.0), also={"waiting_p99_s": 0.005},
         ),
         Task(
             "seedc", "three small nodes, a few pods seen ahead; use every node equally", "mean_variance",

@@ -1,0 +1,121 @@
+"""A Ray cluster of two nodes on one machine gives the results of one process, even when workers and nodes are lost."""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from aaml.experiment.evaluate import evaluate, parse_contestants
+from aaml.experiment.train import TrainConfig, Trainer, open_run
+from aaml.experiment.workers import open_ray
+
+pytest.importorskip("ray", reason="the extra ray is not installed: pip install 'aaml[ray]'")
+NODE = {
+    "num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False, "include_log_monitor": False,
+    "no_monitor": True,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def two_nodes():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # listens on loopback alone
+        from ray._private import ray_constants, utils
+        from ray.cluster_utils import Cluster
+
+        patch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", False)
+        # Ray gives a node's agents 15 s to start, which those of the dashboard would take on a busy machine.
+        patch.setattr(utils, "get_dashboard_dependency_error", lambda: ImportError("not wanted"))
+        cluster = Cluster(initialize_head=True, head_node_args=NODE)
+        try:
+            cluster.add_node(**NODE)
+            with open_ray(cluster.address):  # once: to connect takes Ray half a minute
+                yield cluster
+        finally:
+            cluster.shutdown()
+
+
+def kill_worker(title: str) -> None:
+    """Kill one of our Ray workers by its title."""
+
+    def ours(pid: int) -> bool:
+        while pid > 1 and pid != os.getpid():
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return pid == os.getpid()
+
+    workers: list[int] = []
+    deadline = time.monotonic() + 30.0
+    while not workers and time.monotonic() < deadline:  # the title is there while it works
+        titles: dict[int, bytes] = {}
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                titles[int(path.parent.name)] = path.read_bytes()
+        workers = [pid for pid, text in titles.items() if text.startswith(f"ray::{title}".encode()) and ours(pid)]
+    assert workers
+    os.kill(workers[0], signal.SIGKILL)
+
+
+def train(path, workers, meanwhile=lambda chunk: None):
+    """Train briefly; `meanwhile` is called before each chunk. Returns (weights, curve)."""
+    config = TrainConfig(
+        agent="dqn", task="seedc", pods=40, envs=4, chunk=8, steps=192, teacher="none", validate_every=96,
+        validation_episodes=1, seed=3, workers=workers, overrides={"batch_size": 32, "update_frequency": 32},
+    )  # fmt: skip
+    config, folder = open_run(config, path, resume=False)
+    chunks = []
+
+    def stop():
+        chunks.append(0)
+        meanwhile(len(chunks))
+        return False
+
+    trainer = Trainer(config, folder, progress=False)
+    trainer.run(stop)
+    folder.close()
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return trainer.agent.scorer.state_dict(), [
+        (line["name"], line["step"], line["value"]) for line in lines if line["kind"] == "scalar"
+    ]
+
+
+def test_training_is_the_same_though_a_worker_is_killed_and_a_node_is_removed(two_nodes, tmp_path):
+    expected, curve = train(tmp_path / "here", "1")
+    address = f"ray:{two_nodes.address}"
+    (second,) = two_nodes.worker_nodes
+
+    def lose(chunk):
+        if chunk == 3:
+            kill_worker("Part")
+        if chunk == 5:
+            two_nodes.remove_node(second, allow_graceful=False)
+
+    for name, meanwhile in (("quiet", lambda chunk: None), ("lossy", lose)):
+        weights, other = train(tmp_path / name, address, meanwhile)
+        assert other == curve
+        assert all(torch.equal(expected[key], weights[key]) for key in expected)
+    assert len(curve) > 10
+
+
+def test_evaluation_is_the_same_though_a_worker_is_killed(two_nodes):
+    def run(workers, on_row=None):
+        contestants = parse_contestants(("least-variance", "random"))
+        frame = evaluate(
+            contestants, "balance", range(6), (4,), pods=400, workers=workers, progress=False, on_row=on_row
+        )
+        return frame.drop(columns=["latency_p50_ms", "latency_p99_ms"])
+
+    rows = []
+
+    def kill_at_the_first(row):
+        if not rows:
+            kill_worker("_in_folder")
+        rows.append(row)
+
+    assert run(f"ray:{two_nodes.address}", kill_at_the_first).equals(run(1))
+    assert len(rows) == 12
