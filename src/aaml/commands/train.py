@@ -32,7 +32,8 @@ class Args:
     reward: str = ""
     """a reward by name, FILE.py:NAME, or a weighted sum; the task's own when empty"""
     teacher: str = ""
-    """policy of the warm start: a name, a model file, or "none"; the task's usual one when empty"""
+    """policy of the warm start: a name, a model file (whose order of waiting pods is the agent's too), or "none"; the
+    task's usual one when empty"""
     teacher_steps: int = 6_000
     """decisions of the teacher to learn from first"""
     teacher_passes: int = 20

@@ -18,7 +18,7 @@ from aaml.scheduling.cycle import Reward, SchedulingCycle
 from aaml.scheduling.fragments import FragmentMeter
 from aaml.scheduling.loop import SchedulerLoop
 from aaml.scheduling.observation import Context, Featurizer
-from aaml.scheduling.ports import Decision, Outcome, Policy, Transition
+from aaml.scheduling.ports import Decision, Outcome, Policy, Sorter, Transition
 from aaml.scheduling.registry import make_reward
 from aaml.scheduling.rewards import RewardOptions
 from aaml.sim.cluster import SimCluster
@@ -27,6 +27,7 @@ from aaml.sim.tasks import Task, find_task
 
 if TYPE_CHECKING:
     from aaml.learning.config import AgentConfig, AgentKind
+    from aaml.scheduling.queue_sort import QueueSort
 
 TRAINING_SEEDS = 1 << 31  # episodes of training have seeds from here on, those of validation and tests lie below
 Steps = list[tuple[int, Transition]]
@@ -34,7 +35,10 @@ Steps = list[tuple[int, Transition]]
 
 @dataclass(frozen=True)
 class Setting:
-    """What episodes are like: the task, the cluster sizes to draw from, and what differs from the task's own."""
+    """What episodes are like: the task, the cluster sizes to draw from, and what differs from the task's own.
+
+    `sorter`: a policy (a name or a model file) in whose order pods wait, where it has one.
+    """
 
     task: str
     sizes: tuple[int, ...]
@@ -44,6 +48,7 @@ class Setting:
     lookahead: int = 0
     lifetimes: bool = False
     racks: bool = False
+    sorter: str = ""
 
 
 class Arena:
@@ -62,10 +67,14 @@ class Arena:
             fragmentation=None if meter is None else meter.growth,
             topology=rack_graph if setting.racks else star_graph,
         )
+        sorter = self.policy(setting.sorter) if setting.sorter else None
+        self.queue_sort: QueueSort | None = sorter.queue_sort if isinstance(sorter, Sorter) else None
 
     def build(self, seed: int, nodes: int) -> SimCluster:
         """Return a cluster at the beginning of an episode."""
-        return self.task.build(seed, nodes, pods=self.setting.pods, trace=self.setting.trace)
+        cluster = self.task.build(seed, nodes, pods=self.setting.pods, trace=self.setting.trace)
+        cluster.sort_queue(self.queue_sort)
+        return cluster
 
     def cycle(self, cluster: SimCluster) -> SchedulingCycle:
         """Return the scheduling cycle with the setting's reward."""

@@ -146,8 +146,9 @@ class TrainConfig:
         """What episodes are like."""
         task = find_task(self.task)
         return Setting(
-            self.task, self.sizes, self.pods, self.trace, self.reward, task.lookahead, lifetimes=self.lifetimes
-        )
+            self.task, self.sizes, self.pods, self.trace, self.reward, task.lookahead, lifetimes=self.lifetimes,
+            sorter="" if self.teacher_name == "none" else self.teacher_name,
+        )  # fmt: skip
 
     @property
     def agent_config(self) -> AgentConfig:
@@ -195,6 +196,7 @@ class Trainer:
         self.agent = make_agent(
             config.network_kind, config.agent_config, lookahead=config.setting.lookahead, seed=config.seed
         )
+        self.agent.queue_sort = self.arena.queue_sort
         self.learner = self.agent if config.search is None else Apprentice(self.agent, config.teacher_passes)
         self.progress = Progress()
         self._bar = progress

@@ -21,6 +21,7 @@ from aaml.learning.networks import EncoderKind, Network, NetworkSpec
 from aaml.learning.replay import NStep, Replay, RewardScale
 from aaml.scheduling.observation import Context, Observation
 from aaml.scheduling.ports import Decision, Policy, Transition
+from aaml.scheduling.queue_sort import QueueSort
 
 CSR = "1. CSR"
 MIN_UPDATE_STEPS = 8
@@ -31,6 +32,7 @@ class LearnedAgent(ABC):
 
     `learn` False freezes the agent: it takes its best choice and ignores experience. `guide` is a policy whose choice
     exploration takes where the settings say `use_heuristic` (None: the feasible node with the least CPU and memory).
+    `queue_sort`, the order in which it wants waiting pods (None: kube-scheduler's), is saved with it.
     """
 
     def __init__(self, kind: AgentKind, config: AgentConfig, lookahead: int, seed: int, learn: bool) -> None:
@@ -43,6 +45,7 @@ class LearnedAgent(ABC):
         self.updates = 0
         self.reward_sum = 0.0
         self.rng = np.random.default_rng(seed)
+        self.queue_sort: QueueSort | None = None
 
     @property
     def encoder(self) -> EncoderKind:
@@ -124,12 +127,15 @@ class LearnedAgent(ABC):
             "updates": self.updates,
             "reward_sum": self.reward_sum,
             "reward_scale": [self.scale.count, self.scale.square_sum],
+            "queue_sort": None if self.queue_sort is None else dataclasses.asdict(self.queue_sort),
         }
 
     def _take_fields(self, fields: Mapping[str, Any]) -> None:
         self.decisions, self.updates = int(fields["decisions"]), int(fields["updates"])
         self.reward_sum = float(fields["reward_sum"])
         self.scale.count, self.scale.square_sum = map(float, fields["reward_scale"])
+        sort = fields.get("queue_sort")
+        self.queue_sort = None if sort is None else QueueSort(**sort)
 
     def greedy(self, observation: Observation) -> int:
         """Return the feasible row with the highest score."""

@@ -1,18 +1,23 @@
 """Training: same seed, same curve; killed and resumed, the same weights; many processes, the same experience."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from aaml.errors import UserError
+from aaml.experiment.evaluate import Contestant, episode_row, run_episode
 from aaml.experiment.rollouts import Arena, Setting, Stream
 from aaml.experiment.train import TrainConfig, Trainer, open_run
 from aaml.experiment.train_simple import start_weights
 from aaml.learning.agent import load_agent
 from aaml.learning.linear import save_linear
 from aaml.scheduling.heuristics.linear import LinearPolicy
+from aaml.scheduling.observation import Featurizer
+from aaml.scheduling.queue_sort import QueueSort
+from aaml.sim.tasks import find_task
 
 QUICK = {"batch_size": 32, "update_frequency": 32, "update_steps": 128, "epochs": 1}
 
@@ -101,6 +106,22 @@ def test_a_model_file_is_a_teacher_too(tmp_path):
     assert second.agent.kind == "acdqn"
     with pytest.raises(UserError, match="lookahead of 0"):
         Arena(Setting("balance", (3,))).policy(model)
+
+
+def test_the_teachers_order_of_waiting_pods_is_taken_over(tmp_path):
+    sort = QueueSort(cpu_s=10.0, larger_s=500.0)
+    save_linear(LinearPolicy(start_weights("least-variance"), queue_sort=sort), tmp_path / "sorting.json")
+    config = replace(small(agent="acdqn", teacher=str(tmp_path / "sorting.json")), task="waiting", nodes=(2,), pods=120)
+    trainer, _ = train(config, tmp_path / "run")
+    path = str(trainer.folder.model_path())
+    agent, again = load_agent(path, learn=False), load_agent(path, learn=True)
+    assert agent.queue_sort == again.queue_sort == sort
+    row = run_episode(Contestant(path), "waiting", 5, 2, 200)
+    agent.queue_sort = None
+    cluster = find_task("waiting").build(5, 2, pods=200)
+    other = episode_row("waiting", 5, cluster, agent, Featurizer(lookahead=agent.lookahead), "unsorted")
+    assert row["rejected"] > 0
+    assert row["waiting_mean_s"] != other["waiting_mean_s"]
 
 
 @pytest.mark.parametrize("cut", [True, False])
