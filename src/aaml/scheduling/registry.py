@@ -1,5 +1,6 @@
 """Policies and rewards by name, a person's own among them: registered by a decorator, or `FILE.py:NAME`.
 
+from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.registry import register_policy
 
 @register_policy("emptiest")
@@ -18,6 +19,7 @@ from aaml.errors import UserError, bad_value
 from aaml.scheduling.cycle import Reward
 from aaml.scheduling.heuristics import FirstFit, PolicyOptions, RandomPolicy, RoundRobin, ScorePolicy, policies, scores
 from aaml.scheduling.ports import Policy
+from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import BUILT_IN as REWARDS
 from aaml.scheduling.rewards import RewardOptions, WeightedSum, own_reward
 
@@ -97,8 +99,10 @@ def _make(thing: Any, options: object) -> Any:
 # ---- policies --------------------------------------------------------------------------------------------------------
 
 
-def _scored(name: str, score: Callable[..., Any]) -> Callable[[PolicyOptions], Policy]:
-    return lambda options: ScorePolicy(name, score, options)
+def _scored(
+    name: str, score: Callable[..., Any], queue_sort: QueueSort | None = None
+) -> Callable[[PolicyOptions], Policy]:
+    return lambda options: ScorePolicy(name, score, options, queue_sort)
 
 
 POLICIES: Registry[Callable[[PolicyOptions], Policy]] = Registry(
@@ -111,6 +115,9 @@ POLICIES: Registry[Callable[[PolicyOptions], Policy]] = Registry(
         "most-allocated": _scored("most-allocated", scores.most_allocated),
         "balanced-allocation": _scored("balanced-allocation", scores.balanced_allocation),
         "least-variance": _scored("least-variance", scores.least_variance),
+        # least-variance with a queue of its own: by arrival, and small pods first but none for ever behind
+        "first-come": _scored("first-come", scores.least_variance, QueueSort()),
+        "smallest-first": _scored("smallest-first", scores.least_variance, QueueSort(larger_s=2000.0)),
         "kube-scheduler": policies.kube_scheduler,
         "kube-scheduler-packing": policies.kube_scheduler_packing,
         "best-fit": policies.best_fit,

@@ -9,10 +9,12 @@ import pytest
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.scheduling.cycle import SchedulingCycle
+from aaml.scheduling.heuristics import PolicyOptions
 from aaml.scheduling.loop import SchedulerLoop
 from aaml.scheduling.observation import Context, Featurizer
 from aaml.scheduling.ports import BindResult, Decision, Transition
 from aaml.scheduling.queue_sort import QueueSort
+from aaml.scheduling.registry import make_policy
 
 
 class ScriptedCluster:
@@ -160,3 +162,19 @@ def test_stop_is_honoured_before_the_next_pod() -> None:
     loop.run(stop=lambda: loop.stats.decisions >= 1)
     assert [call for call in cluster.calls if call[0] == "bind"] == [("bind", "p")]
     assert cluster.calls[-1] == ("close", "")
+
+
+@pytest.mark.parametrize(
+    ("policy", "sort"),
+    [
+        ("first-come", QueueSort()),
+        ("smallest-first", QueueSort(larger_s=2000.0)),
+        ("least-variance", None),
+        ("fgd", None),
+    ],
+)
+def test_the_loop_asks_the_cluster_for_the_policys_order(policy, sort):
+    cluster = ScriptedCluster([Pod("a")])
+    cycle = SchedulingCycle(cluster, ChosenNode(), Featurizer())
+    SchedulerLoop(cycle, make_policy(policy, PolicyOptions(expected=[Pod("a")]))).run()
+    assert cluster.queue_sort == sort

@@ -12,6 +12,7 @@ from aaml.cluster.objects import Pod
 from aaml.errors import bad_value
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision
+from aaml.scheduling.queue_sort import QueueSort
 
 FloatArray = npt.NDArray[np.float64]
 Score = Callable[[Context], FloatArray]
@@ -42,10 +43,17 @@ class PolicyOptions:
 
 
 class ScorePolicy:
-    """Takes the feasible row with the highest score."""
+    """Takes the feasible row with the highest score; `queue_sort`: the order in which it wants waiting pods."""
 
-    def __init__(self, name: str, score: Score, options: PolicyOptions = PolicyOptions()) -> None:
+    def __init__(
+        self,
+        name: str,
+        score: Score,
+        options: PolicyOptions = PolicyOptions(),
+        queue_sort: QueueSort | None = None,
+    ) -> None:
         self.name = name
+        self.queue_sort = queue_sort
         self._score = score
         self._options = options
         self._rng = np.random.default_rng(options.seed)
