@@ -138,8 +138,8 @@ class TrainConfig:
 
     @property
     def reference(self) -> str:
-        """The policy that validation compares with: the teacher, or least-allocated without one."""
-        return self.teacher_name if self.teacher_name != "none" else "least-allocated"
+        """The policy that validation compares with: the teacher, or the task's usual one without."""
+        return self.teacher_name if self.teacher_name != "none" else TEACHERS.get(self.task, "least-allocated")
 
     @property
     def setting(self) -> Setting:
