@@ -234,7 +234,8 @@ class ClusterState:
         if known is not None and known.node_name == pod.node_name and known.pod.requests == pod.requests:
             self.placements[pod.uid] = replace(known, pod=pod, assumed=False)
             self.node_pods[self.index[pod.node_name]][pod.uid] = pod
-            if known.pod.labels != pod.labels or known.pod.terminating != pod.terminating:
+            seen = (pod.labels, pod.terminating, pod.owner)
+            if (known.pod.labels, known.pod.terminating, known.pod.owner) != seen:
                 self._notify(known.pod, pod.node_name, placed=False)
                 self._notify(pod, pod.node_name, placed=True)
             return

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.objects import Pod
+from aaml.cluster.owners import OwnerIndex
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import ClusterState
 from aaml.cluster.topology import Graph, Topology, star_graph
@@ -88,11 +89,7 @@ class Featurizer:
         pairs = np.zeros((n, len(PAIR_FEATURES)), dtype=np.float32)
         vector = np.zeros(self.pod_size, dtype=np.float32)
         growth = np.zeros(n) if self.fragmentation is None else self.fragmentation(state, pod)
-        siblings = np.zeros(n)
-        if pod.owner:
-            for row, pods in enumerate(state.node_pods):
-                if pods:
-                    siblings[row] = sum(1 for other in pods.values() if other.owner == pod.owner)
+        siblings = OwnerIndex.of(state).counts(pod.owner) if pod.owner else np.zeros(n)
         _fill(
             state.allocatable, state.requested, state.gpu_free, state.gpu_count, state.unschedulable, state.capacity,
             np.asarray(mask), state.request_vector(pod), pod.gpu.count, pod.gpu.milli, growth, siblings,
