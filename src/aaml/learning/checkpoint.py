@@ -4,9 +4,7 @@ A file holds a format tag, a version, a header of plain values (kind of agent, n
 settings, counters) and tensors (weights, and the optimiser's state so that training goes on).
 """
 
-import os
 import pickle
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import torch
 
 from aaml.errors import UserError
+from aaml.learning.files import write_whole
 from aaml.learning.networks import NetworkSpec
 
 FORMAT = "aaml-model"
@@ -33,18 +32,7 @@ class Checkpoint:
 
 def write_atomically(path: Path, content: Any) -> None:
     """Write `content` with torch.save next to `path`, then rename it; raises UserError when that's not possible."""
-    temporary = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as file:
-            torch.save(content, file)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-        raise UserError(f"model {path}: cannot be written: {error.strerror or error}") from error
+    write_whole(path, lambda file: torch.save(content, file))
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:

@@ -1,8 +1,6 @@
 """Linear scorers on disk, and the cross-entropy method that tunes one (or any vector) by evaluation alone."""
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.errors import UserError
+from aaml.learning.files import write_json
 from aaml.scheduling.heuristics.linear import FEATURES, TERMS, LinearPolicy
 from aaml.scheduling.queue_sort import QueueSort
 
@@ -24,11 +23,7 @@ def save_linear(policy: LinearPolicy, path: Path) -> None:
     content: dict[str, Any] = {"format": "aaml-linear", "weights": weights}
     if policy.queue_sort is not None:
         content["queue_sort"] = asdict(policy.queue_sort)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-    Path(aside).replace(path)
+    write_json(path, content, indent=1)
 
 
 def load_linear(path: Path) -> LinearPolicy:

@@ -5,8 +5,6 @@ that order. Nodes in the same bin are the same action; the emptiest (or the full
 """
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import sqrt
@@ -17,6 +15,7 @@ import numpy as np
 
 from aaml.cluster.quantity import MEMORY
 from aaml.errors import UserError, bad_value
+from aaml.learning.files import write_json
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision, Transition
 
@@ -150,11 +149,7 @@ class QTableAgent:
         """Write the table as JSON, whole or not at all."""
         path = Path(directory) / f"QTable_{stem}.json"
         content = {"format": FORMAT, "version": VERSION, "config": asdict(self.config), "table": self._rows()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(content, file)
-        Path(aside).replace(path)
+        write_json(path, content)
         return [str(path)]
 
     def _rows(self) -> list[Any]:
