@@ -5,14 +5,17 @@ import json
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
 from aaml.experiment.evaluate import evaluate, parse_contestants
+from aaml.experiment.sweep import SweepConfig, sweep
+from aaml.experiment.sweep_space import parse_space
 from aaml.experiment.train import TrainConfig, Trainer, open_run
-from aaml.experiment.workers import open_ray
+from aaml.experiment.workers import open_pool, open_ray
 
 pytest.importorskip("ray", reason="the extra ray is not installed: pip install 'aaml[ray]'")
 NODE = {
@@ -82,6 +85,27 @@ def train(path, workers, meanwhile=lambda chunk: None):
     return trainer.agent.scorer.state_dict(), [
         (line["name"], line["step"], line["value"]) for line in lines if line["kind"] == "scalar"
     ]
+
+
+def test_a_sweep_is_the_same_though_a_worker_is_killed(two_nodes, tmp_path):
+    base = TrainConfig(
+        agent="dqn", task="seedc", pods=40, envs=2, chunk=8, steps=96, teacher="none", validate_every=48,
+        validation_episodes=1, seed=3, overrides={"batch_size": 32, "update_frequency": 32},
+    )  # fmt: skip
+    space = parse_space(("learning_rate=1e-4..1e-2:log", "hidden_layers=8,16"), base)
+    config = SweepConfig(base, space, trials=4, batch=2, rungs=1)
+
+    def run(workers, out):
+        with open_pool(workers) as pool:
+            study = sweep(config, out, pool, progress=False)
+        return [(trial.number, trial.state.name, trial.params, trial.value) for trial in study.trials]
+
+    expected = run(1, tmp_path / "here")
+    with ThreadPoolExecutor(1) as beside:
+        killed = beside.submit(kill_worker, "_in_folder")
+        assert run(f"ray:{two_nodes.address}", tmp_path / "ray") == expected
+        killed.result()  # there was one to kill
+    assert len(expected) == 4
 
 
 def test_training_is_the_same_though_a_worker_is_killed_and_a_node_is_removed(two_nodes, tmp_path):
