@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -35,13 +36,27 @@ def two_nodes():
         patch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", False)
         # Ray gives a node's agents 15 s to start, which those of the dashboard would take on a busy machine.
         patch.setattr(utils, "get_dashboard_dependency_error", lambda: ImportError("not wanted"))
-        cluster = Cluster(initialize_head=True, head_node_args=NODE)
-        try:
-            cluster.add_node(**NODE)
-            with open_ray(cluster.address):  # once: to connect takes Ray half a minute
-                yield cluster
-        finally:
-            cluster.shutdown()
+        with ExitStack() as stack:
+            yield start(Cluster, stack)
+
+
+def start(cluster_type, stack, attempts=3):
+    """Start two nodes and connect; again, when Ray's own processes were too slow for its patience."""
+    for attempt in range(1, attempts + 1):
+        with ExitStack() as trial:
+            try:
+                cluster = cluster_type()
+                trial.callback(cluster.shutdown)
+                cluster.add_node(**NODE)
+                cluster.add_node(**NODE)
+                trial.enter_context(open_ray(cluster.address))  # once: to connect takes Ray half a minute
+            except Exception:
+                if attempt == attempts:
+                    raise
+                continue
+            stack.push(trial.pop_all())
+            return cluster
+    raise AssertionError
 
 
 def kill_worker(title: str) -> None:
