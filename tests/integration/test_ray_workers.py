@@ -1,7 +1,6 @@
 """A Ray cluster of two nodes on one machine gives the results of one process, even when workers and nodes are lost."""
 
 import contextlib
-import json
 import os
 import signal
 import time
@@ -15,8 +14,9 @@ import torch
 from aaml.experiment.evaluate import evaluate, parse_contestants
 from aaml.experiment.sweep import SweepConfig, sweep
 from aaml.experiment.sweep_space import parse_space
-from aaml.experiment.train import TrainConfig, Trainer, open_run
+from aaml.experiment.train import TrainConfig
 from aaml.experiment.workers import open_pool, open_ray
+from support.training import train as train_in
 
 pytest.importorskip("ray", reason="the extra ray is not installed: pip install 'aaml[ray]'")
 NODE = {
@@ -85,7 +85,6 @@ def train(path, workers, meanwhile=lambda chunk: None):
         agent="dqn", task="seedc", pods=40, envs=4, chunk=8, steps=192, teacher="none", validate_every=96,
         validation_episodes=1, seed=3, workers=workers, overrides={"batch_size": 32, "update_frequency": 32},
     )  # fmt: skip
-    config, folder = open_run(config, path, resume=False)
     chunks = []
 
     def stop():
@@ -93,13 +92,8 @@ def train(path, workers, meanwhile=lambda chunk: None):
         meanwhile(len(chunks))
         return False
 
-    trainer = Trainer(config, folder, progress=False)
-    trainer.run(stop)
-    folder.close()
-    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return trainer.agent.scorer.state_dict(), [
-        (line["name"], line["step"], line["value"]) for line in lines if line["kind"] == "scalar"
-    ]
+    trainer, curve = train_in(config, path, stop=stop)
+    return trainer.agent.scorer.state_dict(), curve
 
 
 def test_a_sweep_is_the_same_though_a_worker_is_killed(two_nodes, tmp_path):

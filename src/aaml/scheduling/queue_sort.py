@@ -1,11 +1,17 @@
 """A policy's own order of waiting pods, in place of kube-scheduler's."""
 
 from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import ClusterState
 from aaml.scheduling.observation import mean_size
+
+Shares = TypeVar("Shares", float, npt.NDArray[np.float64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +34,8 @@ class QueueSort:
     def delay_s(self, state: ClusterState, pod: Pod) -> float:
         """Return how much later than it did the pod counts as having come, in seconds."""
         mean_cpu, mean_memory = mean_size(state.allocatable, state.capacity)
-        cpu, memory = pod.request(CPU) / mean_cpu, pod.request(MEMORY) / mean_memory
-        return float(self.cpu_s * cpu + self.memory_s * memory + self.larger_s * max(cpu, memory))
+        return float(self.delays_s(pod.request(CPU) / mean_cpu, pod.request(MEMORY) / mean_memory))
+
+    def delays_s(self, cpu: Shares, memory: Shares) -> Shares:
+        """Return the same for requests in shares of a mean node, one or an array of them."""
+        return self.cpu_s * cpu + self.memory_s * memory + self.larger_s * np.maximum(cpu, memory)  # type: ignore[no-any-return]

@@ -55,8 +55,9 @@ class Flow(NamedTuple):
 
     def play(self, weights: FloatArray, sort: QueueSort = BY_ARRIVAL) -> dict[str, float]:
         """Run the episode under the linear scorer `weights` [terms, F]; returns `METRICS` and those of waiting."""
-        delays_s = np.array([sort.cpu_s, sort.memory_s, sort.larger_s])
-        means, final, waits, pending = _play(*self, weights, delays_s)
+        mean_cpu, mean_memory = mean_size(self.allocatable, self.capacity)
+        since_s = self.arrival_s + sort.delays_s(self.request[:, 0] / mean_cpu, self.request[:, 1] / mean_memory)
+        means, final, waits, pending = _play(*self, weights, since_s)
         return {
             **dict(zip(METRICS, [*means.tolist(), *final.tolist()], strict=True)),
             "waiting_mean_s": float(waits.mean()),
@@ -133,19 +134,15 @@ def _choose(allocatable, requested, allowed, request, total):  # type: ignore[no
 
 @numba.njit(cache=True, nogil=True)
 def _play(  # type: ignore[no-untyped-def]  # noqa: ANN202
-    allocatable, capacity, allowed, arrival_s, lifetime_s, request, until_s, weights, delays_s,  # noqa: ANN001
+    allocatable, capacity, allowed, arrival_s, lifetime_s, request, until_s, weights, since_s,  # noqa: ANN001
 ):  # fmt: skip
+    """Run an episode; `since_s` [T] is when each pod counts as having come, by which waiting ones are tried."""
     count = len(arrival_s)
     requested = np.zeros_like(allocatable)
     mean_cpu, mean_memory = mean_size(allocatable, capacity)
     place, waits = np.full(count, -1), np.zeros(count)
     times, leaving, running = np.empty(count), np.empty(count, dtype=np.int64), 0
     queue, waiting, arrived = np.empty(count, dtype=np.int64), 0, 0  # in the order in which they are tried
-    since_s = np.empty(count)  # when a pod counts as having come
-    for pod in range(count):
-        cpu, memory = request[pod, 0] / mean_cpu, request[pod, 1] / mean_memory
-        delay_s = delays_s[0] * cpu + delays_s[1] * memory + delays_s[2] * max(cpu, memory)
-        since_s[pod] = arrival_s[pod] + delay_s
     totals, final, now = np.zeros(4), np.zeros(4), min(0.0, arrival_s[0])
     while True:
         next_s = times[0] if running else np.inf

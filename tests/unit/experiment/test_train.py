@@ -10,7 +10,7 @@ import torch
 from aaml.errors import UserError
 from aaml.experiment.evaluate import Contestant, episode_row, run_episode
 from aaml.experiment.rollouts import Arena, Setting, Stream
-from aaml.experiment.train import TrainConfig, Trainer, open_run
+from aaml.experiment.train import TrainConfig, open_run
 from aaml.experiment.train_simple import start_weights
 from aaml.learning.agent import load_agent
 from aaml.learning.linear import save_linear
@@ -18,6 +18,7 @@ from aaml.scheduling.heuristics.linear import LinearPolicy
 from aaml.scheduling.observation import Featurizer
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.tasks import find_task
+from support.training import train
 
 QUICK = {"batch_size": 32, "update_frequency": 32, "update_steps": 128, "epochs": 1}
 
@@ -27,16 +28,6 @@ def small(agent="dqn", **others):
         agent=agent, task="seedc", pods=40, envs=2, chunk=16, steps=256, teacher_steps=60, teacher_passes=1,
         validate_every=128, validation_episodes=1, seed=3, overrides=QUICK, **others,
     )  # fmt: skip
-
-
-def train(config, path, *, resume=False, stop=lambda: False):
-    config, folder = open_run(config, path, resume=resume)
-    trainer = Trainer(config, folder, progress=False)
-    trainer.run(stop)
-    folder.close()
-    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    curve = [(line["name"], line["step"], line["value"]) for line in lines if line["kind"] == "scalar"]
-    return trainer, curve
 
 
 @pytest.mark.parametrize("agent", ["dqn", "acgnn"])

@@ -1,15 +1,14 @@
 """Expert iteration: an agent learns what a search chooses; same seed, same curve; killed and resumed, the same."""
 
-import json
-
 import pytest
 import torch
 
 from aaml.errors import UserError
 from aaml.experiment.rollouts import Arena, LocalCollector, demonstrate
-from aaml.experiment.train import TrainConfig, Trainer, open_run
+from aaml.experiment.train import TrainConfig
 from aaml.learning.agent import load_agent, make_agent
 from aaml.learning.imitation import Apprentice, agreement
+from support.training import train
 
 QUICK = {"batch_size": 32, "hidden_layers": 16}
 
@@ -19,15 +18,6 @@ def small(agent="acdqn", **others):
         agent=agent, task="seedc", pods=20, envs=2, steps=36, teacher_steps=40, teacher_passes=4, validate_every=16,
         validation_episodes=1, seed=3, method="expert", samples=2, horizon=4, candidates=2, overrides=QUICK, **others,
     )  # fmt: skip
-
-
-def train(config, path, *, resume=False, stop=lambda: False):
-    config, folder = open_run(config, path, resume=resume)
-    trainer = Trainer(config, folder, progress=False)
-    trainer.run(stop)
-    folder.close()
-    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return trainer, [(line["name"], line["step"], line["value"]) for line in lines if line["kind"] == "scalar"]
 
 
 @pytest.mark.parametrize("agent", ["acdqn", "dqn"])
