@@ -20,8 +20,8 @@ class Args:
     """Cluster sizes; the task's own when none is given."""
     pods: int | None = None
     """Pods of an episode; the task's own number when not given."""
-    reference: str = "kube-scheduler"
-    """The policy that the others are compared with."""
+    reference: str = ""
+    """The policy that the others are compared with; kube-scheduler where it takes part, else the first, when empty."""
     out: Path = Path("runs/evaluate")
     """Folder for results.csv, figures and report.html."""
     workers: str = "2"
@@ -36,8 +36,10 @@ def run(args: Args) -> int:
     from aaml.experiment.results import ResultFile, compare_all
 
     contestants = parse_contestants(args.policies, args.models)
-    if args.reference not in [contestant.name for contestant in contestants]:
-        raise bad_value("reference", args.reference, f"one of {', '.join(c.name for c in contestants)}")
+    names = [contestant.name for contestant in contestants]
+    reference = args.reference or ("kube-scheduler" if "kube-scheduler" in names else names[0])
+    if reference not in names:
+        raise bad_value("reference", reference, f"one of {', '.join(names)}")
     file = ResultFile(args.out)
     frame = evaluate(
         contestants, args.task, parse_seeds(args.seeds), args.nodes or (None,), pods=args.pods, workers=args.workers,
@@ -45,7 +47,7 @@ def run(args: Args) -> int:
     )  # fmt: skip
     page = Page(f"AAML: {args.task}")
     learned = [contestant.name for contestant in contestants if contestant.learned]
-    for text in compare_all(frame, args.reference, page=page, figures=args.out, learned=learned):
+    for text in compare_all(frame, reference, page=page, figures=args.out, learned=learned):
         print(f"\n{text}")
     print(f"\n{file.path}, {page.write(args.out / 'report.html')}")
     return 0

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from aaml.cli import run
 from aaml.errors import UserError
 from aaml.experiment.evaluate import evaluate, parse_contestants, parse_seeds
 from aaml.experiment.results import ResultFile, compare_all, read_results
@@ -90,3 +91,13 @@ def test_linear_scorers_and_q_tables_are_judged_like_networks(tmp_path: Path) ->
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(UserError, match="a Q-table or a linear scorer"):
         small((str(tmp_path / "other.json"),))
+
+
+@pytest.mark.parametrize(
+    ("policies", "reference"),
+    [(("random", "kube-scheduler"), "kube-scheduler"), (("first-fit", "random"), "first-fit")],
+)
+def test_others_are_compared_with_kube_scheduler_or_else_with_the_first(policies, reference, tmp_path, capsys):
+    flags = ["--seeds", "1..2", "--nodes", "3", "--pods", "20", "--workers", "1", "--out", str(tmp_path)]
+    assert run("evaluate", ["--policies", *policies, *flags]) == 0
+    assert f"difference from {reference}" in capsys.readouterr().out
