@@ -30,7 +30,12 @@ check: setup ## ruff, mypy strict, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check kwok ## every test, the live ones on real KWOK included
+browser: ## the browser of the tests, where it may be installed
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	echo "make: no chromium: the tests in a browser are skipped (install the package chromium)"
+
+test: check kwok browser ## every test, the live ones on real KWOK included
 	$(BIN)/python -m pytest
 
 differential: setup ## filters, scores and preemption against the real kube-scheduler, 20,000 decisions
@@ -40,7 +45,13 @@ differential: setup ## filters, scores and preemption against the real kube-sche
 bench-openb: setup ## all published GPU-sharing runs (17 traces, 10 seeds, 6 policies) against the paper's tables
 	$(BIN)/aaml bench openb --policy published --traces published --seeds 42..51 --out results/openb
 
-redraw: setup ## draw the tables and figures of README.md and docs/benchmark.md again, from docs/results
-	$(BIN)/aaml redraw
+docs: setup ## the documentation site, into site/ (open site/index.html); warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-.PHONY: redraw bench-openb help setup check demo kwok test differential
+perf: setup ## every small workload of Kubernetes' own scheduler benchmark, beside the real kube-scheduler
+	$(BIN)/aaml perf --scheduler least-allocated models/GNN_Model_gnn_balance_s0.pth
+
+redraw: setup ## draw the tables and figures of README.md and docs/ again, from docs/results
+	$(BIN)/python tools/docs/draw.py
+
+.PHONY: browser docs perf redraw bench-openb help setup check demo kwok test differential

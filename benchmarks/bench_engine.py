@@ -16,13 +16,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from aaml.experiment.openb import prepare, run_openb
-from aaml.scheduling.fragmentation import fragment_tables, typical_pods
-from aaml.scheduling.kernels.arrays import empty_nodes, pod_shape
-from aaml.scheduling.kernels.features import FEATURES, GROUPS
-from aaml.scheduling.kernels.learned import NETWORK_INPUTS, network_scorer
-from aaml.scheduling.kernels.policies import FGD, policy_number
-from aaml.sim.engine import Episode, simulate, warm_up
+from aaml.openb.run import prepare, run_openb
+from aaml.policies.fragmentation import fragment_tables, typical_pods
+from aaml.policies.gpu.arrays import empty_nodes, pod_shape
+from aaml.policies.gpu.features import FEATURES, GROUPS
+from aaml.policies.gpu.learned import NETWORK_INPUTS, network_scorer
+from aaml.policies.gpu.policies import FGD, policy_number
+from aaml.sim.compiled.engine import Episode, simulate, warm_up
 from aaml.workload.synthetic_gpu import pods_for_load, synthetic_nodes, synthetic_pods
 
 POLICIES = ("fgd", "best-fit", "dot-product", "gpu-packing", "gpu-clustering", "random")

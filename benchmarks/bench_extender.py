@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from aaml.kube.provision import Api, ClusterOptions, KwokCluster
+from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.provision.binaries import programs_dir
+from aaml.kube.transport import Transport
 
 CONFIGURATION = Path(__file__).parents[1] / "deploy/kubernetes/extender/kube-scheduler-configuration.yaml"
 AAML = str(Path(sys.executable).with_name("aaml"))
@@ -45,8 +46,9 @@ def pod(name: str) -> dict[str, Any]:
 def untrained(folder: Path) -> str:
     """Write the model of an untrained GNN and return its path."""
     from aaml.learning.agent import make_agent
+    from aaml.learning.config import LIVE
 
-    return str(make_agent("gnn", seed=0).save(str(folder), "untrained")[0])
+    return str(make_agent(LIVE["gnn"], seed=0).save(str(folder), "untrained")[0])
 
 
 @contextmanager
@@ -62,9 +64,9 @@ def serving(policy: str, kubeconfig: Path) -> Iterator[int]:
             process.terminate()
 
 
-def latencies_ms(port: int, api: Api, count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+def latencies_ms(port: int, api: Transport, count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Ask /prioritize `count` times about a pod and all workers; returns milliseconds [count]."""
-    nodes = json.loads(api.send("GET", "/api/v1/nodes"))["items"]
+    nodes = json.loads(api.request("GET", "/api/v1/nodes"))["items"]
     names = [node["metadata"]["name"] for node in nodes if not node["spec"].get("taints")]
     body = json.dumps({"pod": pod("asked"), "nodes": None, "nodenames": names}).encode()
     connection = http.client.HTTPConnection("127.0.0.1", port)
@@ -80,17 +82,17 @@ def latencies_ms(port: int, api: Api, count: int) -> np.ndarray[Any, np.dtype[np
     return taken[20:]
 
 
-def some(api: Api, selector: str) -> bool:
+def some(api: Transport, selector: str) -> bool:
     """Say whether there is a pod of ours with that node."""
     query = f"fieldSelector=spec.nodeName{selector},spec.schedulerName%3D{SCHEDULER}&limit=1"
-    return bool(json.loads(api.send("GET", f"/api/v1/namespaces/default/pods?{query}"))["items"])
+    return bool(json.loads(api.request("GET", f"/api/v1/namespaces/default/pods?{query}"))["items"])
 
 
 def rate(cluster: KwokCluster, folder: Path, count: int, port: int | None) -> float:
     """Return pods bound a second by kube-scheduler, with the extender on `port` or without any."""
     api = cluster.api()
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: api.send("POST", "/api/v1/namespaces/default/pods", pod(f"p{i}")), range(count)))
+        list(pool.map(lambda i: api.request("POST", "/api/v1/namespaces/default/pods", pod(f"p{i}")), range(count)))
     settings = yaml.safe_load(CONFIGURATION.read_text(encoding="utf-8"))
     settings["leaderElection"]["leaderElect"] = False
     settings["profiles"][0]["schedulerName"] = SCHEDULER
@@ -110,7 +112,7 @@ def rate(cluster: KwokCluster, folder: Path, count: int, port: int | None) -> fl
     finally:
         process.kill()
         process.wait()
-    api.send("DELETE", "/api/v1/namespaces/default/pods?gracePeriodSeconds=0")
+    api.request("DELETE", "/api/v1/namespaces/default/pods?gracePeriodSeconds=0")
     return count / (last_s - first_s)
 
 
@@ -137,7 +139,9 @@ def main() -> None:
         folder = Path(name)
         policies = [given.model or untrained(folder), *given.policies]
         cluster = KwokCluster("bench-extender")
-        cluster.up(ClusterOptions(nodes=given.nodes, scheduler=False, wait_s=600), progress=False)
+        cluster.up(
+            ClusterOptions(nodes=given.nodes, scheduler=False, wait_s=600, owner=Owner.this_process()), progress=False
+        )
         try:
             for turn in range(given.rounds):
                 print(f"round {turn + 1}: kube-scheduler alone {rate(cluster, folder, given.pods, None):.0f} pods/s")

@@ -26,7 +26,7 @@ from aaml.cluster.objects import (
     TopologySpread,
 )
 from aaml.cluster.state import ClusterState
-from aaml.scheduling.kube_scores import total_scores
+from aaml.policies.kube_scores import total_scores
 from aaml.scheduling.preemption import plan
 
 GIB = 1 << 30

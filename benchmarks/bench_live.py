@@ -8,8 +8,9 @@ for each pod and cannot be told not to, so AAML is measured without and with suc
     .venv/bin/python benchmarks/bench_live.py --pods 300 --rounds 1 --schedulers dqn
     .venv/bin/python benchmarks/bench_live.py --nodes 1000 --schedulers round-robin dqn
 
-A scheduler is `dqn`, `gnn`, `acdqn`, `acgnn` (each learns, writes its curves and saves its model, as its command does)
-or the name of a heuristic, which shows what the loop itself can do.
+A scheduler is `dqn`, `gnn`, `acdqn`, `acgnn` (each learns, writes its curves and saves its model, as its command does),
+one of these with `-frozen` behind it (as it begins, without learning), a model file, or the name of a heuristic, which
+shows what the loop itself can do.
 """
 
 import argparse
@@ -28,16 +29,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aaml.cluster.objects import Pod
-from aaml.kube import wire
-from aaml.kube.convert import pod_to_json
-from aaml.kube.provision import ClusterOptions, KwokCluster
+from aaml.kube.objects import wire
+from aaml.kube.objects.convert import pod_to_json
+from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.provision.binaries import programs_dir
 from aaml.kube.reflector import Changes, Reflector, Source, Trouble
 from aaml.kube.transport import Transport
 
+if TYPE_CHECKING:
+    from aaml.scheduling.ports import Policy
+
 AGENTS = ("dqn", "gnn", "acdqn", "acgnn")
+FROZEN = "-frozen"
 KUBE_SCHEDULER = "kube-scheduler"
 HEADER = ("scheduler", "pods_s_median", "pods_s_least", "pods_s_most", "scheduler_ms", "server_ms")
 RATES = ("--kube-api-qps=5000", "--kube-api-burst=10000")
@@ -111,7 +117,7 @@ def cpu_s(pid: int) -> float:
 def workload(transport: Transport, scheduler: str, count: int) -> Iterator[str]:
     """Create the pods in a fresh namespace, whose name is yielded; its pods are deleted in the end."""
     namespace = f"bench-{time.time_ns():x}"
-    transport.request("POST", "/api/v1/namespaces", json.dumps({"metadata": {"name": namespace}}).encode())
+    transport.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     while not json.loads(transport.request("GET", account))["items"]:
         time.sleep(0.05)
@@ -128,7 +134,7 @@ def workload(transport: Transport, scheduler: str, count: int) -> Iterator[str]:
                 scheduler_name=scheduler,
             )
         )
-        transport.request("POST", f"/api/v1/namespaces/{namespace}/pods", json.dumps(pod).encode())
+        transport.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
 
     path = f"/api/v1/namespaces/{namespace}/pods"
     try:
@@ -202,22 +208,36 @@ def child(scheduler: str, kubeconfig: str, events: bool) -> None:
         "aaml-bench", kubeconfig=kubeconfig, options=LiveOptions(scheduled_events=events, close_s=30.0)
     )
     if scheduler in AGENTS:
-        from aaml.experiment.schedulers import SCHEDULERS
+        from aaml.live.agents import SCHEDULERS
 
         learner = SCHEDULERS[scheduler](cluster=cluster)  # type: ignore[index]
         _ = learner.agent
         signal.signal(signal.SIGTERM, lambda *_: (learner.stop(), cluster.stop()))
         learner.run()
+        cluster.close()
         return
-    from aaml.scheduling.cycle import SchedulingCycle
-    from aaml.scheduling.loop import SchedulerLoop
-    from aaml.scheduling.observation import Featurizer
-    from aaml.scheduling.registry import make_policy, make_reward
+    from aaml.live.warm_up import warm_up
+    from aaml.policies.registry import make_reward
+    from aaml.scheduling.play import play
 
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: (ended.set(), cluster.stop()))
-    cycle = SchedulingCycle(cluster, make_reward("balance"), Featurizer())
-    SchedulerLoop(cycle, make_policy(scheduler), learn=False).run(ended.is_set)
+    policy = frozen(scheduler)
+    warm_up(policy)
+    play(cluster, policy, make_reward("balance"), stop=ended.is_set)
+    cluster.close()
+
+
+def frozen(scheduler: str) -> "Policy":
+    """Return a policy by its name, an agent that does not learn, or what a model file holds."""
+    if (kind := scheduler.removesuffix(FROZEN)) in AGENTS:
+        from aaml.learning.agent import make_agent
+        from aaml.learning.config import LIVE
+
+        return make_agent(LIVE[kind], learn=False)  # type: ignore[index]
+    from aaml.evaluation.policies import load_policy
+
+    return load_policy(scheduler)
 
 
 def main() -> None:
@@ -227,6 +247,7 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--schedulers", nargs="*", default=list(AGENTS))
+    parser.add_argument("--events-only", action="store_true", help="leave out the runs without events")
     parser.add_argument("--no-events", action="store_true", help="leave out the runs with an event a pod")
     parser.add_argument("--csv", type=Path, help="file for the table, a row a scheduler")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -237,12 +258,13 @@ def main() -> None:
         child(arguments.child, arguments.kubeconfig, arguments.events)
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that the cluster is taken down
+    schedulers = [str(Path(each).resolve()) if Path(each).is_file() else each for each in arguments.schedulers]
     runs = [(KUBE_SCHEDULER, True)]
-    runs += [(each, False) for each in arguments.schedulers]
-    runs += [] if arguments.no_events else [(each, True) for each in arguments.schedulers]
+    runs += [] if arguments.events_only else [(each, False) for each in schedulers]
+    runs += [] if arguments.no_events else [(each, True) for each in schedulers]
     rates: dict[tuple[str, bool], list[Rate]] = {run: [] for run in runs}
     cluster = KwokCluster(f"bench-{os.getpid()}")
-    cluster.up(ClusterOptions(nodes=arguments.nodes, scheduler=False))
+    cluster.up(ClusterOptions(nodes=arguments.nodes, scheduler=False, owner=Owner.this_process()))
     try:
         for round_ in range(arguments.rounds):
             for run in runs:
@@ -278,6 +300,8 @@ def words(run: tuple[str, bool]) -> str:
     scheduler, events = run
     if scheduler == KUBE_SCHEDULER:
         return f"{scheduler} (uncapped, an event a pod)"
+    if scheduler not in AGENTS:
+        scheduler = Path(scheduler).name
     return f"{scheduler} ({'learning, ' if scheduler in AGENTS else ''}{'an event a pod' if events else 'no events'})"
 
 

@@ -11,15 +11,16 @@ import time
 
 import numpy as np
 
-from aaml.experiment.evaluate import parse_seeds
-from aaml.experiment.rollouts import Arena, Setting
-from aaml.experiment.statistics import bootstrap
-from aaml.scheduling.loop import SchedulerLoop
+from aaml.evaluation.evaluate import parse_seeds
+from aaml.evaluation.statistics import bootstrap
 from aaml.scheduling.observation import Context
+from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision
 from aaml.sim.cluster import SimCluster
-from aaml.sim.search import Search, SearchConfig
+from aaml.sim.search import Search
+from aaml.sim.search_config import SearchConfig
 from aaml.sim.tasks import find_task
+from aaml.training.rollouts import Arena, Setting
 
 
 class Searcher:
@@ -60,7 +61,7 @@ def main() -> None:
     for seed in parse_seeds(args.seeds):
         cluster = arena.build(seed, args.nodes)
         searcher = Searcher(search, cluster, seed)
-        SchedulerLoop(arena.cycle(cluster), searcher, learn=False).run()
+        play(cluster, searcher)
         alone = [arena.play(arena.policy(name), seed, args.nodes)[task.metric] for name in (args.base, *args.others)]
         rows.append([cluster.metrics()[task.metric], *alone])
         speed = 1000.0 * searcher.seconds / searcher.decisions

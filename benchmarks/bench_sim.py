@@ -19,10 +19,8 @@ import gymnasium
 import numpy as np
 
 import aaml.sim
-from aaml.scheduling.cycle import SchedulingCycle
-from aaml.scheduling.loop import SchedulerLoop
-from aaml.scheduling.observation import Featurizer
-from aaml.scheduling.registry import make_policy, make_reward
+from aaml.policies.registry import make_policy, make_reward
+from aaml.scheduling.play import play
 from aaml.sim.tasks import find_task
 
 POLICIES = ("first-fit", "least-allocated", "least-variance", "kube-scheduler")
@@ -67,10 +65,10 @@ def _bare(nodes: int, pods: int) -> tuple[int, float]:
 
 def _loop(nodes: int, pods: int, policy: str) -> tuple[int, float]:
     sim = find_task("balance").build(0, nodes, pods=pods)
-    loop = SchedulerLoop(SchedulingCycle(sim, make_reward("balance"), Featurizer()), make_policy(policy), learn=False)
+    chosen, reward = make_policy(policy), make_reward("balance")
     started = time.process_time()
-    loop.run()
-    return loop.stats.decisions, time.process_time() - started
+    stats = play(sim, chosen, reward)
+    return stats.decisions, time.process_time() - started
 
 
 def environment(runs: int) -> None:

@@ -14,9 +14,10 @@ from typing import Any, get_args
 
 from tqdm import tqdm
 
-from aaml.experiment.openb import TieBreak, prepare, run_openb
-from aaml.experiment.openb_models import load_scorer
-from aaml.experiment.results import RESULTS, ResultFile
+from aaml.evaluation.results import RESULTS, ResultFile
+from aaml.openb.run import prepare, run_openb
+from aaml.policies.gpu.scorer_file import load_scorer
+from aaml.policies.ties import TieBreak
 
 
 def main() -> None:

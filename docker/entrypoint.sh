@@ -13,7 +13,7 @@ TENSORBOARD_PORT=${TENSORBOARD_PORT:-6006}
 JUPYTER_TOKEN=${JUPYTER_TOKEN:-AAML} # set but empty is taken as unset: Jupyter would let everybody in
 NODE_COUNT=${NODE_COUNT:-10}         # 0 leaves the cluster as it is
 AAML_AUTOSTART=${AAML_AUTOSTART:-}   # programs of supervisord.conf, separated by commas
-export AAML_HOME AAML_WORK_DIR AAML_RUN_DIR AAML_BIND JUPYTER_PORT TENSORBOARD_PORT JUPYTER_TOKEN
+export AAML_HOME AAML_WORK_DIR AAML_RUN_DIR AAML_BIND JUPYTER_PORT TENSORBOARD_PORT JUPYTER_TOKEN NODE_COUNT
 
 readonly SCHEDULERS="dqn gnn acdqn acgnn simulator"
 
@@ -24,7 +24,7 @@ fail() {
 
 prepare_folders() {
     local folder
-    for folder in tlogs logs data models deployment_data notebooks; do
+    for folder in tlogs logs data models runs deployment_data notebooks; do
         if ! mkdir -p -- "$AAML_WORK_DIR/$folder" 2> /dev/null || ! [[ -w $AAML_WORK_DIR/$folder ]]; then
             fail "$AAML_WORK_DIR/$folder: $(id -un) ($(id -u):$(id -g)) cannot write there; expected a folder of that" \
                 "user (APP_UID and APP_GID of the build, see docs/containers.md)"
@@ -55,7 +55,7 @@ choose_schedulers() {
 # In the background, so that a SIGTERM is heard at once: bash runs a trap only after its foreground command has ended.
 make_nodes() {
     local child status=0
-    [[ $NODE_COUNT == 0 ]] && return
+    ((10#$NODE_COUNT > 0)) || return 0
     python3 "$AAML_HOME/scripts/create_nodes.py" "--node_count=$NODE_COUNT" < /dev/null &
     child=$!
     trap 'kill -TERM "$child" 2> /dev/null; wait "$child" 2> /dev/null; exit 143' TERM INT
@@ -65,8 +65,11 @@ make_nodes() {
 }
 
 (($# == 0)) || exec "$@"
+[[ $NODE_COUNT =~ ^[0-9]+$ ]] || fail "NODE_COUNT: '$NODE_COUNT' is not accepted; expected a whole number, 0 or more"
 prepare_folders
 choose_schedulers
 cd -- "$AAML_WORK_DIR"
 make_nodes
+export AAML_NODES_AUTOSTART=true # supervisord.conf reads it too
+((10#$NODE_COUNT > 0)) || AAML_NODES_AUTOSTART=false
 exec supervisord --configuration "$AAML_HOME/docker/supervisord.conf"

@@ -4,10 +4,10 @@
 import sys
 
 from aaml.cli import script
-from aaml.commands.schedule import ActorCriticArgs, run_agent
-from aaml.experiment.schedulers import ActorCriticDQN
+from aaml.commands.schedule import LEARNED, run_agent
+from aaml.live.agents import ActorCriticDQN
 
 __all__ = ["ActorCriticDQN"]
 
 if __name__ == "__main__":
-    sys.exit(script(__file__, ActorCriticArgs, run_agent, __doc__))
+    sys.exit(script(__file__, LEARNED["acdqn"], run_agent, __doc__))

@@ -4,10 +4,10 @@
 import sys
 
 from aaml.cli import script
-from aaml.commands.schedule import ActorCriticGnnArgs, run_agent
-from aaml.experiment.schedulers import ActorCriticGNN
+from aaml.commands.schedule import LEARNED, run_agent
+from aaml.live.agents import ActorCriticGNN
 
 __all__ = ["ActorCriticGNN"]
 
 if __name__ == "__main__":
-    sys.exit(script(__file__, ActorCriticGnnArgs, run_agent, __doc__))
+    sys.exit(script(__file__, LEARNED["acgnn"], run_agent, __doc__))

@@ -5,7 +5,7 @@ import sys
 
 from aaml.cli import script
 from aaml.commands.top import Args, run
-from aaml.experiment.observers import KubeInfo
+from aaml.live.table import KubeInfo
 
 __all__ = ["KubeInfo"]
 

@@ -4,10 +4,10 @@
 import sys
 
 from aaml.cli import script
-from aaml.commands.schedule import DqnArgs, run_agent
-from aaml.experiment.schedulers import CustomSchedulerDQN
+from aaml.commands.schedule import LEARNED, run_agent
+from aaml.live.agents import CustomSchedulerDQN
 
 __all__ = ["CustomSchedulerDQN"]
 
 if __name__ == "__main__":
-    sys.exit(script(__file__, DqnArgs, run_agent, __doc__))
+    sys.exit(script(__file__, LEARNED["dqn"], run_agent, __doc__))

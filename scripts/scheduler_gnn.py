@@ -4,10 +4,10 @@
 import sys
 
 from aaml.cli import script
-from aaml.commands.schedule import GnnArgs, run_agent
-from aaml.experiment.schedulers import CustomSchedulerGNN
+from aaml.commands.schedule import LEARNED, run_agent
+from aaml.live.agents import CustomSchedulerGNN
 
 __all__ = ["CustomSchedulerGNN"]
 
 if __name__ == "__main__":
-    sys.exit(script(__file__, GnnArgs, run_agent, __doc__))
+    sys.exit(script(__file__, LEARNED["gnn"], run_agent, __doc__))

@@ -5,7 +5,7 @@ import sys
 
 from aaml.cli import script
 from aaml.commands.record import Args, run
-from aaml.experiment.observers import SchedulerRecord
+from aaml.live.record import SchedulerRecord
 
 __all__ = ["SchedulerRecord"]
 

@@ -5,7 +5,7 @@ import sys
 
 from aaml.cli import script
 from aaml.commands.simulate import Args, run
-from aaml.experiment.simulator import WorkloadDeploymentSimulator
+from aaml.live.workload import WorkloadDeploymentSimulator
 
 __all__ = ["WorkloadDeploymentSimulator"]
 

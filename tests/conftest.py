@@ -3,18 +3,27 @@
 import os
 import secrets
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from aaml.kube.provision import ClusterOptions, KwokCluster, binaries
-from support.kwok import answers, heal, remove_leftovers, until
+from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries, end_orphans
+from support.kwok import answers, heal, until
 
 KWOK_NODES = 10
+SHARED = Path(__file__).parents[2] / "shared"  # traces and published tables where a checkout has them beside it
 
 
 def pytest_configure() -> None:
-    """Let the tests interrupt their processes: a shell's background jobs ignore SIGINT, and so would theirs."""
+    """Say where the tests' data is, and let the tests interrupt their processes.
+
+    A shell's background jobs ignore SIGINT, and so would the processes that tests start.
+    """
+    for variable, folder in (("AAML_TRACES", SHARED / "openb"), ("AAML_EXPECTED", SHARED / "expected")):
+        if folder.is_dir():
+            os.environ.setdefault(variable, str(folder))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -26,17 +35,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.kwok)
 
 
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Draw the weights that a test names no seed for as every other run draws them."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def kwok() -> Iterator[KwokCluster]:
     """Start a real KWOK cluster: kube-scheduler, a tainted control plane, 10 workers of 64 CPU, 256Gi and 110 pods.
 
-    Its programs are built ahead: that takes longer than a test may.
+    Its programs are built ahead: that takes longer than a test may. The clusters of test runs that were killed before
+    they could take them down are ended first.
     """
     if not binaries.built():
         pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
-    remove_leftovers()
+    end_orphans()
     cluster = KwokCluster(f"test-{os.getpid()}")
-    cluster.up(ClusterOptions(nodes=KWOK_NODES), progress=False)
+    cluster.up(ClusterOptions(nodes=KWOK_NODES, owner=Owner.this_process()), progress=False)
     try:
         yield cluster
     finally:
@@ -49,10 +66,11 @@ def namespace(kwok: KwokCluster) -> Iterator[str]:
     heal(kwok)
     api = kwok.api()
     name = f"t-{secrets.token_hex(4)}"
-    api.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     until(
         lambda: answers(api, f"/api/v1/namespaces/{name}/serviceaccounts/default"),
         "the service account of a new namespace",
+        120.0,  # the controllers try again after up to a minute when the API server was away in the test before
     )
     try:
         yield name
@@ -60,5 +78,5 @@ def namespace(kwok: KwokCluster) -> Iterator[str]:
         heal(kwok)
         api = kwok.api()
         # Grace 0 takes a pod out at once; a graceful deletion takes KWOK tens of seconds for a thousand pods.
-        api.send("DELETE", f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
-        api.send("DELETE", f"/api/v1/namespaces/{name}")
+        api.request("DELETE", f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
+        api.request("DELETE", f"/api/v1/namespaces/{name}")

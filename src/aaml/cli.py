@@ -1,9 +1,8 @@
 """The `aaml` command: finds the sub-command, imports only that one, and turns a person's mistake into one line."""
 
-import contextlib
 import importlib
-import io
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,10 +13,13 @@ from aaml.errors import UserError
 # name -> (module, one-line help). Modules are imported when their command is asked for, so that `--help` stays fast.
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("aaml.commands.demo", "train the four agents briefly, judge them, and leave a report"),
+    "doctor": ("aaml.commands.doctor", "say what is missing on this machine for what, and the command that mends it"),
+    "completion": ("aaml.commands.completion", "print what lets bash, zsh or fish complete commands, flags and names"),
     "schedule": ("aaml.commands.schedule", "run a scheduler: dqn, gnn, acdqn, acgnn, or any policy"),
     "shadow": ("aaml.commands.shadow", "report on a policy that was run in the shadow of another scheduler"),
     "simulate": ("aaml.commands.simulate", "put a workload on a cluster, or play one back"),
-    "record": ("aaml.commands.record", "record what any scheduler does"),
+    "record": ("aaml.commands.record", "record a cluster as a trace, or what one scheduler does"),
+    "replay": ("aaml.commands.replay", "replay a recorded cluster: what would another policy have done"),
     "top": ("aaml.commands.top", "live table of a cluster"),
     "clean": ("aaml.commands.clean", "delete the workload: back to zero pods"),
     "nodes": ("aaml.commands.nodes", "create KWOK nodes on a cluster"),
@@ -26,25 +28,55 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "policies": ("aaml.commands.policies", "list the named policies, rewards and tasks"),
     "evaluate": ("aaml.commands.evaluate", "run policies and models on a task over seeds, and compare them"),
     "bound": ("aaml.commands.bound", "say what an optimum allows, by a solver that knows all pods beforehand"),
+    "leaderboard": (
+        "aaml.commands.leaderboard",
+        "judge policies by a fixed protocol, and draw the tables of result files",
+    ),
     "apply": ("aaml.commands.apply", "place workloads from YAML on a cluster from YAML, in the simulator"),
     "topology": ("aaml.commands.topology", "label node lists with racks and servers, and draw them"),
     "serve": ("aaml.commands.serve", "serve a policy over HTTP: kube-scheduler extender, score service"),
+    "lab": ("aaml.commands.lab", "serve a page to look at runs, or write it as one file"),
+    "explain": ("aaml.commands.explain", "say why a pod went to its node: filters, scores, and what these are made of"),
     "compare": ("aaml.commands.compare", "compare policies from result folders"),
-    "redraw": ("aaml.commands.redraw", "draw the documents' tables and figures again, from result folders"),
     "tune": ("aaml.commands.tune", "tune the linear scorer of the GPU-sharing benchmark"),
     "bench": ("aaml.commands.bench", "run the published GPU-sharing benchmark and compare with the paper"),
-    "trace": ("aaml.commands.trace", "get the openb traces and verify them"),
+    "perf": ("aaml.commands.perf", "play Kubernetes' own scheduler benchmark beside the real kube-scheduler"),
+    "trace": ("aaml.commands.trace", "convert, split and sum up traces, fetch public ones"),
+    "chaos": ("aaml.commands.chaos", "break things on a real cluster while a scheduler works, and see what is lost"),
+    "soak": ("aaml.commands.soak", "let pods come and go for an hour: memory, handles, latency and loss"),
     "cluster": ("aaml.commands.cluster", "start, inspect and stop a real KWOK cluster without Docker"),
 }
 
 
+# What a person wants to do -> the commands for it, in the order in which they are usually needed.
+TASKS: dict[str, tuple[str, ...]] = {
+    "Begin": ("doctor", "completion", "demo", "policies"),
+    "Train and compare": ("train", "sweep", "tune", "evaluate", "compare", "lab", "explain", "bound"),
+    "Benchmarks and trials": ("leaderboard", "bench", "perf", "chaos", "soak"),
+    "A cluster to try on": ("cluster", "nodes", "simulate", "top", "clean"),
+    "Schedule for real": ("schedule", "serve", "shadow"),
+    "Record, replay, data": ("record", "replay", "trace", "apply", "topology"),
+}
+
+
 def overview() -> str:
-    """Return the text of `aaml --help`."""
-    width = max(len(name) for name in COMMANDS) if COMMANDS else 0
-    lines = ["usage: aaml COMMAND [OPTIONS]", "", "Research, train, compare and run learned Kubernetes schedulers.", ""]
-    lines += [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
+    """Return the text of `aaml --help`: the commands by what a person wants to do."""
+    width = max(map(len, COMMANDS))
+    lines = ["usage: aaml COMMAND [OPTIONS]", "", "Research, train, compare and run learned Kubernetes schedulers."]
+    grouped = {name for names in TASKS.values() for name in names}
+    more = tuple(name for name in COMMANDS if name not in grouped)
+    for task, names in {**TASKS, **({"More": more} if more else {})}.items():
+        lines += ["", f"{task}:", *(f"  {name:<{width}}  {COMMANDS[name][1]}" for name in names)]
     lines += ["", "`aaml COMMAND --help` explains a command."]
     return "\n".join(lines)
+
+
+def did_you_mean(word: str, names: Sequence[str]) -> str:
+    """Return a question with the name that a mistyped word is nearest to; empty where none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def run(command: str, argv: Sequence[str], prog: str | None = None) -> int:
@@ -54,7 +86,7 @@ def run(command: str, argv: Sequence[str], prog: str | None = None) -> int:
 
 
 def execute(
-    settings: type[Any],
+    settings: Any,
     handler: Callable[[Any], int],
     argv: Sequence[str],
     prog: str,
@@ -62,12 +94,15 @@ def execute(
     *,
     underscores: bool = False,
 ) -> int:
-    """Parse `argv` into a dataclass, hand it to `handler`, and return the exit status, every mistake told in one line.
+    """Hand the settings in `argv` to `handler`, and return the exit status, every mistake told in one line.
 
-    Flags may be written with dashes or underscores; `underscores` says which the help shows.
+    `settings` is their dataclass, or an instance that holds the defaults. Flags may be written with dashes or
+    underscores; `underscores` says which the help shows.
     """
+    from aaml.commands.flags import parse
+
     try:
-        return int(handler(_parse(settings, argv, prog, description, underscores=underscores)) or 0)
+        return int(handler(parse(settings, argv, prog, description, underscores=underscores)) or 0)
     except UserError as error:
         print(f"{prog}: error: {error}", file=sys.stderr)
         return 2
@@ -81,40 +116,17 @@ def execute(
         logging.shutdown()
 
 
-def _parse(settings: type[Any], argv: Sequence[str], prog: str, description: str | None, *, underscores: bool) -> Any:
-    """Return the dataclass that `argv` stands for. Raises `UserError` with the parser's own words in one line."""
-    import tyro
-
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            return tyro.cli(settings, prog=prog, description=description, args=list(argv), use_underscores=underscores)
-    except SystemExit as end:
-        if not end.code:
-            raise  # --help
-        raise UserError(f"{_first_paragraph(said.getvalue())} (see {prog} --help)") from None
-
-
-def _first_paragraph(box: str) -> str:
-    """Return the text of a box of the parser up to its first rule, in one line."""
-    words: list[str] = []
-    for line in box.splitlines():
-        text = line.strip(" \u2502\u256d\u256e\u2570\u256f")  # the sides and corners of the box
-        if "\u2500" in text:  # a border or rule
-            if words:
-                break
-            continue
-        words += text.split()
-    return " ".join(words)
-
-
-def script(file: str, settings: type[Any], handler: Callable[[Any], int], description: str | None) -> int:
+def script(file: str, settings: Any, handler: Callable[[Any], int], description: str | None) -> int:
     """Run a command under a script's own name, with the flags of the terminal."""
     return execute(settings, handler, sys.argv[1:], Path(file).name, description, underscores=True)
 
 
 def main() -> None:
     """Entry point of the `aaml` console script."""
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what may stand here
+        from aaml.commands.completing import answer
+
+        answer(COMMANDS)
     argv = sys.argv[1:]
     if not argv or argv[0] in {"-h", "--help", "help"}:
         print(overview())
@@ -125,6 +137,7 @@ def main() -> None:
         print(f"aaml {version('aaml')}")
         sys.exit(0)
     if argv[0] not in COMMANDS:
-        print(f"aaml: error: command: {argv[0]!r} is not known; expected one of {', '.join(COMMANDS)}", file=sys.stderr)
+        hint = did_you_mean(argv[0], list(COMMANDS)) or f"; expected one of {', '.join(COMMANDS)}"
+        print(f"aaml: error: command: {argv[0]!r} is not known{hint}", file=sys.stderr)
         sys.exit(2)
     sys.exit(run(argv[0], argv[1:]))

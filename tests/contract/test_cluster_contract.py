@@ -6,26 +6,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from aaml.cluster.fleet import standard_nodes
 from aaml.cluster.objects import (
     CONTROL_PLANE_LABEL,
     HOSTNAME_LABEL,
     Affinity,
     HostPort,
     LabelSelector,
-    Node,
     Pod,
     PodAffinityTerm,
     Requirement,
-    Taint,
     Toleration,
     TopologySpread,
 )
 from aaml.kube.cluster import KubeCluster
-from aaml.kube.convert import pod_to_json
+from aaml.kube.objects.convert import pod_to_json
+from aaml.policies.registry import make_policy
+from aaml.scheduling.play import Stats, play
 from aaml.scheduling.ports import Cluster
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.cluster import SimCluster
-from support.live_scheduler import loop_over, result_of, take
+from support.live_scheduler import result_of, take
 
 GI = 1024**3
 SCHEDULER = "contract"
@@ -54,12 +55,8 @@ class Rig:
 
 
 def simulated(pods: Sequence[Pod]) -> Rig:
-    size = {"cpu": 64_000, "memory": 256 * GI, "pods": 110}
-    labels = {CONTROL_PLANE_LABEL: "", HOSTNAME_LABEL: "kwok-ctl-node-0"}
-    control = Node("kwok-ctl-node-0", size, labels, (Taint(CONTROL_PLANE_LABEL),))
-    nodes = [control, *(Node(name, size, {HOSTNAME_LABEL: name}) for name in WORKERS)]
     # Pods leave by themselves after a while: the clock only moves when nothing can be tried.
-    return Rig(SimCluster(nodes, [replace(pod, lifetime_s=100.0) for pod in pods]), lambda _pod: None)
+    return Rig(SimCluster(standard_nodes(10), [replace(pod, lifetime_s=100.0) for pod in pods]), lambda _pod: None)
 
 
 @pytest.fixture(params=["simulated", "real"])
@@ -78,9 +75,9 @@ def rig(request: pytest.FixtureRequest):
         namespace: str = request.getfixturevalue("namespace")
         path, api = f"/api/v1/namespaces/{namespace}/pods", kwok.api()
         for pod in pods:
-            api.send("POST", path, pod_to_json(replace(pod, namespace=namespace)))
+            api.request("POST", path, pod_to_json(replace(pod, namespace=namespace)))
         cluster = KubeCluster.connect(SCHEDULER, kubeconfig=kwok.kubeconfig)
-        return Rig(cluster, lambda pod: bool(api.send("DELETE", f"{path}/{pod.name}?gracePeriodSeconds=0")))
+        return Rig(cluster, lambda pod: bool(api.request("DELETE", f"{path}/{pod.name}?gracePeriodSeconds=0")))
 
     yield make
     for cluster in made:
@@ -208,8 +205,8 @@ def test_a_gated_pod_is_not_handed_out(rig):
 def test_the_loop_places_a_whole_workload(rig):
     pods = [Pod(f"p{index}", requests={"cpu": 100 + 50 * (index % 7), "memory": GI}) for index in range(60)]
     got = rig(*pods)
-    loop = loop_over(got.cluster)
-    stats = loop.run(stop=lambda: loop.stats.binds["bound"] == 60)
+    seen = Stats()
+    stats = play(got.cluster, make_policy("least-allocated"), observers=[seen], stop=lambda: seen.binds["bound"] == 60)
     assert stats.binds == {"bound": 60}
     assert stats.outcomes == {"assumed": 60}
     got.cluster.state.check()

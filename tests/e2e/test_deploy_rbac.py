@@ -3,8 +3,6 @@
 import json
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from aaml.kube.provision import Api, ApiError, KwokCluster
+from aaml.kube.provision import KwokCluster
+from aaml.kube.transport import ApiError, Transport
 from support.kwok import pod, pods, until
-from support.processes import AAML, Process, free_port
+from support.processes import AAML, Process, free_port, probe
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
 NAME = "aaml-scheduler"
@@ -54,31 +53,23 @@ def command(kubeconfig: Path, *more: str) -> list[str]:
     return [AAML, *kept, f"--kubeconfig={kubeconfig}", *more]
 
 
-def items(api: Api, path: str) -> list[dict[str, Any]]:
-    return json.loads(api.send("GET", path))["items"]
+def items(api: Transport, path: str) -> list[dict[str, Any]]:
+    return json.loads(api.request("GET", path))["items"]
 
 
-def events(api: Api, namespace: str, reason: str) -> Counter[str]:
+def events(api: Transport, namespace: str, reason: str) -> Counter[str]:
     found = items(api, f"/api/v1/namespaces/{namespace}/events")
     return Counter(each["involvedObject"]["name"] for each in found if each["reason"] == reason)
 
 
-def create(api: Api, namespace: str, names: list[str], **spec: Any) -> None:
+def create(api: Transport, namespace: str, names: list[str], **spec: Any) -> None:
     for name in names:
-        api.send("POST", f"/api/v1/namespaces/{namespace}/pods", pod(name, schedulerName=NAME, **spec))
+        api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod(name, schedulerName=NAME, **spec))
 
 
-def bound(api: Api, namespace: str) -> dict[str, str]:
+def bound(api: Transport, namespace: str) -> dict[str, str]:
     found = {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in pods(api, namespace)}
     return {name: node for name, node in found.items() if node}
-
-
-def answer(port: int, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
-            return reply.status, reply.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
 
 
 def test_the_deployments_are_admitted_and_run(deployed: KwokCluster) -> None:
@@ -87,7 +78,7 @@ def test_the_deployments_are_admitted_and_run(deployed: KwokCluster) -> None:
         path = f"/apis/apps/v1/namespaces/aaml/deployments/{name}"
         until(
             lambda path=path, replicas=replicas: (
-                json.loads(api.send("GET", path))["status"].get("readyReplicas") == replicas
+                json.loads(api.request("GET", path))["status"].get("readyReplicas") == replicas
             ),
             f"{replicas} ready replicas of {name}",
         )
@@ -107,20 +98,37 @@ def test_the_service_account_can_schedule(deployed: KwokCluster, account: Path, 
         until(lambda: len(bound(api, namespace)) == 11, "11 pods bound")
         until(lambda: events(api, namespace, "FailedScheduling")["nowhere"], "the event FailedScheduling")
         until(lambda: sum(events(api, namespace, "Scheduled").values()) >= 11, "the events Scheduled")
-        seen = json.loads(api.send("GET", f"/api/v1/namespaces/{namespace}/pods/nowhere"))
+        seen = json.loads(api.request("GET", f"/api/v1/namespaces/{namespace}/pods/nowhere"))
         condition = next(each for each in seen["status"]["conditions"] if each["type"] == "PodScheduled")
         assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
         assert "0/11 nodes are available" in condition["message"]
         assert "10 node(s) didn't match Pod's node affinity/selector" in condition["message"]
-        assert answer(port, "/readyz") == (200, "ok")
-        assert answer(port, "/healthz") == (200, "ok")
-        metrics = answer(port, "/metrics")[1]
+        assert probe(port, "/readyz") == (200, "ok")
+        assert probe(port, "/healthz") == (200, "ok")
+        metrics = probe(port, "/metrics")[1]
         assert f'scheduler_schedule_attempts_total{{profile="{NAME}",result="scheduled"}} 11.0' in metrics
         assert 'scheduler_pending_pods{queue="unschedulable"} 1.0' in metrics
         assert scheduler.stop() == 0
         assert "403" not in scheduler.said()
-    lease = json.loads(api.send("GET", f"/apis/coordination.k8s.io/v1/namespaces/aaml/leases/{NAME}"))
+    lease = json.loads(api.request("GET", f"/apis/coordination.k8s.io/v1/namespaces/aaml/leases/{NAME}"))
     assert lease["spec"]["holderIdentity"] == "", "the lease is given up at the end"
+
+
+def test_a_scheduler_that_learns_works_under_the_same_account_and_stays_ready(
+    deployed: KwokCluster, account: Path, namespace: str, tmp_path: Path
+) -> None:
+    api, port = deployed.api(), free_port()
+    flags = ["--no-records", "--leader-elect", f"--lease-name={NAME}", "--lease-namespace=aaml",
+             f"--kubeconfig={account}", f"--scheduler-name={NAME}", f"--namespaces={namespace}"]  # fmt: skip
+    with Process([AAML, "schedule", "dqn", *flags, f"--health-port={port}"], tmp_path / "dqn.log") as scheduler:
+        scheduler.wait_for("places the pods")
+        create(api, namespace, [f"p{i}" for i in range(5)])
+        until(lambda: len(bound(api, namespace)) == 5, "5 pods bound")
+        until(lambda: sum(events(api, namespace, "Scheduled").values()) == 5, "the events Scheduled")
+        assert probe(port, "/readyz") == probe(port, "/healthz") == (200, "ok")
+        assert f'attempts_total{{profile="{NAME}",result="scheduled"}} 5.0' in probe(port, "/metrics")[1]
+        assert scheduler.stop() == 0
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["models"]
 
 
 FORBIDDEN = [
@@ -144,7 +152,7 @@ FORBIDDEN = [
 @pytest.mark.parametrize(("method", "path", "body"), FORBIDDEN, ids=lambda value: value if type(value) is str else "")
 def test_the_service_account_cannot_do_more(account: Path, method: str, path: str, body: Any) -> None:
     with pytest.raises(ApiError) as refusal:
-        Api(account).send(method, path, body)
+        Transport(account).request(method, path, body)
     assert refusal.value.status == 403
 
 
@@ -152,7 +160,7 @@ def rules(kubeconfig: Path) -> set[tuple[str, str, str]]:
     """Return (verb, resource, name) of all that an account may do in the namespace aaml beyond every account's."""
     review = {"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1", "spec": {"namespace": "aaml"}}
     path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
-    found = json.loads(Api(kubeconfig).send("POST", path, review))["status"]["resourceRules"]
+    found = json.loads(Transport(kubeconfig).request("POST", path, review))["status"]["resourceRules"]
     return {
         (verb, resource, name)
         for rule in found if not {"authorization.k8s.io", "authentication.k8s.io"} & set(rule["apiGroups"])
@@ -206,19 +214,19 @@ def test_a_leader_that_loses_its_lease_ends_with_an_error(deployed: KwokCluster,
     with Process(command(account, *QUICK), tmp_path / "robbed.log") as scheduler:
         scheduler.wait_for("places the pods")
         for _ in range(20):  # it renews meanwhile
-            lease = json.loads(api.send("GET", path))
+            lease = json.loads(api.request("GET", path))
             lease["spec"]["holderIdentity"] = "thief"
             try:
-                api.send("PUT", path, lease)
+                api.request("PUT", path, lease)
                 break
             except ApiError as error:
                 if error.status != 409:
                     raise
         assert scheduler.process.wait(60) == 1
         assert "lost to thief" in scheduler.said()
-    lease = json.loads(api.send("GET", path))
+    lease = json.loads(api.request("GET", path))
     assert lease["spec"]["holderIdentity"] == "thief", "what is not ours is not given up"
-    api.send("PUT", path, lease | {"spec": {"holderIdentity": ""}})
+    api.request("PUT", path, lease | {"spec": {"holderIdentity": ""}})
 
 
 def test_pods_are_preempted_once_the_account_may_delete_them(
@@ -228,14 +236,14 @@ def test_pods_are_preempted_once_the_account_may_delete_them(
     api, classes = deployed.api(), "/apis/scheduling.k8s.io/v1/priorityclasses"
     plain = rules(account)
     here = {"nodeSelector": {"kubernetes.io/hostname": "kwok-std-node-4"}}
-    api.send("POST", classes, {"metadata": {"name": "rbac-important"}, "value": 1000})
+    api.request("POST", classes, {"metadata": {"name": "rbac-important"}, "value": 1000})
     try:
         with Process(command(account), tmp_path / "scheduler.log") as scheduler:
             scheduler.wait_for("places the pods")
-            api.send("POST", f"/api/v1/namespaces/{namespace}/pods", pod("low", "60", schedulerName=NAME, **here))
+            api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod("low", "60", schedulerName=NAME, **here))
             until(lambda: "low" in bound(api, namespace), "the first pod bound")
             vip = pod("vip", "60", schedulerName=NAME, priorityClassName="rbac-important", **here)
-            api.send("POST", f"/api/v1/namespaces/{namespace}/pods", vip)
+            api.request("POST", f"/api/v1/namespaces/{namespace}/pods", vip)
             scheduler.wait_for("scheduling goes on without preemption")
             create(api, namespace, ["next"])
             until(lambda: "next" in bound(api, namespace), "a pod that fits bound")
@@ -248,4 +256,4 @@ def test_pods_are_preempted_once_the_account_may_delete_them(
         assert rules(account) == plain | more
     finally:
         apply(deployed, "scheduler")
-        api.send("DELETE", f"{classes}/rbac-important")
+        api.request("DELETE", f"{classes}/rbac-important")

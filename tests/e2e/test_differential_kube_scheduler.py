@@ -8,9 +8,8 @@ import os
 
 import pytest
 
-from aaml.kube.provision import binaries
+from aaml.kube.provision import binaries, end_orphans
 from support.differential import Bench, Tally, compare_decision, compare_preemption
-from support.kwok import remove_leftovers
 from support.real_scheduler import RealScheduler
 from support.scheduling_cases import Cases
 
@@ -24,7 +23,7 @@ _SHOWN = 10
 def bench(tmp_path_factory):
     if not binaries.built():
         pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
-    remove_leftovers()
+    end_orphans()
     with RealScheduler(f"differential-{os.getpid()}", tmp_path_factory.mktemp("scheduler")) as real:
         yield Bench(real)
 

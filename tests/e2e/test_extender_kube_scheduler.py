@@ -54,9 +54,9 @@ class Pair:
         api = self._kwok.api()
         for number in numbers:
             name = f"p{number}"
-            api.send("POST", f"/api/v1/namespaces/{namespace}/pods", pod(name, cpu="4", schedulerName=self.name))
+            api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod(name, cpu="4", schedulerName=self.name))
             path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-            until(lambda path=path: json.loads(api.send("GET", path))["spec"].get("nodeName"), f"{name} bound")
+            until(lambda path=path: json.loads(api.request("GET", path))["spec"].get("nodeName"), f"{name} bound")
         return Counter(each["spec"]["nodeName"] for each in pods(api, namespace))
 
     def close(self) -> None:
@@ -100,11 +100,11 @@ def test_filter_and_bind_are_ours_too_when_asked(pair: Pair, namespace: str, kwo
         assert f'aaml_http_requests_total{{endpoint="/{verb}",status="200"}} {PODS}.0' in metrics
     api = kwok.api()
     impossible = pod("nowhere", schedulerName=pair.name, nodeSelector={"no": "such-node"})
-    api.send("POST", f"/api/v1/namespaces/{namespace}/pods", impossible)
+    api.request("POST", f"/api/v1/namespaces/{namespace}/pods", impossible)
     until(
         lambda: any(
             each["type"] == "PodScheduled" and each["status"] == "False"
-            for each in json.loads(api.send("GET", f"/api/v1/namespaces/{namespace}/pods/nowhere"))["status"].get(
+            for each in json.loads(api.request("GET", f"/api/v1/namespaces/{namespace}/pods/nowhere"))["status"].get(
                 "conditions", ()
             )
         ),

@@ -3,38 +3,46 @@
 import json
 import secrets
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
+from aaml.cluster.fleet import NodeShape, node, registered
 from aaml.errors import UserError
 from aaml.kube.cluster import KubeCluster, LiveOptions
-from aaml.kube.provision import Api, KwokCluster, NodeShape, node_manifest
+from aaml.kube.objects.manifest import node_to_json
+from aaml.kube.provision import KwokCluster
 from aaml.kube.transport import Transport
+from aaml.policies.registry import make_policy, make_reward
+from aaml.scheduling.observation import Context
+from aaml.scheduling.play import Stats, play
+from aaml.scheduling.ports import Decision, Transition
 from support.kwok import answers, pod, pods, until
-from support.live_scheduler import LiveScheduler, loop_over, result_of, take
+from support.live_scheduler import LiveScheduler, Results, result_of, take
 
 SCHEDULER = "aaml-failures"
 PATIENT = LiveOptions(sync_s=30.0, close_s=30.0)
 
 
-def submit(api: Api, namespace: str, names: list[str], scheduler: str = SCHEDULER, **spec: Any) -> None:
+def submit(api: Transport, namespace: str, names: list[str], scheduler: str = SCHEDULER, **spec: Any) -> None:
     for name in names:
-        api.send("POST", f"/api/v1/namespaces/{namespace}/pods", pod(name, schedulerName=scheduler, **spec))
+        api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod(name, schedulerName=scheduler, **spec))
 
 
-def nodes_of(api: Api, namespace: str) -> dict[str, str]:
+def nodes_of(api: Transport, namespace: str) -> dict[str, str]:
     return {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in pods(api, namespace)}
 
 
-def read(api: Api, path: str) -> Any:
-    return json.loads(api.send("GET", path))
+def read(api: Transport, path: str) -> Any:
+    return json.loads(api.request("GET", path))
 
 
-def assert_state_is_the_clusters(scheduler: KubeCluster, api: Api, namespace: str) -> None:
+def assert_state_is_the_clusters(scheduler: KubeCluster, api: Transport, namespace: str) -> None:
     """What the scheduler believes is what the API server says."""
     scheduler.state.check()
     believed = {
@@ -65,17 +73,19 @@ def spare_node(kwok: KwokCluster):
 
     def make(label: str) -> str:
         name = f"spare-{secrets.token_hex(4)}"
-        api.send("POST", "/api/v1/nodes", node_manifest(name, NodeShape(labels={"spare": label})))
+        api.request(
+            "POST", "/api/v1/nodes", node_to_json(registered(node(name, NodeShape(labels=(f"spare={label}",)))))
+        )
         made.append(name)
         return name
 
     yield make
     for name in made:
         if answers(api, f"/api/v1/nodes/{name}"):
-            api.send("DELETE", f"/api/v1/nodes/{name}")
+            api.request("DELETE", f"/api/v1/nodes/{name}")
 
 
-def schedulable(api: Api, node: str) -> bool:
+def schedulable(api: Transport, node: str) -> bool:
     return not read(api, f"/api/v1/nodes/{node}")["spec"].get("taints")
 
 
@@ -116,7 +126,7 @@ def test_a_pod_deleted_before_its_bind(kwok: KwokCluster, namespace: str, connec
     cluster = connect()
     submit(api, namespace, ["p"])
     chosen = take(cluster)
-    api.send("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
+    api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
     cluster.bind(chosen, cluster.state.index["kwok-std-node-1"])
     assert result_of(cluster, chosen).status == "gone"
     until(lambda: cluster.next_pod(0.1) is None and not cluster.pending_count(), "the pod forgotten")
@@ -128,7 +138,7 @@ def test_a_new_pod_of_the_same_name_is_not_meant(kwok: KwokCluster, namespace: s
     cluster = connect()
     submit(api, namespace, ["p"])
     first = take(cluster)
-    api.send("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
+    api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/p?gracePeriodSeconds=0")
     submit(api, namespace, ["p"], scheduler="nobody")
     cluster.bind(first, cluster.state.index["kwok-std-node-1"])
     assert result_of(cluster, first).status == "gone"
@@ -141,7 +151,7 @@ def test_another_scheduler_that_binds_first(kwok: KwokCluster, namespace: str, c
     submit(api, namespace, ["p"])
     chosen = take(cluster)
     binding = {"metadata": {"name": "p"}, "target": {"apiVersion": "v1", "kind": "Node", "name": "kwok-std-node-2"}}
-    api.send("POST", f"/api/v1/namespaces/{namespace}/pods/p/binding", binding)
+    api.request("POST", f"/api/v1/namespaces/{namespace}/pods/p/binding", binding)
     cluster.bind(chosen, cluster.state.index["kwok-std-node-1"])
     result = result_of(cluster, chosen)
     assert (result.status, result.node_name) == ("conflict", "kwok-std-node-1")
@@ -151,7 +161,7 @@ def test_another_scheduler_that_binds_first(kwok: KwokCluster, namespace: str, c
 
 
 def test_two_schedulers_of_one_name_share_the_pods(kwok: KwokCluster, namespace: str):
-    """Two replicas without leader election: most binds collide, every pod is bound once all the same."""
+    """Two replicas without leader election: most binds collide, every pod is bound once and counts for one of them."""
     api, count = kwok.api(), 60
     submit(api, namespace, [f"p{index}" for index in range(count)])
     first = LiveScheduler(SCHEDULER, kwok.kubeconfig, PATIENT)
@@ -160,8 +170,60 @@ def test_two_schedulers_of_one_name_share_the_pods(kwok: KwokCluster, namespace:
         until(lambda: all(nodes_of(api, namespace).values()), "every pod bound")
         until(lambda: not first.cluster._flights and not second.cluster._flights, "every bind answered")
         until(lambda: not first.cluster.pending_count() + second.cluster.pending_count(), "nothing waits")
+    assert first.bound() + second.bound() == Counter(each["metadata"]["uid"] for each in pods(api, namespace))
     for each in (first, second):
         assert_state_is_the_clusters(each.cluster, api, namespace)
+
+
+class Overtaken:
+    """Chooses a node, and lets somebody else bind the pod to another one just before."""
+
+    name = "overtaken"
+
+    def __init__(self, api: Transport) -> None:
+        self._api = api
+        self.seen: list[Transition] = []
+
+    def perceive(self, context: Context) -> str:
+        return context.pod.name
+
+    def act(self, context: Context) -> Decision:
+        first, second = np.flatnonzero(context.mask)[:2]
+        pod, node = context.pod, context.state.names[second]
+        binding = {"metadata": {"name": pod.name}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
+        if pod.name == "wanted":
+            self._api.request("POST", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/binding", binding)
+        return Decision(int(first))
+
+    def observe(self, transition: Transition) -> None:
+        self.seen.append(transition)
+
+    def learn(self) -> Mapping[str, float]:
+        return {}
+
+    def save(self, directory: str, stem: str) -> list[str]:
+        return []
+
+
+def test_a_bind_that_came_too_late_reaches_the_learner(kwok: KwokCluster, namespace: str, connect):
+    api = kwok.api()
+    cluster, learner, stats = connect(), Overtaken(api), Stats()
+    for number, name in enumerate(["wanted", "free"], 1):
+        submit(api, namespace, [name])
+        play(
+            cluster,
+            learner,
+            make_reward("compress"),
+            learn=True,
+            observers=[stats],
+            stop=lambda number=number: stats.binds.total() == number,
+        )
+    assert stats.binds == {"conflict": 1, "bound": 1}
+    late, bound = learner.seen
+    assert (late.observation, late.reward) == ("wanted", -1.0)  # in an empty cluster every node is worth its use
+    assert bound.observation == "free"
+    assert -1.0 < bound.reward < 0.0  # an empty node was opened where a used one was to be had
+    assert_state_is_the_clusters(cluster, api, namespace)
 
 
 def test_a_node_deleted_while_binds_to_it_are_under_way(kwok: KwokCluster, namespace: str, connect, spare_node):
@@ -174,23 +236,27 @@ def test_a_node_deleted_while_binds_to_it_are_under_way(kwok: KwokCluster, names
     chosen = [take(cluster) for _ in range(12)]
     for each in chosen:
         cluster.bind(each, cluster.state.index[node])
-    api.send("DELETE", f"/api/v1/nodes/{node}")
-    results = []
-    loop = loop_over(cluster, results.append)
-    loop.run(stop=lambda: all(nodes_of(api, namespace).values()))
+    api.request("DELETE", f"/api/v1/nodes/{node}")
+    seen = Results()
+    play(
+        cluster,
+        make_policy("least-allocated"),
+        observers=[seen],
+        stop=lambda: all(nodes_of(api, namespace).values()),
+    )
     where = nodes_of(api, namespace)
-    told = {result.pod.name: result.node_name for result in results if result.status == "bound"}
+    told = {result.pod.name: result.node_name for result in seen.list if result.status == "bound"}
     assert told == where
     cluster.state.check()
     assert node not in cluster.state.index
 
 
-def failed_event(api: Api, namespace: str, name: str) -> dict[str, Any] | None:
+def failed_event(api: Transport, namespace: str, name: str) -> dict[str, Any] | None:
     items = read(api, f"/api/v1/namespaces/{namespace}/events")["items"]
     return next((e for e in items if e["involvedObject"]["name"] == name and e["reason"] == "FailedScheduling"), None)
 
 
-def condition(api: Api, namespace: str, name: str) -> dict[str, Any]:
+def condition(api: Transport, namespace: str, name: str) -> dict[str, Any]:
     found = read(api, f"/api/v1/namespaces/{namespace}/pods/{name}")["status"].get("conditions", [])
     return next((each for each in found if each["type"] == "PodScheduled"), {})
 
@@ -222,15 +288,16 @@ def test_a_pod_that_fits_nowhere_says_so_as_kube_scheduler_does_and_is_tried_aga
 def test_a_pod_too_large_waits_until_room_is_made(kwok: KwokCluster, namespace: str):
     api = kwok.api()
     with LiveScheduler(SCHEDULER, kwok.kubeconfig, PATIENT):
-        workers = {"nodeSelector": {"kubernetes.io/hostname": "kwok-std-node-3"}}
-        api.send("POST", f"/api/v1/namespaces/{namespace}/pods", pod("big", "60", schedulerName=SCHEDULER, **workers))
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        here = {"nodeSelector": {"kubernetes.io/hostname": "kwok-std-node-3"}}
+        api.request("POST", path, pod("big", "60", schedulerName=SCHEDULER, **here))
         until(lambda: nodes_of(api, namespace)["big"], "the first pod bound")
-        api.send("POST", f"/api/v1/namespaces/{namespace}/pods", pod("next", "60", schedulerName=SCHEDULER, **workers))
+        api.request("POST", path, pod("next", "60", schedulerName=SCHEDULER, **here))
         until(lambda: failed_event(api, namespace, "next"), "the event")
         event = failed_event(api, namespace, "next")
         assert event is not None
         assert "1 Insufficient cpu" in event["message"]
-        api.send("DELETE", f"/api/v1/namespaces/{namespace}/pods/big?gracePeriodSeconds=0")
+        api.request("DELETE", f"{path}/big?gracePeriodSeconds=0")
         until(lambda: nodes_of(api, namespace)["next"] == "kwok-std-node-3", "the second pod bound")
 
 
@@ -255,8 +322,8 @@ def test_a_gated_pod_waits_for_its_gates(kwok: KwokCluster, namespace: str, conn
     submit(api, namespace, ["open"])
     assert take(cluster).name == "open"
     assert cluster.next_pod(0.5) is None
-    patch = json.dumps([{"op": "remove", "path": "/spec/schedulingGates"}]).encode()
-    Transport(kwok.kubeconfig).request(
+    patch = [{"op": "remove", "path": "/spec/schedulingGates"}]
+    api.request(
         "PATCH", f"/api/v1/namespaces/{namespace}/pods/gated", patch, content_type="application/json-patch+json"
     )
     assert take(cluster).name == "gated"
@@ -266,7 +333,8 @@ def test_a_dry_run_decides_once_and_writes_nothing(kwok: KwokCluster, namespace:
     api = kwok.api()
     submit(api, namespace, ["p", "q"], scheduler="nobody-else")
     submit(api, namespace, ["r"], scheduler="nobody-else", nodeSelector={"spare": "none"})
-    with LiveScheduler("nobody-else", kwok.kubeconfig, LiveOptions(dry_run=True)) as scheduler:
+    options = LiveOptions(dry_run=True, dry_run_wait_s=0.5)  # no other scheduler comes
+    with LiveScheduler("nobody-else", kwok.kubeconfig, options) as scheduler:
         until(lambda: len(scheduler.results) == 2, "two decisions")
         submit(api, namespace, ["s"], scheduler="nobody-else")
         until(lambda: len(scheduler.results) == 3, "the third")
@@ -278,7 +346,7 @@ def test_a_dry_run_decides_once_and_writes_nothing(kwok: KwokCluster, namespace:
     )
 
 
-def test_a_shadow_beside_the_default_scheduler_sees_every_pod_it_can(kwok: KwokCluster, namespace: str):
+def test_a_shadow_beside_the_default_scheduler_decides_on_every_pod_that_it_places(kwok: KwokCluster, namespace: str):
     api, count = kwok.api(), 20
     options = LiveOptions(dry_run=True, namespaces=(namespace,))
     with LiveScheduler("default-scheduler", kwok.kubeconfig, options) as scheduler:
@@ -335,7 +403,7 @@ class TestClearLines:
 
     def test_a_user_without_rights(self, kwok: KwokCluster, namespace: str, tmp_path: Path):
         api = kwok.api()
-        request = api.send("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", {"spec": {}})
+        request = api.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", {"spec": {}})
         token = json.loads(request)["status"]["token"]
 
         def edit(document: dict[str, Any]) -> None:

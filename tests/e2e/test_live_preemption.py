@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from aaml.cluster.fleet import NodeShape, node, registered
 from aaml.kube.cluster import KubeCluster, LiveOptions
-from aaml.kube.provision import Api, KwokCluster, NodeShape, node_manifest
+from aaml.kube.objects.manifest import node_to_json
+from aaml.kube.provision import KwokCluster
 from aaml.kube.transport import Transport
 from support.kwok import answers, pod, pods, until
 from support.live_scheduler import LiveScheduler, take
@@ -19,18 +21,18 @@ CLASSES = {"aaml-low": (10, {}), "aaml-mid": (50, {}), "aaml-high": (1000, {}),
            "aaml-polite": (1000, {"preemptionPolicy": "Never"})}  # fmt: skip
 
 
-def read(api: Api, path: str) -> Any:
-    return json.loads(api.send("GET", path))
+def read(api: Transport, path: str) -> Any:
+    return json.loads(api.request("GET", path))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def priority_classes(kwok: KwokCluster) -> Iterator[None]:
     api, path = kwok.api(), "/apis/scheduling.k8s.io/v1/priorityclasses"
     for name, (value, more) in CLASSES.items():
-        api.send("POST", path, {"metadata": {"name": name}, "value": value, **more})
+        api.request("POST", path, {"metadata": {"name": name}, "value": value, **more})
     yield
     for name in CLASSES:
-        api.send("DELETE", f"{path}/{name}")
+        api.request("DELETE", f"{path}/{name}")
 
 
 class Stage:
@@ -45,8 +47,8 @@ class Stage:
     def nodes(self, count: int) -> list[str]:
         for _ in range(count):
             name = f"stage-{secrets.token_hex(4)}"
-            shape = NodeShape(cpu="4", memory="16Gi", labels={"stage": self.namespace})
-            self.api.send("POST", "/api/v1/nodes", node_manifest(name, shape))
+            shape = NodeShape(cpu="4", memory="16Gi", labels=(f"stage={self.namespace}",))
+            self.api.request("POST", "/api/v1/nodes", node_to_json(registered(node(name, shape))))
             self.names.append(name)
         for name in self.names:
             until(lambda name=name: not read(self.api, f"/api/v1/nodes/{name}")["spec"].get("taints"), f"{name} ready")
@@ -57,7 +59,7 @@ class Stage:
         where = {"kubernetes.io/hostname": node} if node else {"stage": self.namespace}
         body = pod(name, cpu, schedulerName=scheduler, priorityClassName=priority, nodeSelector=where)
         body["metadata"] |= more
-        self.api.send("POST", self.path, body)
+        self.api.request("POST", self.path, body)
 
     def node_of(self, name: str) -> str:
         """Return the node of a pod, "" without one."""
@@ -82,7 +84,7 @@ class Stage:
 
     def _finalizers(self, name: str, value: list[str] | None) -> None:
         self.transport.request(
-            "PATCH", f"{self.path}/{name}", json.dumps({"metadata": {"finalizers": value}}).encode(),
+            "PATCH", f"{self.path}/{name}", {"metadata": {"finalizers": value}},
             content_type="application/merge-patch+json",
         )  # fmt: skip
 
@@ -96,7 +98,7 @@ def stage(kwok: KwokCluster, namespace: str) -> Iterator[Stage]:
             made.let_go(each["metadata"]["name"])
     for name in made.names:
         if answers(made.api, f"/api/v1/nodes/{name}"):
-            made.api.send("DELETE", f"/api/v1/nodes/{name}")
+            made.api.request("DELETE", f"/api/v1/nodes/{name}")
     made.transport.close()
 
 
@@ -145,7 +147,7 @@ def test_while_the_victim_terminates_its_room_is_kept_for_the_nominated_pod(
     until(lambda: stage.node_of("vip") == node, "the nominated pod bound")
     assert not stage.node_of("thief")
     assert stage.names_left() == {"vip", "thief"}
-    stage.api.send("DELETE", f"{stage.path}/vip?gracePeriodSeconds=0")
+    stage.api.request("DELETE", f"{stage.path}/vip?gracePeriodSeconds=0")
     until(lambda: stage.node_of("thief") == node, "the other one bound when the room is free")
 
 
@@ -157,7 +159,7 @@ def test_a_disruption_budget_turns_the_choice_to_another_node(stage: Stage, runn
     stage.bound("guarded", "loose")
     path = f"/apis/policy/v1/namespaces/{stage.namespace}/poddisruptionbudgets"
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}}
-    stage.api.send("POST", path, {"metadata": {"name": "guard"}, "spec": spec})
+    stage.api.request("POST", path, {"metadata": {"name": "guard"}, "spec": spec})
     until(lambda: read(stage.api, f"{path}/guard")["status"].get("expectedPods") == 1, "the budget counted")
     stage.pod("vip", "3", "aaml-high")
     until(lambda: stage.node_of("vip") == other, "the important pod bound")
@@ -184,7 +186,8 @@ def test_what_failed_scheduling_says_is_what_kube_scheduler_says(stage: Stage, r
     """Nobody is less important: both schedulers say why making room does not help."""
     stage.nodes(1)
     stage.pod("first", "3", "aaml-high")
-    stage.bound("first")
+    stage.pod("known", "100m", "aaml-high", scheduler="default-scheduler")
+    stage.bound("first", "known")  # Both have seen every node that was made or removed up to here.
     stage.pod("ours", "3", "aaml-mid")
     stage.pod("theirs", "3", "aaml-mid", scheduler="default-scheduler")
     for name in ("ours", "theirs"):

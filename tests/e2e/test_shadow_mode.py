@@ -18,9 +18,9 @@ def test_a_line_for_each_pod_that_kube_scheduler_places(kwok: KwokCluster, names
     with Process(command, tmp_path / "shadow.log") as shadow:
         shadow.wait_for("looks on")
         for number in range(PODS):
-            api.send("POST", f"/api/v1/namespaces/{namespace}/pods", pod(f"p{number}", cpu="2", memory="8Gi"))
+            api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod(f"p{number}", cpu="2", memory="8Gi"))
             found = f"/api/v1/namespaces/{namespace}/pods/p{number}"
-            until(lambda found=found: json.loads(api.send("GET", found))["spec"].get("nodeName"), "a pod bound")
+            until(lambda found=found: json.loads(api.request("GET", found))["spec"].get("nodeName"), "a pod bound")
 
         def lines() -> list[dict]:
             read = [json.loads(line) for line in log.read_text().splitlines()]
@@ -42,3 +42,21 @@ def test_a_line_for_each_pod_that_kube_scheduler_places(kwok: KwokCluster, names
     assert "most-allocated" in report
     assert "variance" in report
     assert f"{len({line['uid'] for line in map(json.loads, log.read_text().splitlines())})}" in report
+
+
+def test_a_scheduler_that_learns_looks_on_alike(kwok: KwokCluster, namespace: str, tmp_path: Path) -> None:
+    api, log = kwok.api(), tmp_path / "shadow.jsonl"
+    command = [AAML, "schedule", "gnn", "--dry-run", "--scheduler-name=default-scheduler", f"--shadow-log={log}",
+               f"--namespaces={namespace}", f"--kubeconfig={kwok.kubeconfig}"]  # fmt: skip
+    with Process(command, tmp_path / "shadow.log") as shadow:
+        shadow.wait_for("looks on")
+        for number in range(PODS):
+            api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod(f"p{number}", cpu="2", memory="8Gi"))
+        until(lambda: len(log.read_text().splitlines()) == PODS, "a line for each pod")
+        assert shadow.stop() == 0
+    chosen = {f"{namespace}/{each['metadata']['name']}": each["spec"]["nodeName"] for each in pods(api, namespace)}
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {line["pod"]: line["chosen_node"] for line in lines} == chosen
+    assert {line["policy"] for line in lines} == {"gnn"}
+    (decisions,) = (tmp_path / "logs").glob("gnn_*.jsonl")
+    assert sum('"kind":"decision"' in line for line in decisions.read_text().splitlines()) == PODS

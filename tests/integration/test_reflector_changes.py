@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aaml.kube.history import History
 from aaml.kube.reflector import Backoff, Changes, Reflector, Trouble
 from aaml.kube.sources import PODS
 from aaml.kube.transport import Transport
@@ -226,3 +227,53 @@ def test_stop_ends_a_silent_watch(api, mirror):
     seen = mirror(silence_s=3600.0)
     seen.until(a=1)
     seen.close()  # asserts that the thread has ended
+
+
+NAMESPACES = "/api/v1/namespaces"
+
+
+def cluster(uid: str, version: int) -> dict[str, Any]:
+    """The list that tells clusters apart: the namespace kube-system, and how far the cluster has come."""
+    return listing({"metadata": {"name": "kube-system", "uid": uid}}, version=version)
+
+
+def test_another_cluster_behind_the_address_is_noticed_and_nothing_of_the_old_one_stays(api, mirror, caplog):
+    """The pod "a" of the new cluster has the old one's uid and version by chance: it is another all the same."""
+    api.on_list(NAMESPACES, cluster("old", 5), cluster("old", 5), cluster("new", 40))
+    api.on_list(PATH, listing(pod("a", 1), pod("x", 2), version=5), listing(pod("a", 1), version=40))
+    api.on_watch(PATH, [event("ADDED", pod("b", 7))], [event("ADDED", pod("z", 8)), HANG], [HANG])
+    seen = mirror()
+    while len(seen.log) < 7:
+        seen.take()
+    assert seen.log == ["added a", "added x", "added b", "deleted a", "deleted x", "deleted b", "added a"]
+    assert caplog.text.count("another cluster answers there now") == 1
+    assert [query["resourceVersion"] for query in api.asked("GET", PATH, watch=True)][:2] == ["5", "7"]
+
+
+def test_an_older_backup_is_noticed_by_versions_that_run_backwards(api, mirror, caplog):
+    api.on_list(NAMESPACES, cluster("same", 5), cluster("same", 5), cluster("same", 6))
+    api.on_list(PATH, listing(pod("a", 5), version=5), listing(pod("a", 3), version=6))
+    api.on_watch(PATH, [event("MODIFIED", pod("a", 9))], [HANG])
+    seen = mirror()
+    while len(seen.log) < 4:
+        seen.take()
+    assert seen.log == ["added a", "modified a", "deleted a", "added a"]
+    assert seen.pods == {"a": "3"}
+    assert "its history goes back from version 9 to 6, as after a restore" in caplog.text
+
+
+def test_who_may_not_look_at_kube_system_is_served_all_the_same(api, mirror):
+    api.on_list(NAMESPACES, (403, status(403, "Forbidden", "cannot list namespaces")))
+    api.on_list(PATH, listing(pod("a", 1), version=5))
+    api.on_watch(PATH, [event("ADDED", pod("b", 7))], [event("ADDED", pod("c", 8)), HANG])
+    mirror().until(a=1, b=7, c=8)
+    assert len(api.asked("GET", PATH, watch=False)) == 1
+
+
+def test_reflectors_of_one_cluster_tell_of_a_new_history_once_and_each_of_them_begins_it(api, caplog):
+    history = History(Transport(server=api.server))
+    api.on_list(NAMESPACES, cluster("old", 10), cluster("new", 3))
+    assert [history.current(0, ""), history.current(0, "10")] == [0, 1]
+    assert history.current(0, "10") == 1, "what another reflector reached in the old history is no step back in the new"
+    assert history.current(1, "3") == 1
+    assert caplog.text.count("everything is forgotten") == 1

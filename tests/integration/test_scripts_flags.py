@@ -1,14 +1,13 @@
 """The scripts' flags are those people know, their help is light, and their mistakes are one line."""
 
-import dataclasses
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import tyro
 
 from aaml.commands import nodes, record, schedule, simulate
+from aaml.commands.flags import parse
 from aaml.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -23,11 +22,18 @@ ACTOR_CRITIC = {
     "hidden_layers": 32, "gamma": 0.95, "actor_learning_rate": 0.001, "critic_learning_rate": 0.001, "progress": False,
     "log_scrolling": False,
 }  # fmt: skip
+LEARNED = schedule.LEARNED
 DEFAULTS = [
-    (schedule.DqnArgs, VALUE | {"replay_buffer_size": 2000, "update_frequency": 25, "target_update_frequency": 50}),
-    (schedule.GnnArgs, VALUE | {"replay_buffer_size": 1000, "update_frequency": 20, "target_update_frequency": 40}),
-    (schedule.ActorCriticArgs, ACTOR_CRITIC),
-    (schedule.ActorCriticGnnArgs, ACTOR_CRITIC),
+    (
+        LEARNED["dqn"],
+        VALUE | {"replay_buffer_size": 2000, "update_frequency": 25, "target_update_frequency": 50},
+    ),
+    (
+        LEARNED["gnn"],
+        VALUE | {"replay_buffer_size": 1000, "update_frequency": 20, "target_update_frequency": 40},
+    ),
+    (LEARNED["acdqn"], ACTOR_CRITIC),
+    (LEARNED["acgnn"], ACTOR_CRITIC),
     (
         simulate.Args,
         {"cpu_load": 0.2, "mem_load": 0.2, "pod_load": 0.2, "cluster_resets": 2, "scheduler_name": "custom-scheduler"},
@@ -43,13 +49,14 @@ def run(script, *flags, folder=ROOT, stdin=subprocess.DEVNULL):
 
 @pytest.mark.parametrize(("settings", "expected"), DEFAULTS)
 def test_flags_and_defaults_are_those_of_the_platform_we_grow_from(settings, expected):
-    fields = {field.name: field.default for field in dataclasses.fields(settings)}
-    assert {name: fields.get(name, "missing") for name in expected} == expected
+    parsed = parse(settings, [], "script", None)
+    given = {**vars(parsed), **vars(getattr(parsed, "agent", parsed))}
+    assert {name: given.get(name, "missing") for name in expected} == expected
 
 
 @pytest.mark.parametrize("style", ["--hidden_layers", "--hidden-layers"])
 def test_flags_are_taken_with_dashes_and_underscores(style):
-    assert tyro.cli(schedule.DqnArgs, args=[style, "64"]).hidden_layers == 64
+    assert parse(schedule.LEARNED["dqn"], [style, "64"], "script", None).agent.hidden_layers == 64
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

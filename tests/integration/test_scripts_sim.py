@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from aaml.experiment.build import Folders, in_process_cluster
-from aaml.experiment.observers import KubeInfo
-from aaml.experiment.schedulers import SCHEDULERS
-from aaml.experiment.simulator import WorkloadDeploymentSimulator, run_together
+from aaml.live.agents import SCHEDULERS
+from aaml.live.in_process import in_process_cluster
+from aaml.live.settings import Folders
+from aaml.live.table import KubeInfo
+from aaml.live.workload import WorkloadDeploymentSimulator, run_together
+from support.processes import Process, free_port, probe
 
 ROOT = Path(__file__).parents[2]
 COMMON = {"1. CSR", "3. Cluster Variance", "4. Actions"}
@@ -123,6 +125,20 @@ def test_a_signal_ends_a_run_in_good_order(tmp_path, sent, status):
     assert process.returncode == status, output
     assert "Traceback" not in output
     assert (tmp_path / "models" / "DQN_Model_t.pth").is_file()
+
+
+@pytest.mark.parametrize("script", ["scheduler_dqn.py", "actorcritic_gnn.py"])
+def test_a_scheduler_that_learns_becomes_ready_and_tells_its_metrics(tmp_path, script):
+    port = free_port()
+    flags = ["--cluster", "sim", "--sim_rounds", "100000", "--health_port", str(port)]
+    with Process([sys.executable, str(ROOT / "scripts" / script), *flags], tmp_path / "log") as scheduler:
+        scheduler.wait_for("places the pods of custom-scheduler on 10 nodes")
+        deadline = time.monotonic() + 60
+        while 'result="scheduled"} ' not in probe(port, "/metrics")[1]:
+            assert time.monotonic() < deadline, probe(port, "/metrics")
+            time.sleep(0.2)
+        assert probe(port, "/readyz") == probe(port, "/healthz") == (200, "ok")
+        assert scheduler.stop() == 0
 
 
 def test_the_simulator_alone_places_its_workload_and_plays_it_back(tmp_path):

@@ -1,6 +1,7 @@
-"""docker/aliases.sh in a real interactive bash."""
+"""docker/aliases.sh in a real interactive bash, and its names as commands without a shell."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def clone(tmp_path):
     clone = tmp_path / "it's a clone"
     (clone / "docker").mkdir(parents=True)
     (clone / "docker" / "aliases.sh").write_text((ROOT / "docker" / "aliases.sh").read_text())
+    shutil.copytree(ROOT / "docker" / "bin", clone / "docker" / "bin", symlinks=True)
     # bash has to read the quote too
     link = tmp_path / "aliases.sh"
     link.write_text(f'source "{clone}/docker/aliases.sh"\n')
@@ -90,6 +92,17 @@ def test_without_kubectl_the_one_of_the_cluster_is_taken(clone, tmp_path):
         (tmp_path / "bin" / name).symlink_to(f"/bin/{name}")
     output = interactive(source(clone), ["kgp -A"], str(tmp_path / "bin"))
     assert output == [f"RAN {aaml} cluster kubectl -- get pods -A"]
+
+
+def test_every_name_is_a_command_of_its_own_as_the_container_runs_it(clone, tmp_path):
+    """`docker compose exec pytorch-container rundqn` has no shell that knows an alias."""
+    assert {file.name for file in (ROOT / "docker" / "bin").iterdir()} == {*SCRIPTS, *KUBECTL, "aliases"}
+    python = program(tmp_path / "bin" / "python3")
+    environ = {"PATH": f"{clone}/docker/bin:{python.parent}:/usr/bin:/bin"}
+    answer = subprocess.run(["/usr/bin/env", "rundqn", "-h"], env=environ, capture_output=True, text=True, check=True)
+    assert answer.stdout == f"RAN {python} {clone}/scripts/scheduler_dqn.py -h\n"
+    dockerfile = (ROOT / "docker" / "Dockerfile").read_text()
+    assert "PATH=/home/appuser/aaml/docker/bin:$PATH" in dockerfile
 
 
 def test_aliases_lists_all_of_them(clone):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from aaml.errors import UserError
-from aaml.experiment.openb import run_openb
-from aaml.experiment.openb_models import load_scorer
-from aaml.experiment.openb_tune import STAGES, Stage, objective, tune
-from aaml.scheduling.kernels.features import FEATURES, GROUPS
+from aaml.openb.run import run_openb
+from aaml.openb.tune import STAGES, Stage, objective, tune
+from aaml.policies.gpu.features import FEATURES, GROUPS
+from aaml.policies.gpu.scorer_file import load_scorer
 
 MODEL = Path(__file__).parents[2] / "models" / "openb_linear.npz"
 SEEDS = (42, 43, 44)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from aaml.experiment.evaluate import evaluate, parse_contestants
-from aaml.experiment.train_simple import start_weights
+from aaml.evaluation.evaluate import evaluate
 from aaml.learning.linear import load_linear
-from aaml.sim.flow import Flow
+from aaml.sim.compiled.flow import Flow
 from aaml.sim.tasks import find_task
+from aaml.training.train_simple import start_weights
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -24,8 +24,8 @@ def test_the_scorer_of_compress_keeps_more_nodes_empty_than_most_allocated():
 
 
 def test_the_scorer_of_waiting_shortens_the_longest_waits_and_not_at_the_cost_of_the_mean():
-    contestants = parse_contestants(("kube-scheduler",), (f"ours={MODELS / 'Linear_linear_waiting_s0.json'}",))
-    frame = evaluate(contestants, "waiting", range(16), (10,), progress=False)
+    policies = ("kube-scheduler", f"ours={MODELS / 'Linear_linear_waiting_s0.json'}")
+    frame = evaluate(policies, "waiting", range(16), 10, progress=False).frame()
     means = frame.groupby("policy")[["waiting_mean_s", "waiting_p99_s"]].mean()
     ratio = means.loc["ours"] / means.loc["kube-scheduler"]
     assert ratio["waiting_p99_s"] < 0.95

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,14 +11,16 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 
 from aaml.cli import run
 from aaml.errors import UserError
-from aaml.experiment.sweep import SweepConfig, sweep, train_to
-from aaml.experiment.sweep_report import trial_table
-from aaml.experiment.sweep_space import parse_space
-from aaml.experiment.train import TrainConfig
-from aaml.experiment.workers import open_pool
+from aaml.learning.config import AGENTS
+from aaml.parallel.pool import open_pool
+from aaml.training.settings import TrainConfig
+from aaml.training.sweep import sweep, train_to
+from aaml.training.sweep_report import trial_table
+from aaml.training.sweep_space import SweepConfig
 
 STEPS = 240
 FIXED = {"pods": 30, "teacher_steps": 60, "teacher_passes": 1, "envs": 2, "chunk": 16, "validation_episodes": 1}
+FLAT = "\n".join(f"{name}: {value}" for name, value in FIXED.items())
 SPACE = ("learning_rate=1e-4..1e-2:log", "hidden_layers=8,16")
 YAML = f"""
 agent: dqn
@@ -27,7 +30,7 @@ steps: {STEPS}
 trials: 3
 batch: 2
 rungs: 2
-set: {json.dumps(FIXED)}
+{FLAT}
 space:
   learning_rate: 1e-4..1e-2:log
   hidden_layers: [8, 16]
@@ -94,7 +97,7 @@ def test_tensorboard_compares_the_trials(study):
 
 
 def base():
-    return TrainConfig(agent="dqn", task="balance", nodes=(3,), steps=STEPS, **FIXED)
+    return TrainConfig(agent=AGENTS["dqn"], task="balance", nodes=(3,), steps=STEPS, **FIXED)
 
 
 class CutError(Exception):
@@ -102,7 +105,7 @@ class CutError(Exception):
 
 
 def test_a_study_cut_off_goes_on_in_two_processes_to_the_same_trials(study, tmp_path):
-    config = SweepConfig(base(), parse_space(SPACE, base()), trials=3, batch=2, rungs=2)
+    config = SweepConfig(base(), SPACE, trials=3, batch=2, rungs=2)
     rungs = []
 
     def cut_off(*job):
@@ -132,4 +135,4 @@ def test_a_trial_killed_before_its_first_save_begins_anew(tmp_path):
 def test_a_trials_folder_with_other_settings_is_left_alone(tmp_path):
     train_to(base(), tmp_path / "000", 120)
     with pytest.raises(UserError, match="other settings"):
-        train_to(TrainConfig.from_dict({**base().to_dict(), "seed": 9}), tmp_path / "000", 240)
+        train_to(replace(base(), seed=9), tmp_path / "000", 240)

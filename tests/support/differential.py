@@ -13,11 +13,11 @@ import numpy as np
 from aaml.cluster.filters import feasible
 from aaml.cluster.objects import DisruptionBudget, Pod
 from aaml.cluster.state import ClusterState
-from aaml.kube import wire
-from aaml.kube.convert import node_from_json, pod_from_json
-from aaml.kube.provision import ApiError
+from aaml.kube.objects import wire
+from aaml.kube.objects.convert import node_from_json, pod_from_json
+from aaml.kube.transport import ApiError
+from aaml.policies.kube_scores import DEFAULT_WEIGHTS, plugin_scores
 from aaml.scheduling import preemption
-from aaml.scheduling.kube_scores import DEFAULT_WEIGHTS, plugin_scores
 from support.real_scheduler import RealScheduler, Verdict
 from support.scheduling_cases import (
     DRIVER,
@@ -79,39 +79,39 @@ class Bench:
         self.real, self.api, self.storage = real, real.api, Storage()
         self.limits: dict[str, int] = {}
         self._pool = ThreadPoolExecutor(4)
-        self.api.send("POST", "/apis/node.k8s.io/v1/runtimeclasses", RUNTIME_CLASS)
+        self.api.request("POST", "/apis/node.k8s.io/v1/runtimeclasses", RUNTIME_CLASS)
         for name in PRIORITIES:
-            self.api.send("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class(name))
+            self.api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class(name))
         for name, labels in NAMESPACES.items():
             if name != "default":
-                self.api.send("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+                self.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
                 account = {"metadata": {"name": "default"}}
-                self.api.send("POST", f"/api/v1/namespaces/{name}/serviceaccounts", account)
+                self.api.request("POST", f"/api/v1/namespaces/{name}/serviceaccounts", account)
             for path, manifest in storage(name):
-                self.api.send("POST", path, manifest)
+                self.api.request("POST", path, manifest)
                 self.storage.add(path, manifest)
 
     def get(self, path: str) -> list[dict[str, Any]]:
-        return json.loads(self.api.send("GET", path))["items"]
+        return json.loads(self.api.request("GET", path))["items"]
 
     def reset(
         self, cases: Cases, nodes: Iterable[Manifest], placed: Iterable[Manifest], budgets: Iterable[Manifest] = ()
     ) -> ClusterState:
         """Make the cluster that of a case and return AAML's view of it, once the scheduler has seen all of it."""
         for namespace in NAMESPACES:
-            self.api.send("DELETE", f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
-            self.api.send("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
-        self.api.send("DELETE", "/apis/storage.k8s.io/v1/csinodes")
-        self.api.send("DELETE", "/api/v1/nodes")
+            self.api.request("DELETE", f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
+            self.api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
+        self.api.request("DELETE", "/apis/storage.k8s.io/v1/csinodes")
+        self.api.request("DELETE", "/api/v1/nodes")
         nodes = list(nodes)
         self.limits = {node["metadata"]["name"]: cases.rng.randint(1, 4) for node in nodes if cases.chance(0.4)}
         for name, limit in self.limits.items():
-            self.api.send("POST", "/apis/storage.k8s.io/v1/csinodes", csi_node(name, limit))
+            self.api.request("POST", "/apis/storage.k8s.io/v1/csinodes", csi_node(name, limit))
         for budget in budgets:
             path = f"/apis/policy/v1/namespaces/{budget['metadata']['namespace']}/poddisruptionbudgets"
-            created = json.loads(self.api.send("POST", path, budget))
+            created = json.loads(self.api.request("POST", path, budget))
             created["status"] = budget["status"]
-            self.api.send("PUT", f"{path}/{budget['metadata']['name']}/status", created)
+            self.api.request("PUT", f"{path}/{budget['metadata']['name']}/status", created)
         list(self._pool.map(self._create_node, nodes))
         list(self._pool.map(self._create_pod, placed))
         self._pass_barrier(cases)
@@ -132,27 +132,27 @@ class Bench:
     def delete_pod(self, pod: Pod) -> None:
         """Delete a pod at once, whether or not it is there still."""
         try:
-            self.api.send("DELETE", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}?gracePeriodSeconds=0")
+            self.api.request("DELETE", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}?gracePeriodSeconds=0")
         except ApiError as error:
             if error.status != 404:
                 raise
 
     def _create_node(self, node: Manifest) -> None:
         name = node["metadata"]["name"]
-        self.api.send("POST", "/api/v1/nodes", node)
+        self.api.request("POST", "/api/v1/nodes", node)
         # Admission taints every new node as not ready.
-        self.api.send("PUT", f"/api/v1/nodes/{name}", node)
+        self.api.request("PUT", f"/api/v1/nodes/{name}", node)
 
     def _create_pod(self, pod: Manifest) -> None:
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
         terminating, started = pod.pop("terminating", False), pod.pop("started", None)
-        created = json.loads(self.api.send("POST", path, pod))
+        created = json.loads(self.api.request("POST", path, pod))
         name = pod["metadata"]["name"]
         if started is not None:
             created["status"] = {**created["status"], "startTime": started}
-            self.api.send("PUT", f"{path}/{name}/status", created)
+            self.api.request("PUT", f"{path}/{name}/status", created)
         if terminating:
-            self.api.send("DELETE", f"{path}/{name}?gracePeriodSeconds=3600")
+            self.api.request("DELETE", f"{path}/{name}?gracePeriodSeconds=3600")
 
     def _pass_barrier(self, cases: Cases) -> None:
         """Let a pod be scheduled that can only be once the last node and the last placed pod have been seen."""
@@ -170,7 +170,7 @@ class Bench:
         near = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
         affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
         probe = {"metadata": {"name": f"{name}-probe", "namespace": "default"}, "spec": {**spec, "affinity": affinity}}
-        created = json.loads(self.api.send("POST", "/api/v1/namespaces/default/pods", probe))
+        created = json.loads(self.api.request("POST", "/api/v1/namespaces/default/pods", probe))
         self.real.wait(created["metadata"]["uid"], lambda pod: pod["spec"].get("nodeName"))
 
 

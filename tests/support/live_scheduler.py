@@ -2,24 +2,25 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from aaml.cluster.objects import Pod
 from aaml.kube.cluster import KubeCluster, LiveOptions
-from aaml.scheduling.cycle import SchedulingCycle
-from aaml.scheduling.loop import SchedulerLoop
-from aaml.scheduling.observation import Featurizer
-from aaml.scheduling.ports import BindResult, Cluster
-from aaml.scheduling.registry import make_policy, make_reward
+from aaml.policies.registry import make_policy
+from aaml.scheduling.play import play
+from aaml.scheduling.ports import BindResult, Cluster, Observer
 
 
-def loop_over(cluster: Cluster, on_result: Callable[[BindResult], None] | None = None) -> SchedulerLoop:
-    """Return the loop of a least-allocated scheduler."""
-    cycle = SchedulingCycle(cluster, make_reward("balance"), Featurizer())
-    return SchedulerLoop(cycle, make_policy("least-allocated"), learn=False, on_result=on_result)
+class Results(Observer):
+    """Keeps the results of binds; `list` grows as they come."""
+
+    def __init__(self) -> None:
+        self.list: list[BindResult] = []
+
+    def on_result(self, result: BindResult) -> None:
+        self.list.append(result)
 
 
 class LiveScheduler:
@@ -27,13 +28,19 @@ class LiveScheduler:
 
     def __init__(self, name: str, kubeconfig: Path, options: LiveOptions | None = None) -> None:
         self.cluster = KubeCluster.connect(name, kubeconfig=kubeconfig, options=options)
-        self.results: list[BindResult] = []
+        self._results = Results()
+        self.results = self._results.list
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         try:
-            loop_over(self.cluster, self.results.append).run(stop=lambda: self.cluster._stopped)
+            play(
+                self.cluster,
+                make_policy("least-allocated"),
+                observers=[self._results],
+                stop=lambda: self.cluster._stopped,
+            )
         except BaseException as error:
             self.error = error
             raise
@@ -52,6 +59,7 @@ class LiveScheduler:
         self.cluster.stop()
         self._thread.join(60)
         assert not self._thread.is_alive()
+        self.cluster.close()
         if self.error is not None:
             raise self.error
 

@@ -16,11 +16,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
-import urllib3
 import yaml
 
-from aaml.kube.provision import Api, ClusterOptions, KwokCluster
+from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.provision.binaries import programs_dir
+from aaml.kube.transport import Unreachable
 
 _SCORE = re.compile(r'"Plugin scored node for pod" pod="([^"]+)" plugin="([^"]+)" node="([^"]+)" score=(-?\d+)')
 _FINAL = re.compile(r'"Calculated node\'s final score for pod" pod="([^"]+)" node="([^"]+)" score=(-?\d+)')
@@ -58,7 +58,7 @@ class RealScheduler:
         self._stop = threading.Event()
 
     def __enter__(self) -> Self:
-        self.cluster.up(ClusterOptions(nodes=1, scheduler=False), progress=False)
+        self.cluster.up(ClusterOptions(nodes=1, scheduler=False, owner=Owner.this_process()), progress=False)
         try:
             for component in ("kwok-controller", "kube-controller-manager"):
                 self.cluster.stop_component(component, kill=True)
@@ -91,7 +91,7 @@ class RealScheduler:
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         key = f"{namespace}/{name}"
         self._passed.pop(key, None)
-        created = json.loads(self.api.send("POST", f"/api/v1/namespaces/{namespace}/pods", manifest))
+        created = json.loads(self.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", manifest))
         uid = created["metadata"]["uid"]
         pod = self.wait(uid, lambda pod: pod["spec"].get("nodeName") or condition(pod))
         verdict = Verdict(pod, message=(condition(pod) or {}).get("message", ""))
@@ -194,22 +194,18 @@ class RealScheduler:
                 time.sleep(0.002)
 
     def _watch(self) -> None:
-        api: Any = Api(self.cluster.kubeconfig)
+        query = {
+            "sendInitialEvents": "true", "allowWatchBookmarks": "true", "resourceVersionMatch": "NotOlderThan",
+        }  # fmt: skip
         while not self._stop.is_set():
-            version = json.loads(api.send("GET", "/api/v1/pods?limit=1"))["metadata"]["resourceVersion"]
+            version = json.loads(self.api.request("GET", "/api/v1/pods?limit=1"))["metadata"]["resourceVersion"]
             with self._changed:
                 self._pods.clear()
             try:
-                answer = api._pool.request(
-                    "GET", f"{api.server}/api/v1/pods?watch=1&sendInitialEvents=true&allowWatchBookmarks=true"
-                    "&resourceVersionMatch=NotOlderThan&resourceVersion=" + version,
-                    preload_content=False, timeout=urllib3.Timeout(connect=5, read=600),
-                )  # fmt: skip
-                unread = b""
-                for part in answer.stream(65536, decode_content=True):
-                    *lines, unread = (unread + part).split(b"\n")
+                watch = self.api.watch("/api/v1/pods", {**query, "resourceVersion": version}, silence_s=600)
+                for lines in watch.lines():
                     self._take([json.loads(line) for line in lines])
-            except (urllib3.exceptions.HTTPError, OSError):
+            except Unreachable:
                 if self._stop.wait(0.1):
                     return
 

@@ -2,7 +2,15 @@
 
 import json
 
-from aaml.experiment.train import Trainer, open_run
+from aaml.learning.config import AGENTS
+from aaml.settings import changed, fields
+from aaml.training.train import Trainer, open_run
+
+
+def agent(name, **settings):
+    """Return the agent of that name with those of the settings that it has."""
+    known = {row.name for row in fields(AGENTS[name])}
+    return changed(AGENTS[name], {name: value for name, value in settings.items() if name in known})
 
 
 def train(config, path, *, resume=False, stop=lambda: False):

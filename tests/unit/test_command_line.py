@@ -2,21 +2,31 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from aaml.cli import COMMANDS, overview, run
+from aaml.cli import COMMANDS, TASKS, overview, run
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
     ("command", "argv", "words"),
     [
         ("demo", ["--steps", "zero"], ["--steps", "'zero'"]),
-        ("demo", ["--steps", "0"], ["steps: 0", "from 1"]),
+        ("demo", ["--steps", "0"], ["steps: 0", "at least 1"]),
         ("train", ["--agent", "foo"], ["'foo'", "'--agent'", "'qtable'"]),
         ("evaluate", ["--nope", "3"], ["--nope"]),
         ("compare", [], ["results: none given"]),
         ("train", ["--seed"], ["--seed", "Missing value"]),
+        ("record", ["--out", "trace", "--duration-s", "nan"], ["duration_s: nan", "above 0"]),
+        ("cluster", ["up", "--wait-s", "nan"], ["wait_s: nan", "above 0"]),
+        ("schedule", ["dqn", "--sim-nodes", "0"], ["sim_nodes: 0", "at least 1"]),
+        ("schedule", ["policy", "--seed", "-1"], ["seed: -1", "at least 0"]),
+        ("serve", ["--port", "70000"], ["port: 70000", "between 0 and 65535"]),
+        ("apply", ["--config", "none.yaml"], ["none.yaml"]),
+        ("trace", ["split", "folder", "--holdout", "2"], ["holdout: 2.0", "at most 1"]),
     ],
 )
 def test_mistakes_get_one_line(
@@ -43,3 +53,31 @@ def test_unknown_commands_are_answered_with_the_known_ones() -> None:
     answer = subprocess.run([sys.executable, "-c", entry], capture_output=True, text=True, check=False)
     assert answer.returncode == 2
     assert "command: 'fly' is not known; expected one of demo" in answer.stderr
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest_one() -> None:
+    entry = "import sys; sys.argv = ['aaml', 'evalaute']; from aaml.cli import main; main()"
+    answer = subprocess.run([sys.executable, "-c", entry], capture_output=True, text=True, check=False)
+    assert answer.returncode == 2
+    assert answer.stderr == "aaml: error: command: 'evalaute' is not known; did you mean evaluate?\n"
+
+
+def test_commands_stand_under_what_a_person_wants_to_do() -> None:
+    text = overview()
+    assert text.index("Train and compare:") < text.index("\n  train ") < text.index("Schedule for real:")
+    names = [name for names in TASKS.values() for name in names]
+    assert len(names) == len(set(names))
+    assert set(names) <= set(COMMANDS)
+
+
+def test_the_package_runs_as_a_module() -> None:
+    answer = subprocess.run([sys.executable, "-m", "aaml", "--help"], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0
+    assert answer.stdout == f"{overview()}\n"
+
+
+@pytest.mark.parametrize("part", ["src", "scripts", "docker", "deploy", "benchmarks"])
+def test_no_product_file_names_a_folder_beside_the_repository(part: str) -> None:
+    texts = [path for path in (ROOT / part).rglob("*") if path.suffix in {".py", ".sh", ".yaml"}]
+    assert texts
+    assert [str(path) for path in texts if "../shared" in path.read_text(encoding="utf-8")] == []

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from aaml.cluster.objects import GpuRequest
 
 DEVICE_MILLI = 1000
+MOST_DEVICES = 1024  # of a node that claims more so many are looked at
 GPU_SPEC_LABEL = "gpu-spec"  # the models a trace's pod accepts, in the trace's own spelling ("V100M16|V100M32")
 DeviceRule = Literal["best", "worst"]
 
@@ -15,10 +16,11 @@ DeviceRule = Literal["best", "worst"]
 def devices_fit(
     free_milli: npt.NDArray[np.int64], count: npt.NDArray[np.int64], gpu: GpuRequest
 ) -> npt.NDArray[np.bool_]:
-    """Return [N], whether each node has devices for the request, models left aside.
+    """Return [N], whether each node has devices for the request; GPU models are not looked at here.
 
-    `free_milli` is [N, G] with 0 beyond a node's last device, `count` is [N]. A share (count 1) needs one device with
-    enough left, several devices must be fully free. Rules of Weng et al., USENIX ATC 2023.
+    `free_milli` is [N, G] with 0 beyond a node's last device, and `count` is [N]. A share (a request of one device)
+    needs a device with enough left, and several devices must be entirely free. These are the rules of Weng et al.,
+    USENIX ATC 2023.
     """
     if gpu.milli <= 0:
         return np.ones(len(count), dtype=np.bool_)
@@ -28,10 +30,11 @@ def devices_fit(
 
 
 def choose_devices(free_milli: npt.NDArray[np.int64], gpu: GpuRequest, rule: DeviceRule = "best") -> tuple[int, ...]:
-    """Return the device indices on one node ([G] free thousandths), empty when nothing fits or nothing is reserved.
+    """Return the indices of the devices that the request takes on one node, whose free thousandths are [G].
 
-    A share takes the device with the least ("best") or most ("worst") left that still fits, lowest index on ties;
-    whole devices are the first fully free ones.
+    A share takes the device with the least ("best") or the most ("worst") left on which it still fits, and of equal
+    ones that with the lowest index. Whole devices are the first entirely free ones. The result is empty when the
+    request does not fit, and when it reserves nothing.
     """
     if gpu.milli <= 0:
         return ()

@@ -1,16 +1,17 @@
-"""How well a cluster is used: spread of use over nodes, allocation, empty nodes, and averages over (virtual) time.
+"""How well a cluster is used: how evenly, how much of it, how many nodes are empty, and averages of that over time.
 
-Use of a resource on a node is requested / allocatable, a fraction; only capacity nodes count (not the control plane).
+The use of a resource on a node is the fraction that is requested of what the node offers. The control plane does not
+count.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
+from aaml.cluster.kernels import compiled
 from aaml.cluster.state import ClusterState
 
 Fragmentation = Callable[[ClusterState], npt.NDArray[np.float64]]
@@ -19,10 +20,11 @@ Fragmentation = Callable[[ClusterState], npt.NDArray[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Use of the cluster at one moment. Variances are of fractions (unit: fraction squared, at most 0.25).
+    """The use of a cluster at one moment.
 
-    `*_allocation` are sums over capacity nodes, requested / allocatable, 0 where nothing is offered. `empty_nodes`
-    hold no pod.
+    Variances are those of the nodes' fractions, so they are at most 0.25. The `*_allocation` are sums over all nodes,
+    requested over allocatable, and 0 where nothing is offered. `empty_nodes` counts the nodes without any pod, and
+    `whole_gpus` is the fraction of the devices that nothing is taken of.
     """
 
     nodes: int
@@ -34,73 +36,50 @@ class Usage:
     cpu_allocation: float
     memory_allocation: float
     gpu_allocation: float
+    whole_gpus: float
 
     @property
     def variance(self) -> float:
-        """Mean of the variances of CPU and memory use over nodes: what `balance` is judged by."""
+        """The mean of the variances of CPU and memory use over nodes, by which the task `balance` is judged."""
         return 0.5 * (self.cpu_variance + self.memory_variance)
 
     @property
     def empty_fraction(self) -> float:
-        """Empty nodes as a fraction of the capacity nodes: what `compress` is judged by."""
+        """The fraction of the nodes that are empty, by which the task `compress` is judged."""
         return self.empty_nodes / max(self.nodes, 1)
 
 
 def usage(state: ClusterState) -> Usage:
-    """Measure a state; O(N)."""
-    return Usage(*_usage(state.allocatable, state.requested, state.capacity, state.gpu_free, state.gpu_count))
-
-
-def fragmentation_ratio(state: ClusterState, fragmentation: Fragmentation) -> float:
-    """Return fragments / free GPU thousandths over the cluster, 0 when no GPU is free (Weng et al., ATC 2023)."""
-    free = int(state.gpu_free.sum())
-    return float(fragmentation(state).sum()) / free if free else 0.0
-
-
-@dataclass(slots=True)
-class TimeAverage:
-    """Average of a value that holds from one moment to the next, weighted by how long it held.
-
-    Call `hold(value, seconds)` with the value that held for that long.
-    """
-
-    total: float = 0.0
-    seconds: float = 0.0
-
-    def hold(self, value: float, seconds: float) -> None:
-        """Count a value that held for `seconds`."""
-        self.total += value * seconds
-        self.seconds += seconds
-
-    @property
-    def mean(self) -> float:
-        """The average so far; NaN before any time has passed."""
-        return self.total / self.seconds if self.seconds else float("nan")
+    """Measure a state, in time proportional to its number of nodes."""
+    return Usage(*measure_usage(state.allocatable, state.requested, state.capacity, state.gpu_free, state.gpu_count))
 
 
 AVERAGED: tuple[str, ...] = (
     "variance", "cpu_variance", "memory_variance", "cpu_mean", "memory_mean", "cpu_allocation", "memory_allocation",
-    "gpu_allocation", "empty_nodes", "empty_fraction", "pending_pods",
+    "gpu_allocation", "empty_nodes", "empty_fraction", "pending_pods", "whole_gpus", "gpu_waiting",
 )  # fmt: skip
 
 
 @dataclass(slots=True)
 class TimeAverages:
-    """Time averages of the scalars of `Usage` and of the number of pods that wait."""
+    """Time averages of the scalars of `Usage`, of how many pods wait, and of the GPU that they ask for.
+
+    Time counts from 0 on: what came before only set the stage.
+    """
 
     seconds: float = 0.0
     totals: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(AVERAGED)))
 
-    def hold(self, state: ClusterState, pending: int, seconds: float) -> None:
-        """Count a state that held for `seconds` with `pending` pods waiting."""
-        _hold(
+    def hold(self, state: ClusterState, pending: int, gpu_milli: int, seconds: float) -> None:
+        """Count a state that held for `seconds` with `pending` pods waiting, which ask for so much GPU in all."""
+        hold_usage(
             state.allocatable, state.requested, state.capacity, state.gpu_free, state.gpu_count,
-            float(pending), seconds, self.totals,
+            float(pending), gpu_milli, seconds, self.totals,
         )  # fmt: skip
         self.seconds += seconds
 
     def means(self) -> Mapping[str, float]:
-        """Return name -> average (see `AVERAGED`); NaN before any time has passed."""
+        """Return the averages by name (see `AVERAGED`), which are NaN before any time has passed."""
         if not self.seconds:
             return dict.fromkeys(AVERAGED, float("nan"))
         return dict(zip(AVERAGED, (self.totals / self.seconds).tolist(), strict=True))
@@ -110,12 +89,19 @@ class TimeAverages:
         return TimeAverages(self.seconds, self.totals.copy())
 
 
-@numba.njit(cache=True)
-def _usage(allocatable, requested, capacity, gpu_free, gpu_count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def use_of_nodes(state: ClusterState) -> npt.NDArray[np.float64]:
+    """Return [N, 2]: the fractions of each node's CPU and memory that are requested."""
+    use: npt.NDArray[np.float64] = state.requested[:, :2] / np.maximum(state.allocatable[:, :2], 1)
+    return use
+
+
+@compiled
+def measure_usage(allocatable, requested, capacity, gpu_free, gpu_count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return the numbers of `Usage`, in its order, from the arrays of a `ClusterState`."""
     n, empty = 0, 0
     cpu, memory, cpu_square, memory_square = 0.0, 0.0, 0.0, 0.0
-    totals = np.zeros(4)
-    devices, free = 0, 0
+    cpu_asked, memory_asked, cpu_offered, memory_offered = 0.0, 0.0, 0.0, 0.0
+    devices, free, whole = 0, 0, 0
     for i in range(len(capacity)):
         if not capacity[i]:
             continue
@@ -123,12 +109,14 @@ def _usage(allocatable, requested, capacity, gpu_free, gpu_count):  # type: igno
         empty += requested[i, 3] == 0
         cpu += requested[i, 0] / max(allocatable[i, 0], 1)
         memory += requested[i, 1] / max(allocatable[i, 1], 1)
-        for r in range(2):
-            totals[r] += requested[i, r]
-            totals[2 + r] += allocatable[i, r]
+        cpu_asked += requested[i, 0]
+        memory_asked += requested[i, 1]
+        cpu_offered += allocatable[i, 0]
+        memory_offered += allocatable[i, 1]
         devices += gpu_count[i]
         for g in range(gpu_count[i]):
             free += gpu_free[i, g]
+            whole += gpu_free[i, g] == DEVICE_MILLI
     count = max(n, 1)
     cpu, memory = cpu / count, memory / count
     # A second pass: the difference of two large sums of squares would lose the small variances that matter here.
@@ -138,14 +126,15 @@ def _usage(allocatable, requested, capacity, gpu_free, gpu_count):  # type: igno
             memory_square += (requested[i, 1] / max(allocatable[i, 1], 1) - memory) ** 2
     gpu = 1.0 - free / (DEVICE_MILLI * devices) if devices else 0.0
     return (
-        n, empty, cpu, memory, cpu_square / count, memory_square / count, totals[0] / max(totals[2], 1.0),
-        totals[1] / max(totals[3], 1.0), gpu,
+        n, empty, cpu, memory, cpu_square / count, memory_square / count, cpu_asked / max(cpu_offered, 1.0),
+        memory_asked / max(memory_offered, 1.0), gpu, whole / max(devices, 1),
     )  # fmt: skip
 
 
-@numba.njit(cache=True)
-def _hold(allocatable, requested, capacity, gpu_free, gpu_count, pending, seconds, totals):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    n, empty, cpu, memory, cpu_variance, memory_variance, cpu_share, memory_share, gpu = _usage(
+@compiled
+def hold_usage(allocatable, requested, capacity, gpu_free, gpu_count, pending, gpu_milli, seconds, totals):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Add to `totals` (`AVERAGED`) what held for so many seconds."""
+    n, empty, cpu, memory, cpu_variance, memory_variance, cpu_share, memory_share, gpu, whole = measure_usage(
         allocatable, requested, capacity, gpu_free, gpu_count
     )
     totals[0] += seconds * 0.5 * (cpu_variance + memory_variance)
@@ -159,3 +148,9 @@ def _hold(allocatable, requested, capacity, gpu_free, gpu_count, pending, second
     totals[8] += seconds * empty
     totals[9] += seconds * empty / max(n, 1)
     totals[10] += seconds * pending
+    totals[11] += seconds * whole
+    if gpu_milli > 0:
+        devices = 0
+        for i in range(len(capacity)):
+            devices += gpu_count[i] if capacity[i] else 0
+        totals[12] += seconds * gpu_milli / (DEVICE_MILLI * max(devices, 1))

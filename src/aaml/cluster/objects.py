@@ -1,7 +1,7 @@
-"""Pods and nodes as the scheduler sees them: frozen values, amounts in integers (milli-cores, bytes, pieces).
+"""Pods and nodes as the scheduler sees them: values that never change, with amounts in integers.
 
-Only fields that scheduling reads are kept; `aaml.kube.convert` makes these from API objects and
-`aaml.workload` from traces and YAML.
+CPU is counted in milli-cores, memory in bytes, everything else in pieces. Only the fields that scheduling reads are
+kept. `aaml.kube.objects.convert` makes these objects from those of the API, and `aaml.workload` from traces and YAML.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,10 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A pod's toleration; an empty key with `Exists` tolerates everything, an empty effect matches all effects."""
+    """A pod's toleration.
+
+    An empty key with the operator `Exists` tolerates every taint, and an empty effect matches all effects.
+    """
 
     key: str = ""
     operator: Literal["Equal", "Exists", "Lt", "Gt"] = "Equal"
@@ -47,14 +50,17 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """Matches labels when every requirement does; without requirements it matches everything."""
+    """It matches labels when all requirements do, and everything when there are none."""
 
     requirements: tuple[Requirement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSelectorTerm:
-    """Requirements on a node's labels and fields (`metadata.name`): all must hold; an empty term matches none."""
+    """Requirements on a node's labels and on its fields (`metadata.name`), all of which must hold.
+
+    A term without requirements matches no node.
+    """
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -70,10 +76,10 @@ class PreferredNode:
 
 @dataclass(frozen=True, slots=True)
 class PodAffinityTerm:
-    """A pod (anti-)affinity term: pods that match, in these namespaces, in the same `topology_key` domain.
+    """A term of pod affinity or anti-affinity: pods that it selects, in the same domain of `topology_key`.
 
-    `selector` None matches no pod. `namespaces` is resolved: the pod's own namespace where the API object names none.
-    `namespace_selector` None means not set (an empty selector matches all namespaces).
+    A `selector` of None matches no pod. `namespaces` are those to look in, which is the pod's own where the API object
+    names none. `namespace_selector` adds those that it selects: an empty selector adds all of them, and None adds none.
     """
 
     topology_key: str
@@ -84,7 +90,7 @@ class PodAffinityTerm:
 
 @dataclass(frozen=True, slots=True)
 class WeightedPodAffinityTerm:
-    """A preferred pod-affinity term; a negative weight stands for preferred anti-affinity."""
+    """A preferred pod-affinity term, or with a negative weight preferred anti-affinity."""
 
     weight: int
     term: PodAffinityTerm
@@ -92,7 +98,10 @@ class WeightedPodAffinityTerm:
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """All affinity of a pod. `required_nodes` None: not set; else one of the terms must match."""
+    """All affinity of a pod.
+
+    Where `required_nodes` is not None, one of its terms must match the node.
+    """
 
     required_nodes: tuple[NodeSelectorTerm, ...] | None = None
     preferred_nodes: tuple[PreferredNode, ...] = ()
@@ -125,11 +134,12 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class VolumeNeeds:
-    """What the pod's volumes ask of a node, resolved by the API adapter.
+    """What the pod's volumes ask of a node, as the adapter of the API has worked it out.
 
-    `node_terms`: for each bound persistent volume with node affinity its terms, one of which must match.
-    `attachments`: (CSI driver, unique volume name) pairs, counted against the node's limit per driver.
-    `exclusive`: claims (namespace/name) with ReadWriteOncePod. `missing`: why the volumes can't be resolved, or "".
+    `node_terms` has the terms of each bound persistent volume with node affinity, of which one must match.
+    `attachments` are pairs of a CSI driver and a volume name, which count against the node's limit for that driver.
+    `exclusive` are claims (namespace/name) that only one pod may use (ReadWriteOncePod). `missing` says why the volumes
+    cannot be resolved, and is empty where they can.
     """
 
     node_terms: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
@@ -140,10 +150,11 @@ class VolumeNeeds:
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """GPUs of a pod: `count` devices with `milli` thousandths of each; `models` empty accepts any model.
+    """The GPUs of a pod: `count` devices with `milli` thousandths of each, of one of the `models`.
 
-    `count` 1 with `milli` below 1000 shares a device; several devices are always whole (milli 1000). `milli` 0 reserves
-    nothing (eleven pods of the openb trace are like that).
+    Without `models` any model will do. One device with `milli` below 1000 is shared with other pods, and several
+    devices are always whole ones (`milli` 1000). A request with `milli` 0 reserves nothing: eleven pods of the openb
+    trace are like that.
     """
 
     count: int = 0
@@ -165,8 +176,9 @@ NO_VOLUMES = VolumeNeeds()
 class Pod:
     """A pod as scheduling sees it.
 
-    `requests` holds the effective request (containers, init and sidecar containers, overhead, pod-level resources) by
-    resource name; the one pod that it also takes is counted by the cluster state. `uid` is the identity everywhere.
+    `requests` holds what the pod requests effectively of each resource, with its init and sidecar containers, its
+    overhead and its pod-level resources taken into account. That it also takes one of the node's places for pods is
+    counted by the cluster state. `uid` is the pod's identity everywhere.
     """
 
     name: str
@@ -188,6 +200,7 @@ class Pod:
     volumes: VolumeNeeds = NO_VOLUMES
     images: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
+    resource_claims: tuple[str, ...] = ()  # devices that somebody else has to allocate before the pod can run
     owner: str = ""  # "ReplicaSet/name-abc", "" without a controller
     gang: str = ""  # pods with the same gang are placed all or none
     gang_size: int = 0
@@ -195,7 +208,9 @@ class Pod:
     terminating: bool = False
     created_s: float = 0.0
     started_s: float = 0.0  # status.startTime, for the choice of preemption victims
-    lifetime_s: float | None = None  # how long it runs once bound; None: until deleted
+    lifetime_s: float | None = None  # how long it runs once bound, which nobody knows beforehand; None: until deleted
+    deadline_s: float | None = None  # spec.activeDeadlineSeconds: it is ended when it has run for so long
+    qos: str = ""  # quality-of-service class: Guaranteed, Burstable, BestEffort, or a trace's own
     resource_version: str = ""
     nonzero: tuple[int, int] | None = None  # (cpu_milli, memory_bytes) per container defaults applied; None: derive
     nonzero_containers: tuple[int, int] | None = None  # without pod-level resources; None: the same
@@ -209,6 +224,13 @@ class Pod:
         """`namespace/name`, the way people write it."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def runs_s(self) -> float | None:
+        """How long it runs once bound: its lifetime, but not beyond its deadline; None: until deleted."""
+        if self.deadline_s is None or (self.lifetime_s is not None and self.lifetime_s <= self.deadline_s):
+            return self.lifetime_s
+        return self.deadline_s
+
     def request(self, resource: str) -> int:
         """Return the amount requested of one resource (0 when not named)."""
         return self.requests.get(resource, 0)
@@ -216,7 +238,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as scheduling sees it; `gpu_count` devices of `gpu_model` with 1000 thousandths each."""
+    """A node as scheduling sees it, with `gpu_count` devices of `gpu_model`, of 1000 thousandths each."""
 
     name: str
     allocatable: Mapping[str, int] = field(default_factory=dict)
@@ -240,7 +262,7 @@ class DisruptionBudget:
     """A PodDisruptionBudget: how many of the pods that `selector` selects may be disrupted now.
 
     A selector of None, or an empty one, protects nothing here, as in kube-scheduler. `disrupted` names pods whose
-    eviction is under way and counted in `disruptions_allowed` already.
+    eviction is under way, which `disruptions_allowed` has counted already.
     """
 
     name: str

@@ -23,6 +23,11 @@ _SUFFIX: dict[str, Fraction] = {
     "Pi": Fraction(2**50), "Ei": Fraction(2**60),
 }  # fmt: skip
 _PATTERN = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(n|u|m|k|M|G|T|P|E|[KMGTPE]i))?$")
+LARGEST = 2**50
+"""The largest amount that is told apart, so that sums stay within 64 bits: a pebibyte, or a million million cores.
+
+A node that claims more offers this much, and a pod that asks for more fits nowhere.
+"""
 _MAX_EXPONENT = 30  # far above any machine; keeps "1e999999999" from eating memory
 
 

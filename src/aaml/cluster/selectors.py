@@ -20,7 +20,7 @@ from aaml.cluster.objects import (
 
 NAME_FIELD = "metadata.name"
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable")
-_INTEGER = re.compile(r"[+-]?\d+")
+_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")
 NamespaceLabels = Mapping[str, Mapping[str, str]]
 
 
@@ -39,10 +39,19 @@ def matches_requirement(requirement: Requirement, labels: Mapping[str, str]) -> 
         case "Gt" | "Lt":
             if value is None or len(requirement.values) != 1:
                 return False
-            bound = requirement.values[0]
-            if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(bound)):
+            number, bound = _integer(value), _integer(requirement.values[0])
+            if number is None or bound is None:
                 return False
-            return int(value) > int(bound) if requirement.operator == "Gt" else int(value) < int(bound)
+            return number > bound if requirement.operator == "Gt" else number < bound
+
+
+def _integer(text: str) -> int | None:
+    """Return a 64-bit integer as Go's `strconv.ParseInt(text, 10, 64)` reads it, None for anything else."""
+    match = _INTEGER.fullmatch(text)
+    if match is None:
+        return None
+    number = int(match[1] + match[2])
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def matches_labels(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:

@@ -1,7 +1,8 @@
-"""ClusterState: what runs where, as arrays with a stable node order, updated in place, never rebuilt per decision."""
+"""ClusterState: which pods run on which nodes, as arrays that are updated in place and never rebuilt for a decision."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,23 @@ _FINISHED = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A pod on a node. `assumed`: decided here, not confirmed by the cluster yet. `gpus`: its device indices.
+    """A pod on a node, with the indices of the GPU devices that it holds in `gpus`.
 
-    `node_name` counts: the `node_name` of an assumed placement's pod is still empty.
+    It is `assumed` when it was decided here and the cluster has not confirmed it yet. The `node_name` of an assumed
+    placement's pod is still empty, so read the placement's own. `since_s` is when the pod began to run, on the clock of
+    the cluster that the state belongs to (`Cluster.now_s`).
     """
 
     pod: Pod
     node_name: str
     gpus: tuple[int, ...] = ()
     assumed: bool = False
+    since_s: float = 0.0
+
+    @property
+    def until_s(self) -> float:
+        """When the pod is ended at the latest, as it declares itself (`activeDeadlineSeconds`); inf without that."""
+        return inf if self.pod.deadline_s is None else self.since_s + self.pod.deadline_s
 
 
 class ClusterState:
@@ -101,7 +110,7 @@ class ClusterState:
 
     @property
     def nonzero(self) -> IntArray:
-        """[N, 2] CPU and memory asked for, with the defaults for pods that request none."""
+        """[N, 2] CPU and memory asked for, where pods that request none count with the defaults."""
         return self._nonzero[: len(self.nodes)]
 
     @property
@@ -141,7 +150,10 @@ class ClusterState:
     # ---- pods' amounts as vectors ------------------------------------------------------------------------------------
 
     def request_vector(self, pod: Pod) -> IntArray:
-        """Return the pod's requests as an int64 [R] vector, itself counted under "pods"; new resources get a column."""
+        """Return the pod's requests as an int64 [R] vector, in which the pod itself counts 1 under "pods".
+
+        A resource that was not known before gets a column.
+        """
         for name in pod.requests:
             if name not in self.resource_index:
                 self._add_resource(name)
@@ -161,7 +173,10 @@ class ClusterState:
     # ---- nodes -------------------------------------------------------------------------------------------------------
 
     def upsert_node(self, node: Node) -> None:
-        """Add a node, or replace what is known of it; pods that were bound to it before it was seen are placed."""
+        """Add a node, or replace what is known of it.
+
+        Pods that were bound to the node before it was seen are placed on it.
+        """
         for name in node.allocatable:
             if name not in self.resource_index:
                 self._add_resource(name)
@@ -194,9 +209,10 @@ class ClusterState:
             self._place(placement)
 
     def remove_node(self, name: str) -> list[Placement]:
-        """Forget a node; its pods are kept aside until they are deleted or the node returns, and are returned.
+        """Forget a node and return the placements that it had.
 
-        Raises KeyError when there is no such node.
+        They are kept aside until their pods are deleted or the node returns. Raises KeyError when there is no such
+        node.
         """
         row = self.index[name]
         displaced = [self.placements[uid] for uid in self.node_pods[row]]
@@ -217,11 +233,13 @@ class ClusterState:
 
     # ---- pods --------------------------------------------------------------------------------------------------------
 
-    def upsert_pod(self, pod: Pod, gpus: tuple[int, ...] | None = None) -> None:
-        """Take the cluster's word on a pod: placed where `pod.node_name` says, gone when it has finished.
+    def upsert_pod(self, pod: Pod, gpus: tuple[int, ...] | None = None, since_s: float = 0.0) -> None:
+        """Take the cluster's word on a pod: it is where `pod.node_name` says, and gone when it has finished.
 
-        Confirms an assumed placement, moves it when the cluster bound it elsewhere. `gpus` None keeps the devices
-        known, or chooses the best-fitting ones. An unbound pod that was only assumed stays assumed.
+        This confirms an assumed placement, or moves it when the cluster bound the pod elsewhere. A pod that the cluster
+        shows as unbound stays assumed where it was. Without `gpus` the devices that are known are kept, and otherwise
+        the best-fitting ones are chosen. `since_s` is when it began to run, for a pod that was not placed on this node
+        before.
         """
         known = self.placements.get(pod.uid)
         if not pod.node_name:
@@ -241,26 +259,26 @@ class ClusterState:
             return
         if known is not None:
             self._displace(pod.uid)
-        self._place(Placement(pod, pod.node_name, gpus if gpus is not None else (-1,)))
+        self._place(Placement(pod, pod.node_name, gpus if gpus is not None else (-1,), since_s=since_s))
 
     def remove_pod(self, uid: str) -> Placement | None:
-        """Free what a pod holds; returns its placement, None when it held nothing."""
+        """Free what a pod holds and return its placement, or None when it held nothing."""
         for waiting in self._homeless.values():
             waiting.pop(uid, None)
         self.nominated.pop(uid, None)
         return self._displace(uid)
 
-    def assume(self, pod: Pod, node_name: str, gpus: tuple[int, ...] | None = None) -> Placement:
-        """Place a pod before its binding is confirmed, as kube-scheduler's cache does.
+    def assume(self, pod: Pod, node_name: str, gpus: tuple[int, ...] | None = None, since_s: float = 0.0) -> Placement:
+        """Place a pod before its binding is confirmed, as kube-scheduler's cache does, and return the placement.
 
-        `gpus` None takes the best-fitting devices. Raises KeyError for an unknown node, ValueError when the pod is
-        placed already.
+        It runs from `since_s` on. Without `gpus` it takes the best-fitting devices. Raises KeyError for an unknown
+        node, and ValueError when the pod is placed already.
         """
         if pod.uid in self.placements:
             raise ValueError(f"pod {pod.key} is placed on {self.placements[pod.uid].node_name} already")
         if node_name not in self.index:
             raise KeyError(node_name)
-        return self._place(Placement(pod, node_name, gpus if gpus is not None else (-1,), assumed=True))
+        return self._place(Placement(pod, node_name, gpus if gpus is not None else (-1,), True, since_s))
 
     def forget(self, uid: str) -> None:
         """Undo an assumed placement whose bind failed; does nothing to a confirmed one."""
@@ -269,7 +287,10 @@ class ClusterState:
             self._displace(uid)
 
     def nominate(self, pod: Pod, node_name: str) -> None:
-        """Reserve room on a node for a pod that preempted others there; placing or removing the pod ends it."""
+        """Reserve room on a node for a pod that preempted others there.
+
+        The reservation ends when the pod is placed or removed.
+        """
         self.nominated[pod.uid] = (pod, node_name)
 
     def withdraw(self, uid: str) -> None:
@@ -283,11 +304,17 @@ class ClusterState:
             self.topology_generation += 1
 
     def observe(self, observer: Callable[[Pod, str, bool], None]) -> None:
-        """Call `observer(pod, node_name, placed)` at each placement and removal: keeps indexes over pods current."""
+        """Call `observer(pod, node_name, placed)` at each placement and at each removal.
+
+        Indexes over the pods are kept current by it.
+        """
         self._observers.append(observer)
 
     def fork(self) -> "ClusterState":
-        """Return an independent copy, for look-ahead; observers stay behind, frozen objects are shared."""
+        """Return an independent copy, to look ahead on.
+
+        Objects that never change are shared with it, and the observers stay behind.
+        """
         twin = ClusterState()
         twin.resources, twin.resource_index = list(self.resources), dict(self.resource_index)
         twin.nodes, twin.names, twin.index = list(self.nodes), list(self.names), dict(self.index)
@@ -344,7 +371,7 @@ class ClusterState:
         if placement.gpus == (-1,):
             chosen = choose_devices(self._gpu_free[row], pod.gpu) if pod.gpu.milli else ()
             placement = Placement(
-                pod, placement.node_name, chosen, placement.assumed
+                pod, placement.node_name, chosen, placement.assumed, placement.since_s
             )  # `replace` takes 5 times as long
         vector = self.request_vector(pod)  # may add a column, so before the row is read
         self._requested[row] += vector

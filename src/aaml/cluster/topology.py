@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.objects import RACK_LABEL
+from aaml.cluster.per_state import PerState
 from aaml.cluster.state import ClusterState
 
 if TYPE_CHECKING:
@@ -40,22 +40,6 @@ def _undirected(pairs: list[tuple[int, int]]) -> npt.NDArray[np.int64]:
     return np.hstack([forward, forward[::-1]])
 
 
-class _PerState:
-    """Keeps the graph of a state until its nodes change."""
-
-    def __init__(self, build: Topology) -> None:
-        self._build = build
-        self._kept: WeakKeyDictionary[ClusterState, tuple[int, Graph]] = WeakKeyDictionary()
-
-    def __call__(self, state: ClusterState) -> Graph:
-        """Return the state's graph, the same object as long as its nodes are the same."""
-        kept = self._kept.get(state)
-        if kept is None or kept[0] != state.topology_generation:
-            kept = (state.topology_generation, self._build(state))
-            self._kept[state] = kept
-        return kept[1]
-
-
 def _star(state: ClusterState) -> Graph:
     n = len(state)
     return Graph(n, _undirected([(row, n) for row in range(n)]))
@@ -70,8 +54,8 @@ def _racks(state: ClusterState) -> Graph:
     return Graph(n, _undirected(pairs), ("control-plane", *(f"rack:{rack}" for rack in racks)))
 
 
-star_graph: Topology = _PerState(_star)
-rack_graph: Topology = _PerState(_racks)
+star_graph: Topology = PerState(_star)
+rack_graph: Topology = PerState(_racks)
 
 
 def to_networkx(state: ClusterState, graph: Graph) -> nx.Graph[str]:

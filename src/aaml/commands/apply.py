@@ -9,9 +9,11 @@ from typing import Annotated
 
 import tyro
 
+from aaml.settings import Natural, Settings
+
 
 @dataclass(frozen=True)
-class Args:
+class Args(Settings):
     """`aaml apply`."""
 
     config: Annotated[Path | None, tyro.conf.arg(aliases=["-f"])] = None
@@ -28,17 +30,17 @@ class Args:
     """Taken for compatibility: extended resources always count."""
     out: Path = Path("runs/apply")
     """Folder for placements.yaml and nodes.csv."""
-    limit: int = 30
+    limit: Natural = 30
     """Nodes shown in the table."""
 
 
 def run(args: Args) -> int:
     """Place everything and report."""
     from aaml.errors import UserError
-    from aaml.experiment.apply import apply, order, weighted_policy, write
-    from aaml.experiment.manifests import SimonConfig, load, read_scheduler_config, read_simon
-    from aaml.experiment.policies import load_policy
-    from aaml.experiment.report import text_table
+    from aaml.evaluation.apply import apply, order, weighted_policy, write
+    from aaml.evaluation.policies import load_policy
+    from aaml.evaluation.tables import text_table
+    from aaml.kube.objects.manifests import SimonConfig, load, read_scheduler_config, read_simon
 
     if (args.config is None) == (not args.cluster):
         raise UserError("config, cluster: expected one of -f CONFIG and --cluster PATH")
@@ -47,11 +49,12 @@ def run(args: Args) -> int:
     setup = read_simon(args.config) if args.config else SimonConfig(args.cluster[0])
     read = load([setup.cluster, *args.cluster[1:], *setup.apps, *args.apps])
     pods = order(read, shuffle=setup.shuffle, tune_ratio=setup.tune_ratio, seed=setup.seed)
-    if args.scheduler_config is not None:
-        policy, featurizer = weighted_policy(read_scheduler_config(args.scheduler_config), read.pods), None
-    else:
-        policy, featurizer = load_policy(args.policy or "kube-scheduler", expected=read.pods)
-    applied = apply(read, pods, policy, featurizer)
+    policy = (
+        load_policy(args.policy or "kube-scheduler", expected=read.pods)
+        if args.scheduler_config is None
+        else weighted_policy(read_scheduler_config(args.scheduler_config), read.pods)
+    )
+    applied = apply(read, pods, policy)
     print(text_table(applied.node_table().head(args.limit)))
     if len(applied.state) > args.limit:
         print(f"... and {len(applied.state) - args.limit} nodes more")

@@ -5,27 +5,25 @@ Needs ortools, which the extra `solver` brings.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import tyro
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from aaml.settings import Count, Positive, Settings
 
 
 @dataclass(frozen=True)
-class Args:
+class Args(Settings):
     """What to bound."""
 
     what: tyro.conf.Positional[str] = "fragmentation"
     """a task whose pods stay (fragmentation, balance-batch, compress-batch), or openb for the published benchmark"""
     seeds: str = "1000..1019"
     """numbers and ranges: 42..51 or 42,45"""
-    nodes: int | None = None
+    nodes: Count | None = None
     """a task's number of nodes; its own when not given"""
-    pods: int | None = None
+    pods: Count | None = None
     """a task's number of pods; its own when not given"""
-    limit_s: float = 20.0
+    limit_s: Positive = 20.0
     """seconds for each seed of a task; bound and placement may then lie apart"""
     traces: str = "default"
     """openb's traces, with commas between them; "published" for the paper's 17"""
@@ -36,62 +34,31 @@ class Args:
 
 
 def run(args: Args) -> int:
-    """Solve, write a row as each is known, and print what was found."""
+    """Solve, write a row as each is known, and say what was found."""
     from aaml.commands.signals import ends_by
     from aaml.errors import bad_value
-    from aaml.experiment.bound import BOUNDED
+    from aaml.evaluation.bound import BOUNDED, bound_task
+    from aaml.evaluation.evaluate import parse_seeds
+    from aaml.evaluation.results import ResultFile
+    from aaml.openb.bench import parse_traces
+    from aaml.openb.bound import bound_traces
 
     if args.what not in (*BOUNDED, "openb"):
         raise bad_value("what", args.what, f"one of {', '.join(BOUNDED)}, openb")
-    if not args.limit_s > 0:
-        raise bad_value("limit-s", args.limit_s, "a number of seconds above 0")
-    out = args.out or Path(f"runs/bound-{args.what}")
-    stop: list[bool] = []
+    seeds, stop = parse_seeds(args.seeds), list[bool]()
+
+    def stopped() -> bool:
+        return bool(stop)
+
     with ends_by(lambda: stop.append(True)) as interruption:
-        (_openb if args.what == "openb" else _task)(args, out, lambda: bool(stop))
-    return interruption.status
-
-
-def _task(args: Args, out: Path, stopped: "Callable[[], bool]") -> None:
-    from tqdm import tqdm
-
-    from aaml.experiment.bound import bound_rows
-    from aaml.experiment.evaluate import parse_seeds
-    from aaml.experiment.results import ResultFile
-    from aaml.sim.tasks import find_task
-
-    task = find_task(args.what)
-    seeds = parse_seeds(args.seeds)
-    file = ResultFile(out)
-    for seed in tqdm(seeds, desc=f"bound {task.name}", unit="seed"):
-        optimum, rows = bound_rows(task, seed, args.nodes, args.pods, limit_s=args.limit_s, stopped=stopped)
-        if stopped():  # the solver was cut short
-            break
+        if args.what == "openb":
+            rows = bound_traces(parse_traces(args.traces), seeds, args.columns, stopped=stopped)
+        else:
+            rows = bound_task(args.what, seeds, args.nodes, args.pods, limit_s=args.limit_s, stopped=stopped)
+        file = ResultFile(args.out or Path(f"runs/bound-{args.what}"))
         for row in rows:
             file.append(row)
-        how = "proven" if optimum.proven else f"not proven in {args.limit_s:g} s"
-        tqdm.write(f"seed {seed}: {task.metric} {optimum.value:.6g}, bound {optimum.bound:.6g} ({how})")
-    print(f"{file.path}; policies beside it: aaml evaluate --task {task.name} --out {out}")
-
-
-def _openb(args: Args, out: Path, stopped: "Callable[[], bool]") -> None:
-    from tqdm import tqdm
-
-    from aaml.experiment.evaluate import parse_seeds
-    from aaml.experiment.openb import run_openb
-    from aaml.experiment.openb_bench import parse_traces
-    from aaml.experiment.openb_bound import column_bounds
-    from aaml.experiment.results import ResultFile
-
-    runs = [(trace, seed) for trace in parse_traces(args.traces) for seed in parse_seeds(args.seeds)]
-    file = ResultFile(out)
-    for trace, seed in tqdm(runs, desc="bound openb", unit="run"):
-        if stopped():
-            break
-        fgd = run_openb(trace, seed, "fgd").allocation
-        for column, bound in zip(args.columns, column_bounds(trace, seed, args.columns), strict=True):
-            file.append({"trace": trace, "seed": seed, "column": column, "bound": round(bound, 3), "fgd": fgd[column]})
-            tqdm.write(
-                f"{trace}, seed {seed}, {column}% arrived: at most {bound:.2f}% allocated (FGD {fgd[column]:.2f})"
-            )
     print(file.path)
+    if args.what != "openb":
+        print(f"policies beside it: aaml evaluate --task {args.what} --out {file.path.parent}")
+    return interruption.status

@@ -6,14 +6,16 @@ Nodes stay, and so does what runs in Kubernetes' own namespaces (kube-*).
 from dataclasses import dataclass
 from pathlib import Path
 
+from aaml.settings import NotNegative, Settings
+
 
 @dataclass(frozen=True)
-class Args:
+class Args(Settings):
     """What to delete."""
 
     namespace: str = ""
     """only this namespace"""
-    wait_s: float = 300.0
+    wait_s: NotNegative = 300.0
     """how long the pods may take to go"""
     kubeconfig: Path | None = None
     """of the Kubernetes cluster; without it $KUBECONFIG and ~/.kube/config"""

@@ -12,86 +12,81 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from aaml.cluster.fleet import STANDARD, NodeShape
 from aaml.errors import UserError
 from aaml.kube.provision import (
     ClusterOptions,
     KwokCluster,
-    NodeShape,
+    Owner,
+    cluster_of,
     count_nodes,
+    end_orphans,
     ensure_programs,
-    parse_labels,
     records,
 )
-from aaml.kube.provision.api import ApiError
 from aaml.kube.provision.binaries import programs_dir, versions
-from aaml.kube.provision.docker import DockerCluster
-
-Name = Annotated[str, tyro.conf.arg(help="the cluster's name")]
+from aaml.settings import Count, Port, Positive, Settings
 
 
 @dataclass(frozen=True)
-class Up:
-    """Start a cluster, add its nodes and wait until pods can be placed on them."""
+class OfCluster(Settings):
+    """Which cluster is meant."""
 
-    name: Name = "aaml"
-    nodes: int = 10
+    name: str = "aaml"
+    """the cluster's name"""
+
+
+@dataclass(frozen=True)
+class Up(OfCluster):
+    """Start a cluster, add its nodes and wait until pods can be placed on them.
+
+    On a cluster of which a part has stopped, only what is missing is started: everything on it is kept.
+    """
+
+    nodes: Count = 10
     """number of worker nodes"""
-    cpu: str = "64"
-    """CPU of a node"""
-    memory: str = "256Gi"
-    """memory of a node"""
-    pods: int = 110
-    """pods that a node takes"""
-    labels: tuple[str, ...] = ()
-    """labels of the nodes, as key=value"""
-    gpus: int = 0
-    """GPUs of a node"""
-    gpu_model: str = ""
-    """model of the GPUs, for instance V100M16"""
+    shape: NodeShape = STANDARD
     disable_scheduler: bool = False
     """leave the default kube-scheduler out"""
     scheduler_config: Path | None = None
     """a KubeSchedulerConfiguration for the default scheduler, for instance with an extender"""
     runtime: Literal["binary", "docker"] = "binary"
     """plain processes, or KWOK's all-in-one image"""
-    port: int = 0
+    port: Port = 0
     """port of the API server on 127.0.0.1; 0 takes a free one"""
-    wait_s: float = 180.0
+    wait_s: Positive = 180.0
     """how long each step of the start may take, in seconds"""
+    owner: int = 0
+    """id of a process that the cluster belongs to: `aaml cluster list` ends it once that is gone; 0 for none"""
 
 
 @dataclass(frozen=True)
-class Status:
+class Status(OfCluster):
     """Show a cluster: its server, nodes, processes and files. Exit status 1 when a part of it is down."""
 
-    name: Name = "aaml"
     json: bool = False
     """print JSON"""
 
 
 @dataclass(frozen=True)
-class Down:
+class Down(OfCluster):
     """Stop a cluster and remove its files."""
-
-    name: Name = "aaml"
 
 
 @dataclass(frozen=True)
-class Kubeconfig:
+class Kubeconfig(OfCluster):
     """Print the kubeconfig of a cluster, or only where it is."""
 
-    name: Name = "aaml"
     path: bool = False
     """print the path of the file"""
 
 
 @dataclass(frozen=True)
-class Kubectl:
+class Kubectl(OfCluster):
     """Run the kubectl that belongs to a cluster: `aaml cluster kubectl -- get nodes`."""
 
     arguments: tyro.conf.Positional[tuple[str, ...]] = ()
     """what to hand to kubectl"""
-    name: Name = "aaml"
 
 
 @dataclass(frozen=True)
@@ -101,7 +96,7 @@ class Build:
 
 @dataclass(frozen=True)
 class List:
-    """List the clusters of this machine."""
+    """List the clusters of this machine and what is down of each; end those whose owner is gone."""
 
 
 Command = (
@@ -129,18 +124,20 @@ def run(args: Args) -> int:
 
 
 def _up(args: Up) -> int:
-    cluster = DockerCluster(args.name) if args.runtime == "docker" else KwokCluster(args.name)
-    shape = NodeShape(args.cpu, args.memory, args.pods, parse_labels(args.labels), args.gpus, args.gpu_model)
+    cluster = cluster_of(args.name, args.runtime)
+    owner = Owner.of(args.owner) if args.owner else None
     options = ClusterOptions(
-        args.nodes, shape, not args.disable_scheduler, args.scheduler_config, args.port, args.wait_s
+        args.nodes, args.shape, not args.disable_scheduler, args.scheduler_config, args.port, args.wait_s, owner
     )
     started = time.monotonic()
-    cluster.up(options, progress=sys.stderr.isatty())
-    record = records.load(args.name)
+    restarted = cluster.up(options, progress=sys.stderr.isatty())
+    record, ready = records.load(args.name), count_nodes(cluster.api()).schedulable
     print(
         f"cluster {args.name} is up after {time.monotonic() - started:.1f} s: Kubernetes {record.kubernetes} "
-        f"at {record.server}, {args.nodes} nodes ready"
+        f"at {record.server}, {ready} nodes ready"
     )
+    if restarted:
+        print(f"started again: {', '.join(restarted)}; what is on the cluster is kept, flags of a new one are not used")
     print(f"export KUBECONFIG={cluster.kubeconfig}")
     return 0
 
@@ -155,16 +152,15 @@ def _status(args: Status) -> int:
         "kubeconfig": str(records.kubeconfig_path(args.name)),
     }
     if record.runtime == "binary":
-        cluster = KwokCluster(args.name)
-        facts["kubectl"] = str(cluster.kubectl)
-        facts["processes"] = {name: component.pid() for name, component in cluster.components().items()}
-        up = cluster.running()
-    else:
-        up = DockerCluster(args.name).running()
+        kwok = KwokCluster(args.name)
+        facts["kubectl"] = str(kwok.kubectl)
+        facts["processes"] = {name: component.pid() for name, component in kwok.components().items()}
+    cluster = cluster_of(args.name, record.runtime)
+    up = cluster.running()
     try:
-        count = count_nodes(KwokCluster(args.name).api())
+        count = count_nodes(cluster.api())
         facts["nodes"] = {"workers": count.workers, "schedulable": count.schedulable}
-    except (UserError, ApiError) as error:
+    except UserError as error:
         facts["nodes"], up = str(error), False
     if args.json:
         print(json.dumps(facts | {"up": up}, indent=2))
@@ -179,13 +175,13 @@ def _listed(amounts: dict[str, int | None]) -> str:
 
 
 def _down(args: Down) -> int:
-    docker = False
+    runtime: records.Runtime = "binary"
     try:
-        docker = records.load(args.name).runtime == "docker"
+        runtime = records.load(args.name).runtime
     except UserError:
-        if not KwokCluster(args.name).directory.exists():
-            raise
-    (DockerCluster(args.name) if docker else KwokCluster(args.name)).down()
+        if not records.cluster_dir(args.name).exists():
+            raise  # else its record is missing or damaged: what is there goes
+    cluster_of(args.name, runtime).down()
     print(f"cluster {args.name} is down")
     return 0
 
@@ -211,12 +207,24 @@ def _build(_: Build) -> int:
 
 
 def _list(_: List) -> int:
+    for record in end_orphans():
+        owner = record.owner.pid if record.owner else 0
+        print(f"cluster {record.name} is ended: process {owner} that it belonged to is gone", file=sys.stderr)
     for name in records.names():
         record = records.load(name)
         print(
-            f"{name:<20} {record.runtime:<7} Kubernetes {record.kubernetes}  {record.nodes:>5} nodes  {record.server}"
+            f"{name:<20} {record.runtime:<7} Kubernetes {record.kubernetes}  {record.nodes:>5} nodes  "
+            f"{record.server}  {_state(record)}"
         )
     return 0
+
+
+def _state(record: records.Record) -> str:
+    cluster = cluster_of(record.name, record.runtime)
+    try:
+        return "up" if cluster.running() else f"down: {', '.join(cluster.stopped()) or 'every part'}"
+    except UserError as error:  # no container engine answers
+        return str(error)
 
 
 _HANDLERS: dict[type, Callable[[Any], int]] = {

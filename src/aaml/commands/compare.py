@@ -6,9 +6,11 @@ from typing import Annotated
 
 import tyro
 
+from aaml.settings import Settings
+
 
 @dataclass(frozen=True)
-class Args:
+class Args(Settings):
     """`aaml compare`."""
 
     results: Annotated[tuple[Path, ...], tyro.conf.Positional]
@@ -23,15 +25,12 @@ class Args:
 
 def run(args: Args) -> int:
     """Print a table for each task and size."""
-    from aaml.experiment.report import Page
-    from aaml.experiment.results import compare_all, read_results
+    from aaml.evaluation.report import write_report
+    from aaml.evaluation.results import Results
 
-    page = Page("AAML: comparison") if args.out else None
-    if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-    frame = read_results(args.results)
-    for text in compare_all(frame, args.reference, metric=args.metric, page=page, figures=args.out):
-        print(f"\n{text}")
-    if page is not None and args.out is not None:
-        print(f"\n{page.write(args.out / 'report.html')}")
+    results = Results.read(*args.results)
+    comparison = results.compare(args.reference, args.metric or "")
+    print(f"\n{comparison}")
+    if args.out is not None:
+        print(f"\n{write_report(results, [comparison], args.out, 'Policies compared')}")
     return 0

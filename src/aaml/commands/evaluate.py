@@ -3,22 +3,24 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from aaml.settings import Count, Settings
+
 
 @dataclass(frozen=True)
-class Args:
+class Args(Settings):
     """`aaml evaluate`."""
 
     task: str = "balance"
-    """Task by name; `aaml evaluate --task ?` lists them."""
+    """Task by name (`aaml evaluate --task ?` lists them), or a trace: its folder, or such as compress@FOLDER."""
     policies: tuple[str, ...] = ("kube-scheduler", "least-allocated", "least-variance", "random")
     """Policies by name, FILE.py:NAME, or LABEL=NAME."""
     models: tuple[str, ...] = ()
     """Model files, or LABEL=FILE."""
-    seeds: str = "1000..1019"
-    """Seeds of the episodes: ranges and numbers."""
-    nodes: tuple[int, ...] = ()
+    seeds: str = ""
+    """Seeds of the episodes: ranges and numbers; 1000..1019, or every window of a trace's holdout, when empty."""
+    nodes: tuple[Count, ...] = ()
     """Cluster sizes; the task's own when none is given."""
-    pods: int | None = None
+    pods: Count | None = None
     """Pods of an episode; the task's own number when not given."""
     reference: str = ""
     """The policy that the others are compared with; kube-scheduler where it takes part, else the first, when empty."""
@@ -31,23 +33,20 @@ class Args:
 def run(args: Args) -> int:
     """Evaluate, write the folder and print the tables."""
     from aaml.errors import bad_value
-    from aaml.experiment.evaluate import evaluate, parse_contestants, parse_seeds
-    from aaml.experiment.report import Page
-    from aaml.experiment.results import ResultFile, compare_all
+    from aaml.evaluation.evaluate import contestants, evaluate, parse_seeds
+    from aaml.evaluation.replay import write_recipes
+    from aaml.evaluation.report import write_report
+    from aaml.evaluation.results import ResultFile
 
-    contestants = parse_contestants(args.policies, args.models)
-    names = [contestant.name for contestant in contestants]
-    reference = args.reference or ("kube-scheduler" if "kube-scheduler" in names else names[0])
-    if reference not in names:
-        raise bad_value("reference", reference, f"one of {', '.join(names)}")
-    file = ResultFile(args.out)
-    frame = evaluate(
-        contestants, args.task, parse_seeds(args.seeds), args.nodes or (None,), pods=args.pods, workers=args.workers,
-        on_row=file.append,
-    )  # fmt: skip
-    page = Page(f"AAML: {args.task}")
-    learned = [contestant.name for contestant in contestants if contestant.learned]
-    for text in compare_all(frame, reference, page=page, figures=args.out, learned=learned):
-        print(f"\n{text}")
-    print(f"\n{file.path}, {page.write(args.out / 'report.html')}")
+    entered = contestants((*args.policies, *args.models))
+    names = [contestant.name for contestant in entered]
+    if args.reference not in ("", *names):
+        raise bad_value("reference", args.reference, f"one of {', '.join(names)}")
+    file, seeds = ResultFile(args.out), parse_seeds(args.seeds) if args.seeds else ()
+    results = evaluate(entered, args.task, seeds, args.nodes, pods=args.pods, workers=args.workers, on_row=file.append)
+    write_recipes(args.out, results.recipes)
+    comparison = results.compare(args.reference)
+    print(f"\n{comparison}")
+    report = write_report(results, [comparison], args.out, f"{args.task}: policies compared")
+    print(f"\n{file.path}, {report}")
     return 0

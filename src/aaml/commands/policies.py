@@ -1,25 +1,22 @@
 """List the named policies, rewards and tasks, your own of a file among them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+
+from aaml.settings import Settings
 
 
 @dataclass(frozen=True)
-class Args:
-    """What to list.
+class Args(Settings):
+    """What to list."""
 
-    Attributes
-    ----------
-    file: Python files with own policies and rewards (`@register_policy("name")`, `@register_reward("name")`)
-
-    """
-
-    file: tuple[Path, ...] = field(default_factory=tuple)
+    file: tuple[Path, ...] = ()
+    """Python files with own policies and rewards (`@register_policy("name")`, `@register_reward("name")`)"""
 
 
 def run(args: Args) -> int:
     """Print the names."""
-    from aaml.scheduling.registry import POLICIES, load_file, reward_names
+    from aaml.policies.registry import POLICIES, load_file, reward_names
     from aaml.sim.tasks import TASKS
 
     for path in args.file:

@@ -5,19 +5,34 @@ loopback unless told otherwise.
 """
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aaml.settings import Count, Port, Settings
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
+
+    from aaml.cluster.objects import Pod
+    from aaml.kube.view import KubeView
+    from aaml.scheduling.ports import Policy
 
 
 @dataclass(frozen=True)
-class Args:
+class Args(Settings):
     """`aaml serve`."""
 
     policy: str = "kube-scheduler"
     """Policy by name, FILE.py:NAME, or a model file."""
+    expected_pods: str | None = None
+    """Pods like those to come, by which policies such as fgd weigh fragments of GPUs: an openb trace by name, a pod
+    list (.csv), or YAML with pods and workloads; without it they are the pods that run on the watched cluster."""
     host: str = "127.0.0.1"
     """Address to listen on."""
-    port: int = 8899
+    port: Port = 8899
     """Port to listen on; 0 takes a free one."""
     cluster: bool = True
     """Watch a cluster (needed by the extender endpoints)."""
@@ -29,7 +44,7 @@ class Args:
     """Certificate (PEM) for HTTPS."""
     tls_key: Path | None = None
     """Its private key (PEM)."""
-    max_body_mib: int = 64
+    max_body_mib: Count = 64
     """Larger requests are refused."""
 
 
@@ -47,17 +62,54 @@ def _token(args: Args) -> str | None:
     return token
 
 
+def _listener(args: Args) -> "socket.socket":
+    import socket
+
+    from aaml.errors import bad_value
+
+    try:
+        listener = socket.create_server((args.host, args.port))
+        # Accepted sockets inherit it. Without it a reply's body waits for the client's delayed acknowledgement (40 ms)
+        # of its head: asyncio turns Nagle off only on sockets that were made with the protocol named.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except (OSError, OverflowError) as error:
+        raise bad_value("host, port", f"{args.host}:{args.port}", f"a free address to listen on ({error})") from error
+    return listener
+
+
+def _policy(args: Args, given: "Sequence[Pod]", view: "KubeView | None") -> "Policy":
+    """Load the policy with the pods it may expect. Raises `UserError` where it needs some with GPUs and has none."""
+    from aaml.errors import UserError
+    from aaml.evaluation.policies import load_policy, needs_expected_pods
+
+    running = [placement.pod for placement in view.state.pods()] if view is not None else []
+    policy = load_policy(args.policy, expected=given or running)
+    if needs_expected_pods(policy):
+        found = "no pod with a GPU runs on the cluster" if view is not None else "none"
+        if args.expected_pods:
+            found = f"no pod with a GPU in {args.expected_pods}"
+        raise UserError(
+            f"expected-pods: {found}; expected an openb trace or a file of pods, as policy {policy.name} weighs "
+            "fragments of GPUs by the pods to come"
+        )
+    return policy
+
+
 def run(args: Args) -> int:
     """Serve until SIGTERM or SIGINT."""
-    import socket
+    from contextlib import ExitStack
 
     import uvicorn
 
     from aaml.commands.signals import ends_by
     from aaml.errors import UserError, bad_value
-    from aaml.experiment.policies import load_ranker
-    from aaml.experiment.policy_scheduler import warm_up
-    from aaml.kube.convert import node_from_json, pod_from_json
+    from aaml.evaluation.policies import load_policy
+    from aaml.kube.objects.convert import node_from_json, pod_from_json
+    from aaml.kube.objects.manifests import pods_like
+    from aaml.kube.posted import posted_state
+    from aaml.kube.view import KubeView
+    from aaml.live.warm_up import warm_up
+    from aaml.scheduling.ports import Ranker
     from aaml.serve.app import create_app
     from aaml.serve.metrics import Metrics
     from aaml.serve.service import Readers, SchedulingService
@@ -68,34 +120,28 @@ def run(args: Args) -> int:
         if path is not None and not path.is_file():
             raise bad_value(name, str(path), "a PEM file")
     token = _token(args)
-    ranker, featurizer = load_ranker(args.policy)
-    warm_up(args.policy)  # kube-scheduler waits seconds for an answer, not for a compiler
-    try:
-        listener = socket.create_server((args.host, args.port))
-        # Accepted sockets inherit it. Without it a reply's body waits for the client's delayed acknowledgement (40 ms)
-        # of its head: asyncio turns Nagle off only on sockets that were made with the protocol named.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except (OSError, OverflowError) as error:
-        raise bad_value("host, port", f"{args.host}:{args.port}", f"a free address to listen on ({error})") from error
-    view = None
-    if args.cluster:
-        from aaml.kube.view import KubeView
-
-        view = KubeView(args.kubeconfig)
-    service = SchedulingService(ranker, Readers(pod_from_json, node_from_json), featurizer, view)
-    app = create_app(service, Metrics(), token=token, max_body_bytes=args.max_body_mib * 1024 * 1024)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=5,
-        ssl_certfile=args.tls_cert, ssl_keyfile=args.tls_key,
-    )  # fmt: skip
-    scheme = "https" if args.tls_cert else "http"
-    print(f"{ranker.name} answers on {scheme}://{args.host}:{listener.getsockname()[1]}", flush=True)
-    server = uvicorn.Server(config)
-    # uvicorn hands signals on when it has ended; without a handler of ours that would end the process before `close`.
-    with ends_by(lambda: setattr(server, "should_exit", True)) as interruption:
-        try:
+    given = pods_like(args.expected_pods) if args.expected_pods else ()
+    warm_up(load_policy(args.policy))  # kube-scheduler waits seconds for an answer, not for a compiler
+    with ExitStack() as stack:
+        listener = stack.enter_context(_listener(args))
+        view = KubeView(args.kubeconfig) if args.cluster else None
+        if view is not None:
+            stack.callback(view.close)
+        policy = _policy(args, given, view)
+        service = SchedulingService(policy, Readers(pod_from_json, node_from_json, posted_state), view)
+        app = create_app(service, Metrics(), token=token, max_body_bytes=args.max_body_mib * 1024 * 1024)
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=5,
+            ssl_certfile=args.tls_cert, ssl_keyfile=args.tls_key,
+        )  # fmt: skip
+        if not isinstance(policy, Ranker):
+            words = "chooses a node and scores none: its choice gets the highest score, the others get 0"
+            print(f"{policy.name} {words}", file=sys.stderr, flush=True)
+        scheme = "https" if args.tls_cert else "http"
+        print(f"{policy.name} answers on {scheme}://{args.host}:{listener.getsockname()[1]}", flush=True)
+        server = uvicorn.Server(config)
+        # uvicorn hands signals on when it has ended; without a handler of ours that would end the process before
+        # everything is closed.
+        with ends_by(lambda: setattr(server, "should_exit", True)) as interruption:
             server.run(sockets=[listener])
-        finally:
-            if view is not None:
-                view.close()
-    return interruption.status
+        return interruption.status

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import tyro
 
+from aaml.settings import Settings
+
 
 @dataclass(frozen=True)
-class Args:
+class Args(Settings):
     """`aaml shadow`."""
 
     report: tyro.conf.Positional[Path]
@@ -19,7 +21,7 @@ class Args:
 
 def run(args: Args) -> int:
     """Print the report."""
-    from aaml.experiment.shadow import read_report
+    from aaml.live.shadow import read_report
 
     print(read_report(args.report))
     return 0

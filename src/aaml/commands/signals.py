@@ -36,3 +36,14 @@ def ends_by(stop: Callable[[], None]) -> Iterator[Interruption]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def ends_at_once() -> Iterator[Interruption]:
+    """Raise KeyboardInterrupt at a SIGTERM or SIGINT of the block: for work that is saved as it goes on."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with ends_by(interrupt) as interruption:
+        yield interruption

@@ -12,41 +12,42 @@ from typing import Annotated, Literal
 import tyro
 
 from aaml.commands.signals import ends_by
+from aaml.settings import Count, Natural, NotNegative, Positive, Settings, Share
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True)
-class Args:
+class Args(Settings):
     """Settings of the workload."""
 
-    cpu_load: float = 0.2
+    cpu_load: Share = 0.2
     """a round ends when the cluster's requested CPU reaches this fraction"""
-    mem_load: float = 0.2
+    mem_load: Share = 0.2
     """... its memory"""
-    pod_load: float = 0.2
+    pod_load: Share = 0.2
     """... its pods; whichever comes first"""
-    cluster_resets: int = 2
+    cluster_resets: Natural = 2
     """how often the workload is deleted and put on anew; the last round's stays"""
     scheduler_name: str = "custom-scheduler"
     """schedulerName of the pods"""
-    seed: int | None = None
+    seed: Natural | None = None
     """same seed, same deployments; without it one is drawn and told"""
     shapes: Path | None = None
     """mixture of pod shapes, a CSV file (see data/shapes_mixed.csv)"""
     playback: Path | None = None
     """play this file of deployments instead of random ones"""
-    lifetime: float | None = None
+    lifetime: Positive | None = None
     """seconds after which a placed deployment is deleted; without it they stay"""
-    interval: float = 0.0
+    interval: NotNegative = 0.0
     """seconds between deployments"""
-    hold: float = 0.0
+    hold: NotNegative = 0.0
     """seconds that the loaded cluster stands before it is cleared"""
-    at_once: int = 1
+    at_once: Count = 1
     """deployments submitted together"""
-    wait_s: float = 60.0
+    wait_s: Positive = 60.0
     """a round ends when pods have no node for so long"""
-    max_deployments: int | None = None
+    max_deployments: Count | None = None
     """a round ends after so many deployments"""
     progress: Flag = False
     """show a progress bar"""
@@ -56,7 +57,7 @@ class Args:
     """of the Kubernetes cluster; without it $KUBECONFIG and ~/.kube/config"""
     namespace: str = "default"
     """where the deployments go"""
-    sim_nodes: int = 10
+    sim_nodes: Count = 10
     """nodes of the in-process cluster"""
     sim_policy: str = "kube-scheduler"
     """what places the workload there: a policy by name"""
@@ -66,14 +67,12 @@ def run(args: Args) -> int:
     """Play the workload and tell each round; exit status 1 when pods stayed pending."""
     from contextlib import nullcontext
 
-    from aaml.errors import bad_value
-    from aaml.experiment.build import Folders, background_policy, in_process_cluster
-    from aaml.experiment.observers import KubeInfo
-    from aaml.experiment.simulator import WorkloadDeploymentSimulator
+    from aaml.live.in_process import background_policy, in_process_cluster
+    from aaml.live.settings import Folders
+    from aaml.live.table import KubeInfo
+    from aaml.live.workload import WorkloadDeploymentSimulator
     from aaml.telemetry.console import run_log
 
-    if args.cluster_resets < 0:
-        raise bad_value("cluster_resets", args.cluster_resets, "a whole number of at least 0")
     cluster = in_process_cluster(args.sim_nodes) if args.cluster == "sim" else None
     simulator = WorkloadDeploymentSimulator(
         args.cpu_load,

@@ -1,6 +1,7 @@
-"""Live table of a Kubernetes cluster: nodes, pods, CPU, memory, what is pending, what was placed last, pods a second.
+"""Live table of a Kubernetes cluster: nodes as bars, what is pending, decisions a second, the latest with scores.
 
-A line a node while they fit the terminal; racks, or quantiles and the extremes, when there are more.
+At a terminal: n c m g p sort by name, CPU, memory, GPU, pods; / filters; Enter shows a node's pods; q quits. In a pipe
+it is plain text: a line a node while they fit, racks, or quantiles and the extremes, when there are more.
 """
 
 from dataclasses import dataclass
@@ -10,15 +11,20 @@ from typing import Annotated
 import tyro
 
 from aaml.commands.signals import ends_by
+from aaml.settings import Positive, Settings
 
 
 @dataclass(frozen=True)
-class Args:
+class Args(Settings):
     """Settings of the table."""
 
     once: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """print one table and end"""
-    every: float = 1.0
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """print every node and decision as a line of JSON a look"""
+    log: Path | None = None
+    """log of a scheduler whose decisions and curves are shown; without it the newest in logs/ of the last hour"""
+    every: Positive = 1.0
     """seconds between two looks"""
     kubeconfig: Path | None = None
     """of the Kubernetes cluster; without it $KUBECONFIG and ~/.kube/config"""
@@ -26,12 +32,14 @@ class Args:
 
 def run(args: Args) -> int:
     """Show the table until Ctrl-C, or once."""
-    from aaml.experiment.observers import KubeInfo
+    import json
 
-    info = KubeInfo(kubeconfig=args.kubeconfig)
+    from aaml.live.table import KubeInfo
+
+    info = KubeInfo(kubeconfig=args.kubeconfig, log=args.log)
     if args.once:
-        print(info)
+        print(json.dumps(info.snapshot().to_dict()) if args.json else info)
         return 0
     with ends_by(info.stop):
-        info.show(args.every)
+        info.show(args.every, as_json=args.json)
     return 0  # Ctrl-C is the way out of it

@@ -7,20 +7,22 @@ server i % k; labels that are there stay; a second run changes nothing.
 from dataclasses import dataclass
 from pathlib import Path
 
+from aaml.settings import Count, Settings
+
 
 @dataclass(frozen=True)
-class Args:
+class Args(Settings):
     """`aaml topology`."""
 
     data_dir: Path = Path("data")
     """Folder with `openb_pod_list_*` folders, or with YAML files or node lists (*node_list*.csv)."""
-    servers_per_rack: int = 4
+    servers_per_rack: Count = 4
     """Nodes in a rack."""
     scheduler_name: str = ""
     """Also set spec.schedulerName of pods and pod templates."""
     picture: Path | None = None
     """Draw the (first) labelled node list as a graph, PNG or SVG."""
-    picture_nodes: int = 64
+    picture_nodes: Count = 64
     """Nodes drawn at most."""
 
 
@@ -35,7 +37,7 @@ def run(args: Args) -> int:
     for path in written:
         print(path)
     if args.picture is not None:
-        from aaml.experiment.topology_figure import draw_node_list
+        from aaml.evaluation.topology_figure import draw_node_list
 
         print(draw_node_list(written, args.picture, args.picture_nodes))
     return 0

@@ -6,20 +6,22 @@ About 20 minutes on two cores. The result runs by `aaml bench openb --model FILE
 from dataclasses import dataclass
 from pathlib import Path
 
+from aaml.settings import Count, Natural, Settings
+
 
 @dataclass(frozen=True)
-class Args:
+class Args(Settings):
     """`aaml tune`."""
 
     out: Path = Path("models/openb_linear.npz")
     """Where the weights go, after every generation; beside it a log (.jsonl)."""
-    generations: tuple[int, ...] = ()
+    generations: tuple[Count, ...] = ()
     """Generations of the two stages; the published ones when not given."""
-    population: tuple[int, ...] = ()
+    population: tuple[Count, ...] = ()
     """Candidates of a generation, in the two stages."""
     traces: tuple[str, ...] = ()
     """Traces to tune on, in both stages; others than the published ones leave those as unseen traces."""
-    seed: int | None = None
+    seed: Natural | None = None
     """Of the search; the published ones when not given."""
     workers: str = "2"
     """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
@@ -31,11 +33,11 @@ def run(args: Args) -> int:
 
     from aaml.commands.signals import ends_by
     from aaml.errors import bad_value
-    from aaml.experiment.openb_tune import STAGES, tune
+    from aaml.openb.tune import STAGES, tune
     from aaml.workload.traces import trace_names
 
     for name, values in (("generations", args.generations), ("population", args.population)):
-        if values and (len(values) != len(STAGES) or min(values) < 1):
+        if values and len(values) != len(STAGES):
             raise bad_value(name, values, f"{len(STAGES)} whole numbers from 1")
     known = trace_names()
     for trace in args.traces:

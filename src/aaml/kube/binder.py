@@ -2,11 +2,13 @@
 
 A lost answer does not tell whether the pod was bound, so the pod is read before the bind is sent again. The API server
 refuses to bind a pod twice, and the binding names the pod's uid, so a new pod of the same name is never meant.
+
+A pod that is found on the node that was asked for was bound by us only where an answer of ours was lost. Without that
+a refusal (409) says that another scheduler chose the same node. The API server does not record who bound a pod, so
+after a lost answer the two cannot be told apart and the bind counts as ours.
 """
 
 import logging
-import queue
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +16,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from aaml.cluster.objects import Pod
-from aaml.kube import wire
+from aaml.kube.jobs import JobThreads
+from aaml.kube.objects import wire
 from aaml.kube.reflector import Backoff
 from aaml.kube.transport import ApiError, Transport, Unreachable
 from aaml.scheduling.ports import BindResult, BindStatus
@@ -48,66 +51,51 @@ class Binder:
         self, transport: Transport, sink: Callable[[BindResult], None], *, threads: int = 16, give_up_s: float = 60.0
     ) -> None:
         self._transport, self._sink, self._give_up_s = transport, sink, give_up_s
-        self._jobs: queue.SimpleQueue[BindJob | None] = queue.SimpleQueue()
-        self._closing = threading.Event()
-        self._threads = [threading.Thread(target=self._work, name=f"binder-{i}", daemon=True) for i in range(threads)]
-        for thread in self._threads:
-            thread.start()
+        self._threads = JobThreads("binder", threads, self._work)
 
     def submit(self, job: BindJob) -> None:
         """Send a bind as soon as a thread is free."""
-        self._jobs.put(job)
+        self._threads.submit(job)
 
     def close(self, timeout_s: float) -> None:
         """Stop trying again, and end the threads once what was submitted has ended one way or the other."""
-        self._closing.set()
-        deadline = time.monotonic() + timeout_s
-        for _ in self._threads:
-            self._jobs.put(None)
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        self._threads.close(timeout_s)
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            status, message = self.bind(job)
-            self._sink(BindResult(job.pod, job.node_name, status, message, time.monotonic() - job.started_s))
+    def _work(self, job: BindJob) -> None:
+        status, message = self.bind(job)
+        self._sink(BindResult(job.pod, job.node_name, status, message, time.monotonic() - job.started_s))
 
     def bind(self, job: BindJob) -> tuple[BindStatus, str]:
         """Post a binding and wait for what became of it: a status and, where it is not "bound", why."""
         path = f"/api/v1/namespaces/{job.pod.namespace}/pods/{job.pod.name}"
-        body, backoff, message, sent = _binding(job), Backoff(0.1, 3.0), "", False
+        body, backoff, message, doubtful = _binding(job), Backoff(0.1, 3.0), "", False
         while True:
-            if job.cancelled and not sent:
-                return "gone", job.cancelled
             try:
-                if sent:
-                    fate = self._look(job, path)
-                    if fate is not None:
-                        return fate
-                    if job.cancelled:
-                        return "gone", job.cancelled
-                sent = True  # from here on it may have happened
+                if doubtful and (fate := self._look(job, path, doubtful)) is not None:
+                    return fate
+                if job.cancelled:
+                    return "gone", job.cancelled
                 self._transport.request("POST", f"{path}/binding", body)
             except Unreachable as error:
-                message, wait_s = str(error), backoff.next_s()
+                doubtful, message, wait_s = doubtful or error.sent, str(error), backoff.next_s()
             except ApiError as error:
                 message, wait_s = str(error), max(error.retry_after_s, backoff.next_s())
                 if error.status in {_CONFLICT, _NOT_FOUND}:
                     try:
-                        fate = self._look(job, path)
+                        return self._look(job, path, doubtful) or ("conflict", error.message)
                     except (ApiError, Unreachable) as second:
                         log.debug("bind of %s: %s, and reading it: %s", job.pod.key, error, second)
-                    else:
-                        return fate or ("conflict", error.message)
-                elif error.status != _BUSY and error.status < _SERVER_ERROR:
+                elif error.status >= _SERVER_ERROR:
+                    doubtful = True
+                elif error.status != _BUSY:
                     return "failed", message
             else:
                 return "bound", ""
-            if time.monotonic() - job.started_s > self._give_up_s or self._closing.wait(wait_s):
+            if time.monotonic() - job.started_s > self._give_up_s or self._threads.closing.wait(wait_s):
                 return "failed", f"no clear answer in time: {message}"
 
-    def _look(self, job: BindJob, path: str) -> tuple[BindStatus, str] | None:
-        """Read where the pod is; None when it can still be bound."""
+    def _look(self, job: BindJob, path: str, doubtful: bool) -> tuple[BindStatus, str] | None:
+        """Read where the pod is; None when it can still be bound. `doubtful`: an earlier try may have bound it."""
         try:
             seen = msgspec.json.decode(self._transport.request("GET", path), type=wire.PodObject)
         except ApiError as error:
@@ -116,7 +104,7 @@ class Binder:
             raise
         if seen.metadata.uid != job.pod.uid:
             return "gone", "the pod was deleted; another one has its name"
-        if seen.spec.node_name == job.node_name:
+        if doubtful and seen.spec.node_name == job.node_name:
             return "bound", "found bound after an answer was lost"
         if seen.spec.node_name:
             return "conflict", f"bound to {seen.spec.node_name} by somebody else"
@@ -125,10 +113,10 @@ class Binder:
         return None
 
 
-def _binding(job: BindJob) -> bytes:
+def _binding(job: BindJob) -> dict[str, object]:
     """Return the Binding object; the API server copies its annotations to the pod, so devices need no second write."""
     metadata: dict[str, object] = {"name": job.pod.name, "namespace": job.pod.namespace, "uid": job.pod.uid}
     if job.gpus:
         metadata["annotations"] = {wire.GPU_INDEX: "-".join(map(str, job.gpus))}
     target = {"apiVersion": "v1", "kind": "Node", "name": job.node_name}
-    return msgspec.json.encode({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}

@@ -1,4 +1,4 @@
-"""KubeCluster: a real Kubernetes API behind the `Cluster` port of the loop.
+"""KubeCluster: a real Kubernetes API behind the `Cluster` port of the walk.
 
 Reflectors and binders run in threads of their own and put what they learn into one inbox. Only the thread that calls
 `next_pod` empties it, changes the state and decides, so there are no locks. A pod is assumed on its node when its bind
@@ -8,7 +8,7 @@ is sent; the API's latency is hidden by up to `4 * binders` binds in flight.
 import logging
 import queue
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from aaml.errors import UserError
 from aaml.kube.binder import Binder, BindJob
 from aaml.kube.events import EventWriter
 from aaml.kube.evictor import Evicted, Evictor
+from aaml.kube.history import History
 from aaml.kube.intake import Intake
 from aaml.kube.preemptor import Preemptor
 from aaml.kube.reflector import Changes, Reflector, Source, Trouble
@@ -43,16 +44,18 @@ _NO_NODES = frozenset({"NoNodes"})  # no plugin's name, so the queue tries again
 class LiveOptions:
     """How a live cluster is served.
 
-    `namespaces` empty: pods of all namespaces are scheduled (those of others always count as load). `dry_run`
-    decides and never writes. `preemption` lets pods that fit nowhere take the room of less important ones, as far
-    as the account may delete pods and read disruption budgets. `scheduled_events` posts an event for each bound pod
-    too, one more write a pod. `binders` threads send binds. A watch lasts `watch_s` and counts as dead after
-    `silence_s` without a word; the first lists must be there within `sync_s`, and `close` waits `close_s` for binds
+    `namespaces` empty: pods of all namespaces are scheduled (those of others always count as load). `dry_run` decides
+    and never writes: on each pod that another scheduler places, from the state just before, and on those that nobody
+    has placed after `dry_run_wait_s`. `preemption` lets pods that fit nowhere take the room of less important ones, as
+    far as the account may delete pods and read disruption budgets. `scheduled_events` posts an event for each bound
+    pod too, one more write a pod. `binders` threads send binds. A watch lasts `watch_s` and counts as dead after
+    `silence_s` without a word; the first lists must be there within `sync_s`, and `drain` waits `close_s` for binds
     in flight.
     """
 
     namespaces: Collection[str] = ()
     dry_run: bool = False
+    dry_run_wait_s: float = 5.0
     preemption: bool = True
     scheduled_events: bool = False
     binders: int = 16
@@ -92,6 +95,7 @@ class KubeCluster:
         self._judged: tuple[str, Feasibility] | None = None
         self._stopped = self._closed = False
         self.reflectors: dict[str, Reflector[Any]] = {}
+        self._history = History(transport)
         self._binder = Binder(transport, self._inbox.put, threads=self.options.binders)
         self._events = EventWriter(transport, scheduler_name, self._queue.__contains__)
         self._preemptor: Preemptor | None = None
@@ -100,7 +104,8 @@ class KubeCluster:
             self._preemptor = Preemptor(self._state, self._queue, self._evictor, self._watch)
         self._intake = Intake(
             self._state, self._queue, scheduler_name=scheduler_name, namespaces=self.options.namespaces,
-            decide_once=self.options.dry_run, watch=self._watch, cancel=self._cancel, forget=self._events.forget,
+            hold_s=self.options.dry_run_wait_s if self.options.dry_run else None,
+            watch=self._watch, cancel=self._cancel, forget=self._events.forget,
         )  # fmt: skip
 
     @classmethod
@@ -140,16 +145,13 @@ class KubeCluster:
                 raise UserError(
                     f"{self._transport.server}: no list of {missing} in {self.options.sync_s:g} s"
                 ) from None
-            if isinstance(item, Trouble):
+            if isinstance(item, Trouble) and item.source in self._intake.unsynced:
                 raise self._transport.explain(item.error)
             self._take(item)
 
-    def on_bound(self, call: Callable[[Pod], None]) -> None:
-        """From now on call `call(pod)` in the deciding thread for each pod that has just got a node from whomever.
-
-        The state is still without the pod then: as whoever placed it saw the cluster, binds on their way aside.
-        """
-        self._intake.on_bound = call
+    def chosen(self, uid: str) -> str:
+        """Return the node on which another scheduler put the pod that a dry run decides on, "" while none has."""
+        return self._intake.chosen.get(uid, "")
 
     # ---- the Cluster port --------------------------------------------------------------------------------------------
 
@@ -176,11 +178,14 @@ class KubeCluster:
             if self._stopped:
                 return None
             if self._may_decide() and (queued := self._queue.pop()) is not None:
+                if queued.uid in self._flights:  # a restored backup has brought it back before its bind ended
+                    self._queue.retry(queued)
+                    continue
                 self._taken[queued.uid] = queued
                 return queued.pod
             now = time.monotonic()
             ready_s = self._queue.next_ready_s() if self._may_decide() else None
-            until = deadline if ready_s is None else min(deadline, ready_s)
+            until = min(deadline, self._intake.due_s, deadline if ready_s is None else ready_s)
             if now >= deadline:
                 return None
             try:
@@ -219,13 +224,12 @@ class KubeCluster:
     def bind(self, pod: Pod, row: int, gpus: tuple[int, ...] | None = None) -> str:
         """Assume the pod on a row and send the bind; returns the node's name. A dry run only assumes, for a moment."""
         queued, node_name = self._taken.pop(pod.uid), self._state.names[row]
-        placement = self._state.assume(pod, node_name, gpus)
+        placement = self._state.assume(pod, node_name, gpus, self.now_s())
         if self.options.dry_run:
             self._shadow.append(pod.uid)
             self._intake.decided(pod.uid)
             self._queue.done(pod.uid)
             self._results.append(BindResult(pod, node_name, "shadow"))
-            log.info("dry run: %s would go to %s", pod.key, node_name)
         else:
             job = BindJob(pod, node_name, placement.gpus)
             self._flights[pod.uid] = _Flight(job, queued)
@@ -265,18 +269,24 @@ class KubeCluster:
         self._stopped = True
         self._inbox.put(_Wake())
 
-    def close(self) -> None:
-        """Wait for binds in flight, write what is to be said, end all threads. Does nothing the second time."""
-        if self._closed:
-            return
-        self._closed = self._stopped = True
+    def drain(self) -> None:
+        """Wait at most `close_s` for binds in flight; a cluster that was closed has none any more."""
         self._end_shadow()
         deadline = time.monotonic() + self.options.close_s
-        while self._flights and (left := deadline - time.monotonic()) > 0:
+        while self._flights and not self._closed and (left := deadline - time.monotonic()) > 0:
             try:
                 self._take(self._inbox.get(timeout=left))
             except queue.Empty:
                 break
+
+    def close(self) -> None:
+        """Wait for binds in flight, write what is to be said, end all threads. Does nothing the second time."""
+        if self._closed:
+            return
+        self._stopped = True
+        deadline = time.monotonic() + self.options.close_s
+        self.drain()
+        self._closed = True
         self._binder.close(max(1.0, deadline - time.monotonic()))
         if self._preemptor is not None:
             self._evictor.close(max(1.0, deadline - time.monotonic()))
@@ -299,8 +309,9 @@ class KubeCluster:
 
     def _watch(self, source: Source[Any]) -> None:
         reflector = Reflector(
-            self._transport, source, self._inbox.put, watch_s=self.options.watch_s, silence_s=self.options.silence_s
-        )
+            self._transport, source, self._inbox.put,
+            watch_s=self.options.watch_s, silence_s=self.options.silence_s, history=self._history,
+        )  # fmt: skip
         self.reflectors[source.name] = reflector
         reflector.start()
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from aaml.cluster.objects import Pod
-from aaml.kube import wire
+from aaml.kube.objects import wire
 from aaml.kube.reflector import Backoff
 from aaml.kube.transport import STRATEGIC_MERGE, ApiError, Transport, Unreachable
 
@@ -43,7 +43,7 @@ class _Said:
 class EventWriter:
     """Writes for one scheduler from `threads` threads. `still_waiting(uid)` says whether a pod is without a node.
 
-    When more than 10,000 writes wait, the oldest are dropped and counted: events tell, they do not steer.
+    When more than 10,000 writes wait, the oldest are dropped: events tell, they do not steer.
     """
 
     def __init__(
@@ -56,7 +56,6 @@ class EventWriter:
         self._closed = False
         self._forbidden = False
         self._changed = threading.Condition()
-        self.dropped = 0
         self._threads = [threading.Thread(target=self._work, name=f"events-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
             thread.start()
@@ -95,7 +94,6 @@ class EventWriter:
             self._waiting[kind, pod.uid] = (pod, text, node_name)
             if len(self._waiting) > _MOST_WAITING:
                 self._waiting.popitem(last=False)
-                self.dropped += 1
             self._changed.notify()
 
     # ---- in the threads ----------------------------------------------------------------------------------------------
@@ -159,7 +157,7 @@ class EventWriter:
 
     def _create_event(self, pod: Pod, kind: str, reason: str, message: str, action: str = "Scheduling") -> str:
         now = _now()
-        event = {
+        event: dict[str, Any] = {
             "metadata": {"namespace": pod.namespace, "name": f"{pod.name[:230]}.{time.time_ns():x}"},
             "involvedObject": {
                 "apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid,
@@ -168,8 +166,8 @@ class EventWriter:
             "firstTimestamp": now, "lastTimestamp": now,
             "source": {"component": self._component}, "reportingComponent": self._component,
         }  # fmt: skip
-        self._transport.request("POST", f"/api/v1/namespaces/{pod.namespace}/events", msgspec.json.encode(event))
-        return str(event["metadata"]["name"])  # type: ignore[index]
+        self._transport.request("POST", f"/api/v1/namespaces/{pod.namespace}/events", event)
+        return str(event["metadata"]["name"])
 
     def _set_condition(self, pod: Pod, message: str, nominated: str) -> None:
         """Set PodScheduled=False and the nominated node, unless the pod has got a node meanwhile.
@@ -200,7 +198,7 @@ class EventWriter:
             version = seen.metadata.resource_version
 
     def _patch(self, path: str, body: dict[str, Any]) -> None:
-        self._transport.request("PATCH", path, msgspec.json.encode(body), content_type=STRATEGIC_MERGE)
+        self._transport.request("PATCH", path, body, content_type=STRATEGIC_MERGE)
 
 
 def _now() -> str:

@@ -5,19 +5,15 @@ https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-c
 """
 
 import logging
-import queue
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from aaml.cluster.objects import Pod
 from aaml.kube.events import EventWriter
+from aaml.kube.jobs import JobThreads
 from aaml.kube.reflector import Backoff
 from aaml.kube.transport import STRATEGIC_MERGE, ApiError, Transport, Unreachable
 from aaml.scheduling.preemption import Preemption
@@ -57,44 +53,34 @@ class Evictor:
         threads: int = 2,
     ) -> None:
         self._transport, self._scheduler_name, self._events, self._sink = transport, scheduler_name, events, sink
-        self._jobs: queue.SimpleQueue[tuple[Pod, Preemption] | None] = queue.SimpleQueue()
-        self._closing = threading.Event()
-        self._threads = [threading.Thread(target=self._work, name=f"evictor-{i}", daemon=True) for i in range(threads)]
-        for thread in self._threads:
-            thread.start()
+        self._threads = JobThreads("evictor", threads, self._work)
 
     def submit(self, pod: Pod, preemption: Preemption) -> None:
         """Make room for a pod as soon as a thread is free."""
-        self._jobs.put((pod, preemption))
+        self._threads.submit((pod, preemption))
 
     def close(self, timeout_s: float) -> None:
         """Stop trying again, and end the threads once what was submitted has ended."""
-        self._closing.set()
-        deadline = time.monotonic() + timeout_s
-        for _ in self._threads:
-            self._jobs.put(None)
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        self._threads.close(timeout_s)
 
     # ---- in the threads ----------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            pod, preemption = job
-            error, forbidden = "", False
-            try:
-                for other in preemption.withdrawn:
-                    self._insist(partial(self._patch_status, other, {"nominatedNodeName": None}))
-                for victim in preemption.victims:
-                    if not victim.terminating:
-                        self._evict(victim, pod, preemption.node_name)
-            except ApiError as refusal:
-                # A webhook's refusal has the same status, and is about this victim only.
-                forbidden = refusal.status in _FORBIDDEN and not refusal.message.startswith("admission webhook")
-                error = str(refusal)
-            except Unreachable as silence:
-                error = str(silence)
-            self._sink(Evicted(pod, preemption.node_name, error, forbidden))
+    def _work(self, job: tuple[Pod, Preemption]) -> None:
+        pod, preemption = job
+        error, forbidden = "", False
+        try:
+            for other in preemption.withdrawn:
+                self._insist(partial(self._patch_status, other, {"nominatedNodeName": None}))
+            for victim in preemption.victims:
+                if not victim.terminating:
+                    self._evict(victim, pod, preemption.node_name)
+        except ApiError as refusal:
+            # A webhook's refusal has the same status, and is about this victim only.
+            forbidden = refusal.status in _FORBIDDEN and not refusal.message.startswith("admission webhook")
+            error = str(refusal)
+        except Unreachable as silence:
+            error = str(silence)
+        self._sink(Evicted(pod, preemption.node_name, error, forbidden))
 
     def _evict(self, victim: Pod, pod: Pod, node_name: str) -> None:
         why = {
@@ -102,7 +88,7 @@ class Evictor:
             "message": f"{self._scheduler_name}: preempting to accommodate a higher priority pod",
             "lastProbeTime": None, "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }  # fmt: skip
-        body = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}})
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}}
         if not self._insist(partial(self._patch_status, victim, {"conditions": [why]})):
             return
         if self._insist(partial(self._transport.request, "DELETE", _path(victim), body)):
@@ -110,7 +96,7 @@ class Evictor:
             self._events.preempted(victim, pod, node_name)
 
     def _patch_status(self, pod: Pod, status: dict[str, Any]) -> None:
-        body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
+        body = {"metadata": {"uid": pod.uid}, "status": status}
         self._transport.request("PATCH", f"{_path(pod)}/status", body, content_type=STRATEGIC_MERGE)
 
     def _insist(self, write: Callable[[], object]) -> bool:
@@ -120,13 +106,13 @@ class Evictor:
             try:
                 write()
             except Unreachable:
-                if turn == _TRIES or self._closing.wait(backoff.next_s()):
+                if turn == _TRIES or self._threads.closing.wait(backoff.next_s()):
                     raise
             except ApiError as error:
                 if error.status in _GONE:
                     return False
                 busy = error.status == _BUSY or error.status >= _SERVER_ERROR
-                if not busy or turn == _TRIES or self._closing.wait(max(error.retry_after_s, backoff.next_s())):
+                if not busy or turn == _TRIES or self._threads.closing.wait(max(error.retry_after_s, backoff.next_s())):
                     raise
             else:
                 return True

@@ -1,6 +1,8 @@
 """What the API server says becomes state and queue: the one place that reads changes of objects."""
 
 import logging
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -10,7 +12,7 @@ from aaml.cluster.objects import NO_AFFINITY, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.kube.lookups import Storage
 from aaml.kube.reflector import Changes, Delta, Source, Trouble
-from aaml.kube.sources import CSI_NODES, NAMESPACES, NODES, PODS, STORAGE, SeenPod
+from aaml.kube.sources import CSI_NODES, NAMESPACES, NODES, PODS, STORAGE, SeenPod, devices_named
 from aaml.kube.transport import ApiError
 from aaml.scheduling.queue import SchedulingQueue
 
@@ -24,7 +26,10 @@ class Intake:
 
     `watch` starts a reflector: namespaces and storage are only watched once a pod needs them. `cancel(uid, node_name,
     why)` is told of a pod (uid given) or node (uid "") that is gone, so that binds to it are not sent any more.
-    `on_bound(pod)` is told of each pod that has just got its node, whoever chose it, while the state is still without.
+
+    `hold_s` None queues a pod when it comes. A dry run looks on as another scheduler works: its pods are held back
+    until that one has chosen a node, and queued just before the state hears of it. Both choices then start from the
+    same state. A pod that nobody places within `hold_s` is queued all the same. Each is decided on once.
     """
 
     def __init__(
@@ -34,31 +39,32 @@ class Intake:
         *,
         scheduler_name: str,
         namespaces: Collection[str],
-        decide_once: bool,
+        hold_s: float | None = None,
         watch: Callable[[Source[Any]], None],
         cancel: Callable[[str, str, str], None],
         forget: Callable[[str], None],
     ) -> None:
         self._state, self._queue = state, waiting
         self._scheduler_name, self._namespaces = scheduler_name, frozenset(namespaces)
-        self._decide_once = decide_once
+        self._hold_s = hold_s
         self._watch, self._cancel, self._forget = watch, cancel, forget
-        self.on_bound: Callable[[Pod], None] | None = None
         self._storage = Storage(self._watch_storage)
         self._backlog: deque[Delta[SeenPod]] = deque()
         self._namespaces_watched = False
+        self._held: dict[str, tuple[float, Pod]] = {}  # by uid: until when, in the order in which they came
         self._decided: set[str] = set()
+        self.chosen: dict[str, str] = {}  # by uid: the node on which another scheduler put a pod that was held
         self.unsynced = {PODS.name, NODES.name}
         self.awaited: set[str] = set()  # sources without which decisions would be wrong
 
     # ---- in ----------------------------------------------------------------------------------------------------------
 
     def take(self, changes: Changes[Any]) -> None:
-        """Apply changes. With `decide_once` those of pods wait for `step`."""
+        """Apply changes. In a dry run those of pods wait for `step`."""
         match changes.source:
             case PODS.name:
                 self._backlog.extend(changes.deltas)
-                while self._backlog and not self._decide_once:
+                while self._backlog and self._hold_s is None:
                     self._apply_pod(self._backlog.popleft())
             case NODES.name:
                 for node_delta in changes.deltas:
@@ -75,35 +81,51 @@ class Intake:
             self.awaited.discard(changes.source)
 
     def step(self) -> bool:
-        """Apply one change of a pod that waits; False when none does.
+        """Apply one change of a pod that waits, or queue a held pod whose time has come; False when there is neither.
 
-        A dry run looks at each pod before it takes in what comes next, which may be that somebody else bound it.
+        A pod is queued before the news that somebody else placed it is applied, which the next call does.
         """
+        if self._held and self.due_s <= time.monotonic():
+            self._queue.add(self._release(next(iter(self._held))))
+            return True
         if not self._backlog:
             return False
-        self._apply_pod(self._backlog.popleft())
+        uid, node_name = self._backlog[0].obj.pod.uid, self._backlog[0].obj.pod.node_name
+        if uid in self._held and self._backlog[0].kind != "deleted" and node_name in self._state.index:
+            self.chosen[uid] = node_name
+            self._queue.add(self._release(uid))
+        else:
+            self._apply_pod(self._backlog.popleft())
         return True
+
+    @property
+    def due_s(self) -> float:
+        """When the next held pod is queued in any case; infinite without one."""
+        return next((until_s for until_s, _ in self._held.values()), math.inf)
 
     def take_trouble(self, trouble: Trouble) -> None:
         """A source cannot be read; when that is for want of permission, decisions no longer wait for it."""
         refused = isinstance(trouble.error, ApiError) and trouble.error.status in _FORBIDDEN
         if refused and trouble.source in self.awaited:
-            log.error("%s cannot be read (%s): selectors over them match nothing", trouble.source, trouble.error)
+            namespaces = trouble.source == NAMESPACES.name
+            so = "selectors over them match nothing" if namespaces else "pods with claims stay pending"
+            log.error("%s cannot be read (%s): %s", trouble.source, trouble.error, so)
             self.awaited.discard(trouble.source)
 
     def decided(self, uid: str) -> None:
         """A dry run has decided on a pod and must not see it again."""
         self._decided.add(uid)
 
+    def _release(self, uid: str) -> Pod:
+        return self._held.pop(uid)[1]
+
     # ---- pods --------------------------------------------------------------------------------------------------------
 
     def _apply_pod(self, delta: Delta[SeenPod]) -> None:
         uid = delta.obj.pod.uid
         if delta.kind == "deleted":
-            self._queue.remove(uid)
+            self._leave(uid)
             self._storage.forget(uid)
-            self._decided.discard(uid)
-            self._forget(uid)
             self._cancel(uid, "", "the pod was deleted")
             nominated = uid in self._state.nominated
             placement = self._state.remove_pod(uid)
@@ -116,13 +138,9 @@ class Intake:
             self.awaited.add(NAMESPACES.name)
             self._watch(NAMESPACES)
         if pod.node_name:
-            self._queue.remove(uid)
-            self._decided.discard(uid)
-            self._forget(uid)
+            self._leave(uid)
             before = delta.before.pod if delta.before is not None else None
-            if self.on_bound is not None and before is not None and not before.node_name:
-                self.on_bound(pod)
-            self._state.upsert_pod(pod, self._devices(delta.obj))
+            self._state.upsert_pod(pod, devices_named(delta.obj, self._state), _runs_since_s(pod))
             if before is not None and before.node_name:
                 self._queue.on_event("pod_update", pod, before)
             else:
@@ -146,16 +164,23 @@ class Intake:
             return
         if pod.terminating:
             self._queue.remove(pod.uid)
-        elif pod.uid in self._queue or (pod.uid not in self._state.placements and pod.uid not in self._decided):
+            self._held.pop(pod.uid, None)
+        elif pod.uid in self._queue:
             self._queue.add(pod)
+        elif pod.uid not in self._state.placements and pod.uid not in self._decided:
+            if self._hold_s is None:
+                self._queue.add(pod)
+            else:
+                until_s = self._held[pod.uid][0] if pod.uid in self._held else time.monotonic() + self._hold_s
+                self._held[pod.uid] = (until_s, pod)
 
-    def _devices(self, seen: SeenPod) -> tuple[int, ...] | None:
-        """Return the GPUs that a pod's annotation names where its node has them."""
-        row = self._state.index.get(seen.pod.node_name)
-        if seen.gpus is None or row is None or not seen.pod.gpu.milli:
-            return None
-        real = all(device < self._state.gpu_count[row] for device in seen.gpus)
-        return seen.gpus if real and len(set(seen.gpus)) == len(seen.gpus) else None
+    def _leave(self, uid: str) -> None:
+        """A pod has a node or is gone: nothing is to be decided or told of it any more."""
+        self._queue.remove(uid)
+        self._held.pop(uid, None)
+        self._decided.discard(uid)
+        self.chosen.pop(uid, None)
+        self._forget(uid)
 
     # ---- nodes and storage -------------------------------------------------------------------------------------------
 
@@ -182,6 +207,7 @@ class Intake:
 
     def _watch_storage(self) -> None:
         for source in STORAGE:
+            self.awaited.add(source.name)
             self._watch(source)
 
     def _apply_storage(self, changes: Changes[Any]) -> None:
@@ -196,6 +222,11 @@ class Intake:
                 if (limited := self._with_limits(node)) is not node:
                     self._state.upsert_node(limited)
         self._queue.on_event("volume_change")
+
+
+def _runs_since_s(pod: Pod) -> float:
+    """Return when a pod began to run on the monotonic clock of decisions; now, where no node has started it yet."""
+    return time.monotonic() - (max(0.0, time.time() - pod.started_s) if pod.started_s else 0.0)
 
 
 def _selects_namespaces(pod: Pod) -> bool:

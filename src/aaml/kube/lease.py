@@ -150,7 +150,7 @@ class LeaderLease:
             },
         }
         method, path = ("POST", self._path) if create else ("PUT", f"{self._path}/{self.options.name}")
-        self._transport.request(method, path, msgspec.json.encode(body))
+        self._transport.request(method, path, body)
 
 
 def _spec(lease: dict[str, Any]) -> dict[str, Any]:

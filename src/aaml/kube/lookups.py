@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from aaml.cluster.objects import Pod, VolumeNeeds
-from aaml.kube import wire
-from aaml.kube.convert import resolve_volumes
+from aaml.kube.objects import wire
+from aaml.kube.objects.convert import resolve_volumes
 from aaml.kube.reflector import Changes
 from aaml.kube.sources import CLAIMS, CLASSES, CSI_NODES, STORAGE, VOLUMES, SeenPod
 
-_NOT_KNOWN_YET = VolumeNeeds(missing="the cluster's volumes are not known yet")
+_NOT_KNOWN_YET = VolumeNeeds(missing="the cluster's volumes are not known")
 
 
 class Storage:
@@ -61,7 +61,7 @@ class Storage:
             if driver.allocatable is not None and driver.allocatable.count is not None
         }
 
-    # ---- aaml.kube.convert.VolumeLister ------------------------------------------------------------------------------
+    # ---- aaml.kube.objects.convert.VolumeLister -------------------------------------------------------------------
 
     def claim(self, namespace: str, name: str) -> wire.ClaimObject | None:
         """Return a persistent volume claim."""

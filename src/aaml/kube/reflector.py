@@ -2,7 +2,8 @@
 
 It resumes where a watch ended, lists again when the server has forgotten that point (410), reconnects when the server
 is silent, and waits longer and longer while the server cannot be reached. Whatever happened meanwhile, the changes that
-it reports lead from what it reported before to what there is.
+it reports lead from what it reported before to what there is. At each list and each watch it makes sure that the
+address still tells the same history; in a new one every object is another, whatever its name and version.
 https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
 
@@ -17,7 +18,8 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from aaml.errors import UserError
-from aaml.kube import wire
+from aaml.kube.history import History
+from aaml.kube.objects import wire
 from aaml.kube.transport import ApiError, Transport, Unreachable, Watch
 
 log = logging.getLogger(__name__)
@@ -42,7 +44,10 @@ class Delta(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Changes(Generic[T]):
-    """Changes of one source in the order in which they happened; `synced` marks the end of a list."""
+    """Changes of one source in the order in which they happened; `synced` marks the end of a list.
+
+    After a trouble, changes tell that the source is heard again, and there may be none in them.
+    """
 
     source: str
     deltas: tuple[Delta[T], ...]
@@ -107,7 +112,7 @@ class Reflector(Generic[T]):
     """Keeps `sink` informed about a source. `watch_s` is how long one watch lasts, `silence_s` when it counts as dead.
 
     The server sends a bookmark about every minute, so `silence_s` must be longer than that. `sink` is called from the
-    reflector's thread.
+    reflector's thread. Reflectors of one cluster share its `history`.
     """
 
     def __init__(
@@ -119,20 +124,23 @@ class Reflector(Generic[T]):
         watch_s: int = 300,
         silence_s: float = 90.0,
         backoff: Backoff | None = None,
+        history: History | None = None,
     ) -> None:
         self._transport, self._source, self._sink = transport, source, sink
         self._watch_s, self._silence_s = watch_s, silence_s
         self._backoff = backoff or Backoff()
         self._events = msgspec.json.Decoder(_WatchEvent[source.wire])  # type: ignore[name-defined]
         self._lists = msgspec.json.Decoder(_List[source.wire])  # type: ignore[name-defined]
+        self._history = history or History(transport)
         self._known: dict[str, T] = {}
-        self._version = ""
+        self._number, self._version = 0, ""  # of the history that `_known` belongs to, and how far it was followed
+        self._resumes = False  # whether a watch may go on from there
         self._refused = 0
         self._healthy = True
         self._stopping = threading.Event()
         self._watch: Watch | None = None
         self._thread = threading.Thread(target=self._run, name=f"reflector-{source.name}", daemon=True)
-        self.lists = self.watches = 0  # how often each was done, for metrics and tests
+        self.lists = self.watches = 0  # how often each was done: a watch that is cut off costs no list
 
     def start(self) -> None:
         """Begin."""
@@ -154,7 +162,7 @@ class Reflector(Generic[T]):
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                if not self._version:
+                if not self._resumes:
                     self._list()
                 self._follow()
             except (ApiError, Unreachable) as error:
@@ -164,14 +172,14 @@ class Reflector(Generic[T]):
             except (msgspec.ValidationError, msgspec.DecodeError) as error:
                 # What the unreadable message said is lost: only a list tells.
                 log.warning("%s: unreadable answer of the API server (%s); listing again", self._source.name, error)
-                self._version = ""
+                self._resumes = False
                 self._stopping.wait(self._backoff.next_s())
 
     def _failed(self, error: ApiError | Unreachable) -> None:
         if isinstance(error, ApiError):
             self._refused += 1
             if error.status == _GONE or self._refused >= _WATCH_FAILURES:
-                self._version = ""
+                self._resumes = False
             if error.status == _GONE and self._refused == 1:
                 log.info("%s: the watch has expired; listing again", self._source.name)
                 return
@@ -184,12 +192,14 @@ class Reflector(Generic[T]):
     def _works(self) -> None:
         if not self._healthy:
             log.info("%s: the API server answers again", self._source.name)
+            self._sink(Changes(self._source.name, ()))
         self._healthy, self._refused = True, 0
         self._backoff.reset()
 
     def _list(self) -> None:
         """Take stock, page by page, and report how it differs from what is known."""
         self.lists += 1
+        number = self._history.current(self._number, self._version)
         query = {**self._source.query, "limit": str(_PAGE)}
         listed: dict[str, T] = {}
         while True:
@@ -201,15 +211,18 @@ class Reflector(Generic[T]):
             if not page.metadata.continue_:
                 break
             query["continue"] = page.metadata.continue_
-        deltas = [Delta("deleted", obj, obj) for key, obj in self._known.items() if key not in listed]
+        known = self._known if number == self._number else {}
+        deltas = [
+            Delta("deleted", obj, obj) for key, obj in self._known.items() if key not in listed or key not in known
+        ]
         for key, obj in listed.items():
-            before = self._known.get(key)
+            before = known.get(key)
             if before is None:
                 deltas.append(Delta("added", obj))
             elif self._source.version(before) != self._source.version(obj):
                 deltas.append(Delta("modified", obj, before))
         self._known = listed
-        self._version = page.metadata.resource_version
+        self._number, self._version, self._resumes = number, page.metadata.resource_version, True
         self._sink(Changes(self._source.name, tuple(deltas), synced=True))
 
     def _follow(self) -> None:
@@ -225,6 +238,10 @@ class Reflector(Generic[T]):
         self._watch = self._transport.watch(self._source.path, query, self._silence_s)
         try:
             if self._stopping.is_set():  # `stop` may have come before there was anything to cut
+                return
+            # Only now: a server that was replaced before this watch began is found out.
+            if self._history.current(self._number, self._version) != self._number:
+                self._resumes = False
                 return
             for lines in self._watch.lines():
                 self._take(lines)

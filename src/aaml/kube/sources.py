@@ -4,13 +4,20 @@ Claims, volumes, classes and CSI nodes for a pod with a claim, namespaces for a 
 for a pod that could preempt another.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from aaml.cluster.objects import DisruptionBudget, Node, Pod
-from aaml.kube import wire
-from aaml.kube.convert import budget_from_api, claim_names, gpu_indices, node_from_api, pod_from_api
+from aaml.cluster.state import ClusterState
+from aaml.errors import UserError
+from aaml.kube.objects import wire
+from aaml.kube.objects.convert import budget_from_api, claim_names, gpu_indices, node_from_api, pod_from_api
 from aaml.kube.reflector import Source
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +30,30 @@ class SeenPod:
 
 
 def see_pod(raw: wire.PodObject) -> SeenPod:
-    """Convert a pod, its volumes aside."""
+    """Convert a pod, its volumes aside.
+
+    Annotations that cannot be read count as none: kube-scheduler does not know them, and the pod takes its room.
+    """
+    try:
+        pod = pod_from_api(raw)
+    except UserError as error:
+        log.warning("pod %s/%s: %s; its GPU annotations are left out", raw.metadata.namespace, raw.metadata.name, error)
+        raw = msgspec.structs.replace(raw, metadata=msgspec.structs.replace(raw.metadata, annotations=None))
+        pod = pod_from_api(raw)
     return SeenPod(
-        pod_from_api(raw),
+        pod,
         gpu_indices(raw) if raw.spec.node_name else None,
         raw if raw.spec.volumes and claim_names(raw) else None,
     )
+
+
+def devices_named(seen: SeenPod, state: ClusterState) -> tuple[int, ...] | None:
+    """Return the GPUs that a bound pod's annotation names where its node has them, None when they are to be chosen."""
+    row = state.index.get(seen.pod.node_name)
+    if seen.gpus is None or row is None or not seen.pod.gpu.milli:
+        return None
+    real = all(device < state.gpu_count[row] for device in seen.gpus)
+    return seen.gpus if real and len(set(seen.gpus)) == len(seen.gpus) else None
 
 
 @dataclass(frozen=True, slots=True)

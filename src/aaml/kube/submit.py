@@ -12,8 +12,8 @@ import msgspec
 
 from aaml.cluster.quantity import CPU, MEMORY, format_bytes, format_cpu
 from aaml.errors import UserError
-from aaml.kube import wire
-from aaml.kube.manifest import IMAGE, gpu_annotations
+from aaml.kube.objects import wire
+from aaml.kube.objects.manifest import IMAGE, gpu_annotations
 from aaml.kube.transport import ApiError, Transport, Unreachable
 from aaml.kube.watcher import ClusterWatch
 from aaml.workload.deployments import Deployment
@@ -119,7 +119,7 @@ class KubeSink:
         return counts
 
     def _create(self, deployment: Deployment) -> None:
-        body = msgspec.json.encode(manifest(deployment, self._scheduler_name))
+        body = manifest(deployment, self._scheduler_name)
         path = f"/apis/apps/v1/namespaces/{self._namespace}/deployments"
         deadline_s, doubtful = time.monotonic() + _PATIENCE_S, False
         while True:
@@ -138,10 +138,8 @@ class KubeSink:
             return
 
     def _delete_all(self, path: str, query: Mapping[str, str]) -> None:
-        try:
+        with self._watch.transport.explained():
             self._watch.transport.request("DELETE", path, query=query)
-        except (ApiError, Unreachable) as error:
-            raise self._watch.transport.explain(error) from error
 
 
 def _refused(name: str, error: ApiError) -> UserError:
@@ -209,7 +207,7 @@ def clean(transport: Transport, watch: ClusterWatch, *, namespace: str = "", tim
         places = {namespace} if namespace else {pod.namespace for pod in watch.pods.values()} - SYSTEM_NAMESPACES
         return [pod.key for pod in watch.pods.values() if pod.namespace in places]
 
-    try:
+    with transport.explained():
         found = transport.request("GET", "/api/v1/namespaces")
         names = [item.metadata.name for item in msgspec.json.decode(found, type=_NamedList).items]
         if namespace and namespace not in names:
@@ -227,5 +225,3 @@ def clean(transport: Transport, watch: ClusterWatch, *, namespace: str = "", tim
             if time.monotonic() > deadline_s:
                 left = ours()
                 raise UserError(f"{len(left)} pods are left after {timeout_s:g} s, {left[0]} among them")
-    except (ApiError, Unreachable) as error:
-        raise transport.explain(error) from error

@@ -8,18 +8,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from aaml.errors import UserError
-from aaml.kube import wire
+from aaml.kube.objects import wire
 
 JSON = "application/json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 _CHUNK_BYTES = 1 << 16
 _CONNECT_S = 5.0
 _FIRST_ERROR = 400
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
 class ApiError(Exception):
@@ -34,7 +35,11 @@ class ApiError(Exception):
 
 
 class Unreachable(Exception):  # noqa: N818  (a state of the server, as the reader of a log would call it)
-    """No answer: refused, timed out or cut off. Whether the request was carried out is not known."""
+    """No answer: refused, timed out or cut off. Where the request was `sent`, it may have been carried out."""
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class Watch:
@@ -89,6 +94,8 @@ class Transport:
         from kubernetes import client  # most of a second: only when a server is to be asked
 
         settings = _server_settings(server) if server is not None else _load(kubeconfig, context)
+        if urlsplit(str(settings.host)).hostname in _LOOPBACK:
+            settings.proxy = None  # a company's proxy, taken from the environment, reaches no server of this machine
         settings.connection_pool_maxsize = connections
         settings.socket_options = _keepalive()
         self.server = str(settings.host).rstrip("/")
@@ -103,14 +110,18 @@ class Transport:
         self,
         method: str,
         path: str,
-        body: bytes | None = None,
+        body: Mapping[str, Any] | list[Any] | None = None,
         *,
         query: Mapping[str, str] | None = None,
         content_type: str = JSON,
         timeout_s: float | None = None,
     ) -> bytes:
-        """Send one request, return its whole body. Raises `ApiError` from 400 on, `Unreachable` without an answer."""
-        response = self._send(method, path, body, query, content_type, timeout_s or self._timeout_s, preload=True)
+        """Send one request, with `body` as JSON when there is one, and return the whole answer.
+
+        Raises `ApiError` for a status of 400 and more, `Unreachable` without an answer.
+        """
+        data = None if body is None else msgspec.json.encode(body)
+        response = self._send(method, path, data, query, content_type, timeout_s or self._timeout_s, preload=True)
         return bytes(response.data)
 
     def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> Watch:
@@ -144,6 +155,14 @@ class Transport:
             data = response.data
         raise _api_error(response.status, data, response.headers.get("Retry-After", ""))
 
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turn an `ApiError` or `Unreachable` of the block into the `UserError` that `explain` makes of it."""
+        try:
+            yield
+        except (ApiError, Unreachable) as error:
+            raise self.explain(error) from error
+
     def explain(self, error: ApiError | Unreachable) -> UserError:
         """Return what a person should read about an error at the start."""
         if isinstance(error, Unreachable):
@@ -157,12 +176,14 @@ class Transport:
 
 @contextmanager
 def _network() -> Iterator[None]:
-    from urllib3.exceptions import HTTPError, SSLError
+    from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
 
     try:
         yield
     except SSLError as error:
         raise Unreachable(f"TLS fails, the kubeconfig may be of another cluster ({_short(error)})") from error
+    except (NewConnectionError, ConnectTimeoutError) as error:
+        raise Unreachable(_short(error), sent=False) from error
     except (HTTPError, OSError) as error:
         raise Unreachable(_short(error)) from error
 

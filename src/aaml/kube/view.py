@@ -16,39 +16,43 @@ _NOBODY = "aaml-view"  # no pod names this scheduler, so the queue stays empty
 
 
 class KubeView:
-    """The watch cache behind an extender; every method belongs to one thread."""
+    """Nodes and pods of a live cluster, kept current by watching. All methods have to be called from one thread."""
 
     def __init__(
         self, kubeconfig: Path | str | None = None, *, context: str | None = None, server: str | None = None
     ) -> None:
-        """Connect and wait for the first lists; `UserError` when there is no cluster or no permission."""
+        """Connect, wait for the first lists of nodes and pods, and take them in.
+
+        Raises `UserError` when there is no cluster, or no permission to read it.
+        """
         options = LiveOptions(dry_run=True, binders=1)
         self._cluster = KubeCluster.connect(
             _NOBODY, kubeconfig=kubeconfig, context=context, server=server, options=options
         )
         self._transport = Transport(kubeconfig, context=context, server=server, connections=2)
         self._binder = Binder(self._transport, lambda _result: None, threads=0, give_up_s=10.0)
+        self.refresh()
 
     @property
     def state(self) -> ClusterState:
-        """What runs where, as of the last `refresh`."""
+        """The nodes and what runs on them, as of the last `refresh`."""
         return self._cluster.state
 
     @property
     def synced(self) -> bool:
-        """True: the first lists were awaited."""
+        """Whether the lists were received once, which is always true: they were awaited at the start."""
         return True
 
     def refresh(self) -> None:
-        """Take in what happened, without waiting."""
+        """Take in what has happened since the last call, without waiting for more."""
         self._cluster.next_pod(0.0)
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
-        """Return [N], which rows pass kube-scheduler's filters."""
+        """Return bool [N], which nodes pass kube-scheduler's filters for the pod."""
         return feasible(self.state, pod).mask
 
     def failures(self, pod: Pod) -> dict[str, tuple[str, bool]]:
-        """Return for each infeasible node why, and whether evicting pods could help."""
+        """Return for each node that does not pass: the reason, and whether evicting pods could make it pass."""
         diagnosis = feasible(self.state, pod).diagnosis
         return {
             name: (", ".join(reasons), not unresolvable)
@@ -59,7 +63,7 @@ class KubeView:
         }
 
     def bind_now(self, namespace: str, name: str, uid: str, node_name: str) -> str:
-        """Bind and wait; returns "" or what went wrong."""
+        """Bind a pod and wait for the answer; returns "" when it is bound, or else what went wrong."""
         pod = Pod(name, namespace, uid)
         status, message = self._binder.bind(BindJob(pod, node_name))
         return "" if status == "bound" else f"{status}: {message}"

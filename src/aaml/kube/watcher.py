@@ -1,15 +1,16 @@
-"""ClusterWatch: a live cluster that is only looked at, by whoever submits workloads, records, or shows tables."""
+"""ClusterWatch: a live cluster that is only looked at, by whoever submits workloads or shows tables."""
 
 import queue
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from aaml.cluster.objects import NO_VOLUMES, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
+from aaml.kube.history import History
 from aaml.kube.reflector import Changes, Delta, Reflector, Trouble
 from aaml.kube.sources import NODES, PODS, SeenPod
 from aaml.kube.transport import Transport
@@ -18,40 +19,26 @@ _SYNC_S = 30.0
 _JOIN_S = 2.0
 
 
-class Listener(Protocol):
-    """Is told of every pod that gets a node after the first lists, just before and just after the state has it."""
-
-    def before(self, state: ClusterState, pod: Pod) -> None:
-        """`pod.node_name` is set, the state does not hold the pod yet."""
-        ...
-
-    def after(self, state: ClusterState, pod: Pod) -> None:
-        """The state holds the pod."""
-        ...
-
-
 class ClusterWatch:
     """Nodes and pods of a cluster, kept current by `pump`; all but `wake` belongs to one thread.
 
     `pods` holds every pod that has not finished, by uid; those without a node are counted in `pending`.
     """
 
-    def __init__(self, transport: Transport, listener: Listener | None = None) -> None:
+    def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.state = ClusterState()
         self.pods: dict[str, Pod] = {}
         self.pending = 0
-        self._listener = listener
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._unsynced = {NODES.name, PODS.name}
-        self._reflectors = [Reflector(transport, source, self._inbox.put) for source in (NODES, PODS)]
+        history = History(transport)
+        self._reflectors = [Reflector(transport, source, self._inbox.put, history=history) for source in (NODES, PODS)]
 
     @classmethod
-    def connect(
-        cls, kubeconfig: Path | str | None = None, *, listener: Listener | None = None, connections: int = 16
-    ) -> "ClusterWatch":
+    def connect(cls, kubeconfig: Path | str | None = None, *, connections: int = 16) -> "ClusterWatch":
         """Connect and wait for the first lists; raises `UserError` when there is no cluster or no permission."""
-        watch = cls(Transport(kubeconfig, connections=connections), listener)
+        watch = cls(Transport(kubeconfig, connections=connections))
         try:
             watch.start()
         except BaseException:
@@ -134,10 +121,4 @@ class ClusterWatch:
             return
         self.pods[pod.uid] = pod
         self.pending += not pod.node_name
-        is_news = bool(pod.node_name) and not self._unsynced and (before is None or not before.node_name)
-        if is_news and self._listener is not None and pod.node_name in self.state.index:
-            self._listener.before(self.state, pod)
-            self.state.upsert_pod(pod, delta.obj.gpus)
-            self._listener.after(self.state, pod)
-        else:
-            self.state.upsert_pod(pod, delta.obj.gpus)
+        self.state.upsert_pod(pod, delta.obj.gpus)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from aaml.learning.collate import Batch, collate
-from aaml.learning.config import AgentConfig
+from aaml.learning.config import ActorCritic
 from aaml.learning.losses import (
     clipped_policy_loss,
     entropy,
@@ -21,6 +21,7 @@ from aaml.learning.losses import (
 from aaml.learning.networks import NetworkSpec, make_network
 from aaml.learning.optim import descend, make_optimizer
 from aaml.learning.replay import RewardScale
+from aaml.scheduling.curves import ACTOR_LOSS, ADVANTAGE, CRITIC_LOSS, ENTROPY
 from aaml.scheduling.observation import Observation
 from aaml.scheduling.ports import Transition
 
@@ -30,7 +31,7 @@ IMITATION_RATE = 3e-3
 class ActorCriticLearner:
     """An actor, a critic, and the update from pieces of trajectories."""
 
-    def __init__(self, actor: NetworkSpec, critic: NetworkSpec, config: AgentConfig, seed: int) -> None:
+    def __init__(self, actor: NetworkSpec, critic: NetworkSpec, config: ActorCritic, seed: int) -> None:
         self.config = config
         self.actor = make_network(actor, seed)
         self.critic = make_network(critic, seed + 1)
@@ -57,10 +58,10 @@ class ActorCriticLearner:
             ]
         actor_loss, critic_loss, openness = np.mean(results, axis=0)
         return {
-            "2. Advantage": float(advantage.mean()),
-            "5. Actor Loss": float(actor_loss),
-            "6. Critic Loss": float(critic_loss),
-            "Policy/Entropy": float(openness),
+            ADVANTAGE: float(advantage.mean()),
+            ACTOR_LOSS: float(actor_loss),
+            CRITIC_LOSS: float(critic_loss),
+            ENTROPY: float(openness),
         }
 
     def imitate(self, pieces: Sequence[Sequence[Transition]], passes: int, rng: np.random.Generator) -> float:

@@ -14,16 +14,17 @@ import torch
 from aaml.errors import UserError
 from aaml.learning.actor_critic import ActorCriticLearner
 from aaml.learning.checkpoint import Checkpoint, load_checkpoint, restore, save_checkpoint
-from aaml.learning.config import AGENT_KINDS, AgentConfig, AgentKind, default_config
+from aaml.learning.config import ActorCritic, AgentKind, Dqn, NetworkAgent, read_agent
 from aaml.learning.dqn import DqnLearner
 from aaml.learning.inference import FastNetwork
-from aaml.learning.networks import EncoderKind, Network, NetworkSpec
+from aaml.learning.networks import HeadKind, Network, NetworkSpec
 from aaml.learning.replay import NStep, Replay, RewardScale
-from aaml.scheduling.observation import Context, Observation
+from aaml.scheduling.curves import CUMULATIVE_REWARD, EPSILON
+from aaml.scheduling.observation import PLAIN, Context, Observation, ObservationSpec
 from aaml.scheduling.ports import Decision, Policy, Transition
 from aaml.scheduling.queue_sort import QueueSort
+from aaml.settings import plain
 
-CSR = "1. CSR"
 MIN_UPDATE_STEPS = 8
 
 
@@ -32,43 +33,64 @@ class LearnedAgent(ABC):
 
     `learn` False freezes the agent: it takes its best choice and ignores experience. `guide` is a policy whose choice
     exploration takes where the settings say `use_heuristic` (None: the feasible node with the least CPU and memory).
-    `queue_sort`, the order in which it wants waiting pods (None: kube-scheduler's), is saved with it.
+    `sees`, what it looks at, and `queue_sort`, the order in which it wants waiting pods (None: kube-scheduler's), are
+    saved with it.
     """
 
-    def __init__(self, kind: AgentKind, config: AgentConfig, lookahead: int, seed: int, learn: bool) -> None:
-        self.name: str = kind
-        self.kind: AgentKind = kind
+    def __init__(
+        self,
+        config: NetworkAgent,
+        scorer: Network,
+        scale: RewardScale,
+        *,
+        sees: ObservationSpec,
+        seed: int,
+        learn: bool,
+    ) -> None:
+        self.name: str = config.name
+        self.kind: AgentKind = config.name
         self.config = config
+        self.scorer = scorer
+        """The network whose scores rank nodes."""
+        self.scale = scale
+        """The running scale of rewards."""
         self.learning = learn
-        self.lookahead = lookahead
+        self.sees = sees
         self.decisions = 0
         self.updates = 0
         self.reward_sum = 0.0
         self.rng = np.random.default_rng(seed)
         self.queue_sort: QueueSort | None = None
+        self._fast = FastNetwork(scorer)
 
-    @property
-    def encoder(self) -> EncoderKind:
-        """Which encoder this kind of agent has."""
-        return "gnn" if self.kind in {"gnn", "acgnn"} else "mlp"
-
-    @property
-    @abstractmethod
-    def scorer(self) -> Network:
-        """The network whose scores rank nodes."""
-
-    @property
-    @abstractmethod
-    def scale(self) -> RewardScale:
-        """The running scale of rewards."""
+    def perceive(self, context: Context) -> Observation:
+        """Return the features that this agent looks at."""
+        return context.seen_by(self.sees)
 
     @abstractmethod
     def act(self, context: Context) -> Decision:
         """Choose among the feasible rows."""
 
-    @abstractmethod
     def observe(self, transition: Transition, stream: int = 0) -> None:
         """Take one step of experience; steps of one `stream` (an environment) follow one another."""
+        if self.learning:
+            self.count(transition.reward)
+            self.gather(transition, stream)
+
+    def count(self, reward: float) -> None:
+        """Count one step and its reward, without keeping the step."""
+        self.scale.add(reward)
+        self.reward_sum += reward
+        self.decisions += 1
+
+    @abstractmethod
+    def gather(self, transition: Transition, stream: int = 0) -> None:
+        """Keep a step until it is learned from, without counting it."""
+
+    @property
+    @abstractmethod
+    def memory(self) -> int:
+        """How many of the latest steps learning goes on from; those before them are of no use any more."""
 
     @abstractmethod
     def learn(self) -> dict[str, float]:
@@ -78,9 +100,13 @@ class LearnedAgent(ABC):
     def parts(self) -> Mapping[str, tuple[Network, Mapping[str, Any]]]:
         """Return the model files: name before the stem -> (network, name -> further module or optimiser)."""
 
-    @abstractmethod
-    def scores(self, observation: Observation) -> np.ndarray:
+    def preferences(self, observation: Observation) -> np.ndarray:
         """Return [N], how much each node is wanted (action values or logits); mind the mask."""
+        return np.asarray(self._fast(observation))
+
+    def scores(self, context: Context) -> np.ndarray:
+        """Return [N] preferences in a context, higher is better; mind the mask."""
+        return self.preferences(self.perceive(context))
 
     def weights(self) -> dict[str, Any]:
         """Return a copy of what acting needs, for a twin in another place."""
@@ -98,10 +124,10 @@ class LearnedAgent(ABC):
     def cut(self) -> None:
         """Forget steps whose continuation is still awaited, as if every stream ended here."""
 
-    def state(self) -> dict[str, Any]:
+    def state(self, *, experience: bool = True) -> dict[str, Any]:  # noqa: ARG002  (`ValueAgent` has some)
         """Return everything that learning goes on from, the same to the last bit, as tensors and plain values.
 
-        Call `cut` first.
+        Call `cut` first. Without `experience` what was gathered is left out, which `restore` then leaves as it is.
         """
         return {
             "parts": {
@@ -114,15 +140,19 @@ class LearnedAgent(ABC):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned; the agent must have been made with the same settings."""
-        for name, (network, others) in self.parts().items():
-            for key, part in {"model": network, **others}.items():
-                part.load_state_dict(state["parts"][name][key])
+        self.take_parts(state)
         self._take_fields(state["fields"])
         self.rng.bit_generator.state = json.loads(state["rng"])
 
+    def take_parts(self, state: Mapping[str, Any]) -> None:
+        """Take networks and optimisers out of what `state` returned, and leave counters and experience as they are."""
+        for name, (network, others) in self.parts().items():
+            for key, part in {"model": network, **others}.items():
+                part.load_state_dict(state["parts"][name][key])
+
     def _fields(self) -> dict[str, Any]:
         return {
-            "config": dataclasses.asdict(self.config),
+            "config": plain(self.config),
             "decisions": self.decisions,
             "updates": self.updates,
             "reward_sum": self.reward_sum,
@@ -139,7 +169,7 @@ class LearnedAgent(ABC):
 
     def greedy(self, observation: Observation) -> int:
         """Return the feasible row with the highest score."""
-        return int(np.where(observation.mask, self.scores(observation), -np.inf).argmax())
+        return int(np.where(observation.mask, self.preferences(observation), -np.inf).argmax())
 
     def save(self, directory: str, stem: str) -> Sequence[str]:
         """Write the model files, each whole or not at all, and return their paths."""
@@ -148,7 +178,7 @@ class LearnedAgent(ABC):
         for name, (network, others) in self.parts().items():
             path = Path(directory) / f"{name}_{stem}.pth"
             states = {"model": network.state_dict()} | {key: part.state_dict() for key, part in others.items()}
-            save_checkpoint(path, Checkpoint(self.kind, network.spec, fields, states))
+            save_checkpoint(path, Checkpoint(self.kind, network.spec, self.sees, fields, states))
             paths.append(str(path))
         return paths
 
@@ -173,6 +203,13 @@ class LearnedAgent(ABC):
                 raise UserError(f"model {path}: its header is damaged ({error})") from error
 
 
+def _spec(config: NetworkAgent, head: HeadKind, sees: ObservationSpec, like: NetworkSpec) -> NetworkSpec:
+    """Return the description of an agent's network, which sees the features that `like` sees."""
+    return dataclasses.replace(
+        like, encoder=config.encoder, head=head, width=config.hidden_layers, lookahead=sees.lookahead
+    )
+
+
 def _words(spec: NetworkSpec) -> str:
     return f"{spec.encoder} encoder, {spec.head} head, width {spec.width}, lookahead {spec.lookahead}"
 
@@ -180,45 +217,33 @@ def _words(spec: NetworkSpec) -> str:
 class ValueAgent(LearnedAgent):
     """DQN: epsilon-greedy on action values, replay, target network."""
 
+    config: Dqn
+
     def __init__(
         self,
-        kind: AgentKind,
-        config: AgentConfig,
+        config: Dqn,
         *,
-        lookahead: int = 0,
+        sees: ObservationSpec = PLAIN,
         seed: int = 0,
         learn: bool = True,
         guide: Policy | None = None,
+        like: NetworkSpec = NetworkSpec(),  # noqa: B008  (frozen)
     ) -> None:
-        super().__init__(kind, config, lookahead, seed, learn)
-        spec = NetworkSpec(encoder=self.encoder, head="q", width=config.hidden_layers, lookahead=lookahead)
+        spec = _spec(config, "q", sees, like)
         self.learner = DqnLearner(spec, config, seed)
+        super().__init__(config, self.learner.network, self.learner.scale, sees=sees, seed=seed, learn=learn)
         self.replay = Replay(config.replay_buffer_size, self.rng, config.prioritized)
         self.epsilon = config.init_epsi
-        self._fast = FastNetwork(self.learner.network)
+        self._decay = config.decay()
         self._guide = guide
         self._chains: dict[int, NStep] = {}
 
-    @property
-    def scorer(self) -> Network:
-        """The action-value network."""
-        return self.learner.network
-
-    @property
-    def scale(self) -> RewardScale:
-        """The running scale of rewards."""
-        return self.learner.scale
-
-    def scores(self, observation: Observation) -> np.ndarray:
-        """Return [N] action values."""
-        return np.asarray(self._fast(observation))
-
     def act(self, context: Context) -> Decision:
         """Choose the row with the highest action value, or explore."""
-        observation = context.observation
+        observation = self.perceive(context)
         if self.learning and self.rng.random() < self.epsilon:
             return Decision(self._explore(context), info={"explored": 1.0})
-        scores = self.scores(observation)
+        scores = self.preferences(observation)
         row = int(np.where(observation.mask, scores, -np.inf).argmax())
         return Decision(row, info={"value": float(scores[row])})
 
@@ -231,14 +256,18 @@ class ValueAgent(LearnedAgent):
                 return row
         return least_requested(context.observation)
 
-    def observe(self, transition: Transition, stream: int = 0) -> None:
-        """Take one step of experience."""
-        if not self.learning:
-            return
-        self.scale.add(transition.reward)
-        self.reward_sum += transition.reward
-        self.decisions += 1
-        self.epsilon = max(self.config.min_epsi, self.epsilon * self.config.epsi_decay)
+    def count(self, reward: float) -> None:
+        """Count one step, after which there is less to explore."""
+        super().count(reward)
+        self.epsilon = max(self.config.min_epsi, self.epsilon * self._decay)
+
+    @property
+    def memory(self) -> int:
+        """What the replay buffer holds, and what waits for its n-step return."""
+        return self.config.replay_buffer_size + self.config.n_step
+
+    def gather(self, transition: Transition, stream: int = 0) -> None:
+        """Keep a step in the replay buffer, once its n-step return is known."""
         chain = self._chains.setdefault(stream, NStep(self.config.n_step, self.config.gamma))
         for item in chain.push(transition):
             self.replay.add(item)
@@ -253,7 +282,7 @@ class ValueAgent(LearnedAgent):
         if due // every > self.updates // every:
             self.learner.sync_target()
         self.updates = due
-        return {CSR: self.reward_sum, **scalars, "Epsilon": self.epsilon}
+        return {CUMULATIVE_REWARD: self.reward_sum, **scalars, EPSILON: self.epsilon}
 
     def parts(self) -> Mapping[str, tuple[Network, Mapping[str, Any]]]:
         """One file: the network with its target and optimiser."""
@@ -280,79 +309,68 @@ class ValueAgent(LearnedAgent):
         """Forget steps that wait for their n-step return."""
         self._chains.clear()
 
-    def state(self) -> dict[str, Any]:
+    def state(self, *, experience: bool = True) -> dict[str, Any]:
         """Return everything that learning goes on from, the replay buffer included."""
-        return super().state() | {"replay": self.replay.state(), "epsilon": self.epsilon}
+        kept = {"replay": self.replay.state()} if experience else {}
+        return super().state() | kept | {"epsilon": self.epsilon}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
         super().restore(state)
-        self.replay.restore(state["replay"])
+        if "replay" in state:
+            self.replay.restore(state["replay"])
         self.epsilon = float(state["epsilon"])
 
     def load(self, paths: Mapping[str, Path]) -> None:
         """Go on from a model file; exploration goes on where it was."""
         super().load(paths)
-        self.epsilon = max(self.config.min_epsi, self.config.init_epsi * self.config.epsi_decay**self.decisions)
+        self.epsilon = max(self.config.min_epsi, self.config.init_epsi * self._decay**self.decisions)
 
 
 class PolicyAgent(LearnedAgent):
     """Actor-critic: samples from the actor while it learns, an update per episode (or per `update_steps` of them)."""
 
+    config: ActorCritic
+
     def __init__(
         self,
-        kind: AgentKind,
-        config: AgentConfig,
+        config: ActorCritic,
         *,
-        lookahead: int = 0,
+        sees: ObservationSpec = PLAIN,
         seed: int = 0,
         learn: bool = True,
         guide: Policy | None = None,
+        like: NetworkSpec = NetworkSpec(),  # noqa: B008  (frozen)
     ) -> None:
-        super().__init__(kind, config, lookahead, seed, learn)
         del guide  # an actor learns from what it chose itself
-        actor = NetworkSpec(encoder=self.encoder, head="actor", width=config.hidden_layers, lookahead=lookahead)
+        actor = _spec(config, "actor", sees, like)
         self.learner = ActorCriticLearner(actor, dataclasses.replace(actor, head="critic"), config, seed)
-        self._fast = FastNetwork(self.learner.actor)
+        super().__init__(config, self.learner.actor, self.learner.scale, sees=sees, seed=seed, learn=learn)
         self._open: dict[int, list[Transition]] = {}
         self._ready: list[list[Transition]] = []
         self._ready_steps = 0
 
-    @property
-    def scorer(self) -> Network:
-        """The actor."""
-        return self.learner.actor
-
-    @property
-    def scale(self) -> RewardScale:
-        """The running scale of rewards."""
-        return self.learner.scale
-
-    def scores(self, observation: Observation) -> np.ndarray:
-        """Return [N] logits."""
-        return np.asarray(self._fast(observation))
-
     def act(self, context: Context) -> Decision:
         """Sample a feasible row from the actor, or take its likeliest when frozen."""
-        observation = context.observation
+        observation = self.perceive(context)
         rows = np.flatnonzero(observation.mask)
-        logits = self.scores(observation)[rows]
+        logits = self.preferences(observation)[rows]
         if not self.learning:
             return Decision(int(rows[logits.argmax()]))
         # The largest of logits plus Gumbel noise is a sample of the softmax (Gumbel 1954).
         return Decision(int(rows[(logits + self.rng.gumbel(size=len(rows))).argmax()]))
 
-    def observe(self, transition: Transition, stream: int = 0) -> None:
-        """Take one step of experience."""
-        if not self.learning:
-            return
-        self.scale.add(transition.reward)
-        self.reward_sum += transition.reward
-        self.decisions += 1
+    @property
+    def memory(self) -> int:
+        """The steps since the last update, and those before it of an episode that goes on."""
+        return self._ready_steps + sum(map(len, self._open.values()))
+
+    def gather(self, transition: Transition, stream: int = 0) -> None:
+        """Keep a step until its episode has ended."""
         piece = self._open.setdefault(stream, [])
         piece.append(transition)
         ends = transition.terminated or transition.truncated or transition.next_observation is None
-        if ends or len(piece) >= self.config.horizon:
+        if ends or len(piece) >= self.config.segment:
             self._ready.append(piece)
             self._ready_steps += len(piece)
             self._open[stream] = []
@@ -364,7 +382,7 @@ class PolicyAgent(LearnedAgent):
         if not self.learning or sum(map(len, pieces)) < MIN_UPDATE_STEPS:
             return {}
         self.updates += 1
-        return {CSR: self.reward_sum, **self.learner.update(pieces, self.rng)}
+        return {CUMULATIVE_REWARD: self.reward_sum, **self.learner.update(pieces, self.rng)}
 
     def cut(self) -> None:
         """Forget episodes under way and those not learned from yet."""
@@ -378,7 +396,7 @@ class PolicyAgent(LearnedAgent):
         scalars = self.learner.update(self._ready, self.rng)
         self._ready, self._ready_steps = [], 0
         self.updates += 1
-        return {CSR: self.reward_sum, **scalars}
+        return {CUMULATIVE_REWARD: self.reward_sum, **scalars}
 
     def parts(self) -> Mapping[str, tuple[Network, Mapping[str, Any]]]:
         """Two files: the actor and the critic, each with its optimiser."""
@@ -396,52 +414,44 @@ def least_requested(observation: Observation) -> int:
 
 
 def make_agent(
-    kind: AgentKind,
-    config: AgentConfig | None = None,
+    config: NetworkAgent,
     *,
-    lookahead: int = 0,
+    sees: ObservationSpec = PLAIN,
     seed: int = 0,
     learn: bool = True,
     guide: Policy | None = None,
+    like: NetworkSpec = NetworkSpec(),  # noqa: B008  (frozen)
 ) -> LearnedAgent:
-    """Build an agent with fresh weights; `config` None takes the defaults of its command."""
-    if kind not in AGENT_KINDS:
-        raise UserError(f"agent: {kind!r} is not accepted; expected one of {', '.join(AGENT_KINDS)}")
-    config = config or default_config(kind)
-    agent = ValueAgent if kind in {"dqn", "gnn"} else PolicyAgent
-    return agent(kind, config, lookahead=lookahead, seed=seed, learn=learn, guide=guide)
+    """Build an agent with fresh weights, which sees the features that `like` sees."""
+    if isinstance(config, Dqn):
+        return ValueAgent(config, sees=sees, seed=seed, learn=learn, guide=guide, like=like)
+    if isinstance(config, ActorCritic):
+        return PolicyAgent(config, sees=sees, seed=seed, learn=learn, guide=guide, like=like)
+    raise TypeError(f"{type(config).__name__} is no agent with a network")
 
 
 def load_agent(
     path: str | Path,
-    config: AgentConfig | None = None,
+    config: NetworkAgent | None = None,
     *,
-    kind: AgentKind | None = None,
     seed: int = 0,
     learn: bool = True,
     guide: Policy | None = None,
 ) -> LearnedAgent:
     """Build the agent that a model file holds (either file of an actor and its critic) and go on from it.
 
-    `config` None takes the file's settings; else its width has to be the file's. `kind` is what the caller expects.
-    Raises UserError when the file is missing, corrupt, foreign, of another kind or size.
+    `config` None takes the file's settings; else its kind and width have to be the file's. Raises UserError when the
+    file is missing, corrupt, foreign, of another kind or size.
     """
     path = Path(path)
     checkpoint = load_checkpoint(path)
-    if checkpoint.kind not in AGENT_KINDS or kind not in {None, checkpoint.kind}:
-        raise UserError(f"model {path}: is a {checkpoint.kind!r} model; expected {kind or ', '.join(AGENT_KINDS)}")
+    if config is not None and config.name != checkpoint.kind:
+        raise UserError(f"model {path}: is a {checkpoint.kind!r} model; expected {config.name}")
     try:
-        config = config or AgentConfig(**checkpoint.fields["config"])
-    except (KeyError, TypeError) as error:
+        config = config or read_agent(checkpoint.kind, checkpoint.fields["config"])
+    except (KeyError, TypeError, UserError) as error:
         raise UserError(f"model {path}: its settings are damaged ({error})") from error
-    agent = make_agent(
-        checkpoint.kind,
-        config,
-        lookahead=checkpoint.spec.lookahead,
-        seed=seed,
-        learn=learn,
-        guide=guide,
-    )
+    agent = make_agent(config, sees=checkpoint.sees, seed=seed, learn=learn, guide=guide, like=checkpoint.spec)
     names = list(agent.parts())
     prefix = next((name for name in names if path.name.startswith(f"{name}_")), None)
     if len(names) > 1 and prefix is None:

@@ -1,7 +1,7 @@
 """Model files: written whole or not at all, read without unpickling code, refused with one line when they don't fit.
 
 A file holds a format tag, a version, a header of plain values (kind of agent, network with the names of its features,
-settings, counters) and tensors (weights, and the optimiser's state so that training goes on).
+what the agent looks at, settings, counters) and tensors (weights, and the optimiser's state so that training goes on).
 """
 
 import pickle
@@ -13,8 +13,10 @@ from typing import Any
 import torch
 
 from aaml.errors import UserError
-from aaml.learning.files import write_whole
+from aaml.files import write_whole
 from aaml.learning.networks import NetworkSpec
+from aaml.policies.spec_file import spec_from_dict, spec_to_dict
+from aaml.scheduling.observation import ObservationSpec
 
 FORMAT = "aaml-model"
 VERSION = 1
@@ -22,17 +24,18 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds: the kind of agent, its network's description, plain `fields`, and states of torch objects."""
+    """What a file holds: the kind of agent, its network's description, what it looks at, plain `fields`, and states."""
 
     kind: str
     spec: NetworkSpec
+    sees: ObservationSpec
     fields: Mapping[str, Any]
     states: Mapping[str, Any]
 
 
 def write_atomically(path: Path, content: Any) -> None:
     """Write `content` with torch.save next to `path`, then rename it; raises UserError when that's not possible."""
-    write_whole(path, lambda file: torch.save(content, file))
+    write_whole(path, lambda file: torch.save(content, file), field="model")
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -44,6 +47,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
             "version": VERSION,
             "kind": checkpoint.kind,
             "network": checkpoint.spec.to_dict(),
+            "observation": spec_to_dict(checkpoint.sees),
             "fields": dict(checkpoint.fields),
             "states": dict(checkpoint.states),
         },
@@ -71,12 +75,16 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise UserError(f"model {path}: version {content.get('version')!r} is not supported; expected {VERSION}")
     try:
         spec = NetworkSpec.from_dict(content["network"])
-        checkpoint = Checkpoint(content["kind"], spec, content["fields"], content["states"])
-    except (KeyError, TypeError, AttributeError) as error:
+        seen = content.get("observation")  # files of before this entry knew a lookahead alone
+        sees = ObservationSpec(lookahead=spec.lookahead) if seen is None else spec_from_dict(seen)
+        checkpoint = Checkpoint(content["kind"], spec, sees, content["fields"], content["states"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"model {path}: its header is damaged ({error})") from error
     current = NetworkSpec()
     for name in ("node_features", "pair_features", "pod_features", "upcoming_features"):
         theirs, ours = getattr(spec, name), getattr(current, name)
+        if name in ("node_features", "pair_features"):
+            ours = ours[: len(theirs)]  # a model of before features were added sees those that it knows
         if theirs != ours:
             changed = sorted(set(theirs) ^ set(ours)) or ["their order"]
             raise UserError(f"model {path}: {name} differ from this version's: {', '.join(changed)}; train it again")

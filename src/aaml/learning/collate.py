@@ -64,6 +64,7 @@ class Batch:
     edges      int [2, E]   all graphs stacked (self loops included): from, to; None unless a GNN asked for them
     weights    [E]          weight of each edge
     hubs       int [H]      the stacked vertices that are hubs
+    counts     int [B]      how many nodes each has, where every graph is a star and needs no edges
     =========  ===========  ================================================================================
     """
 
@@ -76,10 +77,33 @@ class Batch:
     weights: Tensor | None = None
     hubs: Tensor | None = None
     vertex_count: int = 0
+    counts: Tensor | None = None
 
     def __len__(self) -> int:
         """B."""
         return len(self.pod)
+
+    def first(self, features: int, pair_features: int) -> "Batch":
+        """Return the batch with so many of the features of nodes and pairs, the first: a model's own."""
+        if self.nodes.shape[2] == features and self.pairs.shape[2] == pair_features:
+            return self
+        return replace(self, nodes=self.nodes[:, :, :features], pairs=self.pairs[:, :, :pair_features])
+
+    def take(self, rows: Tensor) -> "Batch":
+        """Return some of the observations, of a batch whose graphs are stars."""
+        counts = None if self.counts is None else self.counts[rows]
+        return Batch(self.nodes[rows], self.pairs[rows], self.pod[rows], self.mask[rows], counts=counts)
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Return batches of stars, all padded to the same node count, as one."""
+    return Batch(
+        torch.cat([batch.nodes for batch in batches]),
+        torch.cat([batch.pairs for batch in batches]),
+        torch.cat([batch.pod for batch in batches]),
+        torch.cat([batch.mask for batch in batches]),
+        counts=torch.cat([batch.counts for batch in batches if batch.counts is not None]),
+    )
 
 
 def _pad(arrays: Sequence[npt.NDArray[np.generic]], n: int) -> npt.NDArray[np.generic]:

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from aaml.learning.collate import collate
-from aaml.learning.config import AgentConfig
+from aaml.learning.config import Dqn
 from aaml.learning.losses import double_q_target, margin_loss, q_loss
 from aaml.learning.networks import NetworkSpec, make_network
 from aaml.learning.optim import descend, make_optimizer
 from aaml.learning.replay import Experience, Replay, RewardScale
+from aaml.scheduling.curves import ACTION_VALUE, VALUE_LOSS
 
 if TYPE_CHECKING:
     from aaml.scheduling.observation import Observation
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class DqnLearner:
     """The action values, their target network, and the update; knows nothing of exploration or of when to update."""
 
-    def __init__(self, spec: NetworkSpec, config: AgentConfig, seed: int) -> None:
+    def __init__(self, spec: NetworkSpec, config: Dqn, seed: int) -> None:
         self.config = config
         self.network = make_network(spec, seed)
         self.target = make_network(spec, seed)
@@ -43,7 +44,7 @@ class DqnLearner:
             loss = loss + margin_weight * margin_loss(q, batch.mask, action)
         value = descend(loss, self.network, self.optimizer, self.config.max_gradient_norm)
         replay.reprioritize(places, error.numpy())
-        return {"2. Loss/Train": value, "Q/Mean": float(q.detach().gather(1, action[:, None]).mean())}
+        return {VALUE_LOSS: value, ACTION_VALUE: float(q.detach().gather(1, action[:, None]).mean())}
 
     @torch.no_grad()
     def _targets(self, items: list[Experience]) -> Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 
 from aaml.learning.agent import LearnedAgent, PolicyAgent, ValueAgent
 from aaml.learning.storage import Experience, pack, unpack
+from aaml.scheduling.curves import AGREED_AFTER, AGREED_BEFORE, VALUE_LOSS
 from aaml.scheduling.ports import Transition
 
 MARGIN_WEIGHT = 1.0
@@ -32,7 +33,7 @@ def imitate(agent: LearnedAgent, pieces: Sequence[Sequence[Transition]], passes:
     count = sum(len(piece) for piece in pieces)
     loss = float("nan")
     for update in range(max(1, passes * count // agent.config.batch_size)):
-        loss = agent.learner.update(agent.replay, MARGIN_WEIGHT)["2. Loss/Train"]
+        loss = agent.learner.update(agent.replay, MARGIN_WEIGHT)[VALUE_LOSS]
         if update % 50 == 0:
             agent.learner.sync_target()
     agent.learner.sync_target()
@@ -80,7 +81,7 @@ class Apprentice:
         loss = imitate(self.agent, self._pieces, self._passes)
         after = agreement(self.agent, self._new[-_SHOWN:])
         self._new = []
-        return {"2. Loss/Train": loss, "Expert/Agreed before": before, "Expert/Agreed after": after}
+        return {VALUE_LOSS: loss, AGREED_BEFORE: before, AGREED_AFTER: after}
 
     def cut(self) -> None:
         """End every trajectory here."""

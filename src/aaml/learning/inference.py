@@ -56,6 +56,7 @@ class FastNetwork:
 
     def __init__(self, network: Network) -> None:
         self._capacity = network.spec.node_features.index(CAPACITY)
+        self._known = len(network.spec.node_features), len(network.spec.pair_features)
         self._layers: list[tuple[FloatArray, FloatArray]] = []
         self._is_graph = isinstance(network.encoder, GnnEncoder)
         encoder = network.encoder
@@ -75,6 +76,7 @@ class FastNetwork:
 
     def encode(self, nodes: FloatArray, graph: Graph) -> Encoded:
         """Encode [N, F] features of nodes over their graph."""
+        nodes = nodes[:, : self._known[0]]
         embedding = self._graph_embedding(nodes, graph) if self._is_graph else self._node_embedding(nodes)
         counted = nodes[:, self._capacity]
         pooled = (counted @ embedding) / max(float(counted.sum()), 1.0)
@@ -85,6 +87,7 @@ class FastNetwork:
         self, encoded: Encoded, pairs: FloatArray, pod: FloatArray, mask: npt.NDArray[np.bool_]
     ) -> FloatArray | float:
         """Return [N] scores of one pod (q: action values, actor: logits), or the value for a critic."""
+        pairs = pairs[:, : self._known[1]]
         chosen = mask.astype(np.float32)
         count = max(float(chosen.sum()), 1.0)
         context = np.concatenate([encoded.pooled, (chosen @ pairs) / np.float32(count), pod])

@@ -10,11 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.errors import UserError
-from aaml.learning.files import write_json
-from aaml.scheduling.heuristics.linear import FEATURES, TERMS, LinearPolicy
+from aaml.files import write_json
+from aaml.policies.heuristics.linear import FEATURES, LIFE, TERMS, LinearPolicy
+from aaml.policies.spec_file import spec_from_dict, spec_to_dict
+from aaml.scheduling.observation import PLAIN
 from aaml.scheduling.queue_sort import QueueSort
 
 FloatArray = npt.NDArray[np.float64]
+_FIRST_TERMS = TERMS[:-1]
+_OLD = {name: 0.0 for name in FEATURES if name not in LIFE}  # what a file of before lifetimes were features has
 
 
 def save_linear(policy: LinearPolicy, path: Path) -> None:
@@ -23,19 +27,23 @@ def save_linear(policy: LinearPolicy, path: Path) -> None:
     content: dict[str, Any] = {"format": "aaml-linear", "weights": weights}
     if policy.queue_sort is not None:
         content["queue_sort"] = asdict(policy.queue_sort)
-    write_json(path, content, indent=1)
+    if policy.sees != PLAIN:
+        content["observation"] = spec_to_dict(policy.sees)
+    write_json(path, content, indent=1, field="model")
 
 
 def load_linear(path: Path) -> LinearPolicy:
     """Read a linear scorer. Raises `UserError` for a file that is missing, none, or made for other features."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        rows = [content["weights"][term] for term in TERMS]
-        if content["format"] != "aaml-linear" or any(set(row) != set(FEATURES) for row in rows):
+        rows = [content["weights"][term] for term in _FIRST_TERMS] + [content["weights"].get("pod_rest", _OLD)]
+        if content["format"] != "aaml-linear" or any(not set(_OLD) <= set(row) <= set(FEATURES) for row in rows):
             raise UserError(f"model {path}: is not a linear scorer of this version's features")
         sort = content.get("queue_sort")
         queue_sort = None if sort is None else QueueSort(**{name: float(value) for name, value in sort.items()})
-        return LinearPolicy(np.array([[float(row[name]) for name in FEATURES] for row in rows]), path.stem, queue_sort)
+        sees = spec_from_dict(content["observation"]) if "observation" in content else PLAIN
+        weights = np.array([[float(row.get(name, 0.0)) for name in FEATURES] for row in rows])
+        return LinearPolicy(weights, path.stem, queue_sort, sees)
     except OSError as error:
         raise UserError(f"model {path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 def check_rank(rank: int, **tensors: Tensor) -> None:
     """Raise ValueError unless every tensor has `rank` dimensions and all have the same shape."""
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    shapes = {name: tuple(map(int, tensor.shape)) for name, tensor in tensors.items()}
     if any(len(shape) != rank for shape in shapes.values()) or len(set(shapes.values())) > 1:
         raise ValueError(f"expected tensors of rank {rank} and equal shapes, got {shapes}")
 
@@ -96,6 +96,33 @@ def generalized_advantage(
     return advantage, advantage + value
 
 
+def discounted_sums(reward: Tensor, gamma: float, steps: int | None = None) -> Tensor:
+    """Return [T, B], the sum of `steps` discounted rewards from each step of B trajectories on (None: of all).
+
+    `reward` is [T, B], 0 after a trajectory's end.
+    """
+    check_rank(2, reward=reward)
+    result = torch.zeros_like(reward)
+    running = torch.zeros_like(reward[0])
+    for t in range(len(reward) - 1, -1, -1):
+        running = reward[t] + gamma * running
+        result[t] = running
+    if steps is not None and steps < len(reward):
+        result[:-steps] -= gamma**steps * result[steps:].clone()
+    return result
+
+
+def relative_to_copies(values: Tensor, copies: int) -> Tensor:
+    """Return [T, B] values less their mean over the `copies` neighbours that saw the same arrivals.
+
+    What arrives is in both and drops out: an input-dependent baseline (Mao, Venkatakrishnan, Schwarzkopf, Alizadeh:
+    Variance Reduction for Reinforcement Learning in Input-Driven Environments, 2019).
+    """
+    check_rank(2, values=values)
+    grouped = values.reshape(len(values), -1, copies)
+    return (grouped - grouped.mean(dim=2, keepdim=True)).reshape(values.shape)
+
+
 def normalize(advantage: Tensor) -> Tensor:
     """Return [B] with mean 0 and standard deviation 1 (unchanged when there is a single one)."""
     if len(advantage) < 2:
@@ -103,17 +130,11 @@ def normalize(advantage: Tensor) -> Tensor:
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
 
-def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
-    """Return [], -mean(log pi(a|s) * A): Williams 1992; with a critic's advantage, Mnih et al. 2016 (A2C)."""
-    check_rank(1, log_prob=log_prob, advantage=advantage)
-    return -(log_prob * advantage.detach()).mean()
-
-
 def clipped_policy_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
     """Return [], -mean(min(r A, clip(r, 1 - clip, 1 + clip) A)) with r = pi / pi_old.
 
     Schulman et al.: Proximal Policy Optimization Algorithms (2017), eq. 7. At r = 1 its gradient is that of
-    `policy_gradient_loss`, so the first pass over fresh data is A2C.
+    -mean(log pi A), so the first pass over fresh data is A2C (Mnih et al. 2016).
     """
     check_rank(1, log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage)
     ratio = (log_prob - old_log_prob.detach()).exp()

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from aaml.learning.collate import Batch
+from aaml.learning.config import EncoderKind
 from aaml.learning.losses import dueling
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATURES, UPCOMING_FEATURES
 
-EncoderKind = Literal["mlp", "gnn"]
 HeadKind = Literal["q", "actor", "critic"]
 CAPACITY = "capacity"  # the node feature that tells capacity from the control plane, which no average counts
 GCN_LAYERS = 3
@@ -90,7 +90,9 @@ class GnnEncoder(nn.Module):
         )
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return [B, N, W]; the batch must have been collated with its graphs."""
+        """Return [B, N, W]; the batch must have been collated with its graphs, or say that they are stars."""
+        if batch.counts is not None:
+            return self._stars(batch.nodes, batch.counts)
         if batch.vertices is None or batch.edges is None or batch.hubs is None:
             raise ValueError("a GNN needs a batch with graphs: collate(observations, graphs=True)")
         b, n, features = batch.nodes.shape
@@ -106,8 +108,34 @@ class GnnEncoder(nn.Module):
         result[is_node] = hidden[vertices]
         return result.reshape(b, n, -1)
 
+    def _stars(self, nodes: Tensor, counts: Tensor) -> Tensor:
+        """Return [B, N, W] for stars, without edges: a leaf's neighbours are itself and the hub, the hub's are all."""
+        size = counts.to(nodes.dtype)[:, None, None]
+        own = None if bool((counts == nodes.shape[1]).all()) else _within(nodes.shape[1], counts)
+        leaves, hub = nodes, None
+        for number, layer in enumerate(self.layers):
+            weight: Tensor = layer.lin.weight  # type: ignore[union-attr, assignment]
+            bias: Tensor = layer.bias  # type: ignore[assignment]
+            if hub is None:  # a hub's only input is that it is one, the last feature
+                next_leaves = nodes @ weight[:, :-1].T
+                next_hub = weight[:, -1].expand(len(nodes), 1, -1)
+            else:
+                next_leaves, next_hub = leaves @ weight.T, hub @ weight.T
+            total = (next_leaves if own is None else next_leaves * own).sum(dim=1, keepdim=True)
+            next_hub_mean = (total + next_hub) / (size + 1.0)
+            next_leaves = torch.relu(0.5 * (next_leaves + next_hub) + bias)
+            next_hub_mean = torch.relu(next_hub_mean + bias)
+            leaves = next_leaves if number == 0 else leaves + next_leaves
+            hub = next_hub_mean if hub is None else hub + next_hub_mean
+        return leaves
 
-class Context(nn.Module):
+
+def _within(rows: int, counts: Tensor) -> Tensor:
+    """Return [B, rows, 1], 1 for the rows that are nodes and 0 for those that fill up."""
+    return (torch.arange(rows) < counts[:, None]).unsqueeze(2).to(torch.float32)
+
+
+class ClusterSummary(nn.Module):
     """The cluster and the pod in one vector: mean embedding of the capacity, mean pair over the choices, the pod."""
 
     def __init__(self, spec: NetworkSpec) -> None:
@@ -174,8 +202,9 @@ class Network(nn.Module):
         super().__init__()
         self.spec = spec
         features = len(spec.node_features)
+        self._known = (features, len(spec.pair_features))
         self.encoder = (MlpEncoder if spec.encoder == "mlp" else GnnEncoder)(features, spec.width)
-        self.pool = Context(spec)
+        self.pool = ClusterSummary(spec)
         self.scorer = NodeScorer(spec, self.pool.size) if spec.head != "critic" else None
         self.value = Value(self.pool.size, spec.width) if spec.head != "actor" else None
 
@@ -186,6 +215,7 @@ class Network(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return [B, N] scores, or [B] for a critic."""
+        batch = batch.first(*self._known)
         embedding = self.encoder(batch)
         context = self.pool(embedding, batch)
         if self.scorer is None:

@@ -6,50 +6,25 @@ that order. Nodes in the same bin are the same action; the emptiest (or the full
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from aaml.cluster.quantity import MEMORY
-from aaml.errors import UserError, bad_value
-from aaml.learning.files import write_json
-from aaml.scheduling.observation import Context
+from aaml.errors import UserError
+from aaml.files import write_json
+from aaml.learning.config import QTable
+from aaml.scheduling.curves import CUMULATIVE_REWARD, EPSILON, TABLE_STATES, VALUE_LOSS
+from aaml.scheduling.observation import PLAIN, Context, ObservationSpec
 from aaml.scheduling.ports import Decision, Transition
+from aaml.scheduling.rewards import check_reward
+from aaml.settings import changed, plain
 
 FORMAT, VERSION = "aaml-qtable", 2
 State = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class QTableConfig:
-    """`bins` of a node's free memory (fractions of its size), `demand_bins` of a pod's request (of the mean node).
-
-    A node whose memory is all free has a bin of its own. `takes`: which node of the chosen bin takes the pod.
-    `lookahead`: how many following pods the state shows. `step`: the learning rate, decaying with 1 / sqrt(visits).
-    """
-
-    bins: int = 12
-    demand_bins: int = 6
-    lookahead: int = 1
-    takes: Literal["emptiest", "fullest"] = "emptiest"
-    gamma: float = 0.3
-    step: float = 0.5
-    init_epsi: float = 1.0
-    min_epsi: float = 0.02
-    epsi_decay: float = 0.9995
-
-    def __post_init__(self) -> None:
-        for name in ("bins", "demand_bins"):
-            if getattr(self, name) < 1:
-                raise bad_value(name, getattr(self, name), "a whole number of at least 1")
-        if self.takes not in {"emptiest", "fullest"}:
-            raise bad_value("takes", self.takes, "emptiest or fullest")
-        for name in ("gamma", "step", "init_epsi", "min_epsi", "epsi_decay"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise bad_value(name, getattr(self, name), "a number between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -64,18 +39,22 @@ class Seen:
 class QTableAgent:
     """Tabular Q-learning (Watkins and Dayan 1992) over sorted, binned states; an `Agent` like the others."""
 
-    def __init__(self, config: QTableConfig = QTableConfig(), *, seed: int = 0, learn: bool = True) -> None:
+    def __init__(
+        self, config: QTable = QTable(), *, sees: ObservationSpec = PLAIN, seed: int = 0, learn: bool = True
+    ) -> None:
         self.name = "qtable"
         self.config = config
         self.learning = learn
-        self.lookahead = config.lookahead
+        self.sees = ObservationSpec(lookahead=sees.lookahead)
         self.table: dict[State, dict[int, list[float]]] = {}  # key -> place -> [value, visits]
         self.rng = np.random.default_rng(seed)
         self.epsilon = config.init_epsi
+        self._decay = config.decay()
         self.reward_sum = 0.0
         self.decisions = 0
+        self._error = 0.0
 
-    def see(self, context: Context) -> Seen:
+    def perceive(self, context: Context) -> Seen:
         """Bin a state: free memory of each node, sorted, whether it may be chosen, then the pods' demands."""
         state = context.state
         column = state.resource_index[MEMORY]
@@ -83,10 +62,10 @@ class QTableAgent:
         free = 1.0 - state.requested[:, column] / size
         bins = (free * self.config.bins).astype(int)
         mean = max(float(size[state.capacity].mean()) if state.capacity.any() else 1.0, 1.0)
-        pods = [context.pod, *list(context.upcoming)[: self.config.lookahead]]
+        pods = [context.pod, *list(context.upcoming)[: self.sees.lookahead]]
         demand = [min(int(pod.request(MEMORY) / mean * 4 * self.config.demand_bins), self.config.demand_bins)
                   for pod in pods]  # fmt: skip
-        demand += [-1] * (1 + self.config.lookahead - len(demand))
+        demand += [-1] * (1 + self.sees.lookahead - len(demand))
         # A bin that may be chosen and one that may not are different nodes: twice the bin, plus one if it may.
         codes = 2 * bins + context.mask
         ordered = sorted(codes.tolist())
@@ -96,7 +75,7 @@ class QTableAgent:
 
     def act(self, context: Context) -> Decision:
         """Choose a place by its value, or explore; a feasible node of that place takes the pod."""
-        seen = self.see(context)
+        seen = self.perceive(context)
         if self.learning and self.rng.random() < self.epsilon:
             place = int(self.rng.choice(seen.choices))
         else:
@@ -105,11 +84,15 @@ class QTableAgent:
         column = context.state.resource_index[MEMORY]
         free = context.state.allocatable[:, column] - context.state.requested[:, column]
         rows = [row for row, own in enumerate(seen.places) if own == place and context.mask[row]]
-        best = max if self.config.takes == "emptiest" else min
+        best = min if self.config.takes == "fullest" else max
         return Decision(best(rows, key=lambda row: int(free[row])), info={"place": float(place)})
 
     def update(self, seen: Seen, place: int, reward: float, following: Seen | None) -> float:
-        """Learn from one step; returns the size of the error. `following` None: the episode is over."""
+        """Learn from one step; returns the size of the error. `following` None: the episode is over.
+
+        Raises `UserError` for a reward that is no finite number, and nothing is learned.
+        """
+        check_reward(reward)
         entry = self.table.setdefault(seen.key, {}).setdefault(place, [0.0, 0.0])
         best = 0.0
         if following is not None:
@@ -120,15 +103,21 @@ class QTableAgent:
         entry[0] += self.config.step / sqrt(entry[1]) * error
         self.reward_sum += reward
         self.decisions += 1
-        self.epsilon = max(self.config.min_epsi, self.epsilon * self.config.epsi_decay)
+        self.epsilon = max(self.config.min_epsi, self.epsilon * self._decay)
         return float(abs(error))
 
     def observe(self, transition: Transition) -> None:
-        """Take no experience: a table reads states, not features; `train_qtable` feeds `update`."""
+        """Learn from one step at once; one that nothing followed, though the cluster goes on, is left out."""
+        if self.learning and (transition.next_observation is not None or transition.terminated):
+            place = int(transition.info["place"])
+            self._error = self.update(transition.observation, place, transition.reward, transition.next_observation)
 
     def learn(self) -> Mapping[str, float]:
-        """Return nothing: `update` learns at each step."""
-        return {}
+        """Return scalars to record: `observe` has learned already."""
+        if not self.learning or not self.decisions:
+            return {}
+        curves = {CUMULATIVE_REWARD: self.reward_sum, VALUE_LOSS: self._error, EPSILON: self.epsilon}
+        return {**curves, TABLE_STATES: float(len(self.table))}
 
     def state(self) -> dict[str, Any]:
         """Return plain values that `restore` goes on from, the same to the last bit."""
@@ -148,8 +137,9 @@ class QTableAgent:
     def save(self, directory: str, stem: str) -> Sequence[str]:
         """Write the table as JSON, whole or not at all."""
         path = Path(directory) / f"QTable_{stem}.json"
-        content = {"format": FORMAT, "version": VERSION, "config": asdict(self.config), "table": self._rows()}
-        write_json(path, content)
+        config = {**plain(self.config), "lookahead": self.sees.lookahead}
+        content = {"format": FORMAT, "version": VERSION, "config": config, "table": self._rows()}
+        write_json(path, content, field="model")
         return [str(path)]
 
     def _rows(self) -> list[Any]:
@@ -171,15 +161,14 @@ def load_qtable(path: Path | str, *, learn: bool = False, seed: int = 0) -> QTab
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if content["format"] != FORMAT or content["version"] != VERSION:
-            raise UserError(f"model {path}: is not a Q-table of this version")
-        agent = QTableAgent(QTableConfig(**content["config"]), seed=seed, learn=learn)
+            raise ValueError(f"expected format {FORMAT}, version {VERSION}")  # noqa: TRY301
+        config = dict(content["config"])
+        sees = ObservationSpec(lookahead=int(config.pop("lookahead")))
+        agent = QTableAgent(changed(QTable(), config), sees=sees, seed=seed, learn=learn)
         agent.table = _table(content["table"])
     except OSError as error:
         raise UserError(f"model {path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, UserError) as error:
         raise UserError(f"model {path}: is not a Q-table ({error})") from error
     agent.epsilon = agent.config.min_epsi
     return agent
-
-
-__all__ = ["QTableAgent", "QTableConfig", "Seen", "load_qtable"]

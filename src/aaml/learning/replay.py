@@ -11,6 +11,7 @@ import torch
 
 from aaml.learning.storage import Experience, pack, unpack
 from aaml.scheduling.ports import Transition
+from aaml.scheduling.rewards import check_reward
 
 __all__ = ["Experience", "NStep", "Replay", "RewardScale"]
 
@@ -131,7 +132,8 @@ class RewardScale:
     square_sum: float = 0.0
 
     def add(self, reward: float) -> None:
-        """Take one reward into account."""
+        """Take one reward into account; raises `UserError` for one that is no finite number, and nothing is taken."""
+        check_reward(reward)
         self.count += 1.0
         self.square_sum += reward * reward
 

@@ -1,1 +1,1 @@
-"""What a scheduler is: ports, observation, heuristics, rewards, the cycle and the one loop."""
+"""What a scheduler is: ports, observation, the cycle and the one walk, queue, rewards, preemption."""

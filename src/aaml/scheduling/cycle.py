@@ -1,11 +1,11 @@
-"""SchedulingCycle: one pod from filters to outcome, the part of the loop that a Gymnasium environment shares."""
+"""SchedulingCycle: one pod from filters to outcome, the part of the walk that a Gymnasium environment shares."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 from aaml.cluster.objects import Pod
-from aaml.scheduling.observation import Context, Featurizer
-from aaml.scheduling.ports import Cluster, Decision, Outcome
+from aaml.scheduling.observation import PLAIN, Context, ObservationSpec
+from aaml.scheduling.ports import Cluster, Decision, Observing, Outcome, Policy
 
 
 class Reward(Protocol):
@@ -20,13 +20,21 @@ class Reward(Protocol):
         ...
 
 
+def spec_of(policy: Policy) -> ObservationSpec:
+    """Return what a policy looks at; one that does not say reads plain features, or none."""
+    return policy.sees if isinstance(policy, Observing) else PLAIN
+
+
 @dataclass
 class SchedulingCycle:
-    """begin(pod) -> Context; finish(context, decision) -> Outcome. Knows neither the policy nor the kind of cluster."""
+    """begin(pod) -> Context; finish(context, decision) -> Outcome. Knows neither the policy nor the kind of cluster.
+
+    `spec` is what the policy looks at: `spec_of(policy)`. Without a `reward` every outcome has a reward of 0.
+    """
 
     cluster: Cluster
-    reward: Reward
-    featurizer: Featurizer
+    reward: Reward | None = None
+    spec: ObservationSpec = PLAIN
 
     def begin(self, pod: Pod) -> Context | None:
         """Filter the nodes; a pod that fits nowhere is rejected at once and gives None."""
@@ -38,8 +46,8 @@ class SchedulingCycle:
             state=self.cluster.state,
             pod=pod,
             mask=mask,
-            featurizer=self.featurizer,
-            upcoming=self.cluster.upcoming(self.featurizer.lookahead) if self.featurizer.lookahead else (),
+            spec=self.spec,
+            upcoming=self.cluster.upcoming(self.spec.lookahead) if self.spec.lookahead else (),
             queue_length=self.cluster.pending_count(),
             now_s=self.cluster.now_s(),
         )
@@ -51,6 +59,8 @@ class SchedulingCycle:
             return Outcome("declined")
         if not context.mask[decision.row]:
             raise ValueError(f"the policy chose row {decision.row} for {context.pod.key}, which is not feasible")
+        if self.reward is None:
+            return Outcome("assumed", 0.0, self.cluster.bind(context.pod, decision.row, decision.gpus))
         self.reward.before(context)
         node_name = self.cluster.bind(context.pod, decision.row, decision.gpus)
         return Outcome("assumed", self.reward.after(context, decision.row), node_name)

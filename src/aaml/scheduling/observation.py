@@ -1,22 +1,25 @@
-"""What a learned policy sees: features of nodes, of the pod, of the pair, the graph and the action mask.
+"""What a learned policy sees: features of the nodes and of the pod, of each pair, the graph, and the action mask.
 
-Every feature is a dimensionless number of about unit size, none depends on how many nodes there are, and nodes are
-rows, so one network fits any cluster.
+Every feature is a number without a unit, of about the size of 1, and none depends on how many nodes there are. Nodes
+are rows, so one network fits any cluster. New features are added at the end: a model that was trained before goes on
+seeing those that it knows, which come first.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from aaml.cluster.kernels import compiled
 from aaml.cluster.objects import Pod
 from aaml.cluster.owners import OwnerIndex
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import ClusterState
-from aaml.cluster.topology import Graph, Topology, star_graph
+from aaml.cluster.topology import Graph, rack_graph, star_graph
+from aaml.scheduling.lifetimes import LifetimeModel
 
 FloatArray = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
@@ -29,7 +32,8 @@ NODE_FEATURES = (
 PAIR_FEATURES = (
     "feasible", "cpu_after", "memory_after", "cpu_after_minus_mean", "memory_after_minus_mean", "imbalance_after",
     "cpu_after_rank", "memory_after_rank", "variance_rank", "free_after_rank", "device_left", "gpu_free_after",
-    "siblings", "fragmentation_growth", "newly_used", "fragmentation_rank",
+    "siblings", "fragmentation_growth", "newly_used", "fragmentation_rank", "cpu_variance_growth",
+    "memory_variance_growth", "cpu_gap_after", "memory_gap_after", "cpu_gap", "memory_gap",
 )  # fmt: skip
 POD_FEATURES = (
     "cpu", "memory", "gpu_share", "gpu_count", "is_share", "wants_model", "lifetime", "lifetime_known", "cpu_mean",
@@ -38,7 +42,7 @@ POD_FEATURES = (
 UPCOMING_FEATURES = ("cpu", "memory", "gpu")
 
 _MAX_DEVICES = 8.0
-_MAX_SIBLINGS = 8.0
+FILL_SCRATCH = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,77 +65,167 @@ class Observation:
     graph: Graph
 
 
-@dataclass(frozen=True)
-class Featurizer:
-    """Turns (state, pod) into an `Observation`.
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What an `Observation` is computed from, as arrays: what there is to see, before it is made into features.
 
-    `lookahead`: how many pods that follow are shown. `lifetimes`: whether a pod's lifetime is shown (kube-scheduler
-    does not know it). `fragmentation`: a function (state, pod) -> float64 [N] growth of fragments in thousandths of a
-    GPU, or None for zeros. `topology`: the graph of a state.
+    The arrays of a `ClusterState` (N nodes, R resources, G devices), whose dtypes and meaning they have, are views that
+    are good until it changes. `siblings` float64 [N] counts each node's pods of the pod's owner, `growth` float64 [N]
+    is by how much the pod would fragment each node's GPUs, and `told` float32 [P] is the part of the pod's vector that
+    does not depend on the nodes.
+    """
+
+    allocatable: npt.NDArray[np.int64]
+    requested: npt.NDArray[np.int64]
+    gpu_free: npt.NDArray[np.int64]
+    gpu_count: npt.NDArray[np.int64]
+    unschedulable: BoolArray
+    capacity: BoolArray
+    mask: BoolArray
+    request: npt.NDArray[np.int64]
+    growth: npt.NDArray[np.float64]
+    siblings: npt.NDArray[np.float64]
+    told: FloatArray
+    gpu: tuple[int, int]
+    """how many devices the pod asks for, and thousandths of each"""
+    graph: Graph
+
+    def observation(self) -> Observation:
+        """Return the features, which are independent of the arrays from then on."""
+        n = len(self.mask)
+        nodes = np.zeros((n, len(NODE_FEATURES)), dtype=np.float32)
+        pairs = np.zeros((n, len(PAIR_FEATURES)), dtype=np.float32)
+        vector = self.told.copy()
+        fill(
+            self.allocatable, self.requested, self.gpu_free, self.gpu_count, self.unschedulable, self.capacity,
+            self.mask, self.request, *self.gpu, self.growth, self.siblings,
+            np.empty((FILL_SCRATCH, n)), nodes, pairs, vector,
+        )  # fmt: skip
+        return Observation(nodes, pairs, vector, np.array(self.mask, dtype=np.bool_), self.graph)
+
+
+class FragmentGrowth(Protocol):
+    """Says by how much a pod would fragment each node's GPUs; `aaml.policies.fragment_meter.FragmentMeter` is one."""
+
+    def growth(self, state: ClusterState, pod: Pod) -> npt.NDArray[np.float64]:
+        """Return float64 [N], the growth of fragments in thousandths of a GPU; 0 where the pod does not fit."""
+        ...
+
+
+@dataclass(frozen=True)
+class ObservationSpec:
+    """What a policy looks at, and the way from (state, pod) to the `Observation` that shows it.
+
+    A policy that reads observations carries its spec as `sees`, and a model file holds it, so that a policy is shown
+    the same things wherever it runs.
+
+    `lookahead` is how many of the pods that follow are shown. `lifetimes` says whether a pod's lifetime is shown, which
+    kube-scheduler does not know. With `racks` the graph has a hub for each rack, and otherwise it is a star.
+    `fragmentation` measures by how much a pod would fragment GPUs; without it the features about that are zero.
+    `expects` says how long pods are expected to run on.
     """
 
     lookahead: int = 0
     lifetimes: bool = False
-    fragmentation: Callable[[ClusterState, Pod], npt.NDArray[np.float64]] | None = None
-    topology: Topology = star_graph
+    racks: bool = False
+    fragmentation: FragmentGrowth | None = None
+    expects: LifetimeModel | None = None
 
     @property
     def pod_size(self) -> int:
         """P, the length of the pod's vector."""
         return len(POD_FEATURES) + self.lookahead * len(UPCOMING_FEATURES)
 
-    def __call__(
+    def look(
+        self, state: ClusterState, pod: Pod, mask: BoolArray, upcoming: Sequence[Pod] = (), queue_length: int = 0
+    ) -> Sight:
+        """Return what there is to see of `pod` waiting in `state`; `mask` is [N]."""
+        n = len(state)
+        told = np.zeros(self.pod_size, dtype=np.float32)
+        told[5] = float(bool(pod.gpu.models))
+        if self.lifetimes and pod.lifetime_s is not None:
+            told[6], told[7] = np.log1p(pod.lifetime_s) / 10.0, 1.0
+        told[13] = np.log1p(queue_length) / 5.0
+        if self.lookahead and upcoming:
+            mean_cpu, mean_memory = mean_size(state.allocatable, state.capacity)
+            for k, other in enumerate(upcoming[: self.lookahead]):
+                start = len(POD_FEATURES) + k * len(UPCOMING_FEATURES)
+                told[start : start + 3] = (
+                    other.request(CPU) / mean_cpu,
+                    other.request(MEMORY) / mean_memory,
+                    other.gpu.total_milli / 1000.0 / _MAX_DEVICES,
+                )
+        return Sight(
+            request=state.request_vector(pod),  # first: it may add a column
+            allocatable=state.allocatable,
+            requested=state.requested,
+            gpu_free=state.gpu_free,
+            gpu_count=state.gpu_count,
+            unschedulable=state.unschedulable,
+            capacity=state.capacity,
+            mask=np.asarray(mask, dtype=np.bool_),
+            growth=np.zeros(n) if self.fragmentation is None else self.fragmentation.growth(state, pod),
+            siblings=OwnerIndex.of(state).counts(pod.owner) if pod.owner else np.zeros(n),
+            told=told,
+            gpu=(pod.gpu.count, pod.gpu.milli),
+            graph=(rack_graph if self.racks else star_graph)(state),
+        )
+
+    def observe(
         self, state: ClusterState, pod: Pod, mask: BoolArray, upcoming: Sequence[Pod] = (), queue_length: int = 0
     ) -> Observation:
         """Return the observation of `pod` waiting in `state`; `mask` is [N]."""
-        n = len(state)
-        nodes = np.zeros((n, len(NODE_FEATURES)), dtype=np.float32)
-        pairs = np.zeros((n, len(PAIR_FEATURES)), dtype=np.float32)
-        vector = np.zeros(self.pod_size, dtype=np.float32)
-        growth = np.zeros(n) if self.fragmentation is None else self.fragmentation(state, pod)
-        siblings = OwnerIndex.of(state).counts(pod.owner) if pod.owner else np.zeros(n)
-        _fill(
-            state.allocatable, state.requested, state.gpu_free, state.gpu_count, state.unschedulable, state.capacity,
-            np.asarray(mask), state.request_vector(pod), pod.gpu.count, pod.gpu.milli, growth, siblings,
-            nodes, pairs, vector,
-        )  # fmt: skip
-        vector[5] = float(bool(pod.gpu.models))
-        if self.lifetimes and pod.lifetime_s is not None:
-            vector[6], vector[7] = np.log1p(pod.lifetime_s) / 10.0, 1.0
-        vector[13] = np.log1p(queue_length) / 5.0
-        mean_cpu, mean_memory = mean_size(state.allocatable, state.capacity)
-        for k, other in enumerate(upcoming[: self.lookahead]):
-            start = len(POD_FEATURES) + k * len(UPCOMING_FEATURES)
-            vector[start : start + 3] = (
-                other.request(CPU) / mean_cpu,
-                other.request(MEMORY) / mean_memory,
-                other.gpu.total_milli / 1000.0 / _MAX_DEVICES,
-            )
-        return Observation(nodes, pairs, vector, np.array(mask, dtype=np.bool_), self.topology(state))
+        return self.look(state, pod, mask, upcoming, queue_length).observation()
+
+
+PLAIN = ObservationSpec()
+"""What is shown to a policy that says nothing about what it looks at."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """One decision to make: the state, the pod, the feasible rows; features are computed when a policy asks for them.
+    """One decision to make: the state, the pod, and the rows where the pod may go.
 
-    Valid until the state changes: heuristics read `state`, learned policies `observation`.
+    It is valid until the state changes. Heuristics read `state`, learned policies `observation`, whose features are
+    computed when it is first asked for. `upcoming` holds as many of the pods that follow as `spec` wants to see.
     """
 
     state: ClusterState
     pod: Pod
     mask: BoolArray
-    featurizer: Featurizer
+    spec: ObservationSpec = PLAIN
     upcoming: Sequence[Pod] = ()
     queue_length: int = 0
     now_s: float = 0.0
 
     @cached_property
+    def sight(self) -> Sight:
+        """What there is to see."""
+        return self.spec.look(self.state, self.pod, self.mask, self.upcoming, self.queue_length)
+
+    @cached_property
     def observation(self) -> Observation:
         """The features, computed once."""
-        return self.featurizer(self.state, self.pod, self.mask, self.upcoming, self.queue_length)
+        return self.sight.observation()
+
+    def sight_by(self, spec: ObservationSpec) -> Sight:
+        """Return what there is to see for another policy's spec.
+
+        Raises ValueError when that spec shows more of the pods that follow than this context holds.
+        """
+        if spec is self.spec or spec == self.spec:
+            return self.sight
+        if spec.lookahead > self.spec.lookahead:
+            raise ValueError(f"a lookahead of {spec.lookahead} was asked for, the context has {self.spec.lookahead}")
+        return spec.look(self.state, self.pod, self.mask, self.upcoming, self.queue_length)
+
+    def seen_by(self, spec: ObservationSpec) -> Observation:
+        """Return the features as another policy's spec shows them; raises ValueError as `sight_by` does."""
+        sight = self.sight_by(spec)
+        return self.observation if sight is self.sight else sight.observation()
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def mean_size(allocatable, capacity):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return the mean CPU and memory of the nodes that count."""
     cpu, memory, count = 0.0, 0.0, 0
@@ -144,28 +238,30 @@ def mean_size(allocatable, capacity):  # type: ignore[no-untyped-def]  # noqa: A
     return max(cpu / count, 1.0), max(memory / count, 1.0)
 
 
-@numba.njit(cache=True)
+@compiled
 def _rank(values, mask, out, column):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Write where each value lies between the least (0) and greatest (1) among feasible rows, clipped."""
+    """Write where each value lies between the least (0) and the greatest (1) among feasible rows, clipped."""
     low, high = np.inf, -np.inf
-    for i in range(len(values)):
+    for i in range(len(mask)):
         if mask[i]:
             low = min(low, values[i])
             high = max(high, values[i])
     span = high - low
-    for i in range(len(values)):
+    for i in range(len(mask)):
         if span > 0.0:
             out[i, column] = min(max((values[i] - low) / span, 0.0), 1.0)
 
 
-@numba.njit(cache=True)
-def _fill(  # type: ignore[no-untyped-def]  # noqa: ANN202
+@compiled
+def fill(  # type: ignore[no-untyped-def]  # noqa: ANN201
     allocatable, requested, gpu_free, gpu_count, unschedulable, capacity, mask, request, count, milli, growth,  # noqa: ANN001
-    siblings, nodes, pairs, pod,  # noqa: ANN001
+    siblings, scratch, nodes, pairs, pod,  # noqa: ANN001
 ):  # fmt: skip
+    """Write the features of nodes, pairs and pod into zeroed arrays; `scratch` [FILL_SCRATCH, >= N] is overwritten."""
     n = len(mask)
-    cpu = np.zeros(n)
-    memory = np.zeros(n)
+    cpu, memory, cpu_after, memory_after, variance, left = (
+        scratch[0], scratch[1], scratch[2], scratch[3], scratch[4], scratch[5]
+    )  # fmt: skip
     max_cpu, max_memory, total, feasible = 1.0, 1.0, 0, 0
     sum_cpu, sum_memory = 0.0, 0.0
     for i in range(n):
@@ -185,10 +281,6 @@ def _fill(  # type: ignore[no-untyped-def]  # noqa: ANN202
         if capacity[i]:
             spread_cpu += (cpu[i] - mean_cpu) ** 2
             spread_memory += (memory[i] - mean_memory) ** 2
-    cpu_after = np.zeros(n)
-    memory_after = np.zeros(n)
-    variance = np.zeros(n)
-    left = np.zeros(n)
     for i in range(n):
         devices = gpu_count[i]
         free, largest, whole, shared = 0.0, 0.0, 0.0, 0.0
@@ -242,6 +334,11 @@ def _fill(  # type: ignore[no-untyped-def]  # noqa: ANN202
         pairs[i, 12] = min(siblings[i], 8.0) / 8.0
         pairs[i, 13] = growth[i] / 1000.0
         pairs[i, 14] = nodes[i, 8]
+        # What balancing looks at are hundredths. Brought to about 1, they are learned from as fast as the rest.
+        pairs[i, 16] = 40.0 * grow_cpu * (cpu[i] - mean_cpu)
+        pairs[i, 17] = 40.0 * grow_memory * (memory[i] - mean_memory)
+        pairs[i, 18], pairs[i, 19] = 8.0 * pairs[i, 3], 8.0 * pairs[i, 4]
+        pairs[i, 20], pairs[i, 21] = 8.0 * nodes[i, 3], 8.0 * nodes[i, 4]
     _rank(cpu_after, mask, pairs, 6)
     _rank(memory_after, mask, pairs, 7)
     _rank(variance, mask, pairs, 8)

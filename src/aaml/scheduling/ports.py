@@ -1,8 +1,8 @@
-"""The seams of the platform: what a cluster, a policy, an agent and a recorder are to the one loop."""
+"""The seams of the platform: what a cluster, a policy, an agent, an observer and a writer are to the one walk."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +11,11 @@ from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 
 if TYPE_CHECKING:
-    from aaml.scheduling.observation import Context, Observation
+    from aaml.scheduling.observation import Context, ObservationSpec
     from aaml.scheduling.queue_sort import QueueSort
 
-OutcomeKind = Literal["assumed", "unschedulable", "declined"]
 BindStatus = Literal["bound", "conflict", "gone", "failed", "shadow"]
+OutcomeKind = Literal["assumed", "unschedulable", "declined", "bound", "conflict", "gone", "failed", "shadow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,12 @@ class Decision:
     info: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a decision led to at once: the pod was assumed on a node, fits nowhere, or was left pending."""
+class Outcome(NamedTuple):
+    """What an attempt to place a pod led to.
+
+    At once the pod is "assumed" on a node, "unschedulable" as it fits nowhere, or was "declined": left pending by the
+    policy. Once the bind of an assumed pod has ended, the outcome's kind is the bind's status.
+    """
 
     kind: OutcomeKind
     reward: float = 0.0
@@ -55,18 +58,49 @@ class BindResult:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One step of experience; `next_observation` is the next decision's, None where an episode was terminated.
+    """One step of experience; `next_observation` is the next decision's, None where nothing followed.
 
-    `truncated`: the episode ends here by convention (a deployment is an episode) but the value goes on.
+    The observations are what the learner perceived of both contexts (see `Agent.perceive`). `truncated`: the episode
+    ends here by convention (a deployment is an episode), but the value goes on.
     """
 
-    observation: "Observation"
+    observation: Any
     action: int
     reward: float
-    next_observation: "Observation | None"
+    next_observation: Any
     terminated: bool = False
     truncated: bool = False
     info: Mapping[str, float] = field(default_factory=dict)
+
+
+class Attempt(NamedTuple):
+    """One attempt to place a pod: what it led to at once, and how long it took.
+
+    `seconds`: from the filters until the decision was carried out. `latency_s`: until the policy had answered (filters,
+    features, choice). `policy_s`: what the policy took of that. `context` and `decision` are None for a pod that fits
+    nowhere: the policy was not asked.
+    """
+
+    pod: Pod
+    outcome: Outcome
+    seconds: float
+    latency_s: float = 0.0
+    policy_s: float = 0.0
+    context: "Context | None" = None
+    decision: Decision | None = None
+
+
+class Step(NamedTuple):
+    """A placement whose bind has ended and whose continuation is known.
+
+    `outcome` is the final one: its kind is the bind's status and its reward takes a failure into account.
+    `transition` is None where nobody learns. `context.state` has gone on since the decision.
+    """
+
+    context: "Context"
+    decision: Decision
+    outcome: Outcome
+    transition: Transition | None
 
 
 class Policy(Protocol):
@@ -92,6 +126,30 @@ class Ranker(Policy, Protocol):
 
 
 @runtime_checkable
+class Itemising(Ranker, Protocol):
+    """A policy whose scores are sums, and that can say of what."""
+
+    @property
+    def terms_are(self) -> str:
+        """What the terms are, in half a sentence."""
+        ...
+
+    def terms(self, context: "Context") -> Mapping[str, npt.NDArray[np.float64]]:
+        """Return the terms by name, each [N]; those of a feasible row add up to its score."""
+        ...
+
+
+@runtime_checkable
+class Observing(Policy, Protocol):
+    """A policy that says what it looks at."""
+
+    @property
+    def sees(self) -> "ObservationSpec":
+        """What its observations show."""
+        ...
+
+
+@runtime_checkable
 class Sorter(Policy, Protocol):
     """A policy that may want waiting pods in an order of its own."""
 
@@ -104,6 +162,10 @@ class Sorter(Policy, Protocol):
 @runtime_checkable
 class Agent(Policy, Protocol):
     """A policy that learns from what its decisions led to."""
+
+    def perceive(self, context: "Context") -> Any:
+        """Return what the transitions of a decision are to hold of its context, which is valid for this moment only."""
+        ...
 
     def observe(self, transition: Transition) -> None:
         """Take one step of experience."""
@@ -171,12 +233,44 @@ class Cluster(Protocol):
         """Whether nothing can happen any more (a simulation at its end); always False on a live cluster."""
         ...
 
+    def drain(self) -> None:
+        """Wait for binds in flight, so that `results` has them; whoever decides ends, or pauses, with this."""
+        ...
+
     def close(self) -> None:
-        """Wait for binds in flight and let go of every resource."""
+        """Let go of every resource. Whoever opened the cluster closes it, and nobody else."""
         ...
 
 
-class Recorder(Protocol):
+class Observer:
+    """What looks on as a policy schedules. Each method does nothing; an observer overrides those that it wants.
+
+    All are called in the thread that decides, so that a slow observer slows the scheduler.
+    """
+
+    def on_turn(self) -> None:
+        """Take note that the scheduler goes on: several times a second, whether there is a pod or not."""
+
+    def on_attempt(self, attempt: Attempt) -> None:
+        """Take one attempt to place a pod, whether it led to a decision or not."""
+
+    def on_decision(self, context: "Context", decision: Decision, outcome: Outcome) -> None:
+        """Take one decision that has just been carried out; `context.state` holds its pod already."""
+
+    def on_result(self, result: BindResult) -> None:
+        """Take the end of a bind."""
+
+    def on_step(self, step: Step) -> None:
+        """Take one completed step, after the agent has."""
+
+    def on_learned(self, scalars: Mapping[str, float], decisions: int) -> None:
+        """Take what an update of the agent returned (curve name -> value), after so many decisions."""
+
+    def close(self) -> None:
+        """Write what is still to be written; whoever made the observer calls this once the scheduling has ended."""
+
+
+class RunWriter(Protocol):
     """Where curves and decisions are written."""
 
     def scalar(self, name: str, value: float, step: int) -> None:

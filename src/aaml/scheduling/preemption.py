@@ -1,9 +1,9 @@
-"""Preemption: on which node less important pods make room for one that fits nowhere, and which of them.
+"""Preemption: where less important pods make room for one that fits nowhere, and which of them have to leave.
 
-https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/ and the plugin DefaultPreemption of
-kube-scheduler 1.36, whose choices these are. Only pods of one node are victims, so a constraint over pods of other
-nodes is never cured. Nothing is changed here: whoever asks deletes the victims (gracefully, by the API) and nominates
-the pod to the node.
+The choices are those of the plugin DefaultPreemption of kube-scheduler 1.36, see
+https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/. Only pods of one node are victims, so
+a constraint over pods of other nodes is never met by it. Nothing is changed here: whoever asks deletes the victims
+(gracefully, by the API) and nominates the pod to the node.
 """
 
 from collections import Counter
@@ -31,10 +31,10 @@ _LOWEST_PRIORITY = -(2**31)
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """Who has to leave which node, most important victim first.
+    """The victims on a node, the most important first, who have to leave it.
 
-    `violations`: victims whose leaving breaks a disruption budget. `withdrawn`: less important pods that were nominated
-    to the node and lose that. Victims that are terminating already only have to be waited for.
+    `violations` counts the victims whose leaving breaks a disruption budget. `withdrawn` are less important pods that
+    were nominated to the node and lose that. For victims that are terminating already one only has to wait.
     """
 
     node_name: str
@@ -44,15 +44,18 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """What became of the try to make room; `message` says why nothing did, for the FailedScheduling event."""
+class PreemptionAttempt:
+    """What came of an attempt to make room.
+
+    Where there is no `preemption`, `message` says why, for the FailedScheduling event.
+    """
 
     preemption: Preemption | None
     message: str = ""
 
 
 def plan(state: ClusterState, pod: Pod, budgets: Sequence[DisruptionBudget] = ()) -> Preemption | None:
-    """Return how room can be made for a pod that fits nowhere, None when it cannot (or may not)."""
+    """Return how room can be made for a pod that fits nowhere, or None where it cannot or may not."""
     return attempt(state, pod, budgets).preemption
 
 
@@ -62,20 +65,21 @@ def attempt(
     budgets: Sequence[DisruptionBudget] = (),
     verdict: Feasibility | None = None,
     offset: int = 0,
-) -> Attempt:
-    """Look for the node where making room does least harm.
+) -> PreemptionAttempt:
+    """Look for the node on which making room does least harm.
 
-    `verdict` is what the filters said (worked out when not given). In a large cluster the search ends when a tenth of
-    the nodes, at least 100, would do; it starts at the `offset`-th node (kube-scheduler's is random).
+    `verdict` is what the filters said of the pod; without it they are run here. In a large cluster the search ends when
+    a tenth of the nodes, and at least 100, would do. It starts at the `offset`-th node, which kube-scheduler draws at
+    random.
     """
     diagnosis = (verdict or feasible(state, pod)).diagnosis
     if pod.preemption_policy == "Never":
-        return Attempt(None, NEVER)
+        return PreemptionAttempt(None, NEVER)
     nominated = state.index.get(pod.nominated_node)
     if nominated is not None and not diagnosis.unresolvable[nominated]:
         others = state.node_pods[nominated].values()
         if any(other.terminating and other.priority < pod.priority for other in others):
-            return Attempt(None, WAITING)
+            return PreemptionAttempt(None, WAITING)
     rejected = np.array([bool(reasons) for reasons in diagnosis.by_node], dtype=np.bool_)
     potential = np.flatnonzero(rejected & ~diagnosis.unresolvable)
     reasons: Counter[str] = Counter({NOT_HELPFUL: len(state) - potential.size})
@@ -95,12 +99,15 @@ def attempt(
             reasons.update(found)
     if not candidates:
         listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
-        return Attempt(None, f"0/{len(state)} nodes are available: {listed}.")
-    return Attempt(min(candidates, key=_harm))
+        return PreemptionAttempt(None, f"0/{len(state)} nodes are available: {listed}.")
+    return PreemptionAttempt(min(candidates, key=_harm))
 
 
 def nominee(state: ClusterState, pod: Pod) -> Pod:
-    """Return the pod with the node that it is nominated to in `state`, which may know more than the pod's last news."""
+    """Return the pod with the node that it is nominated to in `state`.
+
+    The state may know more than the last news of the pod does.
+    """
     known = state.nominated.get(pod.uid)
     name = known[1] if known is not None else ""
     return pod if pod.nominated_node == name else replace(pod, nominated_node=name)
@@ -112,10 +119,11 @@ def importance(pod: Pod) -> tuple[int, float]:
 
 
 def _harm(candidate: Preemption) -> tuple[float, ...]:
-    """Return what is compared between nodes, least first.
+    """Return what is compared between nodes; the least is the best.
 
-    Budgets broken, the highest priority among victims, the sum of priorities (shifted above zero, so that more victims
-    are never better), their number, and how long the longest-running of the most important ones has run.
+    It is the number of budgets broken, the highest priority among the victims, the sum of their priorities (shifted
+    above zero, so that more victims are never better), their number, and how long the longest-running of the most
+    important ones has run.
     """
     victims = candidate.victims
     highest = victims[0].priority
@@ -127,10 +135,10 @@ def _harm(candidate: Preemption) -> tuple[float, ...]:
 def _victims_on(
     imagined: ClusterState, row: int, pod: Pod, budgets: Sequence[DisruptionBudget]
 ) -> Preemption | tuple[str, ...]:
-    """Return the fewest and least important pods whose leaving makes room, or the reasons why none does.
+    """Return the fewest and least important pods whose leaving makes room, or the reasons why that is impossible.
 
-    All less important pods are taken away, then given back one by one while the pod still fits: first those whose
-    leaving breaks a budget, more important ones first. The state is as before when this returns.
+    All less important pods are taken away, and then given back one by one while the pod still fits: first those whose
+    leaving breaks a budget, and more important ones before others. The state is as before when this returns.
     """
     name = imagined.names[row]
     possible = [
@@ -148,7 +156,7 @@ def _victims_on(
         victims: list[Placement] = []
         violations = 0
         for placement in (*protected, *free):
-            imagined.assume(placement.pod, name, placement.gpus)
+            imagined.assume(placement.pod, name, placement.gpus, placement.since_s)
             if not _fits(imagined, row, pod):
                 imagined.remove_pod(placement.pod.uid)
                 victims.append(placement)
@@ -156,7 +164,7 @@ def _victims_on(
     finally:
         for placement in possible:
             if placement.pod.uid not in imagined.placements:
-                imagined.assume(placement.pod, name, placement.gpus)
+                imagined.assume(placement.pod, name, placement.gpus, placement.since_s)
     ordered = sorted((placement.pod for placement in victims), key=importance)
     withdrawn = tuple(
         other for other, where in imagined.nominated.values() if where == name and other.priority < pod.priority
@@ -181,7 +189,10 @@ def _reasons(imagined: ClusterState, row: int, pod: Pod) -> tuple[str, ...]:
 def _split_by_budget(
     placements: Iterable[Placement], budgets: Sequence[DisruptionBudget]
 ) -> tuple[list[Placement], list[Placement]]:
-    """Return (those whose leaving breaks a budget, the others), each in the order given, which uses budgets up."""
+    """Return the pods whose leaving breaks a budget, and the others, each in the order given.
+
+    Budgets are used up in that order.
+    """
     left = [budget.disruptions_allowed for budget in budgets]
     breaking: list[Placement] = []
     others: list[Placement] = []

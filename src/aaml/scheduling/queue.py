@@ -25,9 +25,10 @@ NO_PLUGINS: frozenset[str] = frozenset()
 
 @dataclass(slots=True)
 class QueuedPod:
-    """A pod in the queue, with what is known of its tries. Times are seconds of the queue's clock.
+    """A pod in the queue, with what is known of the tries to place it; times are seconds of the queue's clock.
 
-    `attempts` counts the tries so far (the one under way included), `last_failure` names the plugins that rejected it.
+    `attempts` counts the tries so far, with the one under way, and `last_failure` names the plugins that rejected the
+    pod.
     """
 
     pod: Pod
@@ -49,12 +50,12 @@ class QueuedPod:
 
 
 class SchedulingQueue:
-    """Pods that wait for a node. `clock` returns seconds and never goes back; nothing here reads another clock.
+    """Pods that wait for a node. `clock` returns seconds and never goes back; no other clock is read here.
 
-    Backoff after the n-th failure is `initial_backoff_s` * 2^(n-1), at most `max_backoff_s`; 0 turns it off. A pod
-    stays unschedulable for at most `flush_after_s`. With `pop_from_backoff` (kube-scheduler's default) a pod in
-    backoff is taken early when nothing else is ready, unless its last try ended in an error. `flush_after_s` may be
-    infinite.
+    After its n-th failure a pod backs off for `initial_backoff_s` * 2^(n-1) seconds, at most `max_backoff_s`; 0 turns
+    backoff off. A pod counts as unschedulable for at most `flush_after_s`, which may be infinite. With
+    `pop_from_backoff`, kube-scheduler's default, a pod in backoff is tried early when nothing else is ready, unless its
+    last try ended in an error.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class SchedulingQueue:
         self._delay_s: Callable[[Pod], float] | None = None
 
     def __len__(self) -> int:
-        """Return the number of pods that wait (those under way are not counted)."""
+        """Return the number of pods that wait, without those under way."""
         return len(self._pods) - len(self._flying)
 
     def __contains__(self, uid: object) -> bool:
@@ -98,9 +99,10 @@ class SchedulingQueue:
         return iter(self._pods.values())
 
     def sort_by(self, delay_s: Callable[[Pod], float] | None) -> None:
-        """Let pods be tried in the order of their first coming plus `delay_s`, again as soon as an event may help them.
+        """Let pods be tried in the order in which they first came, each later by the seconds that `delay_s` says.
 
-        Backoff remains after errors only. None: kube-scheduler's order and backoff.
+        Such pods are tried again as soon as an event may help them: only errors make them back off. None brings back
+        kube-scheduler's order and backoff.
         """
         if delay_s is self._delay_s is None:
             return
@@ -122,7 +124,10 @@ class SchedulingQueue:
         self._enter(queued, "gated" if pod.gates else "active")
 
     def update(self, pod: Pod) -> None:
-        """Take the new version of a waiting pod; it becomes ready when the change may help. Unknown pods are added."""
+        """Take the new version of a waiting pod, which becomes ready when the change may help it.
+
+        A pod that is not known is added.
+        """
         queued = self._pods.get(pod.uid)
         if queued is None:
             self.add(pod)
@@ -139,7 +144,7 @@ class SchedulingQueue:
             self._enter(queued, "active")
 
     def remove(self, uid: str) -> None:
-        """Forget a pod: deleted, bound, or not ours any more."""
+        """Forget a pod that was deleted, was bound, or is no longer this scheduler's."""
         queued = self._pods.get(uid)
         if queued is not None:
             self._leave(queued)
@@ -149,7 +154,10 @@ class SchedulingQueue:
     # ---- the scheduler's cycle ---------------------------------------------------------------------------------------
 
     def pop(self) -> QueuedPod | None:
-        """Take the next pod to try, None when none is ready. Its fate is told by `done`, `requeue` or `retry`."""
+        """Take the next pod to try, or None when none is ready.
+
+        What becomes of it is told by `done`, `requeue` or `retry`.
+        """
         self._advance()
         top = self._active.peek()
         heap = self._active
@@ -165,13 +173,13 @@ class SchedulingQueue:
         return queued
 
     def done(self, uid: str) -> None:
-        """Forget a pod under way: it has a node."""
+        """Forget a pod that was under way and has a node now."""
         self.remove(uid)
 
     def requeue(self, queued: QueuedPod, plugins: frozenset[str]) -> None:
-        """Put back a pod that found no node because of these plugins; without plugins it counts as an error.
+        """Put back a pod that found no node, because of these plugins; without plugins it counts as an error.
 
-        When an event that may help has come since it was popped, it goes to backoff, else it waits for one.
+        Where an event that may help it has come since it was popped, it backs off, and otherwise it waits for one.
         """
         if not plugins:
             self.retry(queued)
@@ -189,7 +197,10 @@ class SchedulingQueue:
         self._trim_events()
 
     def retry(self, queued: QueuedPod) -> None:
-        """Put back a pod whose try ended in an error, such as a refused bind: ready again after its backoff."""
+        """Put back a pod whose try ended in an error, such as a refused bind.
+
+        It is ready again after its backoff.
+        """
         if self._returns(queued):
             queued.last_failure = NO_PLUGINS
             queued.errors += 1
@@ -197,10 +208,10 @@ class SchedulingQueue:
             self._trim_events()
 
     def on_event(self, kind: EventKind, obj: Any = None, before: Any = None) -> int:
-        """Make ready the unschedulable pods that an event may help; return how many.
+        """Make ready the unschedulable pods that an event may help, and return how many there were.
 
-        `obj` is the node or placed pod (its last state for deletions), `before` its earlier state for updates; without
-        it an update is taken as one that may have changed everything.
+        `obj` is the node or the placed pod, in its last state where it was deleted, and `before` is its earlier state
+        where it was updated. An update without `before` is taken as one that may have changed everything.
         """
         if self._flying:
             self._flight.events.append(Event(kind, obj, before))
@@ -216,7 +227,7 @@ class SchedulingQueue:
         return len(helped)
 
     def activate(self, uids: Iterable[str]) -> None:
-        """Make waiting pods ready at once, without backoff (gated ones excepted)."""
+        """Make waiting pods ready at once, without backoff; those with scheduling gates go on waiting."""
         for uid in uids:
             queued = self._pods.get(uid)
             if queued is not None and queued.room in {"backoff", "unschedulable"}:
@@ -225,7 +236,10 @@ class SchedulingQueue:
     # ---- looking ahead -----------------------------------------------------------------------------------------------
 
     def next_ready_s(self) -> float | None:
-        """Return the time at which a pod is ready to be popped (now when one is), None when none will be by itself."""
+        """Return the time at which a pod can be popped, which is now when one is ready.
+
+        It is None when none will become ready by itself.
+        """
         self._advance()
         if self._active.peek() is not None or (self._pop_from_backoff and self._backoff.peek() is not None):
             return self._clock()
@@ -233,7 +247,10 @@ class SchedulingQueue:
         return min((top[0][0] for top in tops if top is not None and top[0][0] < inf), default=None)
 
     def upcoming(self, count: int) -> list[Pod]:
-        """Return up to `count` pods in the order in which they would be popped: ready ones, then those in backoff."""
+        """Return up to `count` pods in the order in which they would be popped.
+
+        Pods that are ready come first, then those that back off.
+        """
         self._advance()
         found: list[Pod] = []
         for heap in (self._active, self._backoff, self._error_backoff):
@@ -248,9 +265,9 @@ class SchedulingQueue:
         return self._flying[uid]
 
     def fork(self, clock: Callable[[], float], delay_s: Callable[[Pod], float] | None = None) -> "SchedulingQueue":
-        """Return an independent copy on another clock (which shows the same time), for look-ahead.
+        """Return an independent copy, to look ahead on, with another clock that shows the same time.
 
-        `delay_s` as for `sort_by`, when this queue is sorted.
+        `delay_s` is that of `sort_by`, where this queue is sorted.
         """
         twin = SchedulingQueue(
             clock, self._initial_backoff_s, self._max_backoff_s, self._flush_after_s,

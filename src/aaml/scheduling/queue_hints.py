@@ -114,7 +114,10 @@ def _port_pod(pod: Pod, other: Pod, _before: Pod | None) -> bool:
 
 
 def _may_match(terms: tuple[PodAffinityTerm, ...], other: Pod) -> bool:
-    """Like `matches_all_pod_terms`, but a namespace selector may match: the queue does not know namespace labels."""
+    """Say whether the pod may match the terms, where a namespace selector counts as matched.
+
+    The queue does not know the labels of namespaces; otherwise this is `matches_all_pod_terms`.
+    """
     return bool(terms) and all(
         (other.namespace in term.namespaces or term.namespace_selector is not None)
         and matches_labels(term.selector, other.labels)
@@ -197,12 +200,16 @@ HINTS: Mapping[str, Mapping[str, Hint]] = {
     "NodeVolumeLimits": {"pod_delete": _always, "node_add": _always, "volume_change": _always},
     "VolumeBinding": {"node_add": _always, "node_update": _always, "volume_change": _always},
     "SchedulingGates": {},
+    "DynamicResources": {},
 }  # fmt: skip
 """plugin -> event kind -> hint. An event kind that is not named cannot help a pod that the plugin rejected."""
 
 
 def interested(plugins: frozenset[str], kind: EventKind) -> bool:
-    """Whether any plugin could be helped by events of this kind; unknown plugins (and none) by all."""
+    """Say whether an event of this kind could help any of the plugins.
+
+    It could always help a plugin that is not known, and a pod that no plugin rejected.
+    """
     return kind == "any" or not plugins or any(kind in HINTS.get(name, {kind: _always}) for name in plugins)
 
 

@@ -9,7 +9,11 @@ from aaml.scheduling.queue_hints import EventKind
 
 
 class TicketHeap:
-    """A heap of pods by key whose outdated entries (another ticket is valid now) are dropped when they come up."""
+    """A heap of pods by a key.
+
+    Each entry carries a ticket. An entry is outdated when its pod has another ticket by now, and is dropped when it
+    comes to the top.
+    """
 
     def __init__(self, is_valid: Callable[[str, int], bool]) -> None:
         self._entries: list[tuple[tuple[float, ...], int, str]] = []
@@ -39,7 +43,10 @@ class TicketHeap:
         return twin
 
     def in_order(self) -> Iterator[str]:
-        """Yield uids in order without taking them out: a frontier walks the heap, so that k cost O(k log k)."""
+        """Yield uids in order without taking them out.
+
+        A frontier walks down the heap, so that the first k of them cost O(k log k).
+        """
         frontier = [(self._entries[0], 0)] if self._entries else []
         while frontier:
             (_, ticket, uid), at = heapq.heappop(frontier)
@@ -61,7 +68,10 @@ class Event:
 
 @dataclass(slots=True)
 class EventLog:
-    """Events since the oldest pod under way was popped: one of them may already help it when it fails."""
+    """The events since the oldest pod under way was popped.
+
+    One of them may already help a pod that fails to find a node.
+    """
 
     events: list[Event] = field(default_factory=list)
     first: int = 0  # number of events before events[0]

@@ -16,15 +16,16 @@ Shares = TypeVar("Shares", float, npt.NDArray[np.float64])
 
 @dataclass(frozen=True, slots=True)
 class QueueSort:
-    """First come, first served within a priority, where a pod counts as having come the later the more it asks for.
+    """First come, first served within a priority, except that a pod counts as the later the more it asks for.
 
-    A pod counts as having come `cpu_s` seconds later for each mean node's CPU that it requests, `memory_s` for each
-    mean node's memory, `larger_s` for the larger of both; zeros give strict order of arrival. What has come long ago
-    precedes everything that comes now, so no pod is passed over for ever.
+    A pod counts as having come `cpu_s` seconds later for each mean node's CPU that it requests, `memory_s` seconds
+    later for each mean node's memory, and `larger_s` seconds later for the larger of the two shares. With zeros the
+    order is strictly that of arrival. What came long ago goes before everything that comes now, so no pod is passed
+    over for ever.
 
     kube-scheduler puts a pod that fits nowhere behind those that were tried before it, and lets it back off for up to
-    10 s while smaller ones are placed; under this order every waiting pod is tried again as soon as something has
-    changed that may help it. What came of an error (a refused bind) still backs off.
+    10 s while smaller ones are placed. Under this order every waiting pod is tried again as soon as something has
+    changed that may help it. Only pods whose try ended in an error, such as a refused bind, back off.
     """
 
     cpu_s: float = 0.0
@@ -37,5 +38,5 @@ class QueueSort:
         return float(self.delays_s(pod.request(CPU) / mean_cpu, pod.request(MEMORY) / mean_memory))
 
     def delays_s(self, cpu: Shares, memory: Shares) -> Shares:
-        """Return the same for requests in shares of a mean node, one or an array of them."""
+        """Return the same for requests as shares of a mean node, which are numbers or arrays of them."""
         return self.cpu_s * cpu + self.memory_s * memory + self.larger_s * np.maximum(cpu, memory)  # type: ignore[no-any-return]

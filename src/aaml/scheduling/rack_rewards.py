@@ -32,7 +32,11 @@ def rack_use(state: ClusterState) -> npt.NDArray[np.float64]:
 
 @dataclass(slots=True)
 class RackSpread:
-    """Fall of the standard deviation of CPU use over racks x racks / (CPU asked over the mean rack), in -2 ... 2."""
+    """How much the use of CPU gets more even over the racks.
+
+    It is the fall of the standard deviation of the racks' use, times the number of racks, over what the pod asks for as
+    a share of the mean rack; clipped to -2 ... 2.
+    """
 
     _before: float = 0.0
 
@@ -52,7 +56,10 @@ class RackSpread:
 
 @dataclass(slots=True)
 class GangRack:
-    """The share of a gang's members placed so far that are in the chosen rack; 1 for its first, 0 without a gang."""
+    """The share of a gang's placed members that are in the chosen rack.
+
+    It is 1 for the first member of a gang, and 0 for a pod without one.
+    """
 
     def before(self, context: Context) -> None:
         """Nothing to remember."""

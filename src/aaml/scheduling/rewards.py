@@ -18,26 +18,49 @@ seed-a              (1 - 4 Var_cpu) / sqrt(times the node was chosen so far), ne
 seed-a-corrected    (fall of S_cpu) N / D_cpu, clipped to -2 ... 2: the same aim, CPU spread over nodes, but a function
                     of state and action alone: no decay with time, no punishment of a right choice made twice, no offset
 ==================  ===================================================================================================
+
+What a placement promised is not what a failed bind earns. A decision that places nothing (a bind that ends as a
+conflict or a failure; in the environment, a node that is not feasible) earns min(promised, 0) - 1: none of the good,
+all of the bad, and one unit less. So it never pays to fail, whatever the reward: a plain 0 would beat most placements
+by *balance*, and a plain -1 beats a bad one. Where the pod or its node was gone before the bind, nobody is to blame:
+the decision was right or wrong all the same, and keeps its reward.
 """
 
 import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
+from math import isfinite, sqrt
 
-import numba
 import numpy as np
 
+from aaml.cluster.kernels import compiled
 from aaml.cluster.metrics import Fragmentation, usage
 from aaml.cluster.state import ClusterState
-from aaml.errors import UserError
+from aaml.errors import UserError, bad_value
 from aaml.scheduling.cycle import Reward
 from aaml.scheduling.observation import Context
+from aaml.scheduling.ports import BindStatus
 from aaml.scheduling.rack_rewards import GangRack, RackSpread
 
 WAITING_SCALE_S = 60.0
-_LARGEST_VARIANCE = 0.25  # of fractions in 0 ... 1
+LARGEST_VARIANCE = 0.25  # of fractions in 0 ... 1
+
+
+def nothing_placed(promised: float = 0.0) -> float:
+    """Return what a decision earns that placed nothing, when the placement would have earned `promised`."""
+    return min(promised, 0.0) - 1.0
+
+
+def check_reward(reward: float) -> None:
+    """Raise `UserError` for a reward that is no finite number: one NaN in its experience spoils a learner for good."""
+    if not isfinite(reward):
+        raise bad_value("reward", reward, "a finite number: nothing is learned from this step")
+
+
+def after_bind(reward: float, status: BindStatus) -> float:
+    """Return what a placement has earned once its bind has ended."""
+    return nothing_placed(reward) if status in {"conflict", "failed"} else reward
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +80,7 @@ class Balance:
         """Return the fall of N times the variance over its scale."""
         state = context.state
         request = state.request_vector(context.pod)
-        return float(_fall(state.allocatable, state.requested, state.capacity, row, request[0], request[1]))
+        return float(balance_reward(state.allocatable, state.requested, state.capacity, row, request[0], request[1]))
 
 
 class BalanceLevel:
@@ -80,7 +103,7 @@ class Compress:
     def after(self, context: Context, row: int) -> float:
         """Return the use of the chosen node, less 1 when it was opened without need."""
         state = context.state
-        return float(_compress(state.allocatable, state.requested, context.mask, row))
+        return float(compress_reward(state.allocatable, state.requested, context.mask, row))
 
 
 @dataclass(slots=True)
@@ -134,7 +157,7 @@ class SeedA:
         """Return the damped, signed level of CPU balance."""
         name = context.state.names[row]
         self._chosen[name] += 1
-        level = 1.0 - usage(context.state).cpu_variance / _LARGEST_VARIANCE
+        level = 1.0 - usage(context.state).cpu_variance / LARGEST_VARIANCE
         again, self._last = name == self._last, name
         return (-level if again else level) / sqrt(self._chosen[name])
 
@@ -237,41 +260,45 @@ BUILT_IN: Mapping[str, Callable[[RewardOptions], Reward]] = {
 }
 
 
-@numba.njit(cache=True)
-def _fall(allocatable, requested, capacity, row, cpu, memory):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    n = 0
-    mean, size, variance = np.zeros(2), np.zeros(2), 0.0
-    request = (float(cpu), float(memory))
+@compiled
+def balance_reward(allocatable, requested, capacity, row, cpu, memory):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return the reward "balance" of a pod that asks for `cpu` and `memory` and is on `row` already."""
+    n, variance = 0, 0.0
+    mean_cpu, mean_memory, cpu_size, memory_size = 0.0, 0.0, 0.0, 0.0
+    cpu, memory = float(cpu), float(memory)
     for i in range(len(capacity)):
         if capacity[i]:
             n += 1
-            for r in range(2):
-                used = requested[i, r] - (request[r] if i == row else 0.0)
-                mean[r] += used / max(allocatable[i, r], 1)
-                size[r] += allocatable[i, r]
+            own = 1.0 if i == row else 0.0
+            mean_cpu += (requested[i, 0] - own * cpu) / max(allocatable[i, 0], 1)
+            mean_memory += (requested[i, 1] - own * memory) / max(allocatable[i, 1], 1)
+            cpu_size += allocatable[i, 0]
+            memory_size += allocatable[i, 1]
     if n == 0 or not capacity[row]:
         return 0.0
-    mean /= n
+    mean_cpu /= n
+    mean_memory /= n
     for i in range(len(capacity)):
         if capacity[i]:
-            for r in range(2):
-                used = requested[i, r] - (request[r] if i == row else 0.0)
-                variance += (used / max(allocatable[i, r], 1) - mean[r]) ** 2
+            own = 1.0 if i == row else 0.0
+            variance += ((requested[i, 0] - own * cpu) / max(allocatable[i, 0], 1) - mean_cpu) ** 2
+            variance += ((requested[i, 1] - own * memory) / max(allocatable[i, 1], 1) - mean_memory) ** 2
     change, asked = 0.0, 0.0
-    for r in range(2):
+    for r, request, mean, size in ((0, cpu, mean_cpu, cpu_size), (1, memory, mean_memory, memory_size)):
         room = max(allocatable[row, r], 1)
-        grow = request[r] / room
-        away = (requested[row, r] - request[r]) / room - mean[r]
+        grow = request / room
+        away = (requested[row, r] - request) / room - mean
         change += 2.0 * grow * away + grow * grow * (1.0 - 1.0 / n)
-        asked += (request[r] * n / max(size[r], 1.0)) ** 2
+        asked += (request * n / max(size, 1.0)) ** 2
     if asked == 0.0:
         return 0.0
     asked = np.sqrt(asked)
     return -change / (asked * (np.sqrt(variance / n) + asked))
 
 
-@numba.njit(cache=True)
-def _compress(allocatable, requested, mask, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@compiled
+def compress_reward(allocatable, requested, mask, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return the reward "compress" of a pod that is on `row` already."""
     reward = 0.5 * (requested[row, 0] / max(allocatable[row, 0], 1) + requested[row, 1] / max(allocatable[row, 1], 1))
     if requested[row, 3] == 1:  # the pod is the only one: the node was empty
         for i in range(len(mask)):

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aaml.errors import UserError
-from aaml.serve.messages import ExtenderArgs, ExtenderBindingArgs, ScoreRequest, fold
+from aaml.serve.messages import ExtenderArgs, ExtenderBindingArgs, Problem, ScoreRequest, fold
 from aaml.serve.metrics import CONTENT_TYPE, Metrics
 from aaml.serve.openapi import document
 from aaml.serve.service import SchedulingService
@@ -34,11 +34,11 @@ def _json(value: object, status: int = 200) -> Response:
 
 
 def _problem(status: int, message: str) -> Response:
-    return _json({"error": " ".join(message.split())}, status)
+    return _json(Problem(" ".join(message.split())), status)
 
 
 async def _body(request: Request, limit_bytes: int) -> bytes:
-    """Read the body, giving up as soon as it is known to be too large."""
+    """Return the body. Raises `_RefusedError` as soon as it is known to be larger than `limit_bytes`."""
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > limit_bytes:
         raise _RefusedError(413, f"body: {declared} bytes is not accepted; expected at most {limit_bytes}")
@@ -67,7 +67,11 @@ def create_app(
     token: str | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
 ) -> Starlette:
-    """Return the ASGI application. With `token`, every endpoint but the probes asks for it as a bearer token."""
+    """Return the ASGI application of all endpoints.
+
+    With `token` every endpoint but the probes answers 401 unless a request carries it as a bearer token. A body of more
+    than `max_body_bytes` is refused with 413.
+    """
 
     def guard(request: Request) -> None:
         if token is None:

@@ -16,11 +16,14 @@ from aaml.errors import bad_value
 from aaml.serve.metrics import CONTENT_TYPE, Metrics
 
 Probe = Callable[[], str]
-"""Says what is wrong; "" when all is well."""
+"""A function that returns what is wrong, or "" when all is well."""
 
 
 def create_probe_app(metrics: Metrics, healthy: Probe, ready: Probe) -> Starlette:
-    """Return the ASGI application: a probe that has something to say answers 503 with it."""
+    """Return the ASGI application of the three endpoints.
+
+    A probe that returns something wrong is answered with it and status 503, one that returns "" with "ok" and 200.
+    """
 
     def probe(path: str, ask: Probe) -> Route:
         async def respond(_: Request) -> Response:
@@ -38,7 +41,10 @@ def create_probe_app(metrics: Metrics, healthy: Probe, ready: Probe) -> Starlett
 
 
 class HealthServer:
-    """Answers while the block lasts. `port` 0 takes a free one; raises `UserError` when the address is taken."""
+    """Answers requests in a thread, from the start of a `with` block to its end.
+
+    `port` 0 takes a free port. Raises `UserError` when the address is taken.
+    """
 
     def __init__(self, host: str, port: int, app: Starlette) -> None:
         try:

@@ -11,7 +11,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """One registry a process part: a scheduler or a service makes its own, so that tests do not share counters."""
+    """The metrics of one scheduler or service, in a registry of their own that no other shares."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -38,6 +38,27 @@ class Metrics:
             "scheduler_pending_pods",
             "Pods that wait, by queue: active, backoff, unschedulable or gated.",
             ("queue",),
+            registry=self.registry,
+        )
+        self.replaced = Counter(
+            "aaml_policy_replaced",
+            "Decisions of the fallback policy in the place of the chosen one, by reason.",
+            ("reason",),
+            registry=self.registry,
+        )
+        self.learner_pid = Gauge(
+            "aaml_learner_pid",
+            "Process that learns for this one, 0 while there is none.",
+            registry=self.registry,
+        )
+        self.learner_restarts = Gauge(
+            "aaml_learner_restarts",
+            "How often a lost learner was started again.",
+            registry=self.registry,
+        )
+        self.learner_waiting = Gauge(
+            "aaml_learner_waiting_steps",
+            "Steps of experience that no learner has taken in yet.",
             registry=self.registry,
         )
         self.requests = Counter(

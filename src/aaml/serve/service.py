@@ -1,4 +1,4 @@
-"""What the HTTP endpoints do, without HTTP: filter, prioritize, bind, and score posted nodes."""
+"""What the HTTP endpoints do, apart from HTTP: filter, prioritize and bind for kube-scheduler, and score nodes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,9 @@ import numpy.typing as npt
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
-from aaml.scheduling.observation import Context, Featurizer
-from aaml.scheduling.ports import Ranker
+from aaml.scheduling.cycle import spec_of
+from aaml.scheduling.observation import Context
+from aaml.scheduling.ports import Policy, Ranker
 from aaml.serve.messages import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -29,7 +30,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class ClusterView(Protocol):
-    """A cluster that is watched, not driven: the extender's own cache."""
+    """A cluster that is watched and not scheduled: it is what the extender knows about nodes and pods."""
 
     @property
     def state(self) -> ClusterState:
@@ -46,28 +47,36 @@ class ClusterView(Protocol):
         ...
 
     def feasible(self, pod: Pod) -> BoolArray:
-        """Return [N], which rows pass every filter."""
+        """Return bool [N], which nodes pass every filter for the pod."""
         ...
 
     def failures(self, pod: Pod) -> dict[str, tuple[str, bool]]:
-        """Return for each infeasible node why, and whether evicting pods could help (True: it could)."""
+        """Return for each node that does not pass: the reason, and whether evicting pods could make it pass."""
         ...
 
     def bind_now(self, namespace: str, name: str, uid: str, node_name: str) -> str:
-        """Bind and wait; returns "" or what went wrong."""
+        """Bind a pod and wait for the answer; returns "" when it is bound, or else what went wrong."""
         ...
 
 
 @dataclass(frozen=True)
 class Readers:
-    """How JSON becomes objects (`aaml.kube.convert`); each raises `UserError` for what is no such object."""
+    """How JSON becomes objects (`aaml.kube`); each function raises `UserError` for what is no such object.
+
+    `pod` reads a v1.Pod, `node` a v1.Node, and `state` a list of nodes with a list of the pods that run on them.
+    """
 
     pod: Callable[[bytes], Pod]
     node: Callable[[bytes], Node]
+    state: Callable[[Sequence[bytes], Sequence[bytes]], ClusterState]
 
 
 def spread(scores: npt.NDArray[np.float64], top: int, *, unique: bool = False) -> list[int]:
-    """Scale scores [n] linearly to 0..top. `unique`: only the best reach `top`, so that rounding makes no new ties."""
+    """Return scores [n] stretched linearly to whole numbers, 0 for the worst and `top` for the best.
+
+    A score that is not finite counts as the worst, and when all scores are equal each becomes `top`. With `unique` only
+    the best scores become `top`, where rounding would otherwise raise the next best to it.
+    """
     if not len(scores):
         return []
     finite = np.where(np.isfinite(scores), scores, np.nanmin(np.where(np.isfinite(scores), scores, np.nan), initial=0))
@@ -80,11 +89,33 @@ def spread(scores: npt.NDArray[np.float64], top: int, *, unique: bool = False) -
     return [int(value) for value in scaled]
 
 
-class SchedulingService:
-    """Answers for one policy. `view` None: no cluster is watched, only the score service works."""
+def grader(policy: Policy) -> Callable[[Context], npt.NDArray[np.float64]]:
+    """Return what scores the nodes [N], higher is better.
 
-    def __init__(self, policy: Ranker, readers: Readers, featurizer: Featurizer, view: ClusterView | None) -> None:
-        self._policy, self._readers, self._featurizer, self.view = policy, readers, featurizer, view
+    These are the scores of the policy itself. Of one that only chooses they are 1 for its choice and 0 for the others.
+    """
+    if isinstance(policy, Ranker):
+        return policy.scores
+
+    def by_choice(context: Context) -> npt.NDArray[np.float64]:
+        grades = np.zeros(len(context.mask))
+        row = policy.act(context).row
+        if row is not None:
+            grades[row] = 1.0
+        return grades
+
+    return by_choice
+
+
+class SchedulingService:
+    """Answers requests by one policy.
+
+    `view` is the cluster that is watched. Without one only `score` works, and the others raise `UserError`.
+    """
+
+    def __init__(self, policy: Policy, readers: Readers, view: ClusterView | None) -> None:
+        self._scores, self._spec = grader(policy), spec_of(policy)
+        self._readers, self.view = readers, view
 
     @property
     def ready(self) -> bool:
@@ -92,7 +123,7 @@ class SchedulingService:
         return self.view is None or self.view.synced
 
     def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
-        """Keep the candidates that pass every filter; explain the others."""
+        """Return the candidates that pass every filter, and for the others why they do not."""
         view, pod = self._watched(), self._readers.pod(bytes(args.pod))
         names = self._candidates(args)
         mask, index = view.feasible(pod), view.state.index
@@ -110,7 +141,7 @@ class SchedulingService:
         return result
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
-        """Score the candidates 0 to 10; nodes that are not known yet get 0."""
+        """Return a score of 0 to 10 for each candidate; a node that is not known yet gets 0."""
         view, pod = self._watched(), self._readers.pod(bytes(args.pod))
         names, index = self._candidates(args), view.state.index
         rows = np.array([index.get(name, -1) for name in names], dtype=np.int64)
@@ -124,28 +155,21 @@ class SchedulingService:
         return list(map(HostPriority, names, grades.tolist()))
 
     def bind(self, args: ExtenderBindingArgs) -> ExtenderBindingResult:
-        """Bind the pod for kube-scheduler."""
+        """Bind the pod on behalf of kube-scheduler, and say what went wrong if it could not be bound."""
         view = self._watched()
         return ExtenderBindingResult(view.bind_now(args.pod_namespace, args.pod_name, args.pod_uid, args.node))
 
     def score(self, request: ScoreRequest) -> ScoreReply:
-        """Score posted nodes 0 to 100, with the posted pods on them; every posted node is a candidate."""
+        """Return a score of 0 to 100 for each posted node, all of them candidates, with the posted pods on them."""
         pod = self._readers.pod(bytes(request.pod))
-        state = ClusterState(self._readers.node(bytes(raw)) for raw in request.nodes)
-        if len(state) != len(request.nodes):
-            raise UserError(f"nodes: {len(request.nodes)} were posted with {len(state)} names; names must differ")
-        for position, raw in enumerate(request.pods):
-            bound = self._readers.pod(bytes(raw))
-            if bound.node_name not in state.index:
-                raise UserError(f"pods[{position}].spec.nodeName: {bound.node_name!r} is none of the posted nodes")
-            state.upsert_pod(bound)
+        state = self._readers.state([bytes(raw) for raw in request.nodes], [bytes(raw) for raw in request.pods])
         if not len(state):
             return ScoreReply({})
         grades = spread(self._grades(state, pod, np.ones(len(state), dtype=np.bool_)), MAX_SCORE)
         return ScoreReply(dict(zip(state.names, grades, strict=True)))
 
     def _grades(self, state: ClusterState, pod: Pod, mask: BoolArray) -> npt.NDArray[np.float64]:
-        return self._policy.scores(Context(state, pod, mask, self._featurizer))
+        return self._scores(Context(state, pod, mask, self._spec))
 
     def _watched(self) -> ClusterView:
         if self.view is None:

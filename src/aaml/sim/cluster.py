@@ -16,7 +16,7 @@ from aaml.scheduling.queue import QueuedPod, SchedulingQueue
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.gangs import Gangs
 from aaml.sim.journal import Journal
-from aaml.sim.timeline import AddNode, Cordon, DeletePod, Drain, RemoveNode, Timeline, TimelineEvent
+from aaml.sim.timeline import AddNode, Cordon, DeletePod, Drain, PlacePod, RemoveNode, Timeline, TimelineEvent
 from aaml.workload.model import Workload
 
 Feasible = Callable[[ClusterState, Pod], npt.NDArray[np.bool_]]
@@ -50,8 +50,9 @@ class SimCluster:
 
     Pods arrive as the workload says, run for their lifetime from their bind on, and leave. A pod that fits nowhere
     waits in the scheduling queue until something changes. Pods of a gang are handed out together and bound all or
-    none. The simulation ends (`exhausted`) when nothing can happen any more, or at `until_s`. Binds succeed at once.
-    No randomness in here: the same workload and decisions give the same bits.
+    none. The simulation ends (`exhausted`) when nothing can happen any more, or at `until_s`. Binds succeed at once,
+    those of a gang when its last pod has a node. No randomness in here: the same workload and decisions give the same
+    bits.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class SimCluster:
         """Place the pod that was handed out and return the node's name. Raises RuntimeError for any other pod."""
         flight = self._current(pod)
         name = self._state.names[row]
-        self._state.assume(pod, name, gpus)
+        self._state.assume(pod, name, gpus, self._now_s)
         flight.placed += 1
         if flight.placed == len(flight.members):
             self._flight = None
@@ -171,9 +172,18 @@ class SimCluster:
         return ended
 
     @property
+    def untouched(self) -> bool:
+        """Whether nothing has happened yet, only arrivals and departures will, and the filters are the usual ones."""
+        begun = self.journal.counts or self.journal.waiting_since_s or self._state.placements or self._flight
+        return not (begun or self._heap) and self._feasible is _filtered
+
+    @property
     def exhausted(self) -> bool:
         """Whether nothing can happen any more, or `until_s` has come."""
         return self._ended
+
+    def drain(self) -> None:
+        """Nothing to wait for: binds end at once."""
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -245,9 +255,9 @@ class SimCluster:
         placement = self._state.placements[uid]
         self._state.remove_pod(uid)
         if not self._feasible(self._state, placement.pod)[row]:
-            self._state.assume(placement.pod, placement.node_name, placement.gpus)
+            self._state.assume(placement.pod, placement.node_name, placement.gpus, placement.since_s)
             return False
-        self._state.assume(placement.pod, self._state.names[row], gpus)
+        self._state.assume(placement.pod, self._state.names[row], gpus, placement.since_s)
         self.journal.counts["migrated"] += 1
         self._queue.on_event("pod_delete", placement.pod)
         return True
@@ -294,7 +304,8 @@ class SimCluster:
                 self._departures[uid] = self._push(now_s - age_s + lifetime, _DEPARTURE, uid)
         self._lifetime_s = lifetime_s
         self.workload, self._next_arrival, self.until_s = arrivals, 0, max(now_s, arrivals.duration_s)
-        self.journal = Journal(waiting_since_s=dict.fromkeys(self.journal.waiting_since_s, now_s))
+        waiting = dict.fromkeys(self.journal.waiting_since_s, now_s)
+        self.journal = Journal(waiting_since_s=waiting, asked_milli=dict(self.journal.asked_milli))
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
@@ -305,8 +316,8 @@ class SimCluster:
 
     def _move_to(self, at_s: float) -> None:
         if at_s > self._now_s:
-            if self._averages:
-                self.journal.averages.hold(self._state, len(self.journal.waiting_since_s), at_s - self._now_s)
+            if self._averages and at_s > 0.0:  # what came before time 0 is not judged
+                self.journal.hold(self._state, at_s - max(self._now_s, 0.0))
             self._now_s = at_s
 
     def _happened(self) -> None:
@@ -327,7 +338,9 @@ class SimCluster:
     def _give_up(self, pod: Pod) -> QueuedPod:
         flight = self._current(pod)
         for member in flight.members[: flight.placed]:
+            node_name = self._state.placements[member.uid].node_name
             self._state.forget(member.uid)
+            self._results.append(BindResult(member, node_name, "failed", "the rest of its gang was not placed"))
         self._flight = None
         return flight.queued
 
@@ -335,7 +348,7 @@ class SimCluster:
         return 0.0 if self._queue_sort is None else self._queue_sort.delay_s(self._state, pod)
 
     def _wait(self, pod: Pod) -> None:
-        self.journal.waits(pod.uid, self._now_s)
+        self.journal.waits(pod, self._now_s)
         self._enqueue(self._gangs.arrived(pod) if pod.gang else pod)
 
     def _enqueue(self, pod: Pod | None) -> None:
@@ -379,6 +392,17 @@ class SimCluster:
                 self._queue.on_event("node_delete", node)
             case DeletePod(uid=uid):
                 self._delete(uid)
+            case PlacePod():
+                self._place(event)
+
+    def _place(self, event: PlacePod) -> None:
+        pod = event.pod
+        if event.node_name not in self._state.index:
+            return
+        self._state.assume(pod, event.node_name, event.gpus, event.since_s)
+        if pod.lifetime_s is not None:
+            self._departures[pod.uid] = self._push(self._now_s + pod.lifetime_s, _DEPARTURE, pod.uid)
+        self._queue.on_event("pod_add", pod)
 
     def _row(self, name: str) -> int:
         if name not in self._state.index:
@@ -395,14 +419,14 @@ class SimCluster:
         self.journal.counts["deleted"] += 1
         if uid in self._state.placements:
             self._leave(uid)
-        elif self.journal.waiting_since_s.pop(uid, None) is not None:
+        elif self.journal.gone(uid):
             leader_before, leader = self._gangs.deleted(uid)
             self._queue.remove(leader_before or uid)
             self._enqueue(leader)
 
 
 def _own_lifetime(pod: Pod, age_s: float) -> float | None:  # noqa: ARG001
-    return pod.lifetime_s
+    return pod.runs_s
 
 
 def _filtered(state: ClusterState, pod: Pod) -> npt.NDArray[np.bool_]:

@@ -8,22 +8,21 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from aaml.cluster.objects import Pod
-from aaml.cluster.topology import rack_graph, star_graph
 from aaml.errors import bad_value
+from aaml.policies.fragment_meter import FragmentMeter
+from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import SchedulingCycle
-from aaml.scheduling.fragments import FragmentMeter
-from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, Context, Featurizer, Observation
+from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, Context, Observation, ObservationSpec
 from aaml.scheduling.ports import Decision
-from aaml.scheduling.registry import make_reward
-from aaml.scheduling.rewards import RewardOptions
+from aaml.scheduling.rewards import RewardOptions, nothing_placed
+from aaml.scheduling.walk import whole_run
 from aaml.sim.cluster import SimCluster
 from aaml.sim.render import picture, text
 from aaml.sim.tasks import find_task
 
 ObservationMode = Literal["flat", "dict", "graph"]
 FEATURE_LIMIT = 10.0
-INFEASIBLE_REWARD = -1.0
-_SEEDS = 2**31
+EPISODE_SEEDS = 2**31
 _NO_POD = Pod("none")
 
 
@@ -108,23 +107,20 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         self.task = find_task(task)
         self._arguments: dict[str, Any] = {"nodes": nodes, "pods": pods, "trace": trace, "invariants": invariants}
         self._mode = observation
-        self._reward = reward or self.task.reward
+        self.reward = reward or self.task.reward
         self._max_steps = max_steps
+        self._episodes = whole_run(continuing=self.task.continuing)
         self._first_seed = seed
         probe = self.task.build(0, **self._arguments)
         has_gpus = bool(probe.state.gpu_count.any())
-        meter = FragmentMeter(self.task.expected(trace)) if has_gpus else None
+        meter = FragmentMeter.of(self.task.expected(trace)) if has_gpus else None
         self._reward_options = RewardOptions(meter)
-        self._featurizer = Featurizer(
-            lookahead=self.task.lookahead if lookahead is None else lookahead,
-            lifetimes=lifetimes,
-            fragmentation=None if meter is None else meter.growth,
-            topology=rack_graph if topology == "rack" else star_graph,
-        )
-        make_reward(self._reward, self._reward_options)  # a wrong name is told here rather than at the first reset
+        shown = self.task.lookahead if lookahead is None else lookahead
+        self.sees = ObservationSpec(shown, lifetimes, topology == "rack", meter)
+        make_reward(self.reward, self._reward_options)  # a wrong name is told here rather than at the first reset
         self._rows = len(probe.state)
         self.action_space = spaces.Discrete(self._rows)
-        self.observation_space = _space(observation, self._rows, self._featurizer.pod_size)
+        self.observation_space = _space(observation, self._rows, self.sees.pod_size)
         self._cycle: SchedulingCycle | None = None
         self._context: Context | None = None
         self._steps = 0
@@ -145,8 +141,8 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
             seed = self._first_seed
         self._first_seed = None
         super().reset(seed=seed)
-        cluster = self.task.build(int(self.np_random.integers(_SEEDS)), **self._arguments)
-        self._cycle = SchedulingCycle(cluster, make_reward(self._reward, self._reward_options), self._featurizer)
+        cluster = self.task.build(int(self.np_random.integers(EPISODE_SEEDS)), **self._arguments)
+        self._cycle = SchedulingCycle(cluster, make_reward(self.reward, self._reward_options), self.sees)
         self._steps = 0
         self._next_decision()
         return self._observe(), self._info()
@@ -161,13 +157,13 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
             raise ValueError(f"action {row} is outside Discrete({self._rows})")
         feasible = bool(context.mask[row])
         outcome = self._running.finish(context, Decision(row if feasible else None))
-        reward = outcome.reward if feasible else INFEASIBLE_REWARD
+        reward = outcome.reward if feasible else nothing_placed()
         self.cluster.results()  # nobody else takes them, and they would pile up
         self._steps += 1
         self._next_decision()
-        over = self._context is None
-        truncated = (over and self.task.continuing) or (self._max_steps is not None and self._steps >= self._max_steps)
-        terminated = over and not self.task.continuing
+        ending = self._episodes(context, self._context)
+        terminated = ending == "terminated"
+        truncated = ending == "truncated" or (self._max_steps is not None and self._steps >= self._max_steps)
         info = self._info() | {"infeasible": not feasible}
         if terminated or truncated:
             metrics = dict(self.cluster.metrics())
@@ -215,7 +211,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
             seen = self._context.observation
         else:
             state = self.cluster.state
-            seen = self._featurizer(state, _NO_POD, np.zeros(len(state), dtype=np.bool_))
+            seen = self.sees.observe(state, _NO_POD, np.zeros(len(state), dtype=np.bool_))
         return _pack(self._mode, seen)
 
 

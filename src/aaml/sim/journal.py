@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.metrics import TimeAverages, usage
+from aaml.cluster.metrics import TimeAverages, Usage, usage
+from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
+
+COUNTED = ("arrived", "bound", "departed", "deleted", "evicted", "migrated", "rejected", "declined")
 
 
 @dataclass(slots=True)
@@ -17,21 +20,34 @@ class Journal:
 
     `counts`: arrived, bound, departed, deleted, evicted, migrated, rejected (tries that found no node), declined.
     `waited_s`: by pod uid, the seconds it has waited in all, up to its latest bind. `waiting_since_s`: by uid, since
-    when it waits now.
+    when it waits now. `asked_milli`: by uid of those that wait, the GPU that they ask for, where they do.
     """
 
     averages: TimeAverages = field(default_factory=TimeAverages)
     counts: Counter[str] = field(default_factory=Counter)
     waited_s: dict[str, float] = field(default_factory=dict)
     waiting_since_s: dict[str, float] = field(default_factory=dict)
+    asked_milli: dict[str, int] = field(default_factory=dict)
 
-    def waits(self, uid: str, now_s: float) -> None:
+    def waits(self, pod: Pod, now_s: float) -> None:
         """A pod begins to wait."""
-        self.waiting_since_s[uid] = now_s
+        self.waiting_since_s[pod.uid] = now_s
+        if pod.gpu.total_milli:
+            self.asked_milli[pod.uid] = pod.gpu.total_milli
+
+    def gone(self, uid: str) -> bool:
+        """A pod is deleted; returns whether it waited."""
+        self.asked_milli.pop(uid, None)
+        return self.waiting_since_s.pop(uid, None) is not None
+
+    def hold(self, state: ClusterState, seconds: float) -> None:
+        """Count what is as it was for so many seconds."""
+        self.averages.hold(state, len(self.waiting_since_s), sum(self.asked_milli.values()), seconds)
 
     def bound(self, uid: str, now_s: float) -> None:
         """A pod has a node."""
         since = self.waiting_since_s.pop(uid)
+        self.asked_milli.pop(uid, None)
         self.waited_s[uid] = self.waited_s.get(uid, 0.0) + now_s - since
         self.counts["bound"] += 1
 
@@ -47,31 +63,41 @@ class Journal:
 
         NaN for a mean before any time has passed.
         """
-        result = {f"mean_{name}": value for name, value in self.averages.means().items()}
-        final = usage(state)
-        result |= {
-            "final_variance": final.variance,
-            "final_cpu_variance": final.cpu_variance,
-            "final_memory_variance": final.memory_variance,
-            "final_empty_nodes": float(final.empty_nodes),
-            "final_empty_fraction": final.empty_fraction,
-            "final_cpu_allocation": final.cpu_allocation,
-            "final_memory_allocation": final.memory_allocation,
-            "final_gpu_allocation": final.gpu_allocation,
-        }
         waits = self.waiting_times_s(now_s)
-        if waits.size:
-            result["waiting_mean_s"] = float(waits.mean())
-            result["waiting_p95_s"] = float(np.percentile(waits, 95))
-            result["waiting_p99_s"] = float(np.percentile(waits, 99))
-            result["waiting_max_s"] = float(waits.max())
-        else:
-            result |= dict.fromkeys(("waiting_mean_s", "waiting_p95_s", "waiting_p99_s", "waiting_max_s"), 0.0)
-        result["pending"] = float(len(self.waiting_since_s))
-        for name in ("arrived", "bound", "departed", "deleted", "evicted", "migrated", "rejected", "declined"):
-            result[name] = float(self.counts[name])
-        return result
+        return summary(self.averages.means(), usage(state), waits, len(self.waiting_since_s), self.counts)
 
     def copy(self) -> "Journal":
         """Return an independent copy."""
-        return Journal(self.averages.copy(), Counter(self.counts), dict(self.waited_s), dict(self.waiting_since_s))
+        return Journal(
+            self.averages.copy(), Counter(self.counts), dict(self.waited_s), dict(self.waiting_since_s),
+            dict(self.asked_milli),
+        )  # fmt: skip
+
+
+def summary(
+    means: Mapping[str, float], final: Usage, waits_s: npt.NDArray[np.float64], pending: int, counts: Mapping[str, int]
+) -> Mapping[str, float]:
+    """Return the metrics of a run by name from what was kept of it; `counts` by `COUNTED`, 0 where one is missing."""
+    result = {f"mean_{name}": value for name, value in means.items()}
+    result |= {
+        "final_variance": final.variance,
+        "final_cpu_variance": final.cpu_variance,
+        "final_memory_variance": final.memory_variance,
+        "final_empty_nodes": float(final.empty_nodes),
+        "final_empty_fraction": final.empty_fraction,
+        "final_cpu_allocation": final.cpu_allocation,
+        "final_memory_allocation": final.memory_allocation,
+        "final_gpu_allocation": final.gpu_allocation,
+        "final_whole_gpus": final.whole_gpus,
+    }
+    if waits_s.size:
+        result["waiting_mean_s"] = float(waits_s.mean())
+        result["waiting_p95_s"] = float(np.percentile(waits_s, 95))
+        result["waiting_p99_s"] = float(np.percentile(waits_s, 99))
+        result["waiting_max_s"] = float(waits_s.max())
+    else:
+        result |= dict.fromkeys(("waiting_mean_s", "waiting_p95_s", "waiting_p99_s", "waiting_max_s"), 0.0)
+    result["pending"] = float(pending)
+    for name in COUNTED:
+        result[name] = float(counts.get(name, 0))
+    return result

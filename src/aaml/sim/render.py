@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.metrics import usage
+from aaml.cluster.metrics import usage, use_of_nodes
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY, format_bytes, format_cpu
 from aaml.sim.cluster import SimCluster
@@ -59,7 +59,7 @@ def picture(cluster: SimCluster, pod: Pod | None = None) -> npt.NDArray[np.uint8
     figure = Figure(figsize=(9.0 if has_gpus else 7.2, height), dpi=_DPI, layout="constrained")
     canvas: Any = FigureCanvasAgg(figure)
     panels: Any = figure.subplots(1, 3 if has_gpus else 2, sharey=not large)
-    used = state.requested[:, :2] / np.maximum(state.allocatable[:, :2], 1)
+    used = use_of_nodes(state)
     draw = _draw_map if large else _draw_bars
     draw(panels[0], used[:, 0], "CPU requested", "#2f6f9f", state.names)
     draw(panels[1], used[:, 1], "memory requested", "#b5652b", state.names)

@@ -2,18 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.objects import Pod
-from aaml.errors import bad_value
-from aaml.scheduling.cycle import SchedulingCycle
-from aaml.scheduling.observation import Context, Featurizer
+from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision, Policy
-from aaml.scheduling.rewards import WeightedSum
+from aaml.scheduling.walk import Walk
 from aaml.sim.cluster import SimCluster
+from aaml.sim.search_config import SearchConfig
 from aaml.sim.tasks import Task
 from aaml.workload.model import Workload
 
@@ -22,20 +21,6 @@ Grade = Callable[[Context], FloatArray]
 """A context -> [N], how much each node is wanted; infeasible rows may hold anything."""
 _CAUTION = 2.0  # standard errors by which another node than the favourite has to be better
 _LIFETIME_SEED, _LIFETIMES = 71_077, 2_000  # a fixed sample of the task's pods, by which lifetimes are drawn
-
-
-@dataclass(frozen=True)
-class SearchConfig:
-    """`candidates`: nodes that are tried; `samples`: futures that each is tried in; `horizon`: arrivals of a future."""
-
-    candidates: int = 4
-    samples: int = 8
-    horizon: int = 48
-
-    def __post_init__(self) -> None:
-        for name in ("candidates", "samples", "horizon"):
-            if getattr(self, name) < 1:
-                raise bad_value(name, getattr(self, name), "a whole number of at least 1")
 
 
 class Future:
@@ -88,12 +73,10 @@ class Search:
     placement costs or saves may come when they leave.
     """
 
-    def __init__(
-        self, future: Future, task: Task, grade: Grade, rollout: Policy, featurizer: Featurizer, config: SearchConfig
-    ) -> None:
+    def __init__(self, future: Future, task: Task, grade: Grade, rollout: Policy, config: SearchConfig) -> None:
         self.config = config
         self._future, self._task = future, task
-        self._grade, self._rollout, self._featurizer = grade, rollout, featurizer
+        self._grade, self._rollout = grade, rollout
 
     def choose(self, cluster: SimCluster, context: Context, rng: np.random.Generator) -> Decision:
         """Return the expert's choice for the pod that `cluster` has handed out; `cluster` is left as it is."""
@@ -124,14 +107,8 @@ class Search:
         for row in rows:
             twin = imagined.fork()
             twin.bind(pod, row)
-            self._play(twin)
+            for _ in Walk(twin, self._rollout).events():
+                pass
             values.append(self._task.value(twin.metrics()))
         worth = np.nan_to_num(np.array(values, dtype=np.float64))
         return worth if self._task.higher_is_better else -worth
-
-    def _play(self, cluster: SimCluster) -> None:
-        cycle = SchedulingCycle(cluster, WeightedSum(()), self._featurizer)
-        while (pod := cluster.next_pod()) is not None:
-            context = cycle.begin(pod)
-            if context is not None:
-                cycle.finish(context, self._rollout.act(context))

@@ -6,16 +6,22 @@ from itertools import islice
 
 import numpy as np
 
-from aaml.cluster.objects import CONTROL_PLANE_LABEL, Node, Pod, Taint
-from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.cluster.fleet import NodeShape, control_plane, workers
+from aaml.cluster.objects import Node, Pod
+from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import bad_value
+from aaml.settings import Count, Positive, take
 from aaml.sim.cluster import QueueSettings, SimCluster
-from aaml.workload import traces
+from aaml.sim.metrics import find_metric
+from aaml.workload import table, traces
+from aaml.workload.churn import Churn
 from aaml.workload.model import Workload
 from aaml.workload.synthetic import DeploymentSpec, PodShape, WorkloadSpec
 from aaml.workload.synthetic_gpu import synthetic_nodes, synthetic_pods
+from aaml.workload.trace.store import is_trace
 
 GIB = 1 << 30
+_LOAD = table.number(0.01)
 _EXPECTED_SEED = 20_231  # of the pods that fragments are weighed by: a fixed sample, not the pods to come
 _EXPECTED_PODS = 2_000
 Nodes = tuple[Node, ...]
@@ -28,13 +34,15 @@ class Task:
     `draw(nodes, pods, rng)` makes the workload; `pods_per_node` times the number of nodes is how many pods an episode
     has unless told otherwise. A `continuing` task's pods come and go: it is cut off at the last arrival, so that
     emptying the cluster counts for nobody; the others end when nothing can happen any more. `also`: further metrics,
-    and how much each counts besides `metric` where policies are searched and judged in training.
+    and how much each counts besides `metric` where policies are searched and judged in training. `sizes` are the
+    cluster sizes to train and judge on, `pods` the pods of an episode, where they differ from the usual ones.
+    `episodes` are the seeds that there are to judge on, where not every number is one. `past` draws what has been seen
+    before (see `expected`), where that is not what `draw` draws.
     """
 
     name: str
     summary: str
     metric: str
-    higher_is_better: bool
     reward: str
     nodes: int
     pods_per_node: float
@@ -43,7 +51,16 @@ class Task:
     lookahead: int = 0
     continuing: bool = True
     trace_nodes: bool = False  # with a trace its nodes too are taken
-    also: Mapping[str, float] = field(default_factory=dict)
+    also: Mapping[str, float] = field(default_factory=dict, hash=False)
+    sizes: tuple[int, ...] = ()
+    pods: int | None = None
+    episodes: tuple[int, ...] = ()
+    past: Callable[[Nodes, int, np.random.Generator], Workload] | None = None
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether more of `metric` is better."""
+        return find_metric(self.metric).better == "higher"
 
     def value(self, metrics: Mapping[str, float]) -> float:
         """Return what training is judged by: `metric`, and `also`."""
@@ -63,19 +80,31 @@ class Task:
         `trace` (a pod list of openb by short name) takes the place of the synthetic pods: a random sample, in random
         order. Raises `UserError` for numbers that make no cluster.
         """
-        count = self.nodes if nodes is None else nodes
-        if count < 1:
-            raise bad_value("nodes", count, "at least 1")
+        count, total = self.size(nodes, pods)
+        pods = self.pods if pods is None else pods
         rng = np.random.default_rng(seed)
         fleet = _trace_fleet(count) if trace and self.trace_nodes else self.make_nodes(count)
-        total = max(1, round(self.pods_per_node * count)) if pods is None else pods
-        if total < 1:
-            raise bad_value("pods", total, "at least 1")
         workload = self.arrivals(fleet, total, rng, trace)
         if pods is not None:
             workload = replace(workload, pods=tuple(islice(workload.pods, pods)))
         until_s = workload.duration_s if self.continuing else float("inf")
         return SimCluster(fleet, workload, until_s=until_s, queue=QueueSettings(), invariants=invariants)
+
+    def at_load(self, load: float) -> "Task":
+        """Return this task with pods that ask for another fraction of the cluster on average.
+
+        Raises `UserError` for a task without a load.
+        """
+        if not isinstance(self.draw, Mix | Churn):
+            raise bad_value("task", f"{self.name}@{load:g}", f"{self.name}: it has no load to change")
+        return replace(self, name=f"{self.name}@{load:g}", draw=replace(self.draw, load=load))
+
+    def size(self, nodes: int | None = None, pods: int | None = None) -> tuple[int, int]:
+        """Return how many nodes an episode has, and how many pods are drawn. Raises `UserError` for less than one."""
+        count = (self.sizes or (self.nodes,))[0] if nodes is None else nodes
+        pods = self.pods if pods is None else pods
+        take("nodes", count, Count)
+        return count, take("pods", max(1, round(self.pods_per_node * count)) if pods is None else pods, Count)
 
     def arrivals(self, nodes: Nodes, pods: int, rng: np.random.Generator, trace: str | None = None) -> Workload:
         """Draw the workload of an episode on these nodes; see `build`."""
@@ -83,36 +112,24 @@ class Task:
         return _replay(workload, traces.load_pods(trace), rng) if trace else workload
 
     def expected(self, trace: str | None = None) -> Sequence[Pod]:
-        """Return pods like those to come, by which fragments are weighed: the trace's, or a fixed sample."""
+        """Return pods like those to come, the trace's or a fixed sample: what a policy knows of the past.
+
+        Fragments are weighed by them, and lifetimes learned from them.
+        """
         if trace:
             return traces.load_pods(trace)
         rng = np.random.default_rng(_EXPECTED_SEED)
-        return self.draw(self.make_nodes(self.nodes), _EXPECTED_PODS, rng).pods
+        return (self.past or self.draw)(self.make_nodes(self.nodes), _EXPECTED_PODS, rng).pods
 
 
-def kwok_nodes(count: int) -> Nodes:
-    """Return nodes as the container platform's KWOK cluster has them: 64 CPU, 256Gi, 110 pods each."""
-    return _equal_nodes("kwok-std-node", count, 64_000, 256)
+def _cluster(count: int) -> Nodes:
+    return (control_plane(), *workers(count))
 
 
-def _equal_nodes(prefix: str, count: int, cpu_milli: int, gib: int) -> Nodes:
-    allocatable = {CPU: cpu_milli, MEMORY: gib * GIB, PODS: 110}
-    return tuple(Node(f"{prefix}-{i}", allocatable) for i in range(count))
-
-
-def with_control_plane(nodes: Nodes) -> Nodes:
-    """Return the nodes after a tainted control plane, as the container platform's cluster has it."""
-    control = Node(
-        "kwok-ctl-node-0",
-        {CPU: 64_000, MEMORY: 256 * GIB, PODS: 110},
-        labels={CONTROL_PLANE_LABEL: ""},
-        taints=(Taint(CONTROL_PLANE_LABEL),),
-    )
-    return (control, *nodes)
-
-
-def _shape(name: str, weight: float, cpu_milli: int, gib: float, lifetime_s: float | None = None) -> PodShape:
-    return PodShape(name, {CPU: cpu_milli, MEMORY: int(gib * GIB)}, weight, lifetime_s)
+def _shape(
+    name: str, weight: float, cpu_milli: int, gib: float, lifetime_s: float | None = None, owner: str = ""
+) -> PodShape:
+    return PodShape(name, {CPU: cpu_milli, MEMORY: int(gib * GIB)}, weight, lifetime_s, owner)
 
 
 MIXED = WorkloadSpec(
@@ -133,23 +150,52 @@ SEED_C = WorkloadSpec(
     lifetime_s=300.0,
     name="seedc",
 )
+SERVICES_AND_JOBS = WorkloadSpec(
+    shapes=(
+        _shape("web", 1.5, 2_000, 4, 7_200.0),
+        _shape("api", 1.0, 4_000, 8, 10_800.0),
+        _shape("cache", 0.5, 1_000, 24, 14_400.0),
+        _shape("database", 0.5, 4_000, 32, 21_600.0),
+        _shape("thumbnails", 16.0, 2_000, 4, 180.0, "Job/thumbnails"),
+        _shape("tests", 12.0, 4_000, 8, 420.0, "Job/tests"),
+        _shape("index", 4.0, 1_000, 24, 600.0, "Job/index"),
+        _shape("report", 4.0, 4_000, 32, 300.0, "Job/report"),
+        _shape("training", 3.0, 12_000, 24, 1_200.0, "Job/training"),
+    ),
+    lifetime="lognormal",
+    uniform_bursts=True,
+    name="services-and-jobs",
+)  # an owner's name tells how long its pods run, what they ask for does not
 GPU_DEMAND = 1.3  # pods arrive until this multiple of the devices was asked for
 
 
-def _mixed(load: float, *, burst: float = 1.0) -> Callable[[Nodes, int, np.random.Generator], Workload]:
-    def draw(nodes: Nodes, pods: int, rng: np.random.Generator) -> Workload:
-        spec = replace(MIXED.at_load(load, nodes), burst=burst * (len(nodes) / 10.0) if burst > 1 else 1.0)
-        return spec.generate(pods, rng)
+@dataclass(frozen=True)
+class Mix:
+    """Draws the pods of a mix so that they keep a fraction `load` of the nodes in use on average.
 
-    return draw
+    `burst`: how many come at once on ten nodes, in proportion on others; None: as many as the mix says.
+    """
+
+    load: float
+    spec: WorkloadSpec = field(default=MIXED, hash=False)  # it holds mappings
+
+    def __post_init__(self) -> None:
+        take("load", self.load, Positive)
+
+    burst: float | None = None
+
+    def at(self, nodes: Nodes) -> WorkloadSpec:
+        """Return the mix for these nodes."""
+        spec = self.spec.at_load(self.load, nodes)
+        return spec if self.burst is None else replace(spec, burst=self.burst * (len(nodes) / 10.0))
+
+    def __call__(self, nodes: Nodes, pods: int, rng: np.random.Generator) -> Workload:
+        """Draw a workload."""
+        return self.at(nodes).generate(pods, rng)
 
 
 def _small_nodes(count: int) -> Nodes:
-    return _equal_nodes("node", count, 8_000, 32)
-
-
-def _seed_c(nodes: Nodes, pods: int, rng: np.random.Generator) -> Workload:
-    return SEED_C.at_load(0.5, nodes).generate(pods, rng)
+    return workers(count, NodeShape(cpu="8", memory="32Gi"), prefix="node")
 
 
 def _deployments(nodes: Nodes, _pods: int, rng: np.random.Generator) -> Workload:
@@ -198,56 +244,103 @@ TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
         Task(
-            "balance", "mixed pods come and go; use every node equally", "mean_variance", higher_is_better=False,
-            reward="balance", nodes=10, pods_per_node=60, make_nodes=kwok_nodes, draw=_mixed(0.5),
+            "balance", "mixed pods come and go; use every node equally", "mean_variance",
+            reward="balance", nodes=10, pods_per_node=60, make_nodes=workers, draw=Mix(0.5),
         ),
         Task(
             "compress", "mixed pods come and go; keep as many nodes empty as possible", "mean_empty_fraction",
-            higher_is_better=True, reward="compress", nodes=10, pods_per_node=60, make_nodes=kwok_nodes,
-            draw=_mixed(0.35),
+            reward="compress", nodes=10, pods_per_node=60, make_nodes=workers,
+            draw=Mix(0.35),
         ),
         Task(
             "fragmentation", "pods share GPUs and stay; place as much GPU demand as possible", "final_gpu_allocation",
-            higher_is_better=True, reward="fragmentation", nodes=20, pods_per_node=12, make_nodes=synthetic_nodes,
+            reward="fragmentation", nodes=20, pods_per_node=12, make_nodes=synthetic_nodes,
             draw=_gpu_mix, trace_nodes=True, continuing=False,
         ),
         Task(
             "waiting", "bursts beyond capacity; let pods wait as little as possible", "waiting_mean_s",
-            higher_is_better=False, reward="waiting-time", nodes=10, pods_per_node=100, make_nodes=kwok_nodes,
-            draw=_mixed(1.05, burst=25.0), also={"waiting_p99_s": 0.005},
+            reward="waiting-time", nodes=10, pods_per_node=100, make_nodes=workers,
+            draw=Mix(1.05, burst=25.0), also={"waiting_p99_s": 0.005},
+        ),
+        Task(
+            "services-and-jobs", "services that run for hours, jobs for minutes; keep as many nodes empty as possible",
+            "mean_empty_fraction", reward="compress", nodes=10, pods_per_node=200, make_nodes=workers,
+            draw=Mix(0.35, SERVICES_AND_JOBS, burst=12.0),
+        ),
+        Task(
+            "churn", "GPU pods of openb come and go near what there is; let as little GPU demand wait as possible",
+            "mean_gpu_waiting", reward="fragmentation", nodes=20, pods_per_node=50, make_nodes=synthetic_nodes,
+            draw=Churn(0.9), past=Churn(0.9, half=1),
         ),
         Task(
             "seedc", "three small nodes, a few pods seen ahead; use every node equally", "mean_variance",
-            higher_is_better=False, reward="balance", nodes=3, pods_per_node=60, make_nodes=_small_nodes,
-            draw=_seed_c, lookahead=2,
+            reward="balance", nodes=3, pods_per_node=60, make_nodes=_small_nodes,
+            draw=Mix(0.5, SEED_C), lookahead=2,
         ),
         Task(
             "seedc-compress", "the pods of seedc; keep as many nodes empty as possible", "mean_empty_fraction",
-            higher_is_better=True, reward="compress", nodes=3, pods_per_node=60, make_nodes=_small_nodes,
-            draw=_seed_c, lookahead=2,
+            reward="compress", nodes=3, pods_per_node=60, make_nodes=_small_nodes,
+            draw=Mix(0.5, SEED_C), lookahead=2,
         ),
         Task(
             "seed-a", "random deployments until a fifth of the cluster is used; even CPU use", "final_cpu_variance",
-            higher_is_better=False, reward="balance", nodes=10, pods_per_node=30,
-            make_nodes=lambda count: with_control_plane(kwok_nodes(count)), draw=_deployments,
+            reward="balance", nodes=10, pods_per_node=30,
+            make_nodes=_cluster, draw=_deployments,
             continuing=False,
         ),
         Task(
             "balance-batch", "a batch of mixed pods that stay; use every node equally", "final_variance",
-            higher_is_better=False, reward="balance", nodes=5, pods_per_node=10, make_nodes=kwok_nodes, draw=_batch,
+            reward="balance", nodes=5, pods_per_node=10, make_nodes=workers, draw=_batch,
             continuing=False,
         ),
         Task(
             "compress-batch", "a batch of mixed pods that stay; use as few nodes as possible", "final_empty_fraction",
-            higher_is_better=True, reward="compress", nodes=10, pods_per_node=5, make_nodes=kwok_nodes, draw=_batch,
+            reward="compress", nodes=10, pods_per_node=5, make_nodes=workers, draw=_batch,
             continuing=False,
         ),
     )
 }  # fmt: skip
 
 
+def make_task(name: str, *, nodes: int | Sequence[int] = (), pods: int | None = None) -> Task:
+    """Return a task: what to schedule, on clusters of which size, and what counts as good.
+
+    Parameters
+    ----------
+    name
+        "balance", "compress", "fragmentation", "waiting", "services-and-jobs", "churn", "seedc", "seedc-compress",
+        "seed-a", "balance-batch" or "compress-batch"; `aaml policies` says what each is. "compress@0.5": at that load.
+    nodes
+        One cluster size or several; the task's usual one when none is given.
+    pods
+        Pods of an episode; the task's usual number when not given.
+
+    Raises
+    ------
+    UserError
+        For a task that is not known, and for numbers that make no cluster.
+
+    """
+    sizes = (nodes,) if isinstance(nodes, int) else tuple(nodes)
+    for size in sizes:
+        take("nodes", size, Count)
+    return replace(find_task(name), sizes=sizes, pods=take("pods", pods, Count | None))
+
+
 def find_task(name: str) -> Task:
-    """Return a task by name; `UserError` lists the names when there is none such."""
-    if name not in TASKS:
-        raise bad_value("task", name, f"one of {', '.join(TASKS)}")
-    return TASKS[name]
+    """Return a task by name, at another load as NAME@LOAD, or that of a trace by its folder (`aaml.sim.recorded`).
+
+    Raises `UserError`, which lists the names, when there is none such.
+    """
+    if name in TASKS:
+        return TASKS[name]
+    if is_trace(name.rpartition("@")[2]):
+        from aaml.sim.recorded import trace_task
+
+        return trace_task(name)
+    base, at, load = name.partition("@")
+    if base in TASKS and at:
+        return TASKS[base].at_load(_LOAD("load", load))
+    raise bad_value(
+        "task", name, f"one of {', '.join(TASKS)}, one of them at a load (compress@0.5), or a trace's folder"
+    )

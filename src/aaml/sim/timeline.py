@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aaml.cluster.objects import Node
+from aaml.cluster.objects import Node, Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,5 +47,19 @@ class DeletePod:
     uid: str
 
 
-TimelineEvent = AddNode | RemoveNode | Cordon | Drain | DeletePod
+@dataclass(frozen=True, slots=True)
+class PlacePod:
+    """A pod gets a node without a decision here: it ran before the beginning, or somebody else placed it.
+
+    It leaves after its lifetime like any other, and ran from `since_s` on. Nothing happens where the node is not there.
+    """
+
+    at_s: float
+    pod: Pod
+    node_name: str
+    gpus: tuple[int, ...] | None
+    since_s: float
+
+
+TimelineEvent = AddNode | RemoveNode | Cordon | Drain | DeletePod | PlacePod
 Timeline = Sequence[TimelineEvent]

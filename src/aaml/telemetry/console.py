@@ -1,15 +1,18 @@
 """What a person at a terminal sees of a run: log lines, a progress bar, and the log file that stays."""
 
 import logging
+import math
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from tqdm import tqdm
+from tqdm.asyncio import tqdm_asyncio
+from tqdm.auto import tqdm
+from tqdm.std import tqdm as std_tqdm
 
 LOG = logging.getLogger("aaml")
 DECISIONS = logging.getLogger("aaml.decisions")  # one line a decision: in the file always, scrolling when asked
@@ -17,6 +20,8 @@ DECISIONS = logging.getLogger("aaml.decisions")  # one line a decision: in the f
 _FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 _RATE_WINDOW_S = 10.0
 _REFRESH_S = 0.2
+_LINE_EVERY_S = 30.0
+_LINE = "{desc}: {n_fmt}/{total_fmt} {unit} [{elapsed}<{remaining}{postfix}]"
 
 
 def stamp() -> str:
@@ -25,7 +30,10 @@ def stamp() -> str:
 
 
 def unused_path(directory: Path, stem: str, suffix: str) -> Path:
-    """Return directory/stem+suffix, numbered when runs of the same second took the name."""
+    """Return directory/stem+suffix.
+
+    Where another run of the same second took that name, a number comes before the suffix.
+    """
     path, number = directory / f"{stem}{suffix}", 2
     while path.exists():
         path, number = directory / f"{stem}-{number}{suffix}", number + 1
@@ -48,7 +56,10 @@ class TqdmHandler(logging.Handler):
 
 
 class _RunFile(logging.FileHandler):
-    """A log file that is written out at once, except for decisions: those at most once a second, they are many."""
+    """A log file whose lines are on disk at once.
+
+    Decisions are an exception: there are many, so they are written out at most once a second.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, encoding="utf-8")
@@ -69,30 +80,93 @@ class _RunFile(logging.FileHandler):
 
 
 @contextmanager
-def run_log(name: str, directory: Path, *, scrolling: bool = False) -> Iterator[Path]:
-    """Log to directory/<name>_<time>.log and to the terminal until the block ends; yields the file's path.
-
-    `scrolling`: show every decision on the terminal, not only what happens to the run.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    path = unused_path(directory, f"{name}_{stamp()}", ".log")
-    file = _RunFile(path)
-    file.setFormatter(logging.Formatter(_FORMAT))
+def terminal_log(*, scrolling: bool = False) -> Iterator[None]:
+    """Show the log on the terminal until the block ends; every decision too where it is to scroll."""
     terminal = TqdmHandler()
     terminal.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     if not scrolling:
         terminal.addFilter(lambda record: record.name != DECISIONS.name or record.levelno >= logging.WARNING)
+    with _logging_to(terminal):
+        yield
+
+
+@contextmanager
+def file_log(name: str, directory: Path) -> Iterator[Path]:
+    """Log to directory/<name>_<time>.log until the block ends; yields the file's path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = unused_path(directory, f"{name}_{stamp()}", ".log")
+    file = _RunFile(path)
+    file.setFormatter(logging.Formatter(_FORMAT))
+    with _logging_to(file):
+        yield path
+
+
+@contextmanager
+def run_log(name: str, directory: Path) -> Iterator[Path]:
+    """Log to the terminal and to directory/<name>_<time>.log until the block ends; yields the file's path."""
+    with terminal_log(), file_log(name, directory) as path:
+        yield path
+
+
+@contextmanager
+def _logging_to(handler: logging.Handler) -> Iterator[None]:
     level = LOG.level
     LOG.setLevel(logging.INFO)
-    LOG.addHandler(file)
-    LOG.addHandler(terminal)
+    LOG.addHandler(handler)
     try:
-        yield path
+        yield
     finally:
-        LOG.removeHandler(file)
-        LOG.removeHandler(terminal)
+        LOG.removeHandler(handler)
         LOG.setLevel(level)
-        file.close()
+        handler.close()
+
+
+class _Lines(std_tqdm):  # type: ignore[type-arg]
+    """A progress bar for a log: a line when what is done changes, every half minute, and at the end."""
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        often = {"mininterval": _LINE_EVERY_S, "maxinterval": _LINE_EVERY_S, "bar_format": _LINE}
+        super().__init__(*args, **{**fields, **often})
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:  # noqa: ARG002
+        """Write a line."""
+        print(str(self) if msg is None else msg, file=self.fp, flush=True)
+
+    def refresh(self, *args: Any, **fields: Any) -> None:
+        """Write a line, when the last one is old enough."""
+        if time.time() - getattr(self, "last_print_t", -math.inf) >= _LINE_EVERY_S:
+            self.last_print_t = time.time()
+            super().refresh(*args, **fields)
+
+    def set_description(self, desc: str | None = None, refresh: bool | None = True) -> None:
+        """Say what is done from now on."""
+        changed = (desc or "") != self.desc
+        self.set_description_str(desc, refresh=False)
+        if refresh and changed and not self.disable:
+            self.display()
+
+    def close(self) -> None:
+        """Write the last line."""
+        if not self.disable:
+            self.disable = True
+            self._decr_instances(self)  # type: ignore[attr-defined]
+            self.display()
+
+
+def progress_bar(
+    description: str, total: int | None, unit: str, *, enabled: bool = True, at: int = 0
+) -> "std_tqdm[Any]":
+    """Return a progress bar on the terminal or in the notebook; where there is neither, it writes lines now and then.
+
+    The description says what is done at the moment, and may change.
+    """
+    notebook = tqdm is not tqdm_asyncio
+    kind = tqdm if notebook or not enabled or sys.stderr.isatty() else _Lines
+    bar: std_tqdm[Any] = kind(
+        desc=description, total=total, initial=at, unit=unit, disable=not enabled, dynamic_ncols=True,
+        mininterval=_REFRESH_S,
+    )  # fmt: skip
+    return bar
 
 
 class Rate:
@@ -111,7 +185,10 @@ class Rate:
         self._forget(now_s)
 
     def per_s(self, now_s: float) -> float:
-        """Return the rate; over the time since the first event while that is shorter than the window."""
+        """Return the rate, over the last `window_s` seconds.
+
+        While less time than that has passed since the first event, it is the rate over that time.
+        """
         self._forget(now_s)
         if self._started_s is None:
             return 0.0
@@ -123,17 +200,18 @@ class Rate:
             self._points.popleft()
 
 
-class Progress:
-    """A bar of decisions with what matters beside it. Disabled it does nothing, so callers need not ask."""
+class Bar:
+    """A progress bar of decisions, with facts behind it.
+
+    A bar that is not enabled does nothing, so that callers need not ask.
+    """
 
     def __init__(self, description: str, *, enabled: bool, total: int | None = None, unit: str = "pod") -> None:
-        self._bar = tqdm(
-            desc=description, total=total, unit=unit, disable=not enabled, dynamic_ncols=True, mininterval=_REFRESH_S
-        )
+        self._bar = progress_bar(description, total, unit, enabled=enabled)
         self._shown_s = 0.0
 
     def advance(self, count: int = 1, **facts: float | str) -> None:
-        """Go on by `count`; `facts` stand behind the bar, refreshed a few times a second."""
+        """Go on by `count`. The `facts` stand behind the bar and are refreshed a few times a second."""
         now_s = time.monotonic()
         if not self._bar.disable and now_s - self._shown_s > _REFRESH_S:
             self._shown_s = now_s

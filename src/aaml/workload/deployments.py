@@ -23,9 +23,10 @@ _MAX_REPLICAS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """`pod_count` equal pods. Amounts in milli-cores and bytes; a limit of 0 is no limit.
+    """Equal pods, `pod_count` of them, with amounts in milli-cores and bytes; a limit of 0 is no limit.
 
-    `lifetime_s`: seconds from the moment when all pods are placed until the deployment is deleted; None: it stays.
+    `lifetime_s` is how many seconds after the moment when all its pods are placed the deployment is deleted. None lets
+    it stay.
     """
 
     name: str
@@ -68,10 +69,11 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """A kind of deployment: inclusive ranges to draw from uniformly; memory in whole MiB.
+class DeploymentShape:
+    """A kind of deployment: ranges to draw from, each value with the same probability; memory is in whole MiB.
 
-    `weight`: how often it is drawn beside the others. Limits are `limit_factor` times the requests, 0 sets none.
+    `weight` is how often the kind is drawn, beside the others. Limits are `limit_factor` times the requests, and 0 sets
+    none.
     """
 
     replicas: tuple[int, int] = (5, 15)
@@ -100,15 +102,16 @@ class Shape:
 
 
 class RandomDeployments:
-    """An endless stream of deployments, a mixture of shapes; the same seed gives the same stream.
+    """An endless stream of deployments, drawn from a mixture of shapes; the same seed gives the same stream.
 
-    `tag` goes into every name, so that players of one cluster do not name their deployments alike; None draws it too.
+    `tag` goes into every name, so that several players of one cluster do not give the same name twice. Without it the
+    tag is drawn too.
     """
 
     def __init__(
         self,
         rng: np.random.Generator,
-        shapes: Sequence[Shape] = (Shape(),),
+        shapes: Sequence[DeploymentShape] = (DeploymentShape(),),
         *,
         lifetime_s: float | None = None,
         tag: str | None = None,
@@ -124,7 +127,10 @@ class RandomDeployments:
         self._tag = draw_tag(rng) if tag is None else tag
 
     def draw(self) -> Deployment:
-        """Draw the next deployment; one without a lifetime of its shape's gets the general one."""
+        """Draw the next deployment.
+
+        One whose shape names no lifetime gets that of the stream.
+        """
         shape = self._shapes[int(self._rng.choice(len(self._shapes), p=self._chances))]
         self._number += 1
         deployment = shape.draw(f"{shape.name}-{self._tag}-{self._number}", self._rng)
@@ -139,7 +145,7 @@ def draw_tag(rng: np.random.Generator) -> str:
 
 
 def read_deployments(path: Path) -> list[tuple[Deployment, Action]]:
-    """Read a file with `COLUMNS` to play back (limits and lifetime_s may be empty or absent).
+    """Read a file with `COLUMNS` to play back, in which limits and lifetime_s may be empty or absent.
 
     Raises `UserError` naming file, line, column and value.
     """
@@ -185,10 +191,12 @@ def _check_limits(path: Path, deployment: Deployment) -> None:
             )
 
 
-def read_shapes(path: Path) -> list[Shape]:
-    """Read a mixture: a line a shape, amounts as one quantity or a range "100m..1", only `name` is required.
+def read_shapes(path: Path) -> list[DeploymentShape]:
+    """Read a mixture of kinds of deployments, with a kind on each line.
 
-    Columns: name, weight, replicas, cpu_request, mem_request, lifetime_s, gpu_count, gpu_milli.
+    The columns are name, weight, replicas, cpu_request, mem_request, lifetime_s, gpu_count and gpu_milli, of which only
+    `name` must be there. An amount is one quantity or a range such as "100m..1". Raises `UserError` naming file, line,
+    column and value.
     """
     shapes = []
     optional: dict[str, Parser] = {
@@ -201,7 +209,7 @@ def read_shapes(path: Path) -> list[Shape]:
         "gpu_milli": whole_number(0),
     }
     for row in read_table(path, {"name": _name}, optional):
-        plain = Shape(name=row["name"])
+        plain = DeploymentShape(name=row["name"])
         count, milli = row.get("gpu_count", 0), row.get("gpu_milli", 1000)
         shapes.append(
             replace(
@@ -220,7 +228,7 @@ def read_shapes(path: Path) -> list[Shape]:
 
 
 def split_steps(steps: Sequence[tuple[Deployment, Action]], size: int) -> Iterator[list[tuple[Deployment, Action]]]:
-    """Yield runs of up to `size` creates, each delete alone, in order."""
+    """Yield the steps in order, up to `size` creates together and each delete alone."""
     wave: list[tuple[Deployment, Action]] = []
     for step in steps:
         if wave and (step[1] == "delete" or wave[-1][1] == "delete" or len(wave) == size):

@@ -1,4 +1,4 @@
-"""Getting the openb trace: file by file, verified by MD5 before it is put in place."""
+"""Getting the openb trace, file by file, each verified by its MD5 before it is put in place."""
 
 import hashlib
 import urllib.error
@@ -6,14 +6,17 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from aaml.errors import UserError
+from aaml.files import write_bytes, write_text, write_whole
 
 SOURCES = (
     "https://raw.githubusercontent.com/alibaba/clusterdata/master/cluster-trace-gpu-v2023/csv",
     "https://raw.githubusercontent.com/hkust-adsl/kubernetes-scheduler-simulator/main/data/csv",
 )
 _TIMEOUT_S = 60.0
+_PIECE_BYTES = 1 << 20
 
 
 def openb_checksums() -> Mapping[str, str]:
@@ -32,16 +35,13 @@ def fetch(
 ) -> list[str]:
     """Bring every file of the trace into `folder` and return the names that were missing or damaged.
 
-    A source is a URL (http, https) or a folder; each file comes from the first that has it whole. `tell` is called with
-    each name when it is in place. `UserError` says which file no source has, and why.
+    A source is a URL (http, https) or a folder, and each file comes from the first source that has it whole. `tell` is
+    called with each name when the file is in place. Raises `UserError` with the file that no source has, and why.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     fetched = []
     for name, checksum in openb_checksums().items():
         if not is_whole(folder / name, checksum):
-            aside = folder / f".{name}.part"
-            aside.write_bytes(_first_whole(name, checksum, sources))
-            aside.replace(folder / name)
+            write_bytes(folder / name, _first_whole(name, checksum, sources), field="trace")
             fetched.append(name)
         tell(name)
     return fetched
@@ -66,6 +66,64 @@ def _read(source: str, name: str) -> bytes:
         return (Path(source) / name).read_bytes()
     with urllib.request.urlopen(f"{source.rstrip('/')}/{name}", timeout=_TIMEOUT_S) as reply:  # noqa: S310  (http only)
         return bytes(reply.read())
+
+
+def fetch_files(
+    folder: Path,
+    files: Sequence[tuple[str, str]],
+    source: str = "",
+    tell: Callable[[str], object] = lambda _name: None,
+) -> list[str]:
+    """Bring files (URL, SHA-256) into `folder` and return the names that were missing or damaged.
+
+    A file whose publisher names no SHA-256 is held to the one of its first download, in SHA256SUMS beside it. `source`,
+    a URL or folder, takes the place of the public addresses. Raises `UserError` with the file that cannot be had.
+    """
+    sums = folder / "SHA256SUMS"
+    lines = sums.read_text(encoding="utf-8").splitlines() if sums.is_file() else []
+    noted = {name: checksum for checksum, name in (line.split(maxsplit=1) for line in lines if line.strip())}
+    fetched = []
+    for url, published in files:
+        place, _, name = url.rpartition("/")
+        wanted = published or noted.get(name, "")
+        path = folder / name
+        if not (path.is_file() and wanted and _sha256(path) == wanted):
+            _download(source or place, name, wanted, path)
+            fetched.append(name)
+        if noted.get(name) != _sha256(path):
+            noted[name] = _sha256(path)
+            write_text(sums, "".join(f"{checksum}  {each}\n" for each, checksum in sorted(noted.items())))
+        tell(name)
+    return fetched
+
+
+def _download(source: str, name: str, wanted: str, path: Path) -> None:
+    """Bring one file piece by piece; it is put in place once it is whole."""
+    digest = hashlib.sha256()
+
+    def pieces(file: BinaryIO) -> None:
+        with _opened(source, name) as reply:
+            while piece := reply.read(_PIECE_BYTES):
+                digest.update(piece)
+                file.write(piece)
+        if wanted and digest.hexdigest() != wanted:
+            raise UserError(f"{name}: {source}: SHA-256 is {digest.hexdigest()}, not {wanted}")
+
+    try:
+        write_whole(path, pieces, field="trace")
+    except UserError as error:
+        raise UserError(f"{name} cannot be had ({error}). Copy the files and name their folder with --from") from None
+
+
+def _opened(source: str, name: str) -> BinaryIO:
+    if not source.startswith(("http://", "https://")):
+        return (Path(source) / name).open("rb")
+    return cast("BinaryIO", urllib.request.urlopen(f"{source.rstrip('/')}/{name}", timeout=_TIMEOUT_S))  # noqa: S310  (http only)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _md5(content: bytes) -> str:

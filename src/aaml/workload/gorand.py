@@ -24,7 +24,7 @@ def _cooked() -> tuple[int, ...]:
 
 
 class GoRand:
-    """`rand.New(rand.NewSource(seed))`: the same draws in the same order."""
+    """The generator `rand.New(rand.NewSource(seed))` of Go, with the same draws in the same order."""
 
     def __init__(self, seed: int) -> None:
         state = abs(seed) % _INT31 * (1 if seed >= 0 else -1) % _INT31 or _SEED_OF_ZERO
@@ -57,7 +57,7 @@ class GoRand:
         return self.int63() >> 31
 
     def intn(self, n: int) -> int:
-        """Draw from [0, n) without bias; ValueError unless 0 < n < 2^31."""
+        """Draw from [0, n), each number with the same probability. Raises ValueError unless 0 < n < 2^31."""
         if not 0 < n <= _INT31:
             raise ValueError(f"intn needs 0 < n < 2^31, not {n}")
         draw = self.int63() >> 32

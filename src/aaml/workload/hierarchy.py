@@ -1,7 +1,7 @@
 """Rack and server labels on node lists (CSV or YAML), so that schedulers and graphs can read a topology.
 
-Node i in file order sits in rack i // k as server i % k, for k servers a rack. Labels that are there already stay. The
-labelled copy stands beside its original with `-hier` before the ending; a second run reads originals only.
+With k servers to a rack, node i of a file is server i % k of rack i // k. Labels that are there already stay. The
+labelled copy stands beside its original with `-hier` before the ending, and a second run reads originals only.
 """
 
 import csv
@@ -14,6 +14,8 @@ import yaml
 
 from aaml.cluster.objects import RACK_LABEL, SERVER_LABEL
 from aaml.errors import UserError, bad_value
+from aaml.files import write_text
+from aaml.settings import Count, take
 
 SUFFIX = "-hier"
 _YAML = frozenset({".yaml", ".yml"})
@@ -28,7 +30,10 @@ def rack_and_server(position: int, servers_per_rack: int) -> dict[str, str]:
 
 
 def read_documents(path: Path) -> list[dict[str, Any]]:
-    """Read a YAML file's objects, with the items of lists in place of the lists. Raises `UserError` naming the file."""
+    """Read the objects of a YAML file, and the items of a list in place of the list.
+
+    Raises `UserError` naming the file.
+    """
     try:
         with path.open(encoding="utf-8") as file:
             documents = list(yaml.load_all(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
@@ -36,7 +41,7 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
         where = getattr(error, "problem_mark", None)
         line = f" line {where.line + 1}" if where is not None else ""
         reason = getattr(error, "problem", None) or getattr(error, "strerror", None) or error
-        raise UserError(f"{path}{line}: not readable as YAML: {reason}") from error
+        raise UserError(f"{path}{line}: not readable as YAML: {' '.join(str(reason).split())}") from error
     objects: list[dict[str, Any]] = []
     for position, document in enumerate(documents):
         if document is None:
@@ -53,17 +58,9 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
 
 
 def write_documents(path: Path, documents: Iterable[Mapping[str, Any]]) -> None:
-    """Write objects as a YAML stream, aside first."""
-    aside = path.with_name(path.name + ".tmp")
-    with aside.open("w", encoding="utf-8") as file:
-        yaml.dump_all(
-            documents,
-            file,
-            Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper),
-            sort_keys=False,
-            explicit_start=True,
-        )
-    aside.replace(path)
+    """Write objects as a YAML stream, whole or not at all."""
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    write_text(path, yaml.dump_all(documents, Dumper=dumper, sort_keys=False, explicit_start=True))
 
 
 def label_node_objects(documents: Iterable[dict[str, Any]], servers_per_rack: int) -> list[dict[str, Any]]:
@@ -96,7 +93,10 @@ def name_scheduler(documents: Iterable[dict[str, Any]], scheduler_name: str) -> 
 
 
 def label_csv(text: str, servers_per_rack: int, what: str = "node list") -> str:
-    """Return a node list (CSV, a row a node) with columns rack and server; filled ones stay."""
+    """Return a node list (CSV, with a node on each row) with the columns rack and server.
+
+    What stands in these columns already stays. Raises `UserError` when the text is no node list.
+    """
     reader = csv.DictReader(io.StringIO(text))
     if not reader.fieldnames or "sn" not in reader.fieldnames:
         raise UserError(
@@ -124,12 +124,11 @@ def originals(folder: Path) -> list[Path]:
 
 
 def make_hierarchical(data_dir: Path, servers_per_rack: int, scheduler_name: str = "") -> list[Path]:
-    """Write the labelled copies for every `openb_pod_list_*` folder of `data_dir`, or for itself where it has none.
+    """Write the labelled copies of every `openb_pod_list_*` folder in `data_dir`, or of itself where it has none.
 
-    Raises `UserError` when there is nothing to label. Returns the paths written.
+    Returns the paths written. Raises `UserError` when there is nothing to label.
     """
-    if servers_per_rack < 1:
-        raise bad_value("servers-per-rack", servers_per_rack, "a whole number from 1")
+    take("servers-per-rack", servers_per_rack, Count)
     if not data_dir.is_dir():
         raise bad_value("data-dir", str(data_dir), "a folder")
     folders = sorted(path for path in data_dir.glob("openb_pod_list_*") if path.is_dir()) or [data_dir]
@@ -138,7 +137,7 @@ def make_hierarchical(data_dir: Path, servers_per_rack: int, scheduler_name: str
         for path in originals(folder):
             target = path.with_name(path.stem + SUFFIX + path.suffix)
             if path.suffix == ".csv":
-                target.write_text(label_csv(path.read_text(encoding="utf-8"), servers_per_rack, str(path)), "utf-8")
+                write_text(target, label_csv(path.read_text(encoding="utf-8"), servers_per_rack, str(path)))
             else:
                 documents = label_node_objects(read_documents(path), servers_per_rack)
                 write_documents(target, name_scheduler(documents, scheduler_name) if scheduler_name else documents)

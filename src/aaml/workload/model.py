@@ -9,8 +9,9 @@ from aaml.cluster.objects import Pod
 
 @dataclass(frozen=True)
 class Workload:
-    """Pods by time of arrival: `created_s` is when a pod arrives, `lifetime_s` how long it runs once bound (None: on).
+    """Pods in the order in which they arrive.
 
+    `created_s` of a pod is when it arrives, and `lifetime_s` is how long it runs once bound, where None is for ever.
     Raises ValueError when the pods are not in order or a uid comes twice.
     """
 

@@ -1,6 +1,6 @@
-"""WorkloadPlayer: submits deployments to a cluster of any kind, waits for each to be placed, stops at a load.
+"""WorkloadPlayer: submits deployments to a cluster of any kind, waits for each to be placed, and stops at a load.
 
-The cluster is behind `Sink`: `aaml.sim.live` has the in-process one, `aaml.kube.submit` the one of a Kubernetes API.
+The cluster is behind `Sink`: `aaml.sim.threaded` has the in-process one, `aaml.kube.submit` that of a Kubernetes API.
 """
 
 import heapq
@@ -13,16 +13,16 @@ from typing import Protocol
 
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.cluster.state import ClusterState
-from aaml.errors import bad_value
+from aaml.files import RowWriter
+from aaml.settings import Count, NotNegative, Positive, Settings, Share
 from aaml.workload.deployments import Action, Deployment, RandomDeployments, split_steps
-from aaml.workload.table import TableWriter
 
 _LOG = logging.getLogger("aaml.workload")
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requested over allocatable, summed over the nodes that are capacity; fractions."""
+    """What is requested over what is offered, as fractions of all nodes together without the control plane."""
 
     cpu: float
     memory: float
@@ -59,7 +59,10 @@ class Sink(Protocol):
         ...
 
     def wait_placed(self, names: Sequence[str], timeout_s: float) -> Mapping[str, int]:
-        """Wait until every pod of these has a node, `timeout_s` at most; returns pods without one, by deployment."""
+        """Wait until every pod of these deployments has a node, at most `timeout_s`.
+
+        Returns the number of pods without one, by deployment.
+        """
         ...
 
     def sleep(self, duration_s: float) -> None:
@@ -75,41 +78,39 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...
 
 
 @dataclass(frozen=True)
-class PlaySettings:
-    """What to stop at and how to pace. Loads are fractions; the first one that is reached ends the round."""
+class PlaySettings(Settings):
+    """When to stop and how fast to go.
 
-    cpu_load: float = 0.2
-    mem_load: float = 0.2
-    pod_load: float = 0.2
-    interval_s: float = 0.0  # between deployments
-    hold_s: float = 0.0  # how long the loaded cluster stands before it is cleared
-    rounds: int = 1
-    at_once: int = 1  # deployments submitted together
-    wait_s: float = 60.0  # how long pods may stay without a node before the round ends
-    max_deployments: int | None = None  # a round ends after this many
+    Loads are fractions, and the first one that is reached ends the round.
+    """
 
-    def __post_init__(self) -> None:
-        for name in ("cpu_load", "mem_load", "pod_load"):
-            if not 0.0 < getattr(self, name) <= 1.0:
-                raise bad_value(name, getattr(self, name), "a fraction above 0 and at most 1")
-        for name in ("interval_s", "hold_s"):
-            if not 0.0 <= getattr(self, name) < inf:
-                raise bad_value(name, getattr(self, name), "seconds, not negative")
-        for name in ("rounds", "at_once"):
-            if getattr(self, name) < 1:
-                raise bad_value(name, getattr(self, name), "a whole number of at least 1")
-        if not self.wait_s > 0:
-            raise bad_value("wait_s", self.wait_s, "seconds, more than 0")
+    cpu_load: Share = 0.2
+    mem_load: Share = 0.2
+    pod_load: Share = 0.2
+    interval_s: NotNegative = 0.0
+    """between deployments"""
+    hold_s: NotNegative = 0.0
+    """how long the loaded cluster stands before it is cleared"""
+    rounds: Count = 1
+    at_once: Count = 1
+    """deployments submitted together"""
+    wait_s: Positive = 60.0
+    """how long pods may stay without a node before the round ends"""
+    max_deployments: Count | None = None
+    """a round ends after this many"""
 
 
 @dataclass
 class Round:
-    """What a round came to. `pending`: pods without a node at its end, by deployment. `ended`: why."""
+    """What a round came to.
+
+    `pending` has the number of pods without a node at its end, by deployment, and `ended` says why it ended.
+    """
 
     deployments: int = 0
     pods: int = 0
@@ -127,9 +128,9 @@ class Round:
 class WorkloadPlayer:
     """Fills a cluster round by round; `stop` may be called from another thread.
 
-    Deployments come from `source` until a load is reached, or are played back from `steps`. Rows go to `writer`.
-    `on_wave(pods, round)` is told after each wave. Between rounds, and only then, the player's own deployments are
-    deleted: what others run on the cluster stays.
+    Deployments come from `source` until a load is reached, or are played back from `steps`, and `writer` gets a row for
+    each. `on_wave(pods, round)` is called after each wave of deployments. Between two rounds, and only then, the player
+    deletes its own deployments: what others run on the cluster stays.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class WorkloadPlayer:
         *,
         source: RandomDeployments | None = None,
         steps: Sequence[tuple[Deployment, Action]] = (),
-        writer: TableWriter | None = None,
+        writer: RowWriter | None = None,
         on_wave: Callable[[int, Round], None] | None = None,
     ) -> None:
         if (source is None) == (not steps):

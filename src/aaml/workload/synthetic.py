@@ -1,33 +1,17 @@
-"""Synthetic workloads: mixed pods that arrive at random and run for a random time, and seed A's random deployments.
+"""Synthetic workloads: mixed pods that arrive at random and run for a random time, and seed A's random deployments."""
 
-A mix of shapes can be written as TOML or JSON:
-
-    rate_per_s = 0.5                # pods a second in the long run
-    burst = 1.0                     # mean number of pods that come at once
-    lifetime_s = 600.0              # mean; "lifetime" is exponential, lognormal, fixed or endless
-    [[shapes]]
-    name = "web"
-    weight = 3.0
-    requests = { cpu = "500m", memory = "1Gi" }
-    [[shapes]]
-    name = "training"
-    requests = { cpu = "8", memory = "32Gi" }
-    gpu_count = 1
-    gpu_milli = 500
-"""
-
-import json
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from msgspec import Meta
 
-from aaml.cluster.objects import NO_GPU, GpuRequest, Node, Pod
-from aaml.cluster.quantity import CPU, MEMORY, PODS, amount
-from aaml.errors import UserError, bad_value
+from aaml.cluster.objects import Node, Pod
+from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.errors import bad_value
+from aaml.settings import NotNegative, Positive, Settings, Share, take
 from aaml.workload.deployments import RandomDeployments
 from aaml.workload.model import Workload
 
@@ -37,40 +21,38 @@ LOGNORMAL_SIGMA = 1.2  # a heavy tail: the longest tenth of the pods take 45% of
 
 @dataclass(frozen=True)
 class PodShape:
-    """A kind of pod: what it requests, how often it comes (`weight`) and for how long (None: as the mix says)."""
+    """A kind of pod: what it requests, how often it comes (`weight`), and the mean of how long it runs.
+
+    Without a `lifetime_s` of its own it runs as long as the mix says. `owner`: who its pods belong to, such as
+    "Job/etl"; a ReplicaSet of the shape's name where nothing is said.
+    """
 
     name: str
     requests: Mapping[str, int] = field(default_factory=dict)
     weight: float = 1.0
     lifetime_s: float | None = None
-    gpu_count: int = 0
-    gpu_milli: int = 0
-    gpu_models: tuple[str, ...] = ()
-    priority: int = 0
-    labels: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
 
     def __post_init__(self) -> None:
-        if self.weight <= 0:
-            raise bad_value(f"shape {self.name}: weight", self.weight, "a positive number")
-        if self.lifetime_s is not None and self.lifetime_s <= 0:
-            raise bad_value(f"shape {self.name}: lifetime_s", self.lifetime_s, "a positive number of seconds")
-        if self.gpu_count > 1 and self.gpu_milli != 1000:
-            raise bad_value(f"shape {self.name}: gpu_milli", self.gpu_milli, "1000 when gpu_count is more than 1")
-        if not 0 <= self.gpu_milli <= 1000:
-            raise bad_value(f"shape {self.name}: gpu_milli", self.gpu_milli, "0 to 1000 thousandths of a device")
+        take(f"shape {self.name}: weight", self.weight, Positive)
+        take(f"shape {self.name}: lifetime_s", self.lifetime_s, Positive | None)
 
-    @property
-    def gpu(self) -> GpuRequest:
-        """What it asks of GPUs."""
-        return GpuRequest(self.gpu_count, self.gpu_milli, frozenset(self.gpu_models)) if self.gpu_count else NO_GPU
+
+class Draws(NamedTuple):
+    """A workload as numbers: shapes int64 [T], times of arrival and lifetimes float64 [T] in seconds (inf: endless)."""
+
+    kinds: npt.NDArray[np.int64]
+    created_s: npt.NDArray[np.float64]
+    lifetimes_s: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class WorkloadSpec:
     """A mix of pods: how they arrive and how long they run.
 
-    Bursts arrive as a Poisson process; a burst holds a geometric number of pods with mean `burst` (1: plain Poisson),
-    all of one shape when `uniform_bursts`. `rate_per_s` counts pods.
+    Bursts of pods arrive as a Poisson process, and `rate_per_s` counts their pods. The number of pods in a burst is
+    geometric with the mean `burst`, where 1 gives a plain Poisson process. With `uniform_bursts` all pods of a burst
+    have one shape.
     """
 
     shapes: tuple[PodShape, ...]
@@ -84,17 +66,13 @@ class WorkloadSpec:
     def __post_init__(self) -> None:
         if not self.shapes:
             raise bad_value("shapes", [], "at least one shape of pod")
-        if self.rate_per_s <= 0:
-            raise bad_value("rate_per_s", self.rate_per_s, "a positive number of pods a second")
-        if self.burst < 1:
-            raise bad_value("burst", self.burst, "a mean burst size of at least 1")
-        if self.lifetime not in get_args(Lifetime):
-            raise bad_value("lifetime", self.lifetime, f"one of {', '.join(get_args(Lifetime))}")
-        if self.lifetime_s <= 0:
-            raise bad_value("lifetime_s", self.lifetime_s, "a positive number of seconds")
+        take("rate_per_s", self.rate_per_s, Positive)
+        take("burst", self.burst, Annotated[float, Meta(ge=1)])
+        take("lifetime", self.lifetime, Lifetime)
+        take("lifetime_s", self.lifetime_s, Positive)
 
     def mean_request(self, resource: str) -> float:
-        """Return the mean amount of a resource that is held over time per arriving pod, times its lifetime (s)."""
+        """Return the amount of a resource that an arriving pod holds in the mean, times its lifetime in seconds."""
         total = sum(shape.weight for shape in self.shapes)
         return sum(
             shape.weight * shape.requests.get(resource, 0) * (shape.lifetime_s or self.lifetime_s)
@@ -113,120 +91,62 @@ class WorkloadSpec:
 
     def generate(self, pods: int, rng: np.random.Generator) -> Workload:
         """Draw a workload of so many pods."""
-        return Workload(tuple(self._draw(pods, rng)), self.name)
+        return Workload(tuple(self._pods(pods, rng)), self.name)
 
-    def _draw(self, count: int, rng: np.random.Generator) -> Iterator[Pod]:
+    def draw(self, count: int, rng: np.random.Generator) -> "Draws":
+        """Draw so many pods as numbers alone, the same that `generate` makes pods of."""
+        from aaml.workload.bursts import arrival_times  # compiled: not for those who only ask what can be said
+
         weights = np.array([shape.weight for shape in self.shapes])
         kinds = rng.choice(len(self.shapes), size=count, p=weights / weights.sum())
-        times = np.empty(count)
-        at_s, made = 0.0, 0
-        while made < count:
-            at_s += rng.exponential(self.burst / self.rate_per_s)
-            size = min(int(rng.geometric(1.0 / self.burst)), count - made)
-            times[made : made + size] = at_s
-            if self.uniform_bursts:
-                kinds[made : made + size] = kinds[made]
-            made += size
+        times_s = arrival_times(rng, count, self.burst, self.rate_per_s)
+        if self.uniform_bursts:
+            first = np.flatnonzero(np.diff(times_s, prepend=-np.inf))  # bursts never come at the same moment
+            kinds = kinds[np.repeat(first, np.diff(first, append=count))]
         if self.lifetime == "exponential":
             factors = rng.exponential(1.0, count)
         elif self.lifetime == "lognormal":
             factors = rng.lognormal(-0.5 * LOGNORMAL_SIGMA**2, LOGNORMAL_SIGMA, count)  # mean 1
         else:
             factors = np.ones(count)
-        for number, (kind, at, factor) in enumerate(zip(kinds.tolist(), times.tolist(), factors.tolist(), strict=True)):
-            shape = self.shapes[kind]
-            yield Pod(
-                f"{shape.name}-{number}",
-                uid=f"{self.name}-{number}",
-                requests=shape.requests,
-                gpu=shape.gpu,
-                labels=shape.labels,
-                priority=shape.priority,
-                owner=f"ReplicaSet/{shape.name}",
-                created_s=at,
-                lifetime_s=None if self.lifetime == "endless" else factor * (shape.lifetime_s or self.lifetime_s),
-            )
+        means_s = np.array([shape.lifetime_s or self.lifetime_s for shape in self.shapes])
+        lifetimes_s = np.full(count, np.inf) if self.lifetime == "endless" else factors * means_s[kinds]
+        return Draws(kinds, times_s, lifetimes_s)
 
+    def pod(self, number: int, kind: int, created_s: float = 0.0, lifetime_s: float | None = None) -> Pod:
+        """Return the pod of that number in a workload, of the shape `kind`."""
+        shape = self.shapes[kind]
+        return Pod(
+            f"{shape.name}-{number}",
+            uid=f"{self.name}-{number}",
+            requests=shape.requests,
+            owner=shape.owner or f"ReplicaSet/{shape.name}",
+            created_s=created_s,
+            lifetime_s=lifetime_s,
+        )
 
-def load_spec(path: Path) -> WorkloadSpec:
-    """Read a mix from a TOML or JSON file; `UserError` names the file, the field, the value and what is accepted."""
-    if not path.is_file():
-        raise bad_value("workload", str(path), "a TOML or JSON file that exists")
-    try:
-        text = path.read_text(encoding="utf-8")
-        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise UserError(f"{path.name}: not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from error
-    try:
-        return _spec(data, path.stem)
-    except UserError as error:
-        raise UserError(f"{path.name}: {error}") from error
-
-
-def _spec(data: Any, name: str) -> WorkloadSpec:
-    values = _known(data, WorkloadSpec, "workload")
-    shapes = values.pop("shapes", [])
-    if not isinstance(shapes, list):
-        raise bad_value("shapes", shapes, "a list of tables")
-    return WorkloadSpec(tuple(_shape(shape, index) for index, shape in enumerate(shapes)), **{"name": name, **values})
-
-
-def _shape(data: Any, index: int) -> PodShape:
-    values = _known(data, PodShape, f"shapes[{index}]")
-    name = values.setdefault("name", f"pod{index}")
-    requests = values.get("requests", {})
-    if not isinstance(requests, Mapping):
-        raise bad_value(f"shape {name}: requests", requests, 'a table such as { cpu = "500m", memory = "1Gi" }')
-    values["requests"] = {
-        resource: amount(resource, quantity, f"shape {name}: requests.{resource}")
-        for resource, quantity in requests.items()
-    }
-    values["gpu_models"] = tuple(values.get("gpu_models", ()))
-    if values.get("gpu_count", 0) > 1 or ("gpu_count" in values and "gpu_milli" not in values):
-        values.setdefault("gpu_milli", 1000)
-    return PodShape(**values)
-
-
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "rate_per_s": (int, float), "burst": (int, float), "lifetime_s": (int, float), "weight": (int, float),
-    "uniform_bursts": (bool,), "lifetime": (str,), "name": (str,), "gpu_count": (int,), "gpu_milli": (int,),
-    "gpu_models": (list,), "priority": (int,), "labels": (dict,),
-}  # fmt: skip
-
-
-def _known(data: Any, kind: type, where: str) -> dict[str, Any]:
-    names = [each.name for each in fields(kind)]
-    if not isinstance(data, Mapping):
-        raise bad_value(where, data, f"a table with {', '.join(names)}")
-    for key, value in data.items():
-        if key not in names:
-            raise bad_value(where, key, f"one of {', '.join(names)}")
-        types = _TYPES.get(key)
-        if types is not None and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
-            raise bad_value(f"{where}.{key}", value, " or ".join(each.__name__ for each in types))
-    return dict(data)
+    def _pods(self, count: int, rng: np.random.Generator) -> Iterator[Pod]:
+        drawn = self.draw(count, rng)
+        rows = zip(drawn.kinds.tolist(), drawn.created_s.tolist(), drawn.lifetimes_s.tolist(), strict=True)
+        for number, (kind, created_s, lifetime_s) in enumerate(rows):
+            yield self.pod(number, kind, created_s, None if self.lifetime == "endless" else lifetime_s)
 
 
 # ---- random deployments ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class DeploymentSpec:
-    """Random deployments (see `aaml.workload.deployments`) until a load is reached: the workload of seed A.
+class DeploymentSpec(Settings):
+    """The workload of seed A: random deployments (see `aaml.workload.deployments`) until a load is reached.
 
-    Deployments follow `interval_s` apart. Loads are fractions of the capacity nodes' allocatable; the first one reached
-    ends the workload.
+    They follow each other `interval_s` apart. Loads are fractions of what the nodes offer, without the control plane,
+    and the first one that is reached ends the workload.
     """
 
-    cpu_load: float = 0.2
-    memory_load: float = 0.2
-    pod_load: float = 0.2
-    interval_s: float = 10.0
-
-    def __post_init__(self) -> None:
-        for name in ("cpu_load", "memory_load", "pod_load"):
-            if not 0 < getattr(self, name) <= 1:
-                raise bad_value(name, getattr(self, name), "a fraction above 0 and at most 1")
+    cpu_load: Share = 0.2
+    memory_load: Share = 0.2
+    pod_load: Share = 0.2
+    interval_s: NotNegative = 10.0
 
     def generate(self, nodes: Sequence[Node], rng: np.random.Generator) -> Workload:
         """Draw deployments for these nodes and return their pods."""

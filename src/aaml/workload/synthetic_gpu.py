@@ -15,7 +15,7 @@ import numpy.typing as npt
 from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.objects import NO_GPU, GpuRequest, Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
-from aaml.errors import bad_value
+from aaml.settings import Count, Fraction, Natural, Positive, take
 from aaml.workload.traces import PODS_PER_NODE
 
 _MIB = 1024 * 1024
@@ -24,9 +24,11 @@ _LIFETIME = ((6.50, 1.72), (6.22, 1.97), (6.59, 1.80), (7.20, 2.63))
 
 
 def synthetic_nodes(count: int) -> tuple[Node, ...]:
-    """Return `count` nodes whose kinds stand in the trace's proportions, evenly mixed; ready for any policy."""
-    if count < 1:
-        raise bad_value("nodes", count, "a number of at least 1")
+    """Return `count` nodes whose kinds stand in the trace's proportions.
+
+    The kinds are evenly mixed, so that any number of nodes from the first one on has them too.
+    """
+    take("nodes", count, Count)
     kinds = _table("openb_node_kinds.csv")
     shares = np.array([int(kind["nodes"]) for kind in kinds], dtype=float)
     nodes = []
@@ -43,16 +45,13 @@ def synthetic_nodes(count: int) -> tuple[Node, ...]:
 def synthetic_pods(
     count: int, rng: np.random.Generator, *, rate_per_s: float = 0.01, named_models: float = 0.0
 ) -> tuple[Pod, ...]:
-    """Draw `count` pods in order of arrival, a Poisson process.
+    """Draw `count` pods in the order of their arrival, which is a Poisson process.
 
     `named_models` is the share of GPU pods that accept one model only, drawn in proportion to the trace's GPUs.
     """
-    if count < 0:
-        raise bad_value("pods", count, "a number that is not negative")
-    if rate_per_s <= 0:
-        raise bad_value("rate_per_s", rate_per_s, "a number above 0")
-    if not 0.0 <= named_models <= 1.0:
-        raise bad_value("named_models", named_models, "a share between 0 and 1")
+    take("pods", count, Natural)
+    take("rate_per_s", rate_per_s, Positive)
+    take("named_models", named_models, Fraction)
     kinds = _table("openb_pod_kinds.csv")
     shares = np.array([int(kind["pods"]) for kind in kinds], dtype=float)
     drawn = rng.choice(len(kinds), size=count, p=shares / shares.sum())
@@ -80,7 +79,7 @@ def synthetic_pods(
 
 
 def pods_for_load(nodes: tuple[Node, ...], load: float) -> int:
-    """Return how many synthetic pods ask for `load` times the nodes' GPU capacity in the mean."""
+    """Return how many synthetic pods ask in the mean for `load` times the nodes' GPU capacity."""
     kinds = _table("openb_pod_kinds.csv")
     pods = sum(int(kind["pods"]) for kind in kinds)
     asked = sum(int(kind["pods"]) * int(kind["gpu_count"]) * int(kind["gpu_milli"]) for kind in kinds)

@@ -1,9 +1,9 @@
-"""CSV files made by people: read with the file, line, column and value of the first mistake, written row by row."""
+"""CSV files made by people, whose first mistake is told with its file, line, column and value."""
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from aaml.cluster.quantity import amount
 from aaml.errors import UserError, bad_value
@@ -14,9 +14,10 @@ Parser = Callable[[str, str], Any]  # (field as errors name it, text) -> value; 
 def read_table(
     path: Path, required: Mapping[str, Parser], optional: Mapping[str, Parser] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield one dictionary a line; an optional column that is absent or empty is left out, others are not read.
+    """Yield a dictionary for each line, with the values of the required and of the optional columns.
 
-    Raises `UserError` naming file, line, column and value at the first mistake.
+    An optional column that is absent or empty is left out, and other columns are not read. Raises `UserError` naming
+    file, line, column and value at the first mistake.
     """
     optional = optional or {}
     try:
@@ -27,10 +28,16 @@ def read_table(
             for cells in reader:
                 if not any(cell.strip() for cell in cells):
                     continue
-                where = f"{path}, line {reader.line_num}"
                 if len(cells) != len(header):
-                    raise UserError(f"{where}: {len(cells)} columns; expected {len(header)} ({', '.join(header)})")
-                yield _parse(where, dict(zip(header, cells, strict=True)), required, optional)
+                    raise UserError(
+                        f"{path}, line {reader.line_num}: {len(cells)} columns; expected {len(header)} "
+                        f"({', '.join(header)})"
+                    )
+                try:
+                    values = _parse(dict(zip(header, cells, strict=True)), required, optional)
+                except UserError as error:
+                    raise UserError(f"{path}, line {reader.line_num}, column {error}") from None
+                yield values
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -49,15 +56,18 @@ def _check_header(path: Path, header: Sequence[str], required: Mapping[str, Pars
         raise UserError(f"{path}, line 1: column {doubled!r} comes twice")
 
 
-def _parse(
-    where: str, row: Mapping[str, str], required: Mapping[str, Parser], optional: Mapping[str, Parser]
-) -> dict[str, Any]:
-    values = {name: parse(f"{where}, column {name}", row[name].strip()) for name, parse in required.items()}
+def _parse(row: Mapping[str, str], required: Mapping[str, Parser], optional: Mapping[str, Parser]) -> dict[str, Any]:
+    values = {name: parse(name, row[name].strip()) for name, parse in required.items()}
     for name, parse in optional.items():
         text = row.get(name, "").strip()
         if text:
-            values[name] = parse(f"{where}, column {name}", text)
+            values[name] = parse(name, text)
     return values
+
+
+def any_text(_field: str, text: str) -> str:
+    """Accept every text."""
+    return text
 
 
 def whole_number(least: int = 0) -> Parser:
@@ -87,7 +97,7 @@ def number(least: float = 0.0) -> Parser:
 
 
 def quantity(resource: str) -> Parser:
-    """Return a parser of Kubernetes quantities of a resource, as the integer that AAML counts in."""
+    """Return a parser of Kubernetes quantities of a resource, which gives the integer that AAML counts in."""
 
     def parse(field: str, text: str) -> int:
         return amount(resource, text, field)
@@ -104,24 +114,3 @@ def choice(*names: str) -> Parser:
         return text
 
     return parse
-
-
-class TableWriter:
-    """Writes a CSV file row by row, each on disk at once: a run that is interrupted keeps what it did."""
-
-    def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
-        self._file: TextIO = path.open("w", newline="", encoding="utf-8")
-        self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
-        self._writer.writeheader()
-        self._file.flush()
-
-    def write(self, row: Mapping[str, object]) -> None:
-        """Write one row; every column has a value."""
-        self._writer.writerow(row)
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()

@@ -1,6 +1,7 @@
-"""How the published GPU-sharing runs make a workload of a trace: shuffle, sample copies up to a target, rank the nodes.
+"""How the published GPU-sharing runs make a workload of a trace.
 
-Weng et al., USENIX ATC 2023; the draws come from Go's generator in a fixed order, so a seed means the same pods here.
+They shuffle its pods, sample copies up to a target, and rank the nodes (Weng et al., USENIX ATC 2023). The draws come
+from Go's generator in a fixed order, so a seed means the same pods here.
 """
 
 from collections.abc import Sequence
@@ -19,9 +20,10 @@ _DRAWS_BEFORE_NODE_ORDER = 10  # what the published program draws between tuning
 
 @dataclass(frozen=True, slots=True)
 class TunedWorkload:
-    """One seeded run: `pods` int64 [T] rows of the trace's pods in order of arrival, `node_rank` int64 [N] tie order.
+    """One seeded run: the pods that arrive and the order of nodes with the same score.
 
-    Of nodes with equal scores the one with the smallest rank is taken.
+    `pods` int64 [T] are rows of the trace's pods in the order of arrival. Of several nodes with the same score that
+    with the smallest `node_rank`, int64 [N], is taken.
     """
 
     pods: IntArray
@@ -29,10 +31,10 @@ class TunedWorkload:
 
 
 def tune(pods: Sequence[Pod], nodes: Sequence[Node], seed: int, target: float = 1.3) -> TunedWorkload:
-    """Shuffle `pods` and add sampled copies (or drop pods) until they ask for `target` times the nodes' GPU capacity.
+    """Shuffle `pods` and sample copies of them, or drop some, until they ask for `target` of the nodes' GPU capacity.
 
-    Rows in the result count in the order of `pods` and `nodes` as given. A sampled pod that would go beyond the target
-    ends the sampling; its demand is tested per device and added for all its devices, as the published program does.
+    Rows in the result are those of `pods` and `nodes` as given. A sampled pod that would go beyond the target ends the
+    sampling. As in the published program the test counts one of its devices, and the sum all of them.
     """
     stream = GoRand(seed)
     stream.int63()

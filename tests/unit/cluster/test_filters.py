@@ -20,23 +20,21 @@ from aaml.cluster.objects import (
     TopologySpread,
     VolumeNeeds,
 )
-from aaml.cluster.state import ClusterState
-
-ROOM = {"cpu": 4000, "memory": 8 << 30, "pods": 10}
+from support import make
 
 
 def node(name, zone=None, **fields):
     labels = {"kubernetes.io/hostname": name, **({"zone": zone} if zone else {}), **fields.pop("labels", {})}
-    return Node(name, fields.pop("allocatable", ROOM), labels, **fields)
+    return make.node(name, labels=labels, **fields)
 
 
 def cluster(*nodes, **placed):
-    """A cluster with these nodes and `placed`: node name -> pods that run there."""
-    state = ClusterState(nodes)
-    for name, pods in placed.items():
-        for number, pod in enumerate(pods):
-            state.upsert_pod(replace(pod, name=f"{pod.name}-{name}-{number}", uid="", node_name=name))
-    return state
+    """A cluster with these nodes and `placed`: node name -> pods that run there, under names of their own."""
+    pods = {
+        name: [replace(pod, name=f"{pod.name}-{name}-{number}", uid="") for number, pod in enumerate(each)]
+        for name, each in placed.items()
+    }
+    return make.cluster(nodes, **pods)
 
 
 def names(state, pod):
@@ -57,13 +55,13 @@ def test_what_is_free_decides_not_what_is_allocatable():
 
 
 def test_a_resource_that_is_not_requested_is_not_checked():
-    state = cluster(node("a", allocatable={"cpu": 100, "pods": 5}))
+    state = cluster(node("a", cpu=100))
     state.upsert_pod(Pod("big", requests={"cpu": 200}, node_name="a"))  # overcommitted, by a static pod say
     assert names(state, Pod("q", requests={"memory": 0, "cpu": 0})) == ["a"]
 
 
 def test_the_number_of_pods_is_limited():
-    state = cluster(node("a", allocatable={"cpu": 4000, "pods": 1}), a=[Pod("p")])
+    state = cluster(node("a", pods=1), a=[Pod("p")])
     verdict = feasible(state, Pod("q"))
     assert not verdict.mask.any()
     assert verdict.message() == "0/1 nodes are available: 1 Too many pods."
@@ -71,7 +69,8 @@ def test_the_number_of_pods_is_limited():
 
 
 def test_a_node_names_every_short_resource():
-    state = cluster(node("a"), node("b", allocatable={**ROOM, "example.com/fpga": 1}), node("c"))
+    with_fpga = Node("b", {**node("b").allocatable, "example.com/fpga": 1})
+    state = cluster(node("a"), with_fpga, node("c"))
     state.upsert_pod(Pod("p", requests={"cpu": 4000}, node_name="c"))
     verdict = feasible(state, Pod("q", requests={"cpu": 2000, "memory": 9 << 30, "example.com/fpga": 2}))
     assert verdict.message() == (
@@ -91,7 +90,7 @@ def test_a_resource_that_no_node_has():
 
 
 def test_a_share_needs_one_device_with_enough_left():
-    state = cluster(node("a", gpu_count=2, gpu_model="T4"), node("b", gpu_count=1, gpu_model="A10"), node("c"))
+    state = cluster(node("a", gpus=2, gpu_model="T4"), node("b", gpus=1, gpu_model="A10"), node("c"))
     state.upsert_pod(Pod("p", gpu=GpuRequest(1, 600), node_name="a"), gpus=(0,))
     state.upsert_pod(Pod("q", gpu=GpuRequest(1, 600), node_name="a"), gpus=(1,))
     # 400 + 400 thousandths are left on a, but on two devices.
@@ -482,7 +481,7 @@ def test_reasons_of_affinity():
 
 
 def test_nominated_pods_keep_their_room_from_less_important_ones():
-    state = cluster(node("a"), node("b", allocatable={"cpu": 1000, "pods": 10}))
+    state = cluster(node("a"), node("b", cpu=1000))
     state.nominate(Pod("vip", priority=10, requests={"cpu": 3000}), "a")
     pod = Pod("q", requests={"cpu": 1500})
     verdict = feasible(state, pod)
@@ -528,6 +527,6 @@ def test_message_with_what_preemption_said():
 
 
 def test_no_nodes():
-    verdict = feasible(ClusterState(), Pod("q"))
+    verdict = feasible(cluster(), Pod("q"))
     assert verdict.mask.shape == (0,)
     assert verdict.message() == "no nodes available to schedule pods"

@@ -2,24 +2,23 @@
 
 import math
 
-import numpy as np
 import pytest
 
-from aaml.cluster.metrics import TimeAverage, TimeAverages, fragmentation_ratio, usage
+from aaml.cluster.metrics import TimeAverages, usage
 from aaml.cluster.objects import CONTROL_PLANE_LABEL, GpuRequest, Node, Pod
 from aaml.cluster.state import ClusterState
+from support import make
 
 
 def state():
     nodes = [
-        Node("control", {"cpu": 1000, "memory": 1000, "pods": 10}, labels={CONTROL_PLANE_LABEL: ""}),
-        Node("a", {"cpu": 1000, "memory": 1000, "pods": 10}, gpu_count=2),
-        Node("b", {"cpu": 3000, "memory": 1000, "pods": 10}),
+        make.node("control", 1000, 1000, labels={CONTROL_PLANE_LABEL: ""}),
+        make.node("a", 1000, 1000, gpus=2),
+        make.node("b", 3000, 1000),
     ]
-    result = ClusterState(nodes)
-    result.assume(Pod("p", requests={"cpu": 800, "memory": 500}, gpu=GpuRequest(1, 500)), "a")
-    result.assume(Pod("system", requests={"cpu": 900, "memory": 900}), "control")
-    return result
+    return make.cluster(
+        nodes, a=[make.pod("p", 800, 500, gpu=GpuRequest(1, 500))], control=[make.pod("system", 900, 900)]
+    )
 
 
 def test_usage_counts_capacity_nodes_only():
@@ -37,10 +36,7 @@ def test_usage_counts_capacity_nodes_only():
 
 def test_small_variances_do_not_drown_in_rounding():
     size = 10**15
-    nodes = [Node(name, {"cpu": size, "memory": size, "pods": 9}) for name in "ab"]
-    cluster = ClusterState(nodes)
-    cluster.assume(Pod("p", requests={"cpu": size // 2 + 2 * 10**5}), "a")
-    cluster.assume(Pod("q", requests={"cpu": size // 2}), "b")
+    cluster = make.cluster(make.nodes(2, size, size), [(0, size // 2 + 2 * 10**5, 0), (1, size // 2, 0)])
     assert usage(cluster).cpu_variance == pytest.approx((1e5 / 1e15) ** 2, rel=1e-3)
 
 
@@ -50,20 +46,25 @@ def test_an_empty_cluster_has_no_use():
 
 
 def test_time_averages_weigh_by_duration():
-    average = TimeAverage()
-    assert math.isnan(average.mean)
-    average.hold(1.0, 3.0)
-    average.hold(5.0, 1.0)
-    assert average.mean == 2.0
     averages, cluster = TimeAverages(), state()
-    averages.hold(cluster, 4, 1.0)
+    assert math.isnan(averages.means()["variance"])
+    averages.hold(cluster, 4, 0, 1.0)
     cluster.remove_pod("default/p")
-    averages.hold(cluster, 0, 3.0)
+    averages.hold(cluster, 0, 0, 3.0)
     means = averages.means()
     assert means["cpu_variance"] == pytest.approx(0.04)
     assert means["pending_pods"] == 1.0
     assert means["empty_nodes"] == pytest.approx(1.75)
 
 
-def test_fragmentation_ratio_is_fragments_over_free_devices():
-    assert fragmentation_ratio(state(), lambda _state: np.array([0.0, 300.0, 0.0])) == pytest.approx(0.2)  # of 1500
+def test_gpus_entirely_free_and_gpu_demand_that_waits_are_shares_of_the_cluster():
+    """Four devices, one half taken and one taken whole; pods that ask for a device and a half wait half the time."""
+    cluster = ClusterState([Node(name, {"cpu": 1, "pods": 9}, gpu_count=2) for name in ("a", "b")])
+    cluster.assume(Pod("share", gpu=GpuRequest(1, 500)), "a")
+    cluster.assume(Pod("whole", gpu=GpuRequest(1, 1000)), "b")
+    averages = TimeAverages()
+    averages.hold(cluster, 2, 1500, 10.0)
+    averages.hold(cluster, 0, 0, 10.0)
+    assert usage(cluster).whole_gpus == 0.5
+    assert averages.means()["whole_gpus"] == 0.5
+    assert averages.means()["gpu_waiting"] == pytest.approx(0.5 * 1.5 / 4.0)

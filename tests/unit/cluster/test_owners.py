@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 from aaml.cluster import owners
-from aaml.cluster.objects import Node, Pod
+from aaml.cluster.objects import Node
 from aaml.cluster.owners import OwnerIndex
 from aaml.cluster.state import ClusterState
+from support import make
 
 OWNERS = ("", "ReplicaSet/a", "ReplicaSet/b", "Job/c")
 
 
 def node(number: int) -> Node:
-    return Node(f"n{number}", {"cpu": 1_000_000, "memory": 1 << 40, "pods": 1000})
+    return make.node(f"n{number}", 1_000_000, 1 << 40, 1000)
 
 
 def counted(state: ClusterState, owner: str) -> list[int]:
@@ -34,7 +35,7 @@ def test_counts_are_those_of_looking_at_all_pods(monkeypatch, seed, kept):
             ["place", "remove", "add node", "lose node", "adopt", "look"], p=[0.4, 0.2, 0.04, 0.04, 0.12, 0.2]
         )
         if action == "place" and names:
-            pod = Pod(f"p{made}", uid=f"p{made}", owner=str(rng.choice(OWNERS)), requests={"cpu": 1})
+            pod = make.pod(f"p{made}", 1, 0, owner=str(rng.choice(OWNERS)))
             made += 1
             if rng.random() < 0.5:
                 state.assume(pod, str(rng.choice(names)))

@@ -8,24 +8,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.cluster.state import ClusterState
-
-GI = 2**30
-
-
-def node(name: str, gpus: int = 0) -> Node:
-    return Node(name, {"cpu": 4000, "memory": 8 * GI, "pods": 110}, gpu_count=gpus, gpu_model="T4" if gpus else "")
-
-
-def pod(name: str, cpu: int = 500, memory: int = GI, **fields: object) -> Pod:
-    return Pod(name, requests={"cpu": cpu, "memory": memory}, **fields)  # type: ignore[arg-type]
+from support.make import GIB, node, pod
 
 
 def test_assume_confirm_and_remove_count_once() -> None:
     state = ClusterState([node("a"), node("b")])
     state.assume(pod("p"), "b")
-    assert state.requested[1].tolist() == [500, GI, 0, 1]
+    assert state.requested[1].tolist() == [500, GIB, 0, 1]
     state.upsert_pod(pod("p", node_name="b"))
-    assert state.requested[1].tolist() == [500, GI, 0, 1]
+    assert state.requested[1].tolist() == [500, GIB, 0, 1]
     assert not state.placements["default/p"].assumed
     state.forget("default/p")  # confirmed: stays
     assert state.requested[1, 0] == 500
@@ -193,3 +184,12 @@ class StateMachine(RuleBasedStateMachine):
 
 StateMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestStateMachine = StateMachine.TestCase
+
+
+def test_a_placement_says_since_when_its_pod_runs_and_until_when_at_most():
+    state = ClusterState([node("a")])
+    state.assume(pod("p", deadline_s=60.0), "a", since_s=30.0)
+    state.upsert_pod(pod("p", node_name="a", deadline_s=60.0), since_s=99.0)  # confirmed: it ran already
+    state.upsert_pod(pod("q", node_name="a"), since_s=7.0)
+    p, q = state.placements[pod("p").uid], state.placements[pod("q").uid]
+    assert (p.since_s, p.until_s, q.since_s, q.until_s) == (30.0, 90.0, 7.0, float("inf"))

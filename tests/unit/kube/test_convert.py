@@ -8,8 +8,8 @@ import pytest
 from aaml.cluster import objects
 from aaml.cluster.objects import LabelSelector, Pod, Requirement
 from aaml.errors import UserError
-from aaml.kube import wire
-from aaml.kube.convert import claim_names, gpu_indices, node_from_json, node_to_json, pod_from_json, pod_to_json
+from aaml.kube.objects import wire
+from aaml.kube.objects.convert import claim_names, gpu_indices, node_from_json, node_to_json, pod_from_json, pod_to_json
 
 MI = 1024**2
 GI = 1024**3
@@ -220,8 +220,19 @@ class TestConstraints:
     def test_owner_gates_priority_and_times(self):
         references = [{"kind": "Job", "name": "other"}, {"kind": "ReplicaSet", "name": "web-1", "controller": True}]
         found = pod(
-            {"schedulingGates": [{"name": "g"}], "priority": 9, "preemptionPolicy": "Never", "schedulerName": "mine"},
-            {"phase": "Running", "startTime": "1970-01-01T00:01:40Z", "nominatedNodeName": "n"},
+            {
+                "schedulingGates": [{"name": "g"}],
+                "priority": 9,
+                "preemptionPolicy": "Never",
+                "schedulerName": "mine",
+                "activeDeadlineSeconds": 60,
+            },
+            {
+                "phase": "Running",
+                "startTime": "1970-01-01T00:01:40Z",
+                "nominatedNodeName": "n",
+                "qosClass": "Burstable",
+            },
             ownerReferences=references,
             creationTimestamp="1970-01-01T00:00:10Z",
             deletionTimestamp="1970-01-01T00:00:11Z",
@@ -234,6 +245,7 @@ class TestConstraints:
             "Never",
         )
         assert (found.created_s, found.started_s, found.terminating) == (10.0, 100.0, True)
+        assert (found.deadline_s, found.qos) == (60.0, "Burstable")
         assert (found.phase, found.nominated_node, found.scheduler_name) == ("Running", "n", "mine")
         assert (found.uid, found.resource_version) == ("u1", "77")
 
@@ -345,7 +357,14 @@ def test_a_pod_survives_the_way_to_the_api_and_back():
 def test_a_node_survives_the_way_to_the_api_and_back():
     original = objects.Node(
         "n",
-        {"cpu": 4000, "memory": GI, "pods": 110, "alibabacloud.com/gpu-count": 2, "alibabacloud.com/gpu-milli": 1000},
+        {
+            "cpu": 4000,
+            "memory": GI,
+            "pods": 110,
+            "nvidia.com/gpu": 2,
+            "alibabacloud.com/gpu-count": 2,
+            "alibabacloud.com/gpu-milli": 1000,
+        },
         labels={"zone": "a", "alibabacloud.com/gpu-card-model": "T4"},
         taints=(objects.Taint("k", "v"),),
         unschedulable=True,

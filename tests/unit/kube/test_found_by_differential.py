@@ -6,8 +6,8 @@ import numpy as np
 
 from aaml.cluster.objects import Node
 from aaml.cluster.state import ClusterState
-from aaml.kube.convert import pod_from_json
-from aaml.scheduling.kube_scores import plugin_scores
+from aaml.kube.objects.convert import pod_from_json
+from aaml.policies.kube_scores import plugin_scores
 
 ROOM = {"cpu": 4000, "memory": 8 << 30, "pods": 10}
 

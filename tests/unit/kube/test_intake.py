@@ -1,14 +1,15 @@
 """Changes of API objects as they act on the state and the queue."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from aaml.cluster.objects import Affinity, GpuRequest, LabelSelector, Node, Pod, PodAffinityTerm
 from aaml.cluster.state import ClusterState
-from aaml.kube import wire
 from aaml.kube.intake import Intake
+from aaml.kube.objects import wire
 from aaml.kube.reflector import Changes, Delta, Source, Trouble
 from aaml.kube.sources import CLAIMS, CLASSES, CSI_NODES, NAMESPACES, NODES, PODS, VOLUMES, SeenPod
 from aaml.kube.transport import ApiError
@@ -16,7 +17,7 @@ from aaml.scheduling.queue import SchedulingQueue
 
 
 class Rig:
-    def __init__(self, *, decide_once: bool = False, namespaces: tuple[str, ...] = ()) -> None:
+    def __init__(self, *, hold_s: float | None = None, namespaces: tuple[str, ...] = ()) -> None:
         self.state = ClusterState()
         self.queue = SchedulingQueue(lambda: 0.0)
         self.watched: list[str] = []
@@ -26,7 +27,7 @@ class Rig:
             self.queue,
             scheduler_name="mine",
             namespaces=namespaces,
-            decide_once=decide_once,
+            hold_s=hold_s,
             watch=lambda source: self.watched.append(source.name),
             cancel=lambda *what: self.cancelled.append(what),
             forget=lambda _uid: None,
@@ -135,31 +136,50 @@ def test_an_unschedulable_pod_is_ready_again_when_a_node_comes(rig):
     assert rig.queue.counts()["unschedulable"] == 0
 
 
-def test_a_dry_run_sees_each_pod_before_it_hears_that_it_is_bound():
-    rig = Rig(decide_once=True)
+def test_a_dry_run_decides_on_a_pod_when_another_scheduler_has_placed_it_and_before_the_state_hears_of_it():
+    rig = Rig(hold_s=3600.0)
     pod = mine()
-    deltas = (Delta("added", SeenPod(pod)), Delta("modified", SeenPod(replace(pod, node_name="n1")), SeenPod(pod)))
-    rig.intake.take(Changes(PODS.name, deltas))
+    rig.pod("added", pod)
     assert rig.intake.step()
-    assert "p" in rig.queue
+    assert "p" not in rig.queue
+    rig.pod("modified", replace(pod, node_name="n1"), pod)
+    assert rig.intake.step()
+    assert [each.pod.node_name for each in rig.queue.pods()] == [""]
+    assert rig.intake.chosen == {"p": "n1"}
     assert not rig.state.placements
-    rig.queue.remove("p")
-    rig.intake.decided("p")
     assert rig.intake.step()
     assert rig.state.placements["p"].node_name == "n1"
+    assert "p" not in rig.queue
+    assert rig.intake.chosen == {}
     assert not rig.intake.step()
 
 
-def test_a_dry_run_decides_on_a_pod_once():
-    rig = Rig(decide_once=True)
+def test_a_dry_run_decides_once_on_a_pod_that_nobody_places():
+    rig = Rig(hold_s=0.0)
     pod = mine()
     rig.pod("added", pod)
-    rig.intake.step()
-    rig.queue.remove("p")
+    assert rig.intake.step()
+    assert rig.intake.step()
+    assert rig.queue.pop() is not None
+    rig.queue.done("p")
     rig.intake.decided("p")
     rig.pod("modified", replace(pod, resource_version="2"), pod)
-    rig.intake.step()
+    assert rig.intake.step()
+    assert not rig.intake.step()
     assert "p" not in rig.queue
+
+
+@pytest.mark.parametrize("what", ["deleted", "terminating", "on a node that is not known"])
+def test_a_held_pod_that_goes_is_not_decided_on(what):
+    rig = Rig(hold_s=3600.0)
+    pod = mine()
+    rig.pod("added", pod)
+    after = {"deleted": pod, "terminating": replace(pod, terminating=True)}.get(what, replace(pod, node_name="gone"))
+    rig.pod("deleted" if what == "deleted" else "modified", after, pod)
+    while rig.intake.step():
+        pass
+    assert "p" not in rig.queue
+    assert rig.intake.due_s == float("inf")
 
 
 def test_namespaces_are_watched_once_a_selector_needs_them_and_waited_for(rig):
@@ -183,6 +203,24 @@ def test_namespaces_that_may_not_be_read_do_not_stop_everything(rig, caplog):
     rig.intake.take_trouble(Trouble(NAMESPACES.name, ApiError(403, "Forbidden", "no")))
     assert not rig.intake.awaited
     assert "namespaces cannot be read" in caplog.text
+
+
+def test_a_first_pod_with_a_claim_waits_for_the_lists_instead_of_failing(rig):
+    rig.pod("added", mine(), claims=TestStorage.raw)
+    for source in (CLAIMS, VOLUMES, CLASSES, CSI_NODES):
+        assert source.name in rig.intake.awaited
+        rig.intake.take(Changes(source.name, (), synced=True))
+    assert not rig.intake.awaited
+    assert "are not known" not in next(rig.queue.pods()).pod.volumes.missing
+
+
+def test_storage_that_may_not_be_read_keeps_its_pods_pending_and_no_others(rig, caplog):
+    rig.pod("added", mine(), claims=TestStorage.raw)
+    for source in (CLAIMS, VOLUMES, CLASSES, CSI_NODES):
+        rig.intake.take_trouble(Trouble(source.name, ApiError(403, "Forbidden", "no")))
+    assert not rig.intake.awaited
+    assert next(rig.queue.pods()).pod.volumes.missing
+    assert "persistentvolumeclaims cannot be read (403 Forbidden: no): pods with claims stay pending" in caplog.text
 
 
 class TestStorage:
@@ -246,3 +284,17 @@ def test_a_pod_with_a_claim_that_is_deleted_makes_room(rig):
     rig.state.nominate(mine("gone"), "n1")
     rig.pod("deleted", mine("gone"))
     assert rig.queue.counts()["unschedulable"] == 0
+
+
+def test_a_pod_that_was_running_before_we_came_runs_since_its_node_started_it(rig, monkeypatch):
+    monkeypatch.setattr("aaml.kube.intake.time", SimpleNamespace(monotonic=lambda: 50.0, time=lambda: 10_000.0))
+    rig.pod("added", mine("old", node_name="n1", started_s=6_400.0))
+    rig.pod("added", mine("new", node_name="n1"))
+    assert [rig.state.placements[uid].since_s for uid in ("old", "new")] == [50.0 - 3_600.0, 50.0]
+
+
+def test_what_we_bound_ourselves_runs_since_the_bind(rig):
+    pod = mine()
+    rig.state.assume(pod, "n1", since_s=5.0)
+    rig.pod("modified", replace(pod, node_name="n1", started_s=6_400.0), pod)
+    assert rig.state.placements["p"].since_s == 5.0

@@ -8,13 +8,13 @@ import pytest
 from aaml.cluster.filters import feasible
 from aaml.cluster.objects import DisruptionBudget, LabelSelector, Node, Pod, Requirement
 from aaml.cluster.state import ClusterState
-from aaml.kube.convert import budget_from_api
 from aaml.kube.evictor import Evicted
+from aaml.kube.objects.convert import budget_from_api
+from aaml.kube.objects.wire import BudgetObject
 from aaml.kube.preemptor import Preemptor
 from aaml.kube.reflector import Changes, Delta, Trouble
 from aaml.kube.sources import BUDGETS, SeenBudget
 from aaml.kube.transport import ApiError, Unreachable
-from aaml.kube.wire import BudgetObject
 from aaml.scheduling.preemption import Preemption
 from aaml.scheduling.queue import SchedulingQueue
 

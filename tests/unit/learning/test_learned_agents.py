@@ -1,6 +1,5 @@
 """The four agents: masks, freezing, model files, going on to the last bit."""
 
-import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,18 +8,20 @@ import torch
 
 from aaml.errors import UserError
 from aaml.learning.agent import load_agent, make_agent
-from aaml.learning.config import AGENT_KINDS, AgentConfig, default_config
+from aaml.learning.config import LIVE, Dqn
+from aaml.learning.optim import descend, make_optimizer
 from aaml.scheduling.ports import Agent, Transition
+from support.training import agent as configured
 
-QUICK = {"batch_size": 16, "update_frequency": 4, "target_update_frequency": 8, "update_steps": 8, "horizon": 6}
+QUICK = {"batch_size": 16, "update_frequency": 4, "target_update_frequency": 8, "update_steps": 8, "segment": 6}
 
 
 def context(observation):
-    return SimpleNamespace(observation=observation, mask=observation.mask)
+    return SimpleNamespace(observation=observation, mask=observation.mask, seen_by=lambda _spec: observation)
 
 
 def quick(kind, **others):
-    return dataclasses.replace(default_config(kind), **QUICK, **others)
+    return configured(kind, **QUICK, **others)
 
 
 def train(agent, make, start, stop):
@@ -35,32 +36,32 @@ def train(agent, make, start, stop):
     return actions
 
 
-@pytest.mark.parametrize("kind", AGENT_KINDS)
+@pytest.mark.parametrize("kind", LIVE)
 def test_agents_choose_feasible_rows_only_and_are_agents(make, kind):
-    agent = make_agent(kind, quick(kind), seed=1)
+    agent = make_agent(quick(kind), seed=1)
     assert isinstance(agent, Agent)
     for i in range(60):
         observation = make.random(9, i, feasible=0.2)
         assert observation.mask[agent.act(context(observation)).row]
 
 
-@pytest.mark.parametrize("kind", AGENT_KINDS)
+@pytest.mark.parametrize("kind", LIVE)
 def test_learning_changes_the_weights_and_a_frozen_agent_stays(make, kind):
-    agent = make_agent(kind, quick(kind), seed=1)
+    agent = make_agent(quick(kind), seed=1)
     before = [p.clone() for p in agent.scorer.parameters()]
     train(agent, make, 0, 40)
     assert any(not torch.equal(a, b) for a, b in zip(before, agent.scorer.parameters(), strict=True))
     assert agent.updates > 0
-    frozen = make_agent(kind, quick(kind), seed=1, learn=False)
+    frozen = make_agent(quick(kind), seed=1, learn=False)
     before = [p.clone() for p in frozen.scorer.parameters()]
     actions = train(frozen, make, 0, 40)
     assert all(torch.equal(a, b) for a, b in zip(before, frozen.scorer.parameters(), strict=True))
     assert actions == train(frozen, make, 0, 40)
 
 
-@pytest.mark.parametrize("kind", AGENT_KINDS)
+@pytest.mark.parametrize("kind", LIVE)
 def test_the_curves_have_their_names(make, kind):
-    agent = make_agent(kind, quick(kind), seed=1)
+    agent = make_agent(quick(kind), seed=1)
     names = set()
     for i in range(40):
         now = make.random(8, i)
@@ -71,9 +72,9 @@ def test_the_curves_have_their_names(make, kind):
     assert expected <= names
 
 
-@pytest.mark.parametrize("kind", AGENT_KINDS)
+@pytest.mark.parametrize("kind", LIVE)
 def test_a_saved_agent_comes_back_and_chooses_the_same(make, kind, tmp_path):
-    agent = make_agent(kind, quick(kind), seed=1, lookahead=0)
+    agent = make_agent(quick(kind), seed=1)
     train(agent, make, 0, 40)
     paths = agent.save(str(tmp_path), "x")
     names = {"dqn": {"DQN_Model_x.pth"}, "gnn": {"GNN_Model_x.pth"}}.get(kind, {"Actor_x.pth", "Critic_x.pth"})
@@ -86,13 +87,13 @@ def test_a_saved_agent_comes_back_and_chooses_the_same(make, kind, tmp_path):
             assert other.greedy(observation) == agent.greedy(observation)
 
 
-@pytest.mark.parametrize("kind", AGENT_KINDS)
+@pytest.mark.parametrize("kind", LIVE)
 def test_an_agent_goes_on_from_its_state_to_the_last_bit(make, kind):
-    whole = make_agent(kind, quick(kind), seed=1)
+    whole = make_agent(quick(kind), seed=1)
     train(whole, make, 0, 60)
     whole.cut()
     state = whole.state()
-    twin = make_agent(kind, quick(kind), seed=99)
+    twin = make_agent(quick(kind), seed=99)
     twin.restore(state)
     assert train(whole, make, 60, 120) == train(twin, make, 60, 120)
     for mine, theirs in zip(whole.scorer.parameters(), twin.scorer.parameters(), strict=True):
@@ -100,7 +101,7 @@ def test_an_agent_goes_on_from_its_state_to_the_last_bit(make, kind):
 
 
 def test_exploration_falls_and_follows_the_heuristic_when_asked(make):
-    agent = make_agent("dqn", quick("dqn", use_heuristic=True, init_epsi=1.0, epsi_decay=0.5, min_epsi=0.125), seed=1)
+    agent = make_agent(quick("dqn", use_heuristic=True, init_epsi=1.0, epsi_decay=0.5, min_epsi=0.125), seed=1)
     observation = make.random(8, 0)
     least = int(np.where(observation.mask, observation.pairs[:, 1] + observation.pairs[:, 2], 9.0).argmin())
     assert agent.act(context(observation)).row == least
@@ -120,14 +121,14 @@ def test_model_files_that_do_not_fit_are_told_in_one_line(make, tmp_path):
     corrupt.write_bytes(b"PK\x03\x04 nothing that torch wrote")
     refused(corrupt, "not a model file")
     cut = tmp_path / "DQN_Model_cut.pth"
-    whole = make_agent("dqn").save(str(tmp_path), "whole")[0]
+    whole = make_agent(LIVE["dqn"]).save(str(tmp_path), "whole")[0]
     cut.write_bytes(open(whole, "rb").read()[:-2000])  # noqa: PTH123, SIM115
     refused(cut, "not a model file")
     foreign = tmp_path / "DQN_Model_foreign.pth"
     torch.save({"layer.weight": torch.zeros(2)}, foreign)
     refused(foreign, "not a model file")
-    refused(whole, "expected gnn", kind="gnn")
-    refused(whole, "width 64", config=AgentConfig(hidden_layers=64))
+    refused(whole, "expected gnn", config=LIVE["gnn"])
+    refused(whole, "width 64", config=Dqn(hidden_layers=64))
     content = torch.load(whole, weights_only=True)
     content["network"]["node_features"][0] = "something_else"
     torch.save(content, foreign)
@@ -156,4 +157,33 @@ def test_a_model_file_that_runs_code_is_refused_without_running_it(tmp_path):
 )
 def test_settings_out_of_range_are_named(field, value):
     with pytest.raises(UserError, match=field):
-        AgentConfig(**{field: value})
+        Dqn(**{field: value})
+
+
+@pytest.mark.parametrize("kind", LIVE)
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), float("-inf")])
+def test_a_reward_that_is_no_number_is_refused_and_leaves_the_agent_as_it_was(make, kind, reward):
+    agent = make_agent(quick(kind), seed=1)
+    train(agent, make, 0, 20)
+    before, decisions = [p.clone() for p in agent.scorer.parameters()], agent.decisions
+    with pytest.raises(UserError, match=rf"reward: {reward} is not accepted; expected a finite number"):
+        agent.observe(Transition(make.random(8, 1), 0, reward, make.random(8, 2)))
+    assert agent.decisions == decisions
+    assert all(torch.equal(a, b) for a, b in zip(before, agent.scorer.parameters(), strict=True))
+    train(agent, make, 20, 40)
+    assert all(torch.isfinite(p).all() for p in agent.scorer.parameters())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_takes_no_step(value):
+    torch.manual_seed(0)
+    network = torch.nn.Linear(2, 1)
+    optimizer = make_optimizer("Adam", network.parameters(), 0.1)
+    descend(network(torch.ones(1, 2)).sum() ** 2, network, optimizer, 10.0)
+    weights = {name: each.clone() for name, each in network.state_dict().items()}
+    moments = [each["exp_avg"].clone() for each in optimizer.state_dict()["state"].values()]
+    with pytest.raises(UserError, match=r"training has diverged: the loss is (nan|-?inf).*the weights .* are kept"):
+        descend(network(torch.full((1, 2), 3.0)).sum() * value, network, optimizer, 10.0)
+    assert all(torch.equal(each, weights[name]) for name, each in network.state_dict().items())
+    after = [each["exp_avg"] for each in optimizer.state_dict()["state"].values()]
+    assert all(torch.equal(one, other) for one, other in zip(moments, after, strict=True))

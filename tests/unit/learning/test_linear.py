@@ -5,9 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from aaml.cluster.objects import Pod
 from aaml.errors import UserError
 from aaml.learning.linear import CrossEntropy, load_linear, save_linear
-from aaml.scheduling.heuristics.linear import FEATURES, TERMS, LinearPolicy
+from aaml.policies.heuristics.linear import FEATURES, GPU, PLAIN, TERMS, LinearPolicy
+from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
+from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.queue_sort import QueueSort
 
 TARGET = np.array([1.0, -2.0, 0.5])
@@ -93,3 +96,20 @@ def test_damaged_files_are_told_in_one_line(tmp_path, content):
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="cannot be read"):
         load_linear(tmp_path / "none.json")
+
+
+def test_a_file_of_before_lifetimes_were_features_is_read_as_it_was(tmp_path):
+    rows = {term: dict.fromkeys((*PLAIN, *GPU), 0.5) for term in TERMS[:-1]}
+    (tmp_path / "old.json").write_text(json.dumps({"format": "aaml-linear", "weights": rows}))
+    weights = load_linear(tmp_path / "old.json").weights
+    assert (weights[:-1, : len(PLAIN) + len(GPU)] == 0.5).all()
+    assert weights.sum() == 0.5 * 3 * (len(PLAIN) + len(GPU))
+
+
+def test_a_file_holds_what_is_expected_of_lifetimes(tmp_path):
+    model = LifetimeModel.of_history([Pod(f"p{i}", created_s=float(i), lifetime_s=30.0) for i in range(99)])
+    for expects in (model, KnownLifetimes()):
+        policy = LinearPolicy(np.ones((len(TERMS), len(FEATURES))), sees=ObservationSpec(expects=expects))
+        save_linear(policy, tmp_path / "new.json")
+        assert load_linear(tmp_path / "new.json").sees == policy.sees
+        assert type(load_linear(tmp_path / "new.json").sees.expects) is type(expects)

@@ -97,7 +97,7 @@ def test_clipped_policy_loss_by_hand():
 def test_at_the_old_policy_ppo_and_a2c_have_the_same_gradient():
     gradients = []
     for loss in (
-        losses.policy_gradient_loss,
+        lambda log_prob, a: -(log_prob * a).mean(),
         lambda log_prob, a: losses.clipped_policy_loss(log_prob, log_prob.detach(), a, 0.2),
     ):
         log_prob = torch.tensor([-0.1, -2.0, -0.7], requires_grad=True)
@@ -120,7 +120,7 @@ def test_imitation_losses_by_hand():
 
 def test_wrong_ranks_are_refused():
     with pytest.raises(ValueError, match="rank 1"):
-        losses.policy_gradient_loss(torch.zeros(2, 1), torch.zeros(2))
+        losses.value_loss(torch.zeros(2, 1), torch.zeros(2))
     with pytest.raises(ValueError, match="equal shapes"):
         losses.mask_scores(torch.zeros(2, 3), torch.zeros(2, 4, dtype=torch.bool))
 

@@ -8,14 +8,17 @@ import torch
 
 from aaml.learning.actor_critic import ActorCriticLearner
 from aaml.learning.collate import collate
-from aaml.learning.config import AgentConfig
+from aaml.learning.config import LIVE
 from aaml.learning.dqn import DqnLearner
 from aaml.learning.losses import log_policy
 from aaml.learning.networks import NetworkSpec
 from aaml.learning.replay import Experience, Replay
 from aaml.scheduling.ports import Transition
 
-CONFIG = AgentConfig(scale_rewards=False, learning_rate=0.01, actor_learning_rate=0.01, critic_learning_rate=0.01)
+DQN = dataclasses.replace(LIVE["dqn"], scale_rewards=False, learning_rate=0.01)
+ACTOR_CRITIC = dataclasses.replace(
+    LIVE["acdqn"], scale_rewards=False, gamma=0.99, actor_learning_rate=0.01, critic_learning_rate=0.01
+)
 
 
 @pytest.mark.parametrize("encoder", ["mlp", "gnn"])
@@ -35,7 +38,7 @@ def test_dqn_finds_the_values_of_a_two_state_problem(make, encoder):
         Experience(second, 1, 0.0, 0.0, None),
     ):
         replay.add(item)
-    learner = DqnLearner(NetworkSpec(encoder=encoder), dataclasses.replace(CONFIG, batch_size=16), seed=0)
+    learner = DqnLearner(NetworkSpec(encoder=encoder), dataclasses.replace(DQN, batch_size=16), seed=0)
     for update in range(400):
         learner.update(replay)
         if update % 20 == 0:
@@ -49,7 +52,7 @@ def test_dqn_finds_the_values_of_a_two_state_problem(make, encoder):
 def test_actor_critic_prefers_the_better_feasible_node_and_knows_its_value(make, encoder, epochs):
     """Rewards 1, 3 and 100 for nodes 0, 1 and 2, where node 2 is not feasible; every episode is one step."""
     observation = make.state(0, 3, [True, True, False])
-    config = dataclasses.replace(CONFIG, epochs=epochs, entropy_weight=0.0)
+    config = dataclasses.replace(ACTOR_CRITIC, epochs=epochs, entropy_weight=0.0)
     spec = NetworkSpec(encoder=encoder, head="actor")
     learner = ActorCriticLearner(spec, dataclasses.replace(spec, head="critic"), config, seed=0)
     rng = np.random.default_rng(0)
@@ -71,7 +74,7 @@ def test_the_critic_finds_the_value_of_a_truncated_walk(make):
         Transition(states[0], 0, 1.0, states[1]),
         Transition(states[1], 0, 1.0, states[0], truncated=True),
     ]
-    config = dataclasses.replace(CONFIG, gamma=0.5)
+    config = dataclasses.replace(ACTOR_CRITIC, gamma=0.5)
     learner = ActorCriticLearner(NetworkSpec(head="actor"), NetworkSpec(head="critic"), config, seed=0)
     for _ in range(200):
         learner.update([walk], np.random.default_rng(0))
@@ -90,8 +93,8 @@ def test_imitation_finds_the_teachers_rule(make):
         pieces.append([Transition(o, a, 1.0, n) for o, a, n in zip(seen, best, seen[1:], strict=False)])
     unseen = [Transition(o, int(np.where(o.mask, o.pairs[:, 3], 2.0).argmin()), 1.0, None) for o in
               (make.random(20, 9000 + i) for i in range(100))]  # fmt: skip
-    for kind in ("dqn", "acgnn"):
-        agent = make_agent(kind, dataclasses.replace(CONFIG, batch_size=32, gamma=0.0), seed=0)
+    for config in (DQN, dataclasses.replace(ACTOR_CRITIC, encoder="gnn")):
+        agent = make_agent(dataclasses.replace(config, batch_size=32, gamma=0.0), seed=0)
         assert agreement(agent, unseen) < 0.5
         imitate(agent, pieces, passes=30)
         assert agreement(agent, unseen) > 0.55

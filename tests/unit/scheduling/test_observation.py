@@ -6,7 +6,7 @@ import pytest
 from aaml.cluster.objects import CONTROL_PLANE_LABEL, GpuRequest, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.cluster.topology import rack_graph, star_graph, to_networkx
-from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATURES, Featurizer
+from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, PLAIN, POD_FEATURES, ObservationSpec
 
 GI = 2**30
 
@@ -25,7 +25,7 @@ def column(matrix: np.ndarray, names: tuple[str, ...], name: str) -> list[float]
 def test_node_and_pair_features_by_hand() -> None:
     state = state_of(4000, 2000)
     state.assume(Pod("a", requests={"cpu": 1000, "memory": 2 * GI}), "n0")
-    seen = Featurizer()(state, Pod("b", requests={"cpu": 500, "memory": GI}), np.array([True, True]))
+    seen = PLAIN.observe(state, Pod("b", requests={"cpu": 500, "memory": GI}), np.array([True, True]))
     assert column(seen.nodes, NODE_FEATURES, "cpu_used") == [0.25, 0.0]
     assert column(seen.nodes, NODE_FEATURES, "cpu_used_minus_mean") == [0.125, -0.125]
     assert column(seen.nodes, NODE_FEATURES, "cpu_size") == [1.0, 0.5]
@@ -45,7 +45,7 @@ def test_node_and_pair_features_by_hand() -> None:
 def test_device_features_by_hand() -> None:
     state = ClusterState([Node("g", {"cpu": 4000, "memory": GI, "pods": 10}, gpu_count=2, gpu_model="T4")])
     state.assume(Pod("a", gpu=GpuRequest(1, 400)), "g")
-    seen = Featurizer()(state, Pod("b", gpu=GpuRequest(1, 500, frozenset({"T4"}))), np.array([True]))
+    seen = PLAIN.observe(state, Pod("b", gpu=GpuRequest(1, 500, frozenset({"T4"}))), np.array([True]))
     assert column(seen.nodes, NODE_FEATURES, "gpu_free") == [0.8]
     assert column(seen.nodes, NODE_FEATURES, "largest_free_device") == [1.0]
     assert column(seen.pairs, PAIR_FEATURES, "device_left") == [0.1]  # 600 left on the shared device, 500 asked
@@ -57,7 +57,7 @@ def test_device_features_by_hand() -> None:
 def test_an_observation_does_not_change_with_the_cluster() -> None:
     state = state_of(4000, 4000)
     mask = np.array([True, True])
-    seen = Featurizer()(state, Pod("a", requests={"cpu": 100}), mask)
+    seen = PLAIN.observe(state, Pod("a", requests={"cpu": 100}), mask)
     before = seen.nodes.copy(), seen.pairs.copy(), seen.mask.copy()
     state.assume(Pod("b", requests={"cpu": 3000}), "n0")
     mask[0] = False
@@ -71,7 +71,7 @@ def test_features_follow_their_node_when_nodes_are_listed_in_another_order() -> 
     for state in (forward, backward):
         state.assume(Pod("a", requests={"cpu": 1500, "memory": GI}), "n2")
     pod, mask = Pod("b", requests={"cpu": 300, "memory": GI}), np.array([True, False, True])
-    one, other = Featurizer()(forward, pod, mask), Featurizer()(backward, pod, mask[::-1])
+    one, other = PLAIN.observe(forward, pod, mask), PLAIN.observe(backward, pod, mask[::-1])
     np.testing.assert_allclose(one.nodes, other.nodes[::-1])
     np.testing.assert_allclose(one.pairs, other.pairs[::-1])
     np.testing.assert_allclose(one.pod, other.pod)
@@ -82,7 +82,9 @@ def test_everything_is_finite_and_of_about_unit_size_on_extreme_clusters() -> No
         [Node("zero"), Node("full", {"cpu": 1, "memory": 1, "pods": 1}), Node("big", {"cpu": 10**9, "memory": 2**60})]
     )
     state.assume(Pod("a", requests={"cpu": 10**6, "memory": 2**50}), "full")
-    seen = Featurizer(lookahead=2)(state, Pod("b", requests={"cpu": 7}), np.ones(3, dtype=bool), [Pod("c")])
+    seen = ObservationSpec(lookahead=2).observe(
+        state, Pod("b", requests={"cpu": 7}), np.ones(3, dtype=bool), [Pod("c")]
+    )
     assert np.isfinite(seen.pairs).all()
     assert np.isfinite(seen.pod).all()
     assert np.abs(seen.pairs[:, :3]).max() <= 2.0
@@ -90,9 +92,9 @@ def test_everything_is_finite_and_of_about_unit_size_on_extreme_clusters() -> No
 
 def test_the_pods_that_follow_are_shown_and_padded_with_zeros() -> None:
     state = state_of(4000)
-    featurizer = Featurizer(lookahead=2)
-    seen = featurizer(state, Pod("a"), np.array([True]), [Pod("b", requests={"cpu": 2000, "memory": 4 * GI})])
-    assert seen.pod.shape == (featurizer.pod_size,)
+    spec = ObservationSpec(lookahead=2)
+    seen = spec.observe(state, Pod("a"), np.array([True]), [Pod("b", requests={"cpu": 2000, "memory": 4 * GI})])
+    assert seen.pod.shape == (spec.pod_size,)
     assert seen.pod[len(POD_FEATURES) :].tolist() == [0.5, 0.5, 0.0, 0.0, 0.0, 0.0]
 
 

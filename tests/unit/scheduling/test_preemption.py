@@ -9,7 +9,6 @@ from aaml.cluster.objects import (
     GpuRequest,
     HostPort,
     LabelSelector,
-    Node,
     Pod,
     PodAffinityTerm,
     Requirement,
@@ -17,19 +16,15 @@ from aaml.cluster.objects import (
 )
 from aaml.cluster.state import ClusterState
 from aaml.scheduling.preemption import Preemption, attempt, plan
+from support import make
 
-ROOM = {"cpu": 4000, "memory": 8 << 30, "pods": 10}
 VIP = Pod("vip", priority=100, requests={"cpu": 3000})
 WEB = LabelSelector((Requirement("app", "In", ("web",)),))
 
 
 def cluster(**placed):
     """A cluster of nodes with 4 cores: name -> pods that run there."""
-    state = ClusterState(Node(name, ROOM, {"kubernetes.io/hostname": name}) for name in placed)
-    for name, pods in placed.items():
-        for pod in pods:
-            state.upsert_pod(replace(pod, node_name=name))
-    return state
+    return make.cluster([make.node(name, labels={"kubernetes.io/hostname": name}) for name in placed], **placed)
 
 
 def small(name, priority=0, cpu=2000, **fields):
@@ -122,8 +117,8 @@ def test_then_the_latest_start_of_the_most_important_victims():
 
 def test_nodes_that_no_preemption_cures():
     state = cluster(a=[small("p"), small("q")])
-    state.upsert_node(Node("small", {"cpu": 1000, "pods": 10}))
-    state.upsert_node(Node("tainted", ROOM, taints=(Taint("t"),)))
+    state.upsert_node(make.node("small", 1000))
+    state.upsert_node(make.node("tainted", taints=(Taint("t"),)))
     assert chosen(state) == ("a", ["p", "q"])
     result = attempt(state, replace(VIP, priority=0))
     assert result.message == (
@@ -146,7 +141,7 @@ def test_ports_and_anti_affinity_are_made_free():
 
 
 def test_devices_are_made_free():
-    state = ClusterState([Node("a", ROOM, gpu_count=2)])
+    state = make.cluster([make.node("a", gpus=2)])
     for number, (uid, milli) in enumerate([("p", 700), ("q", 600)]):
         state.upsert_pod(Pod(uid, gpu=GpuRequest(1, milli), priority=number, node_name="a"), gpus=(number,))
     # Without p its device has 1000 thousandths; without q, the other one: the less important one leaves.
@@ -160,7 +155,7 @@ def test_the_pod_waits_while_victims_leave_its_nominated_node():
     assert result.preemption is None
     assert result.message == "not eligible due to a terminating pod on the nominated node."
     # Room for it can never be made on a node that has become too small: it may look elsewhere.
-    state.upsert_node(Node("a", {**ROOM, "cpu": 1000}))
+    state.upsert_node(make.node("a", 1000))
     assert chosen(state, pod) == ("b", ["r", "s"])
 
 

@@ -5,30 +5,24 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from aaml.cluster.objects import CONTROL_PLANE_LABEL, GpuRequest, Node, Pod
-from aaml.cluster.state import ClusterState
+from aaml.cluster.objects import CONTROL_PLANE_LABEL, GpuRequest, Pod
 from aaml.errors import UserError
-from aaml.scheduling.fragments import FragmentMeter
-from aaml.scheduling.observation import Context, Featurizer
-from aaml.scheduling.registry import make_reward, register_reward
+from aaml.policies.fragment_meter import FragmentMeter
+from aaml.policies.registry import make_reward, register_reward
 from aaml.scheduling.rewards import RewardOptions
+from support import make
 
 
-def cluster(used=(), nodes=3, size=1000, gpus=0):
-    state = ClusterState(
-        Node(f"n{i}", {"cpu": size, "memory": size, "pods": 100}, gpu_count=gpus) for i in range(nodes)
-    )
-    for number, (row, cpu, memory) in enumerate(used):
-        state.assume(Pod(f"u{number}", requests={"cpu": cpu, "memory": memory}), f"n{row}")
-    return state
+def cluster(used=(), nodes=3, gpus=0):
+    """Nodes of 1 core and 1,000 bytes; `used` tells (row, milli-cores, bytes) of pods."""
+    return make.cluster(make.nodes(nodes, 1000, 1000, gpus=gpus), used)
 
 
 def give(reward, state, row, pod=None, mask=None, **more):
-    pod = pod or Pod("p", requests={"cpu": 100, "memory": 100})
-    mask = np.ones(len(state), dtype=bool) if mask is None else np.array(mask, dtype=bool)
-    context = Context(state, pod, mask, Featurizer(), **more)
+    """Return the reward of placing the pod on the row."""
+    context = make.context(state, pod or make.pod("p", 100, 100), mask, **more)
     reward.before(context)
-    state.assume(pod, state.names[row])
+    state.assume(context.pod, state.names[row])
     return reward.after(context, row)
 
 
@@ -42,18 +36,15 @@ def test_balance_is_the_scaled_fall_of_the_variance():
         memory[row] += 0.2
         after = 3 * (cpu.var() + memory.var())
         asked, spread = sqrt(0.1**2 + 0.2**2), sqrt(before / 3)
-        pod = Pod("p", requests={"cpu": 100, "memory": 200})
+        pod = make.pod("p", 100, 200)
         assert give(make_reward("balance"), state, row, pod) == pytest.approx(
             (before - after) / (asked * (spread + asked))
         )
 
 
 def test_balance_ignores_the_control_plane_and_pods_without_requests():
-    nodes = [
-        Node("control", {"cpu": 1000, "memory": 1000, "pods": 10}, labels={CONTROL_PLANE_LABEL: ""}),
-        Node("n0", {"cpu": 1000, "memory": 1000, "pods": 10}),
-    ]
-    assert give(make_reward("balance"), ClusterState(nodes), 0) == 0.0
+    nodes = [make.node("control", 1000, 1000, labels={CONTROL_PLANE_LABEL: ""}), make.node("n0", 1000, 1000)]
+    assert give(make_reward("balance"), make.cluster(nodes), 0) == 0.0
     assert give(make_reward("balance"), cluster(), 0, Pod("p")) == 0.0
 
 
@@ -100,7 +91,7 @@ def test_seed_a_corrected_depends_on_state_and_action_alone():
 
 def test_fragmentation_counts_gpus_made_useless():
     expected = [Pod("e", requests={"cpu": 1}, gpu=GpuRequest(1, 1000))]
-    options = RewardOptions(FragmentMeter(expected))
+    options = RewardOptions(FragmentMeter.of(expected))
     pod = Pod("p", requests={"cpu": 1}, gpu=GpuRequest(1, 600))
     # A device with 0.4 left serves nobody who wants a whole one.
     assert give(make_reward("fragmentation", options), cluster(gpus=2), 0, pod) == pytest.approx(-0.4)
@@ -117,7 +108,7 @@ def test_growth_of_fragments_agrees_with_the_amounts_before_and_after():
         Pod(f"e{i}", requests={"cpu": int(rng.integers(1, 500))}, gpu=GpuRequest(1, int(rng.choice([200, 500, 1000]))))
         for i in range(20)
     ]
-    meter, state = FragmentMeter(expected), cluster(nodes=4, gpus=3)
+    meter, state = FragmentMeter.of(expected), cluster(nodes=4, gpus=3)
     for i in range(8):
         state.assume(Pod(f"u{i}", requests={"cpu": 100}, gpu=GpuRequest(1, 300)), f"n{i % 4}")
     pod = Pod("p", requests={"cpu": 50}, gpu=GpuRequest(1, 1000))  # takes a whole device: no choice of device to make

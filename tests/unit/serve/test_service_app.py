@@ -1,6 +1,8 @@
 """The HTTP service as its clients see it: answers, limits, refusals, and a fuzz run from its own OpenAPI document."""
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from aaml.cluster.objects import Node, Pod
+from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.cluster.state import ClusterState
-from aaml.kube.convert import node_from_json, pod_from_json
-from aaml.scheduling.observation import Context, Featurizer
+from aaml.commands.serve import Args, run
+from aaml.errors import UserError
+from aaml.kube.objects.convert import node_from_json, pod_from_json
+from aaml.kube.posted import posted_state
+from aaml.policies.heuristics import PolicyOptions
+from aaml.policies.registry import make_policy
+from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision
 from aaml.serve.app import create_app
 from aaml.serve.metrics import Metrics
@@ -60,12 +67,13 @@ def pod_json(cpu: str = "1500m", **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": containers, **spec}}
 
 
-def node_json(name: str, cpu: str) -> dict[str, Any]:
-    return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": "4Gi", "pods": "10"}}}
+def node_json(name: str, cpu: str, memory: str = "4Gi") -> dict[str, Any]:
+    return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": memory, "pods": "10"}}}
 
 
-def service(view: View | None) -> SchedulingService:
-    return SchedulingService(MostFree(), Readers(pod_from_json, node_from_json), Featurizer(), view)
+def service(view: View | None, policy: str = "", expected: Sequence[Pod] = ()) -> SchedulingService:
+    made = make_policy(policy, PolicyOptions(expected=expected)) if policy else MostFree()
+    return SchedulingService(made, Readers(pod_from_json, node_from_json, posted_state), view)
 
 
 @pytest.fixture
@@ -124,6 +132,118 @@ def test_posted_nodes_are_scored_with_the_pods_that_run_there() -> None:
     assert client.post("/score", json=body).json() == {"scores": {"a": 0, "b": 100}}
 
 
+def running(name: str, node: str, cpu: str, memory: str = "1Gi") -> dict[str, Any]:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]
+    return {"metadata": {"name": name, "uid": name}, "spec": {"containers": containers, "nodeName": node}}
+
+
+def test_kube_schedulers_own_sums_are_served_the_same_for_every_request() -> None:
+    client = TestClient(create_app(service(None, "kube-scheduler"), Metrics()))
+    nodes = [node_json(name, "4", "8Gi") for name in ("a", "b", "c", "d")]
+    pod = {"metadata": {"name": "p", "uid": "u"}, "spec": running("p", "", "1")["spec"]}
+    body = {"pod": pod, "nodes": nodes, "pods": [running("q", "b", "2"), running("r", "c", "1")]}
+    # TaintToleration: 3 * 100 to each node. LeastAllocated: a and d (75 + 87) / 2, b (25 + 75) / 2, c (50 + 75) / 2.
+    # BalancedAllocation: a and d 71, b 72, c 72. Sums 452, 422, 434, 452: from 0 to 100 that is 100, 0, 40, 100.
+    for _ in range(5):
+        assert client.post("/score", json=body).json() == {"scores": {"a": 100, "b": 0, "c": 40, "d": 100}}
+
+
+def test_a_policy_that_only_chooses_gives_its_choice_the_highest_score() -> None:
+    client = TestClient(create_app(service(None, "round-robin"), Metrics()))
+    body = {"pod": pod_json("1"), "nodes": [node_json("a", "4"), node_json("b", "3")]}
+    assert client.post("/score", json=body).json() == {"scores": {"a": 100, "b": 0}}
+    assert client.post("/score", json=body).json() == {"scores": {"a": 0, "b": 100}}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (None, "expected-pods: none; expected an openb trace or a file of pods, as policy fgd weighs"),
+        ("FOLDER/plain.yaml", "expected-pods: no pod with a GPU in FOLDER/plain.yaml; expected an openb trace"),
+        ("FOLDER/missing.csv", "path: 'FOLDER/missing.csv' is not accepted"),
+    ],
+)
+def test_fgd_is_not_served_without_pods_to_expect(given: str | None, words: str, tmp_path: Path) -> None:
+    plain = {"apiVersion": "v1", "kind": "Pod", **pod_json("1")}
+    (tmp_path / "plain.yaml").write_text(json.dumps(plain), encoding="utf-8")
+    asked = None if given is None else given.replace("FOLDER", str(tmp_path))
+    with pytest.raises(UserError) as refused:
+        run(Args(policy="fgd", cluster=False, port=0, expected_pods=asked))
+    assert words.replace("FOLDER", str(tmp_path)) in str(refused.value)
+
+
+def simulated(name: str, *devices: int) -> dict[str, Any]:
+    """A node as the GPU-sharing simulator posts it; `devices`: the thousandths of each that are in use by shares."""
+    amounts = {"cpu": "96", "memory": "384Gi", "pods": "1001"}
+    amounts |= {"alibabacloud.com/gpu-count": str(len(devices)), "alibabacloud.com/gpu-milli": "1000"}
+    metadata: dict[str, Any] = {"name": name, "creationTimestamp": None}
+    metadata["labels"] = {"alibabacloud.com/gpu-card-model": "T4", "kubernetes.io/hostname": name}
+    if any(devices):  # the simulator writes the annotation with the first pod of a node
+        brief = {
+            str(index): {"Idx": index, "Model": "T4", "PodList": [f"default/p{index}"] if used else None,
+                         "GpuUsedMilli": used}
+            for index, used in enumerate(devices)
+        }  # fmt: skip
+        share = {"DevsBrief": brief, "GpuCount": len(devices), "GpuModel": "T4", "GpuUsedMilli": sum(devices)}
+        metadata["annotations"] = {"simon/node-gpu-share": json.dumps(share | {"NumPods": sum(map(bool, devices))})}
+    return {"metadata": metadata, "spec": {}, "status": {"capacity": amounts, "allocatable": amounts}}
+
+
+def share_json() -> dict[str, Any]:
+    """A pod that asks for half a GPU, as the GPU-sharing simulator posts it."""
+    pod = pod_json("4")
+    annotations = {"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-milli": "500"}
+    pod["metadata"] |= {"creationTimestamp": None, "annotations": annotations}
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("policy", "scores"),
+    [
+        # An unused node: max(33 - 2, 2) = 31. A free device of a used node: 50 - 1 = 49. A device with 700 left, as
+        # the fuller of two: 100 - 70 / 10 = 93. And one with 500 left: 95. From 31 to 95 that is:
+        ("gpu-packing", {"unused": 0, "new-device": 28, "shared": 96, "fitting": 100}),
+        # Base scores of 2000, 1400, 1700 and 1500 free thousandths of 8000: 18, 20, 19, 20; 25 more where no GPU pod
+        # runs and 75 more where shares do. From 43 to 95 that is:
+        ("gpu-clustering", {"unused": 0, "new-device": 100, "shared": 98, "fitting": 100}),
+    ],
+)
+def test_the_gpu_sharing_simulator_is_told_about_the_devices_that_its_pods_use(
+    policy: str, scores: dict[str, int]
+) -> None:
+    client = TestClient(create_app(service(None, policy), Metrics()))
+    nodes = [simulated("unused", 0, 0), simulated("new-device", 600, 0), simulated("shared", 300, 0),
+             simulated("fitting", 0, 500)]  # fmt: skip
+    assert client.post("/score", json={"pod": share_json(), "nodes": nodes}).json() == {"scores": scores}
+
+
+def test_fgd_scores_by_the_pods_to_expect() -> None:
+    # Whole devices are expected. Half of an unused one makes the other half a fragment: 100 s(-0.5) = 38; the pod on
+    # the half that is left of a device mends one: 100 s(0.5) = 62.
+    expected = [Pod("e", requests={"cpu": 1000}, gpu=GpuRequest(1, 1000))]
+    client = TestClient(create_app(service(None, "fgd", expected), Metrics()))
+    nodes = [simulated("unused", 0), simulated("half", 500, 0), simulated("other", 0, 0)]
+    body = {"pod": share_json(), "nodes": nodes}
+    assert client.post("/score", json=body).json() == {"scores": {"unused": 0, "half": 100, "other": 0}}
+
+
+def test_posted_nodes_are_no_part_of_the_watched_cluster(view: View) -> None:
+    # The watched node changes until both clusters, this one and that of four posted nodes, have changed four times.
+    view.state = ClusterState([Node("watched", {"cpu": 1000, "memory": 1 << 32, "pods": 9})])
+    for version in "123":
+        view.state.upsert_node(Node("watched", {"cpu": 1000, "memory": 1 << 32, "pods": 9}, {"version": version}))
+    nodes = [node_json(name, cpu) for name, cpu in (("small", "2"), ("b", "8"), ("c", "16"), ("large", "64"))]
+    prioritize = ("/prioritize", {"pod": pod_json("500m"), "nodenames": ["watched"]})
+    score = ("/score", {"pod": pod_json("500m"), "nodes": nodes})
+    answers = []
+    for requests in ((prioritize, score), (score, prioritize)):
+        client = TestClient(create_app(service(view, "kube-scheduler"), Metrics()))
+        answers.append({path: client.post(path, json=body).json() for path, body in requests})
+    assert answers[0] == answers[1]
+    assert answers[0]["/score"]["scores"]["small"] == 0
+    assert answers[0]["/score"]["scores"]["large"] == 100
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "words"),
     [
@@ -132,6 +252,7 @@ def test_posted_nodes_are_scored_with_the_pods_that_run_there() -> None:
         ("/score", json.dumps({"pod": pod_json("1 litre"), "nodes": []}).encode(), 422, "1 litre"),
         ("/score", json.dumps({"pod": pod_json(), "nodes": [node_json("a", "1")] * 2}).encode(), 422, "must differ"),
         ("/score", json.dumps({"pod": pod_json(), "nodes": [], "pods": [pod_json(nodeName="x")]}).encode(), 422, "'x'"),
+        ("/score", json.dumps({"pod": pod_json(), "nodes": [simulated("a", 1001)]}).encode(), 422, "1001"),
         ("/filter", json.dumps({"pod": pod_json()}).encode(), 422, "nodenames"),
         ("/score", b"[" * 100_000, 400, "body"),
         ("/bind", b'{"podName": "p"}', 400, "podnamespace"),

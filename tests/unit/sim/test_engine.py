@@ -8,15 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaml.cluster.objects import GpuRequest, Node, Pod
-from aaml.scheduling.fragmentation import fragment_tables, typical_pods
-from aaml.scheduling.kernels.arrays import NodeArrays, empty_nodes, pod_shape
-from aaml.scheduling.kernels.features import FEATURES, GROUPS
-from aaml.scheduling.kernels.fit import fits_all
-from aaml.scheduling.kernels.learned import linear_scorer
-from aaml.scheduling.kernels.policies import POLICIES, policy_number, score_all
-from aaml.scheduling.kernels.scores import gpu_packing
-from aaml.sim.engine import Episode, simulate, simulate_choices
-from aaml.sim.tournament import build, build_ties, first_best, first_best_where, leaves_for, nth_best, update_ties
+from aaml.policies.fragmentation import fragment_tables, typical_pods
+from aaml.policies.gpu.arrays import NodeArrays, empty_nodes, pod_shape
+from aaml.policies.gpu.features import FEATURES, GROUPS
+from aaml.policies.gpu.fit import fits_all
+from aaml.policies.gpu.learned import linear_scorer
+from aaml.policies.gpu.policies import RANDOM, policy_number, score_all
+from aaml.policies.gpu.scores import gpu_packing
+from aaml.sim.compiled.engine import Episode, simulate, simulate_choices
+from aaml.sim.compiled.tournament import (
+    build,
+    build_ties,
+    first_best,
+    first_best_where,
+    leaves_for,
+    nth_best,
+    update_ties,
+)
 
 GIB = 2**30
 
@@ -77,16 +85,16 @@ def score(policy: str, node: PlainNode, pod: Pod, pods: list[Pod]) -> tuple[floa
     fitting = [i for i, left in enumerate(node.gpu) if left >= pod.gpu.milli]
     best = min(fitting, key=lambda i: node.gpu[i]) if share else -1
     cpu = node.cpu - pod.requests["cpu"]
-    if policy == "best_fit":
+    if policy == "best-fit":
         return floor((1 - (0.5 * cpu / 128000 + 0.5 * (free - asked) / 8000)) * 100), best
-    if policy == "gpu_clustering":
+    if policy == "gpu-clustering":
         kind = kind_of(pod)
         if not kind:
             return 0, best
         base = (8000 - free) * 25 // 8000
         same, others = kind in node.kinds, bool(node.kinds - {kind})
         return base + (75 if same and not others else 50 if same else 0 if others else 25), best
-    if policy == "gpu_packing":
+    if policy == "gpu-packing":
         return packing(node, pod), best
     before = fragments(node, node.cpu, node.gpu, pods)
     options = [
@@ -168,7 +176,7 @@ def compiled_run(policy: str, nodes: list[Node], pods: list[Pod], rank: list[int
     return arrays, episode
 
 
-@pytest.mark.parametrize("policy", ["best_fit", "gpu_clustering", "gpu_packing", "fgd"])
+@pytest.mark.parametrize("policy", ["best-fit", "gpu-clustering", "gpu-packing", "fgd"])
 @given(node_lists, pod_lists, st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=60)
 def test_places_every_pod_where_the_plain_rules_do(policy: str, node_rows: list, pod_rows: list, random) -> None:
@@ -242,9 +250,7 @@ def test_random_is_uniform_over_feasible_nodes() -> None:
     shape = pod_shape(pods[0], models)[None, :]
     tables = fragment_tables(typical_pods(pods), models, 0)
     arrivals = np.zeros(20_000, dtype=np.int64)
-    episode = simulate(
-        arrays, shape, arrivals, tables, POLICIES["random"], node_rank=np.arange(8), random_ties=True, seed=1
-    )
+    episode = simulate(arrays, shape, arrivals, tables, RANDOM, node_rank=np.arange(8), random_ties=True, seed=1)
     small = [(episode.node == row).sum() for row in range(0, 8, 2)]
     assert small == [341] * 4  # 1 GiB holds 341 pods of 3 MiB; then the others share the rest evenly
     large = np.array([(episode.node == row).sum() for row in range(1, 8, 2)])

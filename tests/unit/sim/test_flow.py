@@ -8,14 +8,13 @@ import pytest
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
-from aaml.scheduling.cycle import SchedulingCycle
-from aaml.scheduling.heuristics.linear import FEATURES, TERMS, LinearPolicy
-from aaml.scheduling.loop import SchedulerLoop
-from aaml.scheduling.observation import Featurizer
+from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
+from aaml.scheduling.lifetimes import expected_rests
+from aaml.scheduling.observation import ObservationSpec
+from aaml.scheduling.play import play
 from aaml.scheduling.queue_sort import QueueSort
-from aaml.scheduling.registry import make_reward
 from aaml.sim.cluster import SimCluster
-from aaml.sim.flow import METRICS, Flow
+from aaml.sim.compiled.flow import METRICS, Flow
 from aaml.sim.tasks import find_task
 from aaml.workload.model import Workload
 
@@ -26,13 +25,25 @@ def test_metrics_are_those_of_the_simulator(task, nodes, seed):
     weights = np.random.default_rng(seed).normal(size=(len(TERMS), len(FEATURES)))
     flow = Flow.of(find_task(task).build(seed, nodes))
     cluster = find_task(task).build(seed, nodes)
-    loop = SchedulerLoop(SchedulingCycle(cluster, make_reward("balance"), Featurizer()), LinearPolicy(weights))
-    loop.run()
+    play(cluster, LinearPolicy(weights))
     expected = cluster.metrics()
     assert expected["bound"] == expected["arrived"] > 20
     played = flow.play(weights)
     for name in (*METRICS, "waiting_mean_s", "waiting_p99_s", "pending"):
         assert played[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
+
+
+@pytest.mark.parametrize("rests", ["learned", "known"])
+def test_metrics_are_those_of_the_simulator_for_a_scorer_that_looks_at_lifetimes(rests):
+    task, weights = find_task("services-and-jobs"), np.random.default_rng(5).normal(size=(len(TERMS), len(FEATURES)))
+    expects = expected_rests(rests, task.expected())
+    played = Flow.of(task.build(1, 4, pods=300), expects).play(weights)
+    cluster = task.build(1, 4, pods=300)
+    play(cluster, LinearPolicy(weights, sees=ObservationSpec(expects=expects)))
+    expected = cluster.metrics()
+    for name in (*METRICS, "waiting_mean_s", "pending"):
+        assert played[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
+    assert played != Flow.of(task.build(1, 4, pods=300)).play(weights)  # lifetimes count
 
 
 @pytest.mark.parametrize("sort", [QueueSort(), QueueSort(200.0, -300.0, 1500.0)])
@@ -42,7 +53,7 @@ def test_pods_wait_as_in_the_simulator_under_an_order_of_the_policys_own(seed, s
     flow = Flow.of(find_task("waiting").build(seed, 4))
     cluster = find_task("waiting").build(seed, 4)
     policy = LinearPolicy(weights, queue_sort=sort)
-    SchedulerLoop(SchedulingCycle(cluster, make_reward("balance"), Featurizer()), policy).run()
+    play(cluster, policy)
     expected, played = cluster.metrics(), flow.play(weights, sort)
     assert expected["rejected"] > 100
     for name in (*METRICS, "waiting_mean_s", "waiting_p99_s", "pending"):

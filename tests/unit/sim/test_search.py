@@ -3,32 +3,27 @@
 import numpy as np
 import pytest
 
-from aaml.cluster.objects import Node, Pod
-from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
+from aaml.policies.registry import make_policy
 from aaml.scheduling.cycle import SchedulingCycle
-from aaml.scheduling.observation import Featurizer
-from aaml.scheduling.registry import make_policy
-from aaml.scheduling.rewards import WeightedSum
 from aaml.sim.cluster import SimCluster
-from aaml.sim.search import Future, Search, SearchConfig
+from aaml.sim.search import Future, Search
+from aaml.sim.search_config import SearchConfig
 from aaml.sim.tasks import Task
 from aaml.workload.model import Workload
+from support import make
 
 
-def node(name, cpu):
-    return Node(name, {CPU: cpu * 1000, MEMORY: 1 << 34, PODS: 10})
+def pod(name, cores, **fields):
+    """A pod of so many cores; all of them have the memory that they need."""
+    return make.pod(name, cores * 1000, 1 << 20, **fields)
 
 
-def pod(name, cpu, at=0.0, life=None, kind=""):
-    return Pod(name, uid=name, requests={CPU: cpu * 1000, MEMORY: 1 << 20}, created_s=at, lifetime_s=life, owner=kind)
-
-
-def problem(*pods, metric="final_cpu_allocation", higher=True, nodes=(6, 10)):
+def problem(*pods, metric="final_cpu_allocation", nodes=(6, 10)):
     """A task whose arrivals are always these."""
     return Task(
-        "problem", "made by hand", metric, higher, "balance", len(nodes), 1.0,
-        make_nodes=lambda _count: tuple(node(f"n{i}", cpu) for i, cpu in enumerate(nodes)),
+        "problem", "made by hand", metric, "balance", len(nodes), 1.0,
+        make_nodes=lambda _count: tuple(make.node(f"n{i}", cores * 1000) for i, cores in enumerate(nodes)),
         draw=lambda _nodes, _pods, _rng: Workload(pods),
     )  # fmt: skip
 
@@ -36,9 +31,9 @@ def problem(*pods, metric="final_cpu_allocation", higher=True, nodes=(6, 10)):
 def decide(task, config, pods, *, rng=0):
     """Return the greedy and the searched choice for the first pod, by index of node, and the cluster."""
     cluster = SimCluster(task.make_nodes(task.nodes), pods)
-    greedy, featurizer = make_policy("most-allocated"), Featurizer()
-    search = Search(Future(task), task, greedy.scores, greedy, featurizer, config)
-    context = SchedulingCycle(cluster, WeightedSum(()), featurizer).begin(cluster.next_pod())
+    greedy = make_policy("most-allocated")
+    search = Search(Future(task), task, greedy.scores, greedy, config)
+    context = SchedulingCycle(cluster).begin(cluster.next_pod())
     return greedy.act(context).row, search.choose(cluster, context, np.random.default_rng(rng)).row, cluster
 
 
@@ -54,7 +49,7 @@ def test_two_arrivals_ahead_it_leaves_room_where_greed_does_not(horizon, expecte
 
 
 def test_lower_is_better_where_the_task_says_so():
-    task = problem(*LARGE_ONES, pod("end", 0, at=3.0), metric="mean_pending_pods", higher=False)
+    task = problem(*LARGE_ONES, pod("end", 0, at=3.0), metric="mean_pending_pods")
     assert decide(task, SearchConfig(2, 1, 3), [pod("now", 4)])[1] == 1
 
 
@@ -84,15 +79,17 @@ def test_nodes_in_the_same_state_are_tried_once():
     task = problem(*LARGE_ONES, nodes=(10, 10, 10, 6))
     greedy = make_policy("least-allocated")
     cluster = SimCluster(task.make_nodes(4), [pod("now", 4)])
-    context = SchedulingCycle(cluster, WeightedSum(()), Featurizer()).begin(cluster.next_pod())
-    search = Search(Future(task), task, greedy.scores, greedy, Featurizer(), SearchConfig(3, 1, 2))
+    context = SchedulingCycle(cluster).begin(cluster.next_pod())
+    search = Search(Future(task), task, greedy.scores, greedy, SearchConfig(3, 1, 2))
     assert search._candidates(context) == [0, 3]
 
 
 def test_a_running_pod_lives_on_as_pods_of_its_age_do():
     """Half of the kind live 10 s and half 100 s: after 50 s it is one of the latter, whatever its own lifetime."""
-    task = problem(*(pod(f"s{i}", 1, at=60.0 + i, life=10.0 if i % 2 else 100.0, kind="web") for i in range(40)))
-    cluster = SimCluster(task.make_nodes(2), [pod("old", 1, life=70.0, kind="web"), pod("now", 1, at=50.0, kind="web")])
+    task = problem(*(pod(f"s{i}", 1, at=60.0 + i, life=10.0 if i % 2 else 100.0, owner="web") for i in range(40)))
+    cluster = SimCluster(
+        task.make_nodes(2), [pod("old", 1, life=70.0, owner="web"), pod("now", 1, at=50.0, owner="web")]
+    )
     cluster.bind(cluster.next_pod(), 0)
     assert cluster.next_pod().name == "now"
     assert cluster.now_s() == 50.0

@@ -9,17 +9,14 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precon
 from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.sim.cluster import QueueSettings, SimCluster
 from aaml.sim.timeline import AddNode, Cordon, DeletePod, Drain, RemoveNode
+from support.make import GIB, node
+from support.make import pod as make_pod
 from support.slow_cluster import SlowCluster
 
-GIB = 1 << 30
 
-
-def node(name, cpu=4000, gib=8, pods=10, gpus=0, **more):
-    return Node(name, {"cpu": cpu, "memory": gib * GIB, "pods": pods}, gpu_count=gpus, **more)
-
-
-def pod(name, cpu=1000, gib=1, at=0.0, life=None, **more):
-    return Pod(name, uid=name, requests={"cpu": cpu, "memory": gib * GIB}, created_s=at, lifetime_s=life, **more)
+def pod(name, cpu=1000, memory=GIB, **fields):
+    """A pod of 1 core and 1 GiB that is known by its name."""
+    return make_pod(name, cpu, memory, uid=name, **fields)
 
 
 def first_fit(cluster):
@@ -47,7 +44,7 @@ def test_a_pod_that_fits_nowhere_gets_the_room_of_the_first_that_leaves():
 
 def test_averages_are_weighted_by_time():
     # CPU use of the two nodes: (0.5, 0) for 10 s, (0.5, 0.5) for 10 s, (0, 0.5) for 20 s, then the horizon.
-    pods = [pod("p", cpu=2000, gib=0, life=20.0), pod("q", cpu=2000, gib=0, at=10.0)]
+    pods = [pod("p", cpu=2000, memory=0, life=20.0), pod("q", cpu=2000, memory=0, at=10.0)]
     cluster = SimCluster([node("a"), node("b")], pods, until_s=40.0)
     cluster.bind(cluster.next_pod(), 0)
     cluster.bind(cluster.next_pod(), 1)
@@ -210,7 +207,7 @@ class Events(RuleBasedStateMachine):
         nodes = []
         for i, name in enumerate(self.names):
             self.slow.sizes[name] = (3000 + 1000 * i, 6 * GIB, 4, i)
-            nodes.append(node(name, cpu=3000 + 1000 * i, gib=6, pods=4, gpus=i))
+            nodes.append(node(name, cpu=3000 + 1000 * i, memory=6 * GIB, pods=4, gpus=i))
         self.cluster = SimCluster(nodes, queue=QueueSettings(initial_backoff_s=0.0), invariants=True)
         self.current = None
         self.count = 0
@@ -239,7 +236,7 @@ class Events(RuleBasedStateMachine):
         self.count += 1
         self.slow.needs[name] = (cpu, gib * GIB, gpu)
         request = GpuRequest(1, gpu) if gpu else GpuRequest()
-        self.cluster.submit([pod(name, cpu, gib, life=None if life is None else float(life), gpu=request)])
+        self.cluster.submit([pod(name, cpu, gib * GIB, life=None if life is None else float(life), gpu=request)])
 
     @precondition(lambda self: self.current is None)
     @rule(choice=st.integers(0, 2))
@@ -332,3 +329,16 @@ class Events(RuleBasedStateMachine):
 
 TestEvents = Events.TestCase
 TestEvents.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_a_pod_runs_since_its_bind_also_after_a_move_and_not_beyond_its_deadline():
+    pods = [Pod("p", requests={"cpu": 100}, created_s=10.0, lifetime_s=500.0, deadline_s=50.0)]
+    pods.append(Pod("late", requests={"cpu": 100}, created_s=60.0))
+    cluster = SimCluster([Node(name, {"cpu": 1000, "pods": 10}) for name in ("a", "b")], pods)
+    cluster.bind(cluster.next_pod(), 0)
+    assert cluster.migrate(pods[0].uid, 1)
+    placement = cluster.state.placements[pods[0].uid]
+    assert (placement.node_name, placement.since_s, placement.until_s) == ("b", 10.0, 60.0)
+    assert cluster.next_pod().name == "late"
+    assert cluster.now_s() == 60.0
+    assert pods[0].uid not in cluster.state.placements

@@ -1,5 +1,7 @@
 """Task presets: same seed, same episode; sizes; traces; what `aaml policies` says of them."""
 
+import pickle
+
 import pytest
 
 from aaml.cli import run
@@ -63,7 +65,7 @@ def test_traces_replace_the_pods(tmp_path, monkeypatch):
 def test_policies_command_lists_own_ones_too(tmp_path, capsys):
     file = tmp_path / "listed.py"
     file.write_text(
-        "from aaml.scheduling.registry import register_policy\n"
+        "from aaml.policies.registry import register_policy\n"
         "@register_policy('test-listed')\n"
         "def score(context):\n"
         "    return context.state.allocatable[:, 0]\n",
@@ -74,3 +76,8 @@ def test_policies_command_lists_own_ones_too(tmp_path, capsys):
     assert "test-listed" in said
     assert all(name in said for name in (*TASKS, "kube-scheduler", "seed-a-corrected"))
     assert run("policies", ["--file", str(tmp_path / "none.py")]) == 2
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_a_task_that_went_to_another_process_is_known_there(task):
+    assert {task: "known"}[pickle.loads(pickle.dumps(task))] == "known"

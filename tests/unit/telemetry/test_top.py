@@ -2,22 +2,23 @@
 
 import pytest
 
-from aaml.cluster.objects import CONTROL_PLANE_LABEL, Node, Pod
+from aaml.cluster.objects import CONTROL_PLANE_LABEL
 from aaml.cluster.state import ClusterState
 from aaml.telemetry.top import TopModel, render
+from support import make
+from support.make import GIB
 
-GIB = 1024**3
-SIZE = {"cpu": 64_000, "memory": 256 * GIB, "pods": 110}
+SIZE = (64_000, 256 * GIB)
 
 
 def cluster(count: int, racks: int = 0) -> ClusterState:
-    control = Node("kwok-ctl-node-0", SIZE, labels={CONTROL_PLANE_LABEL: ""})
-    nodes = [Node(f"n{i}", SIZE, labels={"rack": f"r{i % racks}"} if racks else {}) for i in range(count)]
-    return ClusterState([control, *nodes])
+    control = make.node("kwok-ctl-node-0", *SIZE, labels={CONTROL_PLANE_LABEL: ""})
+    nodes = [make.node(f"n{i}", *SIZE, labels={"rack": f"r{i % racks}"} if racks else {}) for i in range(count)]
+    return make.cluster([control, *nodes])
 
 
 def put(state: ClusterState, name: str, node: str, cpu_milli: int, memory_bytes: int = GIB) -> None:
-    state.assume(Pod(name, requests={"cpu": cpu_milli, "memory": memory_bytes}), node)
+    state.assume(make.pod(name, cpu_milli, memory_bytes), node)
 
 
 def test_each_node_has_its_line_while_they_fit():
@@ -82,7 +83,7 @@ def test_racks_come_in_the_order_of_their_numbers():
 
 
 def test_a_cordoned_node_is_marked():
-    state = ClusterState([Node("n0", SIZE, unschedulable=True), Node("n1", SIZE)])
+    state = make.cluster([make.node("n0", *SIZE, unschedulable=True), make.node("n1", *SIZE)])
     text = render(TopModel("kwok"), state)
     assert "2 nodes (1 cordoned: *)" in text
     assert next(line.split()[:2] for line in text.splitlines() if line.startswith("n")) == ["n0", "*"]

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from aaml.errors import UserError
+from aaml.files import RowWriter
 from aaml.workload.deployments import (
     COLUMNS,
     Deployment,
+    DeploymentShape,
     RandomDeployments,
-    Shape,
     read_deployments,
     read_shapes,
     split_steps,
 )
-from aaml.workload.table import TableWriter
 
 MIB = 1024**2
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")  # RFC 1123 label
@@ -54,13 +54,13 @@ def test_a_tag_changes_names_only():
 
 
 def test_a_mixture_follows_its_weights():
-    drawn = draw(3000, shapes=[Shape(name="rare", weight=1.0), Shape(name="often", weight=3.0)])
+    drawn = draw(3000, shapes=[DeploymentShape(name="rare", weight=1.0), DeploymentShape(name="often", weight=3.0)])
     often = sum(deployment.name.startswith("often") for deployment in drawn)
     assert 2250 - 150 < often < 2250 + 150  # six standard deviations of a binomial(3000, 3/4) are 142
 
 
 def test_the_general_lifetime_is_for_shapes_without_one():
-    shapes = [Shape(name="own", lifetime_s=(5.0, 6.0)), Shape(name="none")]
+    shapes = [DeploymentShape(name="own", lifetime_s=(5.0, 6.0)), DeploymentShape(name="none")]
     for deployment in draw(50, shapes=shapes, lifetime_s=60.0):
         if deployment.name.startswith("own"):
             assert 5.0 <= deployment.lifetime_s <= 6.0
@@ -69,8 +69,8 @@ def test_the_general_lifetime_is_for_shapes_without_one():
 
 
 def test_a_file_that_was_written_plays_back_the_same(tmp_path):
-    drawn = draw(30, shapes=[Shape(lifetime_s=(1.0, 99.0)), Shape(name="b", limit_factor=0.0)])
-    writer = TableWriter(tmp_path / "data.csv", COLUMNS)
+    drawn = draw(30, shapes=[DeploymentShape(lifetime_s=(1.0, 99.0)), DeploymentShape(name="b", limit_factor=0.0)])
+    writer = RowWriter(tmp_path / "data.csv", COLUMNS)
     for deployment in drawn:
         writer.write(deployment.row("create"))
     writer.write(drawn[3].row("delete"))

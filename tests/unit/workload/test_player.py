@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from aaml.errors import UserError
-from aaml.workload.deployments import COLUMNS, Deployment, RandomDeployments, Shape, read_deployments
+from aaml.files import RowWriter
+from aaml.workload.deployments import COLUMNS, Deployment, DeploymentShape, RandomDeployments, read_deployments
 from aaml.workload.player import Load, PlaySettings, WorkloadPlayer
-from aaml.workload.table import TableWriter
 
 
 class FakeCluster:
@@ -60,7 +60,9 @@ class FakeCluster:
 
 
 def source(pods=10, lifetime_s=None):
-    return RandomDeployments(np.random.default_rng(0), [Shape(replicas=(pods, pods))], lifetime_s=lifetime_s, tag="t")
+    return RandomDeployments(
+        np.random.default_rng(0), [DeploymentShape(replicas=(pods, pods))], lifetime_s=lifetime_s, tag="t"
+    )
 
 
 def test_it_stops_at_the_load():
@@ -121,7 +123,7 @@ def test_lifetimes_end_in_time_while_it_rests():
 
 def test_a_run_that_was_written_plays_back_in_the_same_order(tmp_path):
     first, again = FakeCluster(100), FakeCluster(100)
-    writer = TableWriter(tmp_path / "data.csv", COLUMNS)
+    writer = RowWriter(tmp_path / "data.csv", COLUMNS)
     WorkloadPlayer(first, PlaySettings(pod_load=0.2, rounds=2), source=source(), writer=writer).run()
     writer.close()
     with (tmp_path / "data.csv").open() as file:

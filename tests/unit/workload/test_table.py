@@ -3,7 +3,7 @@
 import pytest
 
 from aaml.errors import UserError
-from aaml.workload.table import TableWriter, choice, number, quantity, read_table, whole_number
+from aaml.workload.table import choice, number, quantity, read_table, whole_number
 
 COLUMNS = {"name": choice("a", "b"), "count": whole_number(1), "cpu": quantity("cpu")}
 
@@ -50,10 +50,3 @@ def test_a_file_that_is_not_there_and_one_that_is_not_text(tmp_path):
     (tmp_path / "binary.csv").write_bytes(b"name,count,cpu\n\xff\xfe\n")
     with pytest.raises(UserError, match="not a CSV file in UTF-8"):
         list(read_table(tmp_path / "binary.csv", COLUMNS))
-
-
-def test_every_row_is_on_disk_as_soon_as_it_is_written(tmp_path):
-    writer = TableWriter(tmp_path / "deep" / "out.csv", ["a", "b"])
-    writer.write({"a": 1, "b": "x,y"})
-    assert (tmp_path / "deep" / "out.csv").read_text() == 'a,b\n1,"x,y"\n'
-    writer.close()

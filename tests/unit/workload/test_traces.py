@@ -26,8 +26,8 @@ def test_a_pod_line_becomes_a_pod(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name,cpu_milli\n", "column memory_mib is missing"),
-        (f"{HEADER}\np-0,many,1,0,0,,LS,Running,0,1,0\n", "line 2, cpu_milli: 'many' is not accepted"),
+        ("name,cpu_milli\n", "column 'memory_mib' is missing"),
+        (f"{HEADER}\np-0,many,1,0,0,,LS,Running,0,1,0\n", "line 2, column cpu_milli: 'many' is not accepted"),
     ],
 )
 def test_a_bad_file_is_one_clear_line(tmp_path: Path, text: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""FilterIndex: what filters and scores look up, kept current while pods come and go, rebuilt when nodes change."""
+"""FilterIndex: what filters and scores look up about a state, kept current while pods come and go."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable
@@ -23,7 +23,7 @@ Kind = tuple[str, frozenset[tuple[str, str]], bool]  # a pod as selectors see it
 
 
 class PodCounter:
-    """How many placed pods of interest each node has, int64 [N] in `counts`."""
+    """How many pods of one kind each node has, int64 [N] in `counts`."""
 
     def __init__(self, wanted: Callable[[Pod], bool], rows: int) -> None:
         self.wanted = wanted
@@ -33,9 +33,10 @@ class PodCounter:
 class FilterIndex:
     """Lookups over one cluster state.
 
-    Masks over nodes are cached until a node changes (`topology_generation`). Counts of pods per node, asked for by
-    affinity terms and spread constraints, are kept current by observing the state: pods that look alike to selectors
-    (same namespace, labels and whether they terminate) are matched once. Arrays returned are shared: do not write.
+    What depends on the nodes alone is remembered until a node changes (`topology_generation`). Counts of pods, which
+    affinity terms and spread constraints ask for, follow each placement and removal: pods that are the same to every
+    selector (namespace, labels, whether they terminate) are matched once. The arrays returned are shared, so do not
+    write to them.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -88,7 +89,7 @@ class FilterIndex:
             return value
 
     def domains(self, key: str) -> IntArray:
-        """Return [N] the number of each node's value of a label, -1 where it has none."""
+        """Return [N], the number that stands for each node's value of a label, or -1 where it has none."""
 
         def build() -> IntArray:
             numbers: dict[str, int] = {}
@@ -102,7 +103,7 @@ class FilterIndex:
         return cast("IntArray", self.cached(("domains", key), build))
 
     def domain_totals(self, key: str, counts: IntArray) -> IntArray:
-        """Return [N] the sum of `counts` [N] over each node's domain, 0 for nodes without the label."""
+        """Return [N], the sum of `counts` [N] over each node's domain, and 0 for nodes without the label."""
         codes = self.domains(key)
         # Shifted by one, so that nodes without the label gather in a bin of their own.
         totals = np.bincount(codes + 1, weights=counts, minlength=1).astype(np.int64)
@@ -122,9 +123,9 @@ class FilterIndex:
         return self._count(terms, lambda pod: matches_all_pod_terms(terms, pod, spaces))
 
     def selected(self, namespace: str, selector: LabelSelector | None) -> IntArray:
-        """Return [N] how many pods each node has for a spread constraint: terminating ones do not count.
+        """Return [N], how many pods each node has for a spread constraint, to which terminating pods do not count.
 
-        An empty selector counts none here, as in kube-scheduler.
+        An empty selector counts no pod here, as in kube-scheduler.
         """
         if selector is None or not selector.requirements:
             return self._count(None, lambda _pod: False)
@@ -146,7 +147,10 @@ class FilterIndex:
         )
 
     def holders(self, owned: Owned, term: PodAffinityTerm) -> IntArray:
-        """Return [N] how many pods with this term each node has (the sum of its weights for preferred terms)."""
+        """Return [N], how many pods with this term each node has.
+
+        For a preferred term it is the sum of their weights.
+        """
 
         def build() -> IntArray:
             counts = np.zeros(len(self.state), dtype=np.int64)

@@ -44,7 +44,7 @@ def feasible(state: ClusterState, pod: Pod, index: FilterIndex | None = None) ->
 
 def passing(index: FilterIndex, pod: Pod) -> BoolArray:
     """Return [N] the nodes that pass every filter, nominations left aside; the array is the caller's."""
-    if pod.gates or pod.volumes.missing:
+    if pod.gates or pod.volumes.missing or pod.resource_claims:
         return np.zeros(len(index.state), dtype=np.bool_)
     mask = node_resources.passes(index, pod)
     if mask is None:
@@ -119,16 +119,19 @@ def _overlays(index: FilterIndex, pod: Pod, mask: BoolArray) -> dict[int, Diagno
 
 def _merge(diagnosis: Diagnosis, overlays: dict[int, Diagnosis]) -> Diagnosis:
     """Add the rejections for the sake of nominated pods."""
-    by_node, reasons = list(diagnosis.by_node), dict(diagnosis.reasons)
+    by_node, plugin_by_node = list(diagnosis.by_node), list(diagnosis.plugin_by_node)
+    reasons = dict(diagnosis.reasons)
     plugins, unresolvable = set(diagnosis.plugins), diagnosis.unresolvable.copy()
     for row, overlay in overlays.items():
-        by_node[row] = overlay.by_node[row]
+        by_node[row], plugin_by_node[row] = overlay.by_node[row], overlay.plugin_by_node[row]
         unresolvable[row] = overlay.unresolvable[row]
         if overlay.by_node[row]:
             plugins |= overlay.plugins
         for reason in overlay.by_node[row]:
             reasons[reason] = reasons.get(reason, 0) + 1
-    return Diagnosis(frozenset(plugins), reasons, unresolvable, tuple(by_node), diagnosis.rejected_before)
+    return Diagnosis(
+        frozenset(plugins), reasons, unresolvable, tuple(by_node), tuple(plugin_by_node), diagnosis.rejected_before
+    )
 
 
 __all__ = ["feasible", "passing", "rejection_of_all"]

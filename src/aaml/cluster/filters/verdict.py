@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from aaml.cluster.filters import (
+    dynamic_resources,
     gpu_devices,
     inter_pod_affinity,
     node_affinity,
@@ -37,6 +38,7 @@ FILTERS: tuple[Filter, ...] = (
     volumes.RESTRICTIONS,
     volumes.LIMITS,
     volumes.BINDING,
+    dynamic_resources.FILTER,
     topology_spread.FILTER,
     inter_pod_affinity.FILTER,
 )
@@ -49,13 +51,14 @@ class Diagnosis:
 
     `plugins`: those that rejected a node first. `reasons`: reason -> number of nodes. `unresolvable` [N]: nodes where
     preemption cannot help. `rejected_before`: why the pod can be on no node at all, "" when that is not so.
-    `by_node`: [N] the reasons of each node, empty for the feasible ones.
+    `by_node`: [N] the reasons of each node, empty for the feasible ones. `plugin_by_node`: [N] which plugin gave them.
     """
 
     plugins: frozenset[str]
     reasons: Mapping[str, int]
     unresolvable: BoolArray
     by_node: tuple[tuple[str, ...], ...]
+    plugin_by_node: tuple[str, ...]
     rejected_before: str = ""
 
     def message(self, preemption: str = "") -> str:
@@ -116,11 +119,13 @@ def diagnose(index: FilterIndex, pod: Pod, rows: BoolArray | None = None) -> Dia
     alive = np.ones(size, dtype=np.bool_) if rows is None else rows.copy()
     plugin, reason = rejection_of_all(index, pod)
     if reason:
-        return Diagnosis(frozenset({plugin}), {}, np.ones(size, dtype=np.bool_), ((reason,),) * size, reason)
+        everywhere = np.ones(size, dtype=np.bool_)
+        return Diagnosis(frozenset({plugin}), {}, everywhere, ((reason,),) * size, (plugin,) * size, reason)
     plugins: set[str] = set()
     reasons: Counter[str] = Counter()
     unresolvable = np.zeros(size, dtype=np.bool_)
     by_node: list[tuple[str, ...]] = [()] * size
+    plugin_by_node = [""] * size
 
     def take(name: str, found: tuple[tuple[str, BoolArray], ...], hopeless: BoolArray) -> None:
         nonlocal unresolvable
@@ -132,6 +137,7 @@ def diagnose(index: FilterIndex, pod: Pod, rows: BoolArray | None = None) -> Dia
                 reasons[reason] += hit.size
                 for row in hit:
                     by_node[row] = (*by_node[row], reason)
+                    plugin_by_node[row] = name
 
     named = node_affinity.named_nodes(pod)
     if named is not None:
@@ -151,4 +157,4 @@ def diagnose(index: FilterIndex, pod: Pod, rows: BoolArray | None = None) -> Dia
             rejection = each.explain(index, pod, rejected)
             take(each.name, rejection.reasons, rejection.unresolvable)
             alive &= mask
-    return Diagnosis(frozenset(plugins), reasons, unresolvable, tuple(by_node))
+    return Diagnosis(frozenset(plugins), reasons, unresolvable, tuple(by_node), tuple(plugin_by_node))

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from aaml.errors import UserError
 from aaml.kube.provision.paths import cache_dir, exclusive, private_dir
@@ -134,11 +134,7 @@ def ensure_programs(*, progress: bool = True) -> Path:
     target = programs_dir()
     if built():
         return target
-
-    def waiting() -> None:
-        print("another process builds the KWOK programs; waiting for it", file=sys.stderr)
-
-    with exclusive(target.with_name(f"{target.name}.lock"), waiting):
+    with exclusive(target.with_name(f"{target.name}.lock"), "builds the KWOK programs"):
         if built():
             return target
         go = find_go(minimum_go())

@@ -9,25 +9,29 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
+from aaml.cluster.fleet import standard_nodes
 from aaml.errors import UserError, bad_value
+from aaml.files import write_text
 from aaml.kube.provision import kubeconfig, records
-from aaml.kube.provision.api import Api, ApiError
 from aaml.kube.provision.binaries import ensure_programs, programs_dir, versions
 from aaml.kube.provision.components import Component, kill_strays, read_components
-from aaml.kube.provision.nodes import create_nodes, standard_nodes, wait_schedulable
-from aaml.kube.provision.paths import exclusive, private_dir, state_dir, write_private
+from aaml.kube.provision.nodes import create_nodes
+from aaml.kube.provision.owner import Owner
+from aaml.kube.provision.paths import PRIVATE, exclusive, private_dir, state_dir
 from aaml.kube.provision.ports import check_port, choose_ports
 from aaml.kube.provision.records import ClusterOptions, Record
+from aaml.kube.provision.waits import until, wait_ready, wait_schedulable, wait_service_account
+from aaml.kube.transport import Transport
 
-_LOOK_EVERY_S = 0.1
-_NOT_FOUND = 404
+API_TIMEOUT_S = 30.0  # the server shares this machine with whatever else runs on it
+_HOLD_OBJECTS = ("etcd", "kube-apiserver")
+_KUBELETS = "kwok-controller"
 
 
 class KwokCluster:
@@ -47,9 +51,9 @@ class KwokCluster:
         """The kubectl of the cluster's own version."""
         return programs_dir() / "kubectl"
 
-    def api(self) -> Api:
+    def api(self) -> Transport:
         """Return a connection as an administrator."""
-        return Api(self.kubeconfig)
+        return Transport(self.kubeconfig, timeout_s=API_TIMEOUT_S)
 
     def service_account_kubeconfig(self, namespace: str, account: str) -> Path:
         """Write a kubeconfig with a service account's token, good for an hour, and return where it is."""
@@ -59,7 +63,7 @@ class KwokCluster:
             "kind": "TokenRequest",
             "spec": {"expirationSeconds": 3600},
         }
-        token = json.loads(self.api().send("POST", path, request))["status"]["token"]
+        token = json.loads(self.api().request("POST", path, request))["status"]["token"]
         administrator = yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))
         file = self.directory / f"{namespace}-{account}.kubeconfig"
         kubeconfig.write(file, kubeconfig.with_token(administrator, token))
@@ -86,39 +90,72 @@ class KwokCluster:
 
     def start_component(self, component: str, *, wait_s: float = 60.0) -> None:
         """Start one process again; the API server is waited for until it is ready."""
-        self.component(component).start()
+        self._start(self.component(component))
         if component == "kube-apiserver":
             self._wait_ready(wait_s)
 
-    def running(self) -> bool:
-        """Say whether every process of the cluster is alive."""
-        found = self.components().values()
-        return bool(found) and all(component.pid() is not None for component in found)
+    def stopped(self) -> tuple[str, ...]:
+        """Return the names of the processes that should run and do not, in the order in which they start."""
+        return tuple(name for name, component in self.components().items() if component.pid() is None)
 
-    def up(self, options: ClusterOptions | None = None, *, progress: bool = True) -> None:
+    def running(self) -> bool:
+        """Say whether there is a cluster and every process of it is alive."""
+        return bool(self.components()) and not self.stopped()
+
+    def start_stopped(self, *, wait_s: float = 60.0) -> tuple[str, ...]:
+        """Start every stopped process again, wait until each serves, and return their names.
+
+        What etcd holds is kept. Raises `UserError` with the last words of a part that ends again.
+        """
+        stopped, parts = self.stopped(), self.components().values()
+        for holds_objects in (True, False):  # the others end themselves when no API server answers at their start
+            for part in parts:
+                if (part.name in _HOLD_OBJECTS) == holds_objects:
+                    self._start(part)
+            self._wait_ready(wait_s)
+
+        def serving() -> bool:
+            _check_alive(parts)
+            return all(part.listens() for part in parts)
+
+        until(serving, wait_s, f"cluster {self.name!r} did not serve again")
+        return stopped
+
+    def up(self, options: ClusterOptions | None = None, *, progress: bool = True) -> tuple[str, ...]:
         """Start the cluster, add its nodes and wait until pods can be placed on them.
 
-        Builds the programs when the cache has none. Nothing stays behind when it fails or is interrupted. Raises
-        `UserError` when a cluster of this name runs, the port is taken, or a part does not come up in time.
+        Where the cluster is there already, only its stopped processes are started: everything on it is kept, the other
+        options do not apply, and the names of those processes are returned. They are empty for a new cluster. Builds
+        the programs when the cache has none. Nothing of a new cluster stays behind when its start fails or is
+        interrupted. Raises `UserError` when every process runs already, the port is taken, or a part does not come up
+        in time.
         """
         options = options or ClusterOptions()
-        manifests = standard_nodes(options.nodes, options.shape)
-        check_port(options.port)
-        if any(component.pid() is not None for component in self.components().values()):
-            raise UserError(f"name: cluster {self.name!r} is up already; see `aaml cluster status --name {self.name}`")
-        self.down()
-        programs = ensure_programs()  # minutes the first time: never without a word
-        try:
-            self._create(programs, options)
-            self._wait_ready(options.wait_s)
-            api = self.api()
-            create_nodes(api, manifests, progress=progress)
-            wait_schedulable(api, options.nodes, wait_s=options.wait_s, progress=progress)
-            _wait_service_account(api, options.wait_s)
-            self._check_alive(self.components().values())
-        except BaseException:
+        nodes = standard_nodes(options.nodes, options.shape)
+        with records.locked(self.name):
+            record = records.existing(self.name, "binary")
+            if record is not None and not record.orphaned:
+                if self.running():
+                    raise UserError(
+                        f"name: cluster {self.name!r} is up already; see `aaml cluster status --name {self.name}`"
+                    )
+                return self.start_stopped(wait_s=options.wait_s)
+            check_port(options.port)
             self.down()
-            raise
+            programs = ensure_programs()  # minutes the first time: never without a word
+            try:
+                made = self._create(programs, options)
+                self.start_stopped(wait_s=options.wait_s)  # a slow API server: the others have ended meanwhile
+                api = self.api()
+                create_nodes(api, nodes, progress=progress)
+                wait_schedulable(api, options.nodes, wait_s=options.wait_s, progress=progress)
+                wait_service_account(api, options.wait_s)
+                _check_alive(self.components().values())
+                records.save(replace(made, owner=options.owner))
+            except BaseException:
+                self.down()
+                raise
+            return ()
 
     def down(self) -> None:
         """Stop every process, last started first, and remove the cluster's files. Does nothing where there is none."""
@@ -128,9 +165,8 @@ class KwokCluster:
         if self.directory.exists():
             records.forget(self.name)
 
-    def _create(self, programs: Path, options: ClusterOptions) -> None:
+    def _create(self, programs: Path, options: ClusterOptions) -> Record:
         """Let kwokctl write the files and start the processes; one at a time, as each has to see the others' ports."""
-        private_dir(state_dir())
         private_dir(self.directory)
         settings = self.directory / "kwokctl.yaml"
         command = [str(programs / "kwokctl"), "create", "cluster", f"--name={self.name}", f"--config={settings}",
@@ -138,33 +174,40 @@ class KwokCluster:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("KWOK_")}
         environment["KWOK_WORKDIR"] = str(state_dir())
         environment["KUBECACHEDIR"] = str(self.directory / "kubectl-cache")  # kwokctl asks kubectl, which fills ~/.kube
-        with exclusive(state_dir() / "create.lock", _say_waiting):
+        with exclusive(state_dir() / "create.lock", "creates a cluster"):
             ports = choose_ports(self.directory.parent, options.port)
-            write_private(settings, yaml.safe_dump(kwokctl_configuration(programs, options, ports), sort_keys=False))
+            port = ports["kubeApiserverPort"]
+            address, maker = f"https://127.0.0.1:{port}", Owner.this_process()
+            record = Record(
+                self.name, "binary", versions().kubernetes, address, options.nodes, options.scheduler, maker
+            )
+            records.save(record)
+            content = yaml.safe_dump(kwokctl_configuration(programs, options, ports), sort_keys=False)
+            write_text(settings, content, mode=PRIVATE)
             status, output = _run_aside(command, environment, options.wait_s)
-        components = self.components()
-        if status != 0 or not components:
+        if status != 0 or not self.components():
             raise UserError(f"kwokctl failed (exit status {status}): {' / '.join(output.strip().splitlines()[-2:])}")
-        port = ports["kubeApiserverPort"]
         kubeconfig.write(self.kubeconfig, kubeconfig.mutual_tls(self.name, port, self.directory / "pki"))
-        address = f"https://127.0.0.1:{port}"
-        records.save(Record(self.name, "binary", versions().kubernetes, address, options.nodes, options.scheduler))
+        return record
+
+    def _start(self, component: Component) -> None:
+        if component.name == _KUBELETS and component.pid() is None:
+            # The new process would take over the nodes of the dead one only when their leases end, after minutes.
+            api = self.api()
+            with api.explained():
+                api.request("DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
+        component.start()
 
     def _wait_ready(self, wait_s: float) -> None:
-        deadline = time.monotonic() + wait_s
-        api = self.api()
-        while not api.ready():
-            self._check_alive(self.component(name) for name in ("etcd", "kube-apiserver"))
-            if time.monotonic() >= deadline:
-                raise UserError(
-                    f"wait_s: the API server of {self.name!r} was not ready in {wait_s:g} s; give it longer"
-                )
-            time.sleep(_LOOK_EVERY_S)
+        parts = [self.component(name) for name in _HOLD_OBJECTS]
+        wait_ready(self.api(), wait_s, lambda: _check_alive(parts))
 
-    def _check_alive(self, components: Iterable[Component]) -> None:
-        for component in components:
-            if component.pid() is None:
-                raise UserError(f"{component.name} has ended: {component.last_words()}")
+
+def _check_alive(components: Iterable[Component]) -> None:
+    """Raise `UserError` with the last words of a part that has ended."""
+    for component in components:
+        if component.pid() is None:
+            raise UserError(f"{component.name} has ended: {component.last_words()}")
 
 
 def kwokctl_configuration(programs: Path, options: ClusterOptions, ports: Mapping[str, int]) -> dict[str, object]:
@@ -194,13 +237,18 @@ def kwokctl_configuration(programs: Path, options: ClusterOptions, ports: Mappin
         if not options.scheduler_config.is_file():
             raise bad_value("scheduler_config", str(options.scheduler_config), "a KubeSchedulerConfiguration file")
         settings["kubeSchedulerConfig"] = str(options.scheduler_config.absolute())
-    alone = {"extraArgs": [{"key": "leader-elect", "value": "false"}]}
+    # With leader election a part ends itself when the API server is away for more than ten seconds.
+    flags = {name: {"leader-elect": "false"} for name in ("kube-controller-manager", "kube-scheduler")}
+    for name, more in options.arguments.items():
+        flags[name] = {**flags.get(name, {}), **more}
     return {
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
         "kind": "KwokctlConfiguration",
         "options": settings,
-        # With leader election a part ends itself when the API server is away for more than ten seconds.
-        "componentsPatches": [{"name": name, **alone} for name in ("kube-controller-manager", "kube-scheduler")],
+        "componentsPatches": [
+            {"name": name, "extraArgs": [{"key": key, "value": value} for key, value in said.items()]}
+            for name, said in flags.items()
+        ],
     }
 
 
@@ -218,21 +266,3 @@ def _run_aside(command: list[str], environment: dict[str, str], wait_s: float) -
             os.killpg(process.pid, signal.SIGKILL)
             raise
     return process.returncode, output
-
-
-def _wait_service_account(api: Api, wait_s: float) -> None:
-    """Wait for the default service account: without it the API server takes no pod."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            api.send("GET", "/api/v1/namespaces/default/serviceaccounts/default")
-        except ApiError as error:
-            if error.status != _NOT_FOUND or time.monotonic() >= deadline:
-                raise UserError(f"the default service account is missing: {error.message}") from error
-        else:
-            return
-        time.sleep(_LOOK_EVERY_S)
-
-
-def _say_waiting() -> None:
-    print("another cluster is being created; waiting for it", file=sys.stderr)

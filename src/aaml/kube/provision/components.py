@@ -1,19 +1,20 @@
 """The processes of a running cluster: read from kwokctl's files, looked up, stopped and started one by one."""
 
 import os
-import signal
 import subprocess
-import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import yaml
 
 from aaml.errors import UserError
 
-_LOOK_EVERY_S = 0.05
 _STOP_S = 10.0
+# Handles of the children of this Python process: dropped ones would warn that a child outlives them.
+_STARTED: list["subprocess.Popen[bytes]"] = []
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,30 @@ class Component:
         """The file that both output streams go to."""
         return self.directory / "logs" / f"{Path(self.command[0]).stem}.log"
 
-    def pid(self) -> int | None:
-        """Return the id of the running process, None when it is stopped or when another program now has that id."""
+    def process(self) -> psutil.Process | None:
+        """Return the running process, None when it is stopped or when another program now has its id."""
         try:
-            pid = int(self.pid_file.read_text(encoding="ascii"))
-        except (FileNotFoundError, ValueError):
+            process = psutil.Process(int(self.pid_file.read_text(encoding="ascii")))
+            # Not its arguments: they are empty for a moment after the start.
+            same = Path(process.exe()) == Path(self.command[0]).resolve()
+            runs = same and process.status() != psutil.STATUS_ZOMBIE
+        except (FileNotFoundError, ValueError, psutil.Error):
             return None
-        return pid if _runs(pid, self.command[0]) else None
+        return process if runs else None
+
+    def pid(self) -> int | None:
+        """Return the id of the running process, None when there is none."""
+        process = self.process()
+        return None if process is None else process.pid
+
+    def listens(self) -> bool:
+        """Say whether the process runs and listens on a port: every part does once it has accepted its settings."""
+        process = self.process()
+        try:
+            connections = process.net_connections("tcp") if process is not None else ()
+        except psutil.NoSuchProcess:
+            return False
+        return any(connection.status == psutil.CONN_LISTEN for connection in connections)
 
     def last_words(self) -> str:
         """Return the last line of the log, for an error message."""
@@ -55,70 +73,46 @@ class Component:
         """Start the process if it is stopped, detached from this one's terminal, and return its id."""
         if (pid := self.pid()) is not None:
             return pid
+        _STARTED[:] = [child for child in _STARTED if child.poll() is None]
         with self.log_file.open("ab") as log:
             process = subprocess.Popen(  # noqa: S603  (the command line that kwokctl wrote, no shell)
                 self.command, cwd=self.directory, env={**os.environ, **self.environment}, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
-        _STARTED[process.pid] = process
+        _STARTED.append(process)
         self.pid_file.write_text(str(process.pid), encoding="ascii")
         return process.pid
 
     def stop(self, *, kill: bool = False) -> None:
         """Stop the process and wait until it is gone; `kill` as a crash does, else it may finish, for 10 s at most."""
-        pid = self.pid()
-        if pid is None:
+        process = self.process()
+        if process is None:
             return
-        os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
-        if not self._gone(pid, _STOP_S):
-            os.kill(pid, signal.SIGKILL)
-            if not self._gone(pid, _STOP_S):
-                raise UserError(f"{self.name}: process {pid} cannot be stopped")
+        end(process, kill=kill)
         self.pid_file.unlink(missing_ok=True)
 
-    def _gone(self, pid: int, wait_s: float) -> bool:
-        deadline = time.monotonic() + wait_s
-        while time.monotonic() < deadline:
-            if not _runs(pid, self.command[0]):
-                if (child := _STARTED.pop(pid, None)) is not None:
-                    child.wait()
-                return True
-            time.sleep(_LOOK_EVERY_S)
-        return False
 
+def end(process: psutil.Process, *, kill: bool) -> None:
+    """End a process and wait until it is gone; without `kill` it may finish what it does, for 10 s at most.
 
-# Children of this Python process have to be waited for, or they stay as zombies; kwokctl's are init's to reap.
-_STARTED: dict[int, "subprocess.Popen[bytes]"] = {}
-
-
-def _runs(pid: int, program: str) -> bool:
-    """Say whether process `pid` is alive, no zombie, and runs `program`: ids are given out again."""
-    proc = Path("/proc") / str(pid)
-    if not Path("/proc/self").exists():
-        return _runs_by_ps(pid, program)
+    Raises `UserError` when it outlives even SIGKILL.
+    """
     try:
-        state = (proc / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-        arguments = (proc / "cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z" and arguments[0] == os.fsencode(program)
-
-
-def _runs_by_ps(pid: int, program: str) -> bool:
-    query = ["ps", "-o", "stat=,args=", "-p", str(pid)]
-    answer = subprocess.run(query, capture_output=True, text=True, check=False)  # noqa: S603  (no shell)
-    state, _, arguments = answer.stdout.strip().partition(" ")
-    return bool(state) and not state.startswith("Z") and arguments.strip().startswith(program)
+        for signal in (process.kill,) if kill else (process.terminate, process.kill):
+            signal()
+            with suppress(psutil.TimeoutExpired):
+                process.wait(_STOP_S)
+                return
+    except psutil.NoSuchProcess:
+        return
+    raise UserError(f"process {process.pid} cannot be stopped")
 
 
 def kill_strays(directory: Path) -> None:
     """Kill what runs in a cluster's folder without a pid file: kwokctl may be interrupted between start and writing."""
-    for entry in Path("/proc").glob("[0-9]*/cwd"):
-        try:
-            if entry.readlink() == directory:
-                os.kill(int(entry.parent.name), signal.SIGKILL)
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue  # it has ended meanwhile, or belongs to somebody else
+    for process in psutil.process_iter(["cwd"]):
+        if process.info["cwd"] == str(directory):
+            end(process, kill=True)
 
 
 def read_components(directory: Path) -> dict[str, Component]:

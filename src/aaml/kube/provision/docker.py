@@ -3,20 +3,20 @@
 import json
 import shutil
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from aaml.cluster.fleet import standard_nodes
 from aaml.errors import UserError
 from aaml.kube.provision import kubeconfig, records
-from aaml.kube.provision.api import Api
 from aaml.kube.provision.binaries import versions
-from aaml.kube.provision.nodes import create_nodes, standard_nodes, wait_schedulable
+from aaml.kube.provision.nodes import create_nodes
 from aaml.kube.provision.ports import check_port
 from aaml.kube.provision.records import ClusterOptions, Record
+from aaml.kube.provision.waits import wait_ready, wait_schedulable
+from aaml.kube.transport import Transport
 
 _PORT = 8080  # where the image serves plain HTTP; it must not be published beyond this machine
-_LOOK_EVERY_S = 0.5
 
 
 def image() -> str:
@@ -57,26 +57,32 @@ class DockerCluster:
         """The kubeconfig of the published port, mode 0600."""
         return records.kubeconfig_path(self.name)
 
-    def api(self) -> Api:
+    def api(self) -> Transport:
         """Return a connection; the image asks for no credentials."""
-        return Api(self.kubeconfig)
+        return Transport(self.kubeconfig)
 
     def running(self) -> bool:
         """Say whether the container runs."""
         found = json.loads(_docker(["container", "ls", "--format", "json", "--no-trunc", *self._filter()]) or "null")
         return bool(found)
 
+    def stopped(self) -> tuple[str, ...]:
+        """Return ("container",) when the container does not run, else nothing."""
+        return () if self.running() else ("container",)
+
     def _filter(self) -> list[str]:
         return ["--filter", f"name=^{container(self.name)}$"]
 
-    def up(self, options: ClusterOptions | None = None, *, progress: bool = True) -> None:
-        """Start the container, add the nodes and wait for them; nothing stays behind when it fails.
+    def up(self, options: ClusterOptions | None = None, *, progress: bool = True) -> tuple[str, ...]:
+        """Start a new container, add the nodes and wait for them; nothing stays behind when it fails.
 
-        Raises `UserError` in one line where no engine answers.
+        Returns the parts that were started again, as `KwokCluster.up` does: none, as a stopped container is replaced by
+        a new one. Raises `UserError` in one line where no engine answers, or when the cluster runs already.
         """
         options = options or ClusterOptions()
-        manifests = standard_nodes(options.nodes, options.shape)
+        nodes = standard_nodes(options.nodes, options.shape)
         check_port(options.port)
+        records.existing(self.name, "docker")
         if self.running():
             raise UserError(f"name: cluster {self.name!r} is up already; see `aaml cluster status --name {self.name}`")
         self.down()
@@ -84,15 +90,19 @@ class DockerCluster:
             _docker(run_command(self.name, options)[1:])
             published = _docker(["port", container(self.name), str(_PORT)]).splitlines()[0]
             server = f"http://127.0.0.1:{published.rpartition(':')[2]}"
-            records.save(Record(self.name, "docker", versions().kubernetes, server, options.nodes, options.scheduler))
+            kubernetes = versions().kubernetes
+            records.save(
+                Record(self.name, "docker", kubernetes, server, options.nodes, options.scheduler, options.owner)
+            )
             kubeconfig.write(self.kubeconfig, kubeconfig.plain(self.name, server))
             api = self.api()
-            _wait_ready(api, options.wait_s)
-            create_nodes(api, manifests, progress=progress)
+            wait_ready(api, options.wait_s)
+            create_nodes(api, nodes, progress=progress)
             wait_schedulable(api, options.nodes, wait_s=options.wait_s, progress=progress)
         except BaseException:
             self.down()
             raise
+        return ()
 
     def down(self) -> None:
         """Remove the container and the cluster's files. Does nothing where there is none."""
@@ -113,11 +123,3 @@ def _docker(arguments: Sequence[str]) -> str:
         reason = (answer.stderr.strip() or answer.stdout.strip() or "no reason given").splitlines()[-1]
         raise UserError(f"docker {arguments[0]} failed: {reason} (`--runtime binary` works without an engine)")
     return answer.stdout.strip()
-
-
-def _wait_ready(api: Api, wait_s: float) -> None:
-    deadline = time.monotonic() + wait_s
-    while not api.ready():
-        if time.monotonic() >= deadline:
-            raise UserError(f"wait_s: the API server was not ready in {wait_s:g} s; give it longer")
-        time.sleep(_LOOK_EVERY_S)

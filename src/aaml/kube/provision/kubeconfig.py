@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from aaml.kube.provision.paths import write_private
+from aaml.files import write_text
+from aaml.kube.provision.paths import PRIVATE
 
 
 def mutual_tls(name: str, port: int, pki: Path) -> dict[str, Any]:
@@ -45,4 +46,4 @@ def _document(name: str, cluster: dict[str, str], user: dict[str, str]) -> dict[
 
 def write(path: Path, document: dict[str, Any]) -> None:
     """Write a kubeconfig with mode 0600."""
-    write_private(path, yaml.safe_dump(document, sort_keys=False))
+    write_text(path, yaml.safe_dump(document, sort_keys=False), field="kubeconfig", mode=PRIVATE)

@@ -1,12 +1,16 @@
 """Where built programs and running clusters live, outside the checkout, and the lock that keeps two builders apart."""
 
-import fcntl
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from aaml.errors import UserError
+
+PRIVATE = 0o600  # the mode of files with keys and of what stands beside them
 
 
 def _base(own: str, xdg: str, fallback: str) -> Path:
@@ -31,32 +35,30 @@ def state_dir() -> Path:
 
 
 def private_dir(path: Path) -> Path:
-    """Create `path` for its owner alone and return it."""
+    """Create `path`, and the folders above it that are missing, for their owner alone; return `path`."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=0o700, exist_ok=True)
+        for folder in (*reversed(path.parents), path):
+            folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise UserError(f"{path}: cannot be created: {error.strerror}") from error
     return path
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write `text` to `path` with mode 0600, aside first, so that no reader sees half of it."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    aside.replace(path)
-
-
 @contextmanager
-def exclusive(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the file lock `path`, calling `waiting` first when another process has it; a killed process frees it."""
+def exclusive(path: Path, waiting_for: str) -> Iterator[None]:
+    """Hold the file lock `path`; a killed process frees its lock.
+
+    While another process holds it, this one says what that process does (`waiting_for`) and waits.
+    """
     private_dir(path.parent)
-    with path.open("a", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        print(f"another process {waiting_for}; waiting for it", file=sys.stderr)
+        lock.acquire()
+    try:
         yield
+    finally:
+        path.unlink(missing_ok=True)  # who waits for this file sees that it is gone, and takes a new one
+        lock.release()

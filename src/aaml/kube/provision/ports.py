@@ -29,6 +29,11 @@ def check_port(port: int) -> None:
         raise bad_value("port", port, "a port of 127.0.0.1 that is not in use, or 0 to have one chosen")
 
 
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on now, and no cluster of this machine's choice."""
+    return next(port for port in random.SystemRandom().sample(_CHOICE, len(_CHOICE)) if _free(port))
+
+
 def choose_ports(clusters: Path, api_port: int = 0) -> dict[str, int]:
     """Return a port for each of `PORT_OPTIONS`: free now, and of no cluster in the folder `clusters`.
 

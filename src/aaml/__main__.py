@@ -1,0 +1,5 @@
+"""`python -m aaml` is the `aaml` command."""
+
+from aaml.cli import main
+
+main()

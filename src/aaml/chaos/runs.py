@@ -1,0 +1,172 @@
+"""Faults run, judged and told: a row for each, from the worst of its runs."""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from aaml.chaos.faults import FAULTS, Fault
+from aaml.chaos.site import Site
+from aaml.chaos.workload import judge
+from aaml.errors import UserError, bad_value
+from aaml.evaluation.policies import load
+from aaml.files import write_text
+from aaml.kube.provision import KwokCluster
+from aaml.settings import Count, Positive, Settings
+
+_READY_S = 600.0  # the first start compiles for half a minute, on a busy machine for minutes
+
+
+@dataclass(frozen=True)
+class ChaosSettings(Settings):
+    """How a scheduler is tried."""
+
+    pods: Count = 2000
+    """pods of a run"""
+    nodes: Annotated[int, Meta(ge=5)] = 20
+    """nodes of the cluster, of which some faults take four away; the pods fill three fifths of it"""
+    runs: Count = 10
+    """runs of each fault"""
+    scheduler: str = "dqn"
+    """who decides: an agent that learns meanwhile (dqn, gnn, acdqn, acgnn), a policy by name, or a model file"""
+    faults: tuple[str, ...] = ()
+    """the faults; all of them by default"""
+    wait_s: Positive = 300.0
+    """seconds after the end of a fault within which every pod must have a node"""
+
+    def chosen(self) -> list[Fault]:
+        """Return the faults; raises `UserError` for a name that is none's."""
+        for name in self.faults:
+            if name not in FAULTS:
+                raise bad_value("faults", name, f"one of {', '.join(FAULTS)}")
+        return [FAULTS[name] for name in self.faults] or list(FAULTS.values())
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of one run. `wrong` says what must not be, in words; empty when all is well."""
+
+    fault: str
+    pods: int
+    lost: int
+    doubled: int
+    recovery_s: float
+    restarts: int
+    wrong: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """All runs of one fault; `lost`, `doubled` and `wrong_runs` are sums, seconds are of the recovery."""
+
+    fault: str
+    runs: int
+    pods: int
+    lost: int
+    doubled: int
+    wrong_runs: int
+    median_s: float
+    longest_s: float
+
+
+HEADER = ("fault", "runs", "pods", "lost", "doubled", "wrong_runs", "recovery_median_s", "recovery_longest_s")
+
+
+def run_fault(cluster: KwokCluster, fault: Fault, settings: ChaosSettings) -> Run:
+    """Create pods, let the fault strike once a quarter of them is bound, wait until all are, and judge.
+
+    Raises `UserError` when the scheduler does not come up before the fault has struck.
+    """
+    with Site(cluster, settings.scheduler, replicas=fault.replicas) as site:
+        workload, creating = site.workload, threading.Event()
+
+        def create() -> None:
+            try:
+                workload.create(range(settings.pods - 1))
+            finally:
+                creating.set()
+
+        for number in range(fault.replicas):
+            site.wait(lambda number=number: site.ready(number), "a scheduler that is ready", _READY_S)  # type: ignore[misc]
+        threading.Thread(target=create, name="create", daemon=True).start()
+        site.wait(lambda: 4 * workload.bound() >= settings.pods - 1, "the first binds", _READY_S)
+        wrong: list[str] = []
+        try:
+            fault.strike(site)
+        except UserError as error:
+            wrong.append(str(error))
+        over_s = time.monotonic()
+        workload.create([settings.pods - 1])  # so that there is always one to be bound after the fault
+        deadline_s = over_s + settings.wait_s
+        while time.monotonic() < deadline_s:
+            if creating.is_set() and all(pod["spec"].get("nodeName") for pod in workload.pods()):
+                break
+            time.sleep(0.2)
+        site.wait(lambda: workload.first_bind_after(over_s) or time.monotonic() > deadline_s, "a bind", settings.wait_s)
+        first_s = workload.first_bind_after(over_s)
+        verdict = judge(cluster.api(), workload)
+        wrong += _wrong_with(site)
+        if verdict.overfull:
+            wrong.append(f"{', '.join(verdict.overfull)}: more asked for than there is")
+        return Run(
+            fault.name, verdict.pods, verdict.lost, verdict.doubled,
+            settings.wait_s if first_s is None else first_s - over_s,
+            sum(scheduler.restarts for scheduler in site.schedulers), tuple(wrong),
+        )  # fmt: skip
+
+
+def _wrong_with(site: Site) -> Iterator[str]:
+    """Say what is wrong with the schedulers: one that does not run, ends badly, or leaves a model nobody can read."""
+    for number, scheduler in enumerate(site.schedulers):
+        if scheduler.status is None:
+            try:
+                site.wait(lambda number=number: site.ready(number), f"scheduler {number} ready", _READY_S)  # type: ignore[misc]
+            except UserError as error:
+                yield str(error)
+        if scheduler.stop() != 0:
+            yield f"scheduler {number} ended with {scheduler.status}: {scheduler.said().strip().splitlines()[-1:]}"
+    for path in site.models():
+        try:
+            load(path)
+        except UserError as error:
+            yield str(error)
+
+
+def summary(runs: Iterable[Run]) -> list[Row]:
+    """Sum up the runs of each fault, in their order."""
+    by_fault: dict[str, list[Run]] = {}
+    for run in runs:
+        by_fault.setdefault(run.fault, []).append(run)
+    return [
+        Row(
+            name, len(found), max(run.pods for run in found), sum(run.lost for run in found),
+            sum(run.doubled for run in found), sum(bool(run.wrong) for run in found),
+            statistics.median(run.recovery_s for run in found), max(run.recovery_s for run in found),
+        )
+        for name, found in by_fault.items()
+    ]  # fmt: skip
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return a row of the table as text, below `HEADER`."""
+    return tuple(f"{each:.1f}" if isinstance(each, float) else str(each) for each in astuple(row))
+
+
+def write(path: Path, rows: Sequence[Row]) -> None:
+    """Write the rows as a CSV file, whole or not at all."""
+    lines = [HEADER, *map(cells, rows)]
+    write_text(path, "".join(",".join(line) + "\n" for line in lines), field="out")
+
+
+def run_all(cluster: KwokCluster, settings: ChaosSettings, tell: Callable[[Run], None]) -> None:
+    """Run every fault as often as the settings say, in rounds, and `tell` of each run as it ends."""
+    faults = settings.chosen()
+    for fault in (fault for _ in range(settings.runs) for fault in faults):
+        if not cluster.running():
+            cluster.start_stopped(wait_s=_READY_S)
+        tell(run_fault(cluster, fault, settings))

@@ -1,0 +1,130 @@
+"""Where faults strike: a real cluster, a proxy before its API server, supervised schedulers, and pods under way."""
+
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import yaml
+
+from aaml.chaos.proxy import Proxy
+from aaml.chaos.supervised import Supervised
+from aaml.chaos.workload import Workload, ask
+from aaml.errors import UserError
+from aaml.evaluation.policies import origin
+from aaml.kube.provision import KwokCluster
+from aaml.kube.provision.ports import free_port
+from aaml.kube.transport import ApiError, Unreachable
+from aaml.learning.config import LIVE
+
+SCHEDULER = "aaml-chaos"
+
+
+class Site:
+    """One run's surroundings, from the start of a `with` block to its end.
+
+    `decides` is an agent that learns, by name, or any policy; `replicas` of it run, with leader election where there
+    are more than one. Their folders, logs and models are in `folder`.
+    """
+
+    def __init__(self, cluster: KwokCluster, decides: str, *, replicas: int = 1) -> None:
+        self.cluster, self.decides = cluster, decides
+        self.api = cluster.api()
+        self._replicas = replicas
+        self._stack = ExitStack()
+        self.schedulers: list[Supervised] = []
+        self._ports: list[int] = []
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aaml-chaos-")))
+            self.clock = self.folder / "clock"
+            self.proxy = stack.enter_context(Proxy(urlsplit(self.api.server).port or 0))
+            self.workload = self._workload(f"chaos-{time.time_ns():x}")
+            stack.callback(self.workload.close)
+            for _ in range(self._replicas):
+                self.add_scheduler(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def scheduler(self) -> Supervised:
+        """The first scheduler."""
+        return self.schedulers[0]
+
+    def add_scheduler(self, stack: ExitStack | None = None) -> Supervised:
+        """Start one more scheduler of the same name; it ends with the site."""
+        number = len(self.schedulers)
+        folder = self.folder / f"scheduler-{number}"
+        folder.mkdir()
+        port = free_port()
+        command = [
+            sys.executable, "-m", "aaml.chaos.clock", str(self.clock), "schedule", *self._which(),
+            "--scheduler-name", SCHEDULER, "--kubeconfig", str(self._kubeconfig(folder)), "--health-port", str(port),
+        ]  # fmt: skip
+        if self._replicas > 1:
+            times = ("--lease-duration-s", "3", "--renew-deadline-s", "2", "--retry-period-s", "0.5")
+            command += ["--leader-elect", "--lease-name", self.workload.namespace, *times]
+        scheduler = Supervised(command, folder, self.folder / f"scheduler-{number}.log")
+        (stack or self._stack).enter_context(scheduler)
+        self.schedulers.append(scheduler)
+        self._ports.append(port)
+        return scheduler
+
+    def ready(self, number: int = 0) -> bool:
+        """Say whether a scheduler answers that it is ready."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[number]}/readyz", timeout=5.0) as reply:
+                return bool(reply.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def models(self) -> list[Path]:
+        """Return the model files that the schedulers have left so far."""
+        return sorted(self.folder.glob("scheduler-*/models/*.pth"))
+
+    def wait(self, condition: Callable[[], Any], what: str, wait_s: float = 60.0) -> None:
+        """Wait for a condition; raises `UserError` that says what was not seen."""
+        deadline_s = time.monotonic() + wait_s
+        while not condition():
+            if time.monotonic() > deadline_s:
+                said = " / ".join(line for each in self.schedulers for line in each.said().strip().splitlines()[-2:])
+                raise UserError(f"chaos: {what}: not seen in {wait_s:g} s; the schedulers said: {said}")
+            time.sleep(0.05)
+
+    def _which(self) -> Sequence[str]:
+        """Return the words of the command line that say what decides."""
+        if self.decides in LIVE:
+            return (self.decides, "--save-every-s", "2")
+        spec = str(Path(self.decides).resolve()) if origin(self.decides) == "model" else self.decides
+        return ("policy", "--policy", spec)
+
+    def _workload(self, namespace: str) -> Workload:
+        ask(self.api, "POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+
+        def account() -> bool:
+            with suppress(ApiError, Unreachable):
+                self.api.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+                return True
+            return False
+
+        self.wait(account, "the service account of a new namespace", 120.0)
+        return Workload(self.api, namespace, SCHEDULER)
+
+    def _kubeconfig(self, folder: Path) -> Path:
+        """Write a kubeconfig whose way to the API server goes through the proxy."""
+        document = yaml.safe_load(self.cluster.kubeconfig.read_text(encoding="utf-8"))
+        document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.proxy.port}"
+        path = folder / "kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        return path

@@ -1,0 +1,154 @@
+"""A long run at half load: pods come and go for an hour, and memory, handles, loss and latency are written down."""
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from aaml.chaos.site import Site
+from aaml.files import write_text
+from aaml.kube.provision import KwokCluster
+from aaml.scheduling.curves import VALUE_LOSS
+from aaml.settings import Count, Positive, Settings
+
+_READY_S = 600.0
+_AT_ONCE = 16
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class SoakSettings(Settings):
+    """A run of many pods that each stay for a while."""
+
+    minutes: Positive = 60.0
+    """how long pods come"""
+    rate: Positive = 30.0
+    """pods a second, about half of what an agent that learns can place"""
+    lifetime_s: Positive = 20.0
+    """seconds after which a pod is deleted"""
+    nodes: Count = 20
+    """nodes of the cluster"""
+    scheduler: str = "dqn"
+    """who decides: an agent that learns meanwhile, a policy by name, or a model file"""
+    every_s: Positive = 10.0
+    """seconds between two lines of the record"""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was seen at one moment; latency is from the creation of a pod to its bind, since the sample before.
+
+    `loss` is the latest that the scheduler has written, empty before its first update and for what does not learn.
+    """
+
+    seconds: float
+    created: int
+    bound: int
+    memory_mib: float
+    handles: int
+    threads: int
+    latency_p50_s: float
+    latency_p99_s: float
+    loss: float | None
+    restarts: int
+
+
+def soak(cluster: KwokCluster, settings: SoakSettings, tell: Callable[[Sample], None]) -> tuple[list[Sample], int]:
+    """Let pods come and go; returns the samples and how many pods had no node a minute after the last had come."""
+    with Site(cluster, settings.scheduler) as site:
+        site.wait(site.ready, "a scheduler that is ready", _READY_S)
+        site.workload.create([-1])  # an agent waits for its learner before it begins
+        site.wait(site.workload.bound, "the first bind", _READY_S)
+        ended = threading.Event()
+        samples: list[Sample] = []
+        coming = threading.Thread(target=_come_and_go, args=(site, settings, ended), name="soak", daemon=True)
+        began_s = time.monotonic()
+        coming.start()
+        try:
+            while (now_s := time.monotonic()) - began_s < 60.0 * settings.minutes:
+                time.sleep(min(settings.every_s, began_s + 60.0 * settings.minutes - now_s))
+                samples.append(_look(site, time.monotonic() - began_s))
+                tell(samples[-1])
+        finally:
+            ended.set()
+            coming.join()
+        deadline_s = time.monotonic() + 60.0
+        while (waiting := sum(not pod["spec"].get("nodeName") for pod in site.workload.pods())) > 0:
+            if time.monotonic() > deadline_s:
+                break
+            time.sleep(0.2)
+        return samples, waiting
+
+
+def _come_and_go(site: Site, settings: SoakSettings, ended: threading.Event) -> None:
+    """Create pods at an even rate, and delete each when its time has come."""
+    leaving: list[tuple[float, str]] = []
+    began_s = time.monotonic()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for index in itertools.count():
+            due_s = began_s + index / settings.rate
+            if ended.wait(max(0.0, due_s - time.monotonic())):
+                return
+            pool.submit(site.workload.create, [index])
+            leaving.append((time.monotonic() + settings.lifetime_s, f"p-{index}"))
+            while leaving and leaving[0][0] < time.monotonic():
+                pool.submit(site.workload.delete, [leaving.pop(0)[1]])
+
+
+def _look(site: Site, seconds: float) -> Sample:
+    memory, handles, threads = 0.0, 0, 0
+    with suppress(psutil.NoSuchProcess):  # between an end and the next start
+        for process in [psutil.Process(site.scheduler.pid), *site.scheduler.children()] if site.scheduler.pid else []:
+            memory += process.memory_info().rss / _MIB
+            handles += process.num_fds()
+            threads += process.num_threads()
+    latencies = site.workload.take_latencies() or [float("nan")]
+    p50, p99 = np.percentile(latencies, [50, 99])
+    workload = site.workload
+    return Sample(
+        seconds, workload.created, workload.bound(), memory, handles, threads, float(p50), float(p99), _loss(site),
+        site.scheduler.restarts,
+    )  # fmt: skip
+
+
+def _loss(site: Site) -> float | None:
+    """Return the latest loss in the scheduler's records."""
+    latest = None
+    for path in site.folder.glob("scheduler-0/logs/*.jsonl"):
+        for line in _last_lines(path):
+            with suppress(ValueError, KeyError, TypeError):
+                record = json.loads(line)
+                latest = float(record["value"]) if record["name"] == VALUE_LOSS else latest
+    return latest
+
+
+def _last_lines(path: Path, size: int = 1 << 16) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - size))
+        yield from file.read().splitlines()
+
+
+def grown(samples: Sequence[Sample], name: str) -> float:
+    """Return by what factor a column is larger in the last quarter of the samples than in the second, by medians.
+
+    The first quarter is left out: programs load and caches fill.
+    """
+    values = np.array([getattr(each, name) for each in samples], dtype=float)
+    quarter = max(1, len(values) // 4)
+    before, after = np.nanmedian(values[quarter : 2 * quarter]), np.nanmedian(values[-quarter:])
+    return float(after / before)
+
+
+def write(path: Path, samples: Sequence[Sample]) -> None:
+    """Write the samples as a CSV file, whole or not at all."""
+    lines = [[field.name for field in fields(Sample)]]
+    lines += [[f"{each:.4g}" if isinstance(each, float) else str(each) for each in astuple(one)] for one in samples]
+    write_text(path, "".join(",".join(line) + "\n" for line in lines), field="out")

@@ -1,0 +1,96 @@
+"""An admission webhook that answers binds as a fault says: refused, too many requests, or an error of the server.
+
+https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
+The API server hands the status of a refusal on, `Retry-After` included, so that a scheduler sees real answers of a real
+server. It listens on loopback with the certificate of the cluster's own.
+"""
+
+import base64
+import itertools
+import json
+import ssl
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from aaml.kube.transport import Transport
+
+_NAME = "aaml-chaos"
+_PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An answer to a bind: an HTTP status, the reason, and after how many seconds to come again (0: not said)."""
+
+    code: int
+    reason: str
+    retry_after_s: int = 0
+
+    def status(self) -> dict[str, Any]:
+        """Return it as the API's Status object."""
+        details = {"retryAfterSeconds": self.retry_after_s} if self.retry_after_s else {}
+        return {
+            "status": "Failure", "code": self.code, "reason": self.reason, "message": "chaos: not now",
+            "details": details,
+        }  # fmt: skip
+
+
+@contextmanager
+def refusing_binds(api: Transport, pki: Path, refusals: Sequence[Refusal]) -> Iterator[None]:
+    """Answer the binds of every pod with these refusals in turn, from the start of the block to its end."""
+    turn = itertools.cycle(refusals)
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+        def do_POST(self) -> None:
+            review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                refusal = next(turn)
+            answer = {"uid": review["request"]["uid"], "allowed": False, "status": refusal.status()}
+            content = json.dumps({**review, "response": answer}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+    server.socket = tls.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, name="webhook", daemon=True).start()
+    port = int(server.server_address[1])
+    try:
+        api.request("POST", _PATH, _configuration(port, (pki / "ca.crt").read_bytes()))
+        yield
+    finally:
+        api.request("DELETE", f"{_PATH}/{_NAME}")
+        server.shutdown()
+        server.server_close()
+
+
+def _configuration(port: int, authority: bytes) -> dict[str, Any]:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    client = {"url": f"https://127.0.0.1:{port}/", "caBundle": base64.b64encode(authority).decode()}
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": _NAME},
+        "webhooks": [
+            {
+                "name": "binds.chaos.example", "clientConfig": client, "rules": [rule], "failurePolicy": "Fail",
+                "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 5,
+            }
+        ],
+    }  # fmt: skip

@@ -1,0 +1,50 @@
+"""How kernels are compiled: once, kept for later runs, and called without the interpreter's lock.
+
+Where many threads call a kernel at once, it matters whether references to arrays are counted. numba counts references
+to every array that compiled code hands on or cuts a view from, atomically, so that threads that share an array wait for
+one another. In the kernels of lockstep episodes that took three quarters of the time.
+
+uncounted   for kernels that work on arrays which their caller holds: they, and what they call, may not allocate
+counted     for kernels that allocate and are called from such
+compiled    for all others
+"""
+
+import multiprocessing
+import sys
+import time
+from typing import Any
+
+import numba
+from numba.core import event
+
+_compiled: Any = numba.njit  # its types leave `_nrt` out
+uncounted: Any = _compiled(cache=True, nogil=True, _nrt=False)
+counted: Any = _compiled(cache=True, nogil=True, _nrt=True)
+compiled = numba.njit(cache=True, nogil=True)
+
+_SOON_S = 1.0  # what compiles in less is not worth a word
+
+
+class _Announcer(event.Listener):
+    """Tells whoever waits at a terminal, once, that the first use of a command compiles what it needs."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._told = multiprocessing.parent_process() is not None
+
+    def on_start(self, event: Any) -> None:  # noqa: ARG002  # numba calls it by this name
+        """See a kernel begin to compile; those that it calls begin inside it."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        if not self._told and now - self._since > _SOON_S:
+            self._told = True
+            if sys.stderr.isatty():
+                note = "\raaml: the first run compiles what it needs: half a minute, once"
+                print(f"{note:<79}", file=sys.stderr)
+
+    def on_end(self, event: Any) -> None:
+        """See it done."""
+
+
+event.register("numba:compile", _Announcer())  # type: ignore[no-untyped-call]

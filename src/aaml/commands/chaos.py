@@ -1,0 +1,72 @@
+"""Break things on a real KWOK cluster while a scheduler works, and look at what the API server says afterwards.
+
+Each fault strikes while pods are created and bound, on a cluster of its own that is gone afterwards. Then every pod
+must be on one node, no node may hold more than it offers, the model must be readable and the process alive. Exit status
+1 when something is not as it must be. The programs of the cluster are built once: `aaml cluster build`.
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from aaml.chaos.runs import ChaosSettings
+from aaml.commands.signals import ends_at_once
+
+
+@dataclass(frozen=True)
+class Args(ChaosSettings):
+    """`aaml chaos`."""
+
+    list: bool = False
+    """list the faults and do nothing"""
+    out: Path | None = None
+    """a CSV file for the table"""
+
+
+def run(args: Args) -> int:
+    """Run the faults, tell of each run, and print the table."""
+    from tqdm.auto import tqdm
+
+    from aaml.chaos.faults import FAULTS
+    from aaml.chaos.runs import HEADER, Run, cells, run_all, summary, write
+    from aaml.chaos.workload import shape_for
+    from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
+    from aaml.telemetry.tables import show, table
+
+    if args.list:
+        show(table(("fault", "what happens"), [(each.name, each.about) for each in FAULTS.values()]))
+        return 0
+    faults = args.chosen()
+    cluster = KwokCluster(f"chaos-{os.getpid()}")
+    runs: list[Run] = []
+    bar = tqdm(total=args.runs * len(faults), unit="run", disable=not sys.stderr.isatty(), dynamic_ncols=True)
+
+    def tell(done: Run) -> None:
+        bar.update()
+        runs.append(done)
+        said = "; ".join(done.wrong) or "well"
+        tqdm.write(
+            f"{done.fault}: {done.pods} pods, {done.lost} lost, {done.doubled} doubled, "
+            f"{done.recovery_s:.1f} s to recover, {done.restarts} restarts: {said}",
+            file=sys.stderr,
+        )
+
+    with ends_at_once() as interruption, bar:
+        options = ClusterOptions(
+            args.nodes, shape_for(args.pods, args.nodes), scheduler=False, owner=Owner.this_process()
+        )
+        try:
+            cluster.up(options, progress=False)
+            run_all(cluster, args, tell)
+        except KeyboardInterrupt:
+            print("interrupted: the table holds the runs that ended", file=sys.stderr)
+        finally:
+            cluster.down()
+    rows = summary(runs)
+    if args.out is not None:
+        write(args.out, rows)
+    words = [name.replace("_", " ") for name in HEADER]
+    show(table(words, map(cells, rows), right=words[1:]))
+    failed = any(run.lost or run.doubled or run.wrong for run in runs)
+    return interruption.status or int(failed)

@@ -1,0 +1,54 @@
+"""Say why a pod went to its node: which filter refused which nodes, the score of each node, and what it is made of.
+
+The pod is one of a live cluster (as it is now), or with `--run` one of a run: a folder of `aaml evaluate` or `aaml
+train`, played again up to the decision, or the log of `aaml schedule ... --explain`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from aaml.settings import Count, Natural, Settings
+
+
+@dataclass(frozen=True)
+class Args(Settings):
+    """`aaml explain`."""
+
+    pod: tyro.conf.Positional[str]
+    """NAME or NAMESPACE/NAME, or with --run the number of a decision, from 0"""
+    run: Path | None = None
+    """a folder of `aaml evaluate` or `aaml train`, or a log (logs/*.explained.jsonl); without it the live cluster"""
+    policy: str = ""
+    """whose decision of an evaluation, or whose opinion of a live pod (a name, FILE.py:NAME or a model file); the first
+    one of the results, and kube-scheduler, when empty"""
+    task: str = ""
+    """task of the run; the first one of the results when empty"""
+    seed: Natural | None = None
+    """seed of the run; the first one of the results when not given"""
+    nodes: Count | None = None
+    """cluster size of the run; the first one of the results when not given"""
+    kubeconfig: Path | None = None
+    """of the live cluster; without it $KUBECONFIG and ~/.kube/config"""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """print every number of every node as JSON"""
+
+
+def run(args: Args) -> int:
+    """Print the explanation."""
+    import json
+
+    from aaml.lab.runs import played
+    from aaml.live.explaining import live, logged
+
+    which = int(args.pod) if args.pod.isdigit() else args.pod
+    if args.run is None:
+        explained = live(args.pod, args.policy or "kube-scheduler", kubeconfig=args.kubeconfig)
+    elif args.run.suffix == ".jsonl":
+        explained = logged(args.run, which)
+    else:
+        explained = played(args.run, which, args.policy, args.task, args.seed, args.nodes)
+    print(json.dumps(explained.to_dict()) if args.json else explained)
+    return 0

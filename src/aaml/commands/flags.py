@@ -1,0 +1,148 @@
+"""Flags from settings: what `aaml COMMAND --help` shows, and the settings that a command line stands for.
+
+Defaults count least, then the YAML file of `--config`, then the flags.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from aaml.errors import UserError, bad_value
+from aaml.settings import Settings, SettingsFile, changed, fields, rows
+
+
+def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None, *, underscores: bool = False) -> Any:
+    """Return the settings that a command line stands for.
+
+    `settings` is a dataclass, or an instance whose values are the defaults. Flags may be written with dashes or
+    underscores; `underscores` says which the help shows. Raises `UserError` in one line for what is not accepted.
+    """
+    import tyro
+
+    said = io.StringIO()
+    how = _how(settings, argv)
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(prog=prog, description=description, args=list(argv), use_underscores=underscores, **how)
+    except SystemExit as end:
+        if not end.code:
+            raise  # --help
+        raise UserError(f"{_first_paragraph(said.getvalue())} (see {prog} --help)") from None
+
+
+def parser(settings: Any, argv: Sequence[str], prog: str) -> argparse.ArgumentParser:
+    """Return the parser of the same flags as argparse has it, from which a shell completes what is typed.
+
+    `argv` is what was typed so far: an agent that is named in it has flags of its own.
+    """
+    import warnings
+
+    import tyro
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # only this form has what completion asks for
+        made: Any = tyro.extras.get_parser(prog=prog, **_how(settings, argv))
+    return cast("argparse.ArgumentParser", made)  # tyro ships a copy of its own
+
+
+def _how(settings: Any, argv: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments by which tyro reads settings: their type, their defaults and the rules of `Settings`."""
+    import tyro
+
+    ours = isinstance(settings, type) and issubclass(settings, Settings) and not _has_to_be_told(settings)
+    start = settings() if ours else settings
+    if isinstance(start, Settings):
+        start = before_flags(start, argv)
+    return {
+        "f": start if isinstance(start, type) else type(start),
+        "default": tyro.MISSING_NONPROP if isinstance(start, type) else start,
+        "config": (tyro.conf.OmitArgPrefixes,),
+        "registry": _registry(),
+    }
+
+
+def before_flags(settings: Settings, argv: Sequence[str]) -> Settings:
+    """Return the settings that the flags are said on top of: those of the file, for the agent that is named."""
+    named = {row.name: row for row in rows(settings) if row.named}
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    files = [row.name for row in fields(settings) if row.kind == SettingsFile]
+    for name in [*named, *files]:
+        parser.add_argument(f"--{name}", nargs="?")
+    given = {name: value for name, value in vars(parser.parse_known_args(argv)[0]).items() if value}
+    told: dict[str, Any] = {}
+    for name in files:
+        told |= read_yaml(Path(given.pop(name)), name) if name in given else {}
+    known = {name: value for name, value in given.items() if value in named[name].kind.names()}  # tyro tells others
+    return changed(settings, {**told, **known})
+
+
+def read_yaml(path: Path, field: str) -> dict[str, Any]:
+    """Return the settings of a YAML file that `field` names. Raises `UserError` when it holds none."""
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise bad_value(field, str(path), "a readable file") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{field} {path}: is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{field} {path}: expected settings as NAME: VALUE")
+    return content
+
+
+def _registry() -> Any:
+    """Return the rule by which the parser reads settings: their fields, and the name of what is chosen by one."""
+    from tyro import MISSING_NONPROP
+    from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
+
+    registry = ConstructorRegistry()
+
+    @registry.struct_rule
+    def _of_settings(info: StructTypeInfo) -> StructConstructorSpec | None:
+        if not isinstance(info.type, type) or not issubclass(info.type, Settings):
+            return None
+        kind = info.type
+        start = info.default if isinstance(info.default, Settings) else kind if _has_to_be_told(kind) else kind()
+        shown, parts = [], {}
+        for row in fields(start):
+            name, taken = row.name, type(row.value) if isinstance(row.value, Settings) else row.kind
+            value = MISSING_NONPROP if row.value is dataclasses.MISSING else row.value
+            if row.named:  # the name is a flag; what it stands for has those of its settings, in a box of its own
+                choice: Any = Literal[tuple(row.kind.names())]
+                shown.append(StructFieldSpec(name, choice, row.value.name, row.help))
+                name = parts[row.name] = row.value.name
+            words = (type(row.value).__doc__ or "").partition("\n")[0] if row.named else row.help
+            shown.append(StructFieldSpec(name, taken, value, "; ".join(filter(None, (words, row.range)))))
+
+        def make(**values: Any) -> Settings:
+            chosen = {name: values.pop(part) for name, part in parts.items()}
+            told = {**values, **chosen}
+            return dataclasses.replace(start, **told) if isinstance(start, Settings) else kind(**told)  # type: ignore[type-var]
+
+        return StructConstructorSpec(make, tuple(shown))
+
+    return registry
+
+
+def _has_to_be_told(settings: type) -> bool:
+    """Whether a dataclass has fields without a default."""
+    fresh = (dataclasses.MISSING, dataclasses.MISSING)
+    return any((each.default, each.default_factory) == fresh for each in dataclasses.fields(settings))
+
+
+def _first_paragraph(box: str) -> str:
+    """Return the text of a box of the parser up to its first rule, in one line."""
+    words: list[str] = []
+    for line in box.splitlines():
+        text = line.strip(" \u2502\u256d\u256e\u2570\u256f")  # the sides and corners of the box
+        if "\u2500" in text:  # a border or rule
+            if words:
+                break
+            continue
+        words += text.split()
+    return " ".join(words)

@@ -1,0 +1,96 @@
+"""The leaderboard: judge a policy by its fixed protocol, piece by piece, and draw the tables from result files."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from aaml.settings import Count, Settings
+
+
+@dataclass(frozen=True)
+class Run(Settings):
+    """Run policies over the protocol: a file for each piece, that is a policy on a task at a size.
+
+    What is there is not run again, so that the same command goes on where it was interrupted. Where a model or file has
+    changed since, it is.
+    """
+
+    policy: tuple[str, ...] = ()
+    """Names, model files and FILE.py:NAME, each with a label of its own as LABEL=POLICY; each task's usual ones when
+    none is given."""
+    task: tuple[str, ...] = ()
+    """Tasks of the protocol; all when none is given."""
+    nodes: tuple[Count, ...] = ()
+    """Cluster sizes of the protocol; all when none is given."""
+    out: Path = Path("runs/leaderboard")
+    """Folder for the result files: POLICY/TASK-NODES.json."""
+    workers: str = "1"
+    """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
+
+
+@dataclass(frozen=True)
+class Draw(Settings):
+    """Show the tables of result files. Those of another protocol, of other episodes or of other hashes are refused."""
+
+    results: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Folders that `aaml leaderboard run` wrote, such as docs/results/leaderboard and your own."""
+    markdown: bool = False
+    """Write the tables as Markdown."""
+
+
+Command = Annotated[Run, tyro.conf.subcommand("run")] | Annotated[Draw, tyro.conf.subcommand("draw")]
+
+
+@dataclass(frozen=True)
+class Args:
+    """Which of the commands, with its own flags."""
+
+    command: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[Command]]
+
+
+def run(args: Args) -> int:
+    """Do what the sub-command says and return the exit status."""
+    return int(_HANDLERS[type(args.command)](args.command))
+
+
+def _run(args: Run) -> int:
+    from tqdm.auto import tqdm
+
+    from aaml.commands.signals import ends_at_once
+    from aaml.evaluation.leaderboard.run import carry_out, plan
+
+    jobs = plan(args.policy, args.out, tasks=args.task, nodes=args.nodes)
+    written = 0
+    try:
+        with ends_at_once() as interruption:
+            for entry in carry_out(jobs, workers=args.workers):
+                written += 1
+                metric, values = next(iter(entry.scores.items()))
+                mean = sum(values) / len(values)
+                tqdm.write(f"{entry.piece}: {entry.policy.name}: {metric} {mean:.6g}, {len(values)} episodes")
+    except KeyboardInterrupt:
+        print(f"interrupted: {args.out} keeps {written} new pieces, and the same command goes on from there")
+        return interruption.status
+    print(f"{args.out}: {written} pieces run now, {len(jobs) - written} were there")
+    print(f"beside the others: aaml leaderboard draw docs/results/leaderboard {args.out}")
+    return 0
+
+
+def _draw(args: Draw) -> int:
+    from aaml.evaluation.leaderboard.board import Board
+    from aaml.evaluation.tables import markdown_table, text_table
+
+    board, draw = Board.read(*args.results), markdown_table if args.markdown else text_table
+    for round_ in board.protocol.rounds:
+        for metric in round_.metrics if board.rankings(round_.task) else ():
+            unit = f", x {1 / round_.scale:g}" if round_.scale_of(metric) != 1 else ""
+            table = board.table(round_.task, metric, bold=args.markdown)
+            print(f"{'## ' * args.markdown}{round_.task}: {metric}{unit}\n\n{draw(table)}\n")
+    print(draw(board.entrants()))
+    return 0
+
+
+_HANDLERS: dict[type, Callable[[Any], int]] = {Run: _run, Draw: _draw}

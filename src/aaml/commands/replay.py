@@ -1,0 +1,111 @@
+"""Replay a trace under another policy: first how well the simulation knows the recorded scheduler, then what if.
+
+First each decision of the recorded kube-scheduler is judged from the recorded state: how many the simulated one
+reproduces, and why not the others. Then the windows of the trace are played, with arrivals, lifetimes and nodes as they
+were, under the simulated kube-scheduler and under each policy; what was recorded stands beside them. Differences are
+paired by window. Models are judged on the holdout alone, which no training on this trace has seen.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from aaml.settings import Settings
+
+if TYPE_CHECKING:
+    from aaml.evaluation.evaluate import Contestant
+    from aaml.sim.recorded import TraceTask
+
+_ALSO = ("waiting_mean_s", "mean_empty_fraction")
+_GPUS = "mean_gpu_allocation"
+
+
+@dataclass(frozen=True)
+class Args(Settings):
+    """`aaml replay`."""
+
+    trace: tyro.conf.Positional[str]
+    """Folder of a trace, or GOAL@FOLDER for the goal of another task than balance, such as compress@trace/."""
+    policy: tuple[str, ...] = ()
+    """Policies by name, FILE.py:NAME or LABEL=NAME, and model files; none: reproduce the recorded decisions only."""
+    scheduler: str = "default-scheduler"
+    """Whose recorded decisions are to be reproduced."""
+    metric: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = ()
+    """What to compare by; the goal's metric, the wait, the nodes that stay empty and GPU allocation when not given."""
+    windows: Literal["holdout", "all"] = "holdout"
+    """Which windows to play; all: for policies that were not trained on the trace."""
+    out: Path = Path("runs/replay")
+    """Folder for results.csv, windows.csv, decisions.csv and report.html."""
+    workers: str = "1"
+    """Processes (a number), ray, or ray:HOST:PORT."""
+
+
+def run(args: Args) -> int:
+    """Reproduce, play and compare."""
+    from aaml.errors import UserError
+    from aaml.evaluation.evaluate import contestants
+    from aaml.sim.metrics import find_metric
+    from aaml.sim.recorded import trace_task
+
+    task = trace_task(args.trace, args.windows)
+    entered = contestants(args.policy) if args.policy else ()
+    for name in args.metric:
+        find_metric(name)
+    for contestant in entered:
+        if args.windows == "all" and contestant.learned:
+            raise UserError(
+                f"windows: all are for policies without a model; {contestant.name} may have seen some of them"
+            )
+    _reproduce(args, task)
+    if entered:
+        _what_if(args, task, entered)
+    return 0
+
+
+def _reproduce(args: Args, task: "TraceTask") -> None:
+    import pandas as pd
+
+    from aaml.evaluation.reproduce import reproduce
+    from aaml.files import write_text
+    from aaml.telemetry.console import progress_bar
+    from aaml.workload.trace.windows import read_windows
+
+    trace = read_windows(task.folder).trace
+    with progress_bar("reproduce the recorded decisions", len(trace.events), "event") as bar:
+        reproduction = reproduce(trace, args.scheduler, on_event=bar.update)
+    print(reproduction)
+    if reproduction.verdicts:
+        decisions = args.out / "decisions.csv"
+        write_text(decisions, pd.DataFrame(reproduction.verdicts).to_csv(index=False), field="out")
+        print(f"every decision: {decisions}")
+    elif len(trace.schedulers):
+        names = ", ".join(f"{name} ({count})" for name, count in trace.schedulers.most_common())
+        print(f"who placed pods: {names}; name one with --scheduler")
+
+
+def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]") -> None:
+    from aaml.evaluation.report import write_report
+    from aaml.evaluation.what_if import REFERENCE, what_if
+    from aaml.files import write_text
+    from aaml.workload.trace.windows import read_windows
+
+    windows = read_windows(task.folder)
+    names = [windows.window(number) for number in task.episodes]
+    head = "seed,start_s,end_s,arrivals,running_at_start\n"
+    lines = "".join(
+        f"{each.index},{each.start_s:g},{each.start_s + each.length_s:g},{len(each.arrivals)},{len(each.running)}\n"
+        for each in names
+    )
+    write_text(args.out / "windows.csv", head + lines, field="out")
+    results = what_if(task, entered, workers=args.workers)
+    write_text(args.out / "results.csv", results.runs.to_csv(index=False), field="out")
+    gpus = any(node.gpu_count for node in names[0].nodes)
+    metrics = args.metric or tuple(dict.fromkeys((task.metric, *_ALSO, *((_GPUS,) if gpus else ()))))
+    print(f"\n{len(names)} windows of {windows.split.window_s:g} s ({args.windows}); paired by window")
+    comparisons = [results.compare(REFERENCE, metric) for metric in metrics]
+    for comparison in comparisons:
+        print(f"\n{comparison}")
+    page = write_report(results, comparisons, args.out, f"What if: {windows.trace.name}, by window")
+    print(f"\n{args.out / 'results.csv'}, {args.out / 'windows.csv'}, {page}")

@@ -1,0 +1,193 @@
+"""Interactive figures, drawn by Bokeh: hovering shows the values. Reports and the page of `aaml lab` show the same."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bokeh.layouts import row
+from bokeh.models import BasicTickFormatter, ColumnDataSource, HoverTool, Range1d, Span, Whisker
+from bokeh.plotting import figure
+
+from aaml.evaluation.statistics import Interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from aaml.evaluation.comparison import Line, Ranking
+
+Drawn = Any
+"""A figure of Bokeh, or several."""
+RUN_COLOURS = ("#0b6e4f", "#c2571a", "#3b5b92", "#8a4f7d", "#b8860b", "#4d4d4d", "#2a9d8f", "#d1495b")
+OTHER, LEARNED = "#6c757d", "#0b6e4f"
+MOST_POINTS = 1_000  # of a line: more become means of blocks
+_FAR = 6.0  # times the middle difference: what lies farther is not drawn to scale
+_WIDE = 30.0  # values that span more than this get a logarithmic axis
+_TOOLS = "xbox_zoom,reset"
+
+
+def plain_figure(name: str = "", *, height: int = 260, title: str = "", **fields: Any) -> Drawn:
+    """Return an empty figure in the style of all pages, as wide as its place."""
+    plot = figure(
+        height=height, title=title, tools=fields.pop("tools", ""), toolbar_location=None, name=name or None,
+        sizing_mode="stretch_width", output_backend="canvas", **fields,
+    )  # fmt: skip
+    plot.outline_line_color = None
+    plot.grid.grid_line_color = "#e9ecef"
+    plot.title.text_font_size = "12px"
+    plot.title.text_font_style = "normal"
+    plot.title.text_color = "#495057"
+    plot.axis.axis_label_text_font_style = "normal"
+    plot.axis.axis_label_text_font_size = "11px"
+    plot.axis.axis_line_color = "#adb5bd"
+    plot.axis.minor_tick_line_color = None
+    for axis in plot.axis:
+        if isinstance(axis.formatter, BasicTickFormatter):
+            axis.formatter.power_limit_low = -5
+    return plot
+
+
+def comparison_figure(ranking: "Ranking") -> Drawn:
+    """Return the interval of each policy's mean, and beside it that of its paired difference from the reference.
+
+    Among good policies the means nearly coincide, for episodes differ far more than policies do: the differences tell
+    them apart. Learned policies are in colour, the best is at the top.
+    """
+    lines = ranking.lines[::-1]
+    positive = [line.value.mean for line in lines if line.value.low > 0]
+    log = len(positive) == len(lines) and max(positive) > _WIDE * min(positive)
+    means = _intervals(ranking, [line.value for line in lines], ranking.metric.name, log=log)
+    means.title.text = f"mean [95% interval], {ranking.metric.better} is better"
+    against = f"difference from {ranking.reference}"
+    differences = _intervals(ranking, [_difference(line) for line in lines], against)
+    differences.title.text = f"{against}, paired by seed"
+    differences.yaxis.major_label_text_font_size = "0px"
+    differences.yaxis.major_tick_line_color = None
+    differences.add_layout(Span(location=0, dimension="height", line_color="#999999", line_dash="dashed"))
+    _keep_near(differences, ranking)
+    return row(means, differences, sizing_mode="stretch_width")
+
+
+def _difference(line: "Line") -> "Interval":
+    return Interval(0.0, 0.0, 0.0, line.value.count) if line.against is None else line.against.difference
+
+
+def _intervals(ranking: "Ranking", values: Sequence["Interval"], axis: str, *, log: bool = False) -> Drawn:
+    lines = ranking.lines[::-1]
+    names = [line.policy for line in lines]
+    kind = "log" if log else "linear"
+    plot = plain_figure(y_range=names, height=70 + 26 * max(len(names), 1), x_axis_type=kind)
+    source = ColumnDataSource({
+        "policy": names, "mean": [each.mean for each in values], "low": [each.low for each in values],
+        "high": [each.high for each in values], "seeds": [each.count for each in values],
+        "verdict": ["reference" if line.against is None else line.against.verdict for line in lines],
+        "colour": [LEARNED if name in ranking.learned else OTHER for name in names],
+    })  # fmt: skip
+    whisker = Whisker(
+        base="policy", lower="low", upper="high", dimension="width", source=source, line_color="colour", line_width=2.5
+    )
+    for head in (whisker.upper_head, whisker.lower_head):
+        if head is not None:
+            head.size = 0
+    plot.add_layout(whisker)
+    plot.segment("low", "policy", "high", "policy", source=source, line_alpha=0)  # what the range has to hold
+    dots = plot.scatter("mean", "policy", source=source, color="colour", size=9, hit_dilation=2.0)
+    shown = [("policy", "@policy"), (axis, "@mean{%.5g}"), ("95%", "@low{%.5g} to @high{%.5g}")]
+    plot.add_tools(
+        HoverTool(
+            tooltips=[*shown, ("seeds", "@seeds"), ("verdict", "@verdict")], renderers=[dots],
+            formatters={"@mean": "printf", "@low": "printf", "@high": "printf"},
+        )
+    )  # fmt: skip
+    plot.xaxis.axis_label = axis
+    plot.ygrid.visible = False
+    return plot
+
+
+def _keep_near(plot: Drawn, ranking: "Ranking") -> None:
+    """Keep out of the picture what is so far off that the others would be a dot, and write where it lies."""
+    found = [(line.policy, line.against.difference) for line in ranking.lines if line.against]
+    sizes = sorted(abs(difference.mean) for _, difference in found)
+    near = [size for size in sizes if size <= _FAR * sizes[(len(sizes) - 1) // 2]]
+    if not near or len(near) == len(sizes) or near[-1] == 0.0:
+        return
+    limit = 1.3 * max(max(abs(each.low), abs(each.high)) for _, each in found if abs(each.mean) <= near[-1])
+    plot.x_range = Range1d(-limit, limit)
+    for policy, difference in found:
+        if abs(difference.mean) > limit:
+            right = difference.mean > 0
+            text = f"{difference.mean:+.3g} \u2192" if right else f"\u2190 {difference.mean:+.3g}"
+            plot.text(
+                [limit if right else -limit], [policy], [text], text_font_size="11px", text_color=OTHER,
+                text_align="right" if right else "left", text_baseline="middle",
+            )  # fmt: skip
+
+
+def curve_chart(
+    title: str, curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], axis: str = "decisions",
+    *, levels: Mapping[str, float] | None = None, log: bool = False,
+) -> Drawn:  # fmt: skip
+    """Return curves (name -> steps, values) in one figure, over dashed lines at `levels`; zoom by drawing a box.
+
+    With `log` the axis is logarithmic where the values are positive and span much.
+    """
+    values = [value for _, each in curves.values() for value in each if value == value]  # noqa: PLR0124  (NaN is not)
+    log = log and bool(values) and min(values) > 0 and max(values) > _WIDE * min(values)
+    plot = plain_figure(title=title, height=240, y_axis_type="log" if log else "linear", tools=_TOOLS)
+    plot.xaxis.axis_label = axis
+    plot.xaxis.formatter.use_scientific = False
+    drawn = []
+    for number, (name, (steps, points)) in enumerate(curves.items()):
+        xs, ys = thinned(steps, points)
+        source = ColumnDataSource({"step": xs, "value": ys, "name": [name] * len(xs)})
+        colour = RUN_COLOURS[number % len(RUN_COLOURS)]
+        label = {"legend_label": name} if len(curves) > 1 else {}
+        drawn.append(plot.line("step", "value", source=source, line_color=colour, line_width=1.8, **label))
+        if len(xs) <= MOST_POINTS // 20:
+            plot.scatter("step", "value", source=source, color=colour, size=5)
+    for name, level in (levels or {}).items():
+        plot.add_layout(Span(location=level, dimension="width", line_color=OTHER, line_dash="dashed"))
+        last = max((steps[-1] for steps, _ in curves.values() if len(steps)), default=0.0)
+        plot.text([last], [level], [name], text_font_size="11px", text_color=OTHER, text_align="right", y_offset=-2)
+    tips = [(axis, "@step{0,0}"), *([("", "@name")] if len(curves) > 1 else []), (title, "@value{%.5g}")]
+    form = {"@value": "printf"}
+    hover = HoverTool(tooltips=tips, renderers=drawn, mode="vline", line_policy="nearest", formatters=form)
+    plot.add_tools(hover)
+    if len(curves) > 1:
+        plot.legend.label_text_font_size = "11px"
+        plot.legend.border_line_color = None
+        plot.legend.background_fill_alpha = 0.6
+        plot.legend.click_policy = "hide"
+        plot.legend.padding = 2
+    return plot
+
+
+def bar_chart(title: str, bars: Mapping[str, float], axis: str, *, form: str = "0,0.[00]") -> Drawn:
+    """Return a horizontal bar a name, the first at the top; `form` is how the value is written."""
+    names = list(bars)[::-1]
+    plot = plain_figure(title=title, y_range=names, height=60 + 22 * len(names))
+    source = ColumnDataSource({"name": names, "value": [float(bars[name]) for name in names]})
+    plot.hbar("name", right="value", height=0.65, source=source, color=LEARNED)
+    plot.add_tools(HoverTool(tooltips=[("", "@name"), (axis, f"@value{{{form}}}")]))
+    plot.x_range.start = 0
+    plot.xaxis.axis_label = axis
+    plot.ygrid.visible = False
+    return plot
+
+
+def thinned(steps: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return a curve as at most `MOST_POINTS` points: means of blocks of points that follow one another."""
+    import numpy as np
+
+    if len(steps) <= MOST_POINTS:
+        return list(steps), list(values)
+    parts = np.linspace(0, len(steps), MOST_POINTS + 1).astype(int)[:-1]
+    counts = np.diff(np.append(parts, len(steps)))
+    xs, ys = (np.add.reduceat(np.asarray(each, dtype=float), parts) / counts for each in (steps, values))
+    return xs.tolist(), ys.tolist()
+
+
+def curve_frame(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> "pd.DataFrame":
+    """Return curves as a table: name, step, value."""
+    import pandas as pd
+
+    rows = [(name, step, value) for name, curve in curves.items() for step, value in zip(*curve, strict=True)]
+    return pd.DataFrame(rows, columns=["name", "step", "value"])

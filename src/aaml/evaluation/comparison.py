@@ -1,0 +1,147 @@
+"""Policies compared on the same episodes: values with intervals, best first; tables and figures only show them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aaml.errors import UserError, bad_value
+from aaml.evaluation.statistics import Interval, Paired, bootstrap, paired
+from aaml.sim.metrics import Metric
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One policy: its value, how it compares with the reference on the same seeds, and the time of its decisions.
+
+    `against` is None for the reference itself. The times, in ms, are medians over the seeds of each run's 50th and 99th
+    percentile; NaN where they were not measured.
+    """
+
+    policy: str
+    value: Interval
+    against: Paired | None
+    p50_ms: float = float("nan")
+    p99_ms: float = float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The policies on one task at one size, best mean first; `learned` are those with a model."""
+
+    task: str
+    nodes: int
+    metric: Metric
+    reference: str
+    lines: tuple[Line, ...]
+    learned: frozenset[str] = frozenset()
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds each policy was run on."""
+        return self.lines[0].value.count
+
+    @property
+    def title(self) -> str:
+        """What is compared, in a line."""
+        return (
+            f"{self.task}, {self.nodes} nodes: {self.metric.name} ({self.metric.better} is better), {self.seeds} seeds"
+        )
+
+    def scaled(self, factor: float) -> "Ranking":
+        """Return the same in another unit: all values multiplied."""
+        lines = (
+            replace(
+                line,
+                value=line.value.scaled(factor),
+                against=line.against and replace(line.against, difference=line.against.difference.scaled(factor)),
+            )
+            for line in self.lines
+        )
+        return replace(self, lines=tuple(lines))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Policies against a reference, on every task and size that they were run on.
+
+    Intervals are 95% percentile-bootstrap intervals over the seeds; differences are paired by seed. Printed it is a
+    table, in a notebook too.
+    """
+
+    rankings: tuple[Ranking, ...]
+
+    def __iter__(self) -> Iterator[Ranking]:
+        return iter(self.rankings)
+
+    def __str__(self) -> str:
+        from aaml.evaluation.tables import ranking_table, text_table
+
+        return "\n\n".join(f"{ranking.title}\n{text_table(ranking_table(ranking))}" for ranking in self)
+
+    def _repr_html_(self) -> str:
+        from aaml.evaluation.report import html_section
+
+        return "\n".join(html_section(ranking) for ranking in self)
+
+    def frame(self) -> "pd.DataFrame":
+        """Return the numbers, a row a policy on a task at a size; those of the comparison are NaN for the reference."""
+        import pandas as pd
+
+        return pd.DataFrame([_numbers(ranking, line) for ranking in self for line in ranking.lines])
+
+    def plot(self) -> "Figure":
+        """Draw the interval of each policy, a panel a task and size."""
+        from aaml.evaluation.figures import interval_figure
+
+        return interval_figure(*self)
+
+
+def rank(frame: "pd.DataFrame", metric: Metric, reference: str, learned: frozenset[str] = frozenset()) -> Ranking:
+    """Compare the policies in results of one task at one size; seeds are paired by number.
+
+    Raises `UserError` when the reference or the metric is missing, and when a policy was run on other seeds.
+    """
+    task, nodes = str(frame["task"].iloc[0]), int(frame["nodes"].iloc[0])
+    if metric.name not in frame.columns:
+        raise bad_value("metric", metric.name, f"one of {', '.join(frame.columns)}")
+    runs = {str(name): group.set_index("seed").sort_index() for name, group in frame.groupby("policy")}
+    if reference not in runs:
+        raise UserError(f"{task}, {nodes} nodes: reference: {reference!r} is not among {', '.join(sorted(runs))}")
+    base = runs[reference]
+    lines = []
+    for policy, run in runs.items():
+        if list(run.index) != list(base.index):
+            raise UserError(
+                f"{task}, {nodes} nodes: {policy} was run on other seeds than {reference}: "
+                "only paired seeds are compared"
+            )
+        values = run[metric.name].to_numpy(dtype=float)
+        against = None
+        if policy != reference:
+            against = paired(values, base[metric.name].to_numpy(dtype=float), metric.better)
+        times = [
+            float(np.median(run[name])) if name in run else np.nan for name in ("latency_p50_ms", "latency_p99_ms")
+        ]
+        lines.append(Line(policy, bootstrap(values), against, *times))
+    lines.sort(key=lambda line: line.value.mean, reverse=metric.better == "higher")
+    return Ranking(task, nodes, metric, reference, tuple(lines), learned & runs.keys())
+
+
+def _numbers(ranking: Ranking, line: Line) -> dict[str, object]:
+    facts = {"task": ranking.task, "nodes": ranking.nodes, "policy": line.policy, "metric": ranking.metric.name}
+    value, against = line.value, line.against
+    low, mean, high = (
+        (np.nan,) * 3 if against is None else (against.difference.low, against.difference.mean, against.difference.high)
+    )
+    return facts | {
+        "seeds": value.count, "mean": value.mean, "low": value.low, "high": value.high,
+        "reference": ranking.reference, "difference": mean, "difference_low": low, "difference_high": high,
+        "improvement": np.nan if against is None else against.improvement,
+        "verdict": "reference" if against is None else against.verdict, "p50_ms": line.p50_ms, "p99_ms": line.p99_ms,
+    }  # fmt: skip

@@ -1,0 +1,161 @@
+"""A result file of the leaderboard: one policy's values on one piece, and what made them, named by its SHA-256."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from aaml.cluster.objects import Node, Pod
+from aaml.errors import UserError
+from aaml.evaluation.evaluate import Contestant
+from aaml.evaluation.policies import origin
+from aaml.files import write_json
+from aaml.sim.cluster import SimCluster
+
+FORMAT = "aaml-leaderboard"
+_DIGITS_S = 3  # times of an episode count to the millisecond: the last bits of a logarithm are the machine's own
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """A policy: what tables call it, what it is, its file (without folders) and that file's SHA-256.
+
+    Built-in policies have no file: the code's hash stands for them.
+    """
+
+    name: str
+    kind: Literal["built-in", "own", "model"]
+    spec: str
+    sha256: str = ""
+
+    @classmethod
+    def of(cls, contestant: Contestant) -> "Who":
+        """Return who a contestant is. Raises `UserError` for an object of a program, and where its file is missing."""
+        if not isinstance(contestant.spec, str):
+            raise UserError(f"policy {contestant.name}: is an object of a program; name it as FILE.py:NAME, or save it")
+        kind, (path, _, attribute) = origin(contestant.spec), contestant.spec.rpartition(":")
+        if kind == "built-in":
+            return cls(contestant.name, kind, contestant.spec)
+        file = Path(path if kind == "own" else contestant.spec)
+        name = contestant.label or (attribute if kind == "own" else contestant.name)
+        spec = f"{file.name}:{attribute}" if kind == "own" else file.name
+        try:
+            return cls(name, kind, spec, _sha256(file.read_bytes()))
+        except OSError as error:
+            raise UserError(f"policy {contestant.spec}: cannot be read: {error.strerror or error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The version of AAML, and a hash of its source files."""
+
+    version: str
+    source: str
+
+    @classmethod
+    def here(cls) -> "Code":
+        """Return that of the running program."""
+        return cls(version("aaml"), _source())
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The scores of one policy on one piece, by metric one for each seed.
+
+    `data` is a hash of all that happens in the episodes whatever the policy does (nodes, and pods as they arrive),
+    `protocol` the version of the protocol.
+    """
+
+    protocol: int
+    task: str
+    nodes: int
+    policy: Who
+    code: Code
+    data: str
+    seeds: tuple[int, ...]
+    scores: Mapping[str, tuple[float, ...]]
+
+    @property
+    def piece(self) -> str:
+        """What messages call the piece."""
+        return f"{self.task}-{self.nodes}"
+
+    def write(self, path: Path) -> None:
+        """Write the file, whole or not at all; the last line is the hash of all the others."""
+        content = json.loads(json.dumps({"format": FORMAT, **asdict(self)}))
+        write_json(path, content | {"sha256": _digest(content)}, indent=1, field="result")
+
+    @classmethod
+    def read(cls, path: Path) -> "Entry":
+        """Read a file. Raises `UserError` for what is no result file, and for one that was changed by hand."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: cannot be read as JSON: {error}") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise UserError(f"{path}: is no result of `aaml leaderboard run`")
+        said = content.pop("sha256", None)
+        if said != _digest(content):
+            raise UserError(f"{path}: its sha256 is not that of its content: it was changed after it was written")
+        try:
+            entry = msgspec.convert({key: value for key, value in content.items() if key != "format"}, cls)
+        except msgspec.ValidationError as error:
+            raise UserError(f"{path}: {error}") from error
+        for metric, values in entry.scores.items():
+            if len(values) != len(entry.seeds):
+                raise UserError(f"{path}: {metric} has {len(values)} values for {len(entry.seeds)} seeds")
+        return entry
+
+
+def episode_sha256(cluster: SimCluster) -> str:
+    """Return a hash of a cluster at the beginning of an episode: its nodes, and the pods that will arrive."""
+    whole = hashlib.sha256()
+    for node in cluster.state.nodes:
+        whole.update(_line(_of_node(node)))
+    for pod in cluster.workload:
+        whole.update(_line(_of_pod(pod)))
+    return whole.hexdigest()
+
+
+def joined_sha256(parts: list[str]) -> str:
+    """Return a hash of hashes, in their order."""
+    return _sha256("\n".join(parts).encode())
+
+
+def _of_node(node: Node) -> list[Any]:
+    return [node.name, sorted(node.allocatable.items()), node.gpu_count, node.gpu_model, sorted(node.labels.items())]
+
+
+def _of_pod(pod: Pod) -> list[Any]:
+    gpu, life = pod.gpu, pod.lifetime_s
+    return [
+        pod.key, sorted(pod.requests.items()), gpu.count, gpu.milli, sorted(gpu.models), pod.owner, pod.qos,
+        pod.priority, round(pod.created_s, _DIGITS_S), None if life is None else round(life, _DIGITS_S),
+    ]  # fmt: skip
+
+
+def _line(values: list[Any]) -> bytes:
+    return json.dumps(values).encode() + b"\n"
+
+
+@cache
+def _source() -> str:
+    """Return a hash of the package's Python files: their names and contents."""
+    root = Path(__file__).parents[2]
+    return joined_sha256(
+        [f"{path.relative_to(root).as_posix()} {_sha256(path.read_bytes())}" for path in sorted(root.rglob("*.py"))]
+    )
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return _sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

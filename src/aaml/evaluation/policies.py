@@ -1,0 +1,103 @@
+"""Policies from what a person writes: a name, `FILE.py:NAME`, or a model file, whatever kind of model it holds."""
+
+import json
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from aaml.cluster.objects import Pod
+from aaml.errors import bad_value
+from aaml.policies.heuristics import PolicyOptions
+from aaml.policies.heuristics.policies import GpuPolicy, gpu_scorer
+from aaml.policies.registry import POLICIES, make_policy
+from aaml.scheduling.ports import Policy
+
+_SUFFIXES = (".pth", ".json", ".npz")
+_ACCEPTED = "a model file as `aaml train` or `aaml tune` writes it"
+
+
+def is_model(spec: str) -> bool:
+    """Whether a person means a model file: one that is there, or what has the suffix or the path of one."""
+    if ".py:" in spec or spec in POLICIES.names():
+        return False
+    return spec.endswith(_SUFFIXES) or Path(spec).is_file()
+
+
+def origin(spec: str) -> Literal["built-in", "own", "model"]:
+    """Return what a person means: one of our policies by its name, one of their own, or a model file."""
+    if is_model(spec):
+        return "model"
+    return "own" if ".py:" in spec else "built-in"
+
+
+def load_policy(spec: str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Policy:
+    """Return a policy that does not learn, by name, `FILE.py:NAME` or model file.
+
+    `seed` is that of ties and of random policies; `expected` are pods like those to come, which some policies weigh
+    fragments of GPUs by. Raises `UserError` for what is no policy.
+    """
+    if is_model(spec):
+        return load(spec, seed=seed, expected=expected)
+    return make_policy(spec, PolicyOptions(seed=seed, expected=expected))
+
+
+def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Policy:
+    """Return the policy in a model file of any kind, which the file itself names: its suffix does not matter.
+
+    Kinds are the four agents with networks, the Q-table, the linear scorer, and the scorer of the GPU-sharing
+    benchmark, which weighs fragments by the `expected` pods. Raises `UserError` for a file that is missing or holds no
+    model.
+    """
+    path = Path(path)
+    kind = kind_of_model(path)
+    if kind == "network":
+        from aaml.learning.agent import load_agent, single_threaded
+
+        single_threaded()
+        return load_agent(path, learn=False, seed=seed)
+    if kind == "qtable":
+        from aaml.learning.qtable import load_qtable
+
+        return load_qtable(path, seed=seed)
+    if kind == "linear":
+        from aaml.learning.linear import load_linear
+
+        return load_linear(path)
+    from aaml.policies.gpu.scorer_file import load_scorer
+
+    return gpu_scorer(load_scorer(path), path.stem, PolicyOptions(seed=seed, expected=expected))
+
+
+def kind_of_model(path: Path) -> str:
+    """Return what kind of model a file says it is. Raises `UserError` when it says none."""
+    if not path.is_file():
+        raise bad_value("model", str(path), "a model file that exists")
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+            return "scorer" if all(name.endswith(".npy") for name in names) else "network"
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {"aaml-qtable": "qtable", "aaml-linear": "linear"}[content["format"]]
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise bad_value("model", str(path), _ACCEPTED) from error
+
+
+def needs_expected_pods(policy: Policy) -> bool:
+    """Whether a policy weighs fragments of GPUs by expected pods, and was given none that asks for a GPU."""
+    return isinstance(policy, GpuPolicy) and policy.weighs_nothing
+
+
+@contextmanager
+def frozen(policy: object) -> Iterator[None]:
+    """Let an agent act as it is while the block lasts, without exploring or learning; nothing else is touched."""
+    learning = getattr(policy, "learning", False)
+    if learning:
+        policy.learning = False  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        if learning:
+            policy.learning = True  # type: ignore[attr-defined]

@@ -1,0 +1,132 @@
+"""Playing a run of an evaluation again, filmed: the same task, seed and policy give the same decisions."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aaml.errors import UserError, bad_value
+from aaml.evaluation.evaluate import Contestant
+from aaml.evaluation.policies import frozen
+from aaml.files import write_json
+from aaml.insight.explain import explain
+from aaml.insight.film import Film, Scene
+from aaml.scheduling.play import play
+from aaml.scheduling.walk import never
+from aaml.sim.tasks import Task, find_task
+
+if TYPE_CHECKING:
+    from aaml.insight.explanation import Explanation
+    from aaml.scheduling.ports import Policy
+
+RECIPES = "recipes.json"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the runs on a task were made: its policies by label, and the pods of an episode where they were told."""
+
+    task: Task
+    policies: Mapping[str, "str | Policy"] = field(default_factory=dict)
+    pods: int | None = None
+
+    @classmethod
+    def of(cls, task: Task, contestants: Iterable[Contestant], pods: int | None) -> "Recipe":
+        """Return the recipe of an evaluation."""
+        return cls(task, {each.name: each.spec for each in contestants}, pods)
+
+    def over(self, earlier: "Recipe") -> "Recipe":
+        """Return this with the policies of an earlier recipe too."""
+        return replace(self, policies={**earlier.policies, **self.policies})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-able values; policies that are objects of a program are left out."""
+        named = {label: spec for label, spec in self.policies.items() if isinstance(spec, str)}
+        return {"task": self.task.name, "pods": self.pods, "policies": named}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Recipe":
+        """Read what `to_dict` wrote. Raises KeyError or TypeError for anything else."""
+        return cls(find_task(fields["task"]), dict(fields["policies"]), fields["pods"])
+
+    def contestant(self, policy: str) -> Contestant:
+        """Return a policy by its label, or by anything that `aaml.evaluate` takes."""
+        return Contestant(self.policies.get(policy, policy), policy)
+
+    def film(
+        self,
+        policy: str,
+        seed: int,
+        nodes: int | None = None,
+        *,
+        until: Callable[[Film], bool] | None = None,
+        stop: Callable[[], bool] = never,
+        begun: Callable[[Film], object] = lambda _film: None,
+    ) -> Film:
+        """Play a run again and return its film; up to where `until` says so of it, or `stop()` is true.
+
+        `begun` gets the film before anything has happened, to be looked at meanwhile.
+        """
+        contestant = self.contestant(policy)
+        cluster = self.task.build(seed, nodes, pods=self.pods)
+        with frozen(contestant.spec):
+            player = contestant.policy(self.task, seed)
+            film = Film.of(cluster, player)
+            film.policy = contestant.name
+            begun(film)
+            play(cluster, player, observers=[film], stop=lambda: stop() or (until is not None and until(film)))
+        return film
+
+    def explain(self, film: Film, scene: Scene, policy: str = "", *, seed: int = 0) -> "Explanation":
+        """Explain a scene of a film by its own policy, or say what another one makes of the same state."""
+        contestant = self.contestant(policy or film.policy)
+        with frozen(contestant.spec):
+            player = contestant.policy(self.task, seed)  # its scores do not depend on what it has decided before
+            context = film.context(scene, player)
+            decided = film.decision(scene) if contestant.name == film.policy else None
+            number = film.decisions.index(scene) if scene in film.decisions else -1
+            explained = explain(context, player, decided, number=number, name=contestant.name)
+        took = {"filters (in the run)": scene.filter_s, "policy (in the run)": scene.policy_s} if decided else {}
+        return replace(explained, seconds={**took, **explained.seconds})
+
+
+def write_recipes(folder: Path, recipes: Mapping[str, Recipe]) -> None:
+    """Keep beside results how they were made; what the folder says of other tasks and policies stays."""
+    known = read_recipes([folder])
+    for task, recipe in recipes.items():
+        known[task] = recipe.over(known[task]) if task in known else recipe
+    if known:
+        content = [recipe.to_dict() for recipe in known.values()]
+        write_json(folder / RECIPES, content, indent=2, field="recipes")
+
+
+def read_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
+    """Return the recipes of result folders by task; empty where none was kept. Raises `UserError` for damaged ones."""
+    found: dict[str, Recipe] = {}
+    for path in (folder / RECIPES for folder in folders):
+        if not path.is_file():
+            continue
+        try:
+            for fields in json.loads(path.read_text(encoding="utf-8")):
+                recipe = Recipe.from_dict(fields)
+                name = recipe.task.name
+                found[name] = recipe.over(found[name]) if name in found else recipe
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: does not say how results were made ({error!r})") from error
+    return found
+
+
+def find_scene(film: Film, which: int | str) -> Scene:
+    """Return a decision by its number, or the latest attempt to place a pod by its name. Raises `UserError`."""
+    if isinstance(which, int):
+        decisions = film.decisions
+        if not 0 <= which < len(decisions):
+            raise bad_value("decision", which, f"0 to {len(decisions) - 1}, the decisions of this run")
+        return decisions[which]
+    wanted = which if "/" in which else f"default/{which}"
+    for scene in reversed(film.scenes):
+        if film.pods[scene.pod].key == wanted:
+            return scene
+    names = ", ".join(film.pods[scene.pod].key for scene in film.scenes[:3])
+    raise UserError(f"pod: {which!r} was not decided on in this run; its pods are called {names} ...")

@@ -1,0 +1,190 @@
+"""Results: a row a run. They are compared, shown, saved in a folder, appended to as runs end, and read back."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aaml.errors import UserError, bad_value
+from aaml.evaluation.comparison import Comparison, rank
+from aaml.files import append_row, write_text
+from aaml.sim.metrics import find_metric
+from aaml.sim.tasks import find_task
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from aaml.evaluation.replay import Recipe
+    from aaml.insight.explanation import Explanation
+
+RESULTS = "results.csv"
+KEYS = ("task", "nodes", "policy", "seed")
+_REFERENCE = "kube-scheduler"
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Runs of policies on tasks: a row has `task`, `nodes`, `policy`, `seed` and the metrics of that run.
+
+    `learned` are the policies with a model, which figures show in colour. `recipes` say by task how its runs were made,
+    so that a decision can be looked up. Printed, or at the end of a notebook's cell,
+    results are compared with kube-scheduler, or with the first policy where it took no part.
+    """
+
+    runs: "pd.DataFrame"
+    learned: frozenset[str] = frozenset()
+    recipes: Mapping[str, "Recipe"] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, rows: Iterable[Mapping[str, Any]], learned: Iterable[str] = (), recipe: "Recipe | None" = None
+    ) -> "Results":
+        """Make results of rows."""
+        import pandas as pd
+
+        recipes = {} if recipe is None else {recipe.task.name: recipe}
+        return cls(pd.DataFrame([dict(row) for row in rows]), frozenset(learned), recipes)
+
+    @classmethod
+    def read(cls, *folders: Path | str) -> "Results":
+        """Read folders (or files) that `save` or `aaml evaluate` wrote; the last run of a policy on a seed counts.
+
+        Raises `UserError` for what holds no results.
+        """
+        import pandas as pd
+
+        frames = [_read(Path(folder)) for folder in folders]
+        if not frames:
+            raise UserError("results: none given; expected folders made by `aaml evaluate`")
+        whole = pd.concat(frames, ignore_index=True)
+        runs = whole.drop_duplicates(list(KEYS), keep="last").reset_index(drop=True)
+        from aaml.evaluation.replay import read_recipes
+
+        return cls(runs, recipes=read_recipes(Path(folder) for folder in folders))
+
+    def frame(self) -> "pd.DataFrame":
+        """Return a copy of the rows, to reckon with."""
+        return self.runs.copy()
+
+    def where(
+        self, task: str = "", nodes: int | None = None, policies: Iterable[str] = (), seed: int | None = None
+    ) -> "Results":
+        """Return the runs on a task, at a size, of some policies, on a seed; what is left out counts with all values.
+
+        Raises `UserError` for a value that there is none of.
+        """
+        runs = self.runs
+        wanted: tuple[tuple[str, Iterable[Any]], ...] = (
+            ("task", [task] if task else []), ("nodes", [] if nodes is None else [nodes]), ("policy", policies),
+            ("seed", [] if seed is None else [seed]),
+        )  # fmt: skip
+        for column, values in wanted:
+            chosen, known = list(values), list(dict.fromkeys(runs[column].tolist()))
+            for value in chosen:
+                if value not in known:
+                    raise bad_value(column, value, f"one of {', '.join(map(str, known))}")
+            if chosen:
+                runs = runs[runs[column].isin(chosen)]
+        return replace(self, runs=runs)
+
+    def compare(self, reference: str = "", metric: str = "") -> Comparison:
+        """Compare the policies with one of them, on each task and size, by a metric or else the task's own.
+
+        Raises `UserError` for an unknown metric or reference, and for policies that were run on different seeds.
+        """
+        policies = list(dict.fromkeys(self.runs["policy"]))
+        reference = reference or (_REFERENCE if _REFERENCE in policies else policies[0])
+        groups = self.runs.groupby(["task", "nodes"], sort=True)
+        return Comparison(
+            tuple(
+                rank(group, find_metric(metric or find_task(str(task)).metric), reference, self.learned)
+                for (task, _), group in groups
+            )
+        )
+
+    def explain(
+        self, decision: int | str = 0, *, policy: str = "", seed: int | None = None, nodes: int | None = None,
+        task: str = "",
+    ) -> "Explanation":  # fmt: skip
+        """Explain a decision: the run is played again up to it.
+
+        Parameters
+        ----------
+        decision
+            Its number in the run, from 0, or the name of a pod: the latest attempt to place it.
+        policy, seed, nodes, task
+            Which run; those of the first row with what is given.
+
+        Returns
+        -------
+        Explanation
+            Which filter refused which nodes, the score of each node and what it is made of. It prints as a table.
+
+        Raises
+        ------
+        UserError
+            For a run or decision that there is none of.
+
+        """
+        from aaml.evaluation.replay import Recipe, find_scene
+
+        runs = self.where(task, nodes, [policy] if policy else [], seed).runs
+        row = runs.iloc[0]
+        recipe = self.recipes.get(row["task"]) or Recipe(find_task(row["task"]))
+        number = decision if isinstance(decision, int) else None
+        seed = int(row["seed"])
+        film = recipe.film(
+            row["policy"], seed, int(row["nodes"]),
+            until=None if number is None else lambda film: len(film.decisions) > number,
+        )  # fmt: skip
+        return recipe.explain(film, find_scene(film, decision), seed=seed)
+
+    def plot(self, reference: str = "", metric: str = "") -> "Figure":
+        """Draw the interval of each policy."""
+        return self.compare(reference, metric).plot()
+
+    def save(self, folder: Path | str) -> Path:
+        """Write results.csv, report.html and its figures into a folder, over those that are there; returns its path."""
+        from aaml.evaluation.replay import write_recipes
+        from aaml.evaluation.report import write_report
+
+        folder = Path(folder)
+        write_text(folder / RESULTS, self.runs.to_csv(index=False), field="results")
+        write_recipes(folder, self.recipes)
+        title = f"{', '.join(dict.fromkeys(self.runs['task']))}: policies compared"
+        write_report(self, [self.compare()], folder, title)
+        return folder
+
+    def __str__(self) -> str:
+        return str(self.compare())
+
+    def _repr_html_(self) -> str:
+        return self.compare()._repr_html_()
+
+
+class ResultFile:
+    """Appends rows to `results.csv` of a folder; what is there stays, so that a run that was cut off can go on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / RESULTS
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Write one row. Raises `UserError` when the file holds another kind of result."""
+        append_row(self.path, row)
+
+
+def _read(folder: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    path = folder / RESULTS if folder.is_dir() else folder
+    if not path.is_file():
+        raise bad_value("results", str(folder), f"a folder with {RESULTS}, as `aaml evaluate --out` makes it")
+    try:
+        frame = pd.read_csv(path)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not readable as results: {error}") from error
+    missing = [key for key in KEYS if key not in frame.columns]
+    if missing:
+        raise UserError(f"{path}: column {missing[0]} is missing; expected {', '.join(KEYS)} and metrics")
+    return frame

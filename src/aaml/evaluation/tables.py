@@ -1,0 +1,57 @@
+"""Comparisons as tables: text for a terminal, Markdown for documents."""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from aaml.telemetry.tables import plain
+from aaml.telemetry.tables import table as text_grid
+
+if TYPE_CHECKING:
+    from aaml.evaluation.comparison import Line, Ranking
+
+
+def headers(ranking: "Ranking") -> Mapping[str, str]:
+    """Return the headers of a ranking's columns, by the names that `cells` has."""
+    named = {
+        "value": "mean [95% interval]",
+        "difference": f"difference from {ranking.reference}",
+        "improvement": "better on",
+        "verdict": "verdict",
+    }
+    timed = {"p50": "ms p50", "p99": "ms p99"}
+    return named | {name: text for name, text in timed.items() if any(name in cells(line) for line in ranking.lines)}
+
+
+def cells(line: "Line") -> Mapping[str, str]:
+    """Return a policy's line as texts; times of decisions are left out where they were not measured."""
+    against = line.against
+    texts = {
+        "value": str(line.value),
+        "difference": "" if against is None else f"{against.difference:+}",
+        "improvement": "" if against is None else f"{against.improvement:.0%} of seeds",
+        "verdict": "reference" if against is None else against.verdict,
+    }
+    times = {"p50": line.p50_ms, "p99": line.p99_ms}
+    return texts | {name: f"{ms:.2f}" for name, ms in times.items() if not math.isnan(ms)}
+
+
+def ranking_table(ranking: "Ranking") -> pd.DataFrame:
+    """Return a ranking as a frame of text, ready to print."""
+    titles = headers(ranking)
+    rows = [[line.policy, *(cells(line).get(name, "") for name in titles)] for line in ranking.lines]
+    return pd.DataFrame(rows, columns=["policy", *titles.values()])
+
+
+def text_table(frame: pd.DataFrame) -> str:
+    """Write a frame as plain text, columns left-aligned."""
+    return plain(text_grid(list(map(str, frame.columns)), frame.itertuples(index=False)))
+
+
+def markdown_table(frame: pd.DataFrame) -> str:
+    """Write a frame as a Markdown table."""
+    rows = [list(map(str, frame.columns)), ["---"] * len(frame.columns)]
+    rows += [[str(value) for value in row] for row in frame.itertuples(index=False)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)

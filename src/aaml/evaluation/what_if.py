@@ -1,0 +1,128 @@
+"""What if: the windows of a trace under other policies, beside what really happened, by the same metrics."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from aaml.cluster.objects import Pod
+from aaml.cluster.state import ClusterState
+from aaml.errors import bad_value
+from aaml.evaluation.evaluate import Contestant, evaluate
+from aaml.evaluation.reproduce import recorded_kube_scheduler
+from aaml.evaluation.results import Results
+from aaml.sim.journal import Journal
+from aaml.sim.recorded import TraceTask
+from aaml.workload.trace.windows import NodeChange, Placed, Window, read_windows
+
+RECORDED, REFERENCE = "recorded", "kube-scheduler"
+
+
+def what_if(
+    task: TraceTask,
+    policies: Iterable[Contestant],
+    *,
+    workers: int | str = 1,
+    progress: bool = True,
+    on_row: Callable[[dict[str, Any]], None] = lambda _row: None,
+) -> Results:
+    """Play every window that the task judges on under the simulated kube-scheduler and under each policy.
+
+    A row's seed is its window's number. The rows of the policy "recorded" tell what really happened; against them
+    stands also what the simulation leaves out, so the reference of comparisons is the simulated kube-scheduler.
+    """
+    entered = [each for each in policies if each.name != REFERENCE]
+    if any(each.name == RECORDED for each in entered):
+        raise bad_value("policy", RECORDED, "another label: this one is of what was recorded")
+    import pandas as pd
+
+    windows = read_windows(task.folder)
+    placed = any(life.bound_s is not None for life in windows.trace.lives.values())  # some formats do not say where
+    rows = [recorded_row(task.name, task.nodes, windows.window(number)) for number in task.episodes if placed]
+    for row in rows:
+        on_row(row)
+    reference = Contestant(recorded_kube_scheduler(), REFERENCE)
+    played = evaluate([reference, *entered], task, workers=workers, progress=progress, on_row=on_row)
+    if not rows:
+        return played
+    return replace(played, runs=pd.concat([Results.of(rows).runs, played.runs], ignore_index=True))
+
+
+def recorded_row(task: str, nodes: int, window: Window) -> dict[str, Any]:
+    """Return the row of what the recorded schedulers made of a window, as `aaml.evaluation.evaluate` has them."""
+    return {
+        "task": task, "nodes": nodes, "policy": RECORDED, "seed": window.index, **recorded_metrics(window),
+        "decisions": len(window.chosen), "latency_p50_ms": float("nan"), "latency_p99_ms": float("nan"),
+    }  # fmt: skip
+
+
+def recorded_metrics(window: Window) -> Mapping[str, float]:
+    """Return the metrics of a window as it was recorded: who had which node when."""
+    state, journal = ClusterState(window.nodes), Journal()
+    now_s = 0.0
+    for at_s, _, happen in sorted(_moments(window, state, journal), key=lambda each: each[:2]):
+        if at_s > window.length_s:
+            break
+        journal.hold(state, at_s - now_s)
+        now_s = at_s
+        happen(at_s)
+    journal.hold(state, window.length_s - now_s)
+    return journal.metrics(state, window.length_s)
+
+
+_Moment = tuple[float, int, Callable[[float], object]]
+_ENDS, _NODES, _PODS, _BINDS = range(4)  # of what happens at the same time, in the simulator's order
+
+
+def _moments(window: Window, state: ClusterState, journal: Journal) -> Iterable[_Moment]:
+    """Yield what happens, when, and in which order at the same time."""
+
+    def leave(uid: str) -> Callable[[float], object]:
+        def happen(_at_s: float) -> None:
+            if state.remove_pod(uid) is not None:
+                journal.counts["departed"] += 1
+
+        return happen
+
+    def place(placed: Placed, *, decided: bool) -> Callable[[float], object]:
+        def happen(at_s: float) -> None:
+            if placed.node_name in state.index:
+                state.assume(placed.pod, placed.node_name, placed.gpus, placed.since_s)
+            if decided:
+                journal.bound(placed.pod.uid, at_s)
+
+        return happen
+
+    def arrive(pod: Pod) -> Callable[[float], object]:
+        def happen(at_s: float) -> None:
+            journal.counts["arrived"] += 1
+            journal.waits(pod, at_s)
+
+        return happen
+
+    def give_up(uid: str) -> Callable[[float], object]:
+        def happen(_at_s: float) -> None:
+            journal.counts["deleted"] += 1
+            journal.gone(uid)
+
+        return happen
+
+    def renew(change: NodeChange) -> Callable[[float], object]:
+        def happen(_at_s: float) -> None:
+            if change.node is not None:
+                state.upsert_node(change.node)
+            else:
+                state.remove_node(change.name)
+
+        return happen
+
+    for change in window.changes:
+        yield change.at_s, _NODES, renew(change)
+    for placed in (*window.running, *window.others, *window.chosen.values()):
+        decided = placed.pod.uid in window.chosen
+        yield placed.at_s, _BINDS if decided else _NODES, place(placed, decided=decided)
+        if placed.pod.lifetime_s is not None:
+            yield placed.at_s + placed.pod.lifetime_s, _ENDS, leave(placed.pod.uid)
+    for pod in window.arrivals:
+        yield pod.created_s, _PODS, arrive(pod)
+    for at_s, uid in window.removed:
+        yield at_s, _NODES, give_up(uid)

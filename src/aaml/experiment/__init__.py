@@ -1,1 +1,0 @@
-"""Configurations, runs, statistics and reports: where the parts are put together."""

@@ -1,0 +1,235 @@
+"""Explanation: why a pod went to a node, as a value that prints, that notebooks show and that files keep."""
+
+import html
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.gpu import DEVICE_MILLI
+from aaml.cluster.objects import Pod
+from aaml.cluster.quantity import CPU, MEMORY, format_bytes, format_cpu
+from aaml.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+_NODES_SHOWN = 10
+_PARTS_SHOWN = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """One decision taken apart; N is the number of nodes, in the order of the cluster's rows.
+
+    ============  ==============  ==================================================================================
+    pod           str             namespace/name
+    asks          str             what it requests, in words
+    policy        str             who decided
+    nodes         N names
+    mask          bool [N]        which nodes passed every filter
+    refusals      N pairs         (filter, reason) of the filter that refused a node first; ("", "") where none did
+    scores        float [N]       the policy's score of each node, NaN where it has none; None: it gives no scores
+    parts         name -> [N]     what the scores are made of, as `parts_are` says
+    chosen        int or None     the row that was chosen; None: the pod was left pending
+    seconds       name -> float   what each part of the decision took, when it was measured
+    ============  ==============  ==================================================================================
+
+    `number` counts the decisions of a run from 0, -1 where there is no such number; `time_s` is the cluster's time.
+    `notes` say what a reader has to know of this explanation.
+    """
+
+    pod: str
+    asks: str
+    policy: str
+    nodes: tuple[str, ...]
+    mask: BoolArray
+    refusals: tuple[tuple[str, str], ...]
+    scores: FloatArray | None = None
+    parts: Mapping[str, FloatArray] = field(default_factory=dict)
+    parts_are: str = ""
+    chosen: int | None = None
+    number: int = -1
+    time_s: float = 0.0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    # ---- what follows from it ----------------------------------------------------------------------------------------
+
+    @property
+    def node(self) -> str:
+        """The chosen node's name, "" where none was chosen."""
+        return "" if self.chosen is None else self.nodes[self.chosen]
+
+    @property
+    def refused(self) -> Mapping[tuple[str, str], int]:
+        """(filter, reason) -> how many nodes it refused, most first."""
+        return dict(Counter(refusal for refusal in self.refusals if refusal[0]).most_common())
+
+    @property
+    def order(self) -> list[int]:
+        """Feasible rows, the chosen one first and then by falling score."""
+        rows = [int(row) for row in np.flatnonzero(self.mask)]
+        scores = self.scores
+        if scores is not None:
+            rows.sort(key=lambda row: -scores[row] if scores[row] == scores[row] else np.inf)
+        if self.chosen in rows:
+            rows.remove(self.chosen)
+            rows.insert(0, self.chosen)
+        return rows
+
+    @property
+    def second(self) -> int | None:
+        """The best feasible row but for the chosen one, None where there is no other or no score."""
+        rows = [row for row in self.order if row != self.chosen]
+        return rows[0] if rows and self.scores is not None else None
+
+    @property
+    def margin(self) -> float | None:
+        """By how much the chosen node's score is above the second's; below 0 where a better one was passed over."""
+        if self.chosen is None or self.second is None or self.scores is None:
+            return None
+        return float(self.scores[self.chosen] - self.scores[self.second])
+
+    @property
+    def telling(self) -> list[str]:
+        """Names of the parts, those first that tell the chosen node most from the second."""
+        first, second = self.chosen, self.second
+        if first is None or second is None:
+            return list(self.parts)
+        return sorted(self.parts, key=lambda name: -abs(self.parts[name][first] - self.parts[name][second]))
+
+    def frame(self) -> "pd.DataFrame":
+        """Return a row a node: feasible, filter, reason, score, and its parts."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {"node": self.nodes, "feasible": self.mask}
+        columns |= {name: [each[place] for each in self.refusals] for place, name in enumerate(("filter", "reason"))}
+        if self.scores is not None:
+            columns["score"] = self.scores
+        return pd.DataFrame({**columns, **self.parts})
+
+    # ---- how it is shown ---------------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        from aaml.telemetry.tables import plain, table
+
+        lines = [*self._headline(), ""]
+        if self.mask.any():
+            header, rows = self._grid()
+            lines += [plain(table(header, rows, right=header[1:])), ""]
+        return "\n".join([*lines, *self._footnotes()])
+
+    def _repr_html_(self) -> str:
+        header, rows = self._grid()
+        cells = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        heads = "".join(f"<th>{html.escape(name)}</th>" for name in header)
+        grid = f"<table><thead><tr>{heads}</tr></thead><tbody>{cells}</tbody></table>" if rows else ""
+        above, below = ("<br>".join(map(html.escape, lines)) for lines in (self._headline(), self._footnotes()))
+        return f"<p>{above}</p>{grid}<p>{below}</p>"
+
+    def _headline(self) -> Iterator[str]:
+        number = f"decision {self.number} of " if self.number >= 0 else ""
+        yield f"{self.pod} ({self.asks}) -> {self.node or 'nowhere'}, {number}{self.policy} at {self.time_s:,.1f} s"
+        yield f"{int(self.mask.sum())} of {len(self.mask)} nodes are feasible"
+        for (plugin, reason), count in self.refused.items():
+            yield f"  {plugin} refuses {count}: {reason}"
+        if self.chosen is not None and self.scores is not None:
+            said = f"score {self.scores[self.chosen]:.6g}"
+            if self.margin is not None and self.second is not None:
+                side = "above" if self.margin > 0 else "below"
+                distance = f"{abs(self.margin):.4g} {side}" if self.margin else "level with"
+                said += f", {distance} the best other node ({self.nodes[self.second]})"
+            yield said
+
+    def _grid(self) -> tuple[list[str], list[list[str]]]:
+        names = self.telling[:_PARTS_SHOWN]
+        header = ["node", *(["score"] if self.scores is not None else []), *names]
+        rows = []
+        for row in self.order[:_NODES_SHOWN]:
+            cells = [f"{self.nodes[row]} *" if row == self.chosen else self.nodes[row]]
+            cells += [f"{self.scores[row]:.6g}"] if self.scores is not None else []
+            rows.append([*cells, *(f"{self.parts[name][row]:.4g}" for name in names)])
+        return header, rows
+
+    def _footnotes(self) -> Iterator[str]:
+        left_out = int(self.mask.sum()) - _NODES_SHOWN
+        if left_out > 0:
+            yield (
+                f"{left_out} more feasible nodes have lower scores"
+                if self.scores is not None
+                else f"and {left_out} more"
+            )
+        if self.parts:
+            hidden = len(self.parts) - _PARTS_SHOWN
+            more = f"; {hidden} smaller ones are not shown" if hidden > 0 else ""
+            yield f"parts: {self.parts_are}{more}"
+        yield from self.notes
+        if self.seconds:
+            yield "time: " + ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in self.seconds.items())
+
+    # ---- in files ----------------------------------------------------------------------------------------------------
+
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+        """Return JSON-able values; with `top` only so many of the best nodes and as many of the refused ones.
+
+        How many nodes each filter refused is kept in any case.
+        """
+        rows = self.order if top is None else self.order[:top]
+        others = [row for row, (plugin, _) in enumerate(self.refusals) if plugin]
+        kept = rows + (others if top is None else others[:top])
+        return {
+            "pod": self.pod, "asks": self.asks, "policy": self.policy, "number": self.number, "time_s": self.time_s,
+            "node": self.node, "feasible": int(self.mask.sum()), "of": len(self.mask), "margin": self.margin,
+            "second": "" if self.second is None else self.nodes[self.second],
+            "refused": [[plugin, reason, count] for (plugin, reason), count in self.refused.items()],
+            "nodes": [self.nodes[row] for row in kept],
+            "mask": [bool(self.mask[row]) for row in kept],
+            "refusals": [list(self.refusals[row]) for row in kept],
+            "scores": None if self.scores is None else _numbers(self.scores[kept]),
+            "parts": {name: _numbers(self.parts[name][kept]) for name in self.telling},
+            "parts_are": self.parts_are,
+            "chosen": kept.index(self.chosen) if self.chosen in kept else None,
+            "seconds": dict(self.seconds), "notes": list(self.notes),
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Explanation":
+        """Read what `to_dict` wrote; the nodes that it left out are named in a note. Raises `UserError`."""
+        try:
+            left_out = fields["of"] - len(fields["nodes"])
+            note = (f"{left_out} of {fields['of']} nodes are not in this record",) if left_out else ()
+            return cls(
+                fields["pod"], fields["asks"], fields["policy"], tuple(fields["nodes"]),
+                np.array(fields["mask"], dtype=np.bool_), tuple((plugin, why) for plugin, why in fields["refusals"]),
+                None if fields["scores"] is None else _array(fields["scores"]),
+                {name: _array(values) for name, values in fields["parts"].items()}, fields["parts_are"],
+                fields["chosen"], fields["number"], fields["time_s"], fields["seconds"], (*fields["notes"], *note),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"explanation: is not one that was written by aaml ({error!r})") from error
+
+
+def asked(pod: Pod) -> str:
+    """Return what a pod requests, in words."""
+    words = []
+    for name, amount in pod.requests.items():
+        text = format_cpu(amount) if name == CPU else format_bytes(amount) if name == MEMORY else str(amount)
+        words.append(f"{name} {text}")
+    if pod.gpu.count:
+        whole = pod.gpu.milli >= DEVICE_MILLI
+        words.append(f"{pod.gpu.count} GPU" if whole else f"{pod.gpu.milli / DEVICE_MILLI:g} of a GPU")
+    return ", ".join(words) or "nothing"
+
+
+def _numbers(values: FloatArray) -> list[float | None]:
+    return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def _array(values: list[float | None]) -> FloatArray:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)

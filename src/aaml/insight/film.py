@@ -1,0 +1,257 @@
+"""Film: everything that happened on a cluster while a scheduler worked, to be looked at again from any moment.
+
+It keeps each placement and removal of a pod and each attempt to place one, not the states between them: the use of all
+nodes at any time, and the very state that a decision was made in, follow from these.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.filters import feasible
+from aaml.cluster.gpu import DEVICE_MILLI
+from aaml.cluster.objects import RACK_LABEL, Node, Pod
+from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.cluster.state import ClusterState
+from aaml.scheduling.cycle import spec_of
+from aaml.scheduling.observation import Context
+from aaml.scheduling.ports import Attempt, Cluster, Decision, Observer, OutcomeKind, Policy
+
+FloatArray = npt.NDArray[np.float64]
+GPU = "gpu"
+RESOURCES = (CPU, MEMORY, GPU, PODS)
+"""What the use of nodes is told of."""
+
+
+class Move(NamedTuple):
+    """A pod comes to a node, where it runs since `since_s`, or leaves it.
+
+    `pod` and `node` are places in the film's lists.
+    """
+
+    time_s: float
+    pod: int
+    node: int
+    comes: bool
+    gpus: tuple[int, ...] = ()
+    since_s: float = 0.0
+
+
+class Scene(NamedTuple):
+    """One attempt to place a pod.
+
+    `node` is the place of the chosen node in the film's list, -1 where there is none. `moves` counts the moves before
+    it, `pending` the pods that waited besides this one. `upcoming` are places of the pods that the policy could see
+    behind it. `filter_s` and `policy_s` are what the filters and the policy took.
+    """
+
+    time_s: float
+    pod: int
+    kind: OutcomeKind
+    node: int
+    moves: int
+    pending: int
+    feasible: int
+    filter_s: float
+    policy_s: float
+    explored: bool = False
+    upcoming: tuple[int, ...] = ()
+
+
+class Film(Observer):
+    """What happened on a cluster, as it goes on happening: `nodes`, `pods`, `moves` and `scenes` only grow.
+
+    `decisions` are the scenes in which the policy was asked, in their order: the decisions of a run, numbered from 0.
+    As long as nobody tells it of attempts, there are moves only. The nodes are those that were there at any time, as
+    they were last seen.
+    """
+
+    def __init__(self, state: ClusterState, now_s: Callable[[], float], policy: str = "") -> None:
+        self.policy = policy
+        self.nodes: list[Node] = []
+        self.pods: list[Pod] = []
+        self.moves: list[Move] = []
+        self.scenes: list[Scene] = []
+        self.decisions: list[Scene] = []
+        self._state, self._now_s = state, now_s
+        self._node_of: dict[str, int] = {}
+        self._pod_of: dict[str, int] = {}
+        self._seen_nodes = -1
+        self._kept: tuple[npt.NDArray[Any], ...] = (np.zeros(0),) * 3
+        self._queue: tuple[FloatArray, FloatArray, FloatArray] = (np.zeros(0),) * 3
+        self._pending: Callable[[], int] = lambda: 0
+        self._look_at_nodes()
+        for placement in state.pods():
+            self._moved(placement.pod, placement.node_name, True)
+        state.observe(self._moved)
+
+    @classmethod
+    def of(cls, cluster: Cluster, policy: Policy) -> "Film":
+        """Return the film of a policy at work, to be handed to `play` or a `Scheduler` among the observers."""
+        film = cls(cluster.state, cluster.now_s, policy.name)
+        film._pending = cluster.pending_count
+        return film
+
+    def on_attempt(self, attempt: Attempt) -> None:
+        """Keep an attempt to place a pod."""
+        outcome, context = attempt.outcome, attempt.context
+        self._look_at_nodes()
+        placed = outcome.kind == "assumed"
+        scene = Scene(
+            self._now_s(), self._pod(attempt.pod), outcome.kind,
+            self._node_of[outcome.node_name] if placed else -1, len(self.moves) - placed, self._pending(),
+            0 if context is None else int(context.mask.sum()), max(attempt.latency_s - attempt.policy_s, 0.0),
+            attempt.policy_s, bool(attempt.decision and attempt.decision.info.get("explored")),
+            () if context is None else tuple(map(self._pod, context.upcoming)),
+        )  # fmt: skip
+        self.scenes.append(scene)
+        if attempt.decision is not None:
+            self.decisions.append(scene)
+
+    def on_seen(self, pod: Pod, node_name: str, pending: int) -> None:
+        """Keep a placement by somebody else, which has just come into the state."""
+        node = self._node_of[node_name]
+        scene = Scene(self._now_s(), self._pod(pod), "bound", node, len(self.moves) - 1, pending, 0, 0.0, 0.0)
+        self.scenes.append(scene)
+        self.decisions.append(scene)
+
+    # ---- what can be asked of it -------------------------------------------------------------------------------------
+
+    @property
+    def span_s(self) -> tuple[float, float]:
+        """The times of the first and the last thing that happened."""
+        times = [each[place].time_s for each in (self.moves, self.scenes) if each for place in (0, -1)]
+        return (min(times), max(times)) if times else (0.0, 0.0)
+
+    @property
+    def workers(self) -> int:
+        """How many of the nodes are not the control plane."""
+        return sum(not node.is_control_plane for node in self.nodes)
+
+    @property
+    def racks(self) -> list[str]:
+        """The rack of each node, "" where it has none."""
+        return [node.labels.get(RACK_LABEL, "") for node in self.nodes]
+
+    def offers(self) -> FloatArray:
+        """Return [N, 4], what each node offers of `RESOURCES`; GPUs are counted in devices."""
+        return np.array(
+            [
+                [node.gpu_count if name == GPU else node.allocatable.get(name, 0) for name in RESOURCES]
+                for node in self.nodes
+            ],
+            dtype=np.float64,
+        ).reshape(len(self.nodes), len(RESOURCES))
+
+    def held(self, times_s: FloatArray) -> FloatArray:
+        """Return [T, N, 4], what the pods on each node ask of `RESOURCES` at these times, which rise."""
+        held = np.zeros((len(times_s) + 1, len(self.nodes), len(RESOURCES)))
+        count = len(self.moves)  # it may grow meanwhile, in another thread
+        if count:
+            times, nodes, asks = self._columns(count)
+            np.add.at(held, (np.searchsorted(times_s, times, side="left"), nodes), asks)
+        return np.asarray(held[:-1].cumsum(axis=0))
+
+    def shares(self, held: FloatArray, groups: Sequence[int] | None = None) -> FloatArray:
+        """Return [T, G, 4], what is `held` as a fraction of what each group of nodes offers.
+
+        `groups` [N] has the group of each node from 0, -1 for a node to be left out; by default each node is one. NaN
+        where a group offers none of a resource.
+        """
+        group = np.arange(len(self.nodes)) if groups is None else np.asarray(groups)
+        rows = np.argsort(group, kind="stable")[int((group < 0).sum()) :]
+        _, starts = np.unique(group[rows], return_index=True)
+        summed = np.add.reduceat(held[:, rows], starts, axis=1)
+        offered = np.add.reduceat(self.offers()[rows], starts, axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(np.where(offered > 0, summed / offered, np.nan))
+
+    def use(self, times_s: FloatArray, groups: Sequence[int] | None = None) -> FloatArray:
+        """Return [T, G, 4], the fraction of `RESOURCES` that is requested at these times, which rise; see `shares`."""
+        return self.shares(self.held(times_s), groups)
+
+    def queue(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the times of all attempts, how many pods waited after each, and the times of the decisions."""
+        count = len(self.scenes)
+        if len(self._queue[0]) != count:
+            scenes = self.scenes[:count]
+            waiting = [scene.pending + (scene.kind in ("unschedulable", "declined")) for scene in scenes]
+            self._queue = (
+                np.array([scene.time_s for scene in scenes]), np.array(waiting, dtype=np.float64),
+                np.array([scene.time_s for scene in scenes if scene.kind != "unschedulable"]),
+            )  # fmt: skip
+        return self._queue
+
+    def latest(self, uid: str) -> Scene | None:
+        """Return the latest decision on a pod, None where there was none."""
+        place = self._pod_of.get(uid, -1)
+        return next((scene for scene in reversed(self.decisions) if scene.pod == place), None)
+
+    def state_before(self, scene: Scene) -> ClusterState:
+        """Return the state in which a decision was made, built anew."""
+        state = ClusterState(self.nodes)
+        placed: dict[int, Move] = {}
+        for move in self.moves[: scene.moves]:
+            if move.comes:
+                placed[move.pod] = move
+            else:
+                placed.pop(move.pod, None)
+        for move in placed.values():
+            state.assume(self.pods[move.pod], self.nodes[move.node].name, move.gpus, move.since_s)
+        return state
+
+    def context(self, scene: Scene, policy: Policy) -> Context:
+        """Return a decision as it was to be made, to be shown to this or another policy."""
+        state, pod = self.state_before(scene), self.pods[scene.pod]
+        if scene.kind == "bound":
+            pod = replace(pod, node_name="")  # it was seen when it had its node already
+        mask = feasible(state, pod).mask
+        upcoming = tuple(self.pods[place] for place in scene.upcoming)
+        return Context(state, pod, mask, spec_of(policy), upcoming, scene.pending, scene.time_s)
+
+    def decision(self, scene: Scene) -> Decision:
+        """Return what was decided in a scene; rows are places in the list of nodes."""
+        info = {"explored": 1.0} if scene.explored else {}
+        return Decision(scene.node if scene.node >= 0 else None, info=info)
+
+    # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _moved(self, pod: Pod, node_name: str, placed: bool) -> None:
+        if node_name not in self._node_of:
+            self._look_at_nodes()
+        placement = self._state.placements.get(pod.uid) if placed else None
+        gpus, since_s = ((), 0.0) if placement is None else (placement.gpus, placement.since_s)
+        self.moves.append(Move(self._now_s(), self._pod(pod), self._node_of[node_name], placed, gpus, since_s))
+
+    def _look_at_nodes(self) -> None:
+        if self._seen_nodes == self._state.topology_generation:
+            return
+        self._seen_nodes = self._state.topology_generation
+        for node in self._state.nodes:
+            place = self._node_of.setdefault(node.name, len(self.nodes))
+            self.nodes[place : place + 1] = [node]
+
+    def _pod(self, pod: Pod) -> int:
+        place = self._pod_of.setdefault(pod.uid, len(self.pods))
+        if place == len(self.pods):
+            self.pods.append(pod)
+        return place
+
+    def _columns(self, count: int) -> tuple[npt.NDArray[Any], ...]:
+        """Return times, nodes and what comes or goes, [M, 4], of the first so many moves; kept for the next time."""
+        if len(self._kept[0]) != count:
+            moves = self.moves[:count]
+            asks = np.array([self._asks(pod) for pod in self.pods])
+            signs = np.array([1.0 if move.comes else -1.0 for move in moves])
+            self._kept = (
+                np.array([move.time_s for move in moves]), np.array([move.node for move in moves]),
+                signs[:, None] * asks[[move.pod for move in moves]],
+            )  # fmt: skip
+        return self._kept
+
+    @staticmethod
+    def _asks(pod: Pod) -> tuple[float, ...]:
+        return (pod.request(CPU), pod.request(MEMORY), pod.gpu.total_milli / DEVICE_MILLI, 1.0)

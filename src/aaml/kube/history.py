@@ -1,0 +1,68 @@
+"""Which history an address tells: another cluster behind it, or an older backup of the same one, begins a new one.
+
+A watch goes on from a resource version. A cluster that never came so far does not refuse it: it stays silent until it
+has, and then tells of changes to objects that nobody listed.
+"""
+
+import logging
+import threading
+
+import msgspec
+
+from aaml.kube.objects import wire
+from aaml.kube.transport import ApiError, Transport
+
+log = logging.getLogger(__name__)
+
+_FORBIDDEN = 403
+_PATH = "/api/v1/namespaces"
+_QUERY = {"fieldSelector": "metadata.name=kube-system"}  # as old as its cluster, and never deleted
+
+
+class _Namespaces(msgspec.Struct):
+    items: list[wire.Namespace] | None = None
+    metadata: wire.ListMetadata = msgspec.field(default_factory=wire.ListMetadata)
+
+
+class History:
+    """Numbers the histories that one API server's address tells, from 0; several threads share it.
+
+    One list shows both what tells them apart: the uid of the namespace kube-system, and how far the server has come.
+    Resource versions grow with every write (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions),
+    so a server that is behind what it has shown already was restored from a backup.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._answers = msgspec.json.Decoder(_Namespaces)
+        self._uid, self._version, self._number, self._forbidden = "", 0, 0, False
+        self._lock = threading.Lock()  # held while the server answers: answers that overtake each other look backwards
+
+    def current(self, known: int, version: str) -> int:
+        """Ask the server and return its history's number; the first to see a new history says so in the log.
+
+        `version` is the resource version that the caller has reached in the history `known`. A server that refuses the
+        list tells nothing new. Raises `Unreachable` when there is no answer.
+        """
+        with self._lock:
+            if known == self._number and version.isdecimal():
+                self._version = max(self._version, int(version))
+            try:
+                answer = self._answers.decode(self._transport.request("GET", _PATH, query=_QUERY))
+            except ApiError as error:
+                if error.status == _FORBIDDEN and not self._forbidden:
+                    self._forbidden = True
+                    log.info("another cluster behind %s would not be noticed: %s", self._transport.server, error)
+                return self._number
+            uid = answer.items[0].metadata.uid if answer.items else ""
+            reached = answer.metadata.resource_version
+            if self._uid and uid != self._uid:  # a cluster that has just begun has none yet
+                self._begin("another cluster answers there now")
+            elif reached.isdecimal() and int(reached) < self._version:
+                self._begin(f"its history goes back from version {self._version} to {reached}, as after a restore")
+            self._uid, self._version = uid, int(reached) if reached.isdecimal() else 0
+            return self._number
+
+    def _begin(self, why: str) -> None:
+        log.warning("%s: %s; everything is forgotten and listed again", self._transport.server, why)
+        self._number += 1

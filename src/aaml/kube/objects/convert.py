@@ -1,0 +1,307 @@
+"""API objects to the scheduler's pods and nodes, with kube-scheduler's reading of every field."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeVar, cast
+
+import msgspec
+
+from aaml.cluster import objects
+from aaml.cluster.gpu import DEVICE_MILLI, MOST_DEVICES
+from aaml.cluster.objects import Node, Pod
+from aaml.cluster.quantity import LARGEST, amount
+from aaml.errors import UserError
+from aaml.kube.objects import wire
+from aaml.kube.objects.manifest import node_to_json, pod_to_json
+from aaml.kube.objects.requests import effective_requests, nonzero_container_requests, nonzero_requests
+
+__all__ = ["VolumeLister", "budget_from_api", "claim_names", "node_from_api", "node_from_json", "node_to_json",
+           "pod_from_api", "pod_from_json", "pod_to_json", "read_object", "resolve_volumes"]  # fmt: skip
+
+T = TypeVar("T")
+
+
+class VolumeLister(Protocol):
+    """What the cluster says about persistent volumes; None where there is no such object."""
+
+    def claim(self, namespace: str, name: str) -> wire.ClaimObject | None:
+        """Return a persistent volume claim."""
+        ...
+
+    def volume(self, name: str) -> wire.VolumeObject | None:
+        """Return a persistent volume."""
+        ...
+
+    def storage_class(self, name: str) -> wire.StorageClass | None:
+        """Return a storage class."""
+        ...
+
+
+def read_object(data: bytes | str | Mapping[str, Any], kind: type[T], what: str) -> T:
+    """Return an API object of that kind from JSON, or from what JSON was read to. Raises `UserError` for none such."""
+    try:
+        if isinstance(data, bytes | str):
+            return msgspec.json.decode(data, type=kind)
+        return msgspec.convert(data, type=kind)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise UserError(f"{what}: {error}") from error
+
+
+def pod_from_json(data: bytes | str | Mapping[str, Any], volumes: VolumeLister | None = None) -> Pod:
+    """Return the pod of an API object. Raises `UserError` when the object is none."""
+    return pod_from_api(read_object(data, wire.PodObject, "pod"), volumes)
+
+
+def node_from_json(data: bytes | str | Mapping[str, Any]) -> Node:
+    """Return the node of an API object. Raises `UserError` when the object is none."""
+    return node_from_api(read_object(data, wire.NodeObject, "node"))
+
+
+# ---- pods ------------------------------------------------------------------------------------------------------------
+
+
+def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Pod:
+    """Return the pod; volumes are resolved when a lister is given. Raises `UserError` for an impossible quantity."""
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    labels = meta.labels or {}
+    namespace = meta.namespace or "default"
+    requests = effective_requests(pod)
+    return Pod(
+        name=meta.name,
+        namespace=namespace,
+        uid=meta.uid,
+        requests=requests,
+        gpu=_gpu_request(meta.annotations or {}, requests),
+        labels=labels,
+        scheduler_name=spec.scheduler_name or "default-scheduler",
+        priority=spec.priority or 0,
+        preemption_policy="Never" if spec.preemption_policy == "Never" else "PreemptLowerPriority",
+        node_name=spec.node_name,
+        nominated_node=status.nominated_node_name,
+        node_selector=spec.node_selector or {},
+        affinity=_affinity(spec.affinity, namespace, labels) if spec.affinity else objects.NO_AFFINITY,
+        tolerations=tuple(map(_toleration, spec.tolerations or ())),
+        spread=tuple(_spread(each, labels) for each in spec.topology_spread_constraints or ()),
+        host_ports=_host_ports(spec),
+        volumes=resolve_volumes(pod, volumes) if volumes is not None and spec.volumes else objects.NO_VOLUMES,
+        images=tuple(each.image for each in (*(spec.init_containers or ()), *(spec.containers or ())) if each.image),
+        gates=tuple(gate.name for gate in spec.scheduling_gates or ()),
+        resource_claims=tuple(claim.name for claim in spec.resource_claims or ()),
+        owner=next((f"{ref.kind}/{ref.name}" for ref in meta.owner_references or () if ref.controller), ""),
+        phase=status.phase or "Pending",
+        terminating=meta.deletion_timestamp is not None,
+        created_s=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+        started_s=status.start_time.timestamp() if status.start_time else 0.0,
+        deadline_s=None if spec.active_deadline_seconds is None else float(spec.active_deadline_seconds),
+        qos=status.qos_class or "",
+        resource_version=meta.resource_version,
+        nonzero=nonzero_requests(pod),
+        nonzero_containers=nonzero_container_requests(pod),
+    )
+
+
+def budget_from_api(budget: wire.BudgetObject) -> objects.DisruptionBudget:
+    """Return the disruption budget with what it allows now."""
+    meta, status = budget.metadata, budget.status
+    selector = _selector(budget.spec.selector)
+    disrupted = frozenset(status.disrupted_pods or ())
+    return objects.DisruptionBudget(meta.name, meta.namespace, selector, status.disruptions_allowed, disrupted)
+
+
+def gpu_indices(pod: wire.PodObject) -> tuple[int, ...] | None:
+    """Return the devices that a bound pod's annotation names ("2-3"), None without a readable one."""
+    text = (pod.metadata.annotations or {}).get(wire.GPU_INDEX, "")
+    parts = text.split("-")
+    return tuple(map(int, parts)) if all(part.isdecimal() and len(part) < 10 for part in parts) else None
+
+
+def _gpu_request(annotations: Mapping[str, str], requests: Mapping[str, int]) -> objects.GpuRequest:
+    """GPU sharing by annotation comes first; without it whole devices are what `nvidia.com/gpu` asks for."""
+    whole = min(requests.get(wire.NVIDIA_GPU, 0), MOST_DEVICES + 1)
+    if wire.GPU_COUNT not in annotations and wire.GPU_MILLI not in annotations:
+        models = _models(annotations)
+        return objects.GpuRequest(whole, DEVICE_MILLI, models) if whole else objects.NO_GPU
+    count = min(amount(wire.GPU_COUNT, annotations.get(wire.GPU_COUNT, "1") or "0"), MOST_DEVICES + 1)
+    milli = min(amount(wire.GPU_MILLI, annotations.get(wire.GPU_MILLI, str(DEVICE_MILLI)) or "0"), LARGEST)
+    if not count:
+        return objects.NO_GPU
+    return objects.GpuRequest(count, DEVICE_MILLI if count > 1 and milli else milli, _models(annotations))
+
+
+def _models(annotations: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(model for model in annotations.get(wire.GPU_MODEL, "").split("|") if model)
+
+
+def _toleration(each: wire.TolerationObject) -> objects.Toleration:
+    operator = cast("Any", each.operator or "Equal")
+    return objects.Toleration(each.key or "", operator, each.value or "", each.effect or "")
+
+
+def _requirements(expressions: Iterable[wire.Expression] | None) -> tuple[objects.Requirement, ...]:
+    return tuple(
+        objects.Requirement(each.key, cast("Any", each.operator), tuple(each.values or ()))
+        for each in expressions or ()
+    )
+
+
+def _selector(selector: wire.Selector | None) -> objects.LabelSelector | None:
+    if selector is None:
+        return None
+    equal = tuple(objects.Requirement(key, "In", (value,)) for key, value in (selector.match_labels or {}).items())
+    return objects.LabelSelector(equal + _requirements(selector.match_expressions))
+
+
+def _with_label_keys(
+    selector: objects.LabelSelector | None,
+    labels: Mapping[str, str],
+    same: Iterable[str],
+    different: Iterable[str] = (),
+) -> objects.LabelSelector | None:
+    """Merge `matchLabelKeys` and `mismatchLabelKeys`; where the API server has done so already nothing changes."""
+    if selector is None:
+        return None
+    merged = [objects.Requirement(key, "In", (labels[key],)) for key in same if key in labels]
+    merged += [objects.Requirement(key, "NotIn", (labels[key],)) for key in different if key in labels]
+    new = tuple(each for each in merged if each not in selector.requirements)
+    return objects.LabelSelector(selector.requirements + new) if new else selector
+
+
+def _node_term(term: wire.NodeTerm) -> objects.NodeSelectorTerm:
+    return objects.NodeSelectorTerm(_requirements(term.match_expressions), _requirements(term.match_fields))
+
+
+def _pod_term(term: wire.PodTerm, namespace: str, labels: Mapping[str, str]) -> objects.PodAffinityTerm:
+    names = frozenset(term.namespaces or ())
+    if not names and term.namespace_selector is None:
+        names = frozenset({namespace})
+    selector = _with_label_keys(
+        _selector(term.label_selector), labels, term.match_label_keys or (), term.mismatch_label_keys or ()
+    )
+    return objects.PodAffinityTerm(term.topology_key, selector, names, _selector(term.namespace_selector))
+
+
+def _affinity(affinity: wire.AffinityObject, namespace: str, labels: Mapping[str, str]) -> objects.Affinity:
+    nodes = affinity.node_affinity or wire.NodeAffinity()
+    near = affinity.pod_affinity or wire.PodAffinity()
+    apart = affinity.pod_anti_affinity or wire.PodAffinity()
+    required = nodes.required_during_scheduling_ignored_during_execution
+
+    def terms(each: wire.PodAffinity) -> tuple[objects.PodAffinityTerm, ...]:
+        listed = each.required_during_scheduling_ignored_during_execution or ()
+        return tuple(_pod_term(term, namespace, labels) for term in listed)
+
+    def weighted(each: wire.PodAffinity, sign: int) -> tuple[objects.WeightedPodAffinityTerm, ...]:
+        listed = each.preferred_during_scheduling_ignored_during_execution or ()
+        return tuple(
+            objects.WeightedPodAffinityTerm(sign * term.weight, _pod_term(term.pod_affinity_term, namespace, labels))
+            for term in listed
+        )
+
+    return objects.Affinity(
+        required_nodes=None if required is None else tuple(map(_node_term, required.node_selector_terms or ())),
+        preferred_nodes=tuple(
+            objects.PreferredNode(term.weight, _node_term(term.preference))
+            for term in nodes.preferred_during_scheduling_ignored_during_execution or ()
+        ),
+        required_pods=terms(near),
+        required_anti_pods=terms(apart),
+        preferred_pods=weighted(near, 1) + weighted(apart, -1),
+    )
+
+
+def _spread(each: wire.SpreadConstraint, labels: Mapping[str, str]) -> objects.TopologySpread:
+    return objects.TopologySpread(
+        max_skew=each.max_skew,
+        topology_key=each.topology_key,
+        selector=_with_label_keys(_selector(each.label_selector), labels, each.match_label_keys or ()),
+        hard=each.when_unsatisfiable == "DoNotSchedule",
+        min_domains=each.min_domains or 1,
+        honor_node_affinity=(each.node_affinity_policy or "Honor") == "Honor",
+        honor_node_taints=(each.node_taints_policy or "Ignore") == "Honor",
+    )
+
+
+def _host_ports(spec: wire.PodSpec) -> tuple[objects.HostPort, ...]:
+    """Ports of containers and sidecars; an init container's port is free again before the pod runs."""
+    sidecars = (each for each in spec.init_containers or () if each.restart_policy == "Always")
+    return tuple(
+        objects.HostPort(port.host_port, port.protocol or "TCP", port.host_ip or "0.0.0.0")  # noqa: S104
+        for container in (*(spec.containers or ()), *sidecars)
+        for port in container.ports or ()
+        if port.host_port > 0
+    )
+
+
+# ---- volumes ---------------------------------------------------------------------------------------------------------
+
+
+def claim_names(pod: wire.PodObject) -> tuple[str, ...]:
+    """Return the names of the persistent volume claims that the pod uses (in its own namespace)."""
+    names = []
+    for volume in pod.spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            names.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            names.append(f"{pod.metadata.name}-{volume.name}")
+    return tuple(names)
+
+
+def resolve_volumes(pod: wire.PodObject, lister: VolumeLister) -> objects.VolumeNeeds:
+    """Resolve claims to volumes; messages are those of kube-scheduler's VolumeBinding plugin."""
+    terms: list[tuple[objects.NodeSelectorTerm, ...]] = []
+    attachments: set[tuple[str, str]] = set()
+    exclusive: set[str] = set()
+    missing = ""
+    namespace = pod.metadata.namespace or "default"
+    for name in claim_names(pod):
+        claim = lister.claim(namespace, name)
+        if claim is None:
+            missing = missing or f'persistentvolumeclaim "{name}" not found'
+            continue
+        if "ReadWriteOncePod" in (claim.spec.access_modes or ()):
+            exclusive.add(f"{namespace}/{name}")
+        if not claim.spec.volume_name:
+            missing = missing or _unbound(claim, lister)
+            continue
+        volume = lister.volume(claim.spec.volume_name)
+        if volume is None:
+            missing = missing or f'persistentvolume "{claim.spec.volume_name}" not found'
+            continue
+        if volume.spec.csi is not None:
+            attachments.add((volume.spec.csi.driver, volume.spec.csi.volume_handle))
+        affinity = volume.spec.node_affinity
+        if affinity is not None and affinity.required is not None:
+            terms.append(tuple(map(_node_term, affinity.required.node_selector_terms or ())))
+    return objects.VolumeNeeds(tuple(terms), frozenset(attachments), frozenset(exclusive), missing)
+
+
+def _unbound(claim: wire.ClaimObject, lister: VolumeLister) -> str:
+    kind = lister.storage_class(claim.spec.storage_class_name or "")
+    if kind is not None and kind.volume_binding_mode == "WaitForFirstConsumer":
+        return f'persistentvolumeclaim "{claim.metadata.name}" waits for its first consumer, which AAML does not bind'
+    return "pod has unbound immediate PersistentVolumeClaims"
+
+
+# ---- nodes -----------------------------------------------------------------------------------------------------------
+
+
+def node_from_api(node: wire.NodeObject, volume_limits: Mapping[str, int] | None = None) -> Node:
+    """Return the node; `volume_limits` (CSI driver -> volumes) come from its CSINode."""
+    meta, status = node.metadata, node.status
+    labels = meta.labels or {}
+    offered = status.allocatable if status.allocatable is not None else status.capacity
+    allocatable = {name: min(amount(name, value), LARGEST) for name, value in (offered or {}).items()}
+    count = min(allocatable.get(wire.GPU_COUNT, allocatable.get(wire.NVIDIA_GPU, 0)), MOST_DEVICES)
+    return Node(
+        name=meta.name,
+        allocatable=allocatable,
+        labels=labels,
+        taints=tuple(
+            objects.Taint(each.key, each.value or "", cast("Any", each.effect)) for each in node.spec.taints or ()
+        ),
+        unschedulable=node.spec.unschedulable,
+        gpu_count=count,
+        gpu_model=labels.get(wire.GPU_MODEL, labels.get(wire.NVIDIA_MODEL, "")) if count else "",
+        images={name: image.size_bytes for image in status.images or () for name in image.names or ()},
+        volume_limits=dict(volume_limits or {}),
+        resource_version=meta.resource_version,
+    )

@@ -1,0 +1,240 @@
+"""Kubernetes objects in and out: nodes and workloads from YAML, `simon`-style configurations, placements as YAML.
+
+Accepted kinds are Node, Pod, Deployment, ReplicaSet, StatefulSet, Job and DaemonSet, alone or in lists; other kinds
+(services, config maps ...) do not matter to scheduling and are counted. `simon` is the simulator of Alibaba's
+open-simulator and of its GPU-sharing fork (hkust-adsl/kubernetes-scheduler-simulator).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aaml.cluster.objects import Node, Pod
+from aaml.errors import UserError, bad_value
+from aaml.kube.objects.convert import node_from_json, pod_from_json
+from aaml.workload.hierarchy import SUFFIX, read_documents
+from aaml.workload.traces import load_pods, read_pods
+
+_REPLICATED = {"Deployment": "replicas", "ReplicaSet": "replicas", "StatefulSet": "replicas", "Job": "parallelism"}
+_ENDINGS = frozenset({".yaml", ".yml", ".json"})
+_MAX_REPLICAS = 1_000_000
+
+# Score plugins of a scheduler configuration -> our policies. The first six are the GPU-sharing fork's.
+PLUGIN_POLICIES = {
+    "FGDScore": "fgd",
+    "BestFitScore": "best-fit",
+    "DotProductScore": "dot-product",
+    "GpuPackingScore": "gpu-packing",
+    "GpuClusteringScore": "gpu-clustering",
+    "RandomScore": "random",
+    "NodeResourcesLeastAllocated": "least-allocated",
+    "NodeResourcesMostAllocated": "most-allocated",
+    "NodeResourcesBalancedAllocation": "balanced-allocation",
+    "NodeResourcesFit": "kube-scheduler",
+}
+
+
+@dataclass
+class Manifests:
+    """What was read: nodes and pods in file order, and how many objects of other kinds were passed over."""
+
+    nodes: list[Node] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
+    passed_over: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class SimonConfig:
+    """The parts of a `simon` configuration that are honoured."""
+
+    cluster: Path
+    apps: tuple[Path, ...] = ()
+    shuffle: bool = False
+    tune_ratio: float | None = None
+    seed: int = 0
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise bad_value("path", str(path), "a YAML file or a folder of them")
+    found = sorted(each for each in path.rglob("*") if each.suffix in _ENDINGS and each.is_file())
+    originals = [each for each in found if not each.stem.endswith(SUFFIX)]
+    return originals or found
+
+
+def _where(path: Path, document: Mapping[str, Any], position: int) -> str:
+    name = (document.get("metadata") or {}).get("name", "?") if isinstance(document.get("metadata"), dict) else "?"
+    return f"{path}, object {position} ({document.get('kind', 'no kind')} {name})"
+
+
+def load(paths: Iterable[Path]) -> Manifests:
+    """Read files and folders (recursively, labelled `-hier` copies aside where originals are there).
+
+    Raises `UserError` with file, object, field and what is accepted.
+    """
+    result = Manifests()
+    daemons: list[tuple[str, Mapping[str, Any]]] = []
+    for path in (file for each in paths for file in _files(each)):
+        for position, document in enumerate(read_documents(path)):
+            where = _where(path, document, position)
+            try:
+                _take(document, where, result, daemons)
+            except UserError as error:
+                raise error if str(error).startswith(str(path)) else UserError(f"{where}: {error}") from error
+    for where, daemon in daemons:
+        for node in result.nodes:
+            pod = _templated(daemon, where, f"{_name(daemon, where)}-{node.name}")
+            pod["spec"] = dict(pod["spec"]) | {"nodeSelector": {"kubernetes.io/hostname": node.name}}
+            result.pods.append(pod_from_json(pod))
+    _refuse_doubles("node", [node.name for node in result.nodes])
+    _refuse_doubles("pod", [pod.key for pod in result.pods])
+    return result
+
+
+def pods_like(spec: str) -> tuple[Pod, ...]:
+    """Return the pods of an openb trace by name, of a pod list (.csv), or of YAML files with pods and workloads.
+
+    Raises `UserError` for a trace or a file that is not there, and for a file that holds something else.
+    """
+    path = Path(spec)
+    if path.suffix == ".csv" and path.is_file():
+        return read_pods(path)
+    if path.suffix or path.exists():
+        return tuple(load([path]).pods)
+    return load_pods(spec)
+
+
+def _take(
+    document: dict[str, Any], where: str, result: Manifests, daemons: list[tuple[str, Mapping[str, Any]]]
+) -> None:
+    kind = document.get("kind")
+    if not isinstance(kind, str):
+        raise bad_value("kind", kind, "a Kubernetes kind such as Node, Pod or Deployment")
+    if kind == "Node":
+        result.nodes.append(node_from_json(document))
+    elif kind == "Pod":
+        result.pods.append(pod_from_json(document))
+    elif kind in _REPLICATED:
+        count = _replicas(document, _REPLICATED[kind])
+        name = _name(document, where)
+        result.pods += [pod_from_json(_templated(document, where, f"{name}-{i}")) for i in range(count)]
+    elif kind == "DaemonSet":
+        daemons.append((where, document))
+    else:
+        result.passed_over[kind] += 1
+
+
+def _name(document: Mapping[str, Any], where: str) -> str:
+    name = (document.get("metadata") or {}).get("name")
+    if not isinstance(name, str) or not name:
+        raise UserError(f"{where}: metadata.name: missing; expected a name")
+    return name
+
+
+def _replicas(document: Mapping[str, Any], name: str) -> int:
+    value = (document.get("spec") or {}).get(name, 1)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_REPLICAS:
+        raise bad_value(f"spec.{name}", value, f"a whole number from 0 to {_MAX_REPLICAS}")
+    return value
+
+
+def _templated(document: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
+    """Return a pod of a workload, named and owned as its controller would."""
+    template = (document.get("spec") or {}).get("template")
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        raise UserError(f"{where}: spec.template.spec: missing; expected a pod template")
+    metadata = dict(template.get("metadata") or {})
+    owner_name = _name(document, where)
+    metadata |= {
+        "name": name,
+        "namespace": (document.get("metadata") or {}).get("namespace", "default"),
+        "ownerReferences": [
+            {
+                "apiVersion": str(document.get("apiVersion", "apps/v1")),
+                "kind": document["kind"],
+                "name": owner_name,
+                "uid": owner_name,
+                "controller": True,
+            }
+        ],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def _refuse_doubles(what: str, names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise UserError(f"{what}: {twice[0]!r} comes {Counter(names)[twice[0]]} times; expected different names")
+
+
+def _section(document: Mapping[str, Any], path: Path, *names: str) -> dict[str, Any]:
+    value: Any = document
+    for depth, name in enumerate(names):
+        value = value.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise bad_value(f"{path}: {'.'.join(names[: depth + 1])}", value, "a mapping")
+    return dict(value)
+
+
+def read_simon(path: Path) -> SimonConfig:
+    """Read a `simon` configuration (kind Config); paths in it are relative to it, or else to the working directory."""
+    documents = read_documents(path)
+    if len(documents) != 1 or documents[0].get("kind") != "Config":
+        raise UserError(f"{path}: expected one object of kind Config (simon/v1alpha1)")
+    document = documents[0]
+
+    def resolve(text: object, name: str) -> Path:
+        if not isinstance(text, str) or not text:
+            raise bad_value(f"{path}: {name}", text, "a path")
+        beside = path.parent / text
+        return beside if beside.exists() else Path(text)
+
+    cluster = _section(document, path, "spec", "cluster")
+    if "customConfig" not in cluster:
+        raise UserError(f"{path}: spec.cluster.customConfig: missing; expected the folder with the cluster's objects")
+    apps = _section(document, path, "spec").get("appList") or []
+    if not isinstance(apps, list):
+        raise bad_value(f"{path}: spec.appList", apps, "a list of name and path")
+    for app in apps:
+        if isinstance(app, dict) and app.get("chart"):
+            raise UserError(f"{path}: spec.appList: {app.get('name')!r} is a chart; render it (helm template) first")
+    custom = _section(document, path, "spec", "customConfig")
+    tuning = _section(document, path, "spec", "customConfig", "workloadTuningConfig")
+    ratio = tuning.get("ratio")
+    if ratio is not None and not (isinstance(ratio, int | float) and ratio >= 0):
+        raise bad_value(f"{path}: spec.customConfig.workloadTuningConfig.ratio", ratio, "a number from 0")
+    return SimonConfig(
+        cluster=resolve(cluster["customConfig"], "spec.cluster.customConfig"),
+        apps=tuple(resolve((app or {}).get("path"), "spec.appList.path") for app in apps),
+        shuffle=bool(custom.get("shufflePod", False)),
+        tune_ratio=float(ratio) if ratio else None,
+        seed=int(tuning.get("seed", 0)),
+    )
+
+
+def read_scheduler_config(path: Path) -> dict[str, float]:
+    """Return policy -> weight of the score plugins that a KubeSchedulerConfiguration's first profile enables."""
+    documents = read_documents(path)
+    if len(documents) != 1 or documents[0].get("kind") != "KubeSchedulerConfiguration":
+        raise UserError(f"{path}: expected one object of kind KubeSchedulerConfiguration")
+    profiles = documents[0].get("profiles") or [{}]
+    if not isinstance(profiles, list) or not isinstance(profiles[0], dict):
+        raise bad_value(f"{path}: profiles", profiles, "a list of profiles")
+    enabled = _section(profiles[0], path, "plugins", "score").get("enabled") or []
+    weights: dict[str, float] = {}
+    for plugin in enabled:
+        name, weight = plugin.get("name"), plugin.get("weight", 1)
+        if name not in PLUGIN_POLICIES:
+            accepted = ", ".join(PLUGIN_POLICIES)
+            raise bad_value(f"{path}: profiles[0].plugins.score.enabled", name, f"one of {accepted}")
+        if not isinstance(weight, int) or weight < 0:
+            raise bad_value(f"{path}: weight of {name}", weight, "a whole number from 0")
+        if weight:
+            weights[PLUGIN_POLICIES[name]] = float(weight)
+    return weights or {"kube-scheduler": 1.0}

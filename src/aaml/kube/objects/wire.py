@@ -1,0 +1,403 @@
+"""The API objects' JSON, as far as scheduling reads it: msgspec skips every other field while it decodes.
+
+Field meanings: https://kubernetes.io/docs/reference/kubernetes-api/. Absent, null and empty mean the same here. Decoded
+objects are shared as defaults and between threads: nobody changes them.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+# Annotations, resources and labels of GPU sharing as the openb trace and its simulator name them,
+# https://github.com/hkust-adsl/kubernetes-scheduler-simulator.
+GPU_COUNT = "alibabacloud.com/gpu-count"
+GPU_MILLI = "alibabacloud.com/gpu-milli"
+GPU_MODEL = "alibabacloud.com/gpu-card-model"
+GPU_INDEX = "alibabacloud.com/gpu-index"
+NVIDIA_GPU = "nvidia.com/gpu"
+NVIDIA_MODEL = "nvidia.com/gpu.product"
+
+Quantities = Mapping[str, str | int | float] | None
+Labels = dict[str, str] | None
+
+
+class Wire(msgspec.Struct, rename="camel", gc=False):
+    """A JSON object with Kubernetes' camelCase names."""
+
+
+class OwnerReference(Wire):
+    """`metadata.ownerReferences[]`."""
+
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class Metadata(Wire):
+    """`metadata`."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: str | None = None
+    labels: Labels = None
+    annotations: Labels = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class ResourceNeeds(Wire):
+    """`resources` of a container or of a pod."""
+
+    requests: Quantities = None
+    limits: Quantities = None
+
+
+class ContainerPort(Wire):
+    """`ports[]` of a container."""
+
+    host_port: int = 0
+    protocol: str = "TCP"
+    host_ip: str = msgspec.field(default="", name="hostIP")
+
+
+class Container(Wire):
+    """A container or, with `restartPolicy: Always` among the init containers, a sidecar."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceNeeds | None = None
+    ports: list[ContainerPort] | None = None
+    restart_policy: str | None = None
+
+
+class Expression(Wire):
+    """An entry of `matchExpressions` or `matchFields`."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class Selector(Wire):
+    """A label selector."""
+
+    match_labels: Labels = None
+    match_expressions: list[Expression] | None = None
+
+
+class NodeTerm(Wire):
+    """A node selector term."""
+
+    match_expressions: list[Expression] | None = None
+    match_fields: list[Expression] | None = None
+
+
+class NodeTerms(Wire):
+    """A node selector: one of the terms must match."""
+
+    node_selector_terms: list[NodeTerm] | None = None
+
+
+class PreferredNodeTerm(Wire):
+    """A preferred node term."""
+
+    weight: int = 0
+    preference: NodeTerm = msgspec.field(default_factory=NodeTerm)
+
+
+class NodeAffinity(Wire):
+    """`affinity.nodeAffinity`."""
+
+    required_during_scheduling_ignored_during_execution: NodeTerms | None = None
+    preferred_during_scheduling_ignored_during_execution: list[PreferredNodeTerm] | None = None
+
+
+class PodTerm(Wire):
+    """A pod affinity term."""
+
+    topology_key: str = ""
+    label_selector: Selector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: Selector | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class WeightedPodTerm(Wire):
+    """A preferred pod affinity term."""
+
+    weight: int = 0
+    pod_affinity_term: PodTerm = msgspec.field(default_factory=PodTerm)
+
+
+class PodAffinity(Wire):
+    """`affinity.podAffinity` and `affinity.podAntiAffinity`."""
+
+    required_during_scheduling_ignored_during_execution: list[PodTerm] | None = None
+    preferred_during_scheduling_ignored_during_execution: list[WeightedPodTerm] | None = None
+
+
+class AffinityObject(Wire):
+    """`spec.affinity`."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TolerationObject(Wire):
+    """`spec.tolerations[]`."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class SpreadConstraint(Wire):
+    """`spec.topologySpreadConstraints[]`."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: Selector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class ClaimSource(Wire):
+    """`persistentVolumeClaim` of a volume."""
+
+    claim_name: str = ""
+
+
+class Volume(Wire):
+    """`spec.volumes[]`, the kinds that tie a pod to nodes."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
+class Named(Wire):
+    """`spec.schedulingGates[]` and `spec.resourceClaims[]`."""
+
+    name: str = ""
+
+
+class PodSpec(Wire):
+    """`spec` of a pod."""
+
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    priority: int | None = None
+    preemption_policy: str | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    resources: ResourceNeeds | None = None
+    overhead: Quantities = None
+    node_selector: Labels = None
+    affinity: AffinityObject | None = None
+    tolerations: list[TolerationObject] | None = None
+    topology_spread_constraints: list[SpreadConstraint] | None = None
+    scheduling_gates: list[Named] | None = None
+    active_deadline_seconds: int | None = None
+    volumes: list[Volume] | None = None
+    resource_claims: list[Named] | None = None
+
+
+class ContainerStatus(Wire):
+    """`containerStatuses[]`: what the node really set aside, which differs while a pod is resized in place."""
+
+    name: str = ""
+    resources: ResourceNeeds | None = None
+    allocated_resources: Quantities = None
+
+
+class Condition(Wire):
+    """A condition of a pod or node."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class PodStatus(Wire):
+    """`status` of a pod."""
+
+    phase: str = "Pending"
+    nominated_node_name: str = ""
+    qos_class: str | None = None
+    start_time: datetime | None = None
+    conditions: list[Condition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class PodObject(Wire):
+    """A pod."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class TaintObject(Wire):
+    """`spec.taints[]` of a node."""
+
+    key: str
+    effect: str = "NoSchedule"
+    value: str | None = None
+
+
+class NodeSpec(Wire):
+    """`spec` of a node."""
+
+    unschedulable: bool = False
+    taints: list[TaintObject] | None = None
+
+
+class Image(Wire):
+    """`status.images[]` of a node."""
+
+    names: list[str] | None = None
+    size_bytes: int = 0
+
+
+class NodeStatus(Wire):
+    """`status` of a node."""
+
+    allocatable: Quantities = None
+    capacity: Quantities = None
+    images: list[Image] | None = None
+
+
+class NodeObject(Wire):
+    """A node."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class ClaimSpec(Wire):
+    """`spec` of a persistent volume claim."""
+
+    volume_name: str = ""
+    access_modes: list[str] | None = None
+    storage_class_name: str | None = None
+
+
+class ClaimObject(Wire):
+    """A persistent volume claim."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
+
+
+class CsiSource(Wire):
+    """`spec.csi` of a persistent volume."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class VolumeNodeAffinity(Wire):
+    """`spec.nodeAffinity` of a persistent volume."""
+
+    required: NodeTerms | None = None
+
+
+class VolumeSpec(Wire):
+    """`spec` of a persistent volume."""
+
+    csi: CsiSource | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+
+
+class VolumeObject(Wire):
+    """A persistent volume."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
+
+
+class StorageClass(Wire):
+    """A storage class."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    volume_binding_mode: str = "Immediate"
+
+
+class Namespace(Wire):
+    """A namespace."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+
+
+class CsiDriver(Wire):
+    """`spec.drivers[]` of a CSINode."""
+
+    class Allocatable(Wire):
+        """How many volumes fit."""
+
+        count: int | None = None
+
+    name: str = ""
+    allocatable: Allocatable | None = None
+
+
+class CsiNodeSpec(Wire):
+    """`spec` of a CSINode."""
+
+    drivers: list[CsiDriver] | None = None
+
+
+class CsiNode(Wire):
+    """A CSINode, named like its node."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: CsiNodeSpec = msgspec.field(default_factory=CsiNodeSpec)
+
+
+class BudgetSpec(Wire):
+    """`spec` of a PodDisruptionBudget."""
+
+    selector: Selector | None = None
+
+
+class BudgetStatus(Wire):
+    """`status` of a PodDisruptionBudget; `disrupted_pods` names those whose eviction is under way."""
+
+    disruptions_allowed: int = 0
+    disrupted_pods: Mapping[str, str] | None = None
+
+
+class BudgetObject(Wire):
+    """A PodDisruptionBudget."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: BudgetSpec = msgspec.field(default_factory=BudgetSpec)
+    status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)
+
+
+class Status(Wire):
+    """The API server's word on a request: of an error, or in an ERROR event of a watch."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class ListMetadata(Wire):
+    """`metadata` of a list."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")

@@ -1,0 +1,111 @@
+"""What a cluster is waited for: its API server, its first service account, and nodes on which pods may be placed."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+from tqdm.auto import tqdm
+
+from aaml.cluster.objects import CONTROL_PLANE_LABEL
+from aaml.errors import UserError
+from aaml.kube.objects import wire
+from aaml.kube.transport import ApiError, Transport, Unreachable
+
+_LOOK_EVERY_S = 0.1
+_COUNT_EVERY_S = 1.0  # a list of all nodes is a long answer
+_NOT_FOUND = 404
+
+
+def until(condition: Callable[[], bool], wait_s: float, unmet: str) -> None:
+    """Wait until `condition` holds; raise `UserError` that says what is `unmet` when `wait_s` is over."""
+    deadline = time.monotonic() + wait_s
+    while not condition():
+        if time.monotonic() >= deadline:
+            raise UserError(f"wait_s: {unmet} in {wait_s:g} s; give it longer")
+        time.sleep(_LOOK_EVERY_S)
+
+
+def ready(api: Transport) -> bool:
+    """Say whether the API server answers that it is ready to serve."""
+    try:
+        return api.request("GET", "/readyz") == b"ok"
+    except (ApiError, Unreachable):
+        return False
+
+
+def wait_ready(api: Transport, wait_s: float, check: Callable[[], None] = lambda: None) -> None:
+    """Wait until the API server is ready; `check` is called before each question and may raise `UserError`."""
+
+    def checked_and_ready() -> bool:
+        check()
+        return ready(api)
+
+    until(checked_and_ready, wait_s, "the API server was not ready")
+
+
+def wait_service_account(api: Transport, wait_s: float) -> None:
+    """Wait for the default service account: without it the API server takes no pod."""
+
+    def there() -> bool:
+        try:
+            api.request("GET", "/api/v1/namespaces/default/serviceaccounts/default")
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            return False
+        return True
+
+    with api.explained():
+        until(there, wait_s, "the default service account was not made")
+
+
+class _NodeStatus(wire.NodeStatus):
+    conditions: list[wire.Condition] | None = None
+
+
+class _Node(wire.NodeObject):
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+
+
+class _NodeList(wire.Wire):
+    items: list[_Node]
+
+
+@dataclass(frozen=True)
+class NodeCount:
+    """How many workers there are and on how many of them a pod without tolerations may be placed."""
+
+    workers: int
+    schedulable: int
+
+
+def count_nodes(api: Transport) -> NodeCount:
+    """Count the workers, which are every node but control planes, with one request.
+
+    Raises `UserError` when the API server does not answer.
+    """
+    with api.explained():
+        answer = api.request("GET", "/api/v1/nodes", query={"resourceVersion": "0"})
+    nodes = msgspec.json.decode(answer, type=_NodeList).items
+    workers = [node for node in nodes if CONTROL_PLANE_LABEL not in (node.metadata.labels or {})]
+    return NodeCount(len(workers), sum(map(_schedulable, workers)))
+
+
+def _schedulable(node: _Node) -> bool:
+    is_ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())
+    return is_ready and not node.spec.taints and not node.spec.unschedulable
+
+
+def wait_schedulable(api: Transport, count: int, *, wait_s: float, progress: bool = True) -> None:
+    """Wait until `count` workers are Ready and without taints; raise `UserError` when `wait_s` is over."""
+    deadline = time.monotonic() + wait_s
+    with tqdm(desc="nodes ready", total=count, unit="node", disable=not progress, dynamic_ncols=True) as bar:
+        while True:
+            found = count_nodes(api).schedulable
+            bar.update(min(found, count) - bar.n)
+            if found >= count:
+                return
+            if time.monotonic() >= deadline:
+                raise UserError(f"wait_s: {found} of {count} nodes became schedulable in {wait_s:g} s; give it longer")
+            time.sleep(_COUNT_EVERY_S)

@@ -1,0 +1,247 @@
+"""What the page shows: the films, curves, comparisons and shadow logs that a person pointed at, as JSON-able values."""
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aaml.errors import UserError, bad_value
+from aaml.evaluation.policies import load_policy
+from aaml.evaluation.replay import Recipe
+from aaml.evaluation.results import RESULTS
+from aaml.insight.film import RESOURCES, Film
+from aaml.lab.runs import Playable, playable
+from aaml.lab.tiles import Groups, group, tile
+from aaml.lab.watched import CLUSTER, Watched
+from aaml.sim.tasks import find_task
+from aaml.training.runfolder import CONFIG, METRICS
+
+PAGE = 50  # decisions that are sent at once
+_FILMS_KEPT = 8
+_NODES_EXPLAINED = 40
+_POINTS = 400  # of a curve
+
+
+@dataclass
+class Take:
+    """A film that is played, or was; `error` says why it could not be."""
+
+    episode: int
+    nodes: int
+    seed: int
+    policy: str
+    film: Film | None = None
+    error: str = ""
+    groups: dict[int, Groups] = field(default_factory=dict)
+    stop: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def begin(self, film: Film) -> None:
+        """Let the film be looked at while it is played."""
+        self.film = film
+
+
+class Library:
+    """Everything that was pointed at. Films are played in threads, when somebody asks for them."""
+
+    def __init__(self, paths: Iterable[Path] = ()) -> None:
+        self.episodes: list[Playable] = []
+        self.results: list[Path] = []
+        self.trainings: list[Path] = []
+        self.shadows: list[Path] = []
+        self.watched: Watched | None = None
+        self.opinions: tuple[str, ...] = ()
+        self._takes: OrderedDict[str, Take] = OrderedDict()
+        self._lock = threading.Lock()
+        for path in paths:
+            self._add(path)
+
+    def watch(self, kubeconfig: Path | None, policies: Sequence[str] = ("kube-scheduler",)) -> None:
+        """Film a live cluster from now on; its decisions are explained by the first of the policies.
+
+        The others are asked what they would have done. Raises `UserError` when there is no cluster or no such policy.
+        """
+        for policy in policies:
+            load_policy(policy)
+        self.watched = Watched(kubeconfig)
+        players = {CLUSTER: policies[0], **{policy: policy for policy in policies[1:]}}
+        self.opinions = tuple(policies[1:])
+        size = int(self.watched.film.workers)
+        self.episodes = [Playable(Recipe(find_task("balance"), players), (size,), (0,), (CLUSTER,))]
+
+    def close(self) -> None:
+        """End the films that are played, and the watch of a live cluster."""
+        for take in self._takes.values():
+            take.stop.set()
+        if self.watched is not None:
+            self.watched.close()
+
+    def _add(self, path: Path) -> None:
+        if path.suffix == ".jsonl" and path.is_file():
+            self.shadows.append(path)
+        elif (path / RESULTS).is_file() or (path / CONFIG).is_file():
+            self.episodes += playable(path)
+            (self.results if (path / RESULTS).is_file() else self.trainings).append(path)
+        else:
+            accepted = "a folder of `aaml evaluate` or `aaml train`, or a shadow log (FILE.jsonl)"
+            raise bad_value("runs", str(path), accepted)
+
+    # ---- films -------------------------------------------------------------------------------------------------------
+
+    def index(self) -> list[dict[str, Any]]:
+        """Return the episodes that can be looked at."""
+        return [
+            {
+                "name": each.recipe.task.name if self.watched is None else "live",
+                "live": self.watched is not None,
+                "nodes": each.nodes,
+                "seeds": each.seeds,
+                "policies": each.policies,
+            }
+            for each in self.episodes
+        ]
+
+    def take(self, episode: int, nodes: int, seed: int, policy: str) -> tuple[str, Take]:
+        """Return a film with its key; it is begun to be played where nobody asked for it before."""
+        if not 0 <= episode < len(self.episodes):
+            raise bad_value("episode", episode, f"0 to {len(self.episodes) - 1}")
+        key = f"{episode}-{nodes}-{seed}-{policy}"
+        with self._lock:
+            if self.watched is not None and key not in self._takes:
+                self._takes[key] = Take(episode, nodes, seed, policy, self.watched.film)
+            if key not in self._takes:
+                take = self._takes[key] = Take(episode, nodes, seed, policy)
+                threading.Thread(target=self._play, args=(take,), name=f"film {key}", daemon=True).start()
+                if len(self._takes) > _FILMS_KEPT:
+                    self._takes.popitem(last=False)[1].stop.set()
+            self._takes.move_to_end(key)
+            return key, self._takes[key]
+
+    def known(self, key: str) -> Take:
+        """Return a film that was asked for. Raises `UserError` where it was given up meanwhile."""
+        with self._lock:
+            if key not in self._takes:
+                raise bad_value("take", key, "a film that was asked for lately: load the page again")
+            return self._takes[key]
+
+    def status(self, take: Take) -> dict[str, Any]:
+        """Return how far a film is, and what there is to choose from it."""
+        film = take.film
+        if film is None:
+            return {"done": take.ended.is_set(), "error": take.error, "decisions": 0, "span_s": [0, 0]}
+        pods = sum(scene.kind in ("assumed", "bound") for scene in film.decisions)
+        return {
+            "done": take.ended.is_set(), "error": take.error, "decisions": len(film.decisions), "placed": pods,
+            "attempts": len(film.scenes), "resources": RESOURCES,
+            "span_s": film.span_s if self.watched is None else (0.0, self.watched.now_s()),
+            "nodes": film.workers, "policy": film.policy,
+        }  # fmt: skip
+
+    def window(self, take: Take, start_s: float, end_s: float, row: int = -1) -> dict[str, Any]:
+        """Return a window of a film; with `row` the nodes of one row of its heat map."""
+        film = _film(take)
+        groups = take.groups.get(row)
+        if groups is None or len(groups.of) != len(film.nodes):
+            whole = group(film)
+            take.groups = {-1: whole} | ({row: group(film, whole, row)} if row >= 0 else {})
+            groups = take.groups[row]
+        return tile(film, groups, start_s, end_s)
+
+    def decisions(self, take: Take, page: int) -> list[list[Any]]:
+        """Return `PAGE` decisions as rows of number, time, pod, node, feasible nodes and outcome."""
+        film = _film(take)
+        first = page * PAGE
+        return [
+            [first + place, scene.time_s, film.pods[scene.pod].key, _name(film, scene.node), scene.feasible, scene.kind]
+            for place, scene in enumerate(film.decisions[first : first + PAGE])
+        ]
+
+    def explain(self, take: Take, number: int, beside: Take | None = None) -> dict[str, Any]:
+        """Explain a decision of a film; and what the policy of another film makes of it, here and in its own run."""
+        film, recipe = _film(take), self.episodes[take.episode].recipe
+        if not 0 <= number < len(film.decisions):
+            raise bad_value("decision", number, f"0 to {len(film.decisions) - 1}")
+        scene = film.decisions[number]
+        said: dict[str, Any] = {"own": recipe.explain(film, scene, seed=take.seed).to_dict(_NODES_EXPLAINED)}
+        said["others"] = [
+            {"policy": each, "here": recipe.explain(film, scene, each, seed=take.seed).node, "in_its_run": ""}
+            for each in self.opinions
+        ]
+        if beside is not None and beside.policy != take.policy:
+            there = _film(beside)
+            again = there.latest(film.pods[scene.pod].uid)
+            said["others"].append(
+                {
+                    "policy": beside.policy,
+                    "here": recipe.explain(film, scene, beside.policy, seed=take.seed).node,
+                    "in_its_run": "" if again is None else _name(there, again.node),
+                }
+            )
+        return said
+
+    def _play(self, take: Take) -> None:
+        recipe = self.episodes[take.episode].recipe
+        try:
+            recipe.film(take.policy, take.seed, take.nodes, stop=take.stop.is_set, begun=take.begin)
+        except UserError as error:
+            take.error = str(error)
+        take.ended.set()
+
+    # ---- curves and logs ---------------------------------------------------------------------------------------------
+
+    def curves(self) -> dict[str, dict[str, list[list[float]]]]:
+        """Return curve -> run -> [steps, values], thinned out to a few hundred points each."""
+        found: dict[str, dict[str, list[list[float]]]] = {}
+        for path in self.trainings:
+            for name, (steps, values) in _scalars(path / METRICS).items():
+                every = -(-len(steps) // _POINTS)
+                found.setdefault(name, {})[path.name] = [steps[::every], values[::every]]
+        return dict(sorted(found.items()))
+
+    def shadow(self) -> list[dict[str, Any]]:
+        """Return for each shadow log its report, and how often both agreed, over blocks of pods."""
+        from aaml.live.shadow import read_records, read_report
+
+        return [
+            {"name": path.name, "report": str(read_report(path)), **_agreement(read_records(path))}
+            for path in self.shadows
+        ]
+
+
+def _film(take: Take) -> Film:
+    if take.film is None:
+        raise bad_value("film", take.policy, "one that has begun to be played")
+    return take.film
+
+
+def _name(film: Film, node: int) -> str:
+    return film.nodes[node].name if node >= 0 else ""
+
+
+def _scalars(path: Path) -> dict[str, tuple[list[float], list[float]]]:
+    """Return the curves in a training's metrics; a line that is being written is left for the next time."""
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    if path.is_file():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                point = json.loads(line)
+            except ValueError:
+                continue
+            if point.get("kind") == "scalar" and point["value"] is not None:
+                steps, values = found.setdefault(point["name"], ([], []))
+                steps.append(float(point["step"]))
+                values.append(float(point["value"]))
+    return found
+
+
+def _agreement(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    agreed = [bool(record["agree"]) for record in records]
+    size = max(1, len(agreed) // 100)
+    blocks = [agreed[start : start + size] for start in range(0, len(agreed), size)]
+    return {
+        "pods": [min((number + 1) * size, len(agreed)) for number in range(len(blocks))],
+        "agreement": [sum(block) / len(block) for block in blocks],
+    }

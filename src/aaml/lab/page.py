@@ -1,0 +1,142 @@
+"""The page as one text: with its script, its styles and BokehJS inside, it needs nothing else; exported, no server."""
+
+import base64
+import gzip
+import html
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from aaml.evaluation.charts import comparison_figure
+from aaml.evaluation.results import Results
+from aaml.evaluation.tables import ranking_table
+from aaml.files import write_text
+from aaml.insight.film import RESOURCES
+from aaml.lab import figures
+from aaml.lab.library import PAGE, Library
+
+LEVELS = 10  # a window may be so many times halved
+_EXPORTED_LEVELS = 2
+BOUND_ROW = "cp-sat-bound"  # of `aaml bound`
+
+
+def page(library: Library, packed: str = "") -> str:
+    """Return the page; with `packed` answers it asks no server."""
+    from bokeh.embed import components
+    from bokeh.resources import Resources
+
+    curves = library.curves()
+    runs = list(dict.fromkeys(run for lines in curves.values() for run in lines))
+    drawn: dict[str, Any] = dict(figures.cluster_figures())
+    drawn |= {f"curve {number}": plot for number, plot in enumerate(figures.curve_figures(list(curves)))}
+    comparisons, shadows = _comparisons(library), library.shadow()
+    for number, (_, _, plot) in enumerate(comparisons):
+        drawn[f"comparison {number}"] = plot
+    for number, log in enumerate(shadows):
+        drawn[f"shadow {number}"] = figures.agreement_figure(number, log["pods"], log["agreement"])
+    models, places = components(drawn)
+    data = {
+        "episodes": library.index(), "curves": list(curves), "colours": figures.run_colours(runs), "packed": packed,
+        "resources": RESOURCES, "levels": _EXPORTED_LEVELS if packed else LEVELS,
+        "has": {"comparison": bool(comparisons), "shadow": bool(shadows)},
+    }  # fmt: skip
+    return _read("page.html").format(
+        title="AAML lab", connect="'none'" if packed else "'self'", css=_read("page.css"), script=_read("page.js"),
+        bokeh=Resources(mode="inline", components=["bokeh"]).render(), models=models, data=_script(data),
+        curves="".join(place for name, place in places.items() if name.startswith("curve ")),
+        comparison="".join(
+            f'<div class="card row"><h2>{html.escape(title)}</h2>{places[f"comparison {number}"]}{table}</div>'
+            for number, (title, table, _) in enumerate(comparisons)
+        ),
+        shadow="".join(
+            f'<div class="card row"><h2>{html.escape(log["name"])}</h2><pre>{html.escape(log["report"])}</pre>'
+            f"{places[f'shadow {number}']}</div>"
+            for number, log in enumerate(shadows)
+        ),
+        **{name: place for name, place in places.items() if " " not in name},
+    )  # fmt: skip
+
+
+def export(library: Library, path: Path, *, decisions: int = 300) -> None:
+    """Write the page as one file that opens without a network or a server.
+
+    It holds the first two policies on the first seed and size of the first run, with the explanations of `decisions`
+    of each that are spread over the run, and all curves, comparisons and shadow logs. Raises `UserError` where the
+    file cannot be written.
+    """
+    answers: dict[str, Any] = {"curves?": library.curves()}
+    for number, episode in enumerate(library.episodes[:1]):
+        chosen = dict(zip(figures.SIDES, episode.policies, strict=False))
+        for_page = {"nodes": episode.nodes[0], "seed": episode.seeds[0]}
+        answers |= _film(library, number, chosen, decisions=decisions, **for_page)
+        kept = type(episode)(episode.recipe, episode.nodes[:1], episode.seeds[:1], tuple(chosen.values()))
+        library.episodes = [kept]
+    packed = base64.b64encode(gzip.compress(json.dumps(answers).encode(), mtime=0)).decode()
+    write_text(path, page(library, packed), field="export")
+
+
+def _film(
+    library: Library, number: int, chosen: Mapping[str, str], *, nodes: int, seed: int, decisions: int
+) -> dict[str, Any]:
+    """Return the answers that the page may ask for of these policies' films, by what is asked."""
+    from aaml.telemetry.console import progress_bar
+
+    answers: dict[str, Any] = {}
+    takes = {side: library.take(number, nodes, seed, policy) for side, policy in chosen.items()}
+    for _, take in takes.values():
+        take.ended.wait()
+    starts, ends = zip(*(library.status(take)["span_s"] for _, take in takes.values()), strict=True)
+    start_s, span_s = min(starts), max(ends) - min(starts)
+    for side, (key, take) in takes.items():
+        status = library.status(take)
+        asked = f"episode={number}&nodes={nodes}&seed={seed}&policy={_quoted(take.policy)}"
+        answers[f"take?{asked}"] = {"key": key, "status": status}
+        for level in range(_EXPORTED_LEVELS + 1):
+            width = span_s / 2**level
+            for at in range(2**level):
+                window = library.window(take, start_s + at * width, start_s + (at + 1) * width)
+                answers[f"window?take={_quoted(key)}&level={level}&at={at}&row=-1"] = window
+        count = status["decisions"]
+        for place in range(-(-count // PAGE)):
+            answers[f"decisions?take={_quoted(key)}&page={place}"] = library.decisions(take, place)
+        other = next((takes[each] for each in takes if each != side), None)
+        every = max(1, -(-count // decisions))
+        with progress_bar(f"explain {take.policy}", len(range(0, count, every)), "decision") as bar:
+            for decision in range(0, count, every):
+                beside = f"&beside={_quoted(other[0])}" if other else ""
+                asked = f"explain?take={_quoted(key)}&decision={decision}{beside}"
+                answers[asked] = library.explain(take, decision, other[1] if other else None)
+                bar.update()
+    return answers
+
+
+def _comparisons(library: Library) -> list[tuple[str, str, Any]]:
+    """Return title, table and figure of each comparison; policies on unequal seeds are left for `aaml compare`."""
+    found = []
+    for folder in library.results:
+        for ranking in Results.read(folder).compare():
+            frame = ranking_table(ranking)
+            bounds = [line.value.mean for line in ranking.lines if line.policy == BOUND_ROW]
+            if bounds:
+                frame["from the bound"] = [f"{line.value.mean - bounds[0]:+.3g}" for line in ranking.lines]
+            table = frame.to_html(index=False, border=0, escape=True)
+            found.append((ranking.title, table, comparison_figure(ranking)))
+    return found
+
+
+def _quoted(text: str) -> str:
+    """Quote as `URLSearchParams` does."""
+    from urllib.parse import quote_plus
+
+    return quote_plus(text, safe="*-._").replace("~", "%7E")
+
+
+def _script(value: Any) -> str:
+    """Return JSON that may stand in a script element."""
+    return json.dumps(value).replace("<", "\\u003c")
+
+
+def _read(name: str) -> str:
+    return (files("aaml.lab") / name).read_text(encoding="utf-8")

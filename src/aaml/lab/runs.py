@@ -1,0 +1,74 @@
+"""What a person points at when asking about runs: folders of `aaml evaluate` and `aaml train`, and logs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aaml.errors import bad_value
+from aaml.evaluation.evaluate import SEEDS
+from aaml.evaluation.replay import Recipe, find_scene
+from aaml.evaluation.results import RESULTS, Results
+from aaml.insight.explanation import Explanation
+from aaml.sim.tasks import find_task
+from aaml.training.runfolder import CONFIG, RunFolder
+from aaml.training.settings import TrainConfig
+
+BOUND = "cp-sat"  # rows of `aaml bound`: a solver's placement and its bound, which no policy plays
+_ACCEPTED = "a folder of `aaml evaluate` or `aaml train`"
+
+
+@dataclass(frozen=True)
+class Playable:
+    """Episodes that can be played again: a task at some sizes, on some seeds, by some policies."""
+
+    recipe: Recipe
+    nodes: tuple[int, ...]
+    seeds: tuple[int, ...]
+    policies: tuple[str, ...]
+
+
+def playable(path: Path) -> list[Playable]:
+    """Return the episodes that a folder tells of. Raises `UserError` when it is no folder of runs."""
+    if (path / RESULTS).is_file():
+        return _evaluated(Results.read(path))
+    if (path / CONFIG).is_file():
+        return [_trained(path)]
+    raise bad_value("run", str(path), _ACCEPTED)
+
+
+def played(
+    path: Path, which: int | str, policy: str = "", task: str = "", seed: int | None = None, nodes: int | None = None
+) -> Explanation:
+    """Explain a decision of a run, by its number or the name of its pod. Raises `UserError` when there is none.
+
+    A training's run is one of its model, on the first seed of those that policies are judged on.
+    """
+    if (path / RESULTS).is_file():
+        return Results.read(path).explain(which, policy=policy, seed=seed, nodes=nodes, task=task)
+    (found,) = playable(path)
+    player, drawn = policy or found.policies[0], found.seeds[0] if seed is None else seed
+    film = found.recipe.film(player, drawn, nodes or found.nodes[0])
+    return found.recipe.explain(film, find_scene(film, which), seed=drawn)
+
+
+def _evaluated(results: Results) -> list[Playable]:
+    found = []
+    for task, runs in results.runs.groupby("task", sort=True):
+        recipe = results.recipes.get(str(task)) or Recipe(find_task(str(task)))
+        policies = tuple(name for name in _unique(runs["policy"].tolist()) if not name.startswith(BOUND))
+        nodes, seeds = (tuple(map(int, _unique(runs[name].tolist()))) for name in ("nodes", "seed"))
+        found.append(Playable(recipe, nodes, seeds, policies))
+    return found
+
+
+def _trained(path: Path) -> Playable:
+    config = TrainConfig.read((RunFolder.read_config(path) or {})["training"])
+    model = next((each for suffix in ("*.pth", "*.json") for each in sorted((path / "model").glob(suffix))), None)
+    players = {config.agent.name: str(model)} if model else {}
+    others = dict.fromkeys((config.reference, "kube-scheduler"))
+    recipe = Recipe(find_task(config.task), {**players, **{name: name for name in others}}, config.pods)
+    return Playable(recipe, config.sizes, tuple(SEEDS), (*players, *others))
+
+
+def _unique(values: Sequence) -> list:  # type: ignore[type-arg]
+    return list(dict.fromkeys(values))

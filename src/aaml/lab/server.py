@@ -1,0 +1,113 @@
+"""The server of the page: it only reads, listens where it is told to, and answers to no other host's name."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from aaml.errors import UserError, bad_value
+from aaml.lab.library import Library, Take
+from aaml.lab.page import page
+
+Value = TypeVar("Value")
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+def create_app(library: Library) -> Starlette:
+    """Return the ASGI application: the page, and what its script asks for.
+
+    There is nothing to write and no websocket. A page of another site cannot read the answers, for none allows it, and
+    a name that was made to point here is refused.
+    """
+
+    def take(query: "_Query") -> tuple[str, Take]:
+        return library.take(query.number("episode"), query.number("nodes"), query.number("seed"), query.text("policy"))
+
+    def taken(query: "_Query") -> Any:
+        key, found = take(query)
+        return {"key": key, "status": library.status(found)}
+
+    def window(query: "_Query") -> Any:
+        found = library.known(query.text("take"))
+        return library.window(found, query.real("start"), query.real("end"), query.number("row"))
+
+    def decisions(query: "_Query") -> Any:
+        return library.decisions(library.known(query.text("take")), query.number("page"))
+
+    def explain(query: "_Query") -> Any:
+        beside = query.get("beside")
+        other = library.known(beside) if beside else None
+        return library.explain(library.known(query.text("take")), query.number("decision"), other)
+
+    return Starlette(
+        routes=[
+            Route("/", lambda _: HTMLResponse(page(library), headers={"Cache-Control": "no-store"})),
+            _api("take", taken),
+            _api("window", window),
+            _api("decisions", decisions),
+            _api("explain", explain),
+            _api("curves", lambda _: library.curves()),
+        ],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK)),
+            Middleware(GZipMiddleware, minimum_size=1000, compresslevel=1),
+        ],
+    )
+
+
+class _Query:
+    """The parameters of a request; raises `UserError` for what is missing or none."""
+
+    def __init__(self, request: Request) -> None:
+        self.get = request.query_params.get
+
+    def text(self, name: str) -> str:
+        return self._read(name, str)
+
+    def number(self, name: str) -> int:
+        return self._read(name, int)
+
+    def real(self, name: str) -> float:
+        return self._read(name, float)
+
+    def _read(self, name: str, kind: Callable[[str], Value]) -> Value:
+        try:
+            return kind(self.get(name, ""))
+        except ValueError as error:
+            raise UserError(f"{name}: {self.get(name)!r} is not accepted; expected a number") from error
+
+
+def _api(name: str, answer: Callable[[_Query], Any]) -> Route:
+    async def respond(request: Request) -> Response:
+        try:
+            value, status = await run_in_threadpool(answer, _Query(request)), 200
+        except UserError as error:
+            value, status = {"error": str(error)}, 422
+        return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+    return Route(f"/api/{name}", respond)
+
+
+def serve(library: Library, port: int, host: str = "127.0.0.1") -> None:
+    """Serve the page until Ctrl-C or SIGTERM; its address is printed. Raises `UserError` for a port that is taken."""
+    import socket
+
+    import uvicorn
+
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        raise bad_value("port", port, f"a free port of {host} ({error})") from error
+    print(f"http://{host}:{listener.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
+    with listener:
+        uvicorn.Server(uvicorn.Config(create_app(library), log_level="warning")).run([listener])

@@ -1,0 +1,90 @@
+"""A film in windows of time, small enough to send: the use of groups of nodes, the queue, and how even the use is."""
+
+import base64
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aaml.insight.film import RESOURCES, Film
+
+FRAMES = 200  # moments of a window
+MOST_GROUPS = 100  # rows of a heat map of all nodes
+MOST_OPENED = 400  # rows of one that shows the nodes of a group
+_NOTHING = 255  # where a group offers none of a resource
+_SCALE = 200.0  # 200 of a byte stand for a use of 1, so that more than all there is shows too
+_CPU = RESOURCES.index("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Which row of a heat map a node belongs to, by its place in the film (-1: none), and what the rows are called."""
+
+    of: tuple[int, ...]
+    names: tuple[str, ...]
+    nodes: bool
+    """Whether each row is one node."""
+
+
+def group(film: Film, within: Groups | None = None, row: int = -1) -> Groups:
+    """Return the rows of a film's heat map: its nodes, or its racks, or blocks of nodes where there are too many.
+
+    `within` and `row` show the nodes of one row of another grouping. The control plane has no row.
+    """
+    places = [place for place, node in enumerate(film.nodes) if not node.is_control_plane]
+    if within is not None:
+        places = [place for place in places if within.of[place] == row]
+    places.sort(key=lambda place: _natural(film.nodes[place].name))
+    rack_of = film.racks
+    racks = sorted({rack_of[place] for place in places}, key=_natural)
+    of = [-1] * len(film.nodes)
+    most = MOST_GROUPS if within is None else MOST_OPENED
+    if len(places) <= most:
+        for number, place in enumerate(places):
+            of[place] = number
+        return Groups(tuple(of), tuple(film.nodes[place].name for place in places), nodes=True)
+    if 1 < len(racks) <= MOST_GROUPS and within is None:
+        number_of = {rack: number for number, rack in enumerate(racks)}
+        for place in places:
+            of[place] = number_of[rack_of[place]]
+        counts = [sum(rack_of[place] == rack for place in places) for rack in racks]
+        names = tuple(f"{rack or '(no rack)'} ({count})" for rack, count in zip(racks, counts, strict=True))
+        return Groups(tuple(of), names, nodes=False)
+    size = -(-len(places) // most)
+    blocks = [places[start : start + size] for start in range(0, len(places), size)]
+    for number, block in enumerate(blocks):
+        for place in block:
+            of[place] = number
+    names = tuple(f"{film.nodes[block[0]].name} ... ({len(block)})" for block in blocks)
+    return Groups(tuple(of), names, nodes=False)
+
+
+def tile(film: Film, groups: Groups, start_s: float, end_s: float) -> dict[str, Any]:
+    """Return `FRAMES` moments from `start_s` to `end_s` as JSON-able values.
+
+    `use` is base64 of bytes [T, G, 4]: 200 stand for all there is, 255 for none that could be used. `pending` counts
+    the pods that wait, `spread` is the variance of the nodes' CPU use, `decided` how many decisions were made before.
+    """
+    times = np.linspace(start_s, end_s, FRAMES)
+    held = film.held(times)
+    use = film.shares(held, groups.of)
+    with np.errstate(invalid="ignore"):
+        levels = np.where(np.isnan(use), _NOTHING, np.clip(use * _SCALE, 0, _NOTHING - 1)).astype(np.uint8)
+    workers = [-1 if node.is_control_plane else place for place, node in enumerate(film.nodes)]
+    spread = film.shares(held, workers)[:, :, _CPU].var(axis=1)
+    tried, waiting, decided = film.queue()
+    last = np.searchsorted(tried, times, side="right") - 1
+    pending = np.where(last >= 0, waiting[last], 0) if len(tried) else np.zeros(FRAMES)
+    return {
+        "start_s": start_s, "end_s": end_s, "rows": list(groups.names), "nodes": groups.nodes,
+        "use": base64.b64encode(levels.tobytes()).decode(),
+        "pending": pending.tolist(),
+        "spread": spread.tolist(),
+        "decided": np.searchsorted(decided, times, side="right").tolist(),
+    }  # fmt: skip
+
+
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    """Sort key that puts node-2 before node-10."""
+    return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]

@@ -1,0 +1,284 @@
+"""Learning from copies of the same episodes in lockstep: what each agent does in many rows at once, and its update.
+
+Copies see the same arrivals, so that what one earns more than the others is due to its choices. Nearly all choices are
+the agent's best; a few are drawn, and only these are to blame: the fewer there are, the less each drowns in what the
+others did, and the fewer have to be learned from.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from aaml.learning.agent import LearnedAgent, PolicyAgent, ValueAgent
+from aaml.learning.collate import Batch
+from aaml.learning.config import CopiesConfig
+from aaml.learning.losses import (
+    clipped_policy_loss,
+    double_q_target,
+    entropy,
+    imitation_loss,
+    log_policy,
+    margin_loss,
+    mask_scores,
+    normalize,
+    q_loss,
+    select,
+    value_loss,
+)
+from aaml.learning.networks import NodeScorer
+from aaml.learning.optim import descend
+from aaml.scheduling.curves import ACTION_VALUE, ACTOR_LOSS, CRITIC_LOSS, ENTROPY, VALUE_LOSS
+
+_IMITATION_RATE, _IMITATION_BATCH = 3e-3, 128
+_SHOWN, _OPEN, _LEAST_FACTOR = 2_000, 0.8, 1e-3  # decisions; share of the largest entropy; of the logits
+_SHARP, _TYPICAL_SPREAD = 100.0, 0.1
+_TARGET_UPDATES = 8  # copies of a DQN's network to its target in a round
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What an agent does in B rows: `action` int64 [B], `drawn` bool [B], and the `log_prob` [B] of drawing it."""
+
+    action: Tensor
+    drawn: Tensor
+    log_prob: Tensor
+
+
+@dataclass(frozen=True)
+class Compared:
+    """M decisions of a round and what they came to, in units of the typical difference between copies.
+
+    =========  ============  ======================================================================================
+    seen       Batch of M    what was seen
+    action     int64 [M]     what was done
+    drawn      bool [M]      drawn rather than taken for the best
+    log_prob   float32 [M]   of the action when it was drawn
+    advantage  float32 [M]   discounted rewards to the episode's end, less the mean of the copies'
+    returns    float32 [M]   discounted rewards to the episode's end
+    n_step     float32 [M]   the first n discounted rewards, less the mean of the copies'
+    following  Batch of K    what was seen n decisions later, where the episode still went on; None: nowhere
+    goes_on    bool [M]      where that is: K in all
+    discount   float         of what follows: gamma^n
+    =========  ============  ======================================================================================
+    """
+
+    seen: Batch
+    action: Tensor
+    drawn: Tensor
+    log_prob: Tensor
+    advantage: Tensor
+    returns: Tensor
+    n_step: Tensor
+    following: Batch | None
+    goes_on: Tensor
+    discount: float
+
+    def __len__(self) -> int:
+        """M."""
+        return len(self.action)
+
+
+class _Base:
+    def __init__(self, agent: LearnedAgent, config: CopiesConfig) -> None:
+        self._config = config
+        self._network = agent.scorer
+
+    @torch.no_grad()
+    def best(self, seen: Batch) -> Tensor:
+        """Return int64 [B], the best row for each pod."""
+        return mask_scores(self._network(seen), seen.mask).argmax(dim=1)
+
+    @property
+    def _scorer(self) -> NodeScorer:
+        if self._network.scorer is None:
+            raise TypeError("a critic scores no nodes")
+        return self._network.scorer
+
+    def _scale(self, seen: Batch) -> None:
+        raise NotImplementedError
+
+    def _multiply(self, factor: float) -> None:
+        for parameter in (self._scorer.out.weight, self._scorer.out.bias, self._scorer.direct.weight):
+            parameter.mul_(factor)
+
+    def _draw(self, scores: Tensor, mask: Tensor, generator: torch.Generator) -> Choice:
+        """Take the highest scores, and in a share of the rows a sample of their softmax."""
+        log_prob = log_policy(scores, mask)
+        # The largest of logits plus Gumbel noise is a sample of the softmax (Gumbel 1954).
+        noise = -torch.empty_like(scores).exponential_(generator=generator).log()
+        drawn = torch.rand(len(scores), generator=generator) < self._config.explore
+        sample = mask_scores(scores + noise, mask).argmax(dim=1)
+        action = torch.where(drawn, sample, log_prob.argmax(dim=1))
+        return Choice(action, drawn, select(log_prob, action))
+
+    def _batches(self, count: int, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+        return torch.split(torch.randperm(count, generator=generator), size)
+
+    def _set_rate(self, optimizer: torch.optim.Optimizer, left: float) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = self._config.rate * left
+
+
+class CopiesActor(_Base):
+    """PPO on the drawn choices (Schulman et al. 2017) with the copies' mean for a baseline; the critic learns returns.
+
+    The critic is no part of the update: it is what a live cluster, where there are no copies, goes on with.
+    """
+
+    keeps_best = False
+
+    def __init__(self, agent: PolicyAgent, config: CopiesConfig) -> None:
+        super().__init__(agent, config)
+        self._learner, self._agent = agent.learner, agent
+
+    @torch.no_grad()
+    def choose(self, seen: Batch, generator: torch.Generator) -> Choice:
+        """Draw from the policy."""
+        return self._draw(self._network(seen), seen.mask, generator)
+
+    @torch.no_grad()
+    def begin_as(self, heuristic: Mapping[str, float], seen: Batch) -> None:
+        """Score nodes by a weighted sum of pair features alone; what is learned is added to it."""
+        scorer = self._scorer
+        scorer.out.weight.zero_()
+        scorer.direct.weight.zero_()
+        for name, weight in heuristic.items():
+            scorer.direct.weight[0, self._network.spec.pair_features.index(name)] = _SHARP * weight
+        self._scale(seen)
+
+    def imitate(self, seen: Batch, action: Tensor, passes: int, generator: torch.Generator) -> float:
+        """Clone the choices (behaviour cloning)."""
+        optimizer, loss = torch.optim.Adam(self._network.parameters(), _IMITATION_RATE), 0.0
+        for step in range(passes):
+            optimizer.param_groups[0]["lr"] = _IMITATION_RATE * (1.0 - step / passes)
+            for rows in self._batches(len(action), _IMITATION_BATCH, generator):
+                batch = seen.take(rows)
+                clone = imitation_loss(self._network(batch), batch.mask, action[rows])
+                loss = descend(clone, self._network, optimizer, self._learner.config.max_gradient_norm)
+        self._scale(seen)
+        return loss
+
+    @torch.no_grad()
+    def _scale(self, seen: Batch) -> None:
+        """Scale the logits down until the policy is open: a sharp one would draw nothing but its best choices."""
+        shown = seen.take(torch.arange(min(len(seen), _SHOWN)))
+        wanted = _OPEN * shown.mask.sum(dim=1).clamp(min=1).log().mean()
+        logits, factor = self._network(shown), 1.0
+        while factor > _LEAST_FACTOR and entropy(factor * logits, shown.mask).mean() < wanted:
+            factor *= 0.8
+        self._multiply(factor)
+
+    def learn(self, compared: Compared, left: float, generator: torch.Generator) -> Mapping[str, float]:
+        """Update by passes over the drawn choices."""
+        learner, config = self._learner, self._config
+        self._set_rate(learner.actor_optimizer, left)
+        self._set_rate(learner.critic_optimizer, left)
+        norm, advantage = config.gradient_norm, normalize(compared.advantage)
+        loss = fit = openness = torch.zeros(())
+        for _ in range(config.passes):
+            for rows in self._batches(len(compared), config.minibatch, generator):
+                batch = compared.seen.take(rows)
+                logits = self._network(batch)
+                log_prob = select(log_policy(logits, batch.mask), compared.action[rows])
+                loss = clipped_policy_loss(log_prob, compared.log_prob[rows], advantage[rows], learner.config.clip)
+                openness = entropy(logits, batch.mask).mean()
+                descend(loss - config.openness * openness, learner.actor, learner.actor_optimizer, norm)
+        for rows in self._batches(len(compared), config.minibatch, generator):
+            fit = value_loss(learner.critic(compared.seen.take(rows)), compared.returns[rows])
+            descend(fit, learner.critic, learner.critic_optimizer, norm)
+        self._agent.updates += 1
+        return {ACTOR_LOSS: float(loss.detach()), CRITIC_LOSS: float(fit.detach()), ENTROPY: float(openness.detach())}
+
+
+class CopiesValue(_Base):
+    """Double dueling DQN with n-step returns relative to the copies, on the last rounds' decisions.
+
+    It draws by its action values, in units of their spread in each row, and learns as many of its best choices as it
+    draws: both sides of each comparison.
+    """
+
+    keeps_best = True
+
+    def __init__(self, agent: ValueAgent, config: CopiesConfig) -> None:
+        super().__init__(agent, config)
+        self._learner, self._agent = agent.learner, agent
+        self._rounds: list[Compared] = []
+
+    @torch.no_grad()
+    def choose(self, seen: Batch, generator: torch.Generator) -> Choice:
+        """Draw by the action values."""
+        q = self._network(seen)
+        return self._draw(2.0 * q / (_spread(q, seen.mask) + 1e-6), seen.mask, generator)
+
+    @torch.no_grad()
+    def _scale(self, seen: Batch) -> None:
+        """Let action values differ by what choices typically differ by."""
+        shown = seen.take(torch.arange(min(len(seen), _SHOWN)))
+        spread = float(_spread(self._network(shown), shown.mask).mean())
+        self._multiply(_TYPICAL_SPREAD / max(spread, 1e-6))
+
+    def imitate(self, seen: Batch, action: Tensor, passes: int, generator: torch.Generator) -> float:
+        """Rank the teacher's choice first by a margin (Hester et al. 2018)."""
+        optimizer, loss = torch.optim.Adam(self._network.parameters(), _IMITATION_RATE), 0.0
+        for step in range(passes):
+            optimizer.param_groups[0]["lr"] = _IMITATION_RATE * (1.0 - step / passes)
+            for rows in self._batches(len(action), _IMITATION_BATCH, generator):
+                batch = seen.take(rows)
+                rank = margin_loss(self._network(batch), batch.mask, action[rows], margin=0.1)
+                loss = descend(rank, self._network, optimizer, self._learner.config.max_gradient_norm)
+        self._learner.sync_target()
+        return loss
+
+    def learn(self, compared: Compared, left: float, generator: torch.Generator) -> Mapping[str, float]:
+        """Update on this round and the ones before that are remembered."""
+        self._rounds = [*self._rounds, compared][-self._config.remembered :]
+        learner = self._learner
+        self._set_rate(learner.optimizer, left)
+        updates = max(1, self._config.passes * len(compared) // self._config.minibatch)
+        loss = value = 0.0
+        for update in range(updates):
+            if update % max(1, updates // _TARGET_UPDATES) == 0:
+                learner.sync_target()
+            chosen = self._rounds[int(torch.randint(len(self._rounds), (1,), generator=generator))]
+            rows = torch.randint(len(chosen), (self._config.minibatch,), generator=generator)
+            q = learner.network(chosen.seen.take(rows))
+            error, _ = q_loss(q, chosen.action[rows], self._targets(chosen, rows))
+            loss = descend(error, learner.network, learner.optimizer, self._config.gradient_norm)
+            value = float(q.detach().gather(1, chosen.action[rows][:, None]).mean())
+        self._agent.updates += 1
+        return {VALUE_LOSS: loss, ACTION_VALUE: value}
+
+    def forget(self) -> None:
+        """Forget the rounds remembered, so that what a run goes on from stays small."""
+        self._rounds = []
+
+    @torch.no_grad()
+    def _targets(self, chosen: Compared, rows: Tensor) -> Tensor:
+        targets = chosen.n_step[rows].clone()
+        goes_on = chosen.goes_on[rows]
+        if chosen.following is not None and bool(goes_on.any()):
+            places = (chosen.goes_on.cumsum(0) - 1)[rows][goes_on]
+            batch = chosen.following.take(places)
+            discount = torch.full((len(places),), chosen.discount)
+            targets[goes_on] = double_q_target(
+                targets[goes_on], discount, self._learner.network(batch), self._learner.target(batch), batch.mask
+            )
+        return targets
+
+
+def _spread(q: Tensor, mask: Tensor) -> Tensor:
+    """Return [B, 1], the standard deviation of action values over the rows that may be chosen."""
+    count = mask.sum(dim=1, keepdim=True).clamp(min=1)
+    middle = (q * mask).sum(dim=1, keepdim=True) / count
+    return (((q - middle) * mask) ** 2).sum(dim=1, keepdim=True).div(count).sqrt()
+
+
+def in_copies(agent: LearnedAgent, config: CopiesConfig) -> CopiesActor | CopiesValue:
+    """Return what an agent does in lockstep."""
+    if isinstance(agent, PolicyAgent):
+        return CopiesActor(agent, config)
+    if isinstance(agent, ValueAgent):
+        return CopiesValue(agent, config)
+    raise TypeError(f"{type(agent).__name__} is no agent with a network")

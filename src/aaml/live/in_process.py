@@ -1,0 +1,34 @@
+"""The in-process cluster that schedulers and workloads in threads share, and a policy at work on it."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from aaml.cluster.fleet import standard_nodes
+
+if TYPE_CHECKING:
+    from aaml.sim.threaded import ThreadedCluster
+
+
+def in_process_cluster(nodes: int = 10) -> "ThreadedCluster":
+    """Return an empty in-process cluster of standard nodes, for a scheduler and a simulator in threads."""
+    from aaml.sim.threaded import ThreadedCluster
+
+    return ThreadedCluster(standard_nodes(nodes))
+
+
+@contextmanager
+def background_policy(cluster: "ThreadedCluster", policy: str) -> Iterator[None]:
+    """Schedule on an in-process cluster by a named policy, in a thread, until the block ends."""
+    from aaml.live.scheduler import Scheduler
+    from aaml.policies.registry import make_policy
+
+    scheduler = Scheduler(cluster, make_policy(policy))
+    thread = threading.Thread(target=scheduler.run, name=f"policy-{policy}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        scheduler.stop()
+        thread.join()

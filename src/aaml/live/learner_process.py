@@ -1,0 +1,164 @@
+"""The process that learns beside a scheduler: takes experience over a socket, hands weights back.
+
+It ends with the scheduler, whose socket closes then, and on nobody's signal but SIGKILL: supervisors send theirs to a
+whole group, and what the last lesson taught is still to be handed over. It runs at a low priority, so that where
+processors are scarce decisions come first and learning takes what they leave.
+"""
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.topology import Graph
+from aaml.learning.agent import LearnedAgent, make_agent, single_threaded
+from aaml.learning.config import NetworkAgent
+from aaml.learning.handover import acting_weights, opened, saved
+from aaml.learning.networks import NetworkSpec
+from aaml.parallel.worker import Desk
+from aaml.scheduling.observation import ObservationSpec
+from aaml.scheduling.ports import Transition
+from aaml.scheduling.sight_log import Entry, Recaller, SightLog
+
+NICENESS = 10  # where two processes want one core, this one gets a tenth of it
+
+
+class Pupil(NamedTuple):
+    """The agent to be taught: its settings, what it sees, and the `states` that it takes in turn (see `saved`)."""
+
+    config: NetworkAgent
+    sees: ObservationSpec
+    like: NetworkSpec
+    states: Sequence[bytes]
+
+
+class Lesson(NamedTuple):
+    """What was seen and gathered since the lesson before.
+
+    The observations of `steps` are numbers of sights. The first `known` steps were counted by a learner before this
+    one. No step to come has a sight before `forget`.
+    """
+
+    pupil: Pupil | None
+    graphs: Mapping[int, Graph]
+    sights: Sequence[Entry]
+    steps: Sequence[Transition]
+    known: int = 0
+    forget: int = 0
+
+
+class Learned(NamedTuple):
+    """What came of a lesson: how many of the latest steps are still of use, and of an update what it told and made.
+
+    `weights` are the acting network's parameters, one after the other, and `state` what the next learner goes on from.
+    """
+
+    memory: int
+    updates: int = 0
+    scalars: Mapping[str, float] = {}
+    weights: npt.NDArray[np.float32] | None = None
+    state: bytes = b""
+
+
+class Learner:
+    """The far end: an agent that is taught one lesson after the other."""
+
+    def __init__(self) -> None:
+        self._agent: LearnedAgent | None = None
+        self._log = SightLog()
+        self._recaller = Recaller(self._log, 0)
+
+    def __call__(self, lesson: Lesson) -> Learned:
+        """Take a lesson in, and update where that is due: once, however much has gathered."""
+        if lesson.pupil is not None:
+            self._begin(lesson.pupil)
+        agent = self._agent
+        if agent is None:
+            raise RuntimeError("the first lesson brings no pupil")
+        self._log.graphs.update(lesson.graphs)
+        self._log.take(lesson.sights)
+        for place, step in enumerate(lesson.steps):
+            recalled = replace(
+                step,
+                observation=self._recaller.recall(step.observation),
+                next_observation=self._recaller.recall(step.next_observation),
+            )
+            if place < lesson.known:
+                agent.gather(recalled)
+            else:
+                agent.observe(recalled)
+        scalars = agent.learn() if len(lesson.steps) > lesson.known else {}
+        self._recaller.forget(lesson.forget)
+        if not scalars:
+            return Learned(agent.memory)
+        return Learned(agent.memory, agent.updates, scalars, acting_weights(agent), saved(agent, experience=False))
+
+    def _begin(self, pupil: Pupil) -> None:
+        self._agent = make_agent(pupil.config, sees=pupil.sees, like=pupil.like)
+        for state in pupil.states:
+            self._agent.restore(opened(state))
+        self._log = SightLog()
+        self._recaller = Recaller(self._log, 2 * pupil.config.max_batch_rows)
+
+
+class LearnerProcess:
+    """The near end: a learner's process, which ends when this one does.
+
+    It is a program of its own: `multiprocessing` would run the caller's main module again, which may well be a script
+    that schedules.
+    """
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            place = theirs.fileno()
+            program = f"from {__name__} import main; main({place})"
+            self._process = subprocess.Popen(  # noqa: S603  (our own program)
+                [sys.executable, "-c", program],
+                pass_fds=[place],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+        self._connection = Connection(ours.detach())
+        self.pid = self._process.pid
+
+    def teach(self, lesson: Lesson) -> bytes:
+        """Return the answer to a lesson, which `open_answer` opens; raises OSError or EOFError when it is lost."""
+        self._connection.send_bytes(pickle.dumps((lesson,), pickle.HIGHEST_PROTOCOL))
+        return self._connection.recv_bytes()
+
+    def kill(self) -> None:
+        """End the process at once: a `teach` that waits raises EOFError."""
+        self._process.kill()
+
+    def close(self) -> int:
+        """End the process and return its exit status, the negative signal if one ended it."""
+        self._connection.close()
+        try:
+            return self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+
+def main(place: int) -> None:
+    """Answer lessons until the socket closes."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    single_threaded()
+    desk = Desk(".", Learner())
+    with Connection(place) as connection, suppress(EOFError, OSError):  # the scheduler is gone
+        connection.send_bytes(desk.answer(connection.recv_bytes()))
+        os.nice(NICENESS)  # not before: the start is waited for
+        while True:
+            connection.send_bytes(desk.answer(connection.recv_bytes()))

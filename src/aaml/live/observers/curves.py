@@ -1,0 +1,61 @@
+"""A run's curves in TensorBoard, and every decision and bind as a JSON line."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from aaml.cluster.metrics import use_of_nodes
+from aaml.scheduling.curves import CLUSTER_VARIANCE, CUMULATIVE_REWARD, SCHEDULING_LAYOUT
+from aaml.scheduling.observation import Context
+from aaml.scheduling.ports import BindResult, Decision, Observer, Outcome, Step
+from aaml.telemetry.curves import AgentCurves, Curves
+from aaml.telemetry.timelapse import Timelapse
+from aaml.telemetry.writers import JsonLinesWriter, RunWriters, Scalar, TensorBoardWriter
+
+_PICTURE_EVERY = 300  # decisions
+
+
+class CurveFiles(Observer):
+    """Writes event files for TensorBoard to the folder `curves`, and decisions and binds to the file `events`.
+
+    `parameters` describe the run on TensorBoard's page of hyperparameters.
+    """
+
+    def __init__(self, curves: Path, events: Path, parameters: Mapping[str, Scalar]) -> None:
+        board = TensorBoardWriter(curves)
+        board.layout(SCHEDULING_LAYOUT)
+        board.hyperparameters(parameters, [CUMULATIVE_REWARD, CLUSTER_VARIANCE])
+        self._writer, self._board = RunWriters(board, JsonLinesWriter(events)), board
+        self._lapse, self._step = Timelapse(), 0
+        self._curves, self._learned = Curves(self._writer), AgentCurves(self._writer)
+
+    def on_decision(self, context: Context, decision: Decision, outcome: Outcome) -> None:
+        """Record one decision."""
+        self._curves.on_decision(context, decision, outcome)
+        self._lapse.see(use_of_nodes(context.state))
+        self._step += 1
+        if self._step % _PICTURE_EVERY == 0:
+            self._picture()
+
+    def on_step(self, step: Step) -> None:
+        """Record the reward of a completed step."""
+        self._curves.on_step(step)
+
+    def on_result(self, result: BindResult) -> None:
+        """Record the end of a bind."""
+        self._curves.on_result(result)
+
+    def on_learned(self, scalars: Mapping[str, float], step: int) -> None:
+        """Record what an update told."""
+        for name, value in scalars.items():
+            self._learned.scalar(name, float(value), step)
+
+    def close(self) -> None:
+        """Write out what is buffered."""
+        self._curves.flush()
+        self._picture()
+        self._writer.close()
+
+    def _picture(self) -> None:
+        """Show what the cluster looked like since the last picture."""
+        self._board.timelapse(self._lapse, self._step)
+        self._lapse.forget()

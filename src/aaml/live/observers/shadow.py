@@ -1,0 +1,103 @@
+"""The shadow log: what a policy would have done beside what another scheduler did, a JSON line a pod.
+
+Both choices are judged from the same state, the one just before the pod got its node: no earlier difference between
+policy and scheduler blurs the comparison, and none is summed up either.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from aaml.cluster.metrics import usage
+from aaml.cluster.objects import Pod
+from aaml.cluster.state import ClusterState
+from aaml.errors import bad_value
+from aaml.scheduling.observation import Context
+from aaml.scheduling.ports import Attempt, Decision, Observer, Outcome
+
+OBJECTIVES: Mapping[str, Callable[[ClusterState], float]] = {
+    "variance": lambda state: usage(state).variance,
+    "empty_nodes": lambda state: float(usage(state).empty_nodes),
+}
+"""What both choices are judged by: `aaml.cluster.metrics.Usage` after the pod was placed."""
+
+
+class Watched(Protocol):
+    """A cluster that is looked at while another scheduler works on it; `KubeCluster` in a dry run."""
+
+    @property
+    def scheduler_name(self) -> str:
+        """The other scheduler."""
+        ...
+
+    @property
+    def state(self) -> ClusterState:
+        """What runs where, the other scheduler's choice for the current pod aside."""
+        ...
+
+    def chosen(self, uid: str) -> str:
+        """Return the node that the other scheduler chose for the current pod, "" while it has none."""
+        ...
+
+
+class ShadowLog(Observer):
+    """Adds a line to the file `path` ("-": the terminal) for each pod that was placed elsewhere and decided on here.
+
+    A pod without a node leaves nothing to compare. Raises `UserError` when the file cannot be written; one that is
+    there goes on.
+    """
+
+    def __init__(self, path: str, cluster: Watched, policy: str) -> None:
+        self._cluster, self._policy = cluster, policy
+        try:
+            self._file = sys.stdout if path == "-" else Path(path).open("a", encoding="utf-8")  # noqa: SIM115  (`close` does)
+        except OSError as error:
+            raise bad_value("shadow-log", path, f"a file that can be written ({error.strerror})") from error
+
+    def on_attempt(self, attempt: Attempt) -> None:
+        """Tell of a pod that fits nowhere by our filters, though it was placed."""
+        if attempt.outcome.kind == "unschedulable":
+            self._tell(attempt.pod, "", feasible_nodes=0, chosen_feasible=False)
+
+    def on_decision(self, context: Context, decision: Decision, outcome: Outcome) -> None:
+        """Tell of a pod that the policy decided on."""
+        del decision
+        row = self._cluster.state.index.get(self._cluster.chosen(context.pod.uid))
+        feasible = row is not None and bool(context.mask[row])
+        self._tell(context.pod, outcome.node_name, feasible_nodes=int(context.mask.sum()), chosen_feasible=feasible)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not sys.stdout:
+            self._file.close()
+
+    def _tell(self, pod: Pod, ours: str, *, feasible_nodes: int, chosen_feasible: bool) -> None:
+        theirs = self._cluster.chosen(pod.uid)
+        if not theirs:
+            return
+        state = self._cluster.state.fork()
+        state.forget(pod.uid)
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "pod": pod.key, "uid": pod.uid, "policy": self._policy, "scheduler": self._cluster.scheduler_name,
+            "policy_node": ours, "chosen_node": theirs, "agree": ours == theirs,
+            "feasible_nodes": feasible_nodes, "chosen_feasible": chosen_feasible,
+            "objectives": {
+                name: {"policy": _after(state, pod, ours, judge), "chosen": _after(state, pod, theirs, judge)}
+                for name, judge in OBJECTIVES.items()
+            },
+        }  # fmt: skip
+        print(json.dumps(line), file=self._file, flush=True)
+
+
+def _after(state: ClusterState, pod: Pod, node_name: str, judge: Callable[[ClusterState], float]) -> float:
+    if not node_name:
+        return judge(state)
+    state.assume(pod, node_name)
+    try:
+        return judge(state)
+    finally:
+        state.forget(pod.uid)

@@ -1,0 +1,170 @@
+"""Recorder: watches a Kubernetes cluster with read-only rights and tells what happens there as a trace's events."""
+
+import dataclasses
+import logging
+import queue
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from aaml.cluster.objects import Node, Pod
+from aaml.errors import UserError
+from aaml.kube.history import History
+from aaml.kube.recorded import EVERY_POD, RecordedPod
+from aaml.kube.reflector import Changes, Delta, Reflector, Trouble
+from aaml.kube.sources import NODES
+from aaml.kube.transport import Transport
+from aaml.workload.trace.events import (
+    AnyEvent,
+    Began,
+    Listed,
+    Lost,
+    NodeGone,
+    NodeSeen,
+    PodBound,
+    PodEnded,
+    PodSeen,
+    Watched,
+    waiting,
+)
+
+_SYNC_S = 30.0
+_JOIN_S = 2.0
+_log = logging.getLogger(__name__)
+Sink = Callable[[AnyEvent], object]
+
+
+class Recorder:
+    """Hands every event of a cluster to `sink`, from the thread that calls `start` and `pump`.
+
+    A lost connection is taken up again: what happened meanwhile is told with the API server's own times, after an
+    event that says from when to when nobody looked.
+    """
+
+    def __init__(self, transport: Transport, sink: Sink, *, clock: Callable[[], float] = time.time) -> None:
+        self._transport, self._sink, self._clock = transport, sink, clock
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._unsynced = {NODES.name, EVERY_POD.name}
+        self._troubled: dict[str, float] = {}  # by source: since when it hears nothing
+        self._nodes: dict[str, Node] = {}
+        self._pods: dict[str, Pod] = {}  # as they wait, by uid; finished ones are no longer in it
+        self._bound: set[str] = set()
+        history = History(transport)
+        self._reflectors = [
+            Reflector(transport, source, self._inbox.put, history=history) for source in (NODES, EVERY_POD)
+        ]
+
+    @classmethod
+    def connect(cls, kubeconfig: Path | str | None, sink: Sink) -> Self:
+        """Connect and tell what there is. Raises `UserError` when there is no cluster or no permission."""
+        recorder = cls(Transport(kubeconfig, connections=4), sink)
+        try:
+            recorder.start()
+        except BaseException:
+            recorder.close()
+            raise
+        return recorder
+
+    def start(self) -> None:
+        """Begin; returns when all there is has been told."""
+        self._sink(Began(at=self._clock(), source=self._transport.server))
+        for reflector in self._reflectors:
+            reflector.start()
+        deadline_s = time.monotonic() + _SYNC_S
+        early: list[Changes[Any]] = []
+        while self._unsynced:
+            try:
+                item = self._inbox.get(timeout=max(0.0, deadline_s - time.monotonic()))
+            except queue.Empty:
+                missing = ", ".join(sorted(self._unsynced))
+                raise UserError(f"{self._transport.server}: no list of {missing} in {_SYNC_S:g} s") from None
+            if isinstance(item, Trouble):
+                raise self._transport.explain(item.error)
+            if item.source == NODES.name:
+                self._take(item)
+            else:
+                early.append(item)  # a pod is told after its node
+            self._unsynced -= {item.source} if item.synced else set()
+        for item in early:
+            self._take(item)
+        self._sink(Listed(at=self._clock()))
+
+    def pump(self, timeout_s: float) -> None:
+        """Tell what happened; waits up to `timeout_s` for the first news."""
+        try:
+            item = self._inbox.get(timeout=timeout_s)
+            while True:
+                self._take(item)
+                item = self._inbox.get_nowait()
+        except queue.Empty:
+            return
+
+    def watched(self) -> None:
+        """Say that all up to now has been told, unless the connection is lost."""
+        if not self._troubled:
+            self._sink(Watched(at=self._clock()))
+
+    def close(self) -> None:
+        """Stop watching and close the connections."""
+        for reflector in self._reflectors:
+            reflector.stop()
+        for reflector in self._reflectors:
+            reflector.join(_JOIN_S)
+        self._transport.close()
+
+    # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _take(self, item: Changes[Any] | Trouble) -> None:
+        now_s = self._clock()
+        if isinstance(item, Trouble):
+            self._troubled.setdefault(item.source, now_s)
+            return
+        since_s = self._troubled.pop(item.source, None)
+        if since_s is not None:
+            self._sink(Lost(at=now_s, since=since_s))
+        found = item.synced or since_s is not None
+        for delta in item.deltas:
+            if item.source == NODES.name:
+                self._node(delta, now_s)
+            else:
+                self._pod(delta, now_s, since_s, found=found)
+
+    def _node(self, delta: Delta[Node], now_s: float) -> None:
+        node = dataclasses.replace(delta.obj, resource_version="")
+        if delta.kind == "deleted":
+            self._nodes.pop(node.name, None)
+            self._sink(NodeGone(at=now_s, name=node.name))
+        elif self._nodes.get(node.name) != node:
+            self._nodes[node.name] = node
+            self._sink(NodeSeen(at=now_s, node=node))
+
+    def _pod(self, delta: Delta[RecordedPod], now_s: float, since_s: float | None, *, found: bool) -> None:
+        """Tell what is new of a pod; one that was `found`, in a list, changed at a time that only the server knows."""
+        seen = delta.obj
+        uid, over = seen.pod.uid, delta.kind == "deleted" or seen.ended is not None
+        known = self._pods.get(uid)
+        if known is None and over:
+            passed_unseen = since_s is not None and seen.ended_s is not None and seen.pod.created_s >= since_s
+            if delta.kind == "deleted" or not passed_unseen:
+                return  # its end was told, or was before anybody looked
+        pod = waiting(seen.pod)
+        if known != pod:
+            self._pods[uid] = pod
+            self._sink(PodSeen(at=_past(pod.created_s if known is None and found else None, now_s), pod=pod))
+        if seen.pod.node_name and uid not in self._bound:
+            self._bound.add(uid)
+            at_s = _past(seen.bound_s if found else None, now_s)
+            self._sink(
+                PodBound(at=at_s, uid=uid, node_name=seen.pod.node_name, gpus=seen.gpus, found=found or known is None)
+            )
+        if over:
+            del self._pods[uid]
+            self._bound.discard(uid)
+            how = seen.ended or seen.if_deleted
+            self._sink(PodEnded(at=_past(seen.ended_s if found else None, now_s), uid=uid, how=how))
+
+
+def _past(known_s: float | None, now_s: float) -> float:
+    """Return the time that the API server tells, or now; its clock may be ahead of ours."""
+    return now_s if known_s is None else min(known_s, now_s)

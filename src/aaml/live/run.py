@@ -1,0 +1,257 @@
+"""A scheduler put together from its settings: the cluster, who looks on, and what is left behind."""
+
+import re
+import threading
+from contextlib import ExitStack, closing, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from aaml.errors import UserError, bad_value
+from aaml.live.settings import Folders, SchedulerSettings
+from aaml.settings import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from aaml.kube.cluster import KubeCluster
+    from aaml.live.duty import Duty
+    from aaml.scheduling.play import Stats
+    from aaml.scheduling.ports import Cluster, Observer, Policy
+    from aaml.telemetry.writers import Scalar
+
+
+Origin = Literal["built-in", "own", "model", "new"]
+"""Where a policy comes from: ours by name, a person's file, a model file, or an agent that knows nothing yet."""
+
+
+class SchedulerRun:
+    """A policy at work as its settings say: `run()` until `stop()`, from this or another thread, as often as you like.
+
+    Parameters
+    ----------
+    make:
+        Makes the policy, once when it is first needed and once to warm up; raises `UserError` when it cannot.
+    settings:
+        Everything else that can be told.
+    cluster:
+        An open cluster, which stays open. None: the one of the kubeconfig, opened and closed by each run.
+    folders:
+        Where curves, logs and models go.
+    origin:
+        Where the policy comes from, which says how it is guarded (`aaml.live.shield`).
+
+    Raises `UserError` for settings that do not go together.
+    """
+
+    def __init__(
+        self,
+        make: "Callable[[], Policy]",
+        settings: SchedulerSettings,
+        *,
+        cluster: "Cluster | None" = None,
+        folders: Folders = Folders(),  # noqa: B008  (frozen)
+        origin: Origin = "own",
+    ) -> None:
+        if cluster is not None and (settings.dry_run or settings.leader_elect):
+            name = "dry-run" if settings.dry_run else "leader-elect"
+            raise bad_value(name, True, "the cluster of a kubeconfig: no other scheduler works on this one")
+        self.settings, self.folders, self.origin = settings, folders, origin
+        self.run_name = ""
+        self.report: Path | None = None
+        """The page that the last run left, where it kept records."""
+        self.lost = False
+        """Whether another replica took the lease, which ended the run."""
+        self._make, self._given = make, cluster
+        self._stop = threading.Event()
+        self._events: Path | None = None
+
+    @property
+    def scheduler_name(self) -> str:
+        """What pods name to be placed by this scheduler."""
+        return self.settings.scheduler_name
+
+    @cached_property
+    def policy(self) -> "Policy":
+        """The policy, made at first use; it lives on from run to run."""
+        return self._make()
+
+    @property
+    def parameters(self) -> "Mapping[str, Scalar]":
+        """What describes the run on TensorBoard's page of hyperparameters."""
+        return {"policy": self.policy.name, "reward": self.settings.reward, "seed": self.settings.seed}
+
+    def stop(self) -> None:
+        """End the run after the current decision; binds in flight are awaited. Safe from a signal handler."""
+        self._stop.set()
+
+    def run(self, max_decisions: int | None = None) -> "Stats":
+        """Wait for the lease if there is one, then schedule until `stop`, the end of a workload, or so many decisions.
+
+        Raises `UserError` for settings that do not work.
+        """
+        from aaml.live.duty import on_duty
+        from aaml.live.warm_up import warm_up
+        from aaml.policies.registry import make_reward
+        from aaml.scheduling.play import Stats
+        from aaml.telemetry.console import terminal_log
+
+        self._stop.clear()
+        settings = self.settings
+        make_reward(settings.reward)
+        self._fallback()
+        if settings.explain and not settings.records:
+            raise bad_value("explain", True, "records too: that is where explanations are written")
+        _ = self.policy  # what does not exist or does not fit is told before anything is touched
+        with (
+            terminal_log(scrolling=settings.log_scrolling),
+            on_duty(settings, self.stop, kubeconfig=settings.kubeconfig, profile=settings.scheduler_name) as duty,
+        ):
+            warm_up(self._make())
+            stats = self._schedule(duty, max_decisions) if duty.acquire(self._stop.is_set) else Stats()
+            self.lost = duty.lost
+        self._write_report()  # now that another replica may have the lease
+        return stats
+
+    @property
+    def models(self) -> "Sequence[Path]":
+        """The model files that the run came from or left."""
+        named = getattr(self.settings, "policy", "")
+        return [Path(named)] if self.origin == "model" and named else []
+
+    def _write_report(self) -> None:
+        """Leave a page of the run beside its log; a run is not to fail by that."""
+        from aaml.live.report import write_live_report
+        from aaml.telemetry.console import LOG
+
+        events, self._events = self._events, None
+        if events is None:
+            return
+        try:
+            self.report = write_live_report(
+                events, f"{self.policy.name} for {self.scheduler_name}", plain(self.settings), plain(self._usual()),
+                self.models,
+            )  # fmt: skip
+        except (UserError, OSError) as error:
+            LOG.warning("no report: %s", error)
+        else:
+            LOG.info("report: %s", self.report)
+
+    def _usual(self) -> SchedulerSettings:
+        """Return the settings of somebody who told none."""
+        return type(self.settings)()
+
+    def _schedule(self, duty: "Duty", max_decisions: int | None) -> "Stats":
+        from aaml.live.scheduler import Scheduler
+        from aaml.telemetry.console import LOG, file_log, stamp, unused_path
+
+        settings, name = self.settings, self.policy.name
+        with ExitStack() as stack:
+            cluster = self._given or stack.enter_context(closing(self._connect()))
+            duty.begin(cluster)
+            label = "_".join((re.sub(r"[^\w.-]+", "-", name), settings.tensorboard_name or stamp()))
+            curves = unused_path(self.folders.curves, label, "")
+            self.run_name = curves.name
+            log = None
+            if settings.records:
+                log = stack.enter_context(file_log(self.run_name, self.folders.logs))
+                LOG.info("curves in %s, log in %s", curves, log)
+                self._events = log.with_suffix(".jsonl")
+            observers: list[Observer] = [duty]
+            for observer in self._observers(cluster, log):
+                stack.callback(observer.close)
+                observers.append(observer)
+            if settings.dry_run:
+                LOG.info("%s looks on as %s places pods", name, self.scheduler_name)
+            else:
+                nodes = int(cluster.state.capacity.sum())
+                LOG.info("%s places the pods of %s on %d nodes", name, self.scheduler_name, nodes)
+            try:
+                with self._at_work(cluster, duty) as policy:
+                    guarded = self._guarded(policy, duty)
+                    scheduler = Scheduler(cluster, guarded, observers, reward=settings.reward, stop=self._stop)
+                    stats = scheduler.run(max_decisions)
+                    self._last_lessons(policy, observers, stats)
+            finally:
+                self._end()
+            LOG.info("%s ends: %s", name, _words(stats))
+        return stats
+
+    def _last_lessons(self, policy: "Policy", observers: "Sequence[Observer]", stats: "Stats") -> None:
+        """Tell of the updates that a learner of its own makes after the last decision."""
+        from aaml.live.learner import LearnsApart
+
+        for scalars in policy.catch_up() if isinstance(policy, LearnsApart) else ():
+            for observer in observers:
+                observer.on_learned(scalars, stats.decisions)
+
+    def _fallback(self) -> "Policy | None":
+        """Make the policy that steps in; raises `UserError` when there is none of that name."""
+        from aaml.evaluation.policies import load_policy
+
+        named = self.settings.fallback
+        return None if named == "none" else load_policy(named, seed=self.settings.seed)
+
+    def _guarded(self, policy: "Policy", duty: "Duty") -> "Policy":
+        """Return the policy under guard, or as it is where nobody is to step in."""
+        from aaml.live.hand_over import HandOver
+        from aaml.live.shield import shield
+        from aaml.policies.registry import make_reward
+
+        settings, fallback = self.settings, self._fallback()
+        if fallback is None:
+            return policy
+        when = settings.hand_over
+        compares = (when == "always" or (when == "models" and self.origin == "model")) and not settings.dry_run
+        return shield(
+            policy, fallback,
+            deadline_s=0.0 if self.origin == "built-in" else settings.deadline_s,
+            copies=self.origin == "own",
+            hand_over=HandOver(fallback, make_reward(settings.reward)) if compares else None,
+            count=duty.replaced,
+        )  # fmt: skip
+
+    def _observers(self, cluster: "Cluster", log: "Path | None") -> "Iterator[Observer]":
+        """Yield those who look on, as the settings ask for them; `log` is the log file, where records are kept."""
+        from aaml.live.observers.decisions import DecisionLog, ProgressBar
+
+        settings, name = self.settings, self.policy.name
+        yield DecisionLog()
+        if log is not None:
+            from aaml.live.observers.curves import CurveFiles
+
+            yield CurveFiles(self.folders.curves / self.run_name, log.with_suffix(".jsonl"), self.parameters)
+            if settings.explain:
+                from aaml.live.observers.explanations import Explanations
+                from aaml.telemetry.writers import JsonLinesWriter
+
+                yield Explanations(JsonLinesWriter(log.with_suffix(".explained.jsonl")), self.policy)
+        if settings.progress:
+            yield ProgressBar(name, cluster)
+        if settings.dry_run:
+            from aaml.live.observers.shadow import ShadowLog
+
+            yield ShadowLog(settings.shadow_log, cast("KubeCluster", cluster), name)
+
+    @contextmanager
+    def _at_work(self, cluster: "Cluster", duty: "Duty") -> "Iterator[Policy]":  # noqa: ARG002  (an agent's learner)
+        """Yield the policy as it is to decide on the cluster in this run."""
+        yield self.policy
+
+    def _end(self) -> None:
+        """Keep what is to outlive the run; called when it ends, whichever way."""
+
+    def _connect(self) -> "KubeCluster":
+        from aaml.kube.cluster import KubeCluster, LiveOptions
+
+        settings = self.settings
+        options = LiveOptions(
+            namespaces=settings.namespaces, dry_run=settings.dry_run, preemption=settings.preemption,
+            scheduled_events=settings.scheduled_events,
+        )  # fmt: skip
+        return KubeCluster.connect(settings.scheduler_name, kubeconfig=settings.kubeconfig, options=options)
+
+
+def _words(stats: "Stats") -> str:
+    counted = ", ".join(f"{count} {name}" for name, count in sorted((stats.outcomes + stats.binds).items()))
+    return f"{stats.decisions} decisions ({counted or 'no pod came'}), cumulative reward {stats.reward:.2f}"

@@ -1,0 +1,28 @@
+"""Compiling what decisions need before the first one is waited for."""
+
+from aaml.cluster.filters import feasible
+from aaml.cluster.fleet import standard_nodes
+from aaml.cluster.metrics import usage
+from aaml.cluster.objects import Pod
+from aaml.cluster.quantity import CPU, MEMORY
+from aaml.cluster.state import ClusterState
+from aaml.live.settings import DEFAULT_REWARD
+from aaml.policies.registry import make_reward
+from aaml.scheduling.cycle import spec_of
+from aaml.scheduling.observation import Context
+from aaml.scheduling.ports import Policy
+
+
+def warm_up(policy: Policy) -> None:
+    """Let a policy place a pod on a cluster of two nodes: half a minute on a machine that never did it before.
+
+    Hand over a twin of the policy that is to decide: this one's random choices are not at their seed any more.
+    """
+    state, pod = ClusterState(standard_nodes(2)), Pod("warm-up", requests={CPU: 100, MEMORY: 1 << 20})
+    mask = feasible(state, pod).mask
+    context, reward = Context(state, pod, mask, spec_of(policy)), make_reward(DEFAULT_REWARD)
+    row = policy.act(context).row
+    reward.before(context)
+    state.assume(pod, state.names[1 if row is None else row])
+    reward.after(context, 1 if row is None else row)
+    usage(state)

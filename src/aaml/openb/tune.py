@@ -1,0 +1,128 @@
+"""Tuning a linear scorer for the GPU-sharing benchmark: first one row of weights for all pods, then one a pod group.
+
+A candidate is judged by how much more GPU capacity than FGD it allocates on the same seeds, at 100% and at 130% of
+arrived demand, over several traces: half the mean gain, half the mean of gains counted to 0.5 points at most, and 0.3
+of the worst gain, so that no trace is given up for another. Seeds lie far above those that results are reported on.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.errors import UserError, bad_value
+from aaml.files import JsonLines
+from aaml.openb.run import run_openb
+from aaml.parallel.pool import open_pool
+from aaml.policies.gpu.features import FEATURES, GROUPS
+from aaml.policies.gpu.scorer_file import ScorerModel, save_scorer
+from aaml.search.evolution import Generation, separable_cma
+from aaml.telemetry.console import progress_bar
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+FloatArray = npt.NDArray[np.float64]
+TRAIN_TRACES = ("default", "cpu250", "gpuspec33", "gpushare100", "multigpu30")
+_COLUMNS = (100, 130)
+_SEEDS_FROM = 100_000
+_ENOUGH = 0.5  # points of allocation
+_START = {"fragment_gain": 1.0, "cpu_left": -0.05, "gpu_left": -0.1}  # FGD's gradient, ties to the fuller node
+_fgd: dict[tuple[str, int], tuple[float, ...]] = {}  # of this process
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One search. `shared`: one row of weights for all pods. A candidate meets each trace once, on its own seed."""
+
+    shared: bool
+    traces: tuple[str, ...]
+    generations: int
+    population: int
+    deviation: float
+    seed: int
+
+
+STAGES = (
+    Stage(True, ("default", "cpu250", "gpuspec33", "gpushare100", "multigpu50"), 60, 14, 0.04, 1),
+    Stage(False, TRAIN_TRACES, 37, 20, 0.03, 7),
+)
+
+
+def _gains(trace: str, seed: int, weights: FloatArray) -> tuple[float, ...]:
+    """Return the points of allocation above FGD at each of `_COLUMNS`."""
+    if (trace, seed) not in _fgd:
+        result = run_openb(trace, seed, "fgd")
+        _fgd[trace, seed] = tuple(float(result.allocation[column]) for column in _COLUMNS)
+    mine = run_openb(trace, seed, "linear", weights).allocation
+    return tuple(float(mine[column]) - base for column, base in zip(_COLUMNS, _fgd[trace, seed], strict=True))
+
+
+def objective(weights: FloatArray, traces: Sequence[str], seed: int) -> tuple[float, FloatArray]:
+    """Return the value of a candidate and its gains [traces, 2]; trace i runs on `seed` + i."""
+    gains = np.array([_gains(trace, seed + i, weights) for i, trace in enumerate(traces)])
+    return float(0.5 * gains.mean() + 0.5 * np.minimum(gains, _ENOUGH).mean() + 0.3 * gains.min()), gains
+
+
+def _judge(weights: FloatArray, traces: tuple[str, ...], seed: int) -> float:
+    return objective(weights, traces, seed)[0]
+
+
+def matrix(vector: FloatArray) -> FloatArray:
+    """Return weights [groups, F] of a vector [F] (the same for all groups) or [groups * F]."""
+    if vector.size == len(FEATURES):
+        return np.vstack([np.tile(vector, (len(GROUPS) - 1, 1)), np.zeros((1, len(FEATURES)))])
+    return np.ascontiguousarray(vector.reshape(len(GROUPS), len(FEATURES)))
+
+
+def tune(
+    out: Path, stages: Sequence[Stage] = STAGES, *, workers: int | str = 2, stopped: Callable[[], bool] = lambda: False
+) -> FloatArray:
+    """Run the stages one after another; `out` (.npz) holds the latest mean after every generation, beside it a log.
+
+    The same stages give the same weights, wherever the workers are.
+    """
+    if out.suffix != ".npz":
+        raise bad_value("out", str(out), "a file that ends in .npz")
+    for stage in stages:
+        if stage.population < 4 or stage.generations < 1:
+            raise UserError("stage: expected a population of at least 4 and at least one generation")
+    vector = np.array([_START.get(name, 0.0) for name in FEATURES])
+    out.with_suffix(".jsonl").unlink(missing_ok=True)
+    with open_pool(workers) as pool, closing(JsonLines(out.with_suffix(".jsonl"))) as log:
+        for position, stage in enumerate(stages):
+            if not stage.shared and vector.size == len(FEATURES):
+                vector = matrix(vector).ravel()
+            name = f"stage {position + 1} of {len(stages)}"
+            with progress_bar(name, stage.generations, "generation") as bar:
+
+                def judge(vectors: Sequence[FloatArray], number: int, stage: Stage = stage) -> list[float]:
+                    seed = _SEEDS_FROM + 1000 * stage.seed + 10 * number
+                    jobs = [(_weights(each), stage.traces, seed) for each in vectors]
+                    values = dict(pool.run(_judge, jobs))
+                    return [values[position] for position in range(len(jobs))]
+
+                def report(generation: Generation, stage: Stage = stage, bar: "tqdm[Any]" = bar) -> bool:
+                    bar.update()
+                    bar.set_postfix(mean=f"{generation.mean_value:.3f}", best=f"{generation.best_value:.3f}")
+                    save_scorer(ScorerModel(linear=matrix(generation.mean)), out)
+                    line = {key: value for key, value in asdict(generation).items() if key != "mean"}
+                    log.write({"stage": asdict(stage), **line})
+                    log.flush()
+                    return stopped()
+
+                vector = separable_cma(
+                    judge, vector, generations=stage.generations, population=stage.population,
+                    deviation=stage.deviation, rng=np.random.default_rng(stage.seed), on_generation=report,
+                )  # fmt: skip
+            if stopped():
+                break
+    return matrix(vector)
+
+
+def _weights(vector: FloatArray) -> FloatArray:
+    return vector if vector.size == len(FEATURES) else matrix(vector)

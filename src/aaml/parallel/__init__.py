@@ -1,0 +1,1 @@
+"""Work dealt out over processes of this machine or a Ray cluster."""

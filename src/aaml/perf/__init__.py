@@ -1,0 +1,1 @@
+"""Kubernetes' own scheduler benchmark, played on a real API server for the real kube-scheduler and for AAML."""

@@ -1,0 +1,140 @@
+"""The cluster that scenarios are played on: etcd and kube-apiserver with the feature gates that a scenario names.
+
+Nothing else changes objects, as in the benchmark's own setting: no kubelet runs the pods, no controller makes any.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self
+
+from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
+from aaml.kube.transport import ApiError, Transport
+from aaml.perf.templates import Manifest
+
+AT_ONCE = 16
+_NOT_FOUND = 404
+_LONG_S = 120.0
+# Off in the benchmark, or here because of its finalizers, which nobody would take off. Priorities are numbers in it.
+_ADMISSION = "ServiceAccount,TaintNodesByCondition,Priority,StorageObjectInUseProtection"
+_OTHERS = ("kwok-controller", "kube-controller-manager")
+_KEPT = frozenset({"default", "kube-node-lease", "kube-public", "kube-system"})
+_NAMESPACED = (
+    "/api/v1/namespaces/{}/pods", "/api/v1/namespaces/{}/persistentvolumeclaims", "/api/v1/namespaces/{}/services",
+)  # fmt: skip
+_OF_CLUSTER = ("/api/v1/nodes", "/apis/storage.k8s.io/v1/csinodes", "/api/v1/persistentvolumes")
+
+
+def server_gates(gates: Mapping[str, bool]) -> dict[str, bool]:
+    """Return the feature gates that the API server has to share with a scheduler."""
+    return {name: on for name, on in gates.items() if not name.startswith(("Scheduler", "Opportunistic"))}
+
+
+def gates_text(gates: Mapping[str, bool]) -> str:
+    """Return feature gates as a flag says them."""
+    return ",".join(f"{name}={str(on).lower()}" for name, on in sorted(gates.items()))
+
+
+class Arena:
+    """The cluster, with `gates` on its API server. Use as a context manager."""
+
+    def __init__(self, name: str, gates: Mapping[str, bool]) -> None:
+        self.cluster, self.gates = KwokCluster(name), dict(gates)
+        self._kinds: dict[str, dict[str, tuple[str, bool]]] = {}
+
+    def __enter__(self) -> Self:
+        flags = {"disable-admission-plugins": _ADMISSION}
+        if self.gates:
+            flags["feature-gates"] = gates_text(self.gates)
+        self.cluster.up(
+            ClusterOptions(nodes=1, scheduler=False, owner=Owner.this_process(), arguments={"kube-apiserver": flags}),
+            progress=False,
+        )
+        try:
+            for component in _OTHERS:
+                self.cluster.stop_component(component, kill=True)
+            self.api = Transport(self.cluster.kubeconfig, connections=2 * AT_ONCE, timeout_s=_LONG_S)
+            self._pool = ThreadPoolExecutor(AT_ONCE)
+        except BaseException:
+            self.cluster.down()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self.api.close()
+        self.cluster.down()
+
+    def together(self, act: Callable[[int], object], count: int) -> None:
+        """Call `act` with 0 to `count` - 1, several at once, and wait for all."""
+        for _ in self._pool.map(act, range(count)):
+            pass
+
+    def get(self, path: str) -> list[Manifest]:
+        """Return the objects of a list."""
+        return list(json.loads(self.api.request("GET", path))["items"])
+
+    def path(self, manifest: Manifest, namespace: str = "") -> str:
+        """Return where objects of a manifest's kind are, in that namespace where the kind has namespaces."""
+        version = str(manifest["apiVersion"])
+        root = f"/api/{version}" if "/" not in version else f"/apis/{version}"
+        if root not in self._kinds:
+            listed = json.loads(self.api.request("GET", root))["resources"]
+            self._kinds[root] = {
+                each["kind"]: (each["name"], each["namespaced"]) for each in listed if "/" not in each["name"]
+            }
+        name, namespaced = self._kinds[root][str(manifest["kind"])]
+        return f"{root}/namespaces/{namespace}/{name}" if namespaced else f"{root}/{name}"
+
+    def create(self, path: str, manifest: Manifest) -> Manifest:
+        """Create an object and return it as it is then."""
+        created: Manifest = json.loads(self.api.request("POST", path, manifest))
+        return created
+
+    def ensure_namespace(self, name: str, template: Manifest | None = None) -> None:
+        """Create a namespace if it is not there."""
+        manifest: dict[str, Any] = {**(template or {})}
+        manifest["metadata"] = {**manifest.get("metadata", {}), "name": name}
+        try:
+            self.create("/api/v1/namespaces", manifest)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+
+    def delete(self, path: str, **query: str) -> None:
+        """Delete an object or all of a list; one that is gone already is fine."""
+        try:
+            self.api.request("DELETE", path, query=query or None)
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+
+    def clear(self) -> None:
+        """Remove all that a scenario has made. Nodes go first, so that a scheduler at work places nothing meanwhile."""
+        for path in _OF_CLUSTER:
+            self.delete(path)
+        namespaces = [each["metadata"]["name"] for each in self.get("/api/v1/namespaces")]
+        made = [name for name in namespaces if name not in _KEPT]
+        for name in (*made, "default"):
+            for path in _NAMESPACED:
+                self.delete(path.format(name), gracePeriodSeconds="0")
+        self._free(self.get("/api/v1/pods"))
+        for name in made:
+            self.delete(f"/api/v1/namespaces/{name}")
+            # What the namespace controller does once a namespace is empty.
+            self.api.request("PUT", f"/api/v1/namespaces/{name}/finalize", {"metadata": {"name": name}, "spec": {}})
+
+    def _free(self, pods: Iterable[Manifest]) -> None:
+        """Remove the finalizers of deleted pods, which would keep them for ever."""
+        for pod in pods:
+            meta = pod["metadata"]
+            path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+            patch = {"metadata": {"finalizers": None}}
+            try:
+                self.api.request("PATCH", path, patch, content_type="application/merge-patch+json")
+            except ApiError as error:
+                if error.status != _NOT_FOUND:
+                    raise

@@ -1,0 +1,109 @@
+"""The schedulers that are compared, each as a process of its own: the real kube-scheduler, and AAML's."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import yaml
+
+from aaml.errors import UserError
+from aaml.evaluation.policies import load_policy
+from aaml.kube.provision.binaries import programs_dir
+from aaml.learning.config import LIVE
+from aaml.perf.arena import Arena, gates_text
+
+REAL = "kube-scheduler"
+"""The real kube-scheduler, uncapped."""
+_PROFILE = "default-scheduler"
+_HINTS, _BATCHING = "SchedulerQueueingHints", "OpportunisticBatching"
+_BEFORE_HINTS = "--emulated-version=kube=1.33"  # the last version in which they could be turned off
+_READY_S, _END_S = 300.0, 30.0
+_PROBE = "perf-probe"
+
+
+def check_scheduler(scheduler: str) -> None:
+    """Raise `UserError` for what is no scheduler, before anything is started."""
+    if scheduler != REAL and scheduler not in LIVE:
+        load_policy(scheduler)
+
+
+def command(scheduler: str, kubeconfig: Path, gates: Mapping[str, bool], folder: Path) -> list[str]:
+    """Return the command line of a scheduler; kube-scheduler's has the feature gates, as its benchmark sets them."""
+    if scheduler != REAL:
+        if ".py:" in scheduler or Path(scheduler).is_file():
+            scheduler = str(Path(scheduler).absolute())  # its process works in another folder
+        kind = [scheduler] if scheduler in LIVE else ["policy", "--policy", scheduler]
+        this = [sys.executable, "-m", "aaml", "schedule", *kind, "--scheduler-name", _PROFILE]
+        return [*this, "--kubeconfig", str(kubeconfig), "--no-records"]
+    config = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 5000, "burst": 5000},
+    }
+    file = folder / "kube-scheduler.yaml"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    emulated = [_BEFORE_HINTS] if gates.get(_HINTS) is False else []
+    gates = gates if emulated else {_BATCHING: False, **gates}
+    flags = [f"--config={file}", "--secure-port=0", *emulated, f"--feature-gates={gates_text(gates)}"]
+    return [str(programs_dir() / REAL), *flags]
+
+
+class Contender:
+    """A scheduler at work on an arena; its log is `folder`/`scheduler`.log. Use as a context manager."""
+
+    def __init__(self, scheduler: str, arena: Arena, line: list[str], folder: Path) -> None:
+        self.scheduler, self.line = scheduler, line
+        self._arena, self._folder = arena, folder
+        self._log = folder / f"{Path(scheduler).name}.log"
+
+    def __enter__(self) -> Self:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603  (our own command line, no shell)
+                self.line, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=self._folder,
+                start_new_session=True,
+            )  # fmt: skip
+        try:
+            self._wait_ready()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def alive(self) -> None:
+        """Raise `UserError` with the scheduler's last words when its process has ended."""
+        if self._process.poll() is not None:
+            words = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            raise UserError(f"scheduler: {self.scheduler} has ended: {words[-1][-300:] if words else 'without a word'}")
+
+    def _wait_ready(self) -> None:
+        """Wait until it has placed a pod, which is taken away again."""
+        offered = {"cpu": "1", "memory": "1Gi", "pods": "1"}
+        spec = {"containers": [{"name": "pause", "image": "pause"}]}
+        pod = f"/api/v1/namespaces/default/pods/{_PROBE}"
+        self._arena.create("/api/v1/nodes", {"metadata": {"name": _PROBE}, "status": {"capacity": offered}})
+        self._arena.create("/api/v1/namespaces/default/pods", {"metadata": {"name": _PROBE}, "spec": spec})
+        deadline = time.monotonic() + _READY_S
+        while not any(each["spec"].get("nodeName") for each in self._arena.get("/api/v1/namespaces/default/pods")):
+            self.alive()
+            if time.monotonic() > deadline:
+                raise UserError(f"scheduler: {self.scheduler} placed nothing in {_READY_S:g} s; see {self._log}")
+            time.sleep(0.1)
+        self._arena.delete(pod, gracePeriodSeconds="0")
+        self._arena.delete(f"/api/v1/nodes/{_PROBE}")

@@ -1,0 +1,77 @@
+"""What schedulers made of scenarios, side by side."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from aaml.perf.contenders import REAL
+from aaml.perf.player import Outcome
+from aaml.perf.scenarios import Play
+from aaml.perf.session import Job
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """One workload as every scheduler played it, in the order of the rounds; nobody has where it is not honoured."""
+
+    play: Play
+    outcomes: Mapping[str, Sequence[Outcome]]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all left the same pods bound, pending and preempted, and nobody got stuck."""
+        every = [outcome for outcomes in self.outcomes.values() for outcome in outcomes]
+        return len({outcome.sure for outcome in every}) == 1 and not any(outcome.stuck for outcome in every)
+
+    @property
+    def note(self) -> str:
+        """Whether the schedulers agree in words, or why the workload could not be played to its end."""
+        if self.play.refused:
+            return f"not honoured: {self.play.refused}"
+        stuck = [f"{name}: {each.stuck}" for name, outcomes in self.outcomes.items() for each in outcomes if each.stuck]
+        if stuck:
+            return "; ".join(dict.fromkeys(stuck))
+        return "agrees" if self.agrees else "differs"
+
+
+def compare(plays: Iterable[Play], outcomes: Mapping[Job, Outcome]) -> list[SideBySide]:
+    """Return a comparison for each workload that was played by every scheduler, or is not honoured."""
+    played: dict[Play, dict[str, list[Outcome]]] = {}
+    for job, outcome in outcomes.items():
+        played.setdefault(job.play, {}).setdefault(job.scheduler, []).append(outcome)
+    return [SideBySide(play, played.get(play, {})) for play in plays if play in played or play.refused]
+
+
+def header(schedulers: Sequence[str]) -> list[str]:
+    """Return the names of the columns of `rows`."""
+    columns = [(f"{each}: bound/pending/preempted", f"{each}: pods/s") for each in schedulers]
+    return ["scenario", "nodes", *(name for pair in columns for name in pair), "note"]
+
+
+def rows(comparisons: Iterable[SideBySide], schedulers: Sequence[str]) -> list[list[str]]:
+    """Return a row for each comparison. A rate is the median of the rounds, with the least and the most."""
+    return [
+        [
+            each.play.name, str(each.play.nodes),
+            *(cell for name in schedulers for cell in _cells(each.outcomes.get(name, ()))), each.note,
+        ]
+        for each in comparisons
+    ]  # fmt: skip
+
+
+def _cells(outcomes: Sequence[Outcome]) -> tuple[str, str]:
+    if not outcomes:
+        return "", ""
+    counts = ", ".join(dict.fromkeys(str(outcome.all) for outcome in outcomes))
+    rates = [outcome.pods_s for outcome in outcomes]
+    spread = f" ({min(rates):.0f} to {max(rates):.0f})" if len(rates) > 1 else ""
+    return counts, f"{statistics.median(rates):.0f}{spread}"
+
+
+def summary(comparisons: Sequence[SideBySide]) -> str:
+    """Return the sum in a line."""
+    played = [each for each in comparisons if not each.play.refused]
+    refused = len(comparisons) - len(played)
+    agree = sum(each.agrees for each in played)
+    said = f"{agree} of {len(played)} workloads agree with {REAL}" if played else "nothing was played"
+    return said + (f"; {refused} are not honoured" if refused else "")

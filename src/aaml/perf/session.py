@@ -1,0 +1,102 @@
+"""Plays scenarios with several schedulers on as few clusters as their feature gates allow."""
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from aaml.errors import UserError
+from aaml.kube.transport import ApiError, Unreachable
+from aaml.perf.arena import Arena, gates_text, server_gates
+from aaml.perf.contenders import Contender, command
+from aaml.perf.player import Counts, Outcome, Player
+from aaml.perf.scenarios import Play
+
+_SMALL_NODES = 20
+_NOTHING = Counts(0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One scheduler plays one workload, for the `round`-th time."""
+
+    play: Play
+    scheduler: str
+    round: int = 0
+
+
+def jobs(plays: Sequence[Play], schedulers: Sequence[str], rounds: int) -> list[Job]:
+    """Return what is to be played, in the order that starts the fewest clusters.
+
+    On a cluster large workloads come in turns, scheduler by scheduler and round by round, so that a busy moment of the
+    machine meets all alike. Small ones, of which nobody reads a rate, come one scheduler after another.
+    """
+
+    def place(job: Job) -> tuple[Any, ...]:
+        play, turn = plays.index(job.play), schedulers.index(job.scheduler)
+        small = (0, turn, gates_text(job.play.gates), play, job.round)
+        return gates_text(server_gates(job.play.gates)), *(
+            small if job.play.nodes <= _SMALL_NODES else (1, play, job.round, turn)
+        )
+
+    every = [
+        Job(play, each, round_) for play in plays if not play.refused for round_ in range(rounds) for each in schedulers
+    ]
+    return sorted(every, key=place)
+
+
+class Session:
+    """Carries out jobs one by one; the cluster and the scheduler stay as long as the next job can use them.
+
+    `folder` takes the schedulers' logs, and `wait_s` bounds each wait of a play. Use as a context manager.
+    """
+
+    def __init__(self, folder: Path, wait_s: float) -> None:
+        self._folder, self._wait_s = folder, wait_s
+        self._clusters, self._schedulers = ExitStack(), ExitStack()
+        self._arena: Arena | None = None
+        self._contender: Contender | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end_cluster()
+
+    def play(self, job: Job) -> Outcome:
+        """Return what came of a job; a play that could not go on says so in its outcome."""
+        try:
+            arena = self._arena_for(job)
+            contender = self._contender_for(job, arena)
+            outcome = Player(arena, contender.alive, self._wait_s).play(job.play)
+            arena.clear()
+        except (UserError, ApiError, Unreachable) as error:
+            self._end_cluster()
+            return Outcome(_NOTHING, _NOTHING, 0.0, str(error))
+        return outcome
+
+    def _arena_for(self, job: Job) -> Arena:
+        gates = server_gates(job.play.gates)
+        if self._arena is None or self._arena.gates != gates:
+            self._end_cluster()
+            self._arena = self._clusters.enter_context(Arena(f"perf-{os.getpid()}", gates))
+            self._arena.clear()
+        return self._arena
+
+    def _contender_for(self, job: Job, arena: Arena) -> Contender:
+        line = command(job.scheduler, arena.cluster.kubeconfig, job.play.gates, self._folder)
+        if self._contender is None or self._contender.line != line:
+            self._end_scheduler()
+            self._contender = self._schedulers.enter_context(Contender(job.scheduler, arena, line, self._folder))
+        return self._contender
+
+    def _end_scheduler(self) -> None:
+        self._contender = None
+        self._schedulers.close()
+
+    def _end_cluster(self) -> None:
+        self._end_scheduler()
+        self._arena = None
+        self._clusters.close()

@@ -1,0 +1,1 @@
+"""Everything that decides without torch, and the table of names."""

@@ -1,0 +1,196 @@
+"""What a learned scorer sees of a pod on a node and device: the vector phi, compiled.
+
+All features are of about unit size and none depends on the number of nodes. "After" means after the pod is placed.
+
+===============  =================================================================================================
+fragment_gain    fall of the fragment amount F(n), in GPUs
+fgd              the same through FGD's logistic, 0 ... 1
+cpu_left         CPU after / 128 cores
+gpu_left         GPU capacity after / 8 GPUs
+cpu_fraction     CPU after / the node's CPU
+gpu_fraction     GPU capacity after / the node's GPUs (0 without GPUs)
+imbalance        |cpu_fraction - gpu_fraction|
+dot              (CPU left x CPU asked) / 128^2 + (GPUs left x GPUs asked) / 64, before
+whole_left       fully free devices after / 8
+whole_opened     fully free devices that the pod takes or breaks / 8
+device_left      a share's device: what it has left after / 1 GPU
+device_full      1 where a share's device is full after
+unused           1 where the node had no GPU pod
+exhausted        1 where a node with GPUs has none left after
+usable           GPU capacity after that typical pods can use / 8 GPUs
+stranded_cpu     cpu_left where the GPUs are exhausted
+cpu_per_gpu      cores per GPU left after / 16, at most 2
+cpu_class        share of the typical pods' CPU demands that still fit
+same_kind        1 where a pod of the same kind (share, G whole devices) is on the node
+other_kind       1 where a pod of another kind is
+model_demand     share of the typical GPU demand that names this node's model
+model_access     share of the typical GPU demand that this node's model may serve
+gpu_count        the node's devices / 8
+waste            free capacity of shared devices after, which no whole request can use / 8 GPUs
+===============  =================================================================================================
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.gpu import DEVICE_MILLI
+from aaml.cluster.kernels import compiled
+from aaml.policies.fragmentation import FragmentTables, cpu_class, measure, usable, usable_share, usable_whole
+from aaml.policies.gpu.arrays import (
+    SHAPE_COUNT,
+    SHAPE_CPU,
+    SHAPE_KIND,
+    SHAPE_MILLI,
+    SHAPE_MODELS,
+    NodeArrays,
+)
+from aaml.policies.gpu.fit import is_share
+from aaml.policies.gpu.scores import LARGEST_CPU_MILLI, LARGEST_GPU_MILLI, free_gpu, logistic_score
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+FEATURES = (
+    "fragment_gain", "fgd", "cpu_left", "gpu_left", "cpu_fraction", "gpu_fraction", "imbalance", "dot", "whole_left",
+    "whole_opened", "device_left", "device_full", "unused", "exhausted", "usable", "stranded_cpu", "cpu_per_gpu",
+    "cpu_class", "same_kind", "other_kind", "model_demand", "model_access", "gpu_count", "waste",
+)  # fmt: skip
+# Pods are told apart by these groups; a linear scorer has weights for each, and more where models are named.
+GROUPS = ("no_gpu", "share", "one_gpu", "several_gpus", "named_models")
+POD_INPUTS = (*GROUPS, "cpu", "gpu", "share_milli")  # what a network sees besides phi
+_CPU_PER_GPU = 16.0
+
+
+class Scratch(NamedTuple):
+    """Working memory of the kernels, overwritten at each call; one per thread."""
+
+    sums: IntArray
+    counts: IntArray
+    bins: FloatArray
+    phi: FloatArray
+    hidden: FloatArray
+
+
+@compiled
+def make_scratch(tables: FragmentTables, widest_layer: int) -> Scratch:
+    """Allocate working memory for these tables, and for a network whose widest layer has so many units."""
+    width = max(tables.milli.shape[0], 1)
+    return Scratch(
+        np.empty(width, dtype=np.int64),
+        np.empty(width, dtype=np.int64),
+        np.empty(7, dtype=np.float64),
+        np.zeros(len(FEATURES) + len(POD_INPUTS), dtype=np.float64),
+        np.zeros((2, max(widest_layer, 1)), dtype=np.float64),
+    )
+
+
+def model_shares(tables: FragmentTables, models: int) -> FloatArray:
+    """Return float64 [models, 2] for each model of GPU.
+
+    They are the shares of the typical GPU demand that name the model, and that it may serve.
+    """
+    rows = tables.rows
+    demand = tables.weight * rows[:, 1] * rows[:, 2]
+    result = np.zeros((models, 2))
+    for model in range(models):
+        serves = (rows[:, 3] >> model & 1).astype(np.float64)
+        result[model] = (demand * serves * (rows[:, 3] >= 0)).sum(), (demand * serves).sum()
+    return np.asarray(result / max(demand.sum(), 1e-9))
+
+
+@compiled
+def pod_group(shape: IntArray) -> int:
+    """Return the index in `GROUPS` of a pod's shape, whatever models it names."""
+    if shape[SHAPE_MILLI] <= 0:
+        return 0
+    if is_share(shape):
+        return 1
+    return 2 if shape[SHAPE_COUNT] == 1 else 3
+
+
+@compiled
+def pod_inputs(shape: IntArray, phi: FloatArray) -> None:
+    """Fill `phi` beyond the features with what a network sees of the pod."""
+    first = len(FEATURES)
+    phi[first : first + len(POD_INPUTS)] = 0.0
+    phi[first + pod_group(shape)] = 1.0
+    phi[first + 4] = 1.0 if shape[SHAPE_MODELS] >= 0 and shape[SHAPE_MILLI] > 0 else 0.0
+    phi[first + 5] = shape[SHAPE_CPU] / 32_000.0
+    phi[first + 6] = shape[SHAPE_COUNT] * shape[SHAPE_MILLI] / LARGEST_GPU_MILLI
+    phi[first + 7] = shape[SHAPE_MILLI] / DEVICE_MILLI if is_share(shape) else 0.0
+
+
+@compiled
+def features_on_device(
+    nodes: NodeArrays,
+    row: int,
+    shape: IntArray,
+    device: int,
+    tables: FragmentTables,
+    shares: FloatArray,
+    scratch: Scratch,
+) -> None:
+    """Fill `scratch.phi` with the features of a pod on a node and, for a share, on a device.
+
+    The node must have been measured.
+    """
+    phi = scratch.phi
+    model, milli = nodes.gpu_model[row], shape[SHAPE_MILLI]
+    asked = shape[SHAPE_COUNT] * milli
+    cpu = nodes.cpu[row] - shape[SHAPE_CPU]
+    before_cls = cpu_class(nodes.cpu[row], tables)
+    cls = cpu_class(cpu, tables)
+    free = free_gpu(nodes, row)
+    left = free - asked
+    whole, partial = 0, 0
+    for other in range(nodes.gpu_count[row]):
+        if nodes.gpu[row, other] >= DEVICE_MILLI:
+            whole += 1
+        else:
+            partial += nodes.gpu[row, other]
+    device_free = nodes.gpu[row, device] if device >= 0 else 0
+    before = usable(model, before_cls, tables, scratch.sums, scratch.counts)
+    if device >= 0:
+        after = usable_share(model, cls, tables, scratch.sums, scratch.counts, device_free, milli)
+        opened = 1 if device_free >= DEVICE_MILLI else 0
+        partial += device_free - milli if opened else -milli
+    else:
+        opened = shape[SHAPE_COUNT] if milli > 0 else 0
+        after = usable_whole(model, cls, tables, scratch.sums, scratch.counts, opened)
+    gain = asked + (after - before) / tables.total
+    devices = nodes.gpu_count[row]
+    kind = nodes.kinds[row]
+    same = 1 << shape[SHAPE_KIND]
+    phi[0] = gain / DEVICE_MILLI
+    phi[1] = logistic_score(gain) / 100.0
+    phi[2] = cpu / LARGEST_CPU_MILLI
+    phi[3] = left / LARGEST_GPU_MILLI
+    phi[4] = cpu / max(nodes.cpu_size[row], 1)
+    phi[5] = left / (DEVICE_MILLI * devices) if devices > 0 else 0.0
+    phi[6] = abs(phi[4] - phi[5])
+    phi[7] = (nodes.cpu[row] / LARGEST_CPU_MILLI) * (shape[SHAPE_CPU] / LARGEST_CPU_MILLI)
+    phi[7] += (free / LARGEST_GPU_MILLI) * (asked / LARGEST_GPU_MILLI)
+    phi[8] = (whole - opened) / 8.0
+    phi[9] = opened / 8.0
+    phi[10] = (device_free - milli) / DEVICE_MILLI if device >= 0 else 0.0
+    phi[11] = 1.0 if device >= 0 and device_free == milli else 0.0
+    phi[12] = 1.0 if kind == 0 else 0.0
+    phi[13] = 1.0 if devices > 0 and left == 0 else 0.0
+    phi[14] = after / tables.total / LARGEST_GPU_MILLI
+    phi[15] = phi[2] if left == 0 else 0.0
+    phi[16] = min(cpu / max(left, 1) / _CPU_PER_GPU, 2.0)
+    phi[17] = cls / max(tables.cpu.shape[0], 1)
+    phi[18] = 1.0 if kind & same else 0.0
+    phi[19] = 1.0 if kind & ~same else 0.0
+    phi[20] = shares[model, 0]
+    phi[21] = shares[model, 1]
+    phi[22] = devices / 8.0
+    phi[23] = partial / LARGEST_GPU_MILLI
+
+
+@compiled
+def measure_node(nodes: NodeArrays, row: int, tables: FragmentTables, scratch: Scratch) -> None:
+    """Measure a node once for the features of all its devices."""
+    measure(nodes.gpu[row, : nodes.gpu_count[row]], tables, scratch.sums, scratch.counts)

@@ -1,0 +1,73 @@
+"""Scorers of the GPU-sharing benchmark as files: weights by name in one .npz, whose reading executes nothing."""
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.errors import UserError
+from aaml.files import write_whole
+from aaml.policies.fragmentation import FragmentTables
+from aaml.policies.gpu.features import FEATURES, POD_INPUTS
+from aaml.policies.gpu.learned import Scorer, linear_scorer, network_scorer
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerModel:
+    """A learned scorer apart from any cluster.
+
+    It has either `linear` weights, [groups, F] or [F], or the `layers` of a network.
+    """
+
+    linear: FloatArray | None = None
+    layers: tuple[tuple[FloatArray, FloatArray], ...] = ()
+
+    @property
+    def policy(self) -> str:
+        """The compiled policy that evaluates it."""
+        return "network" if self.layers else "linear"
+
+    def scorer(self, tables: FragmentTables, models: int) -> Scorer:
+        """Return what the kernels take, for a cluster with so many GPU models."""
+        if self.layers:
+            return network_scorer(self.layers, tables, models)
+        return linear_scorer(np.zeros(len(FEATURES)) if self.linear is None else self.linear, tables, models)
+
+
+def save_scorer(model: ScorerModel, path: Path) -> None:
+    """Write a scorer (.npz), whole or not at all."""
+    arrays: dict[str, npt.NDArray[np.float64] | npt.NDArray[np.str_]] = {"inputs": np.array(_inputs(model))}
+    if model.linear is not None:
+        arrays["linear"] = model.linear
+    for number, (weights, biases) in enumerate(model.layers):
+        arrays[f"weights_{number}"], arrays[f"biases_{number}"] = weights, biases
+    write_whole(path, lambda file: np.savez(file, **arrays), field="model")  # type: ignore[arg-type]
+
+
+def load_scorer(path: Path) -> ScorerModel:
+    """Read a scorer. Raises `UserError` for a file that is none, or one that was made for other features."""
+    if not path.is_file():
+        raise UserError(f"model: {path} does not exist")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise UserError(f"model: {path} is not a scorer (.npz): {error}") from error
+    layers: list[tuple[FloatArray, FloatArray]] = []
+    while f"weights_{len(layers)}" in arrays:
+        layers.append((arrays[f"weights_{len(layers)}"], arrays.get(f"biases_{len(layers)}", np.zeros(0))))
+    model = ScorerModel(arrays.get("linear"), tuple(layers))
+    if model.linear is None and not layers:
+        raise UserError(f"model: {path} holds {', '.join(arrays) or 'nothing'}; expected linear or weights_0, biases_0")
+    if arrays.get("inputs", np.zeros(0)).tolist() != _inputs(model):
+        raise UserError(f"model: {path} was made for other features; train it again with this version")
+    return model
+
+
+def _inputs(model: ScorerModel) -> Sequence[str]:
+    return [*FEATURES, *POD_INPUTS] if model.layers else list(FEATURES)

@@ -1,0 +1,6 @@
+"""Heuristic policies: scores over rows, a way to pick the best row, and the table of names."""
+
+from aaml.policies.heuristics.policies import FirstFit, RandomPolicy, RoundRobin
+from aaml.policies.heuristics.scored import PolicyOptions, Score, ScorePolicy
+
+__all__ = ["FirstFit", "PolicyOptions", "RandomPolicy", "RoundRobin", "Score", "ScorePolicy"]

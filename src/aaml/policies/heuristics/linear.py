@@ -1,0 +1,177 @@
+"""A linear scorer of nodes, in compiled code: its weights are found by search, with thousands of episodes a minute.
+
+The score is the sum over features f and terms t of `weights[t, f] * term_t * feature_f`. The features are those of the
+pod on the node. The terms are 1, the pod's CPU and memory and how long it is expected to run, so that large or lasting
+pods may be placed by other weights than small or short ones. Least and most allocated, least variance and balanced
+allocation are special cases of it.
+
+================  ======================================================================================
+cpu, memory       use of the node's CPU and memory after the pod is placed, 0 ... 1
+cpu_squared, ...  their squares and their product
+pods              log(1 + pods on the node before)
+empty             1 where the node had no pod
+imbalance         |cpu - memory|
+fullest           the larger of cpu and memory
+cpu_full, ...     1 where more than 99% are used
+device_left ...   of pods with GPUs: the pair features of that name (`aaml.scheduling.observation`)
+extends           for how much longer than now the pod is expected to keep the node from being empty
+opens             how long it would keep an empty node from being so, 0 on others
+outlived          for how much longer than the pod the node is expected not to be empty
+stays             how long the node is expected not to be empty
+================  ======================================================================================
+
+The last four, and the term, are log(1 + minutes) / 5, and 0 where the scorer has no model of lifetimes
+(`sees.expects`).
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.kernels import compiled
+from aaml.scheduling.observation import PAIR_FEATURES, Context, ObservationSpec, mean_size
+from aaml.scheduling.ports import Decision
+from aaml.scheduling.queue_sort import QueueSort
+from aaml.scheduling.rests import RunningPods
+
+FloatArray = npt.NDArray[np.float64]
+PLAIN = (
+    "cpu", "memory", "cpu_squared", "memory_squared", "cpu_memory", "pods", "empty", "imbalance", "fullest", "cpu_full",
+    "memory_full",
+)  # fmt: skip
+GPU = ("device_left", "gpu_free_after", "fragmentation_growth", "fragmentation_rank")
+LIFE = ("extends", "opens", "outlived", "stays")
+FEATURES = (*PLAIN, *GPU, *LIFE)
+TERMS = ("one", "pod_cpu", "pod_memory", "pod_rest")
+FULL = 0.99
+_TERM_SCALE = 5.0  # a pod asks for about a fifth of a node at most: this brings the terms to unit size
+_LIFE = len(PLAIN) + len(GPU)
+_GPU_COLUMNS = [PAIR_FEATURES.index(name) for name in GPU]
+
+
+@compiled
+def log_minutes(seconds):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return log(1 + minutes) / 5, of about unit size for what lasts from a minute to a day."""
+    return 0.2 * np.log1p(seconds / 60.0)
+
+
+@compiled
+def weigh(weights, cpu, memory, rest_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return the weights [F] for a pod that asks for so much of a mean node and is expected to run for so long."""
+    plain = weights[0] + _TERM_SCALE * (cpu * weights[1] + memory * weights[2])
+    return plain + log_minutes(rest_s) * weights[3]
+
+
+@compiled
+def life_score(weights, rest_s, empty_s, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return what times add to a node's score: the pod's expected rest, and when the node is expected to be empty."""
+    extends = log_minutes(max(rest_s - empty_s, 0.0))
+    opens, longer = (extends, 0.0) if pods == 0 else (0.0, extends)
+    return (
+        weights[_LIFE] * longer + weights[_LIFE + 1] * opens
+        + weights[_LIFE + 2] * log_minutes(max(empty_s - rest_s, 0.0)) + weights[_LIFE + 3] * log_minutes(empty_s)
+    )  # fmt: skip
+
+
+@compiled
+def plain_score(weights, cpu, memory, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return a node's score by weights [F], from its use after the pod is placed and its number of pods before."""
+    return (
+        weights[0] * cpu + weights[1] * memory + weights[2] * cpu * cpu + weights[3] * memory * memory
+        + weights[4] * cpu * memory + weights[5] * np.log1p(pods) + (weights[6] if pods == 0 else 0.0)
+        + weights[7] * abs(cpu - memory) + weights[8] * max(cpu, memory)
+        + (weights[9] if cpu > FULL else 0.0) + (weights[10] if memory > FULL else 0.0)
+    )  # fmt: skip
+
+
+@compiled
+def plain_scores(weights, allocatable, requested, capacity, request, rest_s, empty_s, scores):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Write the score of every node, float64 [N], for a pod's request [R] and expected rest.
+
+    `empty_s` [N] is in how many seconds each is expected to be empty, [0] without a model of lifetimes. Returns the
+    pod's weights [F].
+    """
+    mean_cpu, mean_memory = mean_size(allocatable, capacity)
+    total = weigh(weights, request[0] / mean_cpu, request[1] / mean_memory, rest_s)
+    for row in range(len(scores)):
+        cpu = (requested[row, 0] + request[0]) / max(allocatable[row, 0], 1)
+        memory = (requested[row, 1] + request[1]) / max(allocatable[row, 1], 1)
+        scores[row] = plain_score(total, cpu, memory, requested[row, 3])
+        if len(empty_s):
+            scores[row] += life_score(total, rest_s, empty_s[row], requested[row, 3])
+    return total
+
+
+class LinearPolicy:
+    """Takes the feasible row with the highest score, and of equal ones the first; `weights` is float64 [terms, F].
+
+    `queue_sort` is the order in which it wants waiting pods, or None for kube-scheduler's. `sees` says what the
+    features of pods with GPUs and of lifetimes are measured with.
+    """
+
+    def __init__(
+        self,
+        weights: FloatArray,
+        name: str = "linear",
+        queue_sort: QueueSort | None = None,
+        sees: ObservationSpec | None = None,
+    ) -> None:
+        if weights.shape != (len(TERMS), len(FEATURES)):
+            raise ValueError(f"weights have shape {weights.shape}, expected ({len(TERMS)}, {len(FEATURES)})")
+        self.name = name
+        self.queue_sort = queue_sort
+        self.sees = sees or ObservationSpec()
+        self.weights = np.ascontiguousarray(weights, dtype=np.float64)
+
+    def act(self, context: Context) -> Decision:
+        """Choose a row."""
+        return Decision(int(np.where(context.mask, self.scores(context), -np.inf).argmax()))
+
+    def scores(self, context: Context) -> FloatArray:
+        """Return [N] scores; rows outside the mask hold anything."""
+        total, scores = self._plain(context, *self._times(context))
+        if context.pod.gpu.count:
+            scores += context.seen_by(self.sees).pairs[:, _GPU_COLUMNS] @ total[len(PLAIN) : _LIFE]
+        return scores
+
+    def _times(self, context: Context) -> tuple[float, FloatArray]:
+        """Return the pod's expected rest, and in how many seconds each node is expected to be empty; 0.0 and [0]."""
+        if self.sees.expects is None:
+            return 0.0, np.zeros(0)
+        empty_s = RunningPods.of(context.state, self.sees.expects).empty_s(context.now_s)
+        return self.sees.expects.rest_s(context.pod), empty_s
+
+    def _plain(self, context: Context, rest_s: float, empty_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the pod's weights [F], and scores without what devices add to them."""
+        state, scores = context.state, np.zeros(len(context.mask))
+        request = state.request_vector(context.pod)
+        weights = plain_scores(
+            self.weights, state.allocatable, state.requested, state.capacity, request, rest_s, empty_s, scores
+        )
+        return weights, scores
+
+    @property
+    def terms_are(self) -> str:
+        """What the terms are."""
+        return "each feature times its weight for a pod of this size"
+
+    def terms(self, context: Context) -> dict[str, FloatArray]:
+        """Return what each feature adds to the scores by its name, [N]; those without a weight are left out."""
+        state, (rest_s, empty_s) = context.state, self._times(context)
+        request = state.request_vector(context.pod)
+        total, _ = self._plain(context, rest_s, empty_s)
+        after = (state.requested[:, :2] + request[:2]) / np.maximum(state.allocatable[:, :2], 1)
+        cpu, memory, pods = after[:, 0], after[:, 1], state.requested[:, 3]
+        features = [
+            cpu, memory, cpu**2, memory**2, cpu * memory, np.log1p(pods), pods == 0, np.abs(cpu - memory),
+            np.maximum(cpu, memory), cpu > FULL, memory > FULL,
+        ]  # fmt: skip
+        nothing = np.zeros(len(pods))
+        gpus = context.pod.gpu.count > 0
+        features += list(context.seen_by(self.sees).pairs[:, _GPU_COLUMNS].T) if gpus else [nothing] * len(GPU)
+        if len(empty_s):
+            extends = log_minutes(np.maximum(rest_s - empty_s, 0.0))
+            features += [np.where(pods == 0, 0.0, extends), np.where(pods == 0, extends, 0.0)]
+            features += [log_minutes(np.maximum(empty_s - rest_s, 0.0)), log_minutes(empty_s)]
+        given = PLAIN + (GPU if gpus else ()) + (LIFE if len(empty_s) else ())  # the others say nothing of this pod
+        named = ((name, *each) for name, *each in zip(FEATURES, total, features, strict=False) if name in given)
+        return {name: weight * np.asarray(feature, dtype=np.float64) for name, weight, feature in named if weight}

@@ -1,0 +1,187 @@
+"""Policies that choose by no score of the nodes' use (random, round robin, first fit), and those that score GPUs."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.errors import bad_value
+from aaml.policies.fragment_meter import StateTables
+from aaml.policies.fragmentation import FragmentTables, typical_pods
+from aaml.policies.gpu.arrays import pod_shape, state_arrays
+from aaml.policies.gpu.policies import score_all
+from aaml.policies.gpu.scorer_file import ScorerModel
+from aaml.policies.heuristics import scores
+from aaml.policies.heuristics.scored import PolicyOptions, Score, ScorePolicy
+from aaml.policies.kube_scores import PACKING, KubeScheduler, KubeSchedulerConfig
+from aaml.scheduling.observation import Context
+from aaml.scheduling.ports import Decision
+
+if TYPE_CHECKING:
+    from aaml.policies.gpu.learned import Scorer
+
+
+class RandomPolicy:
+    """Takes a feasible row at random, each with the same probability."""
+
+    def __init__(self, options: PolicyOptions) -> None:
+        self.name = "random"
+        self._rng = np.random.default_rng(options.seed)
+
+    def act(self, context: Context) -> Decision:
+        """Draw a row."""
+        rows = np.flatnonzero(context.mask)
+        return Decision(int(rows[self._rng.integers(len(rows))]))
+
+
+class RoundRobin:
+    """Takes the next feasible row after the node that was chosen last.
+
+    It remembers that node's name, so it goes on from the same place after other nodes have come or gone.
+    """
+
+    def __init__(self) -> None:
+        self.name = "round-robin"
+        self._last = ""
+
+    def act(self, context: Context) -> Decision:
+        """Take the next row in turn."""
+        start = context.state.index.get(self._last, -1) + 1
+        behind = np.argmax(context.mask[start:]) if start < len(context.mask) else 0
+        row = start + int(behind)
+        if row >= len(context.mask) or not context.mask[row]:
+            row = int(np.argmax(context.mask))
+        self._last = context.state.names[row]
+        return Decision(row)
+
+
+class FirstFit:
+    """Takes the first feasible row."""
+
+    def __init__(self) -> None:
+        self.name = "first-fit"
+
+    def act(self, context: Context) -> Decision:
+        """Take the first row."""
+        return Decision(int(np.argmax(context.mask)))
+
+    def scores(self, context: Context) -> npt.NDArray[np.float64]:
+        """Return [N] scores that fall from the first row to the last."""
+        return -np.arange(len(context.mask), dtype=np.float64)
+
+
+class GpuPolicy(ScorePolicy):
+    """Takes the row with the highest score of the GPU-sharing benchmark (Weng et al., USENIX ATC 2023).
+
+    `kernel` names the compiled score, and `model` has the weights of a learned one. In a cluster without GPUs
+    `otherwise` scores the rows, where a policy has a meaning for CPU and memory alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kernel: str,
+        options: PolicyOptions,
+        otherwise: Score | None = None,
+        model: ScorerModel | None = None,
+    ) -> None:
+        super().__init__(name, self._scores, replace(options, expected=()))  # its scores read no features
+        self._kernel = kernel
+        self._model = model
+        self._scorer: Scorer | None = None
+        self._scorer_tables: FragmentTables | None = None
+        self._otherwise = otherwise
+        typical = typical_pods(options.expected)
+        self._tables = StateTables(typical)
+        self._weighs = kernel == "fgd" or model is not None
+        self._sees_gpus = any(kind.gpu_milli for kind in typical.kinds)
+        self._truncate = options.truncate
+        self._devices: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+    @property
+    def weighs_nothing(self) -> bool:
+        """Whether it scores by fragments for expected pods, and none that asks for a GPU is expected.
+
+        It then scores nearly every node alike where there are GPUs.
+        """
+        return self._weighs and not self._sees_gpus
+
+    def act(self, context: Context) -> Decision:
+        """Choose a row and, where the score chose one, the device."""
+        return self.take(self.scores(context), context)
+
+    def take(self, scores: npt.NDArray[np.float64], context: Context) -> Decision:
+        """Choose by these scores [N], which may say more than its own, the latest that were asked for."""
+        decision = Decision(self.pick(scores, context))
+        device = int(self._devices[decision.row]) if decision.row is not None and self._devices.size else -1
+        return Decision(decision.row, (device,)) if device >= 0 else decision
+
+    def _scores(self, context: Context) -> npt.NDArray[np.float64]:
+        state = context.state
+        if self._otherwise is not None and not state.gpu_count.any():
+            self._devices = np.empty(0, dtype=np.int64)
+            return self._otherwise(context)
+        tables, shape = self._tables(state), pod_shape(context.pod, state.gpu_models)
+        if self._model is not None and tables is not self._scorer_tables:
+            self._scorer, self._scorer_tables = self._model.scorer(tables, len(state.gpu_models)), tables
+        result, self._devices = score_all(
+            self._kernel, state_arrays(state), shape, tables, truncate=self._truncate, scorer=self._scorer
+        )
+        # A row that the kernels find unfit but the cluster's filters feasible (resources apart) still has to be chosen.
+        return np.where(context.mask & np.isneginf(result), -1.0, result)
+
+
+def kube_scheduler(options: PolicyOptions) -> KubeScheduler:
+    """Return kube-scheduler's default profile, with its sampling of nodes in large clusters.
+
+    Ties are broken at random, as there, unless the options say otherwise.
+    """
+    return _kube_scheduler(options, KubeSchedulerConfig(), "kube-scheduler")
+
+
+def kube_scheduler_packing(options: PolicyOptions) -> KubeScheduler:
+    """Return kube-scheduler set up for bin packing (`kube_scores.PACKING`)."""
+    return _kube_scheduler(options, PACKING, "kube-scheduler-packing")
+
+
+def _kube_scheduler(options: PolicyOptions, config: KubeSchedulerConfig, name: str) -> KubeScheduler:
+    if options.tie_break == "name":
+        raise bad_value("tie_break", options.tie_break, f"fixed or random with {name}")
+    ties: Literal["fixed", "random"] = "fixed" if options.tie_break == "fixed" else "random"
+    return KubeScheduler(np.random.default_rng(options.seed), replace(config, ties=ties), name)
+
+
+def best_fit(options: PolicyOptions) -> ScorePolicy:
+    """Return best fit over CPU and GPU, or over CPU and memory in a cluster without GPUs."""
+    return GpuPolicy("best-fit", "best-fit", options, scores.best_fit)
+
+
+def dot_product(options: PolicyOptions) -> ScorePolicy:
+    """Return dot product over CPU and GPU, or over CPU and memory in a cluster without GPUs."""
+    return GpuPolicy("dot-product", "dot-product", options, scores.dot_product)
+
+
+def gpu_packing(options: PolicyOptions) -> ScorePolicy:
+    """Return GPU packing, which fills devices in use first, then free devices of nodes in use."""
+    return GpuPolicy("gpu-packing", "gpu-packing", options)
+
+
+def gpu_clustering(options: PolicyOptions) -> ScorePolicy:
+    """GPU clustering: pods of the same kind together."""
+    return GpuPolicy("gpu-clustering", "gpu-clustering", options)
+
+
+def fgd(options: PolicyOptions) -> ScorePolicy:
+    """Return fragmentation gradient descent.
+
+    It takes the node where fragments, as the expected pods weigh them, grow least.
+
+    A cluster without GPUs has no fragments: there all nodes are alike to it.
+    """
+    return GpuPolicy("fgd", "fgd", options, lambda context: np.zeros(len(context.mask)))
+
+
+def gpu_scorer(model: ScorerModel, name: str, options: PolicyOptions) -> ScorePolicy:
+    """Return a learned scorer of the GPU-sharing benchmark as a policy, over fragments weighed by the expected pods."""
+    return GpuPolicy(name, model.policy, options, model=model)

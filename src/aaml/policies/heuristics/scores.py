@@ -1,0 +1,98 @@
+"""Scores over CPU and memory that spread, pack or balance, compiled over all rows.
+
+The amounts of a pod are those of kube-scheduler's scores, which count 100m and 200Mi where nothing is requested
+(`ClusterState.nonzero`). Scores lie in 0 ... 100. The first three are those of the plugins NodeResourcesFit and
+NodeResourcesBalancedAllocation, but without their integer arithmetic, to which `truncate` comes close:
+https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugins
+"""
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from aaml.scheduling.observation import Context
+
+FloatArray = npt.NDArray[np.float64]
+_LEAST, _MOST, _BALANCED, _BEST_FIT, _DOT_PRODUCT, _VARIANCE = range(6)
+
+
+def least_allocated(context: Context) -> FloatArray:
+    """Score 100 times the mean over CPU and memory of what is free with the pod, as a fraction of allocatable."""
+    return _scored(context, _LEAST)
+
+
+def most_allocated(context: Context) -> FloatArray:
+    """Score 100 times the mean over CPU and memory of what is requested with the pod, over allocatable."""
+    return _scored(context, _MOST)
+
+
+def balanced_allocation(context: Context) -> FloatArray:
+    """Score 100 (1 - standard deviation of the fractions of CPU and memory requested with the pod)."""
+    return _scored(context, _BALANCED)
+
+
+def best_fit(context: Context) -> FloatArray:
+    """Score 100 (1 - mean over CPU and memory of what is left with the pod, over the largest node's allocatable)."""
+    return _scored(context, _BEST_FIT)
+
+
+def dot_product(context: Context) -> FloatArray:
+    """Score 100 (1 - mean over CPU and memory of free times requested, each over the largest node's allocatable)."""
+    return _scored(context, _DOT_PRODUCT)
+
+
+def least_variance(context: Context) -> FloatArray:
+    """Score how much the variances of CPU and memory use over capacity nodes fall, in units of 1e-4 / N.
+
+    When use of a node at u grows by d, N times the variance grows by 2 d (u - mean) + d^2 (1 - 1/N).
+    """
+    return _scored(context, _VARIANCE)
+
+
+def _scored(context: Context, kind: int) -> FloatArray:
+    state = context.state
+    cpu, memory = state.nonzero_request(context.pod)
+    scores: FloatArray = _score(kind, state.allocatable, state.nonzero, state.capacity, cpu, memory)
+    return scores
+
+
+@numba.njit(cache=True)
+def _score(kind, allocatable, requested, capacity, cpu, memory):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    n = len(requested)
+    scores = np.empty(n)
+    amounts = (float(cpu), float(memory))
+    largest = np.ones(2)
+    mean = np.zeros(2)
+    count = 0
+    if kind in (_BEST_FIT, _DOT_PRODUCT, _VARIANCE):
+        for i in range(n):
+            if capacity[i]:
+                count += 1
+                for r in range(2):
+                    largest[r] = max(largest[r], allocatable[i, r])
+                    mean[r] += requested[i, r] / max(allocatable[i, r], 1)
+        mean /= max(count, 1)
+    for i in range(n):
+        score = 0.0
+        fractions = np.zeros(2)
+        for r in range(2):
+            size = max(allocatable[i, r], 1)
+            after = requested[i, r] + amounts[r]
+            if kind == _LEAST:
+                score += 50.0 * max(size - after, 0.0) / size
+            elif kind == _MOST:
+                score += 50.0 * min(after, size) / size
+            elif kind == _BALANCED:
+                fractions[r] = min(after / size, 1.0)
+            elif kind == _BEST_FIT:
+                score += 50.0 * (1.0 - (size - after) / largest[r])
+            elif kind == _DOT_PRODUCT:
+                score += 50.0 * (1.0 - (size - requested[i, r]) / largest[r] * amounts[r] / largest[r])
+            else:
+                grow = amounts[r] / size
+                away = requested[i, r] / size - mean[r]
+                score -= 1e4 * (2.0 * grow * away + grow * grow * (1.0 - 1.0 / max(count, 1)))
+        if kind == _BALANCED:
+            score = 100.0 * (1.0 - 0.5 * abs(fractions[0] - fractions[1]))
+        scores[i] = score
+    return scores

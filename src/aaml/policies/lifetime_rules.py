@@ -1,0 +1,80 @@
+"""Policies that look at how long pods will run: the rules NILAS and LAVA, with learned lifetimes or with true ones.
+
+Both are written after the published description (Ling et al., LAVA: Lifetime-Aware VM Allocation with Learned
+Distributions and Adaptation to Mispredictions, MLSys 2025). They grade nodes by time first, and those of one grade by a
+usual score, best fit. What is expected of running pods is worked
+out anew at every decision, from their ages, so that a wrong expectation corrects itself.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.policies.heuristics import scores
+from aaml.policies.heuristics.policies import GpuPolicy
+from aaml.policies.heuristics.scored import PolicyOptions
+from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
+from aaml.scheduling.observation import Context
+from aaml.scheduling.ports import Decision
+from aaml.scheduling.rests import RunningPods
+
+FloatArray = npt.NDArray[np.float64]
+Grade = Callable[[FloatArray, float], FloatArray]
+"""(in how long each node is expected to be empty [N], the pod's expected rest), seconds -> [N], lower is better."""
+_STEP_S = 60.0
+_ABOVE_ANY_SCORE = 1000.0
+
+
+def added_time(empty_s: FloatArray, rest_s: float) -> FloatArray:
+    """Grade by how much longer the pod keeps a node from being empty, in steps that double from a minute on (NILAS)."""
+    return np.ceil(np.log2(1.0 + np.maximum(rest_s - empty_s, 0.0) / _STEP_S))
+
+
+def lifetime_class(empty_s: FloatArray, rest_s: float) -> FloatArray:
+    """Grade by classes of lifetimes, each ten times as long as the one before (LAVA).
+
+    A pod fills the gaps of nodes of a longer class, the nearest class first; else it goes to a node of its own class,
+    else to one of a shorter class, and to an empty node last.
+    """
+    longer = _class(empty_s) - _class(np.array(rest_s))
+    grade = np.where(longer > 0, longer, np.where(longer == 0, 20.0, 20.0 - longer))
+    return np.where(empty_s > 0.0, grade, 100.0)
+
+
+def _class(seconds: FloatArray) -> FloatArray:
+    return np.floor(np.log10(np.maximum(seconds, _STEP_S) / _STEP_S))
+
+
+class LifetimeRule:
+    """Takes the node of the lowest grade of time and, of several, the one with the best usual score."""
+
+    def __init__(self, name: str, grade: Grade, model: LifetimeModel, options: PolicyOptions) -> None:
+        self.name = name
+        self._grade, self._model = grade, model
+        self._usual = GpuPolicy("best-fit", "best-fit", options, scores.best_fit)
+
+    def act(self, context: Context) -> Decision:
+        """Choose a row and, where the usual score chose one, the device."""
+        return self._usual.take(self.scores(context), context)
+
+    def scores(self, context: Context) -> FloatArray:
+        """Return [N] scores, higher is better."""
+        empty_s = RunningPods.of(context.state, self._model).empty_s(context.now_s)
+        grade = self._grade(empty_s, self._model.rest_s(context.pod))
+        return self._usual.scores(context) - _ABOVE_ANY_SCORE * grade
+
+
+def nilas(options: PolicyOptions) -> LifetimeRule:
+    """Return NILAS with lifetimes learned from the expected pods."""
+    return LifetimeRule("nilas", added_time, LifetimeModel.of_history(options.expected), options)
+
+
+def lava(options: PolicyOptions) -> LifetimeRule:
+    """Return LAVA's placement with lifetimes learned from the expected pods."""
+    return LifetimeRule("lava", lifetime_class, LifetimeModel.of_history(options.expected), options)
+
+
+def clairvoyant(options: PolicyOptions) -> LifetimeRule:
+    """Return NILAS with the true lifetimes, which nobody knows: how much better others might be."""
+    return LifetimeRule("clairvoyant", added_time, KnownLifetimes(), options)

@@ -1,0 +1,226 @@
+"""Policies and rewards by name, a person's own among them: registered by a decorator, or `FILE.py:NAME`.
+
+from aaml.scheduling.queue_sort import QueueSort
+from aaml.policies.registry import register_policy
+
+@register_policy("emptiest")
+def emptiest(context):                      # a score per row, float [N]; or a class with act(context)
+    return -context.state.requested[:, 0]
+"""
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from aaml.errors import UserError, bad_value
+from aaml.policies import lifetime_rules
+from aaml.policies.heuristics import FirstFit, PolicyOptions, RandomPolicy, RoundRobin, ScorePolicy, policies, scores
+from aaml.scheduling.cycle import Reward
+from aaml.scheduling.ports import Policy
+from aaml.scheduling.queue_sort import QueueSort
+from aaml.scheduling.rewards import BUILT_IN as REWARDS
+from aaml.scheduling.rewards import RewardOptions, WeightedSum, own_reward
+
+T = TypeVar("T")
+Anything = TypeVar("Anything")
+
+
+class Registry(Generic[T]):
+    """Makers of one kind of thing by name; `file.py:name` finds what is not registered."""
+
+    def __init__(self, kind: str, built_in: Mapping[str, T]) -> None:
+        self._kind = kind
+        self._made: dict[str, T | Any] = dict(built_in)
+        self._own: dict[str, Any] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """Return all names, sorted."""
+        return tuple(sorted(self._made.keys() | self._own.keys()))
+
+    def register(self, name: str, thing: Any) -> None:
+        """Add a person's own under a name. Raises ValueError when a built-in one has it."""
+        if name in self._made:
+            raise ValueError(f"{self._kind} {name!r} is built in: choose another name")
+        self._own[name] = thing
+
+    def find(self, spec: str) -> tuple[str, Any, bool]:
+        """Return (name, what is registered, whether it is a person's own) for a name or `file.py:name`."""
+        path, colon, attribute = spec.rpartition(":")
+        if colon and path.endswith(".py"):
+            return attribute, self._from_file(Path(path), attribute), True
+        if spec in self._own:
+            return spec, self._own[spec], True
+        if spec not in self._made:
+            raise bad_value(self._kind, spec, f"one of {', '.join(self.names())}, or FILE.py:NAME")
+        return spec, self._made[spec], False
+
+    def _from_file(self, path: Path, attribute: str) -> Any:
+        module = load_file(path, self._kind)
+        if attribute in self._own:
+            return self._own[attribute]
+        if not hasattr(module, attribute):
+            raise bad_value(f"{self._kind} in {path}", attribute, "a name that the file defines or registers")
+        return getattr(module, attribute)
+
+
+def load_file(path: Path, what: str) -> object:
+    """Run a person's Python file once and return its module.
+
+    Raises `UserError` with the cause when that fails.
+    """
+    resolved = path.resolve()
+    if not resolved.is_file():
+        raise bad_value(what, str(path), "a Python file that exists")
+    name = f"aaml_user_{resolved.stem}_{abs(hash(str(resolved))):x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, resolved)
+    if spec is None or spec.loader is None:
+        raise bad_value(what, str(path), "a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise UserError(f"{what}: {path} does not run: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _make(thing: Any, options: object) -> Any:
+    """Make an instance of a class, with the options where its constructor takes something."""
+    takes = [
+        parameter
+        for parameter in inspect.signature(thing).parameters.values()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    return thing(options) if takes else thing()
+
+
+# ---- policies --------------------------------------------------------------------------------------------------------
+
+
+def _scored(
+    name: str, score: Callable[..., Any], queue_sort: QueueSort | None = None
+) -> Callable[[PolicyOptions], Policy]:
+    """Return the maker of a policy whose score looks at the state alone: it has no use for expected pods."""
+    return lambda options: ScorePolicy(name, score, replace(options, expected=()), queue_sort)
+
+
+POLICIES: Registry[Callable[[PolicyOptions], Policy]] = Registry(
+    "policy",
+    {
+        "random": RandomPolicy,
+        "round-robin": lambda _options: RoundRobin(),
+        "first-fit": lambda _options: FirstFit(),
+        "least-allocated": _scored("least-allocated", scores.least_allocated),
+        "most-allocated": _scored("most-allocated", scores.most_allocated),
+        "balanced-allocation": _scored("balanced-allocation", scores.balanced_allocation),
+        "least-variance": _scored("least-variance", scores.least_variance),
+        # least-variance with a queue of its own: by arrival, and small pods first but none for ever behind
+        "first-come": _scored("first-come", scores.least_variance, QueueSort()),
+        "smallest-first": _scored("smallest-first", scores.least_variance, QueueSort(larger_s=2000.0)),
+        "kube-scheduler": policies.kube_scheduler,
+        "kube-scheduler-packing": policies.kube_scheduler_packing,
+        "best-fit": policies.best_fit,
+        "dot-product": policies.dot_product,
+        "gpu-packing": policies.gpu_packing,
+        "gpu-clustering": policies.gpu_clustering,
+        "fgd": policies.fgd,
+        "nilas": lifetime_rules.nilas,
+        "lava": lifetime_rules.lava,
+        "clairvoyant": lifetime_rules.clairvoyant,
+    },
+)
+
+
+def register_policy(name: str) -> Callable[[Anything], Anything]:
+    """Register a score function `(context) -> float [N]`, or a class with `act(context) -> Decision`, under a name."""
+
+    def register(thing: Anything) -> Anything:
+        POLICIES.register(name, thing)
+        return thing
+
+    return register
+
+
+def make_policy(spec: str, options: PolicyOptions | None = None) -> Policy:
+    """Make a policy by name or `file.py:name`.
+
+    Raises `UserError` with the names that there are when none has this one.
+    """
+    options = options or PolicyOptions()
+    name, thing, own = POLICIES.find(spec)
+    if not own:
+        return thing(options)  # type: ignore[no-any-return]
+    if inspect.isclass(thing):
+        policy = _make(thing, options)
+        if not callable(getattr(policy, "act", None)):
+            raise bad_value("policy", spec, "a class with act(context), or a function that scores a context")
+        if not getattr(policy, "name", ""):
+            policy.name = name
+        return policy  # type: ignore[no-any-return]
+    if not callable(thing):
+        raise bad_value("policy", spec, "a class with act(context), or a function that scores a context")
+    return ScorePolicy(name, thing, options)
+
+
+# ---- rewards ---------------------------------------------------------------------------------------------------------
+
+_REWARDS: Registry[Callable[[RewardOptions], Reward]] = Registry("reward", REWARDS)
+
+
+def register_reward(name: str) -> Callable[[Anything], Anything]:
+    """Register a reward under a name.
+
+    It is one of three things. For a function `potential(state) -> float` the reward is how much it rises. A function
+    `value(context, row) -> float` is called when the pod is on the row, and its value is the reward. A class has
+    `before(context)` and `after(context, row) -> float`.
+    """
+
+    def register(thing: Anything) -> Anything:
+        _REWARDS.register(name, thing)
+        return thing
+
+    return register
+
+
+def reward_names() -> tuple[str, ...]:
+    """Return the names that `make_reward` knows."""
+    return _REWARDS.names()
+
+
+def make_reward(spec: str, options: RewardOptions | None = None) -> Reward:
+    """Make a reward: a name, `file.py:name`, or a weighted sum of such ("balance=1,fragmentation=0.5")."""
+    options = options or RewardOptions()
+    if "=" not in spec and "," not in spec:
+        return _one_reward(spec, options)
+    return WeightedSum([(weight, _one_reward(part, options)) for part, weight in _weighted(spec)])
+
+
+def _weighted(spec: str) -> Iterator[tuple[str, float]]:
+    for part in spec.split(","):
+        name, equals, weight = part.strip().partition("=")
+        try:
+            yield name, float(weight) if equals else 1.0
+        except ValueError as error:
+            raise bad_value(
+                f"weight of reward {name}", weight, "a number, as in balance=1,fragmentation=0.5"
+            ) from error
+
+
+def _one_reward(spec: str, options: RewardOptions) -> Reward:
+    _, thing, own = _REWARDS.find(spec)
+    if not own:
+        return thing(options)  # type: ignore[no-any-return]
+    if inspect.isclass(thing):
+        reward = _make(thing, options)
+        if callable(getattr(reward, "after", None)) and callable(getattr(reward, "before", None)):
+            return reward  # type: ignore[no-any-return]
+    elif callable(thing):
+        return own_reward(spec, thing)
+    raise bad_value("reward", spec, "a function of (state) or (context, row), or a class with before and after")

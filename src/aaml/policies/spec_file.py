@@ -1,0 +1,51 @@
+"""What a policy looks at as plain values, for the files of models."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aaml.policies.fragment_meter import FragmentMeter
+from aaml.policies.fragmentation import TypicalPod, TypicalPods
+from aaml.scheduling.lifetimes import model_from_dict
+from aaml.scheduling.observation import ObservationSpec
+
+
+def spec_to_dict(spec: ObservationSpec) -> dict[str, Any]:
+    """Return JSON-able values. Raises TypeError for a way to measure fragments that files cannot hold."""
+    meter = spec.fragmentation
+    if meter is not None and not isinstance(meter, FragmentMeter):
+        raise TypeError(f"fragmentation: {type(meter).__name__} cannot be written to a file; expected a FragmentMeter")
+    expected = {} if spec.expects is None else {"expects": spec.expects.to_dict()}
+    return {
+        "lookahead": spec.lookahead,
+        "lifetimes": spec.lifetimes,
+        "racks": spec.racks,
+        "typical_pods": None if meter is None else _pods_to_dict(meter.typical),
+        **expected,
+    }
+
+
+def spec_from_dict(fields: Mapping[str, Any]) -> ObservationSpec:
+    """Read what `spec_to_dict` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+    pods, expected = fields["typical_pods"], fields.get("expects")
+    return ObservationSpec(
+        lookahead=int(fields["lookahead"]),
+        lifetimes=bool(fields["lifetimes"]),
+        racks=bool(fields["racks"]),
+        fragmentation=None if pods is None else FragmentMeter(_pods_from_dict(pods)),
+        expects=None if expected is None else model_from_dict(expected),
+    )
+
+
+def _pods_to_dict(pods: TypicalPods) -> dict[str, Any]:
+    kinds = [
+        [kind.cpu_milli, kind.gpu_milli, kind.gpu_count, sorted(kind.models), kind.frequency] for kind in pods.kinds
+    ]
+    return {"population": pods.population, "kinds": kinds}
+
+
+def _pods_from_dict(fields: Mapping[str, Any]) -> TypicalPods:
+    kinds = tuple(
+        TypicalPod(int(cpu), int(milli), int(count), frozenset(map(str, models)), int(frequency))
+        for cpu, milli, count, models, frequency in fields["kinds"]
+    )
+    return TypicalPods(kinds, int(fields["population"]))

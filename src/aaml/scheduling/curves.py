@@ -1,0 +1,49 @@
+"""The names of the curves that schedulers and trainings record, and how TensorBoard arranges them on one page."""
+
+from collections.abc import Mapping
+
+Layout = Mapping[str, Mapping[str, list[str]]]
+"""What a page shows: {category: {chart: regular expressions of the names of its curves}}."""
+
+CUMULATIVE_REWARD = "1. CSR"
+VALUE_LOSS = "2. Loss/Train"
+ADVANTAGE = "2. Advantage"
+CLUSTER_VARIANCE = "3. Cluster Variance"
+ACTIONS = "4. Actions"
+ACTOR_LOSS = "5. Actor Loss"
+CRITIC_LOSS = "6. Critic Loss"
+EPSILON = "Epsilon"
+ENTROPY = "Policy/Entropy"
+ACTION_VALUE = "Q/Mean"
+TABLE_STATES = "States"
+SEARCH_DEVIATION = "Deviation"
+AGREED_BEFORE = "Expert/Agreed before"
+AGREED_AFTER = "Expert/Agreed after"
+VALIDATION_SCORE = "Validation/Score"
+
+
+def validation_metric(metric: str) -> str:
+    """Return the name of the curve of a metric on the validation episodes."""
+    return f"Validation/{metric}"
+
+
+_LEARNING: Layout = {
+    "Learning": {
+        "loss or advantage": [VALUE_LOSS, ADVANTAGE],
+        "actor and critic": [ACTOR_LOSS, CRITIC_LOSS],
+        "exploration": [EPSILON, ENTROPY],
+    },
+}
+SCHEDULING_LAYOUT: Layout = {
+    "Scheduling": {"cumulative reward": [CUMULATIVE_REWARD], "variance of CPU use": [CLUSTER_VARIANCE]},
+    **_LEARNING,
+}
+TRAINING_LAYOUT: Layout = {
+    # the score is about 1 and a metric may be thousandths: in one chart they would flatten each other
+    "Judged": {
+        "validation: score against the reference": [VALIDATION_SCORE],
+        "validation: the task's metric": [validation_metric("[a-z].*")],
+        "cumulative reward": [CUMULATIVE_REWARD],
+    },
+    **_LEARNING,
+}

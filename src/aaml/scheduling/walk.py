@@ -1,0 +1,189 @@
+"""The one walk from pod to pod: whoever schedules, trains, judges or looks ahead takes events and steps from it.
+
+A step is complete, and yielded, once its continuation is known (the next decision's context, or that none follows) and
+its bind has ended. Steps come in the order of their decisions, so that they chain: on a live cluster, where a bind
+takes milliseconds, a few of them wait for that. In the simulator a bind ends at once, and a step is complete as soon as
+the next context is there, before the policy is asked about that one.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from aaml.scheduling.cycle import Reward, SchedulingCycle, spec_of
+from aaml.scheduling.observation import Context, ObservationSpec
+from aaml.scheduling.ports import (
+    Attempt,
+    BindResult,
+    BindStatus,
+    Cluster,
+    Decision,
+    Outcome,
+    Policy,
+    Step,
+    Transition,
+)
+from aaml.scheduling.rewards import after_bind
+
+IDLE_S = 2.0  # with nothing to decide for this long, the last step is completed as it is
+_TURN_S = 0.2  # how long a live cluster is waited for before `stop` is asked again
+_UNSCHEDULABLE = Outcome("unschedulable")
+
+Event = Attempt | BindResult | Step
+Ending = Literal["", "terminated", "truncated"]
+Episodes = Callable[[Context, Context | None], Ending]
+"""(a decision's context, the next one's or None) -> how the episode ends between them, "" while it goes on."""
+Perceive = Callable[[Context], Any]
+"""A context -> what a learner remembers of it."""
+
+
+def deployments(context: Context, following: Context | None) -> Ending:
+    """Let a deployment (the pods of one owner) be an episode: truncated, never terminated, as the cluster lives on."""
+    return "" if following is not None and following.pod.owner == context.pod.owner else "truncated"
+
+
+def whole_run(*, continuing: bool) -> Episodes:
+    """Return the rule of simulated tasks: an episode lasts until no pod is left to decide on.
+
+    Where the cluster would go on after that (`continuing`) it is truncated, else terminated.
+    """
+    ending: Ending = "truncated" if continuing else "terminated"
+    return lambda _context, following: ending if following is None else ""
+
+
+def never() -> bool:
+    """Say that nobody wants a walk to stop."""
+    return False
+
+
+@dataclass(slots=True)
+class _Open:
+    """A placement whose bind has not ended, or whose continuation is not known."""
+
+    context: Context
+    decision: Decision
+    outcome: Outcome
+    perceived: Any
+    bind: BindStatus | None = None
+    ending: Ending | None = None
+    perceived_next: Any = None
+
+    def complete(self) -> Step | None:
+        """Return the step, None while something of it is awaited."""
+        row = self.decision.row
+        if self.bind is None or self.ending is None or row is None:
+            return None
+        outcome = Outcome(self.bind, after_bind(self.outcome.reward, self.bind), self.outcome.node_name)
+        transition = None
+        if self.perceived is not None:
+            transition = Transition(
+                self.perceived, row, outcome.reward, self.perceived_next,
+                self.ending == "terminated", self.ending == "truncated", self.decision.info,
+            )  # fmt: skip
+        return Step(self.context, self.decision, outcome, transition)
+
+
+class Walk:
+    """Takes pods from a cluster, asks a policy, carries its decisions out, and completes their steps.
+
+    `spec` is what contexts show, by default what the policy looks at. `perceive` says what transitions hold of a
+    context; without it nobody learns, and steps have no transition. `episodes` says where an episode ends. `policy` and
+    `perceive` may be replaced between two events.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: Policy,
+        reward: Reward | None = None,
+        *,
+        spec: ObservationSpec | None = None,
+        perceive: Perceive | None = None,
+        episodes: Episodes = deployments,
+    ) -> None:
+        self._cycle = SchedulingCycle(cluster, reward, spec_of(policy) if spec is None else spec)
+        self.policy = policy
+        self.perceive = perceive
+        self._episodes = episodes
+        self._open: deque[_Open] = deque()
+        self._binding: dict[str, _Open] = {}
+
+    @property
+    def awaited(self) -> int:
+        """How many placements are not complete yet."""
+        return len(self._open)
+
+    def cut(self, keep: int = 0) -> None:
+        """Forget the placements that are not complete yet, but for the latest `keep`."""
+        while len(self._open) > keep:
+            self._binding.pop(self._open.popleft().context.pod.uid, None)
+
+    def events(self, stop: Callable[[], bool] = never) -> Generator[Event, None, None]:
+        """Yield what happens until `stop()` is true or the cluster is exhausted; binds in flight are awaited then.
+
+        Close the iterator (`contextlib.closing`) where it may be left early: binds in flight are awaited then too.
+        Raises ValueError when the policy chooses a row that is not feasible.
+        """
+        cluster, cycle, quiet_since = self._cycle.cluster, self._cycle, time.monotonic()
+        try:
+            while not stop():
+                pod = cluster.next_pod(_TURN_S)
+                for result in cluster.results():
+                    yield self._ended(result)
+                if pod is None:
+                    if cluster.exhausted:
+                        break
+                    if time.monotonic() - quiet_since > IDLE_S:
+                        self._follow(None, None)
+                    while (step := self._completed()) is not None:
+                        yield step
+                    continue
+                quiet_since = time.monotonic()
+                started = time.perf_counter()
+                context = cycle.begin(pod)
+                if context is None:
+                    yield Attempt(pod, _UNSCHEDULABLE, time.perf_counter() - started)
+                    continue
+                perceived = None if self.perceive is None else self.perceive(context)
+                begun_s = time.perf_counter() - started
+                self._follow(context, perceived)
+                while (step := self._completed()) is not None:
+                    yield step
+                asked = time.perf_counter()
+                decision = self.policy.act(context)
+                policy_s = time.perf_counter() - asked
+                outcome = cycle.finish(context, decision)
+                if outcome.kind == "assumed":
+                    self._binding[pod.uid] = placement = _Open(context, decision, outcome, perceived)
+                    self._open.append(placement)
+                seconds = begun_s + time.perf_counter() - asked
+                yield Attempt(pod, outcome, seconds, begun_s + policy_s, policy_s, context, decision)
+        finally:
+            cluster.drain()
+        for result in cluster.results():
+            yield self._ended(result)
+        self._follow(None, None)
+        while (step := self._completed()) is not None:
+            yield step
+
+    def _ended(self, result: BindResult) -> BindResult:
+        """Tell the placement whose bind this was."""
+        placement = self._binding.pop(result.pod.uid, None)
+        if placement is not None:
+            placement.bind = result.status
+        return result
+
+    def _follow(self, context: Context | None, perceived: Any) -> None:
+        """Tell the latest placement what followed it; None: nothing did, for now."""
+        latest = self._open[-1] if self._open else None
+        if latest is not None and latest.ending is None:
+            latest.ending, latest.perceived_next = self._episodes(latest.context, context), perceived
+
+    def _completed(self) -> Step | None:
+        """Let go of the first step that is not yielded yet; None while something of it is awaited."""
+        step = self._open[0].complete() if self._open else None
+        if step is not None:
+            self._open.popleft()
+        return step

@@ -1,0 +1,1 @@
+"""Optimisers that need no gradients."""

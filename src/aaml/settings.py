@@ -1,0 +1,277 @@
+"""What a setting is: one field of a frozen dataclass, from which everything else that is said about it comes.
+
+The field is the flag, the key of a settings file, the entry in a model's header and the row of a table: its annotation
+says which values are taken (`steps: Count`), its default what holds where nobody says otherwise, and the string below
+it what it is for. Settings may have parts, which are settings too: people write the names of all parts side by side.
+"""
+
+import ast
+import dataclasses
+import functools
+import inspect
+import itertools
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+from msgspec import inspect as types
+
+from aaml.errors import bad_value
+
+Count = Annotated[int, Meta(ge=1)]
+Natural = Annotated[int, Meta(ge=0)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Share = Annotated[float, Meta(gt=0, le=1)]
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+SettingsFile = Annotated[Path | None, "holds settings"]
+"""Names a YAML file with other settings of the same command."""
+
+_Settings = TypeVar("_Settings", bound="Settings")
+
+
+class Settings:
+    """Base of the frozen dataclasses whose fields are settings.
+
+    Raises `UserError` for a value that its field does not take; what it does take has the field's type afterwards.
+    """
+
+    def __post_init__(self) -> None:
+        cls: Any = type(self)
+        for name, kind in _kinds(cls).items():
+            object.__setattr__(self, name, take(name, getattr(self, name), kind))
+
+
+class Named(Settings):
+    """Settings of one of several kinds, chosen by a name that stands for some of their values: `--agent gnn`."""
+
+    implied: ClassVar[tuple[str, ...]] = ()
+    """the fields that the name says, which are therefore no settings of their own"""
+
+    @classmethod
+    def names(cls) -> Mapping[str, "Named"]:
+        """Return every name with what it stands for."""
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        """The name that stands for these settings, whatever their other values are."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting: its name, type, value (or default) and what it is for."""
+
+    name: str
+    kind: Any
+    value: Any
+    help: str
+
+    @property
+    def accepted(self) -> str:
+        """The values that are taken, in words."""
+        return _accepted(self.kind)
+
+    @property
+    def range(self) -> str:
+        """The range of a number in words, empty where there is none."""
+        return "".join(map(_range, self._numbers))
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the values are numbers, which lie between others."""
+        return bool(self._numbers)
+
+    @property
+    def _numbers(self) -> list[types.IntType | types.FloatType]:
+        infos = [] if _is_part(self.kind) else [types.type_info(self.kind)]
+        parts = [part for info in infos for part in (info.types if isinstance(info, types.UnionType) else (info,))]
+        return [part for part in parts if isinstance(part, types.IntType | types.FloatType)]
+
+    @property
+    def named(self) -> bool:
+        """Whether it is a part of one of several kinds, which is chosen by a name."""
+        return _is_part(self.kind) and "names" in vars(self.kind)
+
+
+def rows(settings: Settings | type[Settings]) -> list[Row]:
+    """Return a row for each setting, those of the parts included; a class has the defaults as values."""
+    found: list[Row] = []
+    for row in fields(settings):
+        part = row.value
+        if row.named:
+            found.append(Row(row.name, row.kind, part.name, row.help))
+        found += rows(part) if isinstance(part, Settings) else [row]
+    return found
+
+
+def fields(settings: Settings | type[Settings]) -> list[Row]:
+    """Return a row for each field but those that a name stands for; a part is one field.
+
+    A class's field that has to be given has `dataclasses.MISSING` as its value.
+    """
+    cls: Any = settings if isinstance(settings, type) else type(settings)
+    defaults = {field.name: field.default for field in dataclasses.fields(cls)}
+    return [
+        Row(name, kind, defaults[name] if settings is cls else getattr(settings, name), _helps(cls).get(name, ""))
+        for name, kind in _kinds(cls).items()
+        if name not in getattr(cls, "implied", ())
+    ]
+
+
+def plain(settings: Settings) -> dict[str, Any]:
+    """Return the values by name as JSON and YAML hold them, those of the parts beside the others."""
+    return {row.name: _plain(row.value) for row in rows(settings)}
+
+
+def changed(settings: _Settings, values: Mapping[str, Any]) -> _Settings:
+    """Return settings with other values, by name wherever among the parts it is; text is read by the setting's type.
+
+    Raises `UserError` for a name that is none of theirs, and for a value that is not taken.
+    """
+    left = dict(values)
+    result = _changed(settings, left)
+    for name in left:
+        raise bad_value("setting", name, f"one of {', '.join(row.name for row in rows(result))}")
+    return result
+
+
+def take(name: str, value: Any, kind: Any, *, text: bool = False) -> Any:
+    """Return a value as the type of the setting `name` has it; with `text`, numbers and such may be written as text.
+
+    Raises `UserError` for what is no such value.
+    """
+    if _is_part(kind):
+        if isinstance(value, kind):
+            return value
+        if issubclass(kind, Named) and isinstance(value, str) and value in kind.names():
+            return kind.names()[value]
+        raise bad_value(name, value, _accepted(kind))
+    several = get_args(kind)[1:] == (...,)
+    try:
+        taken = msgspec.convert(_given(value, kind, several), kind, strict=not text, dec_hook=_path)
+    except msgspec.ValidationError:
+        raise bad_value(name, value, _accepted(kind)) from None
+    if any(isinstance(each, float) and not math.isfinite(each) for each in (taken if several else (taken,))):
+        raise bad_value(name, value, _accepted(kind))
+    return taken
+
+
+def _given(value: Any, kind: Any, several: bool) -> Any:
+    """Return a value in the form that `kind` needs, where another is as clear."""
+    if type(value).__module__ == "numpy":
+        return value.item()
+    if several and isinstance(value, Mapping):  # NAME: VALUE in a file is NAME=VALUE in a flag
+        return [f"{name}={_text(each)}" for name, each in value.items()]
+    if several and isinstance(value, str | int | float):
+        return [value]
+    if kind is str and isinstance(value, int | float):
+        return str(value)  # a YAML file says 1 where a flag's text says "1"
+    return value
+
+
+def _text(value: object) -> str:
+    """Return what a flag would say for a value of a file."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(_text, value)) if isinstance(value, list) else str(value)
+
+
+def _changed(settings: _Settings, left: dict[str, Any]) -> _Settings:
+    """Return settings with the values of `left` that are theirs, which are taken out of it."""
+    values: dict[str, Any] = {}
+    for row in fields(settings):
+        value = row.value
+        if row.named and row.name in left:
+            value = _renamed(value, take(row.name, left.pop(row.name), row.kind))
+        if isinstance(value, Settings):
+            values[row.name] = _changed(value, left)
+        elif row.name in left:
+            values[row.name] = take(row.name, left.pop(row.name), row.kind, text=True)
+    return dataclasses.replace(settings, **values)  # type: ignore[type-var]
+
+
+def _renamed(old: Named, new: Named) -> Named:
+    """Return what another name stands for, with all that was said otherwise about the old one as far as it has it."""
+    if old.name == new.name:
+        return old
+    usual = old.names()[old.name]
+    known = {row.name for row in fields(new)}
+    said = {row.name: row.value for row in fields(old) if row.name in known and row.value != getattr(usual, row.name)}
+    return dataclasses.replace(new, **said)  # type: ignore[type-var]
+
+
+@functools.cache
+def _kinds(cls: Any) -> dict[str, Any]:
+    """Return the types of a class's fields, with what their annotations say."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+
+@functools.cache
+def _helps(cls: Any) -> dict[str, str]:
+    """Return the strings below a class's fields, and below those of the classes that it builds on."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if not hasattr(base, "__dataclass_fields__"):
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        for field, below in itertools.pairwise(getattr(tree, "body", ())):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+                found[field.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
+    return found
+
+
+def _is_part(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Settings)
+
+
+def _accepted(kind: Any) -> str:
+    if _is_part(kind):
+        return f"one of {', '.join(kind.names())}" if issubclass(kind, Named) else f"a {kind.__name__}"
+    return _words(types.type_info(kind))
+
+
+def _words(kind: types.Type) -> str:
+    match kind:
+        case types.UnionType():
+            return " or ".join(_words(each) for each in kind.types)
+        case types.NoneType():
+            return "none"
+        case types.BoolType():
+            return "true or false"
+        case types.IntType() | types.FloatType():
+            range_ = _range(kind).replace("at least", "of at least")
+            return f"a {'whole ' * isinstance(kind, types.IntType)}number {range_}".rstrip()
+        case types.LiteralType():
+            return f"one of {', '.join(map(str, kind.values))}"
+        case types.VarTupleType():
+            return f"a list, each {_words(kind.item_type)}"
+        case types.CustomType():
+            return "a path"
+        case _:
+            return "text"
+
+
+def _range(kind: types.IntType | types.FloatType) -> str:
+    if kind.ge is not None and kind.le is not None:
+        return f"between {kind.ge:g} and {kind.le:g}"
+    bounds = (("at least", kind.ge), ("above", kind.gt), ("at most", kind.le), ("below", kind.lt))
+    return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+
+
+def _path(kind: type, value: object) -> object:
+    if kind is Path and isinstance(value, str | Path):
+        return Path(value)
+    raise TypeError(value)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value

@@ -1,0 +1,437 @@
+"""Batch: many simulated episodes in lockstep, in compiled code, with what a network sees of each as arrays.
+
+Under the same decisions an episode here is the one that `SimCluster`, the scheduling cycle and
+`ObservationSpec.observe` play, to the bit: arrivals, departures, waiting pods, rewards, features, metrics. What
+compiled episodes cannot express is refused.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.metrics import AVERAGED, Usage, measure_usage
+from aaml.errors import UserError, bad_value
+from aaml.policies.fragment_meter import FragmentMeter
+from aaml.policies.fragmentation import FragmentTables, TypicalPods, fragment_tables
+from aaml.policies.gpu.arrays import SHAPE_MODELS
+from aaml.scheduling.observation import PLAIN, ObservationSpec
+from aaml.scheduling.queue_sort import QueueSort
+from aaml.settings import Count, take
+from aaml.sim.cluster import QueueSettings
+from aaml.sim.compiled.lockstep import BEGIN, Settings, play_rows
+from aaml.sim.compiled.plan import Plan
+from aaml.sim.compiled.rewards import REWARDS
+from aaml.sim.compiled.rows import (
+    ALIVE,
+    ARRIVAL,
+    ARRIVED,
+    BOUND,
+    CAPACITY,
+    DECLINED,
+    DEPARTED,
+    GPU_COUNT,
+    INFEASIBLE,
+    LIMIT,
+    NODE,
+    NODES,
+    NOW,
+    OVER,
+    REJECTED,
+    SECONDS,
+    SLOT,
+    STEPS,
+    TOTALS,
+    UNTIL,
+    WAITED_S,
+    Pool,
+    Rows,
+    View,
+    Work,
+    allocate,
+    put,
+)
+from aaml.sim.journal import summary
+
+FloatArray = npt.NDArray[np.float64]
+FeatureArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+Episodes = Callable[[int, int], Plan]
+"""(group, number of its episode from 0 on) -> the plan. Asked once for each, numbers of a group in order."""
+_COUNTED = {"arrived": ARRIVED, "bound": BOUND, "departed": DEPARTED, "rejected": REJECTED, "declined": DECLINED}
+_PLAY: Callable[..., None] = play_rows
+_WORTH_A_THREAD = 256  # nodes of all rows together, below which waking a thread costs more than it saves
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What policies see of B rows with up to N nodes; views into the batch, which the next step overwrites.
+
+    =====  ====================  ==================================================================================
+    nodes  float32 [B, N, F]     features of nodes (`aaml.scheduling.observation`), 0 beyond a row's own nodes
+    pairs  float32 [B, N, K]     of the pod on each node, 0 beyond a row's own nodes
+    pod    float32 [B, P]        of the pod
+    mask   bool [B, N]           where the pod fits: the only actions there are; all False where an episode is over
+    =====  ====================  ==================================================================================
+    """
+
+    nodes: FeatureArray
+    pairs: FeatureArray
+    pod: FeatureArray
+    mask: BoolArray
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An episode that has ended: which it was, what it came to, and what was seen last (copies, of one row).
+
+    `now_s`: its virtual time; `pending`: how many pods waited besides the one that was shown, if one was.
+    """
+
+    row: int
+    number: int  # of its group's episodes
+    nodes: int
+    steps: int
+    now_s: float
+    pending: int
+    last: Seen
+    _means: Mapping[str, float]
+    _final: Usage
+    _waits_s: FloatArray
+    _counts: Mapping[str, int]
+
+    @cached_property
+    def metrics(self) -> Mapping[str, float]:
+        """Everything the episode can be judged by: `SimCluster.metrics`."""
+        pending = self._counts["arrived"] - self._counts["bound"]
+        return summary(self._means, self._final, self._waits_s, pending, self._counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a step led to; the arrays are overwritten by the next one.
+
+    ==========  =================  ====================================================================================
+    reward      float64 [B]        of the decision; -1 for one that was not feasible
+    infeasible  bool [B]           the action was outside the mask: the pod is tried again after the next event
+    terminated  bool [B]           nothing can happen any more
+    truncated   bool [B]           cut off: at the last arrival, or after `max_steps`
+    held        float64 [B, M]     what this step added to the time averages' sums (`AVERAGED` x seconds)
+    ended       list               of the episodes that ended, in the order of their rows
+    ==========  =================  ====================================================================================
+    """
+
+    reward: FloatArray
+    infeasible: BoolArray
+    terminated: BoolArray
+    truncated: BoolArray
+    held: FloatArray
+    ended: Sequence[Ended]
+
+
+class Batch:
+    """B = groups x copies rows; the copies of a group (neighbouring rows) play the same episodes, and share them.
+
+    `episodes(group, number)` says what is played. An episode that ends is followed at once by its group's next, so that
+    what is seen after a step is never of an ended episode (it is in `Step.ended`); with `restart` False its row rests
+    until the next `reset`. Call `reset`, then `step` as often as wanted.
+
+    sees: what is shown; its graph must be the star
+    reward: the name of a built-in one, without those of racks and gangs
+    expected: what fragments are weighed by in the reward of that name
+    queue_sort: in whose order pods wait, None: in kube-scheduler's
+    max_steps: an episode is cut off after so many decisions
+    threads: None: as many as there are cores
+    """
+
+    _tables: FragmentTables
+    _pool: Pool
+    _rows: Rows
+    _view: View
+    _work: list[Work]
+    _sizes: dict[str, int]
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        groups: int,
+        *,
+        copies: int = 1,
+        sees: ObservationSpec = PLAIN,
+        reward: str = "balance",
+        expected: FragmentMeter | None = None,
+        queue_sort: QueueSort | None = None,
+        queue: QueueSettings = QueueSettings(),  # noqa: B008  (frozen)
+        max_steps: int | None = None,
+        restart: bool = True,
+        threads: int | None = None,
+    ) -> None:
+        for name, value in (("groups", groups), ("copies", copies)):
+            take(name, value, Count)
+        self._meter = _checked(sees, reward, expected, queue)
+        self._episodes, self._groups, self._copies = episodes, groups, copies
+        self._queue_sort, self._restart = queue_sort, restart
+        self._settings = Settings(
+            REWARDS[reward], queue_sort is not None, sees.lookahead, sees.lifetimes, sees.fragmentation is not None,
+            max_steps or 0, queue.initial_backoff_s, queue.max_backoff_s,
+        )  # fmt: skip
+        self._threads = max(1, (os.cpu_count() or 1) if threads is None else threads)
+        self._executor = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
+        self._models: list[str] = [""]
+        sizes = {"B": groups * copies, "P": sees.pod_size, "M": 1, "W": 0} | dict.fromkeys("NGCTSO", 1) | {"R": 4}
+        self._number = np.full(groups * copies, -1, dtype=np.int64)
+        self._slots: dict[tuple[int, int], int] = {}  # (group, number) -> slot
+        self._users: dict[int, set[int]] = {}  # slot -> copies that have not finished with it
+        self._free: list[int] = []
+        self._slot_count = 0
+        self._began = False
+        self._allocate(sizes, first=True)
+
+    def __len__(self) -> int:
+        """Return B."""
+        return self._groups * self._copies
+
+    def reset(self) -> Seen:
+        """Begin the next episode in every row: number 0 at the first call."""
+        self._began = True
+        self._begin(np.arange(len(self)), int(self._number.max()) + 1)
+        return self.seen
+
+    @property
+    def seen(self) -> Seen:
+        """What policies see now."""
+        view = self._view
+        return Seen(view.nodes, view.pairs, view.pod, view.mask)
+
+    @property
+    def alive(self) -> BoolArray:
+        """Which rows' episodes go on, bool [B]; the others rest."""
+        return np.asarray(self._rows.state[:, ALIVE] > 0)
+
+    @property
+    def nodes(self) -> IntArray:
+        """How many nodes each row has, int64 [B]."""
+        return np.asarray(self._pool.numbers[self._rows.state[:, SLOT], NODES])
+
+    @property
+    def now_s(self) -> FloatArray:
+        """The virtual time of each row, float64 [B]."""
+        return np.array(self._rows.clock[:, NOW])
+
+    @property
+    def pending(self) -> IntArray:
+        """How many pods wait besides the one that is shown, int64 [B]."""
+        count = self._rows.state
+        return np.asarray(count[:, ARRIVED] - count[:, BOUND] - count[:, ALIVE])
+
+    def step(self, actions: npt.ArrayLike) -> Step:
+        """Place each row's pod on a row of its cluster: int [B]. What a resting row is told counts for nothing.
+
+        Raises RuntimeError before the first `reset`, ValueError for actions of another shape or beyond 0 ... N - 1.
+        """
+        if not self._began:
+            raise RuntimeError("the batch has no episodes yet: call reset() first")
+        chosen = np.ascontiguousarray(actions, dtype=np.int64)
+        if chosen.shape != (len(self),):
+            raise ValueError(f"actions have shape {chosen.shape}, expected ({len(self)},)")
+        if chosen.min() < 0 or chosen.max() >= self._sizes["N"]:
+            raise ValueError(f"actions lie in {chosen.min()} ... {chosen.max()}, expected 0 ... {self._sizes['N'] - 1}")
+        self._play(np.arange(len(self)), chosen)
+        view, rows = self._view, self._rows
+        over, limit, infeasible = view.flags[:, OVER], view.flags[:, LIMIT], view.flags[:, INFEASIBLE].copy()
+        cut = np.isfinite(self._pool.spans[rows.state[:, SLOT], UNTIL])
+        terminated, truncated = over & ~cut, (over & cut) | limit
+        ended = np.flatnonzero(over | limit)
+        results = [self._end(int(row)) for row in ended]
+        step = Step(view.reward, infeasible, terminated, truncated, view.held, results)
+        if len(ended) and self._restart:
+            step = Step(view.reward.copy(), infeasible, terminated, truncated, view.held.copy(), results)
+            self._begin(ended, None)
+        return step
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        if self._executor is not None:
+            self._executor.shutdown()
+
+    # ---- episodes and their slots ------------------------------------------------------------------------------------
+
+    def _begin(self, which: IntArray, number: int | None) -> None:
+        """Begin in each row its group's next episode, or that of a number."""
+        plans: dict[int, Plan] = {}
+        for row in which.tolist():
+            self._release(row)
+            self._number[row] = self._number[row] + 1 if number is None else number
+            key = (row // self._copies, int(self._number[row]))
+            slot = self._slots.get(key)
+            if slot is None:
+                plan = self._episodes(*key)
+                slot = self._slots[key] = self._slot()
+                self._users[slot] = set(range(self._copies))
+                plans[slot] = plan
+        self._make_room(plans.values())
+        for slot, plan in plans.items():
+            self._load(slot, plan)
+        for row in which.tolist():
+            self._rows.state[row, SLOT] = self._slots[row // self._copies, int(self._number[row])]
+        self._play(which, np.full(len(self), BEGIN))
+        dead = which[self._rows.state[which, ALIVE] == 0]
+        if len(dead):
+            group, number = int(dead[0]) // self._copies, int(self._number[dead[0]])
+            raise UserError(f"episode {number} of group {group} has no pod that fits anywhere")
+
+    def _release(self, row: int) -> None:
+        """A row is done with its episode; the last copy's frees the slot."""
+        key = (row // self._copies, int(self._number[row]))
+        slot = self._slots.get(key)
+        if slot is None:
+            return
+        self._users[slot].discard(row % self._copies)
+        if not self._users[slot]:
+            del self._slots[key], self._users[slot]
+            self._free.append(slot)
+
+    def _slot(self) -> int:
+        if not self._free:
+            used, self._slot_count = self._slot_count, max(2 * self._slot_count, self._groups)
+            self._free = list(range(self._slot_count - 1, used - 1, -1))
+        return self._free.pop()
+
+    def _make_room(self, plans: Iterable[Plan]) -> None:
+        """Grow the arrays for the sizes of new plans."""
+        sizes = {**self._sizes, "W": self._slot_count}
+        for plan in plans:
+            state = plan.fleet.state
+            self._models += [name for name in state.gpu_models if name not in self._models]
+            own = {
+                "N": len(state), "R": len(state.resources), "G": max(state.gpu_free.shape[1], 1),
+                "C": len(plan.allowed), "T": len(plan.arrival_s), "S": len(plan.request),
+                "O": max(int(plan.owner.max(initial=-1)) + 1, 1),
+            }  # fmt: skip
+            sizes |= {letter: max(sizes[letter], size) for letter, size in own.items()}
+        self._allocate(sizes)
+
+    def _allocate(self, sizes: dict[str, int], *, first: bool = False) -> None:
+        if not first and sizes == self._sizes and len(self._models) == self._tables.fitting.shape[0]:
+            return
+        self._tables = _tables(self._meter, self._models, sizes["G"])
+        sizes["M"] = max(len(self._tables.milli), 1)
+        self._pool = allocate(Pool, sizes, None if first else self._pool)
+        self._rows = allocate(Rows, sizes, None if first else self._rows)
+        self._view = allocate(View, sizes, None if first else self._view)
+        self._work = [_work(sizes) for _ in range(self._threads)]
+        self._sizes = sizes
+
+    def _load(self, slot: int, plan: Plan) -> None:
+        """Write a plan into its slot."""
+        pool, state = self._pool, plan.fleet.state
+        mean_cpu, mean_memory = plan.fleet.mean_size
+        pool.numbers[slot] = len(state), len(plan.arrival_s), state.gpu_count.any()
+        pool.spans[slot] = plan.until_s, mean_cpu, mean_memory
+        pool.allocatable[slot] = 0  # resources of other plans are columns too
+        put(pool.allocatable[slot], state.allocatable)
+        number = np.array([self._models.index(name) for name in state.gpu_models])  # a model's number in this batch
+        put(pool.node_facts[slot], np.stack([state.gpu_count, number[state.gpu_model]]))
+        put(pool.node_flags[slot], np.vstack([state.unschedulable, state.capacity, plan.allowed]))
+        known = np.isfinite(plan.lifetime_s)
+        shown = np.where(known, np.log1p(np.where(known, plan.lifetime_s, 0.0)) / 10.0, 0.0)
+        since_s = plan.arrival_s
+        if self._queue_sort is not None:
+            asked = plan.request[plan.shape]
+            since_s = since_s + self._queue_sort.delays_s(asked[:, 0] / mean_cpu, asked[:, 1] / mean_memory)
+        put(pool.pod_times[slot], np.stack([plan.arrival_s, plan.lifetime_s, since_s, shown]))
+        put(pool.pod_facts[slot], np.stack([plan.owner, plan.shape]))
+        gpu, bits = plan.gpu.copy(), plan.gpu[:, SHAPE_MODELS]
+        ours = sum(((bits >> old & 1) << new for old, new in enumerate(number)), start=np.zeros_like(bits))
+        gpu[:, SHAPE_MODELS] = np.where(plan.picky, ours, -1)
+        pool.shapes[slot] = 0
+        put(pool.shapes[slot], np.column_stack([gpu, plan.tolerance, plan.picky, plan.request]))
+
+    def _end(self, row: int) -> Ended:
+        """Take down how a row's episode ended."""
+        pool, rows, view = self._pool, self._rows, self._view
+        count, clock = rows.state[row], rows.clock[row]
+        slot = count[SLOT]
+        n = int(pool.numbers[slot, NODES])
+        counts = {name: int(count[column]) for name, column in _COUNTED.items()}
+        arrival_s = pool.pod_times[slot, ARRIVAL, : counts["arrived"]]
+        waiting = rows.pods[row, NODE, : counts["arrived"]] < 0
+        seconds = clock[SECONDS]
+        means = (clock[TOTALS:] / seconds).tolist() if seconds else [float("nan")] * len(AVERAGED)
+        usage = measure_usage(
+            pool.allocatable[slot, :n], rows.requested[row, :n], pool.node_flags[slot, CAPACITY, :n],
+            rows.gpu_free[row, :n], pool.node_facts[slot, GPU_COUNT],
+        )  # fmt: skip
+        return Ended(
+            row,
+            int(self._number[row]),
+            n,
+            int(count[STEPS]),
+            float(clock[NOW]),
+            counts["arrived"] - counts["bound"] - int(not view.flags[row, OVER]),
+            Seen(view.nodes[row].copy(), view.pairs[row].copy(), view.pod[row].copy(), view.mask[row].copy()),
+            dict(zip(AVERAGED, means, strict=True)),
+            Usage(*usage),
+            np.concatenate([rows.times[row, WAITED_S, : counts["bound"]], clock[NOW] - arrival_s[waiting]]),
+            counts,
+        )
+
+    # ---- threads -----------------------------------------------------------------------------------------------------
+
+    def _play(self, which: IntArray, actions: IntArray) -> None:
+        """Carry out the actions of some rows, split evenly over the threads that are worth waking."""
+        parts = min(self._threads, len(which), 1 + len(which) * self._sizes["N"] // _WORTH_A_THREAD)
+        memory = (self._pool, self._rows, self._view, self._tables, self._settings)
+        if self._executor is None or parts == 1:
+            _PLAY(*memory, self._work[0], which, actions)
+            return
+        mine, *others = np.array_split(which, parts)
+        running: list[Future[None]] = [
+            self._executor.submit(_PLAY, *memory, work, part, actions)
+            for work, part in zip(self._work[1:], others, strict=False)
+        ]
+        _PLAY(*memory, self._work[0], mine, actions)
+        for part in running:
+            part.result()
+
+
+def _checked(
+    sees: ObservationSpec, reward: str, expected: FragmentMeter | None, queue: QueueSettings
+) -> FragmentMeter | None:
+    """Return the meter of fragments, None when nothing needs one; `UserError` for what is not compiled."""
+    if reward not in REWARDS:
+        raise bad_value("reward", reward, f"for compiled episodes one of {', '.join(REWARDS)}")
+    if sees.expects is not None:
+        raise UserError("compiled episodes in lockstep do not show how long pods are expected to run on (expects)")
+    if sees.racks:
+        raise UserError("compiled episodes show the star graph only, not racks")
+    if queue.flush_after_s < inf:
+        raise bad_value("flush_after_s", queue.flush_after_s, "infinity in compiled episodes")
+    shown = sees.fragmentation
+    if shown is not None and not isinstance(shown, FragmentMeter):
+        raise bad_value("fragmentation", shown, "a FragmentMeter in compiled episodes")
+    if reward != "fragmentation":
+        return shown
+    if expected is None:
+        raise UserError("reward fragmentation: there are no expected pods to weigh fragments by")
+    if shown is not None and shown != expected:
+        raise UserError("compiled episodes show fragments as the reward weighs them, by the same expected pods")
+    return expected
+
+
+def _tables(meter: FragmentMeter | None, models: Sequence[str], devices: int) -> FragmentTables:
+    typical = TypicalPods((), 0) if meter is None else meter.typical
+    return fragment_tables(typical, models, devices)
+
+
+def _work(sizes: Mapping[str, int]) -> Work:
+    work = allocate(Work, sizes)
+    work.nothing[3] = 1  # no pod takes the room of one, as in `ClusterState.request_vector`
+    work.queued[:] = np.log1p(np.arange(sizes["T"])) / 5.0
+    return work

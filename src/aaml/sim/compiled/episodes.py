@@ -1,0 +1,44 @@
+"""The episodes of a task as plans, by their seeds: those of `Task.build`, without a `Pod` for every pod of a mix."""
+
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aaml.sim.compiled.plan import Fleet, Plan
+from aaml.sim.tasks import Mix, Task
+from aaml.workload.model import Workload
+
+if TYPE_CHECKING:
+    from aaml.workload.synthetic import WorkloadSpec
+
+
+class TaskEpisodes:
+    """Plans of a task; `pods` and `trace` as for `Task.build`."""
+
+    def __init__(self, task: Task, pods: int | None = None, trace: str | None = None) -> None:
+        self._task, self._pods, self._trace = task, pods, trace
+        self._known: dict[int, tuple[WorkloadSpec, Plan]] = {}  # by number of nodes: the mix, a plan of one pod a shape
+
+    def plan(self, seed: int, nodes: int | None = None) -> Plan:
+        """Return the episode of a seed on so many nodes, None: the task's own number."""
+        task = self._task
+        if not isinstance(task.draw, Mix) or self._trace:
+            return Plan.of_cluster(task.build(seed, nodes, pods=self._pods, trace=self._trace))
+        count, pods = task.size(nodes, self._pods)
+        if count not in self._known:
+            fleet = task.make_nodes(count)
+            spec = task.draw.at(fleet)
+            examples = Workload(tuple(spec.pod(kind, kind) for kind in range(len(spec.shapes))))
+            self._known[count] = spec, Plan.of(Fleet(fleet), examples)
+        spec, plan = self._known[count]
+        drawn = spec.draw(pods, np.random.default_rng(seed))
+        return replace(
+            plan,
+            until_s=float(drawn.created_s[-1]) if task.continuing else inf,
+            arrival_s=drawn.created_s,
+            lifetime_s=drawn.lifetimes_s,
+            owner=plan.owner[drawn.kinds],
+            shape=plan.shape[drawn.kinds],
+        )

@@ -1,0 +1,110 @@
+"""The scheduling queue of compiled episodes: which pods are tried at a moment, in which order.
+
+It is `aaml.scheduling.queue` for what a simulated cluster does to it: time only moves when every ready pod has been
+tried, so that whoever waits then is unschedulable, or was left by the policy. A departure helps all the former.
+"""
+
+from aaml.cluster.kernels import uncounted
+from aaml.sim.compiled.rows import (
+    ADDED_S,
+    ARRIVAL,
+    ARRIVED,
+    CURSOR,
+    DEFERRED,
+    FAILURES,
+    LEFT,
+    NOW,
+    READY,
+    READY_PODS,
+    SINCE,
+    UNSCHEDULABLE,
+    WAITING,
+)
+
+_RUN = 16
+
+
+@uncounted
+def stable_sort(keys, pods, count, other_keys, other):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Sort the first `count` pods by their keys; those of equal keys keep their order. `other*` are overwritten."""
+    in_order = True
+    for i in range(1, count):
+        if keys[i] < keys[i - 1]:
+            in_order = False
+            break
+    if in_order:
+        return
+    for start in range(0, count, _RUN):
+        for i in range(start + 1, min(start + _RUN, count)):
+            key, pod, place = keys[i], pods[i], i
+            while place > start and keys[place - 1] > key:
+                keys[place], pods[place] = keys[place - 1], pods[place - 1]
+                place -= 1
+            keys[place], pods[place] = key, pod
+    width = _RUN
+    while width < count:
+        for start in range(0, count, 2 * width):
+            middle, end = min(start + width, count), min(start + 2 * width, count)
+            left, right = start, middle
+            for place in range(start, end):
+                if left < middle and (right >= end or keys[left] <= keys[right]):
+                    other_keys[place], other[place] = keys[left], pods[left]
+                    left += 1
+                else:
+                    other_keys[place], other[place] = keys[right], pods[right]
+                    right += 1
+        for i in range(count):
+            keys[i], pods[i] = other_keys[i], other[i]
+        width *= 2
+
+
+@uncounted
+def give_up(count, clock, pods, times, kept, column):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Move the first ready pod of a row to the list `kept` (WAITING or LEFT), whose length is in `column`."""
+    pod = pods[READY_PODS, count[CURSOR]]
+    pods[FAILURES, pod] += 1
+    times[ADDED_S, pod] = clock[NOW]
+    pods[kept, count[column]] = pod
+    count[column] += 1
+    count[CURSOR] += 1
+
+
+@uncounted
+def make_ready(count, clock, pods, times, pod_times, arriving, settings, keys, late, helped):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Line up the pods to try now: those that departures helped, those that come, those that the policy left.
+
+    `arriving`: how many pods the row's workload has. `keys` and `late` [2, T] are overwritten.
+    """
+    now_s, ready, active, held_back = clock[NOW], pods[READY_PODS], 0, 0
+    if helped:
+        for i in range(count[UNSCHEDULABLE]):
+            pod = pods[WAITING, i]
+            end_s = times[ADDED_S, pod]
+            if not settings.sorted and settings.initial_backoff_s > 0.0:
+                doubled = 2.0 ** min(pods[FAILURES, pod] - 1, 60)
+                end_s += min(settings.max_backoff_s, settings.initial_backoff_s * doubled)
+            if end_s > now_s:
+                late[0, held_back], keys[0, held_back] = pod, end_s
+                held_back += 1
+            else:
+                ready[active] = pod
+                active += 1
+        count[UNSCHEDULABLE] = 0
+        stable_sort(keys[0], late[0], held_back, keys[1], late[1])
+    while count[ARRIVED] < arriving and pod_times[ARRIVAL, count[ARRIVED]] <= now_s:
+        pod = count[ARRIVED]
+        times[ADDED_S, pod] = now_s
+        ready[active] = pod
+        active += 1
+        count[ARRIVED] += 1
+    for i in range(count[DEFERRED]):
+        ready[active] = pods[LEFT, i]
+        active += 1
+    count[DEFERRED] = 0
+    for i in range(held_back):
+        ready[active + i] = late[0, i]
+    if active > 1:
+        for i in range(active):
+            keys[0, i] = pod_times[SINCE, ready[i]] if settings.sorted else times[ADDED_S, ready[i]]
+        stable_sort(keys[0], ready, active, keys[1], late[1])
+    count[READY], count[CURSOR] = active + held_back, 0

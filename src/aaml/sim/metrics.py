@@ -1,0 +1,70 @@
+"""What a run is judged by: every number that a result holds, with its unit and which way is better."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from aaml.errors import bad_value
+
+Direction = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number that judges a run: its name in results, its unit, which way is better, and what it says."""
+
+    name: str
+    unit: str
+    better: Direction
+    meaning: str
+
+
+_USE: tuple[tuple[str, str, Direction, str], ...] = (
+    ("variance", "fraction squared", "lower", "variance of use over nodes, mean of CPU's and memory's"),
+    ("cpu_variance", "fraction squared", "lower", "variance of CPU use over nodes"),
+    ("memory_variance", "fraction squared", "lower", "variance of memory use over nodes"),
+    ("empty_nodes", "nodes", "higher", "nodes without a pod"),
+    ("empty_fraction", "fraction", "higher", "nodes without a pod, of all nodes"),
+    ("cpu_allocation", "fraction", "higher", "CPU that is requested, of all there is"),
+    ("memory_allocation", "fraction", "higher", "memory that is requested, of all there is"),
+    ("gpu_allocation", "fraction", "higher", "GPU capacity that is requested, of all there is"),
+    ("whole_gpus", "fraction", "higher", "GPUs of which nothing is taken, of all there are"),
+)
+_AVERAGED: tuple[tuple[str, str, Direction, str], ...] = (
+    *_USE,
+    ("cpu_mean", "fraction", "higher", "mean over nodes of CPU use"),
+    ("memory_mean", "fraction", "higher", "mean over nodes of memory use"),
+    ("pending_pods", "pods", "lower", "pods that wait"),
+    ("gpu_waiting", "fraction", "lower", "GPU capacity that waiting pods ask for, of all there is"),
+)
+_COUNTS: tuple[tuple[str, Direction, str], ...] = (
+    ("pending", "lower", "pods that wait at the end"),
+    ("arrived", "higher", "pods that came"),
+    ("bound", "higher", "binds"),
+    ("departed", "higher", "pods that ran to their end"),
+    ("deleted", "lower", "pods that were deleted"),
+    ("evicted", "lower", "pods that were evicted"),
+    ("migrated", "lower", "pods that were moved"),
+    ("rejected", "lower", "tries to place a pod that found no node"),
+    ("declined", "lower", "pods that the policy left pending although they fitted"),
+)
+_ALL = (
+    *(Metric(f"mean_{name}", unit, better, f"{text}, average over time") for name, unit, better, text in _AVERAGED),
+    *(Metric(f"final_{name}", unit, better, f"{text}, at the end") for name, unit, better, text in _USE),
+    Metric("waiting_mean_s", "s", "lower", "time that a pod waits, mean"),
+    Metric("waiting_p95_s", "s", "lower", "time that a pod waits, 95th percentile"),
+    Metric("waiting_p99_s", "s", "lower", "time that a pod waits, 99th percentile"),
+    Metric("waiting_max_s", "s", "lower", "time that a pod waits, longest"),
+    *(Metric(name, "pods", better, text) for name, better, text in _COUNTS),
+    Metric("decisions", "decisions", "lower", "decisions that the policy made"),
+    Metric("latency_p50_ms", "ms", "lower", "time of a decision, from the pod to the node, median"),
+    Metric("latency_p99_ms", "ms", "lower", "time of a decision, from the pod to the node, 99th percentile"),
+)
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
+
+
+def find_metric(name: str) -> Metric:
+    """Return a metric by name; `UserError` lists the names when there is none such."""
+    if name not in METRICS:
+        raise bad_value("metric", name, f"one of {', '.join(METRICS)}")
+    return METRICS[name]

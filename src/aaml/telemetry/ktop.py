@@ -1,0 +1,274 @@
+"""ktop at a terminal: nodes as bars, the queue, decisions and curves, with keys to sort, filter and look in."""
+
+import re
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widgets import Footer, Input, Static
+
+from aaml.telemetry.snapshot import NodeLine, Snapshot, sparkline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SORTS = {"n": "name", "c": "cpu", "m": "memory", "g": "gpu", "p": "pods"}
+"""Keys and what they sort by: names upwards, shares downwards, and the other way round when pressed again."""
+_NAME = 26
+_WIDEST = 30
+
+
+class NodeLines(ScrollView, can_focus=True):
+    """One line a node, of which only the visible ones are drawn: thousands cost no more than a screenful."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", show=False), Binding("down", "move(1)", show=False),
+        Binding("pageup", "move(-20)", show=False), Binding("pagedown", "move(20)", show=False),
+        Binding("home", "move(-1000000)", show=False), Binding("end", "move(1000000)", show=False),
+        Binding("enter", "look_in", "pods of the node"),
+    ]  # fmt: skip
+
+    class Entered(Message):
+        """Somebody wants to see the pods of a node."""
+
+        def __init__(self, node: str) -> None:
+            super().__init__()
+            self.node = node
+
+    def __init__(self) -> None:
+        super().__init__(id="nodes")
+        self.lines: list[NodeLine] = []
+        self.cursor = 0
+
+    def show(self, lines: list[NodeLine]) -> None:
+        """Show these nodes; the cursor stays on its node where that is still there."""
+        chosen = self.lines[self.cursor].name if self.cursor < len(self.lines) else ""
+        self.lines = lines
+        places = {line.name: place for place, line in enumerate(lines)}
+        self.cursor = places.get(chosen, min(self.cursor, max(len(lines) - 1, 0)))
+        self.virtual_size = Size(self.size.width, len(lines))
+        self.refresh()
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor."""
+        self.cursor = min(max(self.cursor + by, 0), max(len(self.lines) - 1, 0))
+        self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False)
+        self.refresh()
+
+    def action_look_in(self) -> None:
+        """Ask for the pods of the node under the cursor."""
+        if self.lines:
+            self.post_message(self.Entered(self.lines[self.cursor].name))
+
+    def render_line(self, y: int) -> Strip:
+        """Draw one visible line."""
+        place = self.scroll_offset.y + y
+        if place >= len(self.lines):
+            return Strip.blank(self.size.width)
+        line, style = self.lines[place], Style(reverse=place == self.cursor)
+        text = f"{line.name + (' *' if line.cordoned else ''):<{_NAME}.{_NAME}} "
+        segments = [Segment(text, style)]
+        gpus = any(each.gpu_offered for each in self.lines[:1] + self.lines[-1:]) or line.gpu_offered
+        for what in ("cpu", "memory", *(("gpu",) if gpus else ()), "pods"):
+            segments += _bar(line.share(what), self.bar_width(bool(gpus)), style)
+            segments.append(Segment(f" {_amount(line, what):<15}", style))
+        return Strip(segments).adjust_cell_length(self.size.width, style)
+
+    def bar_width(self, gpus: bool) -> int:
+        """Return how many characters a bar has."""
+        columns = 4 if gpus else 3
+        return max(4, min(_WIDEST, (self.size.width - _NAME - 2) // columns - 17))
+
+
+def _bar(share: float, width: int, style: Style) -> list[Segment]:
+    filled = round(min(max(share, 0.0), 1.0) * width)
+    colour = "red" if share > 0.9 else "yellow" if share > 0.7 else "green"
+    return [
+        Segment("█" * filled, style + Style(color=colour)),
+        Segment("░" * (width - filled), style + Style(dim=True)),
+    ]
+
+
+def _amount(line: NodeLine, what: str) -> str:
+    if what == "pods":
+        return f"{line.pods}/{line.pods_room}"
+    asked, offered = getattr(line, what), getattr(line, f"{what}_offered")
+    return f"{asked:.1f}/{offered:.0f} {line.share(what):.0%}"
+
+
+class Ktop(App[None]):
+    """The live table. `feed`, in a thread of its own, hands it one snapshot after the other until it `has_ended`.
+
+    `node` is the one whose pods are to be in the next snapshots, "" while nobody looks into one.
+    """
+
+    CSS = """
+    #head { height: auto; padding: 0 1; background: $panel; }
+    #titles { height: 1; text-style: bold; }
+    #nodes { overflow-x: hidden; }
+    #decisions, #curves, #pods { text-wrap: nowrap; text-overflow: ellipsis; }
+    #filter { display: none; height: 3; } #filter.open { display: block; }
+    #pods { display: none; height: 12; border-top: solid $accent; overflow-y: auto; padding: 0 1; }
+    #pods.open { display: block; }
+    #below { height: auto; max-height: 11; border-top: solid $panel; }
+    #decisions { width: 3fr; height: auto; padding: 0 1; } #curves { width: 2fr; height: auto; padding: 0 1; }
+    .short #below { display: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "quit", "quit"), Binding("slash", "filter", "filter"), Binding("escape", "shut", "back"),
+        *(Binding(key, f"sort('{what}')", f"by {what}") for key, what in SORTS.items()),
+    ]  # fmt: skip
+    ENABLE_COMMAND_PALETTE = False
+    TITLE = "ktop"
+
+    def __init__(self, feed: "Callable[[Ktop], None] | None" = None) -> None:
+        super().__init__()
+        self._feed = feed
+        self.has_ended = threading.Event()
+        self.node = ""
+        self.snapshot: Snapshot | None = None
+        self.by, self.backwards, self.wanted = "name", False, ""
+
+    def compose(self) -> ComposeResult:
+        """Put the parts on the screen."""
+        yield Static("connecting ...", id="head", markup=False)
+        yield Static("", id="titles", markup=False)
+        yield NodeLines()
+        yield Static("", id="pods", markup=False)
+        yield Input(placeholder="part of a node's name", id="filter")
+        yield Horizontal(Static("", id="decisions", markup=False), Static("", id="curves", markup=False), id="below")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Let the keys go to the nodes."""
+        self.query_one(NodeLines).focus()
+        if self._feed is not None:
+            self.run_worker(partial(self._feed, self), thread=True, exit_on_error=True)
+
+    def on_unmount(self) -> None:
+        """Tell the feed that nobody looks any more."""
+        self.has_ended.set()
+
+    def hand(self, snapshot: Snapshot) -> None:
+        """Show the cluster as it is now; for the thread of the feed."""
+        if not self.has_ended.is_set():
+            self.call_from_thread(self.show, snapshot)
+
+    def on_resize(self) -> None:
+        """Leave out what a low terminal has no room for."""
+        self.screen.set_class(self.size.height < 22, "short")
+        self._draw()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show the cluster as it is now."""
+        self.snapshot = snapshot
+        self._draw()
+
+    # ---- keys --------------------------------------------------------------------------------------------------------
+
+    def action_sort(self, what: str) -> None:
+        """Sort by a column; the other way round when it is sorted by it already."""
+        self.backwards = not self.backwards if self.by == what else False
+        self.by = what
+        self._draw()
+
+    def action_filter(self) -> None:
+        """Ask which nodes to show."""
+        box = self.query_one("#filter", Input)
+        box.add_class("open")
+        box.focus()
+
+    def action_shut(self) -> None:
+        """Close what is open, the filter first."""
+        box = self.query_one("#filter", Input)
+        if box.has_class("open"):
+            box.value = ""
+            box.remove_class("open")
+        else:
+            self.node = ""
+        self.query_one(NodeLines).focus()
+        self._draw()
+
+    @on(Input.Changed)
+    def _narrow(self, event: Input.Changed) -> None:
+        self.wanted = event.value
+        self._draw()
+
+    @on(Input.Submitted)
+    def _narrowed(self) -> None:
+        self.query_one(NodeLines).focus()
+
+    @on(NodeLines.Entered)
+    def _look_in(self, event: NodeLines.Entered) -> None:
+        self.node = "" if self.node == event.node else event.node
+        self._draw()
+
+    # ---- drawing -----------------------------------------------------------------------------------------------------
+
+    def _draw(self) -> None:
+        now = self.snapshot
+        if now is None:
+            return
+        lines = [line for line in now.nodes if self.wanted in line.name]
+        falling = (self.by != "name") != self.backwards
+        if self.by == "name":
+            lines.sort(key=lambda line: _natural(line.name), reverse=falling)
+        else:
+            lines.sort(key=lambda line: line.share(self.by), reverse=falling)
+        nodes = self.query_one(NodeLines)
+        nodes.show(lines)
+        gpus = any(line.gpu_offered for line in now.nodes)
+        width = nodes.bar_width(gpus) + 16
+        titles = "".join(f"{title:<{width}}" for title in ("CPU", "MEMORY (GiB)", *(["GPU"] if gpus else []), "PODS"))
+        self.query_one("#titles", Static).update(f"{'NODE':<{_NAME + 1}}{titles}"[: self.size.width])
+        shown = f"{len(lines)} of {len(now.nodes)} nodes" if self.wanted else f"{len(now.nodes)} nodes"
+        self.query_one("#head", Static).update(
+            f"{now.title}   {shown}   {now.pending} pending   {now.placed} placed   {now.per_s:.1f} decisions/s   "
+            f"variance of CPU use {now.cpu_variance:.2g}\n{_totals(now, gpus)}"
+        )
+        self.query_one("#decisions", Static).update("\n".join(["last decisions", *_decisions(now)]))
+        self.query_one("#curves", Static).update("\n".join(_curves(now)))
+        pods = self.query_one("#pods", Static)
+        pods.set_class(bool(self.node), "open")
+        rows = (f"{name:<48.48} {phase:<10} cpu {cpu:g}  memory {memory:.1f} GiB" + (f"  gpu {gpu:g}" if gpu else "")
+                for name, phase, cpu, memory, gpu in now.pods)  # fmt: skip
+        pods.update("\n".join([f"pods of {self.node}", *rows]))
+
+
+def _totals(now: Snapshot, gpus: bool) -> str:
+    parts = []
+    for what, unit in (("cpu", "cores"), ("memory", "GiB"), *((("gpu", "devices"),) if gpus else ())):
+        asked = sum(getattr(line, what) for line in now.nodes)
+        offered = sum(getattr(line, f"{what}_offered") for line in now.nodes)
+        share = asked / offered if offered else 0.0
+        parts.append(f"{what} {'█' * round(share * 16):░<16} {share:.1%} of {offered:,.0f} {unit}")
+    return "   ".join(parts)
+
+
+def _decisions(now: Snapshot) -> list[str]:
+    lines = []
+    for each in reversed(now.decisions):
+        facts = (("score", each.score), ("reward", each.reward), ("feasible", each.feasible))
+        told = "  ".join(f"{name} {value:.4g}" for name, value in facts if value is not None)
+        lines.append(f"{each.pod:<28.28} -> {each.node:<18.18} {told}")
+    return lines or ["none yet"]
+
+
+def _curves(now: Snapshot) -> list[str]:
+    if not now.curves:
+        return ["curves: none (a scheduler that learns writes them to logs/)"]
+    return [f"{name:<18.18} {sparkline(values[-20:]):<20} {values[-1]:.4g}" for name, values in now.curves.items()]
+
+
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]

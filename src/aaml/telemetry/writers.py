@@ -1,0 +1,182 @@
+"""Writers of a run's curves and events: TensorBoard files, JSON lines, several places at once, or nowhere."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.files import JsonLines
+from aaml.scheduling.ports import RunWriter
+from aaml.telemetry.timelapse import Timelapse
+
+FLUSH_S = 2.0  # TensorBoard looks every few seconds; a killed run loses no more than this
+
+Scalar = bool | int | float | str
+
+
+class NullWriter:
+    """Writes nothing. Writers that care for a part of what there is to write derive from it."""
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """Record one point of a curve."""
+
+    def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
+        """Record a distribution."""
+
+    def event(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Record a structured event."""
+
+    def close(self) -> None:
+        """Flush and close."""
+
+
+class RunWriters:
+    """Hands everything on to several writers."""
+
+    def __init__(self, *writers: RunWriter) -> None:
+        self._writers = writers
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """Record one point of a curve everywhere."""
+        for writer in self._writers:
+            writer.scalar(name, value, step)
+
+    def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
+        """Record a distribution everywhere."""
+        for writer in self._writers:
+            writer.histogram(name, values, step)
+
+    def event(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Record a structured event everywhere."""
+        for writer in self._writers:
+            writer.event(kind, fields)
+
+    def close(self) -> None:
+        """Close every writer."""
+        for writer in self._writers:
+            writer.close()
+
+
+class JsonLinesWriter:
+    """One JSON object a line: {"time": unix seconds, "kind": ..., ...}; scalars and histograms too.
+
+    A number that JSON cannot write (NaN, infinity) becomes null.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lines = JsonLines(path)
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """Write {"kind": "scalar", "name", "value", "step"}."""
+        self.event("scalar", {"name": name, "value": float(value), "step": step})
+
+    def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
+        """Write {"kind": "histogram", "name", "values", "step"}."""
+        self.event("histogram", {"name": name, "values": np.asarray(values, dtype=float).tolist(), "step": step})
+
+    def event(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Write one line."""
+        self._lines.write({"time": time.time(), "kind": kind, **fields})
+
+    def flush(self) -> None:
+        """Write out what is buffered."""
+        self._lines.flush()
+
+    def close(self) -> None:
+        """Write out what is buffered and close the file."""
+        self._lines.close()
+
+
+class TensorBoardWriter(NullWriter):
+    """Writes a run's event file with TensorBoard's own writer (no torch, no TensorFlow).
+
+    Events of the `event` kind have no place in TensorBoard and are left out; see `JsonLinesWriter`.
+    """
+
+    def __init__(self, directory: Path, *, flush_s: float = FLUSH_S) -> None:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter  # most of a second
+
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self._writer = EventFileWriter(str(directory), max_queue_size=1000, flush_secs=flush_s)
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """Add one point to a curve."""
+        from tensorboard.plugins.scalar import summary_v2
+
+        self._add(summary_v2.scalar_pb(name, np.float32(value)), step)
+
+    def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
+        """Add a distribution; TensorBoard shows it in 30 buckets of equal width."""
+        from tensorboard.plugins.histogram import summary_v2
+
+        self._add(summary_v2.histogram_pb(name, values), step)
+
+    def image(self, name: str, png: bytes, *, width: int, height: int, step: int = 0) -> None:
+        """Add a picture, given as the bytes of a PNG file."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        picture = Summary.Image(width=width, height=height, colorspace=4, encoded_image_string=png)
+        self._add(Summary(value=[Summary.Value(tag=name, image=picture)]), step)
+
+    def graph(self, graph_def: bytes) -> None:
+        """Show a graph of computation, given as a serialised `GraphDef`."""
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self._writer.add_event(Event(wall_time=time.time(), graph_def=graph_def))
+
+    def timelapse(self, lapse: Timelapse, step: int) -> None:
+        """Add the pictures of what a cluster looked like."""
+        for resource, picture in lapse.pictures().items():
+            name = f"Cluster/{resource} of nodes (rows) over time"
+            self.image(name, picture.png, width=picture.width, height=picture.height, step=step)
+
+    def layout(self, charts: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+        """Arrange TensorBoard's custom-scalars page: {category: {chart: regular expressions of curve names}}."""
+        from tensorboard.compat.proto import tensor_pb2, types_pb2
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.plugins.custom_scalar import layout_pb2, metadata
+
+        layout = layout_pb2.Layout(
+            category=[
+                layout_pb2.Category(
+                    title=category,
+                    chart=[
+                        layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=list(tags)))
+                        for title, tags in members.items()
+                    ],
+                )
+                for category, members in charts.items()
+            ]
+        )
+        tensor = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[layout.SerializeToString()])
+        value = Summary.Value(
+            tag=metadata.CONFIG_SUMMARY_TAG, tensor=tensor, metadata=metadata.create_summary_metadata()
+        )
+        self._add(Summary(value=[value]), 0)
+
+    def hyperparameters(self, values: Mapping[str, Scalar], metrics: Sequence[str] = ()) -> None:
+        """Describe the run for TensorBoard's HPARAMS page; `metrics` are names of curves to compare runs by."""
+        from tensorboard.plugins.hparams import summary_v2
+
+        parameters = [summary_v2.HParam(name) for name in values]
+        config = summary_v2.hparams_config_pb(hparams=parameters, metrics=[summary_v2.Metric(name) for name in metrics])
+        self._add(config, 0)
+        self._add(summary_v2.hparams_pb(dict(values), trial_id=str(self.directory)), 0)
+
+    def flush(self) -> None:
+        """Write out what is queued."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write out what is queued and close the file."""
+        self._writer.close()
+
+    def _add(self, summary: Any, step: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))

@@ -1,0 +1,1 @@
+"""Training as a product: streams of experience, warm start, validation, run folders, sweeps."""

@@ -1,0 +1,116 @@
+"""The demonstration: train the four agents briefly, judge them on unseen seeds, leave a report and what to do next."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from aaml.evaluation.evaluate import evaluate
+from aaml.evaluation.figures import Panel, curve_figure
+from aaml.evaluation.page import Page
+from aaml.evaluation.report import add_comparison, add_origin
+from aaml.evaluation.results import ResultFile
+from aaml.learning.config import AGENTS, AgentKind
+from aaml.parallel.pool import open_pool
+from aaml.scheduling.curves import validation_metric
+from aaml.settings import plain
+from aaml.sim.tasks import find_task
+from aaml.telemetry.console import progress_bar
+from aaml.training.runfolder import read_curve
+from aaml.training.settings import DemoConfig, TrainConfig
+from aaml.training.sweep import train_to
+
+NAMES: tuple[AgentKind, ...] = ("gnn", "acgnn", "dqn", "acdqn")  # slowest first, so that two processes end together
+BASELINES = ("kube-scheduler", "least-allocated", "least-variance", "random")
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """Where everything is, and how the agents compare, as text."""
+
+    folder: Path
+    report: Path
+    comparison: str
+    models: tuple[Path, ...]
+
+
+def run_demo(
+    config: DemoConfig, folder: Path, *, curves: Path = Path("tlogs"), models: Path = Path("models")
+) -> DemoResult:
+    """Run the whole demonstration in `folder`. What was trained is kept there even if a KeyboardInterrupt ends it."""
+    from aaml.evaluation.charts import curve_chart, curve_frame
+
+    _train_all(config, folder)
+    kept = []
+    for agent in NAMES:
+        run = folder / agent
+        shutil.copytree(run / "tensorboard", curves / f"{folder.name}_{agent}", dirs_exist_ok=True)
+        for path in sorted((run / "model").glob("*.pth")):
+            models.mkdir(parents=True, exist_ok=True)
+            target = models / f"{path.stem}_demo{path.suffix}"  # beside the weights that ship, not over them
+            shutil.copy2(path, target)
+            kept.append(target)
+    policies = {name: name for name in BASELINES} | {agent: str(_model(folder / agent)) for agent in NAMES}
+    results = evaluate(
+        policies, config.task, config.seeds, config.nodes, workers=config.workers, on_row=ResultFile(folder).append
+    )
+    page = Page("Four learned schedulers, briefly trained", folder)
+    page.text(
+        f"Each agent saw {config.teacher_steps:,} decisions of a heuristic and made {config.steps:,} of its own on "
+        f"simulated clusters of {config.nodes} nodes; all are judged on {len(config.seeds)} episodes that none of them "
+        "has seen. The intervals are 95% bootstrap intervals over these episodes, differences are paired."
+    )
+    comparison = results.compare()
+    add_comparison(page, comparison)
+    page.heading("Learning curves")
+    page.text("The task's metric on the validation episodes, during training.")
+    metric = find_task(config.task).metric
+    drawn = {str(agent): read_curve(folder / agent, validation_metric(metric)) for agent in NAMES}
+    panel = Panel({name: [curve] for name, curve in drawn.items()}, f"{config.task}: validation", metric)
+    page.figure(curve_chart(metric, drawn, log=True), "curves", lambda: curve_figure(panel), curve_frame(drawn))
+    page.heading("Next")
+    page.code("\n".join(next_commands(kept[0])))
+    page.settings(plain(config), plain(DemoConfig()))
+    add_origin(page, results, folder)
+    return DemoResult(folder, page.write(), str(comparison), tuple(kept))
+
+
+def next_commands(model: Path) -> tuple[str, str, str]:
+    """Return the three commands that a newcomer should try."""
+    return (
+        "source .venv/bin/activate && tensorboard --logdir tlogs",
+        f"aaml evaluate --task balance --nodes 10 50 --models {model}",
+        (
+            "aaml cluster up && KUBECONFIG=$(aaml cluster kubeconfig --path) "
+            f"python scripts/scheduler_gnn.py --model {model} --progress"
+        ),
+    )
+
+
+def _model(run: Path) -> Path:
+    return min((run / "model").glob("*.pth"))
+
+
+def _train_all(config: DemoConfig, folder: Path) -> None:
+    """Let the agents imitate a heuristic, then train, side by side and a quarter of their steps at a time.
+
+    One progress bar counts the decisions that they learn from, the heuristic's and their own.
+    """
+    trainings = [_training(config, agent) for agent in NAMES]
+    quarter, names = trainings[0].validate_every, ", ".join(NAMES)
+    total = (config.teacher_steps + config.steps) * len(NAMES)
+    imitate = f"{names}: imitate {trainings[0].teacher_name}"
+    with open_pool(config.workers) as pool, progress_bar(imitate, total, "decision") as bar:
+        before = -config.teacher_steps
+        for steps in dict.fromkeys((0, *range(quarter, config.steps, quarter), config.steps)):
+            jobs = [(training, folder / training.agent.name, steps) for training in trainings]
+            for _ in pool.run(train_to, jobs):
+                bar.update(steps - before)
+            bar.set_description(f"{names}: train")
+            before = steps
+
+
+def _training(config: DemoConfig, agent: AgentKind) -> TrainConfig:
+    return TrainConfig(
+        agent=AGENTS[agent], task=config.task, steps=config.steps, seed=config.seed, nodes=(config.nodes,),
+        teacher_steps=config.teacher_steps, validate_every=max(config.steps // 4, 1), validation_episodes=3,
+    )  # fmt: skip

@@ -1,0 +1,117 @@
+"""The report of a training: how it was judged, its curves, its settings, and what it left behind."""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from aaml.errors import UserError
+from aaml.evaluation.figures import Panel, curve_figure
+from aaml.evaluation.page import Page
+from aaml.scheduling.curves import VALIDATION_SCORE, validation_metric
+from aaml.settings import plain
+from aaml.sim.tasks import find_task
+from aaml.training.runfolder import METRICS, RunFolder, read_metrics
+from aaml.training.settings import TrainConfig
+
+Curves = Mapping[str, tuple[list[float], list[float]]]
+
+
+def write_training_report(folder: Path) -> Path:
+    """Write report.html of a run folder, with its figures and the numbers of its curves; returns the page's path.
+
+    Raises `UserError` for a folder that holds no run.
+    """
+    record = RunFolder.read_config(folder)
+    if record is None:
+        raise UserError(f"{folder}: holds no training")
+    config = TrainConfig.read(record["training"])
+    name = f"{config.agent.name} on {config.task}, seed {config.seed}"
+    lines = read_metrics(folder)
+    curves = curves_of(lines)
+    page = Page(f"Training: {name}", folder)
+    page.made_from(record)
+    page.facts(_outcome(folder, config) | _warm_start(lines))
+    _judged(page, config, curves)
+    _learned(page, curves)
+    placement = folder / "placement.png"
+    if placement.exists():
+        page.heading("The last placement")
+        page.image(placement.read_bytes(), "use of the nodes at the end of a validation episode")
+    page.heading("Next")
+    models = sorted((folder / "model").glob("*"))  # of an actor and its critic, the actor is the first
+    judge = [f"aaml evaluate --task {config.task} --models {models[0]}"] if models else []
+    page.code("\n".join([*judge, f"tensorboard --logdir {folder.parent}"]))
+    usual = plain(TrainConfig(agent=type(config.agent).names()[config.agent.name]))
+    page.settings(plain(config), usual)
+    page.hashed([*models, folder / METRICS, *([Path(config.trace)] if config.trace else [])])
+    return page.write()
+
+
+def curves_of(lines: Sequence[Mapping[str, object]]) -> Curves:
+    """Return the curves among a run's records, by name in order of appearance; what is no number is left out."""
+    curves: dict[str, tuple[list[float], list[float]]] = {}
+    for line in lines:
+        value, step = line.get("value"), line.get("step")
+        if line.get("kind") == "scalar" and isinstance(value, int | float) and isinstance(step, int | float):
+            steps, values = curves.setdefault(str(line["name"]), ([], []))
+            steps.append(float(step))
+            values.append(float(value))
+    return curves
+
+
+def _outcome(folder: Path, config: TrainConfig) -> dict[str, object]:
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {"outcome": "not ended yet"}
+    return {
+        "best validation score": f"{summary['best']:.4f} of {config.reference}'s (below 1 is better)",
+        "reached after": f"{summary['best_step']:,} of {summary['step']:,} decisions",
+        "validations": summary["validations"], "time": f"{summary['seconds']:.1f} s",
+    }  # fmt: skip
+
+
+def _warm_start(lines: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """Return what the imitation of the teacher came to."""
+    told = next((line for line in lines if line.get("kind") == "warm start"), {})
+    shown = {name: value for name, value in told.items() if name not in {"time", "kind"}}
+    return {
+        f"warm start: {name}": f"{value:.3f}" if isinstance(value, float) else value for name, value in shown.items()
+    }
+
+
+def _judged(page: Page, config: TrainConfig, curves: Curves) -> None:
+    from aaml.evaluation.charts import curve_chart, curve_frame
+
+    metric = validation_metric(find_task(config.task).metric)
+    names = [name for name in (VALIDATION_SCORE, metric) if name in curves]
+    if not names:
+        return
+    page.heading("Judged while it learned")
+    levels = {VALIDATION_SCORE: {config.reference: 1.0}}
+    drawn = {name: curves[name] for name in names}
+    panels = [
+        Panel({name: [curve]}, name, name.rpartition("/")[2], levels.get(name, {})) for name, curve in drawn.items()
+    ]
+    with page.grid():
+        for number, (name, curve) in enumerate(drawn.items()):
+            chart = curve_chart(name, {name: curve}, levels=levels.get(name), log=True)
+            if number:
+                page.figure(chart)
+            else:
+                page.figure(chart, "validation", partial(curve_figure, *panels), curve_frame(drawn))
+
+
+def _learned(page: Page, curves: Curves) -> None:
+    from aaml.evaluation.charts import curve_chart
+
+    others = {name: curve for name, curve in curves.items() if not name.startswith("Validation/")}
+    if others:
+        page.heading("Learning")
+        with page.grid():
+            for name, curve in others.items():
+                page.figure(curve_chart(name, {name: curve}))
+        page.text(
+            f"All points of all curves: {METRICS}; curves of more than 1,000 points are drawn as means of blocks."
+        )

@@ -1,0 +1,305 @@
+"""Experience from many simulated clusters at once, in this process or over several, the same whatever their number.
+
+Each stream is an endless row of episodes with its own generator; its steps depend on the weights it was given and on
+nothing else, so that one process and many collect the same, and a stream is rebuilt from its actions alone.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from aaml.errors import bad_value
+from aaml.evaluation.policies import load_policy
+from aaml.policies.fragment_meter import FragmentMeter
+from aaml.policies.registry import make_reward
+from aaml.scheduling.cycle import Reward, spec_of
+from aaml.scheduling.lifetimes import Rests, expected_rests
+from aaml.scheduling.observation import Context, Observation, ObservationSpec
+from aaml.scheduling.play import play
+from aaml.scheduling.ports import Attempt, Decision, Observer, Policy, Sorter, Step, Transition
+from aaml.scheduling.rewards import RewardOptions
+from aaml.scheduling.walk import Event, Walk, whole_run
+from aaml.sim.cluster import SimCluster
+from aaml.sim.search import Future, Grade, Search
+from aaml.sim.search_config import SearchConfig
+from aaml.sim.tasks import Task, find_task
+
+if TYPE_CHECKING:
+    from aaml.learning.config import NetworkAgent
+    from aaml.scheduling.queue_sort import QueueSort
+
+TRAINING_SEEDS = 1 << 31  # episodes of training have seeds from here on, those of validation and tests lie below
+Steps = list[tuple[int, Transition]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What episodes are like: the task, the cluster sizes to draw from, and what differs from the task's own.
+
+    `sorter`: a policy (a name or a model file) in whose order pods wait, where it has one.
+    """
+
+    task: str
+    sizes: tuple[int, ...]
+    pods: int | None = None
+    trace: str | None = None
+    reward: str = ""
+    lookahead: int = 0
+    lifetimes: bool = False
+    rests: Rests = "nothing"
+    racks: bool = False
+    sorter: str = ""
+
+
+class Arena:
+    """Builds episodes of a setting and the reward that goes with them; `sees` is what their agent looks at."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.task: Task = find_task(setting.task)
+        expected = self.task.expected(setting.trace)
+        meter = FragmentMeter.of(expected)
+        self._expected = expected
+        self._reward_options = RewardOptions(meter)
+        expects = expected_rests(setting.rests, expected)
+        self.sees = ObservationSpec(setting.lookahead, setting.lifetimes, setting.racks, meter, expects)
+        sorter = self.policy(setting.sorter) if setting.sorter else None
+        self.queue_sort: QueueSort | None = sorter.queue_sort if isinstance(sorter, Sorter) else None
+
+    def build(self, seed: int, nodes: int) -> SimCluster:
+        """Return a cluster at the beginning of an episode."""
+        cluster = self.task.build(seed, nodes, pods=self.setting.pods, trace=self.setting.trace)
+        cluster.sort_queue(self.queue_sort)
+        return cluster
+
+    def reward(self) -> Reward:
+        """Return a fresh reward of the setting."""
+        return make_reward(self.setting.reward or self.task.reward, self._reward_options)
+
+    def policy(self, spec: str, seed: int = 0) -> Policy:
+        """Return a policy by name, which knows what pods to expect, or the one in a model file.
+
+        Raises `UserError` for what is no policy, and for a model that is shown more of the pods that follow.
+        """
+        ours = self.setting.lookahead
+        policy = load_policy(spec, seed=seed, expected=self._expected)
+        if spec_of(policy).lookahead > ours:
+            raise bad_value("model", spec, f"one made for a lookahead of {ours}, which is that of {self.task.name}")
+        return policy
+
+    def search(self, config: SearchConfig, grade: Grade, rollout: Policy) -> Search:
+        """Return the expert that looks ahead from what `grade` wants most, with `rollout` deciding what follows."""
+        future = Future(self.task, self.setting.trace)
+        return Search(future, self.task, grade, rollout, config)
+
+    def play(self, policy: Policy, seed: int, nodes: int, observers: Iterable[Observer] = ()) -> Mapping[str, float]:
+        """Play one episode to its end without learning; returns its metrics, and `mean_reward` a decision."""
+        cluster = self.build(seed, nodes)
+        stats = play(cluster, policy, self.reward(), observers=observers)
+        return {**cluster.metrics(), "mean_reward": stats.reward / max(stats.decisions, 1)}
+
+
+@dataclass
+class _Episode:
+    number: int
+    nodes: int
+    cluster: SimCluster
+    walk: Walk
+    events: Iterator[Event]
+    actions: list[int] = field(default_factory=list)
+
+
+class _Again:
+    """Takes recorded actions once more."""
+
+    name = "again"
+
+    def __init__(self, actions: Iterable[int]) -> None:
+        self._actions = iter(actions)
+
+    def act(self, context: Context) -> Decision:  # noqa: ARG002
+        action = int(next(self._actions))
+        return Decision(None if action < 0 else action)
+
+
+class Stream:
+    """One endless row of episodes."""
+
+    def __init__(self, arena: Arena, seed: int, index: int) -> None:
+        self._arena = arena
+        self._seed = seed
+        self.index = index
+        self.rng = np.random.default_rng([seed, index])
+        self._episode = self._start(0)
+
+    @property
+    def cluster(self) -> SimCluster:
+        """The cluster of the episode under way."""
+        return self._episode.cluster
+
+    def step(self, policy: Policy) -> list[Transition]:
+        """Make one decision, or end the episode when there is none left; returns the steps that are complete now.
+
+        It is the step before this decision, except that the steps of a gang come together.
+        """
+        episode, completed = self._episode, []
+        episode.walk.policy = policy
+        for event in episode.events:
+            match event:
+                case Step(transition=Transition() as transition):
+                    completed.append(transition)
+                case Attempt(decision=Decision(row=row)):
+                    episode.actions.append(-1 if row is None else row)
+                    return completed
+        self._episode = self._start(episode.number + 1)
+        return completed
+
+    def cut(self) -> None:
+        """Forget steps whose continuation is awaited."""
+        self._episode.walk.cut()
+
+    def state(self) -> dict[str, Any]:
+        """Return what `restore` rebuilds the stream from."""
+        return {
+            "episode": self._episode.number,
+            "nodes": self._episode.nodes,
+            "actions": list(self._episode.actions),
+            "awaited": self._episode.walk.awaited,
+            "rng": json.dumps(self.rng.bit_generator.state),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Play the episode's actions again up to where the stream was."""
+        actions, awaited = state["actions"], int(state.get("awaited", 0))
+        episode = self._episode = self._start(int(state["episode"]), int(state["nodes"]))
+        episode.walk.perceive = _observation if awaited else None
+        again = _Again(actions)
+        for _ in actions:
+            self.step(again)
+            if self._episode is not episode:
+                raise RuntimeError("the episode ended before its recorded actions: the simulation is another one")
+        episode.walk.cut(keep=awaited)
+        episode.walk.perceive = _observation
+        self.rng.bit_generator.state = json.loads(state["rng"])
+
+    def _start(self, number: int, nodes: int | None = None) -> _Episode:
+        arena = self._arena
+        sizes = arena.setting.sizes
+        count = int(sizes[self.rng.integers(len(sizes))]) if nodes is None else nodes
+        seed = TRAINING_SEEDS + int(np.random.SeedSequence([self._seed, self.index, number]).generate_state(1)[0])
+        cluster = arena.build(seed, count)
+        walk = Walk(
+            cluster, _Again(()), arena.reward(), spec=arena.sees, perceive=_observation,
+            episodes=whole_run(continuing=arena.task.continuing),
+        )  # fmt: skip
+        return _Episode(number, count, cluster, walk, walk.events())
+
+
+def _observation(context: Context) -> Observation:
+    return context.observation
+
+
+@dataclass(frozen=True)
+class Actor:
+    """How the agent that acts in a stream is made: the learner's twin, and the policy that guides it.
+
+    With `search` an expert acts: it searches among the twin's best choices, and lets `rollout` ("": the twin) go on.
+    """
+
+    agent: "NetworkAgent"
+    guide: str = ""
+    search: SearchConfig | None = None
+    rollout: str = ""
+
+
+@dataclass(frozen=True)
+class Expert:
+    """A policy that searches ahead in the cluster of one stream."""
+
+    search: Search
+    stream: Stream
+    name: str = "expert"
+
+    def act(self, context: Context) -> Decision:
+        """Choose."""
+        return self.search.choose(self.stream.cluster, context, self.stream.rng)
+
+
+class Collector(Protocol):
+    """Where a learner's steps come from."""
+
+    def collect(self, weights: Mapping[str, Any], steps: int) -> Steps:
+        """Let every stream make `steps` decisions with these weights; returns (stream, step), in a fixed order."""
+        ...
+
+    def cut(self) -> None:
+        """Forget steps whose continuation is awaited."""
+        ...
+
+    def state(self) -> list[dict[str, Any]]:
+        """Return the streams' states."""
+        ...
+
+    def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Continue each stream from its state, as `state` returned them."""
+        ...
+
+
+class LocalCollector:
+    """Streams in this process."""
+
+    def __init__(self, setting: Setting, actor: Actor, seed: int, indices: Sequence[int]) -> None:
+        from aaml.learning.agent import make_agent, single_threaded
+
+        single_threaded()
+        arena = Arena(setting)
+        guide = arena.policy(actor.guide, seed) if actor.guide else None
+        agent = make_agent(actor.agent, sees=arena.sees, seed=seed, guide=guide)
+        self._agent = agent
+        self._streams = [Stream(arena, seed, index) for index in indices]
+        self._policies: list[Policy] = [agent] * len(self._streams)
+        if actor.search is not None:
+            agent.learning = False
+            rollout = arena.policy(actor.rollout, seed) if actor.rollout else agent
+            search = arena.search(actor.search, agent.scores, rollout)
+            self._policies = [Expert(search, stream) for stream in self._streams]
+
+    def collect(self, weights: Mapping[str, Any], steps: int) -> Steps:
+        """Let every stream make `steps` decisions."""
+        self._agent.take_weights(weights)
+        collected = []
+        for stream, policy in zip(self._streams, self._policies, strict=True):
+            self._agent.rng = stream.rng
+            for _ in range(steps):
+                collected += [(stream.index, step) for step in stream.step(policy)]
+        return collected
+
+    def cut(self) -> None:
+        """Forget steps whose continuation is awaited."""
+        for stream in self._streams:
+            stream.cut()
+
+    def state(self) -> list[dict[str, Any]]:
+        """Return the streams' states."""
+        return [stream.state() for stream in self._streams]
+
+    def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Continue each stream from its state, as `state` returned them."""
+        for stream, state in zip(self._streams, states, strict=True):
+            stream.restore(state)
+
+
+def demonstrate(arena: Arena, teacher: str, seed: int, steps: int) -> list[list[Transition]]:
+    """Let a policy (a name or a model file) make about `steps` decisions; returns its episodes."""
+    stream = Stream(arena, seed, index=1 << 20)  # an index that no learning stream has
+    policy = arena.policy(teacher, seed)
+    pieces: list[list[Transition]] = [[]]
+    for _ in range(steps):
+        for step in stream.step(policy):
+            pieces[-1].append(step)
+            if step.terminated or step.truncated:
+                pieces.append([])
+    return [piece for piece in pieces if len(piece) > 1]

@@ -1,0 +1,105 @@
+"""A training from its settings to the trained policy: the same for an agent with a network and for one without."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from aaml.evaluation.policies import load
+from aaml.learning.config import AgentConfig, NetworkAgent
+from aaml.scheduling.ports import Policy
+from aaml.settings import changed, take
+from aaml.sim.tasks import Task
+from aaml.training.report import write_training_report
+from aaml.training.runfolder import RunFolder
+from aaml.training.settings import TrainConfig
+from aaml.training.train import Trainer, open_run
+from aaml.training.train_simple import train_simple
+from aaml.training.validation import Progress
+
+RUNS = Path("runs")
+
+
+def train(
+    agent: str | AgentConfig = "gnn",
+    task: str | Task = "balance",
+    *,
+    steps: int = 60_000,
+    out: Path | str | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> Policy:
+    """Train an agent in the simulator and return the best policy by validation, which no longer learns.
+
+    It imitates a heuristic first and then learns from rewards, in many simulated clusters at once. The run folder has
+    the settings, curves (also for TensorBoard), the model file, and what an interrupted run goes on from.
+
+    Parameters
+    ----------
+    agent
+        "gnn", "dqn", "acgnn", "acdqn", "qtable" or "linear", or an agent with settings of its own, such as
+        `aaml.Dqn(encoder="gnn", learning_rate=3e-4)`.
+    task
+        What to learn, by name or as `aaml.task` makes it.
+    steps
+        Decisions to learn from, after the heuristic's.
+    out
+        Run folder; a new one below runs/ when not given.
+    resume
+        Go on with the run in the folder, up to `steps`.
+    progress
+        Show a progress bar.
+    **settings
+        Any other setting of a training or its agent, such as `seed`, `workers`, `reward` or `learning_rate`: those of
+        `aaml train --help`.
+
+    Returns
+    -------
+    Policy
+        The trained policy; `aaml.load` reads it again from the run's model file.
+
+    Raises
+    ------
+    UserError
+        For settings that are not known or do not work, before anything runs, and for a folder that holds a run.
+
+    """
+    if isinstance(task, Task):
+        settings = {"nodes": task.sizes, "pods": task.pods, **settings}
+        task = task.name
+    if "workers" in settings:
+        settings["workers"] = str(settings["workers"])
+    start = TrainConfig(agent=take("agent", agent, AgentConfig))
+    config = changed(start, {"task": task, "steps": steps, **settings})
+    path = _unused(run_folder(config)) if out is None else Path(out)
+    config, folder = open_run(config, path, resume=resume)
+    with closing(folder):
+        carry_out(config, folder, progress=progress)
+        return load(folder.model_path())
+
+
+def carry_out(
+    config: TrainConfig, folder: RunFolder, stop: Callable[[], bool] = lambda: False, *, progress: bool = True
+) -> Progress:
+    """Train in a folder until the steps are done, `stop()` is true or nothing improves, and leave a report there."""
+    if not isinstance(config.agent, NetworkAgent) or config.way == "copies":
+        result = train_simple(config, folder, stop, progress=progress)
+    else:
+        result = Trainer(config, folder, progress=progress).run(stop)
+    folder.flush()
+    write_training_report(folder.path)
+    return result
+
+
+def run_folder(config: TrainConfig) -> Path:
+    """Return the folder that a run has unless told otherwise."""
+    return RUNS / f"{config.agent.name}-{config.task}-s{config.seed}"
+
+
+def _unused(path: Path) -> Path:
+    """Return the path, or with the next number where there is something already."""
+    number = 2
+    while path.exists():
+        path, number = path.with_name(f"{path.name.removesuffix(f'-{number - 1}')}-{number}"), number + 1
+    return path

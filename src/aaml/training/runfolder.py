@@ -1,0 +1,150 @@
+"""A run's folder: config.json, metrics.jsonl, tensorboard/, model/, resume.pt."""
+
+import io
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.errors import UserError, bad_value
+from aaml.files import write_bytes, write_json
+from aaml.scheduling.curves import ACTIONS, TRAINING_LAYOUT, VALIDATION_SCORE
+from aaml.telemetry.provenance import provenance
+from aaml.telemetry.timelapse import Timelapse
+from aaml.telemetry.writers import JsonLinesWriter, RunWriters, TensorBoardWriter
+
+CONFIG, METRICS, RESUME = "config.json", "metrics.jsonl", "resume.pt"
+
+
+class RunFolder:
+    """Where a run writes; `writer` takes its curves."""
+
+    def __init__(self, path: Path, stem: str) -> None:
+        self.path = path
+        self.stem = stem
+        self.models = path / "model"
+        self._board = TensorBoardWriter(path / "tensorboard")
+        self._lines = JsonLinesWriter(path / METRICS)
+        self.writer = RunWriters(self._board, self._lines)
+
+    @classmethod
+    def create(
+        cls, path: Path, stem: str, config: Mapping[str, Any], hyperparameters: Mapping[str, bool | int | float | str]
+    ) -> "RunFolder":
+        """Make a folder and write what the run is made of."""
+        facts = {"stem": stem, **config, "command": sys.argv, **provenance()}
+        write_json(path / CONFIG, facts, indent=2, field="out")
+        folder = cls(path, stem)
+        folder._board.layout(TRAINING_LAYOUT)
+        folder._board.hyperparameters(dict(hyperparameters), [VALIDATION_SCORE])
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """Open a folder that is there; lines of metrics after its last save are dropped, for they come again."""
+        config = cls.read_config(path)
+        if config is None:
+            raise UserError(f"out: {path} holds no run ({CONFIG} is missing)")
+        saved = cls._read(path)
+        if saved is not None and (path / METRICS).exists():
+            with (path / METRICS).open("r+b") as file:
+                file.truncate(int(saved["metrics_bytes"]))
+        return cls(path, config["stem"])
+
+    @staticmethod
+    def read_config(path: Path) -> dict[str, Any] | None:
+        """Return config.json, None when there is none. Raises `UserError` when it cannot be read."""
+        try:
+            content = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path / CONFIG}: cannot be read: {error}") from error
+        if not isinstance(content, dict) or "training" not in content or "stem" not in content:
+            raise UserError(f"{path / CONFIG}: is not the config of a training run")
+        return content
+
+    def model_path(self) -> Path:
+        """Return the model file (of an actor and its critic, the actor). Raises `UserError` when there is none yet."""
+        for path in [*sorted(self.models.glob("*.pth")), *sorted(self.models.glob("*.json"))]:
+            return path
+        raise UserError(f"{self.models}: holds no model yet")
+
+    def write_resume(self, state: Mapping[str, Any]) -> None:
+        """Save what the run goes on from."""
+        from aaml.learning.checkpoint import write_atomically
+
+        self.flush()
+        size = (self.path / METRICS).stat().st_size
+        write_atomically(self.path / RESUME, {**state, "metrics_bytes": size})
+
+    def read_resume(self) -> dict[str, Any] | None:
+        """Return what `write_resume` saved, None when nothing was."""
+        return self._read(self.path)
+
+    @staticmethod
+    def _read(path: Path) -> dict[str, Any] | None:
+        from aaml.learning.checkpoint import read_tensors
+
+        if not (path / RESUME).exists():
+            return None
+        state = read_tensors(path / RESUME)
+        if not isinstance(state, dict) or "metrics_bytes" not in state:
+            raise UserError(f"{path / RESUME}: is not the state of a training run")
+        return state
+
+    def picture(self, image: npt.NDArray[np.uint8], step: int) -> None:
+        """Keep a picture [H, W, 3] as placement.png and in TensorBoard."""
+        from matplotlib import image as images
+
+        buffer = io.BytesIO()
+        images.imsave(buffer, image, format="png")
+        write_bytes(self.path / "placement.png", buffer.getvalue(), field="out")
+        height, width = image.shape[:2]
+        self._board.image("Placement", buffer.getvalue(), width=width, height=height, step=step)
+
+    def show(self, rows: Sequence[int], lapse: Timelapse, step: int) -> None:
+        """Show in TensorBoard which rows validation's episodes chose, and what the first of them looked like."""
+        if rows:
+            self._board.histogram(ACTIONS, [float(row) for row in rows], step)
+        self._board.timelapse(lapse, step)
+
+    def graph(self, graph_def: bytes) -> None:
+        """Show a network in TensorBoard."""
+        self._board.graph(graph_def)
+
+    def flush(self) -> None:
+        """Write out what is buffered."""
+        self._lines.flush()
+        self._board.flush()
+
+    def close(self) -> None:
+        """Write out and close the writers."""
+        self.writer.close()
+
+
+def read_curve(folder: Path, name: str) -> tuple[list[float], list[float]]:
+    """Return the steps and values of one of a run's curves. Raises `UserError` when there is none of that name."""
+    steps, values, names = [], [], set()
+    for point in read_metrics(folder):
+        if point.get("kind") == "scalar":
+            names.add(point["name"])
+            if point["name"] == name:
+                steps.append(float(point["step"]))
+                values.append(float(point["value"]))
+    if not steps:
+        raise bad_value("metric", name, f"one of {', '.join(sorted(names))} in {folder / METRICS}")
+    return steps, values
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's metrics.jsonl. Raises `UserError` when it is missing or not readable."""
+    path = folder / METRICS
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error

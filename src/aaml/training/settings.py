@@ -1,0 +1,206 @@
+"""What a training is told: flags of `aaml train`, keys of its settings file, the record in a run's folder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from aaml.errors import bad_value
+from aaml.learning.config import AGENTS, LIVE, AgentConfig, CopiesConfig, NetworkAgent
+from aaml.parallel.workers import parse_workers
+from aaml.scheduling.lifetimes import Rests
+from aaml.settings import Count, Natural, Settings, changed
+from aaml.sim.search_config import SearchConfig
+
+if TYPE_CHECKING:
+    from aaml.training.rollouts import Actor, Setting
+
+TEACHERS: Mapping[str, str] = {
+    "balance": "least-variance",
+    "compress": "most-allocated",
+    "services-and-jobs": "most-allocated",
+    "churn": "best-fit",
+    "fragmentation": "fgd",
+    "waiting": "least-variance",
+    "seedc": "least-variance",
+    "seedc-compress": "most-allocated",
+    "seed-a": "least-variance",
+}
+
+
+@dataclass(frozen=True)
+class TrainConfig(Settings):
+    """A training run, with the settings of its agent."""
+
+    agent: AgentConfig = AGENTS["gnn"]
+    """GNN or MLP by DQN, MLP or GNN by actor-critic, the binned Q-table, or a linear scorer by cross-entropy"""
+    task: str = "balance"
+    """balance, compress, fragmentation, waiting, services-and-jobs, churn, seedc, seedc-compress or seed-a; for another
+    load compress@0.5"""
+    steps: Natural = 60_000
+    """decisions to learn from, after the warm start"""
+    seed: Natural = 0
+    """of weights, exploration and episodes: same seed, same curve"""
+    envs: Count = 8
+    """clusters at once"""
+    workers: str = "1"
+    """what the clusters are dealt out over, the result is the same: processes (a number), ray for a Ray cluster of this
+    machine, or ray:HOST:PORT for one that it is a node of"""
+    nodes: tuple[Count, ...] = ()
+    """cluster sizes that episodes are drawn from; the task's own when none is given"""
+    pods: Count | None = None
+    """pods of an episode; the task's own number when not given"""
+    trace: str | None = None
+    """an openb pod list whose requests take the place of the synthetic ones"""
+    reward: str = ""
+    """a reward by name, FILE.py:NAME, or a weighted sum; the task's own when empty"""
+    teacher: str = ""
+    """policy of the warm start: a name, a model file (whose order of waiting pods is the agent's too), or "none"; the
+    task's usual one when empty"""
+    teacher_steps: Natural = 6_000
+    """decisions of the teacher to learn from first"""
+    teacher_passes: Count = 20
+    """passes over the teacher's decisions"""
+    chunk: Count = 32
+    """decisions that each cluster makes with the same weights"""
+    validate_every: Count = 8_192
+    """decisions between validations, at which the run is saved"""
+    validation_episodes: Count = 6
+    """validation episodes for each cluster size"""
+    patience: Natural = 0
+    """end after so many validations without a better one; 0: never"""
+    lifetimes: bool = False
+    """show the agent how long a pod will run"""
+    rests: Rests = "nothing"
+    """what the agent is told of how long pods run on: nothing, what can be learned from the task's past, or the truth,
+    known to a clairvoyant only"""
+    method: Literal["auto", "copies", "rewards", "expert"] = "auto"
+    """copies: compiled episodes in lockstep, compared with copies that see the same arrivals; rewards: simulated
+    clusters one by one, for rewards of one's own and several workers; expert: a look-ahead search chooses, the agent
+    imitates all its choices so far, `teacher_passes` times at every validation; auto: copies where that can be"""
+    copying: CopiesConfig = CopiesConfig()
+    search: SearchConfig = SearchConfig(candidates=3, samples=16)
+    rollout: str = ""
+    """expert: policy that decides in a future; "agent" for the agent itself, the teacher when empty"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parse_workers(self.workers)
+        if self.method == "expert":
+            _ = self.network
+
+    @property
+    def learner(self) -> AgentConfig:
+        """The agent with nothing left open: what depends on the length of the training is chosen."""
+        return self.agent.for_steps(self.steps)
+
+    @property
+    def network(self) -> NetworkAgent:
+        """The same, for one of the four agents with a network. Raises `UserError` for the others."""
+        agent = self.learner
+        if not isinstance(agent, NetworkAgent):
+            raise bad_value("agent", agent.name, f"one of {', '.join(LIVE)}")
+        return agent
+
+    @property
+    def expert(self) -> SearchConfig | None:
+        """How the expert looks ahead, None without one."""
+        return self.search if self.way == "expert" else None
+
+    @property
+    def way(self) -> Literal["copies", "rewards", "expert"]:
+        """The method, chosen."""
+        if self.method != "auto":
+            return self.method
+        return "rewards" if self.why_no_copies else "copies"
+
+    @property
+    def why_no_copies(self) -> str:
+        """Why the agent cannot learn from copies, "" where it can."""
+        from aaml.sim.compiled.rewards import REWARDS
+
+        if self.rests != "nothing":
+            return "what pods are expected to run on is not compiled (rests)"
+        if self.workers != "1":
+            return "episodes in lockstep are played by one process"
+        if self.reward and self.reward not in REWARDS:
+            return f"the reward {self.reward} is not compiled"
+        return ""
+
+    @property
+    def actor(self) -> "Actor":
+        """Who acts in training: the agent, or the expert that searches from the agent's choices."""
+        from aaml.training.rollouts import Actor
+
+        teacher = "" if self.teacher_name == "none" else self.teacher_name
+        guide = teacher if getattr(self.agent, "use_heuristic", False) else ""
+        rollout = "" if self.rollout == "agent" else self.rollout or teacher
+        return Actor(self.network, guide, self.expert, rollout)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The cluster sizes that episodes are drawn from. Raises `UserError` for a task that is not known."""
+        from aaml.sim.tasks import find_task
+
+        return self.nodes or (find_task(self.task).nodes,)
+
+    @property
+    def teacher_name(self) -> str:
+        """The policy of the warm start (a name or a model file), "none" without one."""
+        return self.teacher or TEACHERS.get(self.task.partition("@")[0], "none")
+
+    @property
+    def reference(self) -> str:
+        """The policy that validation compares with: the teacher, or the task's usual one without."""
+        return (
+            self.teacher_name
+            if self.teacher_name != "none"
+            else TEACHERS.get(self.task.partition("@")[0], "least-allocated")
+        )
+
+    @property
+    def setting(self) -> "Setting":
+        """What episodes are like. Raises `UserError` for a task that is not known."""
+        from aaml.sim.tasks import find_task
+        from aaml.training.rollouts import Setting
+
+        return Setting(
+            self.task, self.sizes, self.pods, self.trace, self.reward, find_task(self.task).lookahead,
+            lifetimes=self.lifetimes, rests=self.rests, sorter="" if self.teacher_name == "none" else self.teacher_name,
+        )  # fmt: skip
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> Self:
+        """Read the record of a run. Raises `UserError` for what is none.
+
+        Records written before agents were values hold the agent's settings under `overrides`.
+        """
+        values = dict(record)
+        overrides = dict(values.pop("overrides", {}))
+        if "horizon" in overrides:
+            overrides["segment"] = overrides.pop("horizon")
+        return changed(cls(), {**values, **overrides})
+
+
+@dataclass(frozen=True)
+class DemoConfig(Settings):
+    """How much the demonstration trains and judges."""
+
+    task: str = "balance"
+    """what to schedule: a task by name"""
+    steps: Count = 8_000
+    """decisions that each agent learns from, after the warm start"""
+    teacher_steps: Natural = 4_000
+    """decisions of a heuristic that each agent imitates first"""
+    episodes: Count = 20
+    """unseen episodes that each policy is judged on"""
+    nodes: Count = 10
+    """nodes of the cluster"""
+    workers: Count = 2
+    """processes"""
+    seed: Natural = 0
+    """of training; the episodes of the judgement are always the same"""
+
+    @property
+    def seeds(self) -> range:
+        """The seeds of the judgement, apart from all that training and validation use."""
+        return range(1000, 1000 + self.episodes)

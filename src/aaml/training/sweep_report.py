@@ -1,0 +1,218 @@
+"""What a study leaves to read: best.yaml for `aaml train --config`, and its report with every trial."""
+
+import math
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import yaml
+
+from aaml.evaluation.page import REPORT, Page
+from aaml.evaluation.tables import text_table
+from aaml.files import write_text
+from aaml.settings import plain
+from aaml.training.settings import TrainConfig
+from aaml.training.sweep import folder_of
+from aaml.training.sweep_space import SweepConfig
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from optuna import Study
+    from optuna.trial import FrozenTrial
+
+    from aaml.evaluation.charts import Drawn
+
+_WIDE = 10.0  # scores that span more than this get a logarithmic axis
+_BEST, _OTHER = "#0b6e4f", "#6c757d"
+
+
+def write_report(study: "Study", config: SweepConfig, out: Path) -> None:
+    """Write best.yaml, trials.csv and report.html anew (each whole or not at all); the study needs a finished trial."""
+    best = study.best_trial
+    training = plain(config.training_of(best.params))
+    text = (
+        f"# trial {best.number} of {len(study.trials)}: validation score {best.value:.6g}, lower is better\n"
+        f"{yaml.safe_dump({key: value for key, value in training.items() if key != 'workers'}, sort_keys=False)}"
+    )
+    write_text(out / "best.yaml", text, field="out")
+    _write_page(study, config, out)
+
+
+def _write_page(study: "Study", config: SweepConfig, out: Path) -> None:
+    from aaml.evaluation.charts import bar_chart
+
+    best, table, shares = study.best_trial, trial_table(study), importances(study)
+    page = Page(f"Study: {config.training.agent.name} on {config.training.task}", out)
+    pruned = sum(trial.state.name == "PRUNED" for trial in study.trials)
+    page.facts({
+        "trials": f"{len(study.trials)}, of which {pruned} pruned",
+        "best": f"trial {best.number}, validation score {best.value:.4g} of {config.training.reference}'s",
+        **{f"its {name}": value for name, value in best.params.items()},
+    })  # fmt: skip
+    page.heading("Trials")
+    page.figure(history_chart(study), "history", partial(history_figure, study))
+    still = partial(importance_figure, shares, len(study.trials))
+    page.figure(
+        bar_chart("What the best trials have in common", shares, "share (PED-ANOVA)", form="0%"),
+        "importance", still, pd.DataFrame(list(shares.items()), columns=["setting", "share"]),
+    )  # fmt: skip
+    page.table(_shown(table.sort_values("value", kind="stable")))
+    write_text(out / "trials.csv", table.to_csv(index=False), field="out")
+    page.heading("Next")
+    models = sorted((folder_of(out, best.number) / "model").glob("*"))  # of an actor and its critic, the actor is first
+    judge = [f"aaml evaluate --task {config.training.task} --models {models[0]}"] if models else []
+    page.code("\n".join([f"aaml train --config {out / 'best.yaml'}", *judge]))
+    kind = type(config.training.agent)
+    page.settings({"space": config.space, "trials": config.trials, "batch": config.batch, "rungs": config.rungs})
+    page.settings(plain(config.training), plain(TrainConfig(agent=kind.names()[config.training.agent.name])))
+    page.hashed([*models, out / "trials.csv", out / "best.yaml"])
+    page.write()
+
+
+def trial_table(study: "Study") -> pd.DataFrame:
+    """Return a row a trial, in order: number, state, value, decisions and a column a parameter."""
+    return pd.DataFrame(
+        [
+            {
+                "number": trial.number,
+                "state": trial.state.name.lower(),
+                "value": score(trial),
+                "decisions": max(trial.intermediate_values),
+                **trial.params,
+            }
+            for trial in study.trials
+        ]
+    )
+
+
+def summary(study: "Study", config: SweepConfig, out: Path, rows: int = 10) -> str:
+    """Return the best trials and the commands to go on with, as text for a terminal."""
+    table = _shown(trial_table(study).iloc[[trial.number for trial in _ranked(study)[:rows]]])
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in importances(study).items())
+    best, task = study.best_trial, config.training.task
+    model = folder_of(out, best.number) / "model"
+    counts = f"{len(study.trials)} trials, of which {sum(t.state.name == 'PRUNED' for t in study.trials)} pruned"
+    return (
+        f"{text_table(table)}\n\n{counts}; best: trial {best.number}, validation score {best.value:.4g} "
+        f"(lower is better)\nimportance: {shares}\nreport: {out / REPORT}\n"
+        f"curves: tensorboard --logdir {out / 'trials'}\nnext: aaml train --config {out / 'best.yaml'}\n"
+        f"      aaml evaluate --task {task} --models {model}/*.pth"
+    )
+
+
+def importances(study: "Study") -> dict[str, float]:
+    """Return each parameter's share in reaching the best trials, by PED-ANOVA (Watanabe et al., IJCAI 2023).
+
+    It compares where the best tenth of the trials lie (at least five, at most half) with where all do, and so needs
+    their order only: pruned trials count too, below all that went farther.
+    """
+    import optuna
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+    from optuna.trial import create_trial
+
+    ranked = optuna.create_study()
+    for rank, trial in enumerate(_ranked(study)):
+        ranked.add_trial(create_trial(value=float(rank), params=trial.params, distributions=trial.distributions))
+    names = list(study.best_trial.params)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few trials: said in the figure's title
+        top = PedAnovaImportanceEvaluator(target_quantile=max(0.1, min(0.5, 5 / len(ranked.trials))))
+        shares = get_param_importances(ranked, evaluator=top, params=names)
+    return dict(sorted(shares.items(), key=lambda each: -each[1]))
+
+
+def history_figure(study: "Study") -> "Figure":
+    """Draw every trial's score and the best so far; hollow: pruned."""
+    from matplotlib.ticker import MaxNLocator
+
+    from aaml.evaluation.figures import Picture
+
+    figure = Picture(figsize=(7.0, 3.6), layout="constrained")
+    axes = figure.subplots()
+    best, steps = math.inf, []
+    for trial in study.trials:
+        complete = trial.state.name == "COMPLETE"
+        best = min(best, score(trial)) if complete else best
+        steps.append(best)
+        axes.plot(trial.number, score(trial), "o", ms=5, color=_OTHER, mfc=_OTHER if complete else "none")
+    axes.step(range(len(steps)), steps, where="post", color=_BEST, lw=1.8, label="best so far")
+    axes.set(xlabel="trial (hollow: pruned)", ylabel="validation score, lower is better")
+    scores = [score(trial) for trial in study.trials]
+    if min(scores) > 0 and max(scores) / min(scores) > _WIDE:
+        axes.set_yscale("log")
+    axes.set_title("Study", loc="left", fontsize=11)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def history_chart(study: "Study") -> "Drawn":
+    """Return the same to point at: every trial's score with its settings."""
+    from bokeh.models import ColumnDataSource, HoverTool
+
+    from aaml.evaluation.charts import LEARNED, OTHER, plain_figure
+
+    scores = [score(trial) for trial in study.trials]
+    log = min(scores) > 0 and max(scores) / min(scores) > _WIDE
+    plot = plain_figure(
+        title="validation score, lower is better (hollow: pruned)", y_axis_type="log" if log else "linear",
+        tools="xbox_zoom,reset",
+    )  # fmt: skip
+    complete = [trial.state.name == "COMPLETE" for trial in study.trials]
+    best, steps = math.inf, []
+    for value, whole in zip(scores, complete, strict=True):
+        best = min(best, value) if whole else best
+        steps.append(best if best < math.inf else math.nan)
+    numbers = list(range(len(scores)))
+    plot.step(numbers, steps, mode="after", line_color=LEARNED, line_width=1.8, legend_label="best so far")
+    names = list(dict.fromkeys(name for trial in study.trials for name in trial.params))
+    source = ColumnDataSource({
+        "number": numbers, "score": scores, "fill": [OTHER if whole else "#ffffff" for whole in complete],
+        "decisions": [max(trial.intermediate_values) for trial in study.trials],
+        **{f"setting {name}": [str(trial.params.get(name, "")) for trial in study.trials] for name in names},
+    })  # fmt: skip
+    dots = plot.scatter("number", "score", source=source, size=8, line_color=OTHER, fill_color="fill")
+    settings = [(name, f"@{{setting {name}}}") for name in names]
+    tips = [("trial", "@number"), ("score", "@score"), ("decisions", "@decisions{0,0}"), *settings]
+    plot.add_tools(HoverTool(tooltips=tips, renderers=[dots]))
+    plot.xaxis.axis_label = "trial"
+    plot.legend.border_line_color = None
+    plot.legend.label_text_font_size = "11px"
+    return plot
+
+
+def importance_figure(shares: dict[str, float], trials: int) -> "Figure":
+    """Draw a bar a parameter, the most important at the top."""
+    from aaml.evaluation.figures import Picture
+
+    figure = Picture(figsize=(7.0, 0.9 + 0.36 * len(shares)), layout="constrained")
+    axes = figure.subplots()
+    axes.barh(list(shares), list(shares.values()), color=_BEST, height=0.6)
+    axes.invert_yaxis()
+    axes.set_xlabel("share (PED-ANOVA)")
+    axes.set_title(f"What the best of {trials} trials have in common", loc="left", fontsize=11)
+    axes.grid(axis="x", alpha=0.25)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    return figure
+
+
+def score(trial: "FrozenTrial") -> float:
+    """Return the score at the last rung that the trial reached."""
+    return trial.intermediate_values[max(trial.intermediate_values)]
+
+
+def _ranked(study: "Study") -> "list[FrozenTrial]":
+    """Return the trials, the best first: those that went farther before the others, then by score."""
+    return sorted(study.trials, key=lambda trial: (-max(trial.intermediate_values), score(trial), trial.number))
+
+
+def _shown(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with its numbers as short texts."""
+    shown = table.copy()
+    for column in table.columns[2:]:
+        shown[column] = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in table[column]]
+    return shown

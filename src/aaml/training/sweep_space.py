@@ -1,0 +1,187 @@
+"""What a sweep is told, and what it chooses from: settings of a training and its agent, each with a range or values.
+
+Written NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C; every value is checked by the settings it is for.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
+
+from aaml.errors import bad_value
+from aaml.learning.config import AGENTS, AgentConfig
+from aaml.settings import Count, Row, Settings, changed, plain, rows, take
+from aaml.training.settings import TrainConfig
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+# Settings of a training that leave what its score is measured on and against alone. Those of the agent all do.
+SEARCHED = ("agent", "envs", "chunk", "reward", "teacher_steps", "teacher_passes", "lifetimes")
+_VALUE_SPACE = (
+    "learning_rate=1e-4..5e-3:log", "hidden_layers=16,32,64", "gamma=0.0..0.95", "n_step=1..5",
+    "batch_size=64,128,256", "update_frequency=8,16,32",
+)  # fmt: skip
+_POLICY_SPACE = (
+    "actor_learning_rate=1e-4..3e-3:log", "critic_learning_rate=3e-4..5e-3:log", "hidden_layers=16,32,64",
+    "gamma=0.0..0.95", "gae_lambda=0.8..1.0", "clip=0.1..0.3", "epochs=1..5",
+)  # fmt: skip
+DEFAULT_SPACES = {"dqn": _VALUE_SPACE, "gnn": _VALUE_SPACE, "acdqn": _POLICY_SPACE, "acgnn": _POLICY_SPACE}
+_FORMS = "LOW..HIGH, LOW..HIGH:log or two or more values such as 16,32,64"
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, whole ones if both are; `log` spreads them evenly over magnitudes."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    @property
+    def probes(self) -> tuple[Any, ...]:
+        """The values to check: what holds for the ends holds between them."""
+        return self.low, self.high
+
+    def distribution(self) -> "BaseDistribution":
+        """Return Optuna's form of it."""
+        from optuna.distributions import FloatDistribution, IntDistribution
+
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return IntDistribution(self.low, self.high, log=self.log)
+        return FloatDistribution(self.low, self.high, log=self.log)
+
+    def __contains__(self, value: Any) -> bool:
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"{self.low}..{self.high}{':log' if self.log else ''}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some values."""
+
+    values: tuple[Any, ...]
+
+    @property
+    def probes(self) -> tuple[Any, ...]:
+        """The values to check: all."""
+        return self.values
+
+    def distribution(self) -> "BaseDistribution":
+        """Return Optuna's form of it."""
+        from optuna.distributions import CategoricalDistribution
+
+        return CategoricalDistribution(self.values)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.values
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.values))
+
+
+Space = Mapping[str, Range | Choice]
+
+
+def parse_space(texts: Sequence[str], base: TrainConfig) -> dict[str, Range | Choice]:
+    """Read NAME=LOW..HIGH[:log] and NAME=A,B,C; without any, the usual space of the base's agent.
+
+    Raises `UserError` for a setting that is not there or cannot be compared, and for values that it does not take.
+    """
+    texts = texts or DEFAULT_SPACES[base.network.name]
+    agents = next((text.partition("=")[2].split(",") for text in texts if text.startswith("agent=")), [base.agent.name])
+    known = {row.name: row for row in rows(base) if row.name in SEARCHED}
+    for name in agents:
+        known |= {row.name: row for row in rows(take("space agent", name, AgentConfig))}
+    space: dict[str, Range | Choice] = {}
+    for text in texts:
+        name, equals, domain = text.partition("=")
+        if not equals or not domain:
+            raise bad_value("space", text, f"NAME={_FORMS}")
+        if name not in known:
+            raise bad_value("space", name, f"one of {', '.join(sorted(known))}")
+        if name in space:
+            raise bad_value("space", text, f"each setting once, and {name} is there already")
+        space[name] = _domain(known[name], domain)
+    for agent, (name, domain_) in itertools.product(agents, space.items()):
+        for value in domain_.probes:
+            _ = changed(base, {"agent": agent, name: value}).network
+    return space
+
+
+def _domain(row: Row, text: str) -> Range | Choice:
+    field = f"space {row.name}"
+    ends, colon, scale = text.partition(":")
+    low, dots, high = ends.partition("..")
+    if not dots:
+        parts = [part.strip() for part in text.split(",")]
+        values = tuple(part if row.named else take(field, part, row.kind, text=True) for part in parts)
+        if len(values) < 2 or len(set(values)) < len(values):
+            raise bad_value(field, text, f"{_FORMS}, each once")
+        return Choice(values)
+    if not row.is_number or (colon and scale != "log"):
+        raise bad_value(field, text, _FORMS if row.is_number else "values such as A,B: no numbers")
+    found = Range(take(field, low, row.kind, text=True), take(field, high, row.kind, text=True), bool(colon))
+    if found.low >= found.high:
+        raise bad_value(field, text, "LOW..HIGH with LOW below HIGH")
+    if found.log and found.low <= 0:
+        raise bad_value(field, text, "LOW above 0 for :log")
+    return found
+
+
+@dataclass(frozen=True)
+class SweepConfig(Settings):
+    """A study: the training that all trials begin from, what is chosen, and how trials are pruned."""
+
+    training: TrainConfig = TrainConfig(agent=AGENTS["dqn"], steps=16_000)
+    space: tuple[str, ...] = ()
+    """what to choose, as NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C: settings of the agent, agent, envs, chunk,
+    reward, teacher_steps, teacher_passes or lifetimes; the agent's usual ones when none is given"""
+    trials: Count = 20
+    """trials of the study in all; more of them go on with a study that is there"""
+    batch: Count = 4
+    """trials drawn at once; at most so many can run at once"""
+    rungs: Count = 3
+    """times that trials are compared, the last at the end; 1: none is pruned"""
+    reduction: Annotated[int, Meta(ge=2)] = 2
+    """of all trials at a rung the best 1/N go on, to N times the decisions"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        least = self.reduction ** (self.rungs - 1)
+        if self.training.steps < least:
+            raise bad_value("steps", self.training.steps, f"at least {least} for {self.rungs} rungs")
+
+    @cached_property
+    def domains(self) -> Space:
+        """What trials are drawn from, by setting. Raises `UserError` for what cannot be drawn."""
+        return parse_space(self.space, self.training)
+
+    @property
+    def ladder(self) -> tuple[int, ...]:
+        """The decisions at which trials are compared; the last rung is the whole training."""
+        first = self.training.steps // self.reduction ** (self.rungs - 1)
+        return (*(first * self.reduction**rung for rung in range(self.rungs - 1)), self.training.steps)
+
+    @property
+    def present(self) -> dict[str, Any]:
+        """The values that the training has now, as far as the space holds them."""
+        now = plain(self.training)
+        return {name: now[name] for name, domain in self.domains.items() if now[name] in domain}
+
+    def training_of(self, params: Mapping[str, Any]) -> TrainConfig:
+        """Return a trial's training. It is validated at every rung anyhow, so pausing there changes nothing."""
+        # Trials go rung by rung, which training from copies cannot: its step sizes fall towards a fixed end.
+        method = "rewards" if self.training.method == "auto" else self.training.method
+        return changed(self.training, {**params, "validate_every": self.ladder[0], "workers": "1", "method": method})
+
+    def record(self) -> dict[str, Any]:
+        """Return what makes a study the one it is, JSON-able; it may always have more trials."""
+        study = {"batch": self.batch, "rungs": self.rungs, "reduction": self.reduction}
+        space = {name: str(domain) for name, domain in self.domains.items()}
+        return {**plain(self.training_of({})), **study, "space": space}

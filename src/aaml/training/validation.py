@@ -1,0 +1,119 @@
+"""How a training is judged while it goes on: on fixed episodes, against a reference; the best model is kept."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aaml.cluster.metrics import use_of_nodes
+from aaml.evaluation.policies import frozen
+from aaml.files import write_json
+from aaml.scheduling.curves import VALIDATION_SCORE, validation_metric
+from aaml.scheduling.observation import Context
+from aaml.scheduling.ports import Decision, Observer, Outcome, Policy
+from aaml.telemetry.timelapse import Timelapse
+from aaml.training.rollouts import Arena
+
+VALIDATION_SEEDS = 1 << 30  # validation episodes have seeds from here on: apart from training's and from small ones
+
+
+class Glimpse(Observer):
+    """What episodes looked like: the rows chosen in all of them, and the use of nodes over the first one."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.lapse = Timelapse()
+        self.episodes = 0
+
+    def on_decision(self, context: Context, decision: Decision, outcome: Outcome) -> None:
+        """Take one decision of the simulator; `context.state` holds its pod already."""
+        del outcome
+        if decision.row is not None:
+            self.rows.append(decision.row)
+        if not self.episodes:
+            self.lapse.see(use_of_nodes(context.state))
+
+
+Judge = Callable[[Sequence[int], int, Glimpse | None], Sequence[Mapping[str, float]]]
+"""(seeds, nodes, where to note what it looks like) -> the metrics of an episode for each seed."""
+
+
+@dataclass
+class Progress:
+    """Where a run is: decisions learned from, the best validation score and when it was reached."""
+
+    step: int = 0
+    best: float = float("inf")
+    best_step: int = -1
+    validations: int = 0
+    since_best: int = 0
+
+    def judged(self, result: Mapping[str, float]) -> bool:
+        """Take a validation into account; returns whether it is the best so far."""
+        self.validations += 1
+        self.since_best += 1
+        if result[VALIDATION_SCORE] >= self.best:
+            return False
+        self.best, self.best_step, self.since_best = result[VALIDATION_SCORE], self.step, 0
+        return True
+
+
+class Validation:
+    """Judges a policy on fixed episodes, relative to a reference: 1 is as good, below 1 is better."""
+
+    def __init__(self, arena: Arena, sizes: Sequence[int], episodes: int, reference: str) -> None:
+        self._arena = arena
+        self._sizes = sizes
+        self._seeds = range(VALIDATION_SEEDS, VALIDATION_SEEDS + episodes)
+        self._task = arena.task
+        self.glimpse = Glimpse()
+        """What the policy's episodes looked like the last time, at the first cluster size."""
+        self._expected = self._values(self._by_playing(arena.policy(reference)))
+
+    def __call__(self, policy: Policy, judge: Judge | None = None) -> dict[str, float]:
+        """Return a point for each curve: the mean of the task's metric, and `VALIDATION_SCORE`.
+
+        The score is the policy's value over the reference's, averaged over the cluster sizes: lower is better. An agent
+        does not learn meanwhile. `judge` plays the policy's episodes, None: one after the other in the simulator.
+        """
+        self.glimpse = Glimpse()
+        with frozen(policy):
+            values = self._values(judge or self._by_playing(policy), self.glimpse)
+        ratios = []
+        for size, mine in values.items():
+            own, theirs = float(mine[:, 1].mean()), float(self._expected[size][:, 1].mean())
+            ratio = own / theirs if theirs else 1.0 + own
+            ratios.append(2.0 - ratio if self._task.higher_is_better else ratio)
+        metric = float(np.concatenate(list(values.values()))[:, 0].mean())
+        return {validation_metric(self._task.metric): metric, VALIDATION_SCORE: float(np.mean(ratios))}
+
+    def _by_playing(self, policy: Policy) -> Judge:
+        return lambda seeds, size, glimpse: by_playing(self._arena, policy, seeds, size, glimpse)
+
+    def _values(self, judge: Judge, glimpse: Glimpse | None = None) -> dict[int, np.ndarray]:
+        """Return by size [episodes, 2]: the metric, and what is judged by."""
+        values: dict[int, np.ndarray] = {}
+        for size in self._sizes:
+            played = judge(self._seeds, size, None if values else glimpse)
+            values[size] = np.array([(each[self._task.metric], self._task.value(each)) for each in played])
+        return values
+
+
+def by_playing(
+    arena: Arena, policy: Policy, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None
+) -> list[Mapping[str, float]]:
+    """Play episodes one after the other in the simulator; returns their metrics."""
+    metrics = []
+    for seed in seeds:
+        metrics.append(arena.play(policy, seed, nodes, () if glimpse is None else (glimpse,)))
+        if glimpse is not None:
+            glimpse.episodes += 1
+    return metrics
+
+
+def write_summary(folder: Path, progress: Progress, task: str, reference: str, seconds: float) -> None:
+    """Write summary.json: how far a run came and what it was compared with."""
+    facts = {**dataclasses.asdict(progress), "seconds": round(seconds, 1), "task": task, "reference": reference}
+    write_json(folder / "summary.json", facts, indent=2, field="out")

@@ -1,0 +1,104 @@
+"""Pods of the openb trace that come and go: what they ask for, their class and how long they run, drawn together.
+
+Each pod is one of the 8,152 of the default trace (cluster-trace-gpu-v2023), with its own requests, quality-of-service
+class and lifetime, from its creation to its deletion: half of them run for less than 540 s, one in a hundred for more
+than a day, and these hold nine tenths of the GPU time.
+"""
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.gpu import DEVICE_MILLI
+from aaml.cluster.objects import NO_GPU, GpuRequest, Node, Pod
+from aaml.cluster.quantity import CPU, MEMORY
+from aaml.errors import bad_value
+from aaml.settings import Positive, take
+from aaml.workload.model import Workload
+
+_MIB = 1024 * 1024
+_SHORTEST_S = 1.0
+Half = Literal[0, 1]
+
+
+@dataclass(frozen=True)
+class Churn:
+    """Draws a cluster in its steady state, in which pods ask for the fraction `load` of the GPUs on average.
+
+    At time 0 pods run that came before, at negative times: as many as ask for `load` of the GPUs (in a short episode
+    at most half of its pods), each with a probability in proportion to how long it runs, and at an age that is uniform
+    over its life. From then on pods arrive as a Poisson process. `half`: only every second pod of the trace is drawn,
+    so that what somebody learned from the one half says nothing of single pods of the other.
+    """
+
+    load: float
+    half: Half = 0
+
+    def __post_init__(self) -> None:
+        take("load", self.load, Positive)
+
+    def __call__(self, nodes: tuple[Node, ...], pods: int, rng: np.random.Generator) -> Workload:
+        """Draw a workload of so many pods."""
+        runs = _runs(self.half)
+        goal = self.load * DEVICE_MILLI * sum(node.gpu_count for node in nodes)
+        if not goal:
+            raise bad_value("nodes", len(nodes), "nodes with GPUs")
+        before = rng.choice(len(runs.lifetimes_s), size=pods, p=runs.lifetimes_s / runs.lifetimes_s.sum())
+        held = np.cumsum(runs.gpu_milli[before])
+        before = before[: min(int(np.searchsorted(held, goal)) + 1, pods // 2)]
+        ages_s = rng.random(len(before)) * runs.lifetimes_s[before]
+        after = rng.integers(len(runs.lifetimes_s), size=pods - len(before))
+        rate_per_s = goal / float((runs.gpu_milli * runs.lifetimes_s).mean())
+        arrivals_s = np.cumsum(rng.exponential(1.0 / rate_per_s, size=len(after)))
+        order = np.argsort(-ages_s)
+        drawn = np.concatenate([before[order], after])
+        created_s = np.concatenate([-ages_s[order], arrivals_s])
+        return Workload(
+            tuple(
+                runs.kinds[int(runs.kind[pick])].pod(number, at_s, float(runs.lifetimes_s[pick]))
+                for number, (pick, at_s) in enumerate(zip(drawn.tolist(), created_s.tolist(), strict=True))
+            ),
+            "churn",
+        )
+
+
+@dataclass(frozen=True)
+class _Kind:
+    requests: dict[str, int]
+    gpu: GpuRequest
+    qos: str
+
+    def pod(self, number: int, created_s: float, lifetime_s: float) -> Pod:
+        return Pod(
+            f"churn-{number}", requests=self.requests, gpu=self.gpu, qos=self.qos, created_s=created_s,
+            lifetime_s=lifetime_s,
+        )  # fmt: skip
+
+
+class _Runs(NamedTuple):
+    """The pods of one half: their kind int64 [M], lifetimes float64 [M], and the GPU that they ask for float64 [M]."""
+
+    kinds: list[_Kind]
+    kind: npt.NDArray[np.int64]
+    lifetimes_s: npt.NDArray[np.float64]
+    gpu_milli: npt.NDArray[np.float64]
+
+
+@cache
+def _runs(half: Half) -> _Runs:
+    text = files("aaml.workload").joinpath("data", "openb_pod_runs.csv").read_text(encoding="utf-8")
+    kinds: list[_Kind] = []
+    pods: list[tuple[int, float]] = []
+    for row in csv.DictReader(text.splitlines()):
+        count, milli = int(row["gpu_count"]), int(row["gpu_milli"])
+        requests = {CPU: int(row["cpu_milli"]), MEMORY: int(row["memory_mib"]) * _MIB}
+        pods += [(len(kinds), max(float(each), _SHORTEST_S)) for each in row["lifetimes_s"].split()]
+        kinds.append(_Kind(requests, GpuRequest(count, milli) if count else NO_GPU, row["qos"]))
+    kind, lifetimes_s = np.array([each[0] for each in pods[half::2]]), np.array([each[1] for each in pods[half::2]])
+    gpu_milli = np.array([each.gpu.total_milli for each in kinds], dtype=np.float64)[kind]
+    return _Runs(kinds, kind, lifetimes_s, gpu_milli)

@@ -1,0 +1,1 @@
+"""Traces: what happened on a cluster, recorded or converted, as a portable and append-only folder of events."""

@@ -1,0 +1,178 @@
+"""Formats that are tables of what was asked for: openb, the seeds' CSV files, the Standard Workload Format, spot GPUs.
+
+They tell when pods came and how long they ran, and (apart from the seeds' recordings) not where: such pods have a
+lifetime of their own, and whoever replays them places those too that ran when a window began.
+"""
+
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from aaml.cluster.fleet import workers
+from aaml.cluster.objects import GpuRequest, Node, Pod
+from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.errors import UserError, bad_value
+from aaml.workload import traces
+from aaml.workload.deployments import Deployment, read_deployments
+from aaml.workload.table import any_text, number, quantity, read_table, whole_number
+from aaml.workload.trace.formats.common import (
+    DEVICE_MILLI,
+    PODS_PER_NODE,
+    Converted,
+    Options,
+    file_in,
+    opened,
+    standing,
+)
+from aaml.workload.trace.trace import Life
+
+_STEP_S = 1.0  # between the lines of the seeds' files, which have no times
+_SWF_FIELDS = 18
+_KIB = 1024
+
+
+def unplaced(pod: Pod, created_s: float, lifetime_s: float | None) -> Life:
+    """Return the life of a pod of which nobody says where it ran."""
+    pod = replace(pod, lifetime_s=lifetime_s)
+    if lifetime_s is None:
+        return Life(pod, created_s)
+    return Life(pod, created_s, ended_s=created_s + lifetime_s, how="succeeded")
+
+
+def openb(path: Path, _options: Options) -> Converted:
+    """Alibaba's openb GPU trace of 2023: a pod list (CSV) with its creation and deletion times, nodes beside it."""
+    pods = traces.read_pods(path)
+    nodes = traces.load_nodes(file_in(path.parent, traces.NODE_LIST))
+    lives = [unplaced(replace(pod, scheduler_name="openb"), pod.created_s, pod.lifetime_s) for pod in pods]
+    return Converted(path.name, standing(nodes), tuple(lives), {})
+
+
+def seed_recording(path: Path, _options: Options) -> Converted:
+    """data/sched_*.csv of the seeds: who was placed where, in this order; times are made up, a second a line."""
+    sizes = path.with_name(f"{path.stem}.nodes.csv")
+    columns = {"name": any_text, "cpu": quantity(CPU), "memory": quantity(MEMORY), "pods": whole_number(0)}
+    nodes = [
+        Node(row["name"], {CPU: row["cpu"], MEMORY: row["memory"], PODS: row["pods"]})
+        for row in read_table(sizes, columns)
+    ]
+    columns = {
+        "pod_name": any_text, "action": whole_number(0), "cpu_request": quantity(CPU),
+        "memory_request": quantity(MEMORY),
+    }  # fmt: skip
+    lives = []
+    for line, row in enumerate(read_table(path, columns)):
+        if row["action"] >= len(nodes):
+            raise bad_value(f"{path}, column action", row["action"], f"0 to {len(nodes) - 1}, a node's place")
+        namespace, slash, name = row["pod_name"].partition("/")
+        requests = {CPU: row["cpu_request"], MEMORY: row["memory_request"]}
+        pod = Pod(name if slash else namespace, namespace if slash else "default", uid=f"{line}", requests=requests)
+        lives.append(Life(pod, line * _STEP_S, line * _STEP_S, nodes[row["action"]].name))
+    return Converted(path.name, standing(nodes), tuple(lives), {})
+
+
+def seed_deployments(path: Path, options: Options) -> Converted:
+    """deployment_data/*.csv of the seeds: what was created and deleted, in this order; a second a line, made up."""
+    created: dict[str, tuple[Deployment, float]] = {}
+    lives: list[Life] = []
+
+    def leave(deployment: Deployment, since_s: float, until_s: float | None) -> None:
+        lifetime_s = deployment.lifetime_s if until_s is None else until_s - since_s
+        pods = deployment.pods("default-scheduler", uid_prefix=f"{since_s:g}/")
+        lives.extend(unplaced(pod, since_s, lifetime_s) for pod in pods)
+
+    for line, (deployment, action) in enumerate(read_deployments(path)):
+        if action == "create":
+            created[deployment.name] = deployment, line * _STEP_S
+        else:
+            leave(*created.pop(deployment.name), line * _STEP_S)
+    for deployment, since_s in created.values():
+        leave(deployment, since_s, None)
+    return Converted(path.name, standing(workers(options.nodes)), tuple(lives), {})
+
+
+def swf(path: Path, options: Options) -> Converted:
+    """A log in the Standard Workload Format 2.2 (https://www.cs.huji.ac.il/labs/parallel/workload/swf.html).
+
+    A job of more processors than a node has is a gang of pods. Nodes are as the header says (MaxNodes, MaxProcs), or
+    `options.nodes` that hold the largest job together.
+    """
+    header: dict[str, int] = {}
+    jobs: list[tuple[str, float, float, int, float]] = []
+    left_out: Counter[str] = Counter()
+    with opened(path) as file:
+        for line, text in enumerate(file, start=1):
+            if text.startswith(";"):
+                key, _, value = text.lstrip("; ").partition(":")
+                if value.split()[:1] and value.split()[0].isdigit():
+                    header[key.strip()] = int(value.split()[0])
+                continue
+            cells = text.split()
+            if not cells:
+                continue
+            try:
+                fields = [float(cell) for cell in cells]
+            except ValueError:
+                fields = []
+            if len(fields) != _SWF_FIELDS or not all(map(math.isfinite, fields)):
+                raise UserError(f"{path}, line {line}: expected {_SWF_FIELDS} numbers of a job")
+            procs = int(fields[7] if fields[7] > 0 else fields[4])
+            if procs <= 0 or fields[3] < 0:
+                left_out["jobs that never ran, or without processors"] += 1
+                continue
+            memory_kib = fields[9] if fields[9] > 0 else max(fields[6], 0.0)
+            jobs.append((cells[0], fields[1], fields[3], procs, memory_kib))
+    most = max((job[3] for job in jobs), default=1)
+    count = header.get("MaxNodes", options.nodes)
+    per_node = max(1, math.ceil(max(header.get("MaxProcs", 0), most if "MaxProcs" not in header else 0) / count))
+    memory = math.ceil(max((job[4] for job in jobs), default=0.0)) * _KIB * per_node
+    width = len(str(count - 1))
+    nodes = [
+        Node(f"node-{i:0{width}d}", {CPU: 1000 * per_node, MEMORY: memory, PODS: PODS_PER_NODE}) for i in range(count)
+    ]
+    lives = []
+    for job, submit_s, run_s, procs, memory_kib in jobs:
+        parts = math.ceil(procs / per_node)
+        for part in range(parts):
+            cores = min(per_node, procs - part * per_node)
+            requests = {CPU: 1000 * cores, MEMORY: math.ceil(memory_kib * cores) * _KIB}
+            gang = {"gang": f"job-{job}", "gang_size": parts} if parts > 1 else {}
+            pod = Pod(f"job-{job}-{part}", "swf", requests=requests, owner=f"Job/{job}", scheduler_name="swf", **gang)  # type: ignore[arg-type]
+            lives.append(unplaced(pod, submit_s, run_s))
+    return Converted(path.name, standing(nodes), tuple(lives), left_out)
+
+
+def alibaba_spot(folder: Path, _options: Options) -> Converted:
+    """Alibaba's spot GPU trace of 2026 (cluster-trace-v2026-spot-gpu): node_info_df.csv and job_info_df.csv.
+
+    Each of a job's `worker_num` instances asks for `cpu_request` cores and `gpu_request` GPUs of its model, and runs
+    `duration` seconds. High-priority jobs have priority 1000, spot jobs 0. There is no memory in it.
+    """
+    columns = {"node_name": any_text, "gpu_model": any_text, "gpu_capacity_num": number(), "cpu_num": number()}
+    nodes = [
+        Node(
+            f"node-{row['node_name']}", {CPU: round(1000 * row["cpu_num"]), PODS: PODS_PER_NODE},
+            gpu_count=int(row["gpu_capacity_num"]), gpu_model=row["gpu_model"],
+        )
+        for row in read_table(file_in(folder, "node_info_df.csv"), columns)
+    ]  # fmt: skip
+    columns = {
+        "job_name": any_text, "organization": any_text, "gpu_model": any_text, "job_type": any_text,
+        **dict.fromkeys(("cpu_request", "gpu_request", "worker_num", "submit_time", "duration"), number()),
+    }  # fmt: skip
+    lives = []
+    for row in read_table(file_in(folder, "job_info_df.csv"), columns):
+        whole = row["gpu_request"] > 1
+        gpu = GpuRequest(
+            math.ceil(row["gpu_request"]), DEVICE_MILLI if whole else round(DEVICE_MILLI * row["gpu_request"]),
+            frozenset({row["gpu_model"]} - {""}),
+        )  # fmt: skip
+        for worker in range(int(row["worker_num"])):
+            pod = Pod(
+                f"job-{row['job_name']}-{worker}", f"org-{row['organization']}",
+                requests={CPU: round(1000 * row["cpu_request"])}, gpu=gpu, labels={"job_type": row["job_type"]},
+                priority=1000 if row["job_type"] == "HP" else 0, owner=f"Job/{row['job_name']}",
+                scheduler_name="alibaba-2026",
+            )  # fmt: skip
+            lives.append(unplaced(pod, row["submit_time"], row["duration"]))
+    return Converted(folder.name, standing(nodes), tuple(lives), {})

@@ -1,0 +1,46 @@
+"""`aaml chaos` in short: a few faults on real KWOK with few pods. docs/reliability.md has the long form."""
+
+import csv
+import os
+
+import pytest
+
+from aaml.chaos.faults import FAULTS
+from aaml.chaos.runs import ChaosSettings, run_fault
+from aaml.chaos.workload import shape_for
+from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries
+from support.processes import AAML, Process
+
+SETTINGS = ChaosSettings(pods=60, nodes=5, runs=1, scheduler="least-allocated", wait_s=120.0)
+
+
+@pytest.fixture(scope="module")
+def site():
+    """A cluster of the module's own, for it is broken on purpose."""
+    if not binaries.built():
+        pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
+    cluster = KwokCluster(f"faults-{os.getpid()}")
+    options = ClusterOptions(5, shape_for(60, 5), scheduler=False, owner=Owner.this_process())
+    cluster.up(options, progress=False)
+    try:
+        yield cluster
+    finally:
+        cluster.down()
+
+
+@pytest.mark.parametrize("name", ["scheduler-killed", "nodes-change", "pods-deleted", "history-compacted"])
+def test_nothing_is_lost(site, name):
+    run = run_fault(site, FAULTS[name], SETTINGS)
+    assert (run.lost, run.doubled, run.wrong) == (0, 0, ())
+    assert run.pods == 60 or name in {"pods-deleted", "nodes-change"}  # else some are deleted, by us or with their node
+    assert run.restarts == (1 if name == "scheduler-killed" else 0)
+
+
+def test_the_command_tells_each_run_and_writes_the_table(tmp_path):
+    out = tmp_path / "chaos.csv"
+    few = ("--pods", "20", "--nodes", "5", "--runs", "1", "--scheduler", "least-allocated", "--faults", "nothing")
+    with Process([AAML, "chaos", *few, "--out", str(out)], tmp_path / "log") as process:
+        assert process.process.wait(300) == 0, process.said()
+    assert "nothing: 20 pods, 0 lost, 0 doubled" in process.said()
+    (row,) = csv.DictReader(out.read_text().splitlines())
+    assert (row["fault"], row["runs"], row["pods"], row["lost"], row["wrong_runs"]) == ("nothing", "1", "20", "0", "0")

@@ -1,0 +1,40 @@
+"""A researcher's desk on a real cluster: explanations of what kube-scheduler placed, and the film of it."""
+
+from contextlib import closing
+
+from aaml.lab.library import Library
+from aaml.live.explaining import live
+from support.kwok import pod, pods, until
+
+
+def test_a_running_pod_and_one_that_fits_nowhere_are_explained(kwok, namespace):
+    api, path = kwok.api(), f"/api/v1/namespaces/{namespace}/pods"
+    api.request("POST", path, pod("web", cpu="2"))
+    api.request("POST", path, pod("huge", cpu="500"))
+    until(lambda: any(each["spec"].get("nodeName") for each in pods(api, namespace)), "a bound pod")
+    said = live(f"{namespace}/web", kubeconfig=kwok.kubeconfig)
+    assert said.node.startswith("kwok-std-node-")
+    assert said.refused == {("TaintToleration", "node(s) had untolerated taint(s)"): 1}
+    assert said.parts["TaintToleration"][said.chosen] == 300.0
+    stuck = live(f"{namespace}/huge", kubeconfig=kwok.kubeconfig)
+    assert (stuck.node, stuck.refused["NodeResourcesFit", "Insufficient cpu"]) == ("", 10)
+
+
+def test_a_live_cluster_is_filmed_and_its_decisions_are_explained(kwok, namespace):
+    api, path = kwok.api(), f"/api/v1/namespaces/{namespace}/pods"
+    library = Library()
+    with closing(library):
+        library.watch(kwok.kubeconfig, ("kube-scheduler", "most-allocated"))
+        (episode,) = library.index()
+        _, take = library.take(0, episode["nodes"][0], 0, "the cluster")
+        api.request("POST", path, pod("web", cpu="32"))
+        until(lambda: library.status(take)["decisions"], "the placement in the film")
+        (row,) = library.decisions(take, 0)
+        said = library.explain(take, 0)
+        assert row[2:4] == [f"{namespace}/web", said["own"]["node"]]
+        assert said["own"]["refused"] == [["TaintToleration", "node(s) had untolerated taint(s)", 1]]
+        assert [each["policy"] for each in said["others"]] == ["most-allocated"]
+        end_s = library.status(take)["span_s"][1]
+        window = library.window(take, 0.0, end_s)
+        assert len(window["rows"]) == 10, "the control plane has no row"
+        assert window["decided"][-1] == 1

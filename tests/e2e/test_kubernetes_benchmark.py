@@ -1,0 +1,48 @@
+"""Kubernetes' own scheduler benchmark: a selection of its small workloads, the real kube-scheduler's and ours.
+
+`make perf` plays all of them.
+"""
+
+import pytest
+
+from aaml.kube.provision import binaries, end_orphans
+from aaml.perf import report, scenarios
+from aaml.perf.contenders import REAL
+from aaml.perf.session import Session, jobs
+
+OURS = "least-allocated"
+# Workload: pods bound, pending and preempted, worked out from the benchmark's files by hand.
+EXPECTED = {
+    "PreemptionBasic/5Nodes_AsyncAPICallsEnabled": (25, 0, 15),  # each of 5 pods of 3 CPU takes the room of 3 others
+    "PreemptionAsync/5Nodes_AsyncAPICallsEnabled": (25, 0, 0),  # those that are churned in left out
+    "Unschedulable/5Nodes/1Init/10Pods_AsyncAPICallsEnabled": (11, 0, 0),
+    "SchedulingWithMixedChurn/10Nodes_QueueingHintsEnabled": (100, 0, 0),
+    "SchedulingWhileGated/1Node_10GatedPods_QueueingHintsEnabled": (20, 10, 0),
+    "SchedulingDeletedPodsWithFinalizers/10Node_100DeletingPods_QueueingHintsEnabled": (10, 0, 0),
+    "MixedSchedulingBasePod/5Nodes_QueueingHintsEnabled": (20, 0, 0),
+    "SchedulingRequiredPodAntiAffinityWithNSSelector/10Nodes_QueueingHintsEnabled": (10, 0, 0),
+    "SchedulingCSIPVs/5Nodes_QueueingHintsEnabled": (15, 0, 0),
+    "EventHandlingPodDelete/2Nodes_20Pods": (140, 0, 0),  # 2 x 15 that block, 20 of four kinds and 15 of two
+}
+
+
+@pytest.mark.kwok
+@pytest.mark.timeout(400)
+def test_the_same_pods_are_bound_pending_and_preempted_as_by_kube_scheduler(tmp_path):
+    if not binaries.built():
+        pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
+    end_orphans()
+    known = {play.name: play for play in scenarios.read(scenarios.benchmark_dir())}
+    plays = [known[name] for name in EXPECTED]
+    outcomes = {}
+    with Session(tmp_path, wait_s=60.0) as session:
+        for job in jobs(plays, (REAL, OURS), 1):
+            outcomes[job] = session.play(job)
+    found = {
+        (job.scheduler, job.play.name): (each.stuck, (each.sure.bound, each.sure.pending, each.sure.preempted))
+        for job, each in outcomes.items()
+    }
+    assert found == {(name, play): ("", counts) for name in (REAL, OURS) for play, counts in EXPECTED.items()}
+    assert all(each.agrees for each in report.compare(plays, outcomes))
+    log = (tmp_path / f"{OURS}.log").read_text()
+    assert "are not known" not in log  # the first pod with a claim waits for the lists of claims and volumes

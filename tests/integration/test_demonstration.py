@@ -1,0 +1,49 @@
+"""`make demo`, made small: four trained agents, judged, a report that says so, and their curves in TensorBoard."""
+
+import contextlib
+import io
+from pathlib import Path
+
+import pytest
+
+from aaml.cli import run
+from aaml.evaluation.results import Results
+from support import tensorboard
+from support.browser import needs_browser, opened
+
+AGENTS = ("acdqn", "acgnn", "dqn", "gnn")
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return the folder that the demonstration was run in, and what it printed."""
+    folder, said = tmp_path_factory.mktemp("demo"), io.StringIO()
+    flags = ["--steps", "16", "--teacher-steps", "64", "--episodes", "1", "--nodes", "3", "--workers", "1"]
+    with contextlib.chdir(folder), contextlib.redirect_stdout(said):
+        assert run("demo", [*flags, "--out", "runs/demo"]) == 0
+    return folder, said.getvalue()
+
+
+def test_the_demonstration_trains_four_agents_and_leaves_a_report(demo: tuple[Path, str]) -> None:
+    folder, said = demo
+    policies = set(Results.read(folder / "runs/demo").frame()["policy"])
+    assert policies == {*AGENTS, "kube-scheduler", "least-allocated", "least-variance", "random"}
+    assert len(list((folder / "models").glob("*_demo.pth"))) == 6  # an actor-critic has two files
+    assert "report.html" in said
+    page = (folder / "runs/demo/report.html").read_text(encoding="utf-8")
+    assert all(name in page for name in policies)
+    assert page.count("sha256") >= 5  # the models and the results
+
+
+@needs_browser
+def test_tensorboard_shows_the_curves_of_all_four_agents_by_name(demo: tuple[Path, str], tmp_path: Path) -> None:
+    runs = [f"demo_{agent}" for agent in AGENTS]
+    with tensorboard.served(demo[0] / "tlogs") as address, opened(tmp_path / "profile") as (page, errors):
+        page.goto(f"{address}#timeseries")
+        card = page.locator("scalar-card").first
+        for name in runs:
+            page.locator("runs-data-table").get_by_text(name, exact=True).wait_for()
+            card.locator("scalar-card-data-table").get_by_text(name, exact=True).wait_for(state="attached")
+        assert "1. CSR" in card.inner_text()
+        assert card.locator("line-chart canvas, line-chart svg").first.is_visible()
+        assert errors == []

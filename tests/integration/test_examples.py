@@ -1,0 +1,35 @@
+"""The learners on one page: short enough to read, alone with torch and Gymnasium, and they learn."""
+
+import ast
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+import aaml
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*_single_file.py"))
+ALLOWED = {"aaml", "gymnasium", "numpy", "torch"} | sys.stdlib_module_names
+
+
+def test_each_is_one_page_that_needs_torch_and_gymnasium_alone() -> None:
+    assert [path.name for path in EXAMPLES] == ["dqn_single_file.py", "ppo_single_file.py"]
+    for path in EXAMPLES:
+        text = path.read_text(encoding="utf-8")
+        assert text.count("\n") <= 250
+        imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = {alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}
+        names |= {node.module or "" for node in imports if isinstance(node, ast.ImportFrom)}
+        assert {name for name in names if name.partition(".")[0] not in ALLOWED} == set()
+        assert {name for name in names if name.startswith("aaml")} <= {"aaml", "aaml.sim"}
+
+
+@pytest.mark.parametrize(("path", "steps"), zip(EXAMPLES, (4_000, 20_000), strict=True), ids=str)
+def test_a_short_training_already_places_far_better_than_chance(path: Path, steps: int) -> None:
+    example = runpy.run_path(str(path))
+    network = example["train"](example["Args"](task="seedc", nodes=3, steps=steps))
+    task = aaml.task("seedc", nodes=3, pods=90)
+    results = aaml.evaluate([example["policy"](network), "random"], task, seeds=range(1000, 1004), progress=False)
+    value = results.frame().groupby("policy")["mean_variance"].mean()
+    assert value[f"one_file_{path.name[:3]}"] < 0.7 * value["random"]

@@ -1,0 +1,38 @@
+"""The leaderboard's committed results: a part is run again, and the very same values have to come out."""
+
+from pathlib import Path
+
+import pytest
+
+from aaml.evaluation.evaluate import Contestant
+from aaml.evaluation.leaderboard.board import Board
+from aaml.evaluation.leaderboard.entry import Entry, Who, episode_sha256, joined_sha256
+from aaml.evaluation.leaderboard.protocol import PROTOCOL
+from aaml.evaluation.leaderboard.run import play_episode
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results" / "leaderboard"
+PIECE = next(PROTOCOL.pieces(["balance"], [10]))
+AGAIN = 3  # episodes
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"), [("least-variance", ""), ("models/Linear_linear_balance_s7.json", "linear-balance")]
+)
+def test_a_committed_piece_comes_out_again_to_the_last_digit(spec: str, name: str) -> None:
+    contestant = Contestant(str(ROOT / spec) if "/" in spec else spec, name)
+    entry = Entry.read(RESULTS / contestant.name / "balance-10.json")
+    assert entry.policy == Who.of(contestant), "other weights ship: aaml leaderboard run makes the results again"
+    played = [play_episode(contestant, PIECE.task, seed, 10)[0] for seed in PIECE.seeds[:AGAIN]]
+    assert [row["mean_variance"] for row in played] == list(entry.scores["mean_variance"][:AGAIN])
+
+
+def test_the_committed_episodes_are_those_of_the_protocol() -> None:
+    entry = Entry.read(RESULTS / "least-variance" / "balance-10.json")
+    assert entry.data == joined_sha256([episode_sha256(PIECE.task.build(seed, 10)) for seed in PIECE.seeds])
+
+
+def test_the_committed_files_belong_together_and_each_piece_has_its_reference() -> None:
+    board = Board.read(RESULTS)
+    ranked = [ranking for round_ in PROTOCOL.rounds for ranking in board.rankings(round_.task)]
+    assert len(ranked) == len(board.entries) > 0

@@ -1,0 +1,36 @@
+"""The notebooks run from top to bottom, in an empty folder, with `import aaml` alone; those on a cluster: tests/e2e."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from unittest import mock
+
+import nbformat
+import pytest
+
+from support.notebook import NOTEBOOKS, execute_alone
+
+ALL = sorted(NOTEBOOKS.glob("0*.ipynb"))
+HERE = [path for path in ALL if path.stem[:2] not in {"07", "08"}]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Future[nbformat.NotebookNode]]]:
+    """Every notebook, executed two at a time: each waits for its kernel most of the time."""
+    with mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1"}), ThreadPoolExecutor(2) as pool:
+        yield {path: pool.submit(execute_alone, path, tmp_path_factory.mktemp(path.stem)) for path in HERE}
+
+
+@pytest.mark.parametrize("path", HERE, ids=lambda path: path.stem)
+def test_it_runs_and_shows_what_the_documents_show(path: Path, runs: dict[Path, Future[nbformat.NotebookNode]]) -> None:
+    runs[path].result()
+
+
+def test_they_use_the_public_door_and_no_path_tricks() -> None:
+    assert ALL
+    for path in ALL:
+        code = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code")
+        assert "import aaml" in code
+        assert "sys.path" not in code
+        assert "chdir" not in code

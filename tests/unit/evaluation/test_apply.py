@@ -1,0 +1,84 @@
+"""YAML in, placements out: worked by hand for a small GPU cluster."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from aaml.cli import run
+from aaml.errors import UserError
+from aaml.evaluation.apply import apply, order, weighted_policy
+from aaml.kube.objects.manifests import Manifests, load
+
+NODE = """---
+apiVersion: v1
+kind: Node
+metadata: {{name: {name}, labels: {{alibabacloud.com/gpu-card-model: V100}}}}
+status: {{allocatable: {{cpu: 8, memory: 16Gi, pods: '10', alibabacloud.com/gpu-count: '{gpus}'}}}}
+"""
+POD = """---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {name}
+  annotations: {{alibabacloud.com/gpu-count: '1', alibabacloud.com/gpu-milli: '{milli}'}}
+spec: {{containers: [{{name: c, resources: {{requests: {{cpu: {cpu}, memory: 1Gi}}}}}}]}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    nodes = NODE.format(name="a", gpus=1) + NODE.format(name="b", gpus=2)
+    pods = "".join(POD.format(name=f"p{i}", milli=600, cpu=1) for i in range(4))
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "all.yaml").write_text(nodes + pods)
+    return tmp_path
+
+
+def test_each_device_takes_one_share_and_the_fourth_pod_waits_in_kube_schedulers_words(folder: Path) -> None:
+    read = load([folder / "cluster"])
+    applied = apply(read, order(read), weighted_policy({"best-fit": 1.0}, read.pods))
+    assert applied.summary()["placed"] == 3
+    assert applied.summary()["gpu %"] == pytest.approx(60.0)
+    ((pod, reason),) = applied.pending
+    assert pod.name == "p3"
+    assert reason.startswith("0/2 nodes are available: 2 ")
+
+
+def test_the_command_line_of_the_go_simulator(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, scheduler = folder / "config.yaml", folder / "scheduler.yaml"
+    config.write_text("apiVersion: simon/v1alpha1\nkind: Config\nspec: {cluster: {customConfig: cluster}}\n")
+    scheduler.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1beta1\nkind: KubeSchedulerConfiguration\n"
+        "profiles: [{plugins: {score: {enabled: [{name: FGDScore, weight: 1000}]}}}]\n"
+    )
+    line = f"--extended-resources gpu -f {config} -s {scheduler} --out {folder / 'out'}"
+    assert run("apply", shlex.split(line)) == 0
+    shown = capsys.readouterr().out
+    assert "fgd: placed 3, pending 1" in shown
+    placed = list(yaml.safe_load_all((folder / "out" / "placements.yaml").read_text()))
+    where = [(d["spec"]["nodeName"], d["metadata"]["annotations"]["alibabacloud.com/gpu-index"]) for d in placed]
+    assert sorted(where) == [("a", "0"), ("b", "0"), ("b", "1")]
+
+
+def test_bound_pods_stay_and_unknown_nodes_are_refused(folder: Path) -> None:
+    bound = folder / "bound.yaml"
+    bound.write_text(POD.format(name="fixed", milli=500, cpu=7).replace("spec: {", "spec: {nodeName: b, "))
+    read = load([folder / "cluster", bound])
+    applied = apply(read, order(read), weighted_policy({"best-fit": 1.0, "dot-product": 2.0}, read.pods))
+    assert applied.state.placements["default/fixed"].node_name == "b"
+    bound.write_text(bound.read_text().replace("nodeName: b", "nodeName: z"))
+    read = load([folder / "cluster", bound])
+    with pytest.raises(UserError, match=r"spec\.nodeName: 'z' is none of the nodes"):
+        apply(read, order(read), weighted_policy({"best-fit": 1.0}, read.pods))
+    with pytest.raises(UserError, match="no Node"):
+        apply(Manifests(), [], weighted_policy({"best-fit": 1.0}, []))
+
+
+def test_tuning_and_shuffling_are_seeded(folder: Path) -> None:
+    read = load([folder / "cluster"])
+    tuned = order(read, tune_ratio=1.0, seed=3)
+    assert sum(pod.gpu.total_milli for pod in tuned) <= 3000
+    assert [pod.uid for pod in tuned] == [pod.uid for pod in order(read, tune_ratio=1.0, seed=3)]
+    assert sorted(pod.name for pod in order(read, shuffle=True, seed=1)) == ["p0", "p1", "p2", "p3"]

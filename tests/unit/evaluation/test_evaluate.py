@@ -1,0 +1,196 @@
+"""Evaluation: paired episodes, files that survive a cut, and clear words for mistakes."""
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from aaml.cli import run
+from aaml.errors import UserError
+from aaml.evaluation import evaluate as evaluation
+from aaml.evaluation.evaluate import Expected, evaluate, parse_seeds
+from aaml.evaluation.policies import load
+from aaml.evaluation.results import ResultFile, Results
+from aaml.learning.agent import make_agent
+from aaml.learning.config import LIVE
+from aaml.learning.linear import save_linear
+from aaml.learning.qtable import QTableAgent
+from aaml.policies.heuristics.linear import LinearPolicy
+from aaml.scheduling.ports import Decision
+from aaml.sim.tasks import find_task
+from aaml.training.train_simple import start_weights
+
+POLICIES = ("least-variance", "random")
+
+
+def small(policies=POLICIES, seeds: tuple[int, ...] = (1, 2), **options: object):
+    return evaluate(policies, "balance", seeds, 3, pods=30, progress=False, **options).frame()  # type: ignore[arg-type]
+
+
+def test_seeds_are_ranges_and_numbers() -> None:
+    assert parse_seeds("42..44,7") == (42, 43, 44, 7)
+    for text in ("", "a", "3..", "1,1", "5..4"):
+        with pytest.raises(UserError, match="seeds"):
+            parse_seeds(text)
+
+
+def test_every_policy_meets_the_same_episodes() -> None:
+    frame = small()
+    assert frame.groupby("seed")["arrived"].nunique().eq(1).all()
+    assert set(frame["policy"]) == set(POLICIES)
+    assert (frame[frame.policy == "least-variance"]["mean_variance"].to_numpy()
+            < frame[frame.policy == "random"]["mean_variance"].to_numpy()).all()  # fmt: skip
+
+
+def test_one_or_several_processes_give_the_same_numbers() -> None:
+    timing = ["latency_p50_ms", "latency_p99_ms"]
+    one, two = small(workers=1).drop(columns=timing), small(workers=2).drop(columns=timing)
+    assert one.equals(two)
+
+
+def test_a_policy_of_ones_own_is_found_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def emptiest(context):\n    return -context.state.requested[:, 0]\n")
+    frame = small((f"{file}:emptiest", "mine=least-allocated"), seeds=(1,))
+    assert list(frame["policy"]) == [f"{file}:emptiest", "mine"]
+
+
+def test_results_are_appended_read_back_and_compared(tmp_path: Path) -> None:
+    small(on_row=ResultFile(tmp_path).append)
+    small(seeds=(2, 3), on_row=ResultFile(tmp_path).append)  # goes on in the same file; seed 2 once more
+    results = Results.read(tmp_path)
+    assert sorted(results.where(policies=["random"]).frame()["seed"]) == [1, 2, 3]
+    text = str(results.compare("random")).splitlines()
+    assert text[0] == "balance, 3 nodes: mean_variance (lower is better), 3 seeds"
+    assert text[3].startswith("least-variance")
+    with pytest.raises(UserError, match="metric: 'nothing' is not accepted"):
+        results.compare("random", "nothing")
+    with pytest.raises(UserError, match="nodes: 4 is not accepted; expected one of 3"):
+        results.where(nodes=4)
+
+
+def test_results_show_themselves_and_survive_a_folder(tmp_path: Path) -> None:
+    results = evaluate(POLICIES, "balance", (1, 2), 3, pods=30, progress=False)
+    assert str(results) == str(results.compare("least-variance")) == str(Results.read(results.save(tmp_path / "new")))
+    assert "<table" in results._repr_html_()
+    assert results.plot()._repr_png_().startswith(b"\x89PNG")
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {
+        "results.csv", "recipes.json", "report.html",
+        *(f"balance-3-mean_variance.{kind}" for kind in ("png", "svg", "csv")),
+    }  # fmt: skip
+    numbers = results.compare("random").frame().set_index("policy")
+    assert numbers.loc["least-variance", "improvement"] == 1.0
+    assert numbers.loc["least-variance", "difference"] == pytest.approx(
+        numbers.loc["least-variance", "mean"] - numbers.loc["random", "mean"]
+    )
+
+
+class Turns:
+    """A policy that remembers: it takes feasible rows in turn, over the ends of episodes too."""
+
+    name = "turns"
+
+    def __init__(self):
+        self.calls = 0
+
+    def act(self, context):
+        self.calls += 1
+        rows = context.mask.nonzero()[0]
+        return Decision(int(rows[self.calls % len(rows)]))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_object_or_a_function_begins_every_episode_anew_and_is_left_as_it_was(workers: int) -> None:
+    turns = Turns()
+    both = small([turns, emptiest], workers=workers)
+    second = small({"turns": turns, "emptiest": emptiest}, seeds=(2,))
+    columns = ["policy", "seed", "mean_variance", "waiting_mean_s"]
+    assert both[both.seed == 2][columns].reset_index(drop=True).equals(second[columns])
+    assert turns.calls == 0
+
+
+def emptiest(context):
+    return -context.state.requested[:, 0]
+
+
+def test_what_cannot_travel_is_told_before_anything_runs() -> None:
+    with pytest.raises(UserError, match=r"policy local: cannot be sent to another process .* use one worker"):
+        small({"local": type("Local", (Turns,), {})()}, workers=2)
+    with pytest.raises(UserError, match=r"policy: 7 is not accepted; expected a name, FILE.py:NAME, a model file"):
+        small([7])
+
+
+def test_an_agent_that_is_learning_is_judged_as_it_stands_and_goes_on() -> None:
+    agent = make_agent(LIVE["dqn"], seed=5)
+    assert agent.learning
+    before = copy.deepcopy(agent.state())
+    first, again = small([agent], seeds=(1,)), small([agent], seeds=(1,))
+    assert first["mean_variance"].equals(again["mean_variance"])
+    assert agent.learning
+    assert str(agent.state()) == str(before)
+
+
+def test_a_model_is_read_once_and_again_when_its_file_has_changed(tmp_path: Path, monkeypatch) -> None:
+    path, read = tmp_path / "linear.json", []
+    monkeypatch.setattr(evaluation, "load", lambda file, **options: read.append(file) or load(file, **options))
+    save_linear(LinearPolicy(start_weights("least-variance")), path)
+    greedy = small([path])
+    assert len(read) == 1
+    save_linear(LinearPolicy(start_weights("most-allocated")), path)
+    assert not small([path])["mean_variance"].equals(greedy["mean_variance"])
+    assert len(read) == 2
+
+
+def test_expected_pods_are_drawn_for_those_who_look(monkeypatch, caplog) -> None:
+    asked = []
+    monkeypatch.setattr(evaluation, "_expected", lambda task: asked.append(task.name) or task.expected())
+    small(("least-variance", "kube-scheduler", "random"), seeds=(1,))
+    assert asked == []
+    small(("fgd",), seeds=(1,))
+    assert set(asked) == {"balance"}
+    assert "fgd weighs fragments of GPUs, and no pod of balance asks for one" in caplog.text
+    task = find_task("balance")
+    assert list(Expected(task)[:2]) == list(task.expected()[:2])
+
+
+@pytest.mark.parametrize(
+    ("policies", "words"),
+    [
+        (("nobody",), "policy: 'nobody'"),
+        (("gone.pth",), "model: 'gone.pth'"),
+        (("random", "random"), "a name twice"),
+        ((), "none given"),
+    ],
+)
+def test_mistakes_are_found_before_anything_runs(policies: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        small(policies)
+
+
+def test_foreign_result_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "results.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match="column task is missing"):
+        Results.read(tmp_path)
+    with pytest.raises(UserError, match="other columns than this run"):
+        ResultFile(tmp_path).append({"task": "balance"})
+
+
+def test_linear_scorers_and_q_tables_are_judged_like_networks(tmp_path: Path) -> None:
+    save_linear(LinearPolicy(start_weights("least-variance")), tmp_path / "linear.json")
+    (table,) = QTableAgent().save(str(tmp_path), "s")
+    frame = small((tmp_path / "linear.json", f"table={table}", "least-variance"), seeds=(1,))
+    linear, _, greedy = frame["mean_variance"]
+    assert linear == pytest.approx(greedy, rel=1e-9)
+    (tmp_path / "other.json").write_text("[]")
+    with pytest.raises(UserError, match="a model file"):
+        small((str(tmp_path / "other.json"),))
+
+
+@pytest.mark.parametrize(
+    ("policies", "reference"),
+    [(("random", "kube-scheduler"), "kube-scheduler"), (("first-fit", "random"), "first-fit")],
+)
+def test_others_are_compared_with_kube_scheduler_or_else_with_the_first(policies, reference, tmp_path, capsys):
+    flags = ["--seeds", "1..2", "--nodes", "3", "--pods", "20", "--workers", "1", "--out", str(tmp_path)]
+    assert run("evaluate", ["--policies", *policies, *flags]) == 0
+    assert f"difference from {reference}" in capsys.readouterr().out

@@ -1,0 +1,181 @@
+"""The leaderboard: pieces that resume, files that name what made them, and one line for what does not belong there."""
+
+from pathlib import Path
+
+import pytest
+
+from aaml.cli import run
+from aaml.errors import UserError
+from aaml.evaluation.evaluate import evaluate
+from aaml.evaluation.leaderboard import run as runs
+from aaml.evaluation.leaderboard.board import Board
+from aaml.evaluation.leaderboard.entry import Entry
+from aaml.evaluation.leaderboard.protocol import PROTOCOL, Protocol, Round
+from aaml.evaluation.statistics import share_of_gain
+
+OWN = "def emptiest(context):\n    return -context.state.requested[:, 0]\n"
+SMALL = Protocol(
+    7, 50_000,
+    (
+        Round("seedc", ((3, 3),), ("mean_variance",), "least-variance", ("least-variance", "random"), scale=1000),
+        Round("compress", ((2, 2),), ("mean_empty_fraction",), "random", ("random",), knows="clairvoyant"),
+    ),
+)  # fmt: skip
+
+
+def carry_out(folder: Path, *policies: str, **options) -> list[Entry]:
+    return list(runs.carry_out(runs.plan(policies, folder, protocol=SMALL, **options), progress=False, protocol=SMALL))
+
+
+def refused(folder: Path, *more: Path) -> str:
+    with pytest.raises(UserError) as error:
+        Board.read(folder, *more, protocol=SMALL)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The usual policies of the small protocol."""
+    carry_out(tmp_path / "r", tasks=("seedc",))
+    return tmp_path / "r"
+
+
+def changed(path: Path, content: dict) -> None:
+    """Write a file as its program would have, with other content."""
+    entry = Entry.read(path)
+    fields = {name: getattr(entry, name) for name in entry.__slots__} | content
+    Entry(**fields).write(path)
+
+
+def test_the_values_are_those_of_an_evaluation(folder: Path) -> None:
+    entry = Entry.read(folder / "random" / "seedc-3.json")
+    theirs = evaluate("random", "seedc", (50_000, 50_001, 50_002), 3, progress=False).frame()
+    assert entry.seeds == (50_000, 50_001, 50_002)
+    assert list(entry.scores["mean_variance"]) == theirs["mean_variance"].tolist()
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = []
+
+    def play(contestant, task, seed, nodes):
+        played.append((contestant.name, seed))
+        if len(played) == 5:
+            raise KeyboardInterrupt
+        return original(contestant, task, seed, nodes)
+
+    original = runs.play_episode
+    monkeypatch.setattr(runs, "play_episode", play)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(tmp_path, tasks=("seedc",))
+    assert [path.parent.name for path in tmp_path.rglob("*.json")] == ["least-variance"]
+    assert [entry.policy.name for entry in carry_out(tmp_path, tasks=("seedc",))] == ["random"]
+    assert len(played) == 5 + 3
+    assert carry_out(tmp_path, tasks=("seedc",)) == []
+
+
+def test_a_policy_of_ones_own_is_named_by_its_files_hash_and_run_again_when_it_changes(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(OWN)
+    (entry,) = carry_out(tmp_path / "r", f"{mine}:emptiest", tasks=("seedc",))
+    # printf 'def emptiest(context):\n    return -context.state.requested[:, 0]\n' | sha256sum
+    assert entry.policy.sha256 == "cd499bca9ceec504b08b4fe57c63754cb54a2b291459c58b6a41ae7bc8689751"
+    assert (entry.policy.name, entry.policy.kind, entry.policy.spec) == ("emptiest", "own", "mine.py:emptiest")
+    text = (tmp_path / "r" / "emptiest" / "seedc-3.json").read_text()
+    assert str(tmp_path) not in text
+    assert carry_out(tmp_path / "r", f"{mine}:emptiest", tasks=("seedc",)) == []
+    mine.write_text(OWN + "# better\n")
+    assert len(carry_out(tmp_path / "r", f"{mine}:emptiest", tasks=("seedc",))) == 1
+
+
+def test_what_cannot_be_run_is_said_before_anything_runs(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(OWN)
+    for policies, options, said in (
+        (("nobody",), {}, "policy: 'nobody' is not accepted"),
+        ((f"fgd={mine}:emptiest",), {}, "policy: 'fgd' is not accepted"),
+        ((f"../x={mine}:emptiest",), {}, "policy: '../x' is not accepted"),
+        ((), {"tasks": ("balance",)}, "task: 'balance' is not accepted; expected one of seedc, compress"),
+        ((), {"nodes": (4,)}, "nodes: 4 is not accepted; expected one of 2, 3"),
+    ):
+        with pytest.raises(UserError) as error:
+            carry_out(tmp_path / "r", *policies, **options)
+        assert said in str(error.value)
+    assert not (tmp_path / "r").exists()
+
+
+def test_files_that_do_not_belong_together_are_refused_in_a_line(folder: Path, tmp_path: Path) -> None:
+    assert "expected a folder that `aaml leaderboard run` wrote" in refused(tmp_path / "none")
+    path = folder / "random" / "seedc-3.json"
+    whole = path.read_text()
+    path.write_text(whole.replace("50002", "50003"))
+    assert "it was changed after it was written" in refused(folder)
+    path.write_text(whole)
+    for content, said in (
+        ({"protocol": 1}, "protocol 1 is not accepted; expected 7"),
+        ({"data": "0" * 64}, "data 000000000000 is not that of"),
+        ({"seeds": (1, 2, 3)}, "its seeds or metrics are not those of seedc-3 in protocol 7"),
+        ({"nodes": 4}, "seedc-4 is no piece of protocol 7"),
+        ({"scores": {"mean_variance": (1.0,)}}, "mean_variance has 1 values for 3 seeds"),
+    ):
+        changed(path, content)
+        assert said in refused(folder)
+        path.write_text(whole)
+    other = tmp_path / "other" / "seedc-3.json"
+    other.parent.mkdir()
+    other.write_text(whole)
+    assert Board.read(folder, tmp_path / "other", protocol=SMALL).policies.keys() == {"least-variance", "random"}
+    changed(other, {"scores": {"mean_variance": (1.0, 2.0, 3.0)}})
+    assert "seedc-3 of random is there twice" in refused(folder, tmp_path / "other")
+    own = Entry.read(path).policy
+    changed(other, {"policy": type(own)("random", "own", "mine.py:random", "1" * 64)})
+    assert "policy random (mine.py:random 111111111111) is not that of" in refused(folder, tmp_path / "other")
+
+
+def test_tables_hold_losses_and_the_share_of_what_there_is_to_gain(folder: Path) -> None:
+    for name, scores in (("least-variance", (0.001, 0.002, 0.003)), ("random", (0.002, 0.004, 0.003))):
+        changed(folder / name / "seedc-3.json", {"scores": {"mean_variance": scores}})
+    board = Board.read(folder, protocol=SMALL)
+    # Differences 1, 2, 0: mean 1; of 27 resamples of three, one has mean 0: 3.7%, more than the 2.5% of a side.
+    assert board.table("seedc", bold=True).to_numpy().tolist() == [
+        ["least-variance", "**2.0 [1.0, 3.0]**", "reference"],
+        ["random", "3.0 [2.0, 4.0]", "+1.0 [+0.0, +2.0]"],
+    ]
+    changed(folder / "random" / "seedc-3.json", {"scores": {"mean_variance": (0.002, 0.003, 0.004)}})
+    assert Board.read(folder, protocol=SMALL).table("seedc").to_numpy()[1, 2] == "+1 [+1, +1] worse"
+
+
+def test_the_share_of_a_gain_is_a_ratio_of_means() -> None:
+    share = share_of_gain((2.0, 4.0), (1.0, 1.0), (3.0, 5.0), "higher")
+    assert share is not None
+    assert share.mean == pytest.approx((1 + 3) / (2 + 4))  # resamples: (1, 1), (3, 3) and mixed
+    assert (share.low, share.high) == pytest.approx((1 / 2, 3 / 4))
+    assert share_of_gain((2.0, 4.0), (1.0, 1.0), (3.0, 5.0), "lower") is None
+    assert share_of_gain((2.0, 4.0), (1.0, 4.0), (3.0, 3.0), "higher") is None  # +2 and -1: not told from zero
+
+
+def test_the_command_runs_draws_and_tells_mistakes_in_a_line(tmp_path, monkeypatch, capsys) -> None:
+    for function in (runs.plan, runs.carry_out):
+        monkeypatch.setitem(function.__kwdefaults__, "protocol", SMALL)
+    assert run("leaderboard", ["run", "--task", "seedc", "--out", str(tmp_path)]) == 0
+    assert "2 pieces run now, 0 were there" in capsys.readouterr().out
+    assert run("leaderboard", ["draw", str(tmp_path)]) == 2
+    assert "protocol 7 is not accepted; expected 1" in capsys.readouterr().err
+
+
+def test_protocol_1_is_what_it_was() -> None:
+    """Results are compared by the version's number alone: whoever changes what is asked gives it another one."""
+    asked = [(each.task, each.sizes, each.metrics, each.reference, each.knows) for each in PROTOCOL.rounds]
+    empty = ("mean_empty_fraction",)
+    gpus = ("mean_gpu_waiting", "mean_whole_gpus", "mean_gpu_allocation")
+    assert (PROTOCOL.version, PROTOCOL.first_seed) == (1, 50_000)
+    assert asked == [
+        ("balance", ((10, 30), (37, 20), (100, 10), (400, 4)), ("mean_variance",), "least-variance", ""),
+        ("compress", ((10, 50), (40, 20), (100, 10)), empty, "most-allocated", "clairvoyant"),
+        ("waiting", ((10, 50), (20, 20)), ("waiting_mean_s", "waiting_p99_s"), "kube-scheduler", ""),
+        *(
+            (f"services-and-jobs@{load}", ((10, 20), (40, 5)), empty, "best-fit", "clairvoyant")
+            for load in (0.2, 0.35, 0.5)
+        ),
+        *((f"churn@{load}", ((10, 20), (40, 10)), gpus, "fgd", "clairvoyant") for load in (0.8, 0.9, 1.0)),
+    ]  # fmt: skip

@@ -1,0 +1,118 @@
+"""Objects from YAML, as a user of the Go simulator has them, and the words that bad files get."""
+
+from pathlib import Path
+
+import pytest
+
+from aaml.errors import UserError
+from aaml.kube.objects.manifests import load, pods_like, read_scheduler_config, read_simon
+
+NODE = """apiVersion: v1
+kind: Node
+metadata: {name: gpu-0, labels: {kubernetes.io/hostname: gpu-0, alibabacloud.com/gpu-card-model: V100}}
+status: {allocatable: {cpu: 64, memory: 256000Mi, pods: '110', alibabacloud.com/gpu-count: '2'}}
+"""
+WORKLOADS = """apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 3
+  template:
+    metadata: {labels: {app: web}, annotations: {alibabacloud.com/gpu-count: '1', alibabacloud.com/gpu-milli: '500'}}
+    spec: {containers: [{name: c, resources: {requests: {cpu: 250m, memory: 1Gi}}}]}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent}
+spec: {template: {spec: {containers: [{name: c}]}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {}
+"""
+
+
+def files(tmp_path: Path, **contents: str) -> Path:
+    for name, text in contents.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return tmp_path
+
+
+def test_workloads_become_the_pods_that_controllers_would_make(tmp_path: Path) -> None:
+    read = load([files(tmp_path, nodes=NODE, apps=WORKLOADS)])
+    (node,) = read.nodes
+    assert (node.gpu_count, node.gpu_model, node.allocatable["cpu"]) == (2, "V100", 64_000)
+    assert [pod.key for pod in read.pods] == ["shop/web-0", "shop/web-1", "shop/web-2", "default/agent-gpu-0"]
+    web, agent = read.pods[0], read.pods[3]
+    assert (web.gpu.count, web.gpu.milli, web.requests["cpu"], web.labels["app"]) == (1, 500, 250, "web")
+    assert len({pod.owner for pod in read.pods[:3]}) == 1
+    assert agent.node_selector == {"kubernetes.io/hostname": "gpu-0"}
+    assert read.passed_over == {"Service": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("kind: Deployment\nmetadata: {name: d}\nspec: {replicas: -1}\n", r"Deployment d\): spec\.replicas: -1"),
+        ("kind: Deployment\nmetadata: {name: d}\nspec: {}\n", r"spec\.template\.spec: missing"),
+        ("metadata: {name: d}\n", "kind: None is not accepted"),
+        ("kind: Pod\nmetadata: {name: p}\nspec: {containers: 3}\n", r"bad\.yaml, object 0 \(Pod p\): pod: .*array"),
+        ("kind: Node\nmetadata: {name: n}\nstatus: {allocatable: {cpu: lots}}\n", r"Node n\).*lots"),
+    ],
+)
+def test_bad_objects_are_named_with_their_field(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        load([files(tmp_path, bad=text)])
+
+
+def test_doubles_and_missing_paths_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="node: 'gpu-0' comes 2 times"):
+        load([files(tmp_path, one=NODE, two=NODE)])
+    with pytest.raises(UserError, match=r"path: .*nowhere"):
+        load([tmp_path / "nowhere"])
+
+
+def test_simon_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "cluster").mkdir()
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: simon/v1alpha1\nkind: Config\nspec:\n  cluster: {customConfig: cluster}\n"
+        "  appList: [{name: a, path: apps}]\n"
+        "  customConfig: {shufflePod: true, workloadTuningConfig: {ratio: 0.9, seed: 233}}\n"
+    )
+    read = read_simon(config)
+    assert (read.cluster, read.apps) == (tmp_path / "cluster", (Path("apps"),))
+    assert (read.shuffle, read.tune_ratio, read.seed) == (True, 0.9, 233)
+    config.write_text("kind: Config\nspec: {}\n")
+    with pytest.raises(UserError, match=r"spec\.cluster\.customConfig: missing"):
+        read_simon(config)
+
+
+def test_score_plugins_become_policies_with_weights(tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.yaml"
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    path.write_text(head + "profiles: [{plugins: {score: {enabled: [{name: FGDScore, weight: 1000}]}}}]\n")
+    assert read_scheduler_config(path) == {"fgd": 1000.0}
+    path.write_text(head)
+    assert read_scheduler_config(path) == {"kube-scheduler": 1.0}
+    path.write_text(head + "profiles: [{plugins: {score: {enabled: [{name: Mine}]}}}]\n")
+    with pytest.raises(UserError, match="'Mine' is not accepted; expected one of FGDScore"):
+        read_scheduler_config(path)
+
+
+def test_pods_are_named_by_a_trace_a_list_or_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n"
+    (tmp_path / "openb_node_list_gpu_node.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\n")
+    (tmp_path / "openb_pod_list_small.csv").write_text(header + "traced,1000,1024,1,500\n")
+    (tmp_path / "mine.csv").write_text(header + "listed,1000,1024,1,1000\n")
+    (tmp_path / "yaml").mkdir()
+    workloads = files(tmp_path / "yaml", all=WORKLOADS)
+    monkeypatch.setenv("AAML_TRACES", str(tmp_path))
+    assert [(pod.name, pod.gpu.milli) for pod in pods_like("small")] == [("traced", 500)]
+    assert [(pod.name, pod.gpu.milli) for pod in pods_like(str(tmp_path / "mine.csv"))] == [("listed", 1000)]
+    assert [pod.gpu.milli for pod in pods_like(str(workloads))] == [500, 500, 500]
+    with pytest.raises(UserError, match="trace: 'large' is not accepted; expected one of small"):
+        pods_like("large")
+    with pytest.raises(UserError, match="a YAML file or a folder of them"):
+        pods_like(str(tmp_path / "missing.yaml"))

@@ -1,0 +1,142 @@
+"""What the page is told, and what the server refuses."""
+
+import base64
+import gzip
+import json
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from aaml.cli import run
+from aaml.errors import UserError
+from aaml.evaluation.evaluate import evaluate
+from aaml.insight.film import RESOURCES, Film, Move, Scene
+from aaml.lab.library import Library
+from aaml.lab.server import create_app
+from aaml.lab.tiles import FRAMES, MOST_GROUPS, group, tile
+from support import make
+
+CPU = RESOURCES.index("cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An evaluation of two policies on two seeds, 4 nodes and 30 pods."""
+    path = tmp_path_factory.mktemp("runs") / "eval"
+    evaluate(["kube-scheduler", "least-variance"], seeds=[1, 2], nodes=4, pods=30, progress=False).save(path)
+    return path
+
+
+def levels(window: dict) -> np.ndarray:
+    """Return the bytes of a window, [T, G, 4]."""
+    raw = np.frombuffer(base64.b64decode(window["use"]), dtype=np.uint8)
+    return raw.reshape(FRAMES, len(window["rows"]), len(RESOURCES))
+
+
+def film(nodes: int, racks: int = 0) -> Film:
+    """A film of nodes of 4 CPU; a pod of 2 CPU comes to node n1 at 10 s, and one waits from then on."""
+    made = [make.node(f"n{i}", labels={"rack": f"r{i % racks}"} if racks else {}) for i in range(nodes)]
+    shown = Film(make.cluster(made), lambda: 0.0)
+    shown.pods.append(make.pod("p", 2000))
+    shown.moves.append(Move(10.0, 0, 1, True))
+    scene = Scene(10.0, 0, "assumed", 1, 0, 1, nodes, 0.0, 0.0)
+    shown.scenes.append(scene)
+    shown.decisions.append(scene)
+    return shown
+
+
+def test_a_window_tells_the_use_of_each_node_the_queue_and_the_spread():
+    shown = film(2)
+    window = tile(shown, group(shown), 0.0, 20.0)
+    # Half of a node is 100 of 200; frame 99 is before 10 s, frame 100 after it.
+    assert levels(window)[[99, 100, 199], 1, CPU].tolist() == [0, 100, 100]
+    assert levels(window)[0, 0, RESOURCES.index("gpu")] == 255
+    assert [window["pending"][frame] for frame in (99, 100)] == [0, 1]
+    assert [window["decided"][frame] for frame in (99, 100)] == [0, 1]
+    assert window["spread"][150] == 0.0625  # use of 0 and 0.5: a quarter from the mean each
+    assert window["rows"] == ["n0", "n1"]
+
+
+def test_thousands_of_nodes_are_shown_by_rack_or_by_block_and_one_row_can_be_opened():
+    racked = film(1000, racks=8)
+    by_rack = group(racked)
+    assert by_rack.names[:2] == ("r0 (125)", "r1 (125)")
+    assert levels(tile(racked, by_rack, 0.0, 20.0))[199, 1, CPU] == 0  # 2 of 500 CPU is less than 1 of 200
+    assert group(racked, by_rack, 1).names[:2] == ("n1", "n9")
+    plain = film(5000)
+    blocks = group(plain)
+    assert len(blocks.names) == MOST_GROUPS
+    assert blocks.names[0] == "n0 ... (50)"
+    opened = group(plain, blocks, 0)
+    assert opened.names[:3] == ("n0", "n1", "n2")
+    assert levels(tile(plain, opened, 0.0, 20.0))[199, 1, CPU] == 100
+
+
+def test_the_library_plays_explains_and_compares(folder):
+    library = Library([folder])
+    (episode,) = library.index()
+    assert (episode["nodes"], episode["seeds"], episode["policies"]) == (
+        (4,),
+        (1, 2),
+        ("kube-scheduler", "least-variance"),
+    )
+    takes = [library.take(0, 4, 1, policy)[1] for policy in episode["policies"]]
+    for take in takes:
+        assert take.ended.wait(60)
+    rows = library.decisions(takes[0], 0)
+    assert [row[0] for row in rows] == list(range(30))
+    said = library.explain(takes[0], 20, takes[1])
+    assert (said["own"]["pod"], said["own"]["node"]) == (rows[20][2], rows[20][3])
+    (other,) = said["others"]
+    assert other["in_its_run"] == library.decisions(takes[1], 0)[20][3]
+    with pytest.raises(UserError, match="decision: 30 is not accepted; expected 0 to 29"):
+        library.explain(takes[0], 30)
+    with pytest.raises(UserError, match=r"runs: .* is not accepted"):
+        Library([folder / "nothing"])
+
+
+def test_the_server_answers_its_own_page_alone(folder):
+    client = TestClient(create_app(Library([folder])), base_url="http://127.0.0.1:1234")
+    answer = client.get("/")
+    assert answer.status_code == 200
+    assert client.get("/", headers={"host": "evil.example"}).status_code == 400, "a name made to point here"
+    assert "access-control-allow-origin" not in client.get("/api/curves").headers
+    asked = {"episode": 0, "nodes": 4, "seed": 1, "policy": "kube-scheduler"}
+    assert client.get("/api/take", params=asked).json()["key"] == "0-4-1-kube-scheduler"
+    for path, why in (
+        ("take?episode=x", "episode: 'x' is not accepted; expected a number"),
+        ("take?episode=7&nodes=4&seed=1&policy=x", "episode: 7 is not accepted"),
+        ("decisions?take=nothing&page=0", "take: 'nothing' is not accepted"),
+    ):
+        answer = client.get(f"/api/{path}")
+        assert answer.status_code == 422
+        assert why in answer.json()["error"]
+
+
+def test_a_policy_that_is_none_is_told_on_the_page(folder):
+    library = Library([folder])
+    _, take = library.take(0, 4, 1, "nobody")
+    assert take.ended.wait(60)
+    assert "'nobody' is not accepted" in library.status(take)["error"]
+
+
+def test_an_exported_page_holds_what_its_script_asks_for(folder, tmp_path, capsys):
+    assert run("lab", [str(folder), "--export", str(tmp_path / "page.html"), "--decisions", "10"]) == 0
+    text = (tmp_path / "page.html").read_text()
+    data = json.loads(text.split("window.AAML = ")[1].split(";</script>")[0])
+    answers = json.loads(gzip.decompress(base64.b64decode(data["packed"])))
+    assert "take?episode=0&nodes=4&seed=1&policy=kube-scheduler" in answers
+    assert "window?take=0-4-1-kube-scheduler&level=2&at=3&row=-1" in answers
+    assert "explain?take=0-4-1-least-variance&decision=27&beside=0-4-1-kube-scheduler" in answers
+    assert "connect-src 'none'" in text
+
+
+def test_what_is_no_run_is_told_in_one_line(tmp_path, capsys):
+    for argv, why in (
+        ([], "runs: expected folders of"),
+        ([str(tmp_path)], "runs: "),
+        ([str(tmp_path), "--kubeconfig", "x"], "runs: expected folders of"),
+    ):
+        assert run("lab", argv) == 2
+        assert why in capsys.readouterr().err

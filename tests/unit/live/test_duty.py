@@ -1,0 +1,69 @@
+"""What a scheduler process answers to probes, and options that elect nobody."""
+
+import time
+
+import pytest
+
+from aaml.cluster.objects import Pod
+from aaml.errors import UserError
+from aaml.live.duty import on_duty
+from aaml.live.settings import DutySettings
+from aaml.scheduling.ports import Attempt, Outcome
+from support.processes import free_port, probe
+
+
+class Cluster:
+    def waiting_by_queue(self):
+        return {"active": 3}
+
+
+def test_probes_and_metrics_follow_the_process() -> None:
+    port = free_port()
+    with on_duty(DutySettings(health_port=port), lambda: None, kubeconfig=None, profile="mine") as duty:
+        assert duty.acquire(lambda: False)
+        assert probe(port, "/readyz") == (503, "the cluster's objects are not known yet")
+        duty.begin(Cluster())
+        duty.on_attempt(Attempt(Pod("p"), Outcome("assumed"), 0.01, policy_s=0.005))
+        duty.on_attempt(Attempt(Pod("p"), Outcome("unschedulable"), 0.01))
+        duty.replaced("deadline")
+        assert probe(port, "/readyz") == probe(port, "/healthz") == (200, "ok")
+        metrics = probe(port, "/metrics")[1]
+        assert 'scheduler_schedule_attempts_total{profile="mine",result="scheduled"} 1.0' in metrics
+        assert 'scheduler_schedule_attempts_total{profile="mine",result="unschedulable"} 1.0' in metrics
+        assert "scheduler_scheduling_algorithm_duration_seconds_count 1.0" in metrics
+        assert 'scheduler_pending_pods{queue="active"} 3.0' in metrics
+        assert 'aaml_policy_replaced_total{reason="deadline"} 1.0' in metrics
+        duty.lost = True
+        assert probe(port, "/healthz") == (503, "the lease was lost")
+
+
+def test_a_loop_that_does_not_turn_is_not_healthy(monkeypatch) -> None:
+    with on_duty(DutySettings(), lambda: None, kubeconfig=None, profile="mine") as duty:
+        assert duty.acquire(lambda: False)
+        now_s = time.monotonic()
+        monkeypatch.setattr("time.monotonic", lambda: now_s + 130.0)
+        assert duty.healthy() == "the loop has not turned for 130 s"
+        duty.on_turn()
+        assert duty.healthy() == ""
+
+
+def test_a_stopped_process_does_not_begin() -> None:
+    with on_duty(DutySettings(), lambda: None, kubeconfig=None, profile="mine") as duty:
+        assert not duty.acquire(lambda: True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        DutySettings(lease_duration_s=5.0),
+        DutySettings(retry_period_s=0.0),
+        DutySettings(renew_deadline_s=1.0),
+        DutySettings(lease_duration_s=15.5),
+    ],
+)
+def test_times_that_elect_nobody(options: DutySettings) -> None:
+    with (
+        pytest.raises(UserError, match="lease-duration-s"),
+        on_duty(options, lambda: None, kubeconfig=None, profile="mine"),
+    ):
+        pass

@@ -1,0 +1,200 @@
+"""An agent that learns in a process of its own: the same learning, and nothing lost with a learner."""
+
+import os
+import pickle
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from aaml.learning.agent import make_agent
+from aaml.learning.config import LIVE
+from aaml.learning.handover import acting_weights, saved
+from aaml.learning.networks import NetworkSpec
+from aaml.live.agents import AgentRun
+from aaml.live.learner import LearnsApart, apart, waits
+from aaml.live.learner_process import Learner, Lesson, Pupil
+from aaml.live.settings import Folders, LearnerSettings
+from aaml.parallel.worker import Desk
+from aaml.policies.registry import make_reward
+from aaml.scheduling.play import play
+from aaml.scheduling.ports import Decision, Observer, Transition
+from aaml.sim.cluster import SimCluster
+from support import make
+from support.kwok import until
+
+WAIT_S = 300.0  # a process that imports torch takes a minute on a machine that does much else
+
+
+def small(kind):
+    """Settings by which a short run has several updates."""
+    if kind == "dqn":
+        return replace(LIVE["dqn"], batch_size=16, update_frequency=5, target_update_frequency=10, hidden_layers=8)
+    return replace(LIVE["acdqn"], update_steps=8, hidden_layers=8)
+
+
+def workload(count=60):
+    """Three nodes, and pods of deployments of six that fit on them."""
+    return SimCluster(
+        make.nodes(3), [make.pod(f"p{i}", 60 + 10 * (i % 3), 1 << 26, owner=f"w{i // 6}") for i in range(count)]
+    )
+
+
+class Twin:
+    """Learns as its agent does, and lets a `Learner` at the far end take the same steps, a lesson each."""
+
+    learning = True
+
+    def __init__(self, agent):
+        self.agent, self.name, self.far = agent, agent.name, Learner()
+        self.kept = LearnsApart(agent)
+        self.taught = [self.far(self.kept._first_lesson())]
+        self.numbers, self.steps = {}, 0
+
+    def act(self, context):
+        return Decision(self.agent.greedy(context.observation))  # so that only learning draws random numbers
+
+    def perceive(self, context):
+        seen = self.agent.perceive(context)
+        self.numbers[id(seen)] = (self.kept.perceive(context), seen)
+        return seen
+
+    def observe(self, step):
+        self.steps += 1
+        self.agent.observe(step)
+        after = step.next_observation
+        self.kept._steps.append(
+            replace(
+                step,
+                observation=self.numbers[id(step.observation)][0],
+                next_observation=None if after is None else self.numbers[id(after)][0],
+            )
+        )
+
+    def learn(self):
+        if self.kept._untaught():
+            self.taught.append(self.far(self.kept._next_lesson()))
+        return self.agent.learn()
+
+    def save(self, directory, stem):
+        return ()
+
+
+@pytest.mark.parametrize("kind", ["dqn", "acdqn"])
+def test_what_is_learned_apart_is_what_would_be_learned_here_to_the_last_bit(kind):
+    agent = make_agent(small(kind), seed=3)
+    twin = Twin(agent)
+    play(workload(), twin, make_reward("balance"), learn=True)
+    updates = [each for each in twin.taught if each.weights is not None]
+    assert updates[-1].updates == agent.updates
+    assert len(updates) >= 3
+    assert np.array_equal(updates[-1].weights, acting_weights(agent))
+
+
+def test_a_learner_after_a_lost_one_holds_all_that_was_gathered_and_counts_it_once():
+    agent = make_agent(small("dqn"), seed=3)
+    twin = Twin(agent)
+    play(workload(), twin, make_reward("balance"), learn=True)
+    kept, second = twin.kept, Learner()
+    kept._counted, kept._state = twin.steps - 7, twin.taught[-1].state or saved(agent, experience=False)
+    counted = second(kept._first_lesson())
+    assert counted.memory == agent.memory
+    theirs, ours = second._agent.replay.items, agent.replay.items
+    assert [(item.action, item.reward) for item in theirs] == [(item.action, item.reward) for item in ours]
+    assert all(np.array_equal(a.observation.pairs, b.observation.pairs) for a, b in zip(theirs, ours, strict=True))
+    assert second._agent.decisions == agent.decisions + 7  # the last seven had been told to nobody
+
+
+class Killer(Observer):
+    """Kills the learner with SIGKILL at the decision `at`, and waits at the end until another one knows all steps."""
+
+    def __init__(self, learner, at, count):
+        self.learner, self.at, self.count, self.killed, self.decisions = learner, at, count, 0, 0
+
+    def on_decision(self, context, decision, outcome):
+        self.decisions += 1
+        if self.decisions == self.at:
+            until(lambda: self.learner.waiting == 0, "a learner that knows all steps", WAIT_S)
+            self.killed = self.learner.pid
+            os.kill(self.killed, signal.SIGKILL)
+        if self.decisions == self.count:
+            until(lambda: self.learner.pid not in {0, self.killed}, "another learner", WAIT_S)
+            until(lambda: self.learner.waiting == 0, "a learner that knows all steps", WAIT_S)
+
+
+def test_a_learner_that_is_killed_is_followed_by_one_that_goes_on(tmp_path):
+    agent = make_agent(small("dqn"), seed=3)
+    before = acting_weights(agent)
+    with LearnsApart(agent) as learner:
+        killer = Killer(learner, at=30, count=60)
+        play(workload(), learner, make_reward("balance"), learn=True, observers=[killer])
+        last = learner.pid
+    assert learner.restarts == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(last, 0)
+    assert agent.decisions == 60
+    assert agent.updates > 0
+    assert not np.array_equal(acting_weights(agent), before)
+    (path,) = learner.save(str(tmp_path), "apart")
+    model = torch.load(path, weights_only=True)
+    assert model["fields"]["decisions"] == 60
+    assert model["states"]["optimizer"]["state"]  # what Adam has gathered came back too
+
+
+class InThisProcess:
+    """A learner's far end without a process around it."""
+
+    pid = 1
+
+    def __init__(self):
+        self.desk = Desk(".", Learner())
+
+    def teach(self, lesson):
+        return self.desk.answer(pickle.dumps((lesson,)))
+
+    def close(self):
+        return 0
+
+
+def test_an_error_in_learning_is_raised_where_decisions_are_made(monkeypatch):
+    monkeypatch.setattr("aaml.live.learner.LearnerProcess", InThisProcess)
+    with LearnsApart(make_agent(small("dqn"))) as learner:
+        with learner._changed:
+            learner._steps.append(Transition(0, 0, "no number", None))
+            learner._changed.notify()
+        until(lambda: learner._error is not None, "the error", WAIT_S)
+        with pytest.raises(TypeError, match="must be real number"):
+            learner.learn()
+
+
+def test_a_run_on_a_live_cluster_learns_apart_and_saves_what_came_back(monkeypatch, tmp_path):
+    monkeypatch.setattr("aaml.live.learner.LearnerProcess", InThisProcess)
+    monkeypatch.setattr("aaml.live.learner.waits", lambda _cluster: False)
+    folders = Folders(*(tmp_path / name for name in ("tlogs", "models", "logs", "data", "deployment_data")))
+    settings = LearnerSettings(agent=small("dqn"), tensorboard_name="apart")
+    run = AgentRun(settings, cluster=workload(), folders=folders)
+    before = acting_weights(run.agent)
+    assert run.run().binds["bound"] == 60
+    assert run._apart.waiting == 0  # the last lesson was taken before the model was saved
+    model = torch.load(tmp_path / "models/DQN_Model_apart.pth", weights_only=True)
+    assert model["fields"]["decisions"] == 60
+    assert model["states"]["optimizer"]["state"]
+    assert not np.array_equal(acting_weights(run.agent), before)
+
+
+def test_where_time_waits_an_agent_learns_between_its_decisions():
+    cluster, agent = workload(), make_agent(small("dqn"))
+    assert waits(cluster)
+    with apart(agent, cluster) as policy:
+        assert policy is agent
+
+
+def test_a_lesson_without_a_pupil_is_refused():
+    with pytest.raises(RuntimeError, match="no pupil"):
+        Learner()(Lesson(None, {}, (), ()))
+    assert (
+        Learner()(Lesson(Pupil(small("dqn"), make_agent(small("dqn")).sees, NetworkSpec(), ()), {}, (), ())).memory
+        == 2003
+    )

@@ -1,0 +1,195 @@
+"""Heuristics on hand-made clusters."""
+
+import numpy as np
+import pytest
+
+from aaml.cluster.objects import GpuRequest, Pod
+from aaml.errors import UserError
+from aaml.policies.fragment_meter import FragmentMeter
+from aaml.policies.heuristics import PolicyOptions, ScorePolicy, scores
+from aaml.policies.registry import POLICIES, make_policy, register_policy
+from support import make
+from support.make import GIB
+
+
+def context(sizes, used=(), pod=None, mask=None, gpus=()):
+    """A context of nodes with (cpu, GiB) sizes; `used` places (row, cpu, GiB) pods."""
+    gpus = gpus or [0] * len(sizes)
+    nodes = [make.node(f"n{i}", cpu, gib * GIB, gpus=gpus[i]) for i, (cpu, gib) in enumerate(sizes)]
+    state = make.cluster(nodes, [(row, cpu, gib * GIB) for row, cpu, gib in used])
+    return make.context(state, pod or make.pod(cpu=1000), mask)
+
+
+def test_scores_by_hand():
+    # n0: 4 CPU, 8 GiB empty; n1: 2 of 4 CPU and 1 of 8 GiB taken. The pod takes 1 CPU and 1 GiB.
+    situation = context([(4000, 8), (4000, 8)], [(1, 2000, 1)])
+    assert scores.least_allocated(situation) == pytest.approx([50 * (3 / 4 + 7 / 8), 50 * (1 / 4 + 6 / 8)])
+    assert scores.most_allocated(situation) == pytest.approx([50 * (1 / 4 + 1 / 8), 50 * (3 / 4 + 2 / 8)])
+    # Standard deviation of two fractions is half their difference.
+    assert scores.balanced_allocation(situation) == pytest.approx([100 - 50 / 8, 100 - 50 * 0.5])
+    assert scores.best_fit(situation) == pytest.approx([50 * (1 / 4 + 1 / 8), 50 * (3 / 4 + 2 / 8)])
+    assert scores.dot_product(situation) == pytest.approx(
+        [50 * ((1 - 1 / 4) + (1 - 1 / 8)), 50 * ((1 - 1 / 8) + (1 - 7 / 64))]
+    )
+
+
+def test_least_variance_scores_the_change_of_the_variance():
+    sizes, used = [(4000, 8), (8000, 8), (4000, 16)], [(0, 1000, 2), (1, 1000, 4), (2, 3000, 1)]
+    situation = context(sizes, used)
+    score = scores.least_variance(situation)
+    cpu, memory = np.array([0.25, 0.125, 0.75]), np.array([0.25, 0.5, 0.0625])
+    before = cpu.var() + memory.var()
+    for row, (size_cpu, size_gib) in enumerate(sizes):
+        cpu_after, memory_after = cpu.copy(), memory.copy()
+        cpu_after[row] += 1000 / size_cpu
+        memory_after[row] += 1 / size_gib
+        change = 3 * (cpu_after.var() + memory_after.var() - before)
+        assert score[row] == pytest.approx(-1e4 * change)
+
+
+def test_pods_without_requests_count_as_kube_scheduler_counts_them():
+    situation = context([(1000, 1)], pod=Pod("p"))
+    assert scores.least_allocated(situation) == pytest.approx([50 * (0.9 + 1 - 200 / 1024)])
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        ("first-fit", 1),
+        ("least-allocated", 3),
+        ("most-allocated", 2),
+        ("best-fit", 2),
+        ("kube-scheduler", 3),
+        ("kube-scheduler-packing", 2),
+    ],
+)
+def test_named_policies_choose_among_feasible_rows(name, chosen):
+    situation = context([(4000, 8)] * 4, [(1, 1000, 2), (2, 2000, 4), (3, 500, 1)], mask=[0, 1, 1, 1])
+    assert make_policy(name).act(situation).row == chosen
+
+
+def test_every_policy_respects_the_mask():
+    rng = np.random.default_rng(0)
+    for name in POLICIES.names():
+        policy = make_policy(name, PolicyOptions(expected=[Pod("e", requests={"cpu": 1}, gpu=GpuRequest(1, 500))]))
+        for _ in range(20):
+            mask = rng.random(5) < 0.4
+            mask[rng.integers(5)] = True
+            situation = context([(4000, 8)] * 5, mask=mask, gpus=[2] * 5)
+            assert mask[policy.act(situation).row], name
+
+
+def test_round_robin_goes_round_and_skips():
+    policy = make_policy("round-robin")
+    sizes = [(4000, 8)] * 4
+    assert [policy.act(context(sizes)).row for _ in range(5)] == [0, 1, 2, 3, 0]
+    assert policy.act(context(sizes, mask=[1, 0, 0, 1])).row == 3
+    assert policy.act(context(sizes, mask=[0, 1, 0, 0])).row == 1
+    assert policy.act(context(sizes, mask=[1, 1, 0, 0])).row == 0
+
+
+def test_random_is_uniform_over_feasible_rows_and_seeded():
+    situation = context([(4000, 8)] * 4, mask=[1, 0, 1, 1])
+    policy, twin = (make_policy("random", PolicyOptions(seed=4)) for _ in range(2))
+    rows = [policy.act(situation).row for _ in range(3000)]
+    assert rows == [twin.act(situation).row for _ in range(3000)]
+    counts = np.bincount(rows, minlength=4)
+    assert counts[1] == 0
+    assert np.abs(counts[[0, 2, 3]] - 1000).max() < 130  # five standard deviations of a binomial
+
+
+def policy_of(values, **options):
+    return ScorePolicy("test", lambda _context: np.array(values), PolicyOptions(**options))
+
+
+def test_tie_breaks():
+    situation = make.context(make.cluster(make.node(name) for name in "cbad"), make.pod(), [1, 1, 1, 0])
+    values = [5.0, 5.0, 5.0, 9.0]
+    assert policy_of(values).act(situation).row == 0
+    assert policy_of(values, tie_break="name").act(situation).row == 2
+    policy = policy_of(values, tie_break="random")
+    assert {policy.act(situation).row for _ in range(60)} == {0, 1, 2}
+    with pytest.raises(UserError, match="tie_break: 'last'"):
+        PolicyOptions(tie_break="last")
+
+
+def test_truncation_makes_ties():
+    situation = context([(4000, 8)] * 3)
+    assert policy_of([7.1, 7.9, 6.0]).act(situation).row == 1
+    assert policy_of([7.1, 7.9, 6.0], truncate=True).act(situation).row == 0
+    assert policy_of([-0.9, 0.5, -2.0], truncate=True).act(situation).row == 0  # towards zero, as Go does
+
+
+def test_scores_without_meaning_are_an_error():
+    situation = context([(4000, 8)] * 3)
+    assert policy_of([np.nan, 1.0, -np.inf]).act(situation).row == 1
+    with pytest.raises(ValueError, match="no feasible row has a score"):
+        policy_of([np.nan, -np.inf, np.nan]).act(situation)
+    with pytest.raises(ValueError, match="shape"):
+        policy_of([1.0, 2.0]).act(situation)
+
+
+def test_fgd_keeps_whole_devices_whole():
+    # Both nodes have two devices; on n1 one is half used. Expected pods want whole devices: the half goes beside.
+    state = make.cluster(make.nodes(2, gpus=2))
+    state.assume(Pod("used", requests={"cpu": 10}, gpu=GpuRequest(1, 500)), "n1")
+    pod = Pod("p", requests={"cpu": 10}, gpu=GpuRequest(1, 500))
+    situation = make.context(state, pod)
+    expected = [Pod(f"e{i}", requests={"cpu": 10}, gpu=GpuRequest(1, 1000)) for i in range(4)]
+    decision = make_policy("fgd", PolicyOptions(expected=expected)).act(situation)
+    assert (decision.row, decision.gpus) == (1, (0,))
+
+
+def test_fgd_tells_the_device_models_of_two_clusters_apart():
+    # Whole T4s are expected: half of one leaves a fragment, half of a P4 was one before. So the P4 is taken, in a
+    # cluster that lists its models in this order or in that one.
+    expected = [Pod("e", requests={"cpu": 10}, gpu=GpuRequest(1, 1000, frozenset({"T4"})))]
+    pod = Pod("p", requests={"cpu": 10}, gpu=GpuRequest(1, 500))
+    for orders in ((("P4", "T4"), ("T4", "P4")), (("T4", "P4"), ("P4", "T4"))):
+        policy, meter = make_policy("fgd", PolicyOptions(expected=expected)), FragmentMeter.of(expected)
+        for order in orders:
+            nodes = [make.node(model, gpus=1, gpu_model=model) for model in order]
+            situation = make.context(make.cluster(nodes), pod)
+            assert policy.act(situation).row == order.index("P4")
+            assert meter(situation.state)[order.index("P4")] == 1000.0
+            assert meter(situation.state)[order.index("T4")] == 0.0
+
+
+def test_own_policies_by_name_and_by_file(tmp_path):
+    @register_policy("test-last")
+    def last(context):
+        return np.arange(len(context.mask), dtype=float)
+
+    situation = context([(4000, 8)] * 3, mask=[1, 1, 0])
+    policy = make_policy("test-last")
+    assert (policy.name, policy.act(situation).row) == ("test-last", 1)
+
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from aaml.scheduling.ports import Decision\n"
+        "from aaml.policies.registry import register_policy\n"
+        "class Last:\n"
+        "    def act(self, context):\n"
+        "        return Decision(int(context.mask.nonzero()[0][-1]))\n"
+        "@register_policy('test-file')\n"
+        "def score(context):\n"
+        "    return context.state.allocatable[:, 0] * 0.0\n",
+        encoding="utf-8",
+    )
+    assert make_policy(f"{file}:Last").act(situation).row == 1
+    assert make_policy(f"{file}:Last").name == "Last"
+    assert make_policy(f"{file}:score").act(situation).row == 0
+    assert make_policy(f"{file}:test-file").act(situation).row == 0
+    assert make_policy("test-file").act(situation).row == 0
+    with pytest.raises(UserError, match=r"policy in .*: 'nothing'"):
+        make_policy(f"{file}:nothing")
+    with pytest.raises(UserError, match="a Python file that exists"):
+        make_policy(f"{tmp_path}/other.py:x")
+    broken = tmp_path / "broken.py"
+    broken.write_text("1 / 0", encoding="utf-8")
+    with pytest.raises(UserError, match="does not run: ZeroDivisionError"):
+        make_policy(f"{broken}:x")
+    with pytest.raises(UserError, match="policy: 'fastest' is not accepted; expected one of balanced-allocation"):
+        make_policy("fastest")
+    with pytest.raises(ValueError, match="built in"):
+        register_policy("random")(last)

@@ -1,0 +1,189 @@
+"""A trace in the simulator: the same nodes, arrivals and lifetimes, and seeds that keep training from what judges."""
+
+import numpy as np
+import pytest
+
+from aaml.cli import run as command
+from aaml.cluster.objects import Node, Pod
+from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.errors import UserError
+from aaml.evaluation.evaluate import Contestant, evaluate
+from aaml.evaluation.what_if import recorded_metrics, what_if
+from aaml.policies.registry import make_policy
+from aaml.scheduling.play import play
+from aaml.scheduling.ports import Decision
+from aaml.sim.recorded import cluster_of, trace_task
+from aaml.sim.tasks import find_task
+from aaml.training.rollouts import Arena, Setting, Stream
+from aaml.training.validation import VALIDATION_SEEDS
+from aaml.workload.trace.events import Began, Listed, NodeGone, NodeSeen, PodBound, PodEnded, PodSeen
+from aaml.workload.trace.store import TraceWriter
+from aaml.workload.trace.trace import Trace
+from aaml.workload.trace.windows import Split, Windows
+
+NODES = [Node(name, {CPU: 1000, MEMORY: 1 << 30, PODS: 10}) for name in ("a", "b")]
+
+
+def life(name, created, bound, node, ended, cpu=500):
+    pod = Pod(name, requests={CPU: cpu}, created_s=created)
+    events = [PodSeen(at=created, pod=pod), PodBound(at=bound, uid=pod.uid, node_name=node)]
+    return [*events, PodEnded(at=ended, uid=pod.uid, how="succeeded")] if ended else events
+
+
+def recorded(*events, nodes=NODES, until=100.0):
+    begin = [Began(at=0.0), *(NodeSeen(at=0.0, node=node) for node in nodes), Listed(at=0.0)]
+    return [*begin, *sorted(events, key=lambda each: each.at), NodeSeen(at=until, node=Node("end"))]
+
+
+def windows(*events, length=100.0, **more):
+    return Windows(Trace.of(recorded(*events, **more)), Split(length, 0.0))
+
+
+class Onto:
+    """Places each pod where it is told."""
+
+    name = "onto"
+
+    def __init__(self, where):
+        self._where = where
+
+    def act(self, context):
+        return Decision(context.state.index[self._where[context.pod.name]])
+
+
+def test_the_recorded_choices_in_the_simulator_are_the_recorded_run():
+    """Binds at the very moment of arrival: then simulation and recording tell the same, number by number."""
+    events = (*life("p", 10, 10, "a", 60), *life("q", 20, 20, "b", 90), *life("r", 60, 60, "a", None, 1000),
+              NodeSeen(at=70.0, node=Node("c", {CPU: 2000, MEMORY: 1 << 30, PODS: 10})))  # fmt: skip
+    window = windows(*events).window(0)
+    cluster = cluster_of(window, invariants=True)
+    play(cluster, Onto({"p": "a", "q": "b", "r": "a"}))
+    simulated, real = cluster.metrics(), recorded_metrics(window)
+    assert real == pytest.approx(simulated | {"rejected": 0.0})
+    # a is half used for 50 s and wholly for 40 s, b half for 70 s; c is empty from 70 s on. By hand, [fractions]:
+    # 10-20 and 60-60: var(.5, 0); 20-60: var(.5, .5); 60-70: var(1, .5); 70-90: var(1, .5, 0); 90-100: var(1, 0, 0)
+    held = [(10, [0, 0]), (10, [0.5, 0]), (40, [0.5, 0.5]), (10, [1, 0.5]), (20, [1, 0.5, 0]), (10, [1, 0, 0])]
+    assert real["mean_cpu_variance"] == pytest.approx(sum(s * np.var(use) for s, use in held) / 100.0)
+    assert (real["arrived"], real["bound"], real["departed"]) == (3.0, 3.0, 2.0)
+
+
+def test_waiting_is_measured_from_the_recorded_bind():
+    window = windows(*life("p", 10, 30, "a", 60)).window(0)
+    metrics = recorded_metrics(window)
+    assert metrics["waiting_mean_s"] == 20.0
+    assert metrics["mean_pending_pods"] == pytest.approx(0.2)
+
+
+def test_a_pod_keeps_its_lifetime_when_another_places_it_later():
+    """Both ask for a whole node. b is away until 50 s, so the second pod waits: it runs its 10 s from then on."""
+    small = [NODES[0]]
+    window = windows(*life("p", 0, 0, "a", None, 1000), *life("q", 20, 55, "b", 65, 1000),
+                     NodeSeen(at=50.0, node=NODES[1]), nodes=small).window(0)  # fmt: skip
+    cluster = cluster_of(window)
+    play(cluster, make_policy("first-fit"))
+    assert cluster.metrics()["departed"] == 1.0
+    assert cluster.metrics()["waiting_max_s"] == 30.0
+    assert cluster.metrics()["mean_cpu_mean"] == pytest.approx(0.5 * 1.0 + 0.1 * 1.0 + 0.4 * 0.5)
+
+
+def test_a_node_that_was_removed_takes_its_pods_along_and_another_policys_pods_wait_again():
+    events = (*life("p", 10, 10, "b", 42), NodeGone(at=40.0, name="b"), *life("p2", 41, 41, "a", None))
+    window = windows(*events).window(0)
+    as_recorded = cluster_of(window)
+    play(as_recorded, Onto({"p": "b", "p2": "a"}))
+    assert as_recorded.metrics()["evicted"] == 0.0
+    other = cluster_of(window)
+    play(other, Onto({"p": "a", "p2": "a"}))
+    assert other.metrics()["departed"] == 1.0
+
+
+def write(folder, *events, **more):
+    with TraceWriter(folder) as writer:
+        for event in recorded(*events, **more):
+            writer.write(event)
+    return str(folder)
+
+
+def busy(count=100):
+    return [event for i in range(count) for event in life(f"p{i}", i, i, "ab"[i % 2], i + 0.5)]
+
+
+def test_seeds_of_judging_training_and_validation_are_different_windows(tmp_path):
+    """Twenty windows of 5 s: 14 to 19 are the holdout, every fifth of the others is for validation."""
+    task = find_task(write(tmp_path / "t", *busy()))
+    assert task.episodes == (14, 15, 16, 17, 18, 19)
+
+    def first(seed):
+        return next(iter(task.build(seed).workload)).name
+
+    assert [first(seed) for seed in task.episodes] == ["p70", "p75", "p80", "p85", "p90", "p95"]
+    assert {first((1 << 30) + i) for i in range(50)} == {"p20", "p45"}
+    trained = {first((1 << 31) + i) for i in range(50)}
+    assert trained == {f"p{5 * window}" for window in range(14) if window not in (4, 9)}
+    with pytest.raises(UserError, match="seeds: 3 is not accepted; expected windows of the trace's holdout: 14, 15"):
+        task.build(3)
+
+
+def test_a_trace_is_a_task_like_any_other(tmp_path):
+    folder = write(tmp_path / "t", *busy())
+    results = evaluate(["first-fit", "least-allocated"], folder, progress=False)
+    assert sorted(set(results.runs["seed"])) == [14, 15, 16, 17, 18, 19]
+    assert set(results.runs["nodes"]) == {2}
+    assert "6 seeds" in str(results.compare("first-fit"))
+    packed = find_task(f"compress@{folder}")
+    assert (packed.metric, packed.reward, packed.episodes) == ("mean_empty_fraction", "compress", task_episodes(folder))
+    with pytest.raises(UserError, match="nodes: 5 is not accepted"):
+        evaluate("first-fit", folder, nodes=5, progress=False)
+    with pytest.raises(UserError, match="or a trace's folder"):
+        find_task(str(tmp_path))
+
+
+def task_episodes(folder):
+    return find_task(folder).episodes
+
+
+def test_what_if_has_the_recorded_run_the_simulated_kube_scheduler_and_the_policies_on_the_same_windows(tmp_path):
+    """Everything was recorded on a: half of the cluster stays empty, as under first-fit; kube-scheduler spreads."""
+    events = [event for i in range(100) for event in life(f"p{i}", i, i, "a", min(i + 3.5, 100.0), 200)]
+    task = trace_task(write(tmp_path / "t", *events))
+    results = what_if(task, [Contestant("first-fit")], progress=False)
+    mean = results.runs.groupby("policy")["mean_empty_fraction"].mean()
+    assert mean["recorded"] == mean["first-fit"] == pytest.approx(0.5)
+    assert mean["kube-scheduler"] < 0.1
+    ranking = next(iter(results.compare(metric="mean_empty_fraction")))
+    verdicts = {line.policy: line.against and line.against.verdict for line in ranking.lines}
+    assert verdicts == {"recorded": "better", "first-fit": "better", "kube-scheduler": None}
+    with pytest.raises(UserError, match="recorded"):
+        what_if(task, [Contestant("first-fit", "recorded")], progress=False)
+
+
+def test_the_command_compares_policies_by_window(tmp_path, capsys):
+    folder = write(tmp_path / "t", *busy())
+    out = tmp_path / "out"
+    assert command("replay", [f"compress@{folder}", "--policy", "first-fit", "random", f"--out={out}"]) == 0
+    said = capsys.readouterr().out
+    assert "6 windows of 5 s (holdout); paired by window" in said
+    assert "mean_empty_fraction (higher is better), 6 seeds" in said
+    for name in ("recorded", "first-fit", "random", "kube-scheduler"):
+        assert name in said
+    assert (out / "windows.csv").read_text().splitlines()[1] == "14,70,75,5,0"
+    assert len((out / "results.csv").read_text().splitlines()) == 1 + 4 * 6
+    assert (out / "report.html").is_file()
+    assert command("replay", [folder, "--policy", "models/x.pth", "--windows=all", f"--out={out}"]) == 2
+    assert "may have seen some" in capsys.readouterr().err
+
+
+def test_an_agent_trains_on_the_windows_before_the_holdout(tmp_path):
+    """A stream of training plays whole windows, none of which begins at 70 s or later."""
+    folder = write(tmp_path / "t", *busy())
+    arena = Arena(Setting(folder, (2,)))
+    stream = Stream(arena, seed=3, index=0)
+    played = set()
+    for _ in range(40):
+        played |= {pod.name for pod in stream.cluster.workload}
+        stream.step(make_policy("first-fit"))
+    judged = {f"p{number}" for number in range(70, 100)}
+    validated = {f"p{number}" for window in (4, 9) for number in range(5 * window, 5 * window + 5)}
+    assert len(played) > 5
+    assert not played & (judged | validated)
+    assert arena.play(make_policy("first-fit"), VALIDATION_SEEDS, 2)["arrived"] == 5.0

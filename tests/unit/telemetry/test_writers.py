@@ -1,0 +1,130 @@
+"""What a run records is what TensorBoard and a reader of the JSON lines get."""
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.hparams import plugin_data_pb2
+from tensorboard.util import tensor_util
+
+from aaml.scheduling.curves import TRAINING_LAYOUT, VALIDATION_SCORE, validation_metric
+from aaml.sim.metrics import METRICS
+from aaml.telemetry.writers import JsonLinesWriter, RunWriters, TensorBoardWriter
+
+
+@pytest.fixture
+def read():
+    def _read(directory):
+        events = EventAccumulator(str(directory), size_guidance={"tensors": 0, "images": 0})
+        events.Reload()
+        return events
+
+    return _read
+
+
+def test_scalars_come_back_with_their_steps(tmp_path, read):
+    writer = TensorBoardWriter(tmp_path / "dqn_first")
+    for step, value in ((1, 0.5), (2, -3.25)):
+        writer.scalar("1. CSR", value, step)
+    writer.close()
+    points = read(tmp_path / "dqn_first").Tensors("1. CSR")
+    assert [(point.step, float(tensor_util.make_ndarray(point.tensor_proto))) for point in points] == [
+        (1, 0.5),
+        (2, -3.25),
+    ]
+
+
+def test_a_histogram_counts_each_value_once(tmp_path, read):
+    writer = TensorBoardWriter(tmp_path)
+    writer.histogram("4. Actions", [0.0, 0.0, 9.0], 7)
+    writer.close()
+    (point,) = read(tmp_path).Tensors("4. Actions")
+    buckets = tensor_util.make_ndarray(point.tensor_proto)  # [30, 3]: left edge, right edge, count
+    assert point.step == 7
+    assert buckets[0, 2] == 2
+    assert buckets[-1, 2] == 1
+    assert buckets[:, 2].sum() == 3
+
+
+def test_the_layout_groups_curves(tmp_path, read):
+    writer = TensorBoardWriter(tmp_path)
+    writer.layout({"Scheduling": {"reward": ["1. CSR"]}})
+    writer.close()
+    (point,) = read(tmp_path).Tensors("custom_scalars__config__")
+    layout = layout_pb2.Layout.FromString(tensor_util.make_ndarray(point.tensor_proto).item())
+    assert layout.category[0].title == "Scheduling"
+    assert list(layout.category[0].chart[0].multiline.tag) == ["1. CSR"]
+
+
+def test_the_score_of_the_validation_and_its_metric_have_a_chart_each():
+    names = [VALIDATION_SCORE, *(validation_metric(metric) for metric in METRICS)]
+    charts = [
+        {name for name in names if any(re.fullmatch(pattern, name) for pattern in patterns)}
+        for members in TRAINING_LAYOUT.values()
+        for patterns in members.values()
+    ]
+    shown = [chart for chart in charts if chart]
+    assert shown == [{VALIDATION_SCORE}, {validation_metric(metric) for metric in METRICS}]
+
+
+def test_hyperparameters_come_back(tmp_path, read):
+    writer = TensorBoardWriter(tmp_path)
+    writer.hyperparameters({"gamma": 0.99, "hidden_layers": 32, "optimizer": "Adam"}, ["1. CSR"])
+    writer.close()
+    metadata = read(tmp_path).SummaryMetadata("_hparams_/session_start_info")
+    values = plugin_data_pb2.HParamsPluginData.FromString(metadata.plugin_data.content).session_start_info.hparams
+    assert values["gamma"].number_value == 0.99
+    assert values["hidden_layers"].number_value == 32
+    assert values["optimizer"].string_value == "Adam"
+
+
+def test_an_image_comes_back_byte_for_byte(tmp_path, read):
+    writer = TensorBoardWriter(tmp_path)
+    writer.image("cluster", b"\x89PNG...", width=3, height=2)
+    writer.close()
+    (picture,) = read(tmp_path).Images("cluster")
+    assert (picture.encoded_image_string, picture.width, picture.height) == (b"\x89PNG...", 3, 2)
+
+
+def test_writing_curves_imports_neither_torch_nor_tensorflow(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from aaml.telemetry.writers import TensorBoardWriter;"
+        f"r = TensorBoardWriter(Path({str(tmp_path)!r})); r.scalar('a', 1.0, 1); r.close();"
+        "sys.exit(bool({'torch', 'tensorflow'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_json_lines_are_valid_json_whatever_the_numbers(tmp_path):
+    writer = JsonLinesWriter(tmp_path / "deep" / "run.jsonl")
+    writer.scalar("loss", float("nan"), 1)
+    writer.event("decision", {"row": np.int64(3), "values": np.array([1.5, 2.5]), "where": tmp_path})
+    writer.histogram("4. Actions", np.array([1, 2]), 2)
+    writer.close()
+    lines = [json.loads(line) for line in (tmp_path / "deep" / "run.jsonl").read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["scalar", "decision", "histogram"]
+    assert lines[0]["value"] is None
+    assert lines[1]["row"] == 3
+    assert lines[1]["values"] == [1.5, 2.5]
+    assert lines[1]["where"] == str(tmp_path)
+    assert lines[2]["values"] == [1.0, 2.0]
+
+
+def test_several_writers_all_get_everything(tmp_path):
+    first, second = JsonLinesWriter(tmp_path / "1"), JsonLinesWriter(tmp_path / "2")
+    both = RunWriters(first, second)
+    both.scalar("x", 1.0, 1)
+    both.event("e", {})
+    both.histogram("h", [1.0], 1)
+    both.close()
+    assert [json.loads(line)["kind"] for line in (tmp_path / "2").read_text().splitlines()] == [
+        "scalar",
+        "e",
+        "histogram",
+    ]
+    assert len((tmp_path / "1").read_text().splitlines()) == 3

@@ -1,0 +1,239 @@
+"""Documents drawn from result folders: right numbers, untouched text, and clear words for mistakes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aaml.errors import UserError
+from draw import Args, run
+from keep import keep
+from redraw import parse, redraw
+
+HEAD = "# Title\r\n\nBefore, with a `<!-- aaml: end -->` in a line.\n\n"
+TAIL = "\n  After  \n"
+FIGURE = 'evaluate-figure results=r nodes=10 name=balance alt="two policies"'
+
+
+def document(root: Path, *markers: str, text: str = "old\n") -> Path:
+    path = root / "docs" / "page.md"
+    path.parent.mkdir(exist_ok=True)
+    blocks = "\n".join(f"<!-- aaml: {marker} -->\n{text}<!-- aaml: end -->" for marker in markers)
+    path.write_bytes((HEAD + blocks + TAIL).encode())
+    return Path("docs/page.md")
+
+
+def content(root: Path, *markers: str) -> list[str]:
+    """Return the lines that are drawn for markers."""
+    path = document(root, *markers)
+    redraw([path], root).write()
+    return [line for line in (root / path).read_text().splitlines() if line.startswith(("|", "!"))]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two policies on three seeds at two sizes: at 10 nodes 2, 2, 2 against 3, 4, 2; three traces of the benchmark."""
+    rows = ["task,nodes,policy,seed,mean_variance,latency_p50_ms,latency_p99_ms"]
+    for nodes in (100, 10):
+        for seed, theirs in enumerate((3, 4, 2)):
+            rows += [f"balance,{nodes},ours,{seed},2,0.25,0.75", f"balance,{nodes},theirs,{seed},{theirs},1,2"]
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "results.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "o").mkdir()
+    lines = [",".join(["workload", "policy", "tune", "seed", *map(str, range(131))])]
+    for trace, gain in (("default", 1.0), ("other", -0.5), ("third", 0.0)):
+        for seed in (42, 43):
+            lines.append(",".join([trace, "fgd", "1.3", str(seed), *["90"] * 131]))
+            lines.append(",".join([trace, "mine", "1.3", str(seed), *["90"] * 100, *[str(90 + gain)] * 31]))
+    (tmp_path / "o" / "allocation.csv").write_text("\n".join(lines) + "\n")
+    for number, values in enumerate(([3.0, 1.0], [4.0, 2.0])):
+        folder = tmp_path / "runs" / f"dqn-{number}"
+        folder.mkdir(parents=True)
+        points = [
+            {"time": 1.5, "kind": "scalar", "name": "Validation/x", "value": v, "step": 100 * i}
+            for i, v in enumerate(values)
+        ]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    (tmp_path / "b.csv").write_text('name,rate,cost\n"a, b",12,1\nc,9,2\n')
+    return tmp_path
+
+
+def test_evaluate_says_what_a_hand_calculation_does(root: Path) -> None:
+    header, _, ours, theirs = content(root, "evaluate results=r reference=theirs nodes=10")
+    assert header == (
+        "| policy | 10 nodes | difference from theirs | better than theirs on | against theirs | ms p50 | ms p99 |"
+    )
+    # Differences -1, -2, 0: mean -1; two seeds better, one tied: 2.5 / 3. Of 27 resamples one has mean 0 and one -2,
+    # 3.7% each, more than the 2.5% that an interval leaves out on a side.
+    assert ours == "| ours | **2 [2, 2]** | -1.0 [-2.0, +0.0] | 83% of seeds | level | 0.25 | 0.75 |"
+    assert theirs.startswith("| theirs | 3.0 [2.0, 4.0] |  |  | reference | 1.00 | 2.00 |")
+
+
+def test_policies_are_chosen_ordered_and_named_and_sizes_stand_side_by_side(root: Path) -> None:
+    header, _, first, second = content(
+        root,
+        'evaluate results=r reference=theirs nodes=10,100 policies="The others=theirs, ours" columns=value\n'
+        '     scale=1000 unit="x 10<sup>-3</sup>"',
+    )
+    assert header == "| policy | 10 nodes, x 10<sup>-3</sup> | 100 nodes, x 10<sup>-3</sup> |"
+    assert first.startswith("| The others | 3000 [2000, 4000] |")
+    assert second == "| ours | **2000 [2000, 2000]** | **2000 [2000, 2000]** |"
+
+
+def test_a_policy_that_is_not_shown_may_have_been_run_on_other_seeds(root: Path) -> None:
+    with (root / "r" / "results.csv").open("a") as file:
+        file.write("balance,10,third,7,1,1,1\n")
+    marker = "evaluate results=r reference=theirs nodes=10 columns=improvement"
+    assert content(root, f"{marker} policies=ours")[2:] == ["| ours | 83% of seeds |"]
+    with pytest.raises(UserError, match="third was run on other seeds than theirs"):
+        content(root, marker)
+
+
+def test_openb_pairs_seeds_marks_traces_and_averages(root: Path) -> None:
+    header, _, *rows = content(root, 'openb results=o policy=mine tuned="default,first stage=other" at=99,130')
+    assert header == "| trace | tuned on | allocation @130 | above fgd @99 | above fgd @130 |"
+    assert rows == [
+        "| default | yes | 91.00 | +0.00 [+0.00, +0.00] | +1.00 [+1.00, +1.00] |",
+        "| other | first stage | 89.50 | +0.00 [+0.00, +0.00] | -0.50 [-0.50, -0.50] |",
+        "| third | no | 90.00 | +0.00 [+0.00, +0.00] | +0.00 [+0.00, +0.00] |",
+        "| **mean of 3** |  | 90.17 | **+0.00 [+0.00, +0.00]** | **+0.17 [+0.17, +0.17]** |",
+    ]
+    (_, _, row) = content(root, "openb-summary results=o policies=tuned=mine at=130")
+    assert row == "| tuned | +0.17 [+0.17, +0.17] | -0.50 (other) | 1 / 1 / 1 |"
+
+
+def test_csv_shows_chosen_columns_as_they_stand(root: Path) -> None:
+    assert content(root, 'csv file=b.csv columns="pods/s=rate,name"') == [
+        "| pods/s | name |", "| --- | --- |", "| 12 | a, b |", "| 9 | c |",
+    ]  # fmt: skip
+
+
+def test_means_are_taken_of_a_csv_file_and_stand_side_by_side(root: Path) -> None:
+    (root / "m.csv").write_text("who,rule,at,seed,x\nb,new,1,0,2\nb,new,1,1,3\nb,new,2,0,9\na,old,1,0,4\na,old,1,9,8\n")
+    assert content(root, "means file=m.csv by=who columns=x digits=1") == [
+        "| who | x |", "| --- | --- |", "| b | 4.7 |", "| a | 6.0 |",
+    ]  # fmt: skip
+    assert content(root, "means file=m.csv by=at columns=x only=seed=0,seed=9,who=a")[2:] == ["| 1 | 6.00 |"]
+    marker = 'means file=m.csv by="name=who,rule" columns="x @{}=x" across=at only=seed=0'
+    assert content(root, marker) == [
+        "| name | rule | x @1 | x @2 |", "| --- | --- | --- | --- |",
+        "| b | new | 2.00 | 9.00 |", "| a | old | 4.00 |  |",
+    ]  # fmt: skip
+
+
+def test_the_text_around_blocks_stays_and_a_second_redraw_changes_nothing(root: Path) -> None:
+    figures = (
+        FIGURE,
+        "openb-figure results=o policy=mine traces=other name=gains",
+        'curves runs="DQN=runs/dqn-*" metric=Validation/x levels=r column=mean_variance nodes=10 name=drawn',
+        'curves runs="DQN=runs/dqn-0" metric=Validation/x right_runs="DQN=runs/dqn-1" name=both',
+    )
+    path = document(root, "csv file=b.csv", *figures)
+    first = redraw([path], root)
+    assert len(first.differences) == 1 + 2 * len(figures)
+    assert (root / path).read_bytes().count(b"old") == 5  # nothing is written before write()
+    first.write()
+    text = (root / path).read_bytes().decode()
+    assert text.startswith(HEAD)
+    assert text.endswith(TAIL)
+    assert "![two policies](figures/balance.png)" in text
+    pictures = {file.name: file.read_bytes() for file in (root / "docs" / "figures").iterdir()}
+    assert set(pictures) == {"balance.png", "gains.png", "drawn.png", "both.png"}
+    assert not any(word in png for png in pictures.values() for word in (b"Software", b"matplotlib", b"tIME"))
+    second = redraw([path], root)
+    assert (second.files, second.differences) == ({}, ())
+
+
+def test_check_changes_nothing_and_sees_old_tables_and_figures_of_other_data(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(root)
+    path = document(root, "evaluate results=r reference=theirs", FIGURE)
+    before = path.read_bytes()
+    assert run(Args((path,), check=True)) == 1
+    assert path.read_bytes() == before
+    assert not (root / "docs" / "figures").exists()
+    assert "docs/page.md:5: evaluate differs" in capsys.readouterr().out
+    assert run(Args((path,))) == 0
+    assert run(Args((path,), check=True)) == 0
+    results = root / "r" / "results.csv"
+    results.write_text(results.read_text().replace("balance,10,ours,0,2,", "balance,10,ours,0,2.5,"))
+    capsys.readouterr()
+    assert run(Args((path,), check=True)) == 1
+    said = capsys.readouterr().out
+    assert "evaluate differs" in said
+    assert "docs/figures/balance.png differs" in said
+
+
+@pytest.mark.parametrize(
+    ("marker", "words"),
+    [
+        ("evaluat results=r", "block: 'evaluat' is not accepted; expected one of evaluate, openb"),
+        ("evaluate", "evaluate: results: is missing"),
+        ("evaluate results=nowhere", "results: "),
+        ("evaluate results=r node=10", "option: 'node' is not accepted; expected one of results, reference, nodes"),
+        ("evaluate results=r reference=theirs nodes=ten", "nodes: 'ten' is not accepted; expected a whole number"),
+        ("evaluate results=r reference=theirs nodes=7", "nodes: '7' is not accepted; expected one of 10, 100"),
+        ("evaluate results=r reference=nobody", "'nobody' is not among ours, theirs"),
+        (
+            "evaluate results=r reference=theirs policies=x",
+            "policies: 'x' is not accepted; expected one of ours, theirs",
+        ),
+        ("evaluate results=r reference=theirs columns=mean", "columns: 'mean' is not accepted; expected one of value"),
+        ("evaluate results=r metric=nothing", "metric: 'nothing' is not accepted"),
+        ("evaluate results=r results=r", "option: 'results=r' is not accepted; expected key=value, each key once"),
+        ('evaluate results="r', "the marker cannot be read"),
+        ("evaluate-figure results=r nodes=10", "name: '' is not accepted"),
+        ("openb results=r policy=mine", "allocation.csv is missing"),
+        ("openb results=o policy=nobody", "policy: 'nobody' is not accepted; expected one of fgd, mine"),
+        ("openb results=o policy=mine at=140", "at: '140' is not accepted"),
+        ("curves runs=runs/none-* metric=x name=c", "runs: 'runs/none-*' is not accepted; expected folders"),
+        ("curves runs=runs/* metric=x name=c", "metric: 'x' is not accepted; expected one of Validation/x"),
+        (
+            "curves runs=runs/* metric=Validation/x right_runs=runs/* right_metric=y name=c",
+            "metric: 'y' is not accepted",
+        ),
+        ("means file=none.csv by=name columns=rate", "not readable as CSV"),
+        ("means file=b.csv by=who columns=rate", "by: 'who' is not accepted; expected one of name, rate, cost"),
+        ("means file=b.csv by=cost columns=name", "could not convert string to float"),
+        ("means file=b.csv by=cost columns=rate only=name=d", "only: 'd' is not accepted; expected one of a, b, c"),
+        ("csv file=none.csv", "not readable as CSV"),
+    ],
+)
+def test_mistakes_are_told_in_one_line_with_file_and_line(root: Path, marker: str, words: str) -> None:
+    path = document(root, "csv file=b.csv", marker)
+    before = (root / path).read_bytes()
+    with pytest.raises(UserError) as error:
+        redraw([path], root)
+    assert str(error.value).startswith("docs/page.md:8: ")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+    assert (root / path).read_bytes() == before
+
+
+def test_markers_that_do_not_pair_are_refused() -> None:
+    with pytest.raises(UserError, match=r"^2: the block has no <!-- aaml: end -->$"):
+        parse("text\n<!-- aaml: csv file=a -->\ntext\n")
+    with pytest.raises(UserError, match=r"^1: the block has no <!-- aaml: end --> before line 2$"):
+        parse("<!-- aaml: csv file=a -->\n<!-- aaml: csv file=b -->\n<!-- aaml: end -->\n")
+    with pytest.raises(UserError, match=r"^3: <!-- aaml: end --> without a block before it$"):
+        parse("\n\n<!-- aaml: end -->\n")
+    assert parse("a line with <!-- aaml: csv --> in it") == []
+
+
+def test_kept_folders_are_small_and_draw_the_same(root: Path) -> None:
+    run_folder = root / "runs" / "dqn-0"
+    points = [{"time": 1.5, "kind": "scalar", "name": "Loss", "value": i / 3, "step": i} for i in range(1000)]
+    (run_folder / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    (run_folder / "config.json").write_text(json.dumps({"command": ["/home/me/aaml", "train"], "platform": "p"}))
+    files = keep(run_folder, root / "kept")
+    assert sorted(file.name for file in files) == ["config.json", "metrics.jsonl"]
+    assert json.loads((root / "kept" / "config.json").read_text()) == {"command": ["aaml", "train"]}
+    kept = [json.loads(line) for line in (root / "kept" / "metrics.jsonl").read_text().splitlines()]
+    assert len(kept) == 100
+    assert kept[-1] == {"kind": "scalar", "name": "Loss", "value": 333.0, "step": 999}
+    keep(root / "r", root / "kept")
+    marker = "evaluate results={} reference=theirs nodes=10"
+    assert content(root, marker.format("kept")) == content(root, marker.format("r"))
+    with pytest.raises(UserError, match=r"keep: .* is not accepted; expected a folder of `aaml evaluate`"):
+        keep(root / "docs", root / "other")

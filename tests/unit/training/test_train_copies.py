@@ -1,0 +1,150 @@
+"""Training in lockstep: it learns, goes on to the same weights after a stop, and says where it cannot be done."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util import tensor_util
+
+from aaml.errors import UserError
+from aaml.evaluation.policies import load
+from aaml.learning.config import AGENTS, CopiesConfig
+from aaml.settings import changed
+from aaml.training.copies import CopiesLearner
+from aaml.training.rollouts import Arena
+from aaml.training.run import carry_out
+from aaml.training.settings import TrainConfig
+from aaml.training.train import open_run
+from aaml.training.validation import Validation
+
+ALL = ("dqn", "gnn", "acdqn", "acgnn")
+
+
+def small(agent="acdqn", **others):
+    settings = {
+        "task": "balance", "nodes": (3, 4), "pods": 40, "steps": 2_500, "envs": 2, "teacher_steps": 200,
+        "teacher_passes": 2, "validate_every": 1_000, "validation_episodes": 2, "seed": 3, "copies": 4,
+        "explore": 0.5, "minibatch": 64, "bootstrap": 10,
+    }  # fmt: skip
+    return changed(TrainConfig(agent=AGENTS[agent]), {**settings, **others})
+
+
+def train(config, path, *, resume=False, stop=lambda: False):
+    config, folder = open_run(config, path, resume=resume)
+    try:
+        progress = carry_out(config, folder, stop, progress=False)
+    finally:
+        folder.close()
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return progress, [(each["name"], each["step"], each["value"]) for each in lines if each["kind"] == "scalar"], folder
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("agent", ALL)
+def test_a_killed_run_goes_on_to_the_same_weights_and_curve(agent, tmp_path):
+    progress, curve, folder = train(small(agent), tmp_path / "whole")
+    assert next(step for name, step, _ in curve if name == "Validation/Score") == 0
+    assert progress.validations >= 3
+    calls = []
+
+    def kill():
+        calls.append(0)
+        if len(calls) > 150:
+            raise KilledError
+        return False
+
+    with pytest.raises(KilledError):
+        train(small(agent), tmp_path / "cut", stop=kill)
+    again, other, copy = train(small(agent), tmp_path / "cut", resume=True)
+    assert (again, other) == (progress, curve)
+    whole, cut = (torch.load(each.model_path(), weights_only=True)["states"]["model"] for each in (folder, copy))
+    for name, value in whole.items():
+        assert torch.equal(value, cut[name]), name
+
+
+def test_a_run_that_is_stopped_within_a_round_forgets_the_round_and_keeps_a_model(tmp_path):
+    calls = []
+
+    def stop():
+        calls.append(0)
+        return len(calls) > 100
+
+    progress, _, folder = train(small(steps=1_000_000), tmp_path / "run", stop=stop)
+    assert 0 < progress.step < 1_000_000
+    assert load(folder.model_path()).name == "acdqn"
+    page = (folder.path / "report.html").read_text()
+    model = hashlib.sha256(folder.model_path().read_bytes()).hexdigest()
+    score = f"{progress.best:.4f} of least-variance"
+    for words in (score, "<tr class=changed><td>pods</td><td>40</td>", model, "Validation/Score", "torch"):
+        assert words in page, words
+    board = EventAccumulator(str(folder.path / "tensorboard"), size_guidance={"tensors": 0, "images": 0})
+    board.Reload()
+    tags = board.Tags()
+    assert tags["graph"]
+    assert set(tags["images"]) == {f"Cluster/{name} of nodes (rows) over time" for name in ("CPU", "memory")}
+    histograms = board.Tensors("4. Actions")
+    assert len(histograms) == progress.validations + 1  # and one of what it began as
+    chosen = tensor_util.make_ndarray(histograms[-1].tensor_proto)[:, 2].sum()
+    assert chosen == 2 * 40  # both episodes of the first size
+    beside = {path.name for path in folder.path.glob("validation.*")}
+    assert beside == {"validation.png", "validation.svg", "validation.csv"}
+
+
+@pytest.mark.parametrize("agent", ["dqn", "acdqn"])
+def test_an_agent_that_began_at_random_balances_better_than_it_began(agent, tmp_path):
+    """From random weights, without a teacher, within 40,000 decisions."""
+    config = small(
+        agent, teacher="none", nodes=(4,), pods=80, steps=40_000, envs=4, copies=8, explore=0.2, validate_every=40_000,
+        validation_episodes=10,
+    )  # fmt: skip
+    _, curve, _ = train(config, tmp_path / "run")
+    first, *_, last = [value for name, _, value in curve if name == "Validation/Score"]
+    assert last < 0.8 * first
+
+
+def test_the_judgement_in_lockstep_is_that_of_the_simulator(tmp_path):
+    config = small("gnn")
+    config, folder = open_run(config, tmp_path / "run", resume=False)
+    arena = Arena(config.setting)
+    learner = CopiesLearner(config, arena, folder.writer)
+    validation = Validation(arena, config.sizes, 3, "least-variance")
+    fast, slow = validation(learner.policy, learner.judge), validation(learner.policy)
+    folder.close()
+    for name, value in slow.items():
+        # Equal nodes may be told apart by the last bit of a float32: a few pods go to another one of them.
+        np.testing.assert_allclose(fast[name], value, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [("fragmentation", {"pods": 30}), ("waiting", {"pods": 60}), ("compress", {}), ("seedc", {"nodes": (3,)})],
+)
+def test_other_tasks_train_in_lockstep_too(task, settings, tmp_path):
+    progress, curve, folder = train(small("dqn", task=task, steps=600, **settings), tmp_path / "run")
+    assert progress.step >= 600
+    assert all(np.isfinite(value) for _, _, value in curve)
+    assert folder.model_path().exists()
+
+
+def test_auto_goes_by_copies_where_it_can_and_one_line_says_why_it_cannot(tmp_path):
+    assert small().way == "copies"
+    assert small(workers="2").way == "rewards"
+    assert small(rests="learned").way == "rewards"
+    assert small(reward="balance + rack-spread").way == "rewards"
+    assert small(reward="compress").way == "copies"
+    assert small(method="expert").way == "expert"
+    with pytest.raises(UserError, match="one process; use --method rewards"):
+        train(small(method="copies", workers="2"), tmp_path / "run")
+
+
+def test_a_round_in_which_nothing_is_drawn_is_told(tmp_path):
+    config = small(explore=1e-9)
+    assert isinstance(config.copying, CopiesConfig)
+    with pytest.raises(UserError, match="no choice of a whole round was drawn"):
+        train(config, tmp_path / "run")

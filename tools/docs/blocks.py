@@ -1,0 +1,368 @@
+"""What a document's block can draw from result folders: tables as Markdown, figures; a function a kind.
+
+A function's parameters are the options of its marker; their types say how an option is written (see `READERS`).
+Lists have commas; where a thing may be renamed, `LABEL=THING`.
+"""
+
+import csv as csv_files
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from aaml.errors import UserError, bad_value
+from aaml.evaluation.comparison import Ranking
+from aaml.evaluation.figures import Panel, curve_figure, gain_figure, interval_figure
+from aaml.evaluation.leaderboard.board import Board, protocol_table
+from aaml.evaluation.results import Results
+from aaml.evaluation.tables import cells, headers, markdown_table
+from aaml.learning.config import AGENTS, LIVE
+from aaml.live.settings import LearnerSettings
+from aaml.openb.gains import gains
+from aaml.openb.plots import difference_figure
+from aaml.openb.run import COLUMNS
+from aaml.openb.tables import KEYS as RUN_KEYS
+from aaml.openb.tables import read_table
+from aaml.settings import Settings, fields
+from aaml.training.runfolder import read_curve
+from aaml.training.settings import TrainConfig
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Names = tuple[str, ...]
+Numbers = tuple[int, ...]
+Folders = tuple[Path, ...]
+Labels = tuple[tuple[str, str], ...]
+"""(label, name) each; the label is empty where none was given."""
+Runs = tuple[tuple[str, Folders], ...]
+"""(label, folders) each."""
+_COLUMNS = ("value", "difference", "improvement", "verdict", "p50", "p99")
+
+
+def evaluate(
+    results: Folders,
+    reference: str = "kube-scheduler",
+    nodes: Numbers = (),
+    policies: Labels = (),
+    columns: Names = _COLUMNS,
+    metric: str = "",
+    task: str = "",
+    scale: float = 1.0,
+    unit: str = "",
+) -> str:
+    """Return how policies did on a task, by results of `aaml evaluate`: a row a policy, `columns` for each size.
+
+    `policies` selects, orders and names the rows; without it all are there, the best at the first size first. The
+    metric is multiplied by `scale` and `unit` goes to the header. The best mean of each size is bold.
+    """
+    header, rows = ["policy"], dict[str, list[str]]()
+    for ranking in _rankings(results, task, nodes, reference, metric, (*policies, ("", reference)) if policies else ()):
+        shown = headers(ranking)
+        for column in columns:
+            _known("columns", column, shown)
+        for line in ranking.scaled(scale).lines:
+            mine = rows.setdefault(line.policy, [])
+            mine += [""] * (len(header) - 1 - len(mine))  # sizes that it was not run at
+            best = line.policy == ranking.lines[0].policy
+            texts = cells(line)
+            mine += [f"**{texts[each]}**" if best and each == "value" else texts.get(each, "") for each in columns]
+        value, better = ", ".join(filter(None, (f"{ranking.nodes} nodes", unit))), f"better than {reference} on"
+        titles = {**shown, "value": value, "improvement": better, "verdict": f"against {reference}"}
+        header += [titles[column] for column in columns]
+    chosen = policies or tuple(("", name) for name in rows)
+    return _markdown(header, [[label or name, *rows[_known("policies", name, rows)]] for label, name in chosen])
+
+
+def evaluate_figure(
+    results: Folders,
+    nodes: int,
+    policies: Labels = (),
+    learned: Names = (),
+    metric: str = "",
+    task: str = "",
+    title: str = "",
+    axis: str = "",
+    scale: float = 1.0,
+) -> "Figure":
+    """Draw the interval of each policy at one size; `learned` ones are in colour (given by name, not by label)."""
+    (ranking,) = _rankings(results, task, (nodes,), "", metric, policies)
+    labels = {line.policy: line.policy for line in ranking.lines} | {name: label or name for label, name in policies}
+    ranking = replace(ranking.scaled(scale), learned=frozenset(_known("learned", name, labels) for name in learned))
+    better, seeds = ranking.metric.better, ranking.seeds
+    title = title or f"{ranking.task}, {ranking.nodes} nodes, {seeds} seeds ({better} is better)"
+    return interval_figure(ranking, title=title, axis=axis or ranking.metric.name, labels=labels)
+
+
+def gains_figure(
+    results: Folders,
+    reference: str = "kube-scheduler",
+    nodes: Numbers = (),
+    policies: Labels = (),
+    metric: str = "",
+    task: str = "",
+    axis: str = "",
+    learned: Names = (),
+) -> "Figure":
+    """Draw by how many percent policies are better than the reference, with intervals, a panel a size."""
+    chosen = (*policies, ("", reference)) if policies else ()
+    rankings = _rankings(results, task, nodes, reference, metric, chosen)
+    for name in learned:
+        _known("learned", name, [line.policy for line in rankings[0].lines])
+    rankings = [replace(ranking, learned=frozenset(learned)) for ranking in rankings]
+    return gain_figure(*rankings, axis=axis, labels={name: label for label, name in policies if label})
+
+
+def openb(
+    results: Folders,
+    policy: str,
+    reference: str = "fgd",
+    at: Numbers = (100, 130),
+    traces: Names = (),
+    tuned: Labels = (),
+) -> str:
+    """Return a row a trace: GPU allocation when all has arrived, and the paired differences `at` these percentages.
+
+    With `tuned`, a column marks the traces that the policy was tuned on: "yes", or the label. The last row has the
+    means over the traces, with intervals over the seeds of that mean.
+    """
+    table = _allocation(results, traces)
+    found = gains(table, policy, reference)
+    marks = {name: label or "yes" for label, name in tuned}
+    for tuned_on in marks:
+        _known("tuned", tuned_on, list(dict.fromkeys(table["workload"])))
+    above = {column: found.at(column) for column in at}
+    rows = [
+        [trace, marks.get(trace, "no"), f"{found.ends[trace]:.2f}"]
+        + [f"{above[column][trace].difference:+.2f}" for column in at]
+        for trace in dict.fromkeys(table["workload"])
+    ]
+    mean = sum(found.ends.values()) / len(rows)
+    rows.append([f"**mean of {len(rows)}**", "", f"{mean:.2f}", *(f"**{found.mean(column):+.2f}**" for column in at)])
+    header = ["trace", "tuned on", f"allocation @{COLUMNS - 1}", *(f"above {reference} @{x}" for x in at)]
+    if not tuned:
+        header, rows = header[:1] + header[2:], [row[:1] + row[2:] for row in rows]
+    return _markdown(header, rows)
+
+
+def openb_summary(results: Folders, policies: Labels, reference: str = "fgd", at: Numbers = (100, 130)) -> str:
+    """Return a row a policy: mean difference over the traces, the least of a trace, and on how many it is better."""
+    table = _allocation(results)
+    rows = []
+    for label, name in policies:
+        found = gains(table, name, reference)
+        cells = [label or name]
+        for column in at:
+            traces = found.at(column)
+            least = min(traces, key=lambda trace: traces[trace].difference.mean)
+            verdicts = [standing.verdict for standing in traces.values()]
+            cells += [
+                f"{found.mean(column):+.2f}",
+                f"{traces[least].difference.mean:+.2f} ({least})",
+                " / ".join(str(verdicts.count(word)) for word in ("better", "level", "worse")),
+            ]
+        rows.append(cells)
+    header = ["policy"]
+    for column in at:
+        header += [f"above {reference} @{column}", "least of a trace", "traces better / level / worse"]
+    return _markdown(header, rows)
+
+
+def openb_figure(
+    results: Folders, policy: str, reference: str = "fgd", traces: Names = (), title: str = "", axis: str = ""
+) -> "Figure":
+    """Draw the paired differences over arrived demand: a thin line a trace, a thick one for all, `traces` named."""
+    table = _allocation(results)
+    for trace in traces:
+        _known("traces", trace, list(dict.fromkeys(table["workload"])))
+    found = gains(table, policy, reference)
+    title = title or f"{policy}, mean over {found.ours.index.get_level_values('seed').nunique()} seeds"
+    return difference_figure(found, title, axis or f"points of GPU allocation above {reference}", traces)
+
+
+def curves(
+    runs: Runs,
+    metric: str,
+    levels: Folders = (),
+    policies: Labels = (),
+    column: str = "",
+    nodes: Numbers = (),
+    task: str = "",
+    title: str = "",
+    axis: str = "",
+    right_runs: Runs = (),
+    right_metric: str = "",
+    right_levels: Folders = (),
+    right_policies: Labels = (),
+    right_title: str = "",
+    right_axis: str = "",
+) -> "Figure":
+    """Draw learning curves of runs, runs of one label in one colour, over dashed lines for policies without learning.
+
+    `metric` is the curve's name in metrics.jsonl, such as Validation/mean_variance. The dashed lines are means over
+    the seeds of `levels`, results of `aaml evaluate`, in `column` (the end of the metric's name when not given). With
+    `right_runs` a second panel stands to the right, such as another objective; `right_metric` and `right_policies` are
+    those of the first unless given.
+    """
+    panels = [_panel(runs, metric, _heights(levels, task, nodes, policies, column or metric), title, axis)]
+    if right_runs:
+        metric, policies = right_metric or metric, right_policies or policies
+        heights = _heights(right_levels, "", nodes, policies, metric)
+        panels.append(_panel(right_runs, metric, heights, right_title, right_axis))
+    return curve_figure(*panels)
+
+
+def _panel(runs: Runs, metric: str, levels: Mapping[str, float], title: str, axis: str) -> Panel:
+    drawn = {label: [read_curve(folder, metric) for folder in folders] for label, folders in runs}
+    return Panel(drawn, title, axis or metric.rpartition("/")[2], levels)
+
+
+def _heights(levels: Folders, task: str, nodes: Numbers, policies: Labels, column: str) -> dict[str, float]:
+    """Return the mean of policies over the seeds, by label; `column` may be the name of a curve that ends in it."""
+    if not levels:
+        return {}
+    runs = _results(levels, task).where(nodes=nodes[0] if nodes else None).runs
+    means = runs.groupby("policy")[_known("column", column.rpartition("/")[2], list(runs.columns))].mean()
+    chosen = policies or tuple(("", str(policy)) for policy in means.index)
+    return {label or policy: float(means[_known("policies", policy, means.index)]) for label, policy in chosen}
+
+
+def csv(file: Path, columns: Labels = ()) -> str:
+    """Return a CSV file as it stands, with some of its columns, renamed where there is a label."""
+    try:
+        with file.open(newline="", encoding="utf-8") as lines:
+            header, *rows = csv_files.reader(lines)
+    except (OSError, ValueError, csv_files.Error) as error:
+        raise UserError(f"{file}: not readable as CSV: {error}") from error
+    chosen = columns or tuple(("", name) for name in header)
+    places = [header.index(_known("columns", name, header)) for _, name in chosen]
+    if any(len(row) != len(header) for row in rows):
+        raise UserError(f"{file}: a row has not as many values as the header ({len(header)})")
+    return _markdown([label or name for label, name in chosen], [[row[place] for place in places] for row in rows])
+
+
+def means(file: Path, by: Labels, columns: Labels, across: str = "", only: Labels = (), digits: int = 2) -> str:
+    """Return the means of a CSV file's `columns`: a row for each value of `by`, in the order of the file.
+
+    With `across`, a column, they stand side by side for each of its values, which `{}` in a label of `columns` means.
+    `only` selects rows, as COLUMN=VALUE; of a column that is named more than once all these values.
+    """
+    try:
+        frame = pd.read_csv(file, dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: not readable as CSV: {error}") from error
+    for column in dict.fromkeys(name for name, _ in only):
+        found = list(dict.fromkeys(frame[_known("only", column, frame.columns)]))
+        frame = frame[frame[column].isin([_known("only", value, found) for name, value in only if name == column])]
+    keys = [_known("by", name, frame.columns) for _, name in by]
+    sides = list(dict.fromkeys(frame[_known("across", across, frame.columns)])) if across else [""]
+    try:
+        values = frame.assign(
+            **{name: frame[_known("columns", name, frame.columns)].astype(float) for _, name in columns}
+        )
+    except ValueError as error:
+        raise UserError(f"{file}: columns: {error}") from error
+    rows = []
+    for key, group in values.groupby(keys, sort=False):
+        parts = [group[group[across] == side] if across else group for side in sides]
+        cells = [f"{part[name].mean():.{digits}f}" if len(part) else "" for part in parts for _, name in columns]
+        rows.append([*map(str, key), *cells])
+    header = [(label or f"{name} {{}}".strip()).replace("{}", side) for side in sides for label, name in columns]
+    return _markdown([*(label or name for label, name in by), *(title.strip() for title in header)], rows)
+
+
+def leaderboard(results: Folders, task: str, metric: str = "") -> str:
+    """Return a task's table by files of `aaml leaderboard run`, in the first of the protocol's metrics unless told."""
+    table = Board.read(*results).table(task, metric, bold=True)
+    return markdown_table(table) if len(table) else f"*Not run yet: `aaml leaderboard run --task {task}`.*"
+
+
+def leaderboard_policies(results: Folders) -> str:
+    """Return the policies of such files: their files, by hash, and the code that ran them."""
+    return markdown_table(Board.read(*results).entrants())
+
+
+def leaderboard_protocol() -> str:
+    """Return the protocol by which they are judged."""
+    return markdown_table(protocol_table())
+
+
+def settings(of: str) -> str:
+    """Return the settings of a training, of a live scheduler, or of an agent: each as its field says it.
+
+    Agents with a network have a column for the training's default, and one for that of a live scheduler.
+    """
+    if of in {"training", "scheduler"}:
+        said = fields(TrainConfig if of == "training" else LearnerSettings)
+        parts = (fields(row.value) if isinstance(row.value, Settings) else [row] for row in said if not row.named)
+        shown = list(chain.from_iterable(parts))
+        live: Mapping[str, Any] = {}
+    else:
+        shown = fields(AGENTS[_known("of", of, ("training", "scheduler", *AGENTS))])
+        live = {row.name: row.value for row in fields(LIVE[of])} if of in LIVE else {}  # type: ignore[index]
+    header = ["setting", "takes", *(("in training", "live") if live else ("default",)), "what for"]
+    rows = [
+        [f"`{row.name}`", row.accepted, _said(row.value), *([_said(live[row.name])] if live else []), row.help]
+        for row in shown
+    ]
+    return _markdown(header, rows)
+
+
+def _said(value: Any) -> str:
+    """Return a default as a person would write it, nothing where there is none."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None or value == () else str(value)
+
+
+TABLES: Mapping[str, Callable[..., str]] = {
+    "evaluate": evaluate, "openb": openb, "openb-summary": openb_summary, "csv": csv, "means": means,
+    "settings": settings, "leaderboard": leaderboard, "leaderboard-policies": leaderboard_policies,
+    "leaderboard-protocol": leaderboard_protocol,
+}  # fmt: skip
+FIGURES: Mapping[str, "Callable[..., Figure]"] = {
+    "evaluate-figure": evaluate_figure, "gains-figure": gains_figure, "openb-figure": openb_figure, "curves": curves,
+}  # fmt: skip
+
+
+def _markdown(header: list[str], rows: list[list[str]]) -> str:
+    return markdown_table(pd.DataFrame(rows, columns=header))
+
+
+def _known(field: str, name: str, names: Iterable[Any]) -> str:
+    known = [str(each) for each in names]
+    if name not in known:
+        raise bad_value(field, name, f"one of {', '.join(known)}")
+    return name
+
+
+def _rankings(
+    results: Folders, task: str, nodes: Numbers, reference: str, metric: str, policies: Labels = ()
+) -> list[Ranking]:
+    """Return how policies, some or all, compare on one task, at the sizes in the order asked for."""
+    chosen = _results(results, task, policies)
+    known = sorted(set(chosen.runs["nodes"].astype(int)))
+    sizes = [int(_known("nodes", str(size), known)) for size in nodes] or known
+    return [ranking for size in sizes for ranking in chosen.where(nodes=size).compare(reference, metric)]
+
+
+def _results(folders: Folders, task: str, policies: Labels = ()) -> Results:
+    """Return the results of one task, of some or all policies."""
+    results = Results.read(*folders)
+    tasks = sorted(set(results.runs["task"]))
+    if not task and len(tasks) > 1:
+        raise bad_value("task", task, f"one of {', '.join(tasks)}")
+    results = results.where(_known("task", task or tasks[0], tasks))
+    known = list(dict.fromkeys(results.runs["policy"]))
+    return results.where(policies=[_known("policies", name, known) for _, name in policies])
+
+
+def _allocation(results: Folders, traces: Names = ()) -> pd.DataFrame:
+    table = pd.concat([read_table(folder, "allocation") for folder in results], ignore_index=True)
+    table = table.drop_duplicates(list(RUN_KEYS), keep="last")
+    known = list(dict.fromkeys(table["workload"]))
+    chosen = [_known("traces", trace, known) for trace in traces] or known
+    return pd.concat([table[table["workload"] == trace] for trace in chosen], ignore_index=True)

@@ -1,0 +1,93 @@
+"""What `mkdocs` calls as it builds the site: pages that are made from the program itself, and links out of docs/.
+
+The reference of commands is what their `--help` says, so it cannot drift from the settings. CONTRIBUTING and CHANGELOG
+stand at the root of the repository, where people and GitHub look for them, and become pages too.
+"""
+
+import contextlib
+import io
+import os
+import re
+from pathlib import Path
+from unittest import mock
+
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from aaml.cli import COMMANDS, run
+
+ROOT = Path(__file__).parents[2]
+FROM_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+WIDTH = "110"
+_COMMANDS = """# Commands
+
+What `aaml COMMAND --help` says, made from the settings themselves. Flags may be written with dashes or underscores;
+`--config FILE.yaml` holds the same settings where a command has it.
+"""
+_LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)")
+_MATH = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", re.DOTALL)
+_FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
+_SUBCOMMAND = re.compile(r"^\s+•\s+([a-z]+)\b", re.MULTILINE)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are not files below docs/."""
+    for page, source in FROM_ROOT.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=_from_docs(text)))
+    files.append(File.generated(config, "reference/commands.md", content=commands_page()))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Name files of the repository that are no pages, in place of a link that would lead nowhere."""
+    folder = Path(config.docs_dir) / Path(page.file.src_uri).parent
+
+    def named(link: re.Match[str]) -> str:
+        target = Path(os.path.normpath(folder / link[2]))
+        inside = target.relative_to(config.docs_dir).as_posix() if target.is_relative_to(config.docs_dir) else ""
+        if not target.exists() or files.get_file_from_path(inside) is not None:
+            return link[0]  # a page, or a mistake that the build tells
+        path = target.relative_to(ROOT).as_posix()
+        return f"`{path}`" if link[1].strip("`/") in (path, target.name) else f"{link[1]} (`{path}`)"
+
+    if page.meta.get("math"):  # formulas become MathML, which browsers draw without a script
+        markdown = _MATH.sub(lambda found: _mathml(found[1], "block") if found[1] else _mathml(found[2]), markdown)
+    parts = _FENCE.split(markdown)  # code stays as it is
+    return "".join(part if number % 2 else _LINK.sub(named, part) for number, part in enumerate(parts))
+
+
+def commands_page() -> str:
+    """Return the reference of all commands as Markdown."""
+    parts = [_COMMANDS]
+    for name, (_, summary) in COMMANDS.items():
+        said = help_of(name)
+        parts.append(f"## aaml {name}\n\n{summary[0].upper()}{summary[1:]}.\n\n{_block(said)}")
+        if "subcommands" in said:
+            choices = _SUBCOMMAND.findall(said.partition("subcommands")[2])
+            parts += [f"### aaml {name} {each}\n\n{_block(help_of(name, each))}" for each in dict.fromkeys(choices)]
+    return "\n".join(parts)
+
+
+def help_of(*command: str) -> str:
+    """Return what `aaml COMMAND --help` prints."""
+    said = io.StringIO()
+    plain = {"COLUMNS": WIDTH, "NO_COLOR": "1", "TERM": "dumb"}
+    with mock.patch.dict(os.environ, plain), contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        run(command[0], [*command[1:], "--help"])
+    return "\n".join(line.rstrip() for line in said.getvalue().rstrip().splitlines())
+
+
+def _mathml(formula: str, display: str = "inline") -> str:
+    return convert(" ".join(formula.split()), display=display)
+
+
+def _block(text: str) -> str:
+    return f"```text\n{text}\n```\n"
+
+
+def _from_docs(text: str) -> str:
+    """Return a document of the root with its links as they read from docs/."""
+    return _LINK.sub(lambda link: f"[{link[1]}]({os.path.relpath(link[2], 'docs')}{link[3] or ''})", text)
