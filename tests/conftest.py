@@ -32,8 +32,8 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what uses the real cluster, so that `-m "not kwok"` leaves it out.
 
-    What plays with real processes is tried a second time when it fails, as Kubernetes' own tests are: a busy machine may
-    be late where a test waits. The report names what was tried again (R); the unit tests have one try.
+    What plays with real processes is tried a second time when it fails, as Kubernetes' own tests are: a busy machine
+    may be late where a test waits. The report names what was tried again (R); the unit tests have one try.
     """
     for item in items:
         if not item.path.is_relative_to(UNIT):
