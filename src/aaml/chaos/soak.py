@@ -4,11 +4,13 @@ import itertools
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -65,8 +67,6 @@ def soak(cluster: KwokCluster, settings: SoakSettings, tell: Callable[[Sample], 
     """Let pods come and go; returns the samples and how many pods had no node a minute after the last had come."""
     with Site(cluster, settings.scheduler) as site:
         site.wait(site.ready, "a scheduler that is ready", _READY_S)
-        site.workload.create([-1])  # an agent waits for its learner before it begins
-        site.wait(site.workload.bound, "the first bind", _READY_S)
         ended = threading.Event()
         samples: list[Sample] = []
         coming = threading.Thread(target=_come_and_go, args=(site, settings, ended), name="soak", daemon=True)
@@ -89,18 +89,23 @@ def soak(cluster: KwokCluster, settings: SoakSettings, tell: Callable[[Sample], 
 
 
 def _come_and_go(site: Site, settings: SoakSettings, ended: threading.Event) -> None:
-    """Create pods at an even rate, and delete each when its time has come."""
-    leaving: list[tuple[float, str]] = []
+    """Create pods at an even rate, and delete each when its time has come; as many as the API server keeps up with."""
+    leaving: deque[tuple[float, str]] = deque()
+    free = threading.Semaphore(_AT_ONCE)
     began_s = time.monotonic()
+
+    def submit(task: Callable[[Sequence[Any]], None], what: Sequence[Any]) -> None:
+        free.acquire()  # else what the API server is behind with would grow, and come after the end
+        pool.submit(task, what).add_done_callback(lambda _: free.release())
+
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for index in itertools.count():
-            due_s = began_s + index / settings.rate
-            if ended.wait(max(0.0, due_s - time.monotonic())):
+            if ended.wait(max(0.0, began_s + index / settings.rate - time.monotonic())):
                 return
-            pool.submit(site.workload.create, [index])
+            submit(site.workload.create, [index])
             leaving.append((time.monotonic() + settings.lifetime_s, f"p-{index}"))
             while leaving and leaving[0][0] < time.monotonic():
-                pool.submit(site.workload.delete, [leaving.pop(0)[1]])
+                submit(site.workload.delete, [leaving.popleft()[1]])
 
 
 def _look(site: Site, seconds: float) -> Sample:

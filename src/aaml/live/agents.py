@@ -101,7 +101,7 @@ class AgentRun(SchedulerRun):
             yield self.agent
             return
         if self._apart is None:
-            self._apart = LearnsApart(self.agent)
+            self._apart = LearnsApart(self.agent, self._stop.is_set)
         duty.follow(self._apart)
         with self._apart as apart:
             yield apart

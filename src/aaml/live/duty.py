@@ -41,7 +41,7 @@ class Duty(Observer):
         self._metrics, self._stop, self._lease, self._profile = metrics, stop, lease, profile
         self._beat_s: float | None = None
         self._leads = lease is None
-        self._connected = False
+        self._awaits = "the cluster's objects are not known yet"
         self.lost = False
 
     # ---- what the owner of the loop calls ----------------------------------------------------------------------------
@@ -56,12 +56,16 @@ class Duty(Observer):
 
     def begin(self, cluster: "Cluster") -> None:
         """The cluster is connected; from now on its queues are counted."""
-        self._connected = True
+        self._awaits = "what decides is not ready yet"
         counts: Callable[[], Mapping[str, int]] | None = getattr(cluster, "waiting_by_queue", None)
         if counts is None:
             return
         for queue in ("active", "backoff", "unschedulable", "gated"):
             self._metrics.pending.labels(queue).set_function(partial(_count, counts, queue))
+
+    def decides(self) -> None:
+        """What decides is ready, with the process that learns for it if there is one."""
+        self._awaits = ""
 
     def replaced(self, reason: str) -> None:
         """Count a decision that the fallback policy made."""
@@ -102,9 +106,7 @@ class Duty(Observer):
 
     def ready(self) -> str:
         """Return why the process cannot do its part. One that stands by is ready: it can take over."""
-        if self._leads and not self._connected:
-            return "the cluster's objects are not known yet"
-        return self.healthy()
+        return (self._awaits if self._leads else "") or self.healthy()
 
     def _on_lost(self) -> None:
         self.lost = True

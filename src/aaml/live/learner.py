@@ -1,10 +1,11 @@
 """An agent that decides here while it learns in a process of its own."""
 
 import logging
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -16,6 +17,7 @@ from aaml.learning.handover import opened, saved, take_acting_weights
 from aaml.live.learner_process import Learned, LearnerProcess, Lesson, Pupil
 from aaml.parallel.worker import open_answer
 from aaml.scheduling.sight_log import SightLog
+from aaml.scheduling.walk import never
 
 if TYPE_CHECKING:
     from aaml.scheduling.observation import Context, ObservationSpec
@@ -26,8 +28,8 @@ _LOG = logging.getLogger("aaml")
 _MOST_STEPS = 4096  # kept for a learner that cannot be started, beyond what learning goes on from
 _LONGEST_PAUSE_S = 30.0
 _START_S = 60.0  # what a learner may take until it is waited for no longer
-_END_S = 10.0
-_CATCH_UP_S = 20.0  # what is left of the half minute that Kubernetes gives a pod to end
+_END_S = 20.0  # what the last lesson may take, of the half minute that Kubernetes gives a pod to end
+_LOOK_S = 0.05
 
 
 def waits(cluster: "Cluster") -> bool:
@@ -57,13 +59,13 @@ class LearnsApart:
     It learns between `start` and `stop`, or in a `with` block. Deciding never waits for learning: what was seen and
     gathered is kept here until it is of no more use, so that a learner that dies loses nothing of it; another one is
     started and goes on from the latest weights and all that was kept. Learning is behind by a lesson or two, and where
-    it cannot keep up, more experience goes into each update.
+    it cannot keep up, more experience goes into each update. Once `stopped` says so, its start is not waited for.
     """
 
     learning = True
 
-    def __init__(self, agent: LearnedAgent) -> None:
-        self.agent = agent
+    def __init__(self, agent: LearnedAgent, stopped: Callable[[], bool] = never) -> None:
+        self.agent, self._stopped = agent, stopped
         self.restarts = 0
         self._first_state = saved(agent, experience=True)
         self._pupil = Pupil(agent.config, replace(agent.sees, fragmentation=None), agent.scorer.spec, ())
@@ -84,6 +86,7 @@ class LearnsApart:
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._closing = False
+        self._end_s = math.inf  # until when the last lesson is waited for
 
     # ---- the policy --------------------------------------------------------------------------------------------------
 
@@ -142,9 +145,9 @@ class LearnsApart:
 
         A short run may end before its first update has come back.
         """
-        deadline = time.monotonic() + _CATCH_UP_S
-        while self.waiting and self._error is None and time.monotonic() < deadline:
-            time.sleep(0.05)
+        self._end_s = time.monotonic() + _END_S
+        while self.waiting and self._error is None and time.monotonic() < self._end_s:
+            time.sleep(_LOOK_S)
         while self._news:
             yield self.learn()
 
@@ -171,22 +174,26 @@ class LearnsApart:
         """Start the learner; it is not waited for."""
         if self._thread is not None:
             return
-        self._closing, self._error = False, None
+        self._closing, self._error, self._end_s = False, None, math.inf
         self._ready.clear()
         self._thread = threading.Thread(target=self._teach, name="lessons", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the learner end with what it was told last, and take over all that it has learned."""
+        """Take over all that the learner has learned, its last lesson too unless that takes too long, and end it."""
         with self._changed:
             self._closing = True
             self._changed.notify()
-        if self._thread is not None:
-            self._thread.join(_END_S)
-            if self._thread.is_alive() and (process := self._process) is not None:
-                _LOG.warning("learner process %d does not answer: its last lesson is lost", process.pid)
-                process.kill()
-            self._thread.join()
+        if (thread := self._thread) is not None:
+            end_s = min(self._end_s, time.monotonic() + _END_S)
+            while thread.is_alive() and self.waiting and time.monotonic() < end_s:
+                thread.join(_LOOK_S)
+            if thread.is_alive() and self.waiting:
+                _LOG.warning("learner process %d does not answer: its last lesson is lost", self.pid)
+            while thread.is_alive():  # it is idle or loads: it has handed over all that it knows
+                if (process := self._process) is not None:
+                    process.kill()
+                thread.join(_LOOK_S)
             self._thread = None
         self.sync()
         self._news.clear()
@@ -203,8 +210,11 @@ class LearnsApart:
     def __enter__(self) -> Self:
         """Start the learner and wait until it is there: importing torch would take the first decisions' time."""
         self.start()
-        if not self._ready.wait(_START_S):
-            _LOG.warning("the learner is not there after %g s: deciding begins without it", _START_S)
+        late_s = time.monotonic() + _START_S
+        while not self._ready.wait(_LOOK_S) and not self._stopped():
+            if time.monotonic() > late_s:
+                _LOG.warning("the learner is not there after %g s: deciding begins without it", _START_S)
+                break
         return self
 
     def __exit__(

@@ -169,6 +169,7 @@ class SchedulerRun:
             try:
                 with self._at_work(cluster, duty) as policy:
                     guarded = self._guarded(policy, duty)
+                    duty.decides()
                     scheduler = Scheduler(cluster, guarded, observers, reward=settings.reward, stop=self._stop)
                     stats = scheduler.run(max_decisions)
                     self._last_lessons(policy, observers, stats)

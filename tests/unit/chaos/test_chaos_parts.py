@@ -11,7 +11,7 @@ import pytest
 from aaml.chaos.faults import FAULTS
 from aaml.chaos.proxy import Proxy
 from aaml.chaos.runs import ChaosSettings, Run, summary
-from aaml.chaos.soak import Sample, grown
+from aaml.chaos.soak import Sample, SoakSettings, _come_and_go, grown
 from aaml.chaos.supervised import Supervised
 from aaml.chaos.workload import overfull, shape_for
 from aaml.cli import run as aaml
@@ -162,6 +162,29 @@ def test_the_command_lists_what_happens(capsys):
     assert any(
         line.startswith("etcd-killed") and "etcd is killed and started again after 3 s" in line for line in listed
     )
+
+
+class SlowServer:
+    """Pods that are not created before somebody says so."""
+
+    def __init__(self):
+        self.workload, self.asked, self.gate = self, 0, threading.Event()
+
+    def create(self, indices):
+        self.asked += len(indices)
+        self.gate.wait(30.0)
+
+
+def test_a_soak_does_not_ask_for_more_than_the_server_keeps_up_with_nor_after_its_end():
+    server, ended = SlowServer(), threading.Event()
+    coming = threading.Thread(target=_come_and_go, args=(server, SoakSettings(rate=1e9), ended))
+    coming.start()
+    until(lambda: server.asked == 16, "sixteen requests at once")
+    ended.set()
+    server.gate.set()
+    coming.join(30.0)
+    assert not coming.is_alive()
+    assert server.asked <= 17  # one more was on its way
 
 
 def sample(seconds, memory):

@@ -23,6 +23,8 @@ def test_probes_and_metrics_follow_the_process() -> None:
         assert duty.acquire(lambda: False)
         assert probe(port, "/readyz") == (503, "the cluster's objects are not known yet")
         duty.begin(Cluster())
+        assert probe(port, "/readyz") == (503, "what decides is not ready yet")
+        duty.decides()
         duty.on_attempt(Attempt(Pod("p"), Outcome("assumed"), 0.01, policy_s=0.005))
         duty.on_attempt(Attempt(Pod("p"), Outcome("unschedulable"), 0.01))
         duty.replaced("deadline")

@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from aaml.learning.config import LIVE
 from aaml.learning.handover import acting_weights, saved
 from aaml.learning.networks import NetworkSpec
 from aaml.live.agents import AgentRun
+from aaml.live.duty import Duty
 from aaml.live.learner import LearnsApart, apart, waits
 from aaml.live.learner_process import Learner, Lesson, Pupil
 from aaml.live.settings import Folders, LearnerSettings
@@ -154,8 +156,63 @@ class InThisProcess:
     def teach(self, lesson):
         return self.desk.answer(pickle.dumps((lesson,)))
 
+    def kill(self):
+        """Nothing runs beside this process."""
+
     def close(self):
         return 0
+
+
+class Silent:
+    """A learner that answers nothing, as one does that still loads on a busy machine."""
+
+    pid = 1
+
+    def __init__(self):
+        self.killed = threading.Event()
+
+    def teach(self, lesson):
+        self.killed.wait(WAIT_S)
+        raise EOFError
+
+    def kill(self):
+        self.killed.set()
+
+    def close(self):
+        return -9
+
+
+class Clock:
+    """A time that passes as somebody sleeps."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def monotonic(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+
+
+def test_who_is_stopped_while_its_learner_loads_neither_waits_for_it_nor_asks_it_for_anything(monkeypatch, caplog):
+    monkeypatch.setattr("aaml.live.learner.LearnerProcess", Silent)
+    with LearnsApart(make_agent(small("dqn")), stopped=lambda: True) as learner:
+        assert list(learner.catch_up()) == []
+    assert not caplog.records
+
+
+def test_a_last_lesson_that_nobody_answers_is_waited_for_twenty_seconds_in_all(monkeypatch, caplog):
+    clock = Clock()
+    monkeypatch.setattr("aaml.live.learner.LearnerProcess", Silent)
+    monkeypatch.setattr("aaml.live.learner.time", clock)
+    learner = LearnsApart(make_agent(small("dqn")))
+    learner.start()
+    learner.observe(Transition(0, 0, 1.0, None))
+    assert list(learner.catch_up()) == []
+    learner.stop()
+    assert clock.now_s == pytest.approx(20.0, abs=0.1)
+    assert caplog.messages == ["learner process 1 does not answer: its last lesson is lost"]
 
 
 def test_an_error_in_learning_is_raised_where_decisions_are_made(monkeypatch):
@@ -172,11 +229,14 @@ def test_an_error_in_learning_is_raised_where_decisions_are_made(monkeypatch):
 def test_a_run_on_a_live_cluster_learns_apart_and_saves_what_came_back(monkeypatch, tmp_path):
     monkeypatch.setattr("aaml.live.learner.LearnerProcess", InThisProcess)
     monkeypatch.setattr("aaml.live.learner.waits", lambda _cluster: False)
+    ready = []
+    monkeypatch.setattr(Duty, "follow", lambda duty, _learner: ready.append(duty.ready()))
     folders = Folders(*(tmp_path / name for name in ("tlogs", "models", "logs", "data", "deployment_data")))
     settings = LearnerSettings(agent=small("dqn"), tensorboard_name="apart")
     run = AgentRun(settings, cluster=workload(), folders=folders)
     before = acting_weights(run.agent)
     assert run.run().binds["bound"] == 60
+    assert ready == ["what decides is not ready yet"]  # before its learner has started
     assert run._apart.waiting == 0  # the last lesson was taken before the model was saved
     model = torch.load(tmp_path / "models/DQN_Model_apart.pth", weights_only=True)
     assert model["fields"]["decisions"] == 60
