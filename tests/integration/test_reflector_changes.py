@@ -10,7 +10,7 @@ import pytest
 from aaml.kube.history import History
 from aaml.kube.reflector import Backoff, Changes, Reflector, Trouble
 from aaml.kube.sources import PODS
-from aaml.kube.transport import Transport
+from aaml.kube.transport import Transport, Watch
 from support.scripted_api import CUT, HANG, ScriptedApi, bookmark, event, listing, pod, status
 
 PATH = "/api/v1/pods"
@@ -128,14 +128,37 @@ def test_a_silent_watch_is_replaced_and_resumed(api, mirror):
     assert len(api.asked("GET", PATH, watch=False)) == 1
 
 
-def test_a_watch_cut_in_the_middle_of_an_event_loses_nothing(api, mirror):
+@pytest.mark.parametrize("how", [[CUT], []], ids=["connection closed", "stream ended"])
+def test_a_watch_cut_in_the_middle_of_an_event_loses_nothing(api, mirror, how):
     api.on_list(PATH, listing(version=5))
     half = b'{"type": "ADDED", "object": {"metadata": {"name": "b", "uid": "u-b", "resourceV'
-    api.on_watch(PATH, [event("ADDED", pod("a", 6)), half, CUT], [event("ADDED", pod("b", 7)), HANG])
+    api.on_watch(PATH, [event("ADDED", pod("a", 6)), half, *how], [event("ADDED", pod("b", 7)), HANG])
     seen = mirror()
     seen.until(a=6, b=7)
     assert api.asked("GET", PATH, watch=True)[1]["resourceVersion"] == "6"
     assert len(seen.troubles) == 1
+
+
+class CutTls:
+    """The answer to a watch whose TLS socket is shut down: Python then hands on what arrives as it is encrypted."""
+
+    def __init__(self):
+        self.open = True
+
+    def shutdown(self):
+        self.open = False
+
+    def stream(self, *_size, **_options):
+        yield b'{"type": "ADDED"}\n{"type": "ADD'
+        yield b'ED"}\n' if self.open else b"\x17\x03\x03\n\n"
+
+
+def test_what_arrives_after_a_watch_was_cut_is_not_read():
+    watch = Watch(CutTls())
+    lines = watch.lines()
+    assert next(lines) == [b'{"type": "ADDED"}']
+    watch.cut()
+    assert list(lines) == []
 
 
 @pytest.mark.parametrize("line", [b"<html>busy</html>\n", b'{"type": "ADDED", "object": {"metadata": 7}}\n', b"{}\n"])

@@ -47,22 +47,33 @@ class Watch:
 
     def __init__(self, response: Any) -> None:
         self._response = response
+        self._cut = False
 
     def lines(self) -> Iterator[list[bytes]]:
-        """Yield the complete lines of each chunk as it arrives, until the server ends the watch.
+        """Yield the complete lines of each chunk as it arrives, until the server ends the watch or `cut` does.
 
-        Raises `Unreachable` when the connection breaks or is silent for longer than the read timeout.
+        Raises `Unreachable` when the connection breaks, ends within a line or is silent for longer than the read
+        timeout.
         """
         rest = b""
-        with _network():
-            for chunk in self._response.stream(_CHUNK_BYTES, decode_content=True):
-                *complete, rest = (rest + chunk).split(b"\n")
-                lines = [line for line in complete if line]
-                if lines:
-                    yield lines
+        try:
+            with _network():
+                for chunk in self._response.stream(_CHUNK_BYTES, decode_content=True):
+                    if self._cut:  # Python's TLS sockets forget their keys at a shutdown: this may be ciphertext
+                        return
+                    *complete, rest = (rest + chunk).split(b"\n")
+                    lines = [line for line in complete if line]
+                    if lines:
+                        yield lines
+        except Unreachable:
+            if not self._cut:
+                raise
+        if rest and not self._cut:
+            raise Unreachable("the watch ended in the middle of a line")
 
     def cut(self) -> None:
         """Make `lines` end now. Does nothing when it has ended already."""
+        self._cut = True
         try:
             self._response.shutdown()
         except (RuntimeError, ValueError, OSError):
