@@ -12,7 +12,7 @@ from typing import Self
 import psutil
 
 _PAUSE_S = 1.0  # between an end and the next start
-_STOP_S = 60.0
+_STOP_S = 300.0  # a busy machine takes its time to end one, too
 
 
 class Supervised:

@@ -53,7 +53,7 @@ class AgentRun(SchedulerRun):
         return [*begun, *map(Path, self.saved)]
 
     def _usual(self) -> SchedulerSettings:
-        return changed(LearnerSettings(), {"agent": self.kind})
+        return LearnerSettings(agent=LIVE[self.kind])
 
     def load_model(self, path: Path | str) -> None:
         """Go on from a model file (of an actor and its critic either one); raises `UserError` when it does not fit."""

@@ -224,9 +224,10 @@ class SchedulerRun:
             yield CurveFiles(self.folders.curves / self.run_name, log.with_suffix(".jsonl"), self.parameters)
             if settings.explain:
                 from aaml.live.observers.explanations import Explanations
-                from aaml.telemetry.writers import JsonLinesWriter
+                from aaml.telemetry.writers import JsonLinesWriter, Lenient
 
-                yield Explanations(JsonLinesWriter(log.with_suffix(".explained.jsonl")), self.policy)
+                path = log.with_suffix(".explained.jsonl")
+                yield Explanations(Lenient(JsonLinesWriter(path), str(path)), self.policy)
         if settings.progress:
             yield ProgressBar(name, cluster)
         if settings.dry_run:

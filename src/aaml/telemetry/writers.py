@@ -1,7 +1,8 @@
 """Writers of a run's curves and events: TensorBoard files, JSON lines, several places at once, or nowhere."""
 
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from aaml.files import JsonLines
 from aaml.scheduling.ports import RunWriter
 from aaml.telemetry.timelapse import Timelapse
 
+_LOG = logging.getLogger("aaml")
 FLUSH_S = 2.0  # TensorBoard looks every few seconds; a killed run loses no more than this
 
 Scalar = bool | int | float | str
@@ -58,6 +60,46 @@ class RunWriters:
         """Close every writer."""
         for writer in self._writers:
             writer.close()
+
+
+class Lenient:
+    """Hands everything on to a writer and leaves out what it cannot write: a full disk must not end what is recorded.
+
+    That is told once, as is the first time that it works again.
+    """
+
+    def __init__(self, writer: RunWriter, what: str) -> None:
+        self._writer, self._what = writer, what
+        self._works = True
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """Record one point of a curve."""
+        self.attempt(lambda: self._writer.scalar(name, value, step))
+
+    def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
+        """Record a distribution."""
+        self.attempt(lambda: self._writer.histogram(name, values, step))
+
+    def event(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Record a structured event."""
+        self.attempt(lambda: self._writer.event(kind, fields))
+
+    def close(self) -> None:
+        """Flush and close."""
+        self.attempt(self._writer.close)
+
+    def attempt(self, write: Callable[[], object]) -> None:
+        """Write, or tell why not."""
+        try:
+            write()
+        except OSError as error:
+            if self._works:
+                _LOG.warning("%s cannot be written (%s): left out until they can", self._what, error.strerror or error)
+            self._works = False
+        else:
+            if not self._works:
+                _LOG.info("%s can be written again", self._what)
+            self._works = True
 
 
 class JsonLinesWriter:

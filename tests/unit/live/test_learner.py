@@ -237,6 +237,7 @@ def test_a_run_on_a_live_cluster_learns_apart_and_saves_what_came_back(monkeypat
     before = acting_weights(run.agent)
     assert run.run().binds["bound"] == 60
     assert ready == ["what decides is not ready yet"]  # before its learner has started
+    assert run.report is not None
     assert run._apart.waiting == 0  # the last lesson was taken before the model was saved
     model = torch.load(tmp_path / "models/DQN_Model_apart.pth", weights_only=True)
     assert model["fields"]["decisions"] == 60

@@ -14,7 +14,7 @@ from tensorboard.util import tensor_util
 
 from aaml.scheduling.curves import TRAINING_LAYOUT, VALIDATION_SCORE, validation_metric
 from aaml.sim.metrics import METRICS
-from aaml.telemetry.writers import JsonLinesWriter, RunWriters, TensorBoardWriter
+from aaml.telemetry.writers import JsonLinesWriter, Lenient, NullWriter, RunWriters, TensorBoardWriter
 
 
 @pytest.fixture
@@ -128,3 +128,38 @@ def test_several_writers_all_get_everything(tmp_path):
         "histogram",
     ]
     assert len((tmp_path / "1").read_text().splitlines()) == 3
+
+
+def test_on_a_full_disk_records_are_left_out_until_there_is_room_and_every_line_stays_whole(tmp_path):
+    """The file may grow to 4 KiB, as on a disk with one block left, and then as far as it likes."""
+    path = tmp_path / "run.jsonl"
+    program = (
+        "import logging, resource, sys; from pathlib import Path\n"
+        "from aaml.telemetry.writers import JsonLinesWriter, Lenient\n"
+        "logging.basicConfig(level=logging.INFO, format='%(message)s')\n"
+        "writer = Lenient(JsonLinesWriter(Path(sys.argv[1])), 'lines')\n"
+        "most = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+        "for size in (4096, most[0]):\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most[1]))\n"
+        "    for number in range(1000):\n"
+        "        writer.event('bind', {'pod': number})\n"
+        "writer.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], check=True, capture_output=True, text=True)
+    first, second = done.stderr.splitlines()
+    assert first == "lines cannot be written (File too large): left out until they can"
+    assert second == "lines can be written again"
+    pods = [json.loads(line)["pod"] for line in path.read_text().splitlines()]
+    assert pods[-1000:] == list(range(1000))
+    assert pods[0] == 0
+
+
+def test_a_writer_that_fails_for_good_is_told_of_once(caplog):
+    class Broken(NullWriter):
+        def scalar(self, name, value, step):
+            raise OSError(28, "No space left on device")
+
+    writer = Lenient(Broken(), "curves")
+    for step in range(3):
+        writer.scalar("1. CSR", 0.5, step)
+    assert caplog.messages == ["curves cannot be written (No space left on device): left out until they can"]

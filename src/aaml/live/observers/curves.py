@@ -9,7 +9,7 @@ from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import BindResult, Decision, Observer, Outcome, Step
 from aaml.telemetry.curves import AgentCurves, Curves
 from aaml.telemetry.timelapse import Timelapse
-from aaml.telemetry.writers import JsonLinesWriter, RunWriters, Scalar, TensorBoardWriter
+from aaml.telemetry.writers import JsonLinesWriter, Lenient, RunWriters, Scalar, TensorBoardWriter
 
 _PICTURE_EVERY = 300  # decisions
 
@@ -17,14 +17,16 @@ _PICTURE_EVERY = 300  # decisions
 class CurveFiles(Observer):
     """Writes event files for TensorBoard to the folder `curves`, and decisions and binds to the file `events`.
 
-    `parameters` describe the run on TensorBoard's page of hyperparameters.
+    `parameters` describe the run on TensorBoard's page of hyperparameters. Pods go on being placed where the disk is
+    full: the JSON lines go on once there is room, TensorBoard's curves end there.
     """
 
     def __init__(self, curves: Path, events: Path, parameters: Mapping[str, Scalar]) -> None:
         board = TensorBoardWriter(curves)
         board.layout(SCHEDULING_LAYOUT)
         board.hyperparameters(parameters, [CUMULATIVE_REWARD, CLUSTER_VARIANCE])
-        self._writer, self._board = RunWriters(board, JsonLinesWriter(events)), board
+        self._board, self._lenient = board, Lenient(board, "curves for TensorBoard")
+        self._writer = RunWriters(self._lenient, Lenient(JsonLinesWriter(events), str(events)))
         self._lapse, self._step = Timelapse(), 0
         self._curves, self._learned = Curves(self._writer), AgentCurves(self._writer)
 
@@ -57,5 +59,5 @@ class CurveFiles(Observer):
 
     def _picture(self) -> None:
         """Show what the cluster looked like since the last picture."""
-        self._board.timelapse(self._lapse, self._step)
+        self._lenient.attempt(lambda: self._board.timelapse(self._lapse, self._step))
         self._lapse.forget()
