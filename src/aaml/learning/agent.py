@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from aaml.learning.config import ActorCritic, AgentKind, Dqn, NetworkAgent, read
 from aaml.learning.dqn import DqnLearner
 from aaml.learning.inference import FastNetwork
 from aaml.learning.networks import HeadKind, Network, NetworkSpec
-from aaml.learning.replay import NStep, Replay, RewardScale
+from aaml.learning.replay import Experience, NStep, Replay, RewardScale
 from aaml.scheduling.curves import CUMULATIVE_REWARD, EPSILON
 from aaml.scheduling.observation import PLAIN, Context, Observation, ObservationSpec
 from aaml.scheduling.ports import Decision, Policy, Transition
@@ -91,6 +91,10 @@ class LearnedAgent(ABC):
     @abstractmethod
     def memory(self) -> int:
         """How many of the latest steps learning goes on from; those before them are of no use any more."""
+
+    @abstractmethod
+    def forget(self, old: Callable[[Experience], bool]) -> None:
+        """Let go of the oldest experience for as long as it is `old`."""
 
     @abstractmethod
     def learn(self) -> dict[str, float]:
@@ -272,6 +276,10 @@ class ValueAgent(LearnedAgent):
         for item in chain.push(transition):
             self.replay.add(item)
 
+    def forget(self, old: Callable[[Experience], bool]) -> None:
+        """Let go of the oldest items of the replay buffer for as long as they are `old`."""
+        self.replay.forget(old)
+
     def learn(self) -> dict[str, float]:
         """Update every `update_frequency` decisions, once there is half a batch of experience."""
         due = self.decisions // self.config.update_frequency
@@ -364,6 +372,9 @@ class PolicyAgent(LearnedAgent):
     def memory(self) -> int:
         """The steps since the last update, and those before it of an episode that goes on."""
         return self._ready_steps + sum(map(len, self._open.values()))
+
+    def forget(self, old: Callable[[Experience], bool]) -> None:
+        """Do nothing: an actor keeps no steps but those of its `memory`."""
 
     def gather(self, transition: Transition, stream: int = 0) -> None:
         """Keep a step until its episode has ended."""

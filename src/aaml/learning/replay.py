@@ -1,8 +1,9 @@
 """Experience: n-step returns made from single steps, a ring buffer that keeps them, and the scale of rewards."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,17 @@ class Replay:
             self._items[self._next] = item
         self._priority[self._next] = highest or 1.0
         self._next = (self._next + 1) % self._capacity
+
+    def forget(self, old: Callable[[Experience], bool]) -> None:
+        """Drop the oldest items for as long as they are `old`."""
+        count = len(self._items)
+        begin = self._next if count == self._capacity else 0
+        places = [(begin + i) % count for i in range(count)]
+        kept = list(dropwhile(lambda place: old(self._items[place]), places))
+        if len(kept) < count:
+            priority = self._priority[kept]
+            self._priority[:] = 0.0
+            self._items, self._priority[: len(kept)], self._next = [self._items[i] for i in kept], priority, len(kept)
 
     def clear(self) -> None:
         """Forget everything."""

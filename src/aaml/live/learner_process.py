@@ -28,7 +28,7 @@ from aaml.learning.networks import NetworkSpec
 from aaml.parallel.worker import Desk
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.ports import Transition
-from aaml.scheduling.sight_log import Entry, Recaller, SightLog
+from aaml.scheduling.sight_log import Entry, Recalled, Recaller, SightLog
 
 NICENESS = 10  # where two processes want one core, this one gets a tenth of it
 
@@ -98,6 +98,8 @@ class Learner:
             else:
                 agent.observe(recalled)
         scalars = agent.learn() if len(lesson.steps) > lesson.known else {}
+        # Steps before pauses are left out of a replay buffer, which reaches further back then than what is kept.
+        agent.forget(lambda item: isinstance(item.observation, Recalled) and item.observation.number < lesson.forget)
         self._recaller.forget(lesson.forget)
         if not scalars:
             return Learned(agent.memory)

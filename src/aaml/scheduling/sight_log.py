@@ -129,14 +129,14 @@ class Recalled:
     `memory` is a `Recaller`; it holds the features of the latest ones for a while.
     """
 
-    __slots__ = ("_number", "_recaller")
+    __slots__ = ("_recaller", "number")
 
     def __init__(self, recaller: "Recaller", number: int) -> None:
-        self._recaller, self._number = recaller, number
+        self._recaller, self.number = recaller, number
 
     def __getattr__(self, name: str) -> Any:
         """Return a field of the observation."""
-        return getattr(self._recaller.observation(self._number), name)
+        return getattr(self._recaller.observation(self.number), name)
 
 
 class Recaller:

@@ -53,6 +53,22 @@ def test_the_buffer_forgets_the_oldest(make):
     assert sorted(item.reward for item in replay.items) == [2.0, 3.0, 4.0]
 
 
+def test_the_buffer_lets_go_of_its_oldest_items_and_fills_again(make):
+    """Six into four places leave 2 to 5; without those below 4 there is room for two more."""
+    replay = Replay(4, np.random.default_rng(0), prioritized=True)
+
+    def add(*numbers):
+        for number in numbers:
+            replay.add(Experience(make.state(0), 0, float(number), 0.0, None))
+
+    add(*range(6))
+    replay.forget(lambda item: item.reward < 4.0)
+    assert [item.reward for item in replay.items] == [4.0, 5.0]
+    add(6, 7, 8)
+    assert sorted(item.reward for item in replay.items) == [5.0, 6.0, 7.0, 8.0]
+    assert {item.reward for item in replay.sample(64)[0]} == {5.0, 6.0, 7.0, 8.0}
+
+
 def test_priorities_decide_how_often_an_item_is_drawn(make):
     replay = Replay(4, np.random.default_rng(0), prioritized=True)
     for number in range(4):

@@ -163,6 +163,26 @@ class InThisProcess:
         return 0
 
 
+class Pausing(LearnsApart):
+    """Takes each fifth step for the last one before a pause, and waits until its learner knows a step."""
+
+    def observe(self, transition):
+        if self.agent.decisions % 5 == 4:
+            transition = replace(transition, next_observation=None, truncated=True)
+        super().observe(transition)
+        until(lambda: not self.waiting or self._error, "a learner that knows all steps", WAIT_S)
+
+
+def test_an_agent_goes_on_learning_where_pods_come_with_pauses_for_longer_than_its_buffer_reaches(monkeypatch):
+    monkeypatch.setattr("aaml.live.learner.LearnerProcess", InThisProcess)
+    agent = make_agent(replace(small("dqn"), replay_buffer_size=24))
+    with Pausing(agent) as learner:
+        play(workload(), learner, make_reward("balance"), learn=True)
+        list(learner.catch_up())
+    assert agent.decisions == 60
+    assert agent.updates == 12  # one in five decisions, to the end
+
+
 class Silent:
     """A learner that answers nothing, as one does that still loads on a busy machine."""
 
