@@ -3,16 +3,17 @@
 First each decision of the recorded kube-scheduler is judged from the recorded state: how many the simulated one
 reproduces, and why not the others. Then the windows of the trace are played, with arrivals, lifetimes and nodes as they
 were, under the simulated kube-scheduler and under each policy; what was recorded stands beside them. Differences are
-paired by window. Models are judged on the holdout alone, which no training on this trace has seen.
+paired by window. Models are judged on the holdout alone, which no training on this trace has seen. With --on each
+policy also places the pods of the windows live, on a real KWOK cluster in scaled time.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from aaml.settings import Settings
+from aaml.settings import Positive, Settings
 
 if TYPE_CHECKING:
     from aaml.evaluation.evaluate import Contestant
@@ -40,11 +41,15 @@ class Args(Settings):
     """Folder for results.csv, windows.csv, decisions.csv and report.html."""
     workers: str = "1"
     """Processes (a number), ray, or ray:HOST:PORT."""
+    on: str = ""
+    """Name of a cluster of `aaml cluster up` without a workload: play the windows there as well, for real."""
+    speed: Positive = 60.0
+    """How many times as fast as recorded the windows are played there."""
 
 
 def run(args: Args) -> int:
     """Reproduce, play and compare."""
-    from aaml.errors import UserError
+    from aaml.errors import UserError, bad_value
     from aaml.evaluation.evaluate import contestants
     from aaml.sim.metrics import find_metric
     from aaml.sim.recorded import trace_task
@@ -53,6 +58,12 @@ def run(args: Args) -> int:
     entered = contestants(args.policy) if args.policy else ()
     for name in args.metric:
         find_metric(name)
+    if args.on:
+        from aaml.kube.provision import records
+
+        if not entered:
+            raise bad_value("on", args.on, "a --policy to place pods by as well")
+        records.load(args.on)
     for contestant in entered:
         if args.windows == "all" and contestant.learned:
             raise UserError(
@@ -85,6 +96,16 @@ def _reproduce(args: Args, task: "TraceTask") -> None:
         print(f"who placed pods: {names}; name one with --scheduler")
 
 
+def _live(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", trace_s: float) -> "list[dict[str, Any]]":
+    from aaml.live.replay import replay_live
+
+    minutes = trace_s * len(entered) / args.speed / 60
+    print(f"\n{len(task.episodes)} windows on {args.on}, {args.speed:g} times as fast: about {minutes:.3g} minutes")
+    found = replay_live(task, entered, args.on, args.speed)
+    print("\n".join(map(str, found)))
+    return [each.row for each in found]
+
+
 def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]") -> None:
     from aaml.evaluation.report import write_report
     from aaml.evaluation.what_if import REFERENCE, what_if
@@ -100,6 +121,8 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]") -
     )
     write_text(args.out / "windows.csv", head + lines, field="out")
     results = what_if(task, entered, workers=args.workers)
+    if args.on:
+        results = results.plus(_live(args, task, entered, len(names) * windows.split.window_s))
     write_text(args.out / "results.csv", results.runs.to_csv(index=False), field="out")
     gpus = any(node.gpu_count for node in names[0].nodes)
     metrics = args.metric or tuple(dict.fromkeys((task.metric, *_ALSO, *((_GPUS,) if gpus else ()))))

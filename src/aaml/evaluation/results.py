@@ -67,6 +67,14 @@ class Results:
         """Return a copy of the rows, to reckon with."""
         return self.runs.copy()
 
+    def plus(self, rows: Iterable[Mapping[str, Any]], *, first: bool = False) -> "Results":
+        """Return these with more rows, after those that are there or before."""
+        import pandas as pd
+
+        more = pd.DataFrame([dict(row) for row in rows])
+        frames = [more, self.runs] if first else [self.runs, more]
+        return replace(self, runs=pd.concat([each for each in frames if len(each)], ignore_index=True))
+
     def where(
         self, task: str = "", nodes: int | None = None, policies: Iterable[str] = (), seed: int | None = None
     ) -> "Results":

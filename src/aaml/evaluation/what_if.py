@@ -1,7 +1,6 @@
 """What if: the windows of a trace under other policies, beside what really happened, by the same metrics."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from aaml.cluster.objects import Pod
@@ -33,8 +32,6 @@ def what_if(
     entered = [each for each in policies if each.name != REFERENCE]
     if any(each.name == RECORDED for each in entered):
         raise bad_value("policy", RECORDED, "another label: this one is of what was recorded")
-    import pandas as pd
-
     windows = read_windows(task.folder)
     placed = any(life.bound_s is not None for life in windows.trace.lives.values())  # some formats do not say where
     rows = [recorded_row(task.name, task.nodes, windows.window(number)) for number in task.episodes if placed]
@@ -42,9 +39,7 @@ def what_if(
         on_row(row)
     reference = Contestant(recorded_kube_scheduler(), REFERENCE)
     played = evaluate([reference, *entered], task, workers=workers, progress=progress, on_row=on_row)
-    if not rows:
-        return played
-    return replace(played, runs=pd.concat([Results.of(rows).runs, played.runs], ignore_index=True))
+    return played.plus(rows, first=True)
 
 
 def recorded_row(task: str, nodes: int, window: Window) -> dict[str, Any]:

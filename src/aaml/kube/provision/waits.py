@@ -44,12 +44,12 @@ def wait_ready(api: Transport, wait_s: float, check: Callable[[], None] = lambda
     until(checked_and_ready, wait_s, "the API server was not ready")
 
 
-def wait_service_account(api: Transport, wait_s: float) -> None:
-    """Wait for the default service account: without it the API server takes no pod."""
+def wait_service_account(api: Transport, wait_s: float, namespace: str = "default") -> None:
+    """Wait for a namespace's own service account: without it the API server takes no pod there."""
 
     def there() -> bool:
         try:
-            api.request("GET", "/api/v1/namespaces/default/serviceaccounts/default")
+            api.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
         except ApiError as error:
             if error.status != _NOT_FOUND:
                 raise
@@ -57,7 +57,7 @@ def wait_service_account(api: Transport, wait_s: float) -> None:
         return True
 
     with api.explained():
-        until(there, wait_s, "the default service account was not made")
+        until(there, wait_s, f"the service account of namespace {namespace} was not made")
 
 
 class _NodeStatus(wire.NodeStatus):

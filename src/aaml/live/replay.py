@@ -1,0 +1,418 @@
+"""Windows of a trace on a real KWOK cluster in scaled time, and what came of it by the simulator's own metrics.
+
+Nodes and pods are created by their recorded times divided by a speed, pods end when they have run for as long as they
+did, and a policy places them through the API server as in any live run. Meanwhile the platform's own recorder watches
+with a clock that runs as much faster: what it saw is a window of a trace again, and is measured as one. What takes real
+time (an answer of the API server, a backoff) takes `speed` times as long in that clock.
+"""
+
+import heapq
+import json
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Any, Self
+
+import numpy as np
+
+from aaml.cluster.objects import Node, Pod
+from aaml.errors import UserError
+from aaml.evaluation.evaluate import Contestant
+from aaml.evaluation.policies import frozen
+from aaml.evaluation.what_if import recorded_metrics
+from aaml.kube.cluster import KubeCluster
+from aaml.kube.objects import wire
+from aaml.kube.objects.manifest import node_to_json, pod_to_json
+from aaml.kube.provision import cluster_of, count_nodes, create_nodes, records, wait_schedulable
+from aaml.kube.provision.waits import wait_service_account
+from aaml.kube.submit import SYSTEM_NAMESPACES
+from aaml.kube.transport import ApiError, Transport
+from aaml.live.recorder import Recorder
+from aaml.live.scheduler import Scheduler
+from aaml.live.warm_up import warm_up
+from aaml.scheduling.play import Stats, play
+from aaml.scheduling.ports import BindResult, Observer, Policy
+from aaml.sim.recorded import TraceTask
+from aaml.telemetry.console import progress_bar
+from aaml.workload.trace.events import AnyEvent, PodBound, PodSeen
+from aaml.workload.trace.trace import Trace
+from aaml.workload.trace.windows import NodeChange, Placed, Split, Window, Windows, read_windows
+
+SCHEDULER = "aaml-replay"
+_AT_ONCE = 16
+_WAIT_S = 120.0
+_LOOK_S = 0.2
+_GONE, _THERE = 404, 409
+_LARGEST_PRIORITY = 1_000_000_000  # of a class of one's own
+_SYSTEM = ((2_000_001_000, "system-node-critical"), (2_000_000_000, "system-cluster-critical"))
+_ENDS, _NODES, _PODS = range(3)  # what happens at the same time, in the simulator's order
+
+
+@dataclass(frozen=True)
+class LiveReplay:
+    """What a policy made of a window on a real cluster, beside what it makes of it in the simulator.
+
+    `row` is one of `aaml.evaluation.Results`. Of the window's arrivals the policy placed `placed` here, `placed_sim` in
+    the simulator, and `equal` on the same node in both. `late_s` is the most, in the trace's time, that something
+    was done later than it was due.
+    """
+
+    policy: str
+    row: dict[str, Any]
+    placed: int
+    placed_sim: int
+    equal: int
+    late_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.row['policy']}, window {self.row['seed']}: {self.placed} pods placed, {self.placed_sim} in the "
+            f"simulator, {self.equal} on the same node; at most {self.late_s:.1f} s of the trace late"
+        )
+
+
+def replay_live(
+    task: TraceTask, policies: Sequence[Contestant], cluster: str, speed: float, *, progress: bool = True
+) -> list[LiveReplay]:
+    """Play every window that the task judges on under each policy, `speed` times as fast as it was recorded.
+
+    `cluster` is one of `aaml cluster up`, without a workload: its nodes make room for the trace's and are there again
+    afterwards. Raises `UserError` for any other, and when it does not do what it is told.
+    """
+    record = records.load(cluster)
+    api = cluster_of(cluster, record.runtime).api()
+    windows = read_windows(task.folder)
+    found = []
+    with closing(api), api.explained(), _without_nodes(api, cluster):
+        for number in task.episodes:
+            for contestant in policies:
+                with frozen(contestant.spec):
+                    found.append(
+                        _play(task, windows.window(number), contestant, cluster, speed, api, progress=progress)
+                    )
+    return found
+
+
+def _play(
+    task: TraceTask, window: Window, contestant: Contestant, cluster: str, speed: float, api: Transport, *,
+    progress: bool,
+) -> LiveReplay:  # fmt: skip
+    simulated = _Placements()
+    play(task.build(window.index), contestant.policy(task, window.index), observers=[simulated])
+    warm_up(contestant.policy(task, window.index))
+    playing = _Playing(api, records.kubeconfig_path(cluster), window, speed)
+    stats = playing.run(contestant.policy(task, window.index), progress=progress)
+    both = playing.placed.keys() & simulated.nodes.keys()
+    latency_ms = 1000.0 * np.asarray(stats.latency_s or [np.nan])
+    row = {
+        "task": task.name, "nodes": task.nodes, "policy": f"{contestant.name} on {cluster}", "seed": window.index,
+        **recorded_metrics(playing.seen()), "decisions": stats.decisions,
+        "latency_p50_ms": float(np.percentile(latency_ms, 50)), "latency_p99_ms": float(np.percentile(latency_ms, 99)),
+    }  # fmt: skip
+    return LiveReplay(
+        contestant.name, row, len(playing.placed), len(simulated.nodes),
+        sum(playing.placed[uid] == simulated.nodes[uid] for uid in both), playing.late_s,
+    )  # fmt: skip
+
+
+@dataclass
+class _Placements(Observer):
+    """Which node each pod got first, by uid."""
+
+    nodes: dict[str, str] = field(default_factory=dict)
+
+    def on_result(self, result: BindResult) -> None:
+        if result.status == "bound":
+            self.nodes.setdefault(result.pod.uid, result.node_name)
+
+
+class _Playing:
+    """A window as it is played: what is due, what was seen, and since when."""
+
+    def __init__(self, api: Transport, kubeconfig: Any, window: Window, speed: float) -> None:
+        self._api, self._kubeconfig, self._window, self._speed = api, kubeconfig, window, speed
+        self._due: list[tuple[float, int, int, Callable[[], object]]] = []
+        self._order = count()
+        self._begun_s: float | None = None
+        self._events: list[AnyEvent] = []
+        self._pods: dict[str, Pod] = {}  # by namespace/name on the cluster
+        self._names: Counter[str] = Counter()
+        self._keys: dict[str, str] = {}  # by uid on the cluster
+        self._nodes: dict[str, str] = {}  # namespace/name -> node, of those that run now
+        self._ends_s: dict[str, float] = {}
+        self.placed: dict[str, str] = {}
+        self.late_s = 0.0
+
+    def run(self, policy: Policy, *, progress: bool) -> Stats:
+        """Play from beginning to end and leave the cluster without pods and nodes."""
+        window = self._window
+        with ExitStack() as stack:
+            stack.callback(_clear, self._api)
+            self._prepare()
+            cluster = stack.enter_context(closing(KubeCluster.connect(SCHEDULER, kubeconfig=self._kubeconfig)))
+            recorder = Recorder(Transport(self._kubeconfig, connections=4), self._take, clock=self._now_s)
+            stack.callback(recorder.close)
+            recorder.start()
+            bar = stack.enter_context(
+                progress_bar(f"window {window.index} under {policy.name}", int(window.length_s), "s", enabled=progress)
+            )
+            at_work = stack.enter_context(_AtWork(Scheduler(cluster, policy)))
+            self._begun_s = time.monotonic()
+            while (now_s := self._now_s()) < window.length_s:
+                while self._due and self._due[0][0] <= self._now_s():
+                    due_s, *_, happen = heapq.heappop(self._due)
+                    self.late_s = max(self.late_s, self._now_s() - due_s)
+                    happen()
+                next_s = min(self._due[0][0] if self._due else window.length_s, window.length_s)
+                recorder.pump(min(max(next_s - self._now_s(), 0.0) / self._speed, _LOOK_S))
+                at_work.check()
+                bar.update(min(int(now_s), int(window.length_s)) - bar.n)
+            bar.update(int(window.length_s) - bar.n)
+            recorder.watched()
+            return at_work.end()
+
+    def seen(self) -> Window:
+        """Return the window that was recorded. Raises `UserError` when the connection was lost meanwhile."""
+        found = Windows(Trace.of(self._events), Split(self._window.length_s, 0.0))
+        if not found.numbers:
+            raise UserError("the connection to the cluster was lost while the window was played; play it again")
+        return replace(found.window(0), index=self._window.index)
+
+    def _now_s(self) -> float:
+        """Return the trace's time, 0 before it begins."""
+        return 0.0 if self._begun_s is None else (time.monotonic() - self._begun_s) * self._speed
+
+    def _prepare(self) -> None:
+        """Make what there was when the window began, and put everything else down for its time."""
+        window, api = self._window, self._api
+        pods = [*(each.pod for each in (*window.running, *window.others)), *window.arrivals]
+        for namespace in sorted({pod.namespace for pod in pods}):
+            _namespace(api, namespace)
+        for priority, policy in sorted({(pod.priority, pod.preemption_policy) for pod in pods if pod.priority}):
+            _priority_class(api, priority, policy)
+        create_nodes(api, window.nodes, progress=False)
+        open_nodes = sum(not (node.taints or node.unschedulable or node.is_control_plane) for node in window.nodes)
+        wait_schedulable(api, open_nodes, wait_s=_WAIT_S, progress=False)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(lambda placed: self._create(placed.pod, placed), window.running))
+        for placed in window.others:
+            self._put(placed.at_s, _NODES, partial(self._create, placed.pod, placed))
+        for change in window.changes:
+            self._put(change.at_s, _NODES, partial(self._change, change))
+        for pod in window.arrivals:
+            self._put(pod.created_s, _PODS, partial(self._create, pod))
+        for at_s, uid in window.removed:
+            self._put(at_s, _NODES, partial(self._remove, uid))
+
+    def _put(self, at_s: float, kind: int, happen: Callable[[], object]) -> None:
+        heapq.heappush(self._due, (at_s, kind, next(self._order), happen))
+
+    # ---- what is done ------------------------------------------------------------------------------------------------
+
+    def _create(self, pod: Pod, placed: Placed | None = None) -> None:
+        """Create a pod, which waits for the policy where it was not placed by somebody else."""
+        self._names[pod.key] += 1
+        again = self._names[pod.key] - 1  # a name may come again before its bearer here has ended
+        named = replace(pod, name=f"{pod.name}-again-{again}" if again else pod.name)
+        self._pods[named.key] = pod
+        node_name = "" if placed is None else placed.node_name
+        body = pod_to_json(replace(named, node_name=node_name, scheduler_name=SCHEDULER), **_image(pod))
+        if placed is not None and placed.gpus is not None:
+            body["metadata"]["annotations"][wire.GPU_INDEX] = "-".join(map(str, placed.gpus))
+        if pod.priority:
+            body["spec"]["priorityClassName"] = _class_name(pod.priority, pod.preemption_policy)
+        if pod.owner:
+            kind, _, name = pod.owner.partition("/")
+            # An API group that there is none of: the garbage collector leaves the pod alone.
+            body["metadata"]["ownerReferences"] = [
+                {"apiVersion": "replay.aaml/v1", "kind": kind, "name": name or kind, "controller": True,
+                 "uid": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{pod.namespace}/{pod.owner}"))}
+            ]  # fmt: skip
+        try:
+            self._api.request("POST", f"/api/v1/namespaces/{pod.namespace}/pods", body)
+        except ApiError as error:
+            raise UserError(f"pod {named.key} of the trace: {error.message}") from error
+        if placed is not None:
+            self._nodes[named.key] = node_name
+            self._live_on(named.key, placed.at_s)
+
+    def _live_on(self, key: str, since_s: float) -> None:
+        """Put the end of a pod down that runs since then."""
+        if (runs_s := self._pods[key].runs_s) is not None:
+            self._ends_s[key] = since_s + runs_s
+            self._put(since_s + runs_s, _ENDS, partial(self._end, key, since_s + runs_s))
+
+    def _end(self, key: str, due_s: float) -> None:
+        if self._ends_s.get(key) == due_s:
+            self._delete(key)
+
+    def _delete(self, key: str) -> None:
+        self._ends_s.pop(key, None)
+        self._nodes.pop(key, None)
+        namespace, _, name = key.partition("/")
+        _delete(self._api, f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds="0")
+
+    def _remove(self, uid: str) -> None:
+        for key in [key for key, pod in self._pods.items() if pod.uid == uid]:
+            self._delete(key)
+
+    def _change(self, change: NodeChange) -> None:
+        """Let a node join, change or leave.
+
+        Pods of one that leaves wait again, as their controllers make them anew; but where it was the pod's node in the
+        trace too, its successor is in the trace.
+        """
+        if change.node is not None:
+            if not create_nodes(self._api, [change.node], progress=False):
+                _replace_node(self._api, change.node)
+            return
+        _delete(self._api, f"/api/v1/nodes/{change.name}")
+        for key in [key for key, node_name in self._nodes.items() if node_name == change.name]:
+            self._delete(key)
+            pod = self._pods[key]
+            chosen = self._window.chosen.get(pod.uid)
+            if chosen is None or chosen.node_name != change.name:
+                self._create(pod)
+
+    # ---- what is seen ------------------------------------------------------------------------------------------------
+
+    def _take(self, event: AnyEvent) -> None:
+        self._events.append(event)
+        if isinstance(event, PodSeen):
+            self._keys[event.pod.uid] = event.pod.key
+        elif isinstance(event, PodBound) and (key := self._keys[event.uid]) in self._pods and key not in self._nodes:
+            self._nodes[key] = event.node_name
+            self.placed.setdefault(self._pods[key].uid, event.node_name)
+            self._live_on(key, event.at)
+
+
+class _AtWork:
+    """A scheduler in a thread of its own while a block lasts."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler, self._stats = scheduler, Stats()
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="replay-scheduler", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._scheduler.stop()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._stats = self._scheduler.run()
+        except BaseException as error:  # noqa: BLE001  (told in the thread that waits)
+            self._failed = error
+
+    def check(self) -> None:
+        """Raise what ended the scheduler, if anything did."""
+        if self._failed is not None:
+            raise self._failed
+
+    def end(self) -> Stats:
+        """Stop it, wait for binds in flight, and return what it did."""
+        self._scheduler.stop()
+        self._thread.join()
+        self.check()
+        return self._stats
+
+
+# ---- the cluster -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _without_nodes(api: Transport, cluster: str) -> Iterator[None]:
+    """Take the nodes off a cluster without a workload while the block lasts, and make them again afterwards."""
+    pods = [each for each in _items(api, "/api/v1/pods") if each["metadata"]["namespace"] not in SYSTEM_NAMESPACES]
+    if pods:
+        raise UserError(f"on: cluster {cluster!r} has {len(pods)} pods; expected one without (`aaml clean`)")
+    before, workers = [_anew(each) for each in _items(api, "/api/v1/nodes")], count_nodes(api).schedulable
+    api.request("DELETE", "/api/v1/nodes")
+    try:
+        yield
+    finally:
+        for body in before:
+            api.request("POST", "/api/v1/nodes", body)
+        wait_schedulable(api, workers, wait_s=_WAIT_S, progress=False)
+
+
+def _anew(node: dict[str, Any]) -> dict[str, Any]:
+    """Return the manifest of a node as it was before the cluster knew it."""
+    meta = {name: node["metadata"][name] for name in ("name", "labels", "annotations") if name in node["metadata"]}
+    taints = [each for each in node["spec"].get("taints", ()) if not each["key"].startswith("node.kubernetes.io/")]
+    kept = ("allocatable", "capacity", "images")
+    status = {name: node["status"][name] for name in kept if name in node["status"]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {"taints": taints}, "status": status}
+
+
+def _clear(api: Transport) -> None:
+    """Take every pod, node and priority class of a replay off the cluster."""
+    for namespace in {each["metadata"]["namespace"] for each in _items(api, "/api/v1/pods")} - SYSTEM_NAMESPACES:
+        _delete(api, f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds="0")
+    _delete(api, "/api/v1/nodes")
+    for each in _items(api, _CLASSES):
+        if each["metadata"]["name"].startswith(SCHEDULER):
+            _delete(api, f"{_CLASSES}/{each['metadata']['name']}")
+
+
+_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
+def _class_name(priority: int, policy: str) -> str:
+    if priority > _LARGEST_PRIORITY:
+        return next((name for value, name in _SYSTEM if priority >= value), _SYSTEM[-1][1])
+    return f"{SCHEDULER}-{policy.lower()}-{priority}".replace("--", "-minus-")
+
+
+def _priority_class(api: Transport, priority: int, policy: str) -> None:
+    if priority <= _LARGEST_PRIORITY:
+        body = {"metadata": {"name": _class_name(priority, policy)}, "value": priority, "preemptionPolicy": policy}
+        _create(api, _CLASSES, body)
+
+
+def _namespace(api: Transport, name: str) -> None:
+    _create(api, "/api/v1/namespaces", {"metadata": {"name": name}})
+    wait_service_account(api, _WAIT_S, name)
+
+
+def _create(api: Transport, path: str, body: dict[str, Any]) -> None:
+    """Create an object unless it is there."""
+    try:
+        api.request("POST", path, body)
+    except ApiError as error:
+        if error.status != _THERE:
+            raise
+
+
+def _delete(api: Transport, path: str, **query: str) -> None:
+    """Delete an object, or all of a list; one that is gone already is fine."""
+    try:
+        api.request("DELETE", path, query=query or None)
+    except ApiError as error:
+        if error.status != _GONE:
+            raise
+
+
+def _items(api: Transport, path: str) -> list[dict[str, Any]]:
+    return list(json.loads(api.request("GET", path))["items"])
+
+
+def _replace_node(api: Transport, node: Node) -> None:
+    body = node_to_json(node)
+    for part in ("", "/status"):
+        api.request("PUT", f"/api/v1/nodes/{node.name}{part}", body)
+
+
+def _image(pod: Pod) -> dict[str, str]:
+    return {"image": pod.images[0]} if pod.images else {}
