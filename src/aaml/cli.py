@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from aaml.errors import UserError
+from aaml.errors import UserError, did_you_mean
 
 # name -> (module, one-line help). Modules are imported when their command is asked for, so that `--help` stays fast.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -69,14 +69,6 @@ def overview() -> str:
         lines += ["", f"{task}:", *(f"  {name:<{width}}  {COMMANDS[name][1]}" for name in names)]
     lines += ["", "`aaml COMMAND --help` explains a command."]
     return "\n".join(lines)
-
-
-def did_you_mean(word: str, names: Sequence[str]) -> str:
-    """Return a question with the name that a mistyped word is nearest to; empty where none is near."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, names, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def run(command: str, argv: Sequence[str], prog: str | None = None) -> int:

@@ -1,10 +1,25 @@
 """The one exception that a person's mistake ends in: a clear line, exit status 2, no traceback."""
 
+import re
+from collections.abc import Sequence
+
+_NAMES = "one of "
+
 
 class UserError(Exception):
     """Bad input from a person: the message names the field, the value and what is accepted, in one line."""
 
 
 def bad_value(field: str, value: object, accepted: str) -> UserError:
-    """Build the usual message: which field, what it was, what it may be."""
-    return UserError(f"{field}: {value!r} is not accepted; expected {accepted}")
+    """Build the usual message: which field, what it was, what it may be, and of names the one that was meant."""
+    names = re.findall(r"[\w.@/-]*\w", accepted.removeprefix(_NAMES)) if accepted.startswith(_NAMES) else []
+    meant = did_you_mean(value, names) if isinstance(value, str) else ""
+    return UserError(f"{field}: {value!r} is not accepted; expected {accepted}{meant}")
+
+
+def did_you_mean(word: str, names: Sequence[str]) -> str:
+    """Return a question with the name that a mistyped word is nearest to; empty where none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

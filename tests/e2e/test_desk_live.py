@@ -1,9 +1,14 @@
 """A researcher's desk on a real cluster: explanations of what kube-scheduler placed, and the film of it."""
 
+import json
+import re
 from contextlib import closing
 
 from aaml.lab.library import Library
-from aaml.live.explaining import live
+from aaml.live.explaining import live, logged
+from aaml.live.run import SchedulerRun
+from aaml.live.settings import Folders, SchedulerSettings
+from aaml.policies.registry import make_policy
 from support.kwok import pod, pods, until
 
 
@@ -38,3 +43,25 @@ def test_a_live_cluster_is_filmed_and_its_decisions_are_explained(kwok, namespac
         window = library.window(take, 0.0, end_s)
         assert len(window["rows"]) == 10, "the control plane has no row"
         assert window["decided"][-1] == 1
+
+
+def test_the_event_of_a_bind_names_the_decision_that_is_explained(kwok, namespace, tmp_path):
+    api, path = kwok.api(), f"/api/v1/namespaces/{namespace}"
+    for name, cpu in (("huge", "500"), ("a", "1"), ("b", "2")):
+        api.request("POST", f"{path}/pods", pod(name, cpu=cpu, schedulerName="found"))
+    settings = SchedulerSettings(
+        kubeconfig=kwok.kubeconfig, scheduler_name="found", namespaces=(namespace,), explain=True
+    )
+    folders = Folders(curves=tmp_path / "curves", models=tmp_path / "models", logs=tmp_path / "logs")
+    run = SchedulerRun(lambda: make_policy("least-allocated"), settings, folders=folders)
+    assert run.run(max_decisions=2).binds["bound"] == 2
+    events = json.loads(api.request("GET", f"{path}/events", query={"fieldSelector": "reason=Scheduled"}))["items"]
+    assert len(events) == 2
+    for event in events:
+        number, log = re.search(r"\(decision (\d+) of (.+)\)", event["message"]).groups()
+        explained = logged(folders.logs / log, int(number))
+        assert explained.pod == f"{namespace}/{event['involvedObject']['name']}"
+        assert (
+            f"decision {number}: {explained.pod} -> {explained.node}"
+            in (folders.logs / f"{run.run_name}.log").read_text()
+        )

@@ -97,11 +97,11 @@ def test_want_of_permission_is_said_once_and_stops_nothing(api, caplog):
 
 def test_success_is_told_when_asked_for(api):
     writing = writer(api)
-    writing.scheduled(WAITING, "n1")
+    writing.scheduled(WAITING, "n1", "decision 7 of run.jsonl")
     writing.close(30)
     (event,) = api.bodies("POST", EVENTS)
     assert (event["type"], event["reason"]) == ("Normal", "Scheduled")
-    assert event["message"] == "Successfully assigned default/p to n1"
+    assert event["message"] == "Successfully assigned default/p to n1 (decision 7 of run.jsonl)"
 
 
 def test_an_outage_delays_events(api):

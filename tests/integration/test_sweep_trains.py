@@ -55,7 +55,7 @@ def test_the_folder_holds_table_figures_and_small_trials(study):
     assert [row["number"] for row in table] == ["0", "1", "2"]
     assert {row["state"] for row in table} == {"complete", "pruned"}
     assert {int(row["decisions"]) for row in table} == {STEPS // 2, STEPS}
-    for name in ("history.png", "importance.png"):
+    for name in ("history.png", "rungs.png", "importance.png"):
         assert (study / name).read_bytes().startswith(b"\x89PNG")
     assert not list(study.glob("trials/*/resume.pt"))
 

@@ -31,7 +31,7 @@ def run(args: Args) -> int:
     from aaml.training.sweep_report import summary, write_report
 
     config, base = args.sweep, args.sweep.training
-    out = args.out or Path("runs") / f"sweep-{base.agent.name}-{base.task}-s{base.seed}"
+    out = args.out or Path("runs") / f"sweep-{base.agent.name}-{base.label}-s{base.seed}"
     try:
         with ends_at_once() as interruption, open_pool(base.workers) as pool:
             study = sweep(

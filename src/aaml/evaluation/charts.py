@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Drawn = Any
 """A figure of Bokeh, or several."""
+Curve = tuple[Sequence[float], Sequence[float]]
+"""Steps and the values there."""
 RUN_COLOURS = ("#0b6e4f", "#c2571a", "#3b5b92", "#8a4f7d", "#b8860b", "#4d4d4d", "#2a9d8f", "#d1495b")
 OTHER, LEARNED = "#6c757d", "#0b6e4f"
 MOST_POINTS = 1_000  # of a line: more become means of blocks
@@ -122,7 +124,7 @@ def _keep_near(plot: Drawn, ranking: "Ranking") -> None:
 
 
 def curve_chart(
-    title: str, curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], axis: str = "decisions",
+    title: str, curves: Mapping[str, Curve], axis: str = "decisions",
     *, levels: Mapping[str, float] | None = None, log: bool = False,
 ) -> Drawn:  # fmt: skip
     """Return curves (name -> steps, values) in one figure, over dashed lines at `levels`; zoom by drawing a box.
@@ -160,6 +162,39 @@ def curve_chart(
     return plot
 
 
+def band_chart(title: str, mean: Curve, low: Curve, high: Curve, axis: str = "decisions") -> Drawn:
+    """Return a curve of differences in its interval, over a dashed line at none."""
+    plot = plain_figure(title=title, height=240, tools=_TOOLS)
+    plot.xaxis.axis_label = axis
+    plot.xaxis.formatter.use_scientific = False
+    source = ColumnDataSource({"step": mean[0], "mean": mean[1], "low": low[1], "high": high[1]})
+    plot.varea("step", "low", "high", source=source, fill_color=LEARNED, fill_alpha=0.18)
+    line = plot.line("step", "mean", source=source, line_color=LEARNED, line_width=1.8)
+    plot.scatter("step", "mean", source=source, color=LEARNED, size=5)
+    plot.add_layout(Span(location=0, dimension="width", line_color=OTHER, line_dash="dashed"))
+    tips = [(axis, "@step{0,0}"), ("difference", "@mean{%+.4g}"), ("95%", "@low{%+.4g} to @high{%+.4g}")]
+    form = {"@mean": "printf", "@low": "printf", "@high": "printf"}
+    plot.add_tools(HoverTool(tooltips=tips, renderers=[line], mode="vline", formatters=form))
+    return plot
+
+
+def family_chart(title: str, curves: Mapping[str, Curve], chosen: str, axis: str, *, log: bool = False) -> Drawn:
+    """Return many curves of one kind (name -> steps, values), thin, with the chosen one in colour; hover for a name."""
+    plot = plain_figure(title=title, height=240, y_axis_type="log" if log else "linear", tools=_TOOLS)
+    plot.xaxis.axis_label = axis
+    plot.xaxis.formatter.use_scientific = False
+    drawn = []
+    for name, (steps, values) in sorted(curves.items(), key=lambda each: each[0] == chosen):
+        source = ColumnDataSource({"step": steps, "value": values, "name": [name] * len(steps)})
+        colour, width = (LEARNED, 2.4) if name == chosen else (OTHER, 1.0)
+        alpha = 1.0 if name == chosen else 0.55
+        plot.line("step", "value", source=source, line_color=colour, line_width=width, line_alpha=alpha)
+        drawn.append(plot.scatter("step", "value", source=source, color=colour, size=6, alpha=alpha))
+    tips = [("", "@name"), (axis, "@step{0,0}"), (title, "@value{%.5g}")]
+    plot.add_tools(HoverTool(tooltips=tips, renderers=drawn, formatters={"@value": "printf"}))
+    return plot
+
+
 def bar_chart(title: str, bars: Mapping[str, float], axis: str, *, form: str = "0,0.[00]") -> Drawn:
     """Return a horizontal bar a name, the first at the top; `form` is how the value is written."""
     names = list(bars)[::-1]
@@ -185,7 +220,7 @@ def thinned(steps: Sequence[float], values: Sequence[float]) -> tuple[list[float
     return xs.tolist(), ys.tolist()
 
 
-def curve_frame(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> "pd.DataFrame":
+def curve_frame(curves: Mapping[str, Curve]) -> "pd.DataFrame":
     """Return curves as a table: name, step, value."""
     import pandas as pd
 

@@ -49,7 +49,8 @@ def interval_figure(
     take the place of the rankings' own, `labels` that of policies' names.
     """
     heights = [0.8 + 0.36 * len(ranking.lines) for ranking in rankings]
-    figure = Picture(figsize=(9.5, sum(heights)), layout="constrained")
+    longest = max(len((labels or {}).get(line.policy, line.policy)) for ranking in rankings for line in ranking.lines)
+    figure = Picture(figsize=(7.7 + 0.08 * longest, sum(heights)), layout="constrained")
     panels = figure.subplots(len(rankings), 2, squeeze=False, height_ratios=heights)
     for (means, differences), ranking in zip(panels, rankings, strict=True):
         lines = ranking.lines[::-1]
@@ -59,10 +60,13 @@ def interval_figure(
         positive = [line.value.mean for line in lines if line.value.mean > 0]
         if positive and len(positive) == len(lines) and max(positive) / min(positive) > 30:
             means.set_xscale("log")
+        else:
+            _few_ticks(means)
         against = [None if line.against is None else line.against.difference for line in lines]
         _draw_intervals(differences, ranking, against, None)
         differences.axvline(0.0, color=_OTHER, lw=1.0)
         _keep_near(differences, ranking)
+        _few_ticks(differences)
         differences.set_xlabel(f"difference from {(labels or {}).get(ranking.reference, ranking.reference)}")
     return figure
 
@@ -91,6 +95,14 @@ def gain_figure(*rankings: "Ranking", axis: str = "", labels: Mapping[str, str] 
         if number == (len(rankings) - 1) // 2:
             axes.set_xlabel(axis or f"% better than {ranking.reference}, {ranking.metric.name}")
     return figure
+
+
+def _few_ticks(axes: "Axes") -> None:
+    """Write at most five whole values below a panel: an offset or a factor in its corner would lie on the label."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: f"{value:.7g}"))
 
 
 def _draw_intervals(

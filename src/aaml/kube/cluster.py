@@ -69,6 +69,7 @@ class LiveOptions:
 class _Flight:
     job: BindJob
     queued: QueuedPod
+    decision: int
 
 
 class _Wake:
@@ -84,6 +85,9 @@ class KubeCluster:
     def __init__(self, transport: Transport, scheduler_name: str, options: LiveOptions | None = None) -> None:
         self.options = options or LiveOptions()
         self.scheduler_name = scheduler_name
+        self.decision_log = ""
+        """Where whoever decides writes its decisions, so that events can say in which one a pod got its node."""
+        self._decisions = 0
         self._transport = transport
         self._state = ClusterState()
         self._queue = SchedulingQueue(time.monotonic)
@@ -232,8 +236,9 @@ class KubeCluster:
             self._results.append(BindResult(pod, node_name, "shadow"))
         else:
             job = BindJob(pod, node_name, placement.gpus)
-            self._flights[pod.uid] = _Flight(job, queued)
+            self._flights[pod.uid] = _Flight(job, queued, self._decisions)
             self._binder.submit(job)
+        self._decisions += 1
         return node_name
 
     def reject(self, pod: Pod) -> None:
@@ -258,6 +263,7 @@ class KubeCluster:
     def defer(self, pod: Pod) -> None:
         """Put the pod back; it is tried again after a backoff."""
         self._queue.retry(self._taken.pop(pod.uid))
+        self._decisions += 1
 
     def results(self) -> Sequence[BindResult]:
         """Return the binds that ended since the last call."""
@@ -358,7 +364,8 @@ class KubeCluster:
             self._queue.done(pod.uid)
             self._events.forget(pod.uid)
             if self.options.scheduled_events:
-                self._events.scheduled(pod, result.node_name)
+                found = f"decision {flight.decision} of {self.decision_log}" if self.decision_log else ""
+                self._events.scheduled(pod, result.node_name, found)
             return
         log.warning("bind of %s to %s: %s, %s", pod.key, result.node_name, result.status, result.message)
         self._state.forget(pod.uid)

@@ -68,9 +68,9 @@ class EventWriter:
         """Say that a pod has to leave a node for another one."""
         self._put("preempted", victim, f"Preempted by pod {pod.uid} on node {node_name}")
 
-    def scheduled(self, pod: Pod, node_name: str) -> None:
-        """Say that a pod was bound."""
-        self._put("scheduled", pod, f"Successfully assigned {pod.key} to {node_name}")
+    def scheduled(self, pod: Pod, node_name: str, found: str = "") -> None:
+        """Say that a pod was bound, and where the decision is found."""
+        self._put("scheduled", pod, f"Successfully assigned {pod.key} to {node_name}{found and f' ({found})'}")
 
     def forget(self, uid: str) -> None:
         """A pod has a node or is gone: what was to be said of its failure is not any more."""

@@ -157,6 +157,9 @@ class SchedulerRun:
                 log = stack.enter_context(file_log(self.run_name, self.folders.logs))
                 LOG.info("curves in %s, log in %s", curves, log)
                 self._events = log.with_suffix(".jsonl")
+                if self._given is None:
+                    suffix = ".explained.jsonl" if settings.explain else ".jsonl"
+                    cast("KubeCluster", cluster).decision_log = log.with_suffix(suffix).name
             observers: list[Observer] = [duty]
             for observer in self._observers(cluster, log):
                 stack.callback(observer.close)

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-Layout = Mapping[str, Mapping[str, list[str]]]
-"""What a page shows: {category: {chart: regular expressions of the names of its curves}}."""
+Layout = Mapping[str, Mapping[str, list[str] | tuple[str, str, str]]]
+"""What a page shows: {category: {chart: regular expressions of the names of its curves}}; three names in a tuple are a
+curve, its lower and its upper bound."""
 
 CUMULATIVE_REWARD = "1. CSR"
 VALUE_LOSS = "2. Loss/Train"
@@ -20,6 +21,8 @@ SEARCH_DEVIATION = "Deviation"
 AGREED_BEFORE = "Expert/Agreed before"
 AGREED_AFTER = "Expert/Agreed after"
 VALIDATION_SCORE = "Validation/Score"
+VALIDATION_DIFFERENCE = ("Difference/mean", "Difference/low", "Difference/high")
+"""Of the task's metric from the reference, paired by episode, and its 95% interval."""
 
 
 def validation_metric(metric: str) -> str:
@@ -43,6 +46,7 @@ TRAINING_LAYOUT: Layout = {
     "Judged": {
         "validation: score against the reference": [VALIDATION_SCORE],
         "validation: the task's metric": [validation_metric("[a-z].*")],
+        "validation: difference from the reference, paired": VALIDATION_DIFFERENCE,
         "cumulative reward": [CUMULATIVE_REWARD],
     },
     **_LEARNING,

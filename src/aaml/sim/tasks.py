@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from aaml.cluster.fleet import NodeShape, control_plane, workers
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import bad_value
+from aaml.policies.registry import load_file
 from aaml.settings import Count, Positive, take
 from aaml.sim.cluster import QueueSettings, SimCluster
 from aaml.sim.metrics import find_metric
@@ -328,12 +330,19 @@ def make_task(name: str, *, nodes: int | Sequence[int] = (), pods: int | None = 
 
 
 def find_task(name: str) -> Task:
-    """Return a task by name, at another load as NAME@LOAD, or that of a trace by its folder (`aaml.sim.recorded`).
+    """Return a task by name, at another load as NAME@LOAD, that of a trace by its folder, or a person's own.
 
-    Raises `UserError`, which lists the names, when there is none such.
+    A trace's is one of `aaml.sim.recorded`; one's own is a `Task` in a file, as FILE.py:NAME. Raises `UserError`, which
+    lists the names, when there is none such.
     """
     if name in TASKS:
         return TASKS[name]
+    path, colon, attribute = name.rpartition(":")
+    if colon and path.endswith(".py"):
+        own = getattr(load_file(Path(path), "task"), attribute, None)
+        if not isinstance(own, Task):
+            raise bad_value(f"task in {path}", attribute, "an aaml.Task that the file defines")
+        return replace(own, name=name)
     if is_trace(name.rpartition("@")[2]):
         from aaml.sim.recorded import trace_task
 
@@ -342,5 +351,7 @@ def find_task(name: str) -> Task:
     if base in TASKS and at:
         return TASKS[base].at_load(_LOAD("load", load))
     raise bad_value(
-        "task", name, f"one of {', '.join(TASKS)}, one of them at a load (compress@0.5), or a trace's folder"
+        "task",
+        name,
+        f"one of {', '.join(TASKS)}, one of them at a load (compress@0.5), a trace's folder, or FILE.py:NAME",
     )

@@ -25,6 +25,8 @@ class Curves(Observer):
     4. Actions             rows (node numbers) chosen, a histogram of each 50 decisions
     =====================  ===========================================================================================
 
+    Decisions and binds are events with the decision's number, from 0, as `aaml explain` takes it.
+
     The agents' own curves (2, 5, 6) come from `Agent.learn` by way of `on_learned`. Steps count decisions. After 1,000
     decisions every tenth point is written.
     """
@@ -32,6 +34,7 @@ class Curves(Observer):
     def __init__(self, writer: RunWriter) -> None:
         self._writer = writer
         self._rows: list[int] = []
+        self._binding: dict[str, int] = {}  # uid -> number of the decision
         self._completed = 0
         self.step = 0
         self.reward = 0.0
@@ -39,11 +42,13 @@ class Curves(Observer):
 
     def on_decision(self, context: Context, decision: Decision, outcome: Outcome) -> None:
         """Take one decision; `context.state` holds its pod already."""
+        number, pod = self.step, context.pod
         self.step += 1
-        pod = context.pod
+        if outcome.kind == "assumed":
+            self._binding[pod.uid] = number
         self._writer.event(
             "decision",
-            {"step": self.step, "pod": pod.key, "uid": pod.uid, "outcome": outcome.kind, "node": outcome.node_name,
+            {"number": number, "pod": pod.key, "uid": pod.uid, "outcome": outcome.kind, "node": outcome.node_name,
              "reward": outcome.reward, "feasible": int(context.mask.sum()), **decision.info},
         )  # fmt: skip
         if self.step <= _ALL_UNTIL or self.step % _THEN_EVERY == 0:
@@ -65,8 +70,8 @@ class Curves(Observer):
         """Take the end of a bind."""
         self._writer.event(
             "bind",
-            {"pod": result.pod.key, "node": result.node_name, "status": result.status, "message": result.message,
-             "latency_s": result.latency_s},
+            {"number": self._binding.pop(result.pod.uid, None), "pod": result.pod.key, "node": result.node_name,
+             "status": result.status, "message": result.message, "latency_s": result.latency_s},
         )  # fmt: skip
 
     def flush(self) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.files import JsonLines
+from aaml.scheduling.curves import Layout
 from aaml.scheduling.ports import RunWriter
 from aaml.telemetry.timelapse import Timelapse
 
@@ -177,18 +178,25 @@ class TensorBoardWriter(NullWriter):
             name = f"Cluster/{resource} of nodes (rows) over time"
             self.image(name, picture.png, width=picture.width, height=picture.height, step=step)
 
-    def layout(self, charts: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
-        """Arrange TensorBoard's custom-scalars page: {category: {chart: regular expressions of curve names}}."""
+    def layout(self, charts: Layout) -> None:
+        """Arrange TensorBoard's custom-scalars page: a chart of curves, or of one curve in its interval."""
         from tensorboard.compat.proto import tensor_pb2, types_pb2
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.plugins.custom_scalar import layout_pb2, metadata
+
+        def band(tags: tuple[str, str, str]) -> layout_pb2.MarginChartContent:
+            value, lower, upper = tags
+            series = layout_pb2.MarginChartContent.Series(value=value, lower=lower, upper=upper)
+            return layout_pb2.MarginChartContent(series=[series])
 
         layout = layout_pb2.Layout(
             category=[
                 layout_pb2.Category(
                     title=category,
                     chart=[
-                        layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=list(tags)))
+                        layout_pb2.Chart(title=title, margin=band(tags))
+                        if isinstance(tags, tuple)
+                        else layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=tags))
                         for title, tags in members.items()
                     ],
                 )

@@ -8,12 +8,13 @@ from pathlib import Path
 from aaml.errors import UserError
 from aaml.evaluation.figures import Panel, curve_figure
 from aaml.evaluation.page import Page
-from aaml.scheduling.curves import VALIDATION_SCORE, validation_metric
+from aaml.scheduling.curves import VALIDATION_DIFFERENCE, VALIDATION_SCORE, validation_metric
 from aaml.settings import plain
 from aaml.sim.tasks import find_task
 from aaml.training.runfolder import METRICS, RunFolder, read_metrics
 from aaml.training.settings import TrainConfig
 
+_JUDGED = ("Validation/", "Difference/")
 Curves = Mapping[str, tuple[list[float], list[float]]]
 
 
@@ -82,7 +83,7 @@ def _warm_start(lines: Sequence[Mapping[str, object]]) -> dict[str, object]:
 
 
 def _judged(page: Page, config: TrainConfig, curves: Curves) -> None:
-    from aaml.evaluation.charts import curve_chart, curve_frame
+    from aaml.evaluation.charts import band_chart, curve_chart, curve_frame
 
     metric = validation_metric(find_task(config.task).metric)
     names = [name for name in (VALIDATION_SCORE, metric) if name in curves]
@@ -101,12 +102,16 @@ def _judged(page: Page, config: TrainConfig, curves: Curves) -> None:
                 page.figure(chart)
             else:
                 page.figure(chart, "validation", partial(curve_figure, *panels), curve_frame(drawn))
+        if VALIDATION_DIFFERENCE[0] in curves:
+            mean, low, high = (curves[name] for name in VALIDATION_DIFFERENCE)
+            title = f"difference from {config.reference}, paired by episode, with its 95% interval"
+            page.figure(band_chart(title, mean, low, high))
 
 
 def _learned(page: Page, curves: Curves) -> None:
     from aaml.evaluation.charts import curve_chart
 
-    others = {name: curve for name, curve in curves.items() if not name.startswith("Validation/")}
+    others = {name: curve for name, curve in curves.items() if not name.startswith(_JUDGED)}
     if others:
         page.heading("Learning")
         with page.grid():

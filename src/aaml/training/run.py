@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from aaml.errors import UserError
 from aaml.evaluation.policies import load
 from aaml.learning.config import AgentConfig, NetworkAgent
 from aaml.scheduling.ports import Policy
 from aaml.settings import changed, take
-from aaml.sim.tasks import Task
+from aaml.sim.tasks import Task, find_task
 from aaml.training.report import write_training_report
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
@@ -67,6 +69,11 @@ def train(
     """
     if isinstance(task, Task):
         settings = {"nodes": task.sizes, "pods": task.pods, **settings}
+        if replace(find_task(task.name), sizes=task.sizes, pods=task.pods) != task:
+            raise UserError(
+                f"task: {task.name!r} was changed in this program, and a run finds its task by name; "
+                "put the task into a file and train on FILE.py:NAME"
+            )
         task = task.name
     if "workers" in settings:
         settings["workers"] = str(settings["workers"])
@@ -94,7 +101,7 @@ def carry_out(
 
 def run_folder(config: TrainConfig) -> Path:
     """Return the folder that a run has unless told otherwise."""
-    return RUNS / f"{config.agent.name}-{config.task}-s{config.seed}"
+    return RUNS / f"{config.agent.name}-{config.label}-s{config.seed}"
 
 
 def _unused(path: Path) -> Path:

@@ -1,10 +1,12 @@
 """What a training is told: flags of `aaml train`, keys of its settings file, the record in a run's folder."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from aaml.errors import bad_value
+from aaml.errors import UserError, bad_value
 from aaml.learning.config import AGENTS, LIVE, AgentConfig, CopiesConfig, NetworkAgent
 from aaml.parallel.workers import parse_workers
 from aaml.scheduling.lifetimes import Rests
@@ -25,6 +27,9 @@ TEACHERS: Mapping[str, str] = {
     "seedc-compress": "most-allocated",
     "seed-a": "least-variance",
 }
+
+
+_TRIED = 40  # episodes of training and of validation: of a trace of the usual length, every window
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,12 @@ class TrainConfig(Settings):
             return "episodes in lockstep are played by one process"
         if self.reward and self.reward not in REWARDS:
             return f"the reward {self.reward} is not compiled"
-        return ""
+        return _not_compiled(self.task)
+
+    @property
+    def label(self) -> str:
+        """The task as file names have it: one that is a folder, or in a file, has no slashes then."""
+        return re.sub(r"[^\w@.-]+", "-", self.task).strip("-.")
 
     @property
     def actor(self) -> "Actor":
@@ -179,6 +189,26 @@ class TrainConfig(Settings):
         if "horizon" in overrides:
             overrides["segment"] = overrides.pop("horizon")
         return changed(cls(), {**values, **overrides})
+
+
+@lru_cache(maxsize=8)
+def _not_compiled(task: str) -> str:
+    """Return why compiled episodes refuse a trace's task or a person's own, "" where they do not."""
+    from aaml.sim.compiled.plan import Plan
+    from aaml.sim.tasks import TASKS, find_task
+    from aaml.training.rollouts import TRAINING_SEEDS
+    from aaml.training.validation import VALIDATION_SEEDS
+
+    if task in TASKS:
+        return ""
+    found = find_task(task)
+    seeds = [*range(VALIDATION_SEEDS, VALIDATION_SEEDS + _TRIED), *range(TRAINING_SEEDS, TRAINING_SEEDS + _TRIED)]
+    try:
+        for seed in seeds if found.episodes else seeds[:1]:
+            Plan.of_cluster(found.build(seed))
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 @dataclass(frozen=True)

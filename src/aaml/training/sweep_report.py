@@ -18,11 +18,13 @@ from aaml.training.sweep import folder_of
 from aaml.training.sweep_space import SweepConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matplotlib.figure import Figure
     from optuna import Study
     from optuna.trial import FrozenTrial
 
-    from aaml.evaluation.charts import Drawn
+    from aaml.evaluation.charts import Curve, Drawn
 
 _WIDE = 10.0  # scores that span more than this get a logarithmic axis
 _BEST, _OTHER = "#0b6e4f", "#6c757d"
@@ -41,7 +43,7 @@ def write_report(study: "Study", config: SweepConfig, out: Path) -> None:
 
 
 def _write_page(study: "Study", config: SweepConfig, out: Path) -> None:
-    from aaml.evaluation.charts import bar_chart
+    from aaml.evaluation.charts import bar_chart, curve_frame, family_chart
 
     best, table, shares = study.best_trial, trial_table(study), importances(study)
     page = Page(f"Study: {config.training.agent.name} on {config.training.task}", out)
@@ -53,6 +55,13 @@ def _write_page(study: "Study", config: SweepConfig, out: Path) -> None:
     })  # fmt: skip
     page.heading("Trials")
     page.figure(history_chart(study), "history", partial(history_figure, study))
+    curves, chosen = rung_curves(study), f"trial {best.number}"
+    page.figure(
+        family_chart(
+            f"validation score over the rungs ({chosen} in colour)", curves, chosen, "decisions", log=_wide(study)
+        ),
+        "rungs", partial(rung_figure, curves, chosen, log=_wide(study)), curve_frame(curves),
+    )  # fmt: skip
     still = partial(importance_figure, shares, len(study.trials))
     page.figure(
         bar_chart("What the best trials have in common", shares, "share (PED-ANOVA)", form="0%"),
@@ -139,8 +148,7 @@ def history_figure(study: "Study") -> "Figure":
         axes.plot(trial.number, score(trial), "o", ms=5, color=_OTHER, mfc=_OTHER if complete else "none")
     axes.step(range(len(steps)), steps, where="post", color=_BEST, lw=1.8, label="best so far")
     axes.set(xlabel="trial (hollow: pruned)", ylabel="validation score, lower is better")
-    scores = [score(trial) for trial in study.trials]
-    if min(scores) > 0 and max(scores) / min(scores) > _WIDE:
+    if _wide(study):
         axes.set_yscale("log")
     axes.set_title("Study", loc="left", fontsize=11)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -150,6 +158,41 @@ def history_figure(study: "Study") -> "Figure":
     return figure
 
 
+def rung_curves(study: "Study") -> "dict[str, Curve]":
+    """Return each trial's validation scores over the decisions that its rungs lie at."""
+    return {
+        f"trial {trial.number}": (list(map(float, steps)), [trial.intermediate_values[step] for step in steps])
+        for trial in study.trials
+        if (steps := sorted(trial.intermediate_values))
+    }
+
+
+def rung_figure(curves: "Mapping[str, Curve]", chosen: str, *, log: bool) -> "Figure":
+    """Draw each trial's scores over its rungs, the best one in colour."""
+    from aaml.evaluation.figures import Picture
+
+    figure = Picture(figsize=(7.0, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for name, (steps, values) in sorted(curves.items(), key=lambda each: each[0] == chosen):
+        best = name == chosen
+        axes.plot(
+            steps, values, marker="o", ms=4, color=_BEST if best else _OTHER, lw=2.2 if best else 0.9,
+            alpha=1.0 if best else 0.55, label=name if best else "",
+        )  # fmt: skip
+    axes.set(xlabel="decisions", ylabel="validation score, lower is better", yscale="log" if log else "linear")
+    axes.set_title("Trials over their rungs", loc="left", fontsize=11)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _wide(study: "Study") -> bool:
+    """Whether the scores span so much that an axis is to be logarithmic."""
+    scores = [value for trial in study.trials for value in trial.intermediate_values.values()]
+    return min(scores) > 0 and max(scores) / min(scores) > _WIDE
+
+
 def history_chart(study: "Study") -> "Drawn":
     """Return the same to point at: every trial's score with its settings."""
     from bokeh.models import ColumnDataSource, HoverTool
@@ -157,9 +200,8 @@ def history_chart(study: "Study") -> "Drawn":
     from aaml.evaluation.charts import LEARNED, OTHER, plain_figure
 
     scores = [score(trial) for trial in study.trials]
-    log = min(scores) > 0 and max(scores) / min(scores) > _WIDE
     plot = plain_figure(
-        title="validation score, lower is better (hollow: pruned)", y_axis_type="log" if log else "linear",
+        title="validation score, lower is better (hollow: pruned)", y_axis_type="log" if _wide(study) else "linear",
         tools="xbox_zoom,reset",
     )  # fmt: skip
     complete = [trial.state.name == "COMPLETE" for trial in study.trials]

@@ -156,7 +156,7 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool) -> tuple[TrainCon
         arena.reward()
         for spec in {config.reference, config.rollout} - {"", "agent"}:
             arena.policy(spec)
-        stem = f"{config.agent.name}_{config.task}_s{config.seed}"
+        stem = f"{config.agent.name}_{config.label}_s{config.seed}"
         return config, RunFolder.create(path, stem, {"training": plain(config)}, _hyperparameters(config))
     if not resume:
         raise UserError(f"out: {path} holds a run already; go on with --resume, or choose another folder")

@@ -9,8 +9,9 @@ import numpy as np
 
 from aaml.cluster.metrics import use_of_nodes
 from aaml.evaluation.policies import frozen
+from aaml.evaluation.statistics import bootstrap
 from aaml.files import write_json
-from aaml.scheduling.curves import VALIDATION_SCORE, validation_metric
+from aaml.scheduling.curves import VALIDATION_DIFFERENCE, VALIDATION_SCORE, validation_metric
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision, Observer, Outcome, Policy
 from aaml.telemetry.timelapse import Timelapse
@@ -73,10 +74,11 @@ class Validation:
         self._expected = self._values(self._by_playing(arena.policy(reference)))
 
     def __call__(self, policy: Policy, judge: Judge | None = None) -> dict[str, float]:
-        """Return a point for each curve: the mean of the task's metric, and `VALIDATION_SCORE`.
+        """Return a point for each curve: the mean of the task's metric, how it differs, and `VALIDATION_SCORE`.
 
-        The score is the policy's value over the reference's, averaged over the cluster sizes: lower is better. An agent
-        does not learn meanwhile. `judge` plays the policy's episodes, None: one after the other in the simulator.
+        The difference from the reference is paired by episode, over all cluster sizes, with its interval. The score is
+        the policy's value over the reference's, averaged over the sizes: lower is better. An agent does not learn
+        meanwhile. `judge` plays the policy's episodes, None: one after the other in the simulator.
         """
         self.glimpse = Glimpse()
         with frozen(policy):
@@ -86,8 +88,13 @@ class Validation:
             own, theirs = float(mine[:, 1].mean()), float(self._expected[size][:, 1].mean())
             ratio = own / theirs if theirs else 1.0 + own
             ratios.append(2.0 - ratio if self._task.higher_is_better else ratio)
-        metric = float(np.concatenate(list(values.values()))[:, 0].mean())
-        return {validation_metric(self._task.metric): metric, VALIDATION_SCORE: float(np.mean(ratios))}
+        metric, reference = (np.concatenate(list(each.values()))[:, 0] for each in (values, self._expected))
+        difference = bootstrap(metric - reference)
+        interval = (difference.mean, difference.low, difference.high)
+        return {
+            validation_metric(self._task.metric): float(metric.mean()), VALIDATION_SCORE: float(np.mean(ratios)),
+            **dict(zip(VALIDATION_DIFFERENCE, interval, strict=True)),
+        }  # fmt: skip
 
     def _by_playing(self, policy: Policy) -> Judge:
         return lambda seeds, size, glimpse: by_playing(self._arena, policy, seeds, size, glimpse)

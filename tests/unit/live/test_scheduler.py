@@ -132,7 +132,7 @@ def test_a_run_keeps_records_only_where_it_is_told_to(tmp_path):
         assert run.run().binds["bound"] == 1
         assert sorted(path.name for path in tmp_path.iterdir()) == left
     (log,) = (tmp_path / "logs").glob("least-allocated_*.log")
-    assert "1 default/a -> n0" in log.read_text()
+    assert "decision 0: default/a -> n0" in log.read_text()
     page = log.with_suffix(".html").read_text()
     for words in ("least-allocated for custom-scheduler", "1 assumed", "1 bound", "time of a bind", "git revision"):
         assert words in page, words

@@ -15,6 +15,7 @@ from aaml.scheduling.ports import Decision
 from aaml.sim.recorded import cluster_of, trace_task
 from aaml.sim.tasks import find_task
 from aaml.training.rollouts import Arena, Setting, Stream
+from aaml.training.settings import TrainConfig
 from aaml.training.validation import VALIDATION_SEEDS
 from aaml.workload.trace.events import Began, Listed, NodeGone, NodeSeen, PodBound, PodEnded, PodSeen
 from aaml.workload.trace.store import TraceWriter
@@ -171,6 +172,17 @@ def test_the_command_compares_policies_by_window(tmp_path, capsys):
     assert (out / "report.html").is_file()
     assert command("replay", [folder, "--policy", "models/x.pth", "--windows=all", f"--out={out}"]) == 2
     assert "may have seen some" in capsys.readouterr().err
+
+
+def test_a_training_knows_which_traces_can_be_played_in_compiled_episodes(tmp_path):
+    """What runs when a window begins is not compiled; a log that only says when jobs came and for how long is."""
+    config = TrainConfig(task=write(tmp_path / "recorded", *busy(), *life("long", 1, 1, "a", 90)))
+    assert config.way == "rewards"
+    assert "empty cluster" in config.why_no_copies
+    pods = [PodSeen(at=at, pod=Pod(f"p{at}", requests={CPU: 100}, created_s=at, lifetime_s=2.0)) for at in range(100)]
+    ends = [PodEnded(at=at + 3.0, uid=f"default/p{at}") for at in range(97)]
+    assert TrainConfig(task=write(tmp_path / "log", *pods, *ends)).way == "copies"
+    assert TrainConfig(task="compress@traces/a week/").label == "compress@traces-a-week"
 
 
 def test_an_agent_trains_on_the_windows_before_the_holdout(tmp_path):

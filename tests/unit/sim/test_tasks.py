@@ -33,6 +33,19 @@ def test_sizes_as_asked_for():
             find_task("balance").build(0, **options)
     with pytest.raises(UserError, match="task: 'chess' is not accepted; expected one of balance"):
         find_task("chess")
+    with pytest.raises(UserError, match="did you mean balance"):
+        find_task("balence")
+
+
+def test_a_task_of_ones_own_is_found_in_its_file(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import dataclasses\nimport aaml\nsmall = dataclasses.replace(aaml.task('balance'), nodes=3)\nn = 3\n"
+    )
+    assert find_task(f"{file}:small").size()[0] == 3
+    assert find_task(f"{file}:small").name == f"{file}:small", "results name it so that it is found again"
+    with pytest.raises(UserError, match="'n' is not accepted; expected an aaml.Task"):
+        find_task(f"{file}:n")
 
 
 def test_waiting_asks_for_more_than_there_is():

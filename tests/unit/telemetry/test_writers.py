@@ -53,12 +53,14 @@ def test_a_histogram_counts_each_value_once(tmp_path, read):
 
 def test_the_layout_groups_curves(tmp_path, read):
     writer = TensorBoardWriter(tmp_path)
-    writer.layout({"Scheduling": {"reward": ["1. CSR"]}})
+    writer.layout({"Scheduling": {"reward": ["1. CSR"], "difference": ("mean", "low", "high")}})
     writer.close()
     (point,) = read(tmp_path).Tensors("custom_scalars__config__")
     layout = layout_pb2.Layout.FromString(tensor_util.make_ndarray(point.tensor_proto).item())
     assert layout.category[0].title == "Scheduling"
     assert list(layout.category[0].chart[0].multiline.tag) == ["1. CSR"]
+    (band,) = layout.category[0].chart[1].margin.series
+    assert (band.value, band.lower, band.upper) == ("mean", "low", "high")
 
 
 def test_the_score_of_the_validation_and_its_metric_have_a_chart_each():

@@ -81,7 +81,14 @@ def test_a_run_that_is_stopped_within_a_round_forgets_the_round_and_keeps_a_mode
     page = (folder.path / "report.html").read_text()
     model = hashlib.sha256(folder.model_path().read_bytes()).hexdigest()
     score = f"{progress.best:.4f} of least-variance"
-    for words in (score, "<tr class=changed><td>pods</td><td>40</td>", model, "Validation/Score", "torch"):
+    for words in (
+        score,
+        "<tr class=changed><td>pods</td><td>40</td>",
+        model,
+        "Validation/Score",
+        "paired by episode",
+        "torch",
+    ):
         assert words in page, words
     board = EventAccumulator(str(folder.path / "tensorboard"), size_guidance={"tensors": 0, "images": 0})
     board.Reload()

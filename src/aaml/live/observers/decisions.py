@@ -7,18 +7,21 @@ from aaml.telemetry.console import DECISIONS, Bar
 
 
 class DecisionLog(Observer):
-    """Logs a line a decision; it scrolls where `run_log` says so, and is in the log file where there is one."""
+    """Logs a line a decision; it scrolls where `run_log` says so, and is in the log file where there is one.
+
+    Decisions are numbered from 0, as `aaml explain` takes them.
+    """
 
     def __init__(self) -> None:
-        self._step = 0
+        self._number = -1
 
     def on_decision(self, context: Context, decision: Decision, outcome: Outcome) -> None:
         """Log one decision."""
         del decision
-        self._step += 1
+        self._number += 1
         DECISIONS.info(
-            "%d %s -> %s (%d feasible, reward %.3f)",
-            self._step, context.pod.key, outcome.node_name or outcome.kind, int(context.mask.sum()), outcome.reward,
+            "decision %d: %s -> %s (%d feasible, reward %.3f)",
+            self._number, context.pod.key, outcome.node_name or outcome.kind, int(context.mask.sum()), outcome.reward,
         )  # fmt: skip
 
 
