@@ -209,14 +209,20 @@ class TensorBoardWriter(NullWriter):
         )
         self._add(Summary(value=[value]), 0)
 
-    def hyperparameters(self, values: Mapping[str, Scalar], metrics: Sequence[str] = ()) -> None:
-        """Describe the run for TensorBoard's HPARAMS page; `metrics` are names of curves to compare runs by."""
+    def hyperparameters(
+        self, values: Mapping[str, Scalar], metrics: Sequence[str] = (), run: Path | None = None
+    ) -> None:
+        """Describe the run for TensorBoard's HPARAMS page; `metrics` are names of curves to compare runs by.
+
+        `run` is the run's folder where that is not this one. Its name comes first: the page cuts what is long.
+        """
         from tensorboard.plugins.hparams import summary_v2
 
+        folder = (run or self.directory).resolve()
         parameters = [summary_v2.HParam(name) for name in values]
         config = summary_v2.hparams_config_pb(hparams=parameters, metrics=[summary_v2.Metric(name) for name in metrics])
         self._add(config, 0)
-        self._add(summary_v2.hparams_pb(dict(values), trial_id=str(self.directory)), 0)
+        self._add(summary_v2.hparams_pb(dict(values), trial_id=f"{folder.name} in {folder.parent}"), 0)
 
     def flush(self) -> None:
         """Write out what is queued."""

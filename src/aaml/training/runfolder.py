@@ -40,7 +40,7 @@ class RunFolder:
         write_json(path / CONFIG, facts, indent=2, field="out")
         folder = cls(path, stem)
         folder._board.layout(TRAINING_LAYOUT)
-        folder._board.hyperparameters(dict(hyperparameters), [VALIDATION_SCORE])
+        folder._board.hyperparameters(dict(hyperparameters), [VALIDATION_SCORE], path)
         return folder
 
     @classmethod

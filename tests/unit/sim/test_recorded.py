@@ -185,6 +185,18 @@ def test_a_training_knows_which_traces_can_be_played_in_compiled_episodes(tmp_pa
     assert TrainConfig(task="compress@traces/a week/").label == "compress@traces-a-week"
 
 
+def test_the_commands_train_on_a_trace_by_a_reward_of_ones_own_and_judge_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def spare(context, row):\n    return -float(context.state.requested[row, 0])\n")
+    write(tmp_path / "a trace", *busy(), *life("long", 1, 1, "a", 90))
+    few = ["--steps", "32", "--teacher-steps", "16", "--teacher-passes", "1", "--validation-episodes", "1"]
+    assert command("train", ["--agent", "dqn", "--task", "a trace/", "--reward", "mine.py:spare", *few]) == 0
+    (model,) = (tmp_path / "runs" / "dqn-a-trace-s0" / "model").glob("*.pth")
+    judged = ["--task", "a trace/", "--models", f"ours={model}", "--policies", "kube-scheduler", "--out", "judged"]
+    assert command("evaluate", judged) == 0
+    assert {path.suffix for path in (tmp_path / "judged").iterdir()} >= {".html", ".png", ".svg", ".csv"}
+
+
 def test_an_agent_trains_on_the_windows_before_the_holdout(tmp_path):
     """A stream of training plays whole windows, none of which begins at 70 s or later."""
     folder = write(tmp_path / "t", *busy())

@@ -44,7 +44,7 @@ def test_a_task_of_ones_own_is_found_in_its_file(tmp_path):
     )
     assert find_task(f"{file}:small").size()[0] == 3
     assert find_task(f"{file}:small").name == f"{file}:small", "results name it so that it is found again"
-    with pytest.raises(UserError, match="'n' is not accepted; expected an aaml.Task"):
+    with pytest.raises(UserError, match="'n' is not accepted; expected an aaml"):
         find_task(f"{file}:n")
 
 
