@@ -87,20 +87,26 @@ class Lenient:
 
     def close(self) -> None:
         """Flush and close."""
-        self.attempt(self._writer.close)
+        try:
+            self._writer.close()  # it may do so in silence after a write that failed
+        except OSError as error:
+            self._failed(error)
 
     def attempt(self, write: Callable[[], object]) -> None:
         """Write, or tell why not."""
         try:
             write()
         except OSError as error:
-            if self._works:
-                _LOG.warning("%s cannot be written (%s): left out until they can", self._what, error.strerror or error)
-            self._works = False
+            self._failed(error)
         else:
             if not self._works:
                 _LOG.info("%s can be written again", self._what)
             self._works = True
+
+    def _failed(self, error: OSError) -> None:
+        if self._works:
+            _LOG.warning("%s cannot be written (%s): left out until they can", self._what, error.strerror or error)
+        self._works = False
 
 
 class JsonLinesWriter:

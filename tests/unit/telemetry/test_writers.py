@@ -164,4 +164,5 @@ def test_a_writer_that_fails_for_good_is_told_of_once(caplog):
     writer = Lenient(Broken(), "curves")
     for step in range(3):
         writer.scalar("1. CSR", 0.5, step)
+    writer.close()
     assert caplog.messages == ["curves cannot be written (No space left on device): left out until they can"]
