@@ -23,6 +23,7 @@ DOCUMENTS = (
     Path("docs/settings.md"),
     Path("docs/index.md"),
     Path("docs/leaderboard.md"),
+    Path("docs/reliability.md"),
 )
 
 
