@@ -38,9 +38,10 @@ browser: ## the browser of the tests, where it may be installed
 test: check kwok browser ## every test, the live ones on real KWOK included
 	$(BIN)/python -m pytest
 
-differential: setup ## filters, scores and preemption against the real kube-scheduler, 20,000 decisions
+differential: setup ## filters, scores and preemption against the real kube-scheduler: 20,000 decisions, 10,000 strange objects
 	$(BIN)/aaml cluster build
-	AAML_DIFFERENTIAL_EPISODES=800 AAML_DIFFERENTIAL_SEED=100000 $(BIN)/python -m pytest tests/e2e/test_differential_kube_scheduler.py
+	AAML_DIFFERENTIAL_EPISODES=800 AAML_DIFFERENTIAL_STRANGE=140 AAML_DIFFERENTIAL_SEED=100000 \
+	$(BIN)/python -m pytest tests/e2e/test_differential_kube_scheduler.py
 
 bench-openb: setup ## all published GPU-sharing runs (17 traces, 10 seeds, 6 policies) against the paper's tables
 	$(BIN)/aaml bench openb --policy published --traces published --seeds 42..51 --out results/openb

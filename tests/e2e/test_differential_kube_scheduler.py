@@ -1,7 +1,8 @@
 """AAML's filters, scores and preemption against the real kube-scheduler, on clusters and pods drawn at random.
 
-`AAML_DIFFERENTIAL_EPISODES` sets how many clusters are drawn (84 by default, about 2,100 decisions) and
-`AAML_DIFFERENTIAL_SEED` the first one's seed; `make differential` runs many. A mismatch names the seed of its cluster.
+`AAML_DIFFERENTIAL_EPISODES` sets how many clusters are drawn (84 by default, about 2,100 decisions),
+`AAML_DIFFERENTIAL_STRANGE` how many of strange nodes and pods (3, about 240 objects), and `AAML_DIFFERENTIAL_SEED` the
+first one's seed; `make differential` runs many. A mismatch names the seed of its cluster.
 """
 
 import os
@@ -12,10 +13,13 @@ from aaml.kube.provision import binaries, end_orphans
 from support.differential import Bench, Tally, compare_decision, compare_preemption
 from support.real_scheduler import RealScheduler
 from support.scheduling_cases import Cases
+from support.strange_cases import StrangeCases
 
 EPISODES = int(os.environ.get("AAML_DIFFERENTIAL_EPISODES", "84"))
 FIRST_SEED = int(os.environ.get("AAML_DIFFERENTIAL_SEED", "1"))
+STRANGE_EPISODES = int(os.environ.get("AAML_DIFFERENTIAL_STRANGE", "3"))
 PODS_PER_EPISODE = 25
+STRANGE_PODS = 60
 _SHOWN = 10
 
 
@@ -49,6 +53,21 @@ def test_filters_and_scores_are_those_of_kube_scheduler(bench, capsys):
     report("filters and scores", tally, capsys)
     assert tally.counts["feasible nodes"] == EPISODES * PODS_PER_EPISODE
     assert tally.counts["total score"] > EPISODES  # the draw must leave choices, or nothing was scored
+
+
+@pytest.mark.timeout(60 + 30 * STRANGE_EPISODES)
+def test_strange_nodes_and_pods_are_judged_as_by_kube_scheduler(bench, capsys):
+    """Amounts, names, labels, selectors and numbers of things that an API server takes and nobody expects."""
+    tally, objects = Tally(), 0
+    for seed in range(FIRST_SEED + 2_000_000, FIRST_SEED + 2_000_000 + STRANGE_EPISODES):
+        cases = StrangeCases(seed)
+        nodes = cases.nodes()
+        state = bench.reset(cases, nodes, placed := cases.placed(nodes, cases.rng.randint(0, 12)))
+        for _ in range(STRANGE_PODS):
+            compare_decision(bench, state, cases.pod(demanding=0.1), tally, seed, huge=cases.huge)
+        objects += len(nodes) + len(placed) + STRANGE_PODS
+    report(f"{objects} strange nodes and pods", tally, capsys)
+    assert tally.counts["total score"] > STRANGE_EPISODES
 
 
 @pytest.mark.timeout(60 + 5 * EPISODES)

@@ -6,6 +6,7 @@ off, and words replaced by strange ones.
 
 import gzip
 import json
+import pickle
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,23 +19,30 @@ from hypothesis import strategies as st
 
 from aaml.commands.flags import read_yaml
 from aaml.errors import UserError
+from aaml.evaluation.leaderboard.entry import Entry
 from aaml.evaluation.policies import load
+from aaml.evaluation.replay import read_recipes
+from aaml.evaluation.results import Results
 from aaml.kube.objects import manifests
 from aaml.learning.agent import make_agent
 from aaml.learning.config import Dqn, QTable
 from aaml.learning.qtable import QTableAgent, Seen
 from aaml.live.experience import transitions
+from aaml.live.explaining import logged
 from aaml.live.shadow import read_report
 from aaml.settings import changed
 from aaml.telemetry.recording import read_recording
+from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.workload.deployments import read_shapes
 from aaml.workload.trace.events import Began, NodeSeen, to_line
 from aaml.workload.trace.trace import Trace
+from aaml.workload.trace.windows import read_split
 from aaml.workload.traces import load_nodes, read_pods
 from support import make
 
-MODELS = Path(__file__).parents[2] / "models"
+ROOT = Path(__file__).parents[2]
+MODELS = ROOT / "models"
 STRANGE = (
     b"nan", b"-1", b"1e999", b"-inf", b"null", b"[]", b"{}", b'""', b"9" * 40, b"\x00", b"\xff\xfe", b"\n", b",,",
     "\u00e4\u2603".encode(), b"true", b"0x10", b"!!python/object/apply:os.system ['echo hi']", b'"', b"- - -",
@@ -77,6 +85,31 @@ SHAPES = (
 SETTINGS = (
     b"agent: gnn\ntask: balance\nnodes: [10, 50]\nlearning_rate: 0.0003\nsteps: 60000\nhidden_layers: 32\nseed: 7\n"
 )
+SIMON = b"""apiVersion: simon/v1alpha1
+kind: Config
+metadata: {name: tried}
+spec:
+  cluster: {customConfig: cluster}
+  appList: [{name: web, path: apps/web}, {name: batch, path: apps/batch}]
+  customConfig: {shufflePod: true, workloadTuningConfig: {ratio: 1.3, seed: 42}}
+"""
+PROFILE = b"""apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  plugins: {score: {enabled: [{name: BestFitScore, weight: 3}, {name: DotProductScore, weight: 1}]}}
+"""
+RESULTS = b"""task,nodes,policy,seed,mean_variance
+balance,10,kube-scheduler,1,0.0021
+balance,10,kube-scheduler,2,0.0034
+balance,10,random,1,0.0456
+balance,10,random,2,0.0501
+"""
+RUN = b'{"training": {"agent": "gnn", "task": "balance", "steps": 60000}, "stem": "gnn_balance_s0", "versions": {}}'
+SPLIT = b'{"window_s": 600.0, "holdout_from_s": 7200.0}'
+RECIPES = (
+    b'[{"task": "balance", "pods": 100, "policies": {"kube-scheduler": "kube-scheduler", "mine": "least-variance"}}]'
+)
 MANIFEST = b"""apiVersion: v1
 kind: Pod
 metadata: {name: p, namespace: default, labels: {app: web}}
@@ -89,6 +122,13 @@ apiVersion: v1
 kind: Node
 metadata: {name: n}
 status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, resources: {requests: {cpu: "1"}}}]}}
 """
 
 
@@ -99,6 +139,21 @@ def shadow_log() -> bytes:
         "objectives": {"variance": value, "empty_nodes": value},
     }  # fmt: skip
     return json.dumps(line).encode() + b"\n" + json.dumps({**line, "uid": "v"}).encode() + b"\n"
+
+
+def entry() -> bytes:
+    return next((ROOT / "docs" / "results" / "leaderboard").rglob("*.json")).read_bytes()
+
+
+def explanations() -> bytes:
+    """Two lines as a live scheduler logs them."""
+    explained = {
+        "pod": "default/p", "asks": "cpu 250m", "policy": "gnn", "nodes": ["a", "b"], "of": 2, "mask": [True, False],
+        "refusals": [["NodeResourcesFit", "Insufficient cpu"]], "scores": [0.5, None], "parts": {"room": [0.5, 0.25]},
+        "parts_are": "sum", "chosen": 0, "number": 0, "time_s": 1.5, "seconds": {"policy": 0.001}, "notes": [],
+    }  # fmt: skip
+    line = json.dumps({"kind": "explanation", "explanation": explained}).encode() + b"\n"
+    return b'{"kind": "started"}\n' + line + line
 
 
 def whole_trace(path: Path) -> object:
@@ -126,7 +181,27 @@ KINDS = {
     "recording": Kind("sched.csv", lambda: RECORDING, lambda path: list(transitions(read_recording(path)))),
     "shapes": Kind("shapes.csv", lambda: SHAPES, read_shapes),
     "manifest": Kind("pod.yaml", lambda: MANIFEST, lambda path: manifests.load([path])),
+    "simon": Kind("config.yaml", lambda: SIMON, manifests.read_simon),
+    "profile": Kind("scheduler.yaml", lambda: PROFILE, manifests.read_scheduler_config),
+    "results": Kind("results.csv", lambda: RESULTS, lambda path: str(Results.read(path).compare())),
+    "entry": Kind("entry.json", entry, Entry.read),
+    "recipes": Kind("recipes.json", lambda: RECIPES, lambda path: read_recipes([path.parent])),
+    "run": Kind("config.json", lambda: RUN, lambda path: RunFolder.read_config(path.parent)),
+    "split": Kind("split.json", lambda: SPLIT, lambda path: read_split(path.parent)),
+    "explanations": Kind("run.log", explanations, lambda path: logged(path, 0)),
     "shadow": Kind("shadow.jsonl", shadow_log, read_report),
+}
+
+
+FOREIGN = {
+    "nothing": b"", "blank": b" \n\n", "picture": b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "zeros": bytes(4096),
+    "program": b"\x7fELF\x02\x01\x01" + bytes(64), "zip": b"PK\x05\x06" + bytes(18), "gzip": gzip.compress(b"hello\n"),
+    "pickle": pickle.dumps({"a": 1}), "page": b"<!DOCTYPE html>\n<html><body>404</body></html>\n", "number": b"42\n",
+    "text": b"Hello, world.\n", "list": b"[1, 2, 3]\n", "utf-16": "name,cpu\na,1\n".encode("utf-16"),
+}  # fmt: skip
+TAKEN = {
+    "manifest": {"simon", "profile", "blank", "nothing"},  # objects passed over and told, or none
+    "shapes": {"pods"},  # a column `name` is all that shapes need
 }
 
 
@@ -170,7 +245,7 @@ def test_a_good_file_is_taken(name, tmp_path):
     assert read(KINDS[name], tmp_path, KINDS[name].good()) == ""
 
 
-@pytest.mark.parametrize("name", sorted(KINDS.keys() - {"network", "manifest"}))
+@pytest.mark.parametrize("name", KINDS)
 def test_a_damaged_file_is_taken_or_refused_in_one_line(name, tmp_path):
     kind, refused = KINDS[name], []
 
@@ -187,3 +262,12 @@ def test_a_damaged_file_is_taken_or_refused_in_one_line(name, tmp_path):
 
     check()
     assert sum(refused) > 20
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_foreign_file_is_refused_in_one_line(name, tmp_path):
+    """Every other kind's good file, and files of other programs; a model's name does not say of which kind it is."""
+    others = {other: kind.good() for other, kind in KINDS.items() if kind.read is not KINDS[name].read}
+    said = {other: read(KINDS[name], tmp_path, content) for other, content in (others | FOREIGN).items()}
+    assert not [line for line in said.values() if "\n" in line]
+    assert {other for other, line in said.items() if not line} == TAKEN.get(name, set())

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from aaml.cluster.filters import feasible
+from aaml.cluster.filters import Feasibility, feasible
 from aaml.cluster.objects import DisruptionBudget, Pod
 from aaml.cluster.state import ClusterState
 from aaml.kube.objects import wire
@@ -30,8 +30,10 @@ from support.scheduling_cases import (
     priority_class,
     storage,
 )
+from support.strange_cases import RUNTIME_CLASSES
 
 _PATIENCE_S = 10.0
+_GAVE_UP_SCORING = 'running PreScore plugin "NodeAffinity"'  # a preferred term whose bound of Gt or Lt is no integer
 _OF_DRA, _LOST_DRA = "no new claims to deallocate, ", " not found"
 
 
@@ -43,9 +45,12 @@ class Tally:
     mismatches: list[str] = field(default_factory=list)
 
     def compare(self, what: str, ours: Any, theirs: Any, context: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
+        self.count(what)
         if ours != theirs:
             self.mismatches.append(f"{what}: ours {ours}, kube-scheduler's {theirs}; {context}")
+
+    def count(self, what: str, number: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + number
 
 
 class Storage:
@@ -79,7 +84,8 @@ class Bench:
         self.real, self.api, self.storage = real, real.api, Storage()
         self.limits: dict[str, int] = {}
         self._pool = ThreadPoolExecutor(4)
-        self.api.request("POST", "/apis/node.k8s.io/v1/runtimeclasses", RUNTIME_CLASS)
+        for each in (RUNTIME_CLASS, *RUNTIME_CLASSES):
+            self.api.request("POST", "/apis/node.k8s.io/v1/runtimeclasses", each)
         for name in PRIORITIES:
             self.api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class(name))
         for name, labels in NAMESPACES.items():
@@ -174,24 +180,44 @@ class Bench:
         self.real.wait(created["metadata"]["uid"], lambda pod: pod["spec"].get("nodeName"))
 
 
-def compare_decision(bench: Bench, state: ClusterState, manifest: Manifest, tally: Tally, seed: int) -> Verdict:
-    """Let both judge one pod, then bring AAML's state to where the real scheduler left the cluster."""
+def compare_decision(
+    bench: Bench, state: ClusterState, manifest: Manifest, tally: Tally, seed: int, *, huge: bool = False
+) -> Verdict:
+    """Let both judge one pod, then bring AAML's state to where the real scheduler left the cluster.
+
+    Among `huge` amounts, which AAML does not tell apart and kube-scheduler counts with overflows, AAML must not find a
+    node feasible that kube-scheduler does not.
+    """
     verdict = bench.real.decide(manifest)
     pod = bench.pod(verdict.pod, node_name="", nominated_node="", gates=())
     context = f"seed {seed}, {json.dumps(manifest)}"
     ours = feasible(state, pod)
     names = {state.names[row] for row in np.flatnonzero(ours.mask)}
-    tally.compare("feasible nodes", sorted(names), sorted(verdict.passed), context)
-    if verdict.message:
-        said = ours.message(preemption.attempt(state, pod, verdict=ours).message)
-        tally.compare("message", *_without_dra(said, verdict.message), context)
-    if verdict.scores and names == verdict.passed:
-        _compare_scores(state, pod, ours.mask, verdict, tally, context)
+    if huge:
+        tally.compare("huge amounts: nodes feasible here only", sorted(names - verdict.passed), [], context)
+        ours.message(preemption.attempt(state, pod, verdict=ours).message)
+        plugin_scores(state, pod, ours.mask)
+    else:
+        _compare_verdicts(state, pod, ours, verdict, tally, context)
     if verdict.node:
         state.upsert_pod(bench.pod(verdict.pod))
     else:
         bench.delete_pod(pod)
     return verdict
+
+
+def _compare_verdicts(
+    state: ClusterState, pod: Pod, ours: Feasibility, verdict: Verdict, tally: Tally, context: str
+) -> None:
+    names = {state.names[row] for row in np.flatnonzero(ours.mask)}
+    tally.compare("feasible nodes", sorted(names), sorted(verdict.passed), context)
+    if verdict.message.startswith(_GAVE_UP_SCORING):
+        tally.count("given up by kube-scheduler while scoring")
+    elif verdict.message:
+        said = ours.message(preemption.attempt(state, pod, verdict=ours).message)
+        tally.compare("message", *_without_dra(said, verdict.message), context)
+    if verdict.scores and names == verdict.passed:
+        _compare_scores(state, pod, ours.mask, verdict, tally, context)
 
 
 def compare_preemption(

@@ -96,7 +96,7 @@ class RealScheduler:
         pod = self.wait(uid, lambda pod: pod["spec"].get("nodeName") or condition(pod))
         verdict = Verdict(pod, message=(condition(pod) or {}).get("message", ""))
         verdict.passed = self._passed.pop(key, frozenset())
-        if len(verdict.passed) > 1:
+        if len(verdict.passed) > 1 and verdict.node:
             verdict.scores, verdict.totals = self._read_scores(key)
         return verdict
 

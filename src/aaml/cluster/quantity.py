@@ -28,6 +28,8 @@ LARGEST = 2**50
 
 A node that claims more offers this much, and a pod that asks for more fits nowhere.
 """
+MOST = 2**63 - 1
+"""The most that Kubernetes counts. It reads a larger number as this one, but not 12E or 12e18, which overflow later."""
 _MAX_EXPONENT = 30  # far above any machine; keeps "1e999999999" from eating memory
 
 
@@ -46,8 +48,9 @@ def parse_quantity(text: str, field: str = "quantity") -> Fraction:
         power = int(exponent[1:])
         if abs(power) > _MAX_EXPONENT:
             raise bad_value(field, text, f"a quantity with an exponent between -{_MAX_EXPONENT} and {_MAX_EXPONENT}")
-        value *= Fraction(10) ** power
-    return value * _SUFFIX[suffix or ""]
+        return value * Fraction(10) ** power
+    value *= _SUFFIX[suffix or ""]
+    return min(value, Fraction(MOST)) if suffix is None or suffix.endswith("i") else value
 
 
 def amount(resource: str, quantity: str | float, field: str | None = None) -> int:

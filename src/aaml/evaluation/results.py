@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.comparison import Comparison, rank
 from aaml.files import append_row, write_text
-from aaml.sim.metrics import find_metric
+from aaml.sim.metrics import METRICS, find_metric
 from aaml.sim.tasks import find_task
 
 if TYPE_CHECKING:
@@ -191,8 +191,14 @@ def _read(folder: Path) -> "pd.DataFrame":
     try:
         frame = pd.read_csv(path)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not readable as results: {error}") from error
+        raise UserError(f"{path}: not readable as results: {' '.join(str(error).split())}") from error
     missing = [key for key in KEYS if key not in frame.columns]
     if missing:
         raise UserError(f"{path}: column {missing[0]} is missing; expected {', '.join(KEYS)} and metrics")
+    if frame.empty:
+        raise UserError(f"{path}: holds no results")
+    for column in ("nodes", "seed", *METRICS.keys() & set(frame.columns)):
+        numbers = pd.to_numeric(frame[column], errors="coerce")
+        if (wrong := frame[column][numbers.isna() & frame[column].notna()]).size:
+            raise bad_value(f"{path}: {column}", wrong.iloc[0], "a number")
     return frame

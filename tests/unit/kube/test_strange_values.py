@@ -58,6 +58,19 @@ def test_an_amount_beyond_the_largest_is_offered_as_the_largest_and_fits_nowhere
     assert feasible(state, pod_from_json(pod("q", {"memory": "2Pi"}))).mask.tolist() == [False]
 
 
+@pytest.mark.parametrize(
+    ("resource", "quantity", "offered"),
+    [
+        ("cpu", "9223372036854775", 2**50), ("cpu", "9223372036854776", 0), ("cpu", "8Ei", 0), ("cpu", "1e30", 0),
+        ("memory", "9223372036854775807", 2**50), ("memory", "9" * 40, 2**50), ("memory", "9Ei", 2**50),
+        ("memory", "9E", 2**50), ("memory", "12E", 0), ("memory", "1e19", 0),
+    ],
+)  # fmt: skip
+def test_what_leaves_64_bits_is_not_offered(resource, quantity, offered):
+    """As the real kube-scheduler counts it: 9,223,372,036,854,775,807 is the largest number of 64 bits."""
+    assert node_from_json(node("a", **{resource: quantity})).allocatable[resource] == offered
+
+
 @pytest.mark.parametrize("resource", [wire.GPU_COUNT, wire.NVIDIA_GPU])
 def test_a_node_that_claims_a_trillion_gpus_needs_no_memory_for_them(resource):
     state = ClusterState([node_from_json(node("a", **{resource: "1000000000000"}))])

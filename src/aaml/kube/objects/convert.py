@@ -8,7 +8,7 @@ import msgspec
 from aaml.cluster import objects
 from aaml.cluster.gpu import DEVICE_MILLI, MOST_DEVICES
 from aaml.cluster.objects import Node, Pod
-from aaml.cluster.quantity import LARGEST, amount
+from aaml.cluster.quantity import LARGEST, MOST, amount
 from aaml.errors import UserError
 from aaml.kube.objects import wire
 from aaml.kube.objects.manifest import node_to_json, pod_to_json
@@ -289,7 +289,7 @@ def node_from_api(node: wire.NodeObject, volume_limits: Mapping[str, int] | None
     meta, status = node.metadata, node.status
     labels = meta.labels or {}
     offered = status.allocatable if status.allocatable is not None else status.capacity
-    allocatable = {name: min(amount(name, value), LARGEST) for name, value in (offered or {}).items()}
+    allocatable = {name: _offered(name, value) for name, value in (offered or {}).items()}
     count = min(allocatable.get(wire.GPU_COUNT, allocatable.get(wire.NVIDIA_GPU, 0)), MOST_DEVICES)
     return Node(
         name=meta.name,
@@ -305,3 +305,9 @@ def node_from_api(node: wire.NodeObject, volume_limits: Mapping[str, int] | None
         volume_limits=dict(volume_limits or {}),
         resource_version=meta.resource_version,
     )
+
+
+def _offered(resource: str, quantity: str | float) -> int:
+    """What leaves 64 bits is nothing: so kube-scheduler counts it, and the kubelet that admits the pod."""
+    found = amount(resource, quantity)
+    return min(found, LARGEST) if found <= MOST else 0
