@@ -164,10 +164,10 @@ class InThisProcess:
 
 
 class Pausing(LearnsApart):
-    """Takes each fifth step for the last one before a pause, and waits until its learner knows a step."""
+    """Takes each second step for the last one before a pause, and waits until its learner knows a step."""
 
     def observe(self, transition):
-        if self.agent.decisions % 5 == 4:
+        if self.agent.decisions % 2:
             transition = replace(transition, next_observation=None, truncated=True)
         super().observe(transition)
         until(lambda: not self.waiting or self._error, "a learner that knows all steps", WAIT_S)
