@@ -5,8 +5,8 @@
 
 A real KWOK cluster is started and taken down. Its nodes, as its API server shows them, are the simulator's too. Pods of
 the synthetic workload are created in order before the scheduler starts, and none ends. The policies are without
-randomness, so that every difference has a cause: the first one of a run is shown, with the scores of both nodes there,
-for what comes after it happens in another state.
+randomness, so that every difference has a cause: the first one of a run is shown, with both nodes, for what comes after
+it happens in another state.
 """
 
 import argparse
