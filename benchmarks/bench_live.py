@@ -11,6 +11,10 @@ for each pod and cannot be told not to, so AAML is measured without and with suc
 A scheduler is `dqn`, `gnn`, `acdqn`, `acgnn` (each learns, writes its curves and saves its model, as its command does),
 one of these with `-frozen` behind it (as it begins, without learning), a model file, or the name of a heuristic, which
 shows what the loop itself can do.
+
+Beside the rates stand what does not move with what else the machine does: milliseconds of CPU a pod, from the first
+bind to the last, of the process that decides, of the one that learns for it, and of the API server; the most memory
+that the two had (a process that has only imported torch has some 300 MiB); and how many updates came a thousand pods.
 """
 
 import argparse
@@ -27,9 +31,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
+import psutil
 
 from aaml.cluster.objects import Pod
 from aaml.kube.objects import wire
@@ -38,6 +45,7 @@ from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.provision.binaries import programs_dir
 from aaml.kube.reflector import Changes, Reflector, Source, Trouble
 from aaml.kube.transport import Transport
+from aaml.scheduling.curves import CRITIC_LOSS, VALUE_LOSS
 
 if TYPE_CHECKING:
     from aaml.scheduling.ports import Policy
@@ -45,20 +53,62 @@ if TYPE_CHECKING:
 AGENTS = ("dqn", "gnn", "acdqn", "acgnn")
 FROZEN = "-frozen"
 KUBE_SCHEDULER = "kube-scheduler"
-HEADER = ("scheduler", "pods_s_median", "pods_s_least", "pods_s_most", "scheduler_ms", "server_ms")
+HEADER = (
+    "scheduler", "pods_s_median", "pods_s_least", "pods_s_most",
+    "scheduler_ms", "learner_ms", "server_ms", "scheduler_mib", "learner_mib", "updates",
+)  # fmt: skip
 RATES = ("--kube-api-qps=5000", "--kube-api-burst=10000")
 SHAPES = ((50, 64), (100, 128), (200, 512), (400, 256))  # cpu_milli, memory in MiB, taken in turn
 PODS_A_DEPLOYMENT = 20
+PODS_A_DELETION = 250
 WAIT_S = 600.0
 
 
 @dataclass(frozen=True)
 class Rate:
-    """One run: what was bound, how fast, and what it cost in CPU of the scheduler and of the API server."""
+    """One run: how fast it bound; CPU ms a pod and MiB of memory that it took; updates a thousand pods."""
 
     pods_s: float
     scheduler_ms: float
+    learner_ms: float
     server_ms: float
+    scheduler_mib: float
+    learner_mib: float
+    updates: float
+
+
+class Costs:
+    """What a scheduler's process, its learner's and the API server's have used since the scheduler's first bind."""
+
+    def __init__(self, scheduler: int, server: int) -> None:
+        self._processes = {"scheduler": psutil.Process(scheduler), "server": psutil.Process(server)}
+        self._before_s: dict[str, float] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from now on."""
+        learner = next(iter(self._processes["scheduler"].children()), None)
+        if learner is not None:
+            self._processes["learner"] = learner
+        self._before_s = {name: cpu_s(process) for name, process in self._processes.items()}
+        self.since = time.time()
+
+    def ms(self, name: str) -> float:
+        """Return the milliseconds of CPU of a process, 0 where there is none."""
+        return 1000.0 * (cpu_s(self._processes[name]) - self._before_s[name]) if name in self._processes else 0.0
+
+    def mib(self, name: str) -> float:
+        """Return the most memory that a process has had so far, 0 where there is none."""
+        if name not in self._processes:
+            return 0.0
+        status = Path(f"/proc/{self._processes[name].pid}/status").read_text(encoding="utf-8")
+        return int(status.partition("VmHWM:")[2].split()[0]) / 1024.0
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """Return the CPU seconds that a process has used."""
+    used = process.cpu_times()
+    return float(used.user + used.system)
 
 
 class Observer:
@@ -70,7 +120,6 @@ class Observer:
             "observed pods", f"/api/v1/namespaces/{namespace}/pods", wire.PodObject, lambda raw: raw,
             key=lambda raw: raw.metadata.name, version=lambda raw: raw.metadata.resource_version,
         )  # fmt: skip
-        self.cpu_before_s = 0.0  # of the scheduler's process just before its first bind
         self._listed = threading.Event()
         self._reflector = Reflector(transport, source, self._take)
         self._reflector.start()
@@ -84,12 +133,12 @@ class Observer:
                     self._bound.setdefault(delta.obj.metadata.name, now)
             self._listed.set()
 
-    def wait(self, count: int, process: "subprocess.Popen[bytes]") -> None:
-        """Wait until so many pods are bound."""
+    def wait(self, count: int, process: "subprocess.Popen[bytes]", costs: Costs) -> None:
+        """Wait until so many pods are bound; costs count from the first one on."""
         deadline = time.monotonic() + WAIT_S
         while len(self._bound) < count:
             if not self._bound:
-                self.cpu_before_s = cpu_s(process.pid)
+                costs.begin()
             if process.poll() is not None:
                 raise SystemExit(f"the scheduler ended with {len(self._bound)} of {count} pods bound")
             if time.monotonic() > deadline:
@@ -105,12 +154,6 @@ class Observer:
         """Stop watching."""
         self._reflector.stop()
         self._reflector.join(10.0)
-
-
-def cpu_s(pid: int) -> float:
-    """Return the CPU seconds that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -142,7 +185,9 @@ def workload(transport: Transport, scheduler: str, count: int) -> Iterator[str]:
             list(pool.map(create, range(count)))
         yield namespace
     finally:
-        transport.request("DELETE", path, query={"gracePeriodSeconds": "0"}, timeout_s=120.0)
+        for _ in range(0, count, PODS_A_DELETION):  # of more at a time the server would give up after a minute
+            query = {"gracePeriodSeconds": "0", "limit": str(PODS_A_DELETION)}
+            transport.request("DELETE", path, query=query, timeout_s=120.0)
         transport.request("DELETE", f"/api/v1/namespaces/{namespace}")
 
 
@@ -168,26 +213,31 @@ def measure(cluster: KwokCluster, scheduler: str, events: bool, count: int) -> R
         (Path(folder) / "log").open("wb") as log,
     ):
         observer = Observer(transport, namespace)
-        before = cpu_s(server)
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(
             command(cluster, scheduler, events), stdout=log, stderr=subprocess.STDOUT, cwd=folder, env=environment
         )
         try:
-            observer.wait(count, process)
-            rate = Rate(
-                observer.pods_s(),
-                (cpu_s(process.pid) - observer.cpu_before_s) / count * 1000,
-                (cpu_s(server) - before) / count * 1000,
-            )
+            costs = Costs(process.pid, server)
+            observer.wait(count, process, costs)
+            until = time.time()
+            spent = [costs.ms(name) / count for name in ("scheduler", "learner", "server")]
+            memory = [costs.mib(name) for name in ("scheduler", "learner")]
         except SystemExit:
             sys.stderr.write((Path(folder) / "log").read_text(errors="replace")[-2000:])
             raise
         finally:
             observer.end()
             end(process)
+        updates = updates_between(Path(folder), costs.since, until) / count * 1000
     transport.close()
-    return rate
+    return Rate(observer.pods_s(), *spent, *memory, updates)
+
+
+def updates_between(folder: Path, since: float, until: float) -> int:
+    """Return how many updates the records in a folder tell of, in a time."""
+    events = (msgspec.json.decode(line) for file in folder.rglob("*.jsonl") for line in file.read_bytes().splitlines())
+    return sum(each.get("name") in {VALUE_LOSS, CRITIC_LOSS} and since <= each["time"] <= until for each in events)
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
@@ -275,23 +325,25 @@ def main() -> None:
         cluster.down()
     table = [[words(run), *summary(found)] for run, found in rates.items()]
     print(f"{arguments.pods} pods on {arguments.nodes} nodes, first bind to last, {arguments.rounds} rounds in turns\n")
-    print(f"{'scheduler':42} {'pods/s: median':>14} {'least':>7} {'most':>7} {'scheduler ms':>13} {'server ms':>10}")
-    for name, median, least, most, own, server in table:
-        print(f"{name:42} {median:>14} {least:>7} {most:>7} {own:>13} {server:>10}")
+    print(f"{HEADER[0]:42}", *(f"{title:>13}" for title in HEADER[1:]))
+    for name, *values in table:
+        print(f"{name:42}", *(f"{value:>13}" for value in values))
     if arguments.csv:
         arguments.csv.parent.mkdir(parents=True, exist_ok=True)
         with arguments.csv.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([HEADER, *table])
-    print("\nms: CPU a pod of the scheduler's process from its first bind on, and of the API server")
+    print("\nms: CPU a pod from the first bind on; MiB: the most memory; updates: a thousand pods")
 
 
 def summary(rates: list[Rate]) -> list[str]:
     """Return the columns of `HEADER` after the first."""
-    speeds = [rate.pods_s for rate in rates]
-    costs = [[rate.scheduler_ms for rate in rates], [rate.server_ms for rate in rates]]
+    speeds, *others = zip(*map(astuple, rates), strict=True)
     return [
         *(f"{speed:.0f}" for speed in (statistics.median(speeds), min(speeds), max(speeds))),
-        *(f"{statistics.median(cost):.1f}" for cost in costs),
+        *(
+            f"{statistics.median(values):.{2 if title.endswith('_ms') else 0}f}"
+            for title, values in zip(HEADER[4:], others, strict=True)
+        ),
     ]
 
 

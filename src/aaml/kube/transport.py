@@ -4,22 +4,27 @@ Threads share one `Transport`. Bodies are always read to the end: an unread one 
 """
 
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from aaml.errors import UserError
+from aaml.kube.connection import Connections
 from aaml.kube.objects import wire
 
 JSON = "application/json"
+_AGENT = "aaml"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 _CHUNK_BYTES = 1 << 16
 _CONNECT_S = 5.0
 _FIRST_ERROR = 400
+_PATH_CHARACTERS = "/:@!$&'()*+,;=%?"  # besides letters, digits and -._~; a path may bring its query
+_WITH_LENGTH = {"POST", "PUT", "PATCH"}  # even of nothing
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
@@ -102,6 +107,7 @@ class Transport:
         kubeconfig is read; without one `$KUBECONFIG`, `~/.kube/config` and a pod's service account are tried. Raises
         `UserError` when there is no usable configuration.
         """
+        import urllib3
         from kubernetes import client  # most of a second: only when a server is to be asked
 
         settings = _server_settings(server) if server is not None else _load(kubeconfig, context)
@@ -116,6 +122,13 @@ class Transport:
             self._pool = client.ApiClient(settings).rest_client.pool_manager
         except (OSError, ValueError) as error:
             raise UserError(f"kubeconfig: certificates cannot be read ({error})") from error
+        where = urlsplit(self.server)
+        self._before_path = where.path
+        self._host = f"Host: {where.netloc.rpartition('@')[2]}"
+        self._connections: Connections | None = None
+        if self._pool.proxy is None:
+            times = {"timeout": urllib3.Timeout(connect=_CONNECT_S)}
+            self._connections = Connections(self._pool.connection_from_url(self.server, times), connections)
 
     def request(
         self,
@@ -132,8 +145,23 @@ class Transport:
         Raises `ApiError` for a status of 400 and more, `Unreachable` without an answer.
         """
         data = None if body is None else msgspec.json.encode(body)
-        response = self._send(method, path, data, query, content_type, timeout_s or self._timeout_s, preload=True)
-        return bytes(response.data)
+        timeout_s = timeout_s or self._timeout_s
+        if self._connections is None:
+            response = self._send(method, path, data, query, content_type, timeout_s, preload=True)
+            return bytes(response.data)
+        target = quote(self._before_path + path, _PATH_CHARACTERS) + (f"?{urlencode(query)}" if query else "")
+        lines = [f"{method} {target} HTTP/1.1", self._host, "Accept-Encoding: identity", f"User-Agent: {_AGENT}"]
+        lines += [f"{name}: {value}" for name, value in self._headers(data, content_type).items()]
+        if data is not None or method in _WITH_LENGTH:
+            lines.append(f"Content-Length: {len(data or b'')}")
+        if any("\n" in line or "\r" in line for line in lines):
+            raise UserError("kubeconfig: the credentials have a line break in them")
+        request = "\r\n".join([*lines, "", ""]).encode("latin-1") + (data or b"")
+        with _network():
+            answer = self._connections.exchange(request, timeout_s)
+        if answer.status >= _FIRST_ERROR:
+            raise _api_error(answer.status, answer.body, answer.headers.get("retry-after", ""))
+        return answer.body
 
     def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> Watch:
         """Open a watch that fails when nothing arrives for `silence_s` (bookmarks count as something)."""
@@ -142,6 +170,8 @@ class Transport:
 
     def close(self) -> None:
         """Close idle connections."""
+        if self._connections is not None:
+            self._connections.close()
         self._pool.clear()
 
     def _send(
@@ -151,20 +181,24 @@ class Transport:
         import urllib3
 
         url = f"{self.server}{path}?{urlencode(query)}" if query else self.server + path
-        headers = {"Accept": JSON}
-        if body is not None:
-            headers["Content-Type"] = content_type
-        for setting in self._settings.auth_settings().values():  # asks for a fresh token where tokens expire
-            headers[str(setting["key"])] = str(setting["value"])
         with _network():
             response = self._pool.urlopen(
-                method, url, body=body, headers=headers, retries=False, redirect=False, preload_content=preload,
+                method, url, body=body, headers={"User-Agent": _AGENT, **self._headers(body, content_type)},
+                retries=False, redirect=False, preload_content=preload,
                 timeout=urllib3.Timeout(connect=_CONNECT_S, read=timeout_s),
             )  # fmt: skip
             if response.status < _FIRST_ERROR:
                 return response
             data = response.data
         raise _api_error(response.status, data, response.headers.get("Retry-After", ""))
+
+    def _headers(self, body: bytes | None, content_type: str) -> dict[str, str]:
+        headers = {"Accept": JSON}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        for setting in self._settings.auth_settings().values():  # asks for a fresh token where tokens expire
+            headers[str(setting["key"])] = str(setting["value"])
+        return headers
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -191,7 +225,7 @@ def _network() -> Iterator[None]:
 
     try:
         yield
-    except SSLError as error:
+    except (SSLError, ssl.SSLError) as error:
         raise Unreachable(f"TLS fails, the kubeconfig may be of another cluster ({_short(error)})") from error
     except (NewConnectionError, ConnectTimeoutError) as error:
         raise Unreachable(_short(error), sent=False) from error
