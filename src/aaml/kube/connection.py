@@ -1,8 +1,8 @@
 """Requests to one server over connections that are kept: HTTP/1.1 with as little as an API server's answers need.
 
-A scheduler sends two short requests a pod, and urllib3 spends eight times as long on one
-(benchmarks/bench_requests.py). It still opens the connections (`pool`), with all that a kubeconfig says of certificates and names, and
-still does watches and everything through a proxy. https://www.rfc-editor.org/rfc/rfc9112
+A scheduler sends two short requests a pod, on which urllib3 spends eight times as long (benchmarks/bench_requests.py).
+It still opens the connections (`pool`), with all that a kubeconfig says of certificates and names, and does watches and
+everything through a proxy. https://www.rfc-editor.org/rfc/rfc9112
 """
 
 import select
