@@ -50,12 +50,9 @@ class Placements(Observer):
 
 
 def workload(seed: int, nodes: int, count: int) -> list[Pod]:
-    """Return pods of the balance task that never end, a second apart, named in their order."""
+    """Return pods of the balance task that never end and wait from the start, named in their order."""
     drawn = find_task("balance").build(seed, nodes, pods=count).workload.pods[:count]
-    return [
-        Pod(f"p{number:05}", uid=f"p{number:05}", requests=pod.requests, created_s=float(number))
-        for number, pod in enumerate(drawn)
-    ]
+    return [Pod(f"p{number:05}", uid=f"p{number:05}", requests=pod.requests) for number, pod in enumerate(drawn)]
 
 
 def simulated(policy: Policy, nodes: list[Node], pods: list[Pod]) -> Placements:

@@ -1,4 +1,4 @@
-"""CPU microseconds of this process for one short request to an API server: ours, urllib3's, http.client's, in turns.
+"""CPU microseconds of this process for one short request to an API server: ours and urllib3's, in turns.
 
 The server is a thread that answers a bind as kube-apiserver does, on loopback without TLS. Only the time of the thread
 that asks counts, so that other programs on the machine matter little.
@@ -6,7 +6,6 @@ that asks counts, so that other programs on the machine matter little.
     .venv/bin/python benchmarks/bench_requests.py
 """
 
-import http.client
 import socket
 import statistics
 import threading
@@ -71,16 +70,10 @@ def main() -> None:
     threading.Thread(target=serve, args=[listening], daemon=True).start()
     port = listening.getsockname()[1]
     transport, pool = Transport(server=f"http://127.0.0.1:{port}"), urllib3.PoolManager()
-    plain = http.client.HTTPConnection("127.0.0.1", port)
     headers = {"Accept": JSON, "Content-Type": JSON}
-
-    def by_http_client() -> bytes:
-        plain.request("POST", PATH, msgspec.json.encode(BINDING), headers)
-        return plain.getresponse().read()
 
     ways: dict[str, Callable[[], object]] = {
         "aaml.kube.transport": lambda: transport.request("POST", PATH, BINDING),
-        "http.client": by_http_client,
         "urllib3": lambda: (
             pool.request(
                 "POST", f"http://127.0.0.1:{port}{PATH}", body=msgspec.json.encode(BINDING), headers=headers

@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -24,7 +25,6 @@ _CHUNK_BYTES = 1 << 16
 _CONNECT_S = 5.0
 _FIRST_ERROR = 400
 _PATH_CHARACTERS = "/:@!$&'()*+,;=%?"  # besides letters, digits and -._~; a path may bring its query
-_WITH_LENGTH = {"POST", "PUT", "PATCH"}  # even of nothing
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
@@ -122,9 +122,7 @@ class Transport:
             self._pool = client.ApiClient(settings).rest_client.pool_manager
         except (OSError, ValueError) as error:
             raise UserError(f"kubeconfig: certificates cannot be read ({error})") from error
-        where = urlsplit(self.server)
-        self._before_path = where.path
-        self._host = f"Host: {where.netloc.rpartition('@')[2]}"
+        self._before_path = urlsplit(self.server).path
         self._connections: Connections | None = None
         if self._pool.proxy is None:
             times = {"timeout": urllib3.Timeout(connect=_CONNECT_S)}
@@ -150,17 +148,13 @@ class Transport:
             response = self._send(method, path, data, query, content_type, timeout_s, preload=True)
             return bytes(response.data)
         target = quote(self._before_path + path, _PATH_CHARACTERS) + (f"?{urlencode(query)}" if query else "")
-        lines = [f"{method} {target} HTTP/1.1", self._host, "Accept-Encoding: identity", f"User-Agent: {_AGENT}"]
-        lines += [f"{name}: {value}" for name, value in self._headers(data, content_type).items()]
-        if data is not None or method in _WITH_LENGTH:
-            lines.append(f"Content-Length: {len(data or b'')}")
-        if any("\n" in line or "\r" in line for line in lines):
+        headers = {"User-Agent": _AGENT, **self._headers(data, content_type)}
+        if any("\n" in value or "\r" in value for value in headers.values()):
             raise UserError("kubeconfig: the credentials have a line break in them")
-        request = "\r\n".join([*lines, "", ""]).encode("latin-1") + (data or b"")
         with _network():
-            answer = self._connections.exchange(request, timeout_s)
+            answer = self._connections.exchange(method, target, data, headers, timeout_s)
         if answer.status >= _FIRST_ERROR:
-            raise _api_error(answer.status, answer.body, answer.headers.get("retry-after", ""))
+            raise _api_error(answer.status, answer.body, answer.headers.get("Retry-After", ""))
         return answer.body
 
     def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> Watch:
@@ -229,7 +223,7 @@ def _network() -> Iterator[None]:
         raise Unreachable(f"TLS fails, the kubeconfig may be of another cluster ({_short(error)})") from error
     except (NewConnectionError, ConnectTimeoutError) as error:
         raise Unreachable(_short(error), sent=False) from error
-    except (HTTPError, OSError) as error:
+    except (HTTPError, HTTPException, OSError) as error:
         raise Unreachable(_short(error)) from error
 
 
