@@ -33,7 +33,7 @@ from aaml.scheduling.curves import ACTION_VALUE, ACTOR_LOSS, CRITIC_LOSS, ENTROP
 
 _IMITATION_RATE, _IMITATION_BATCH = 3e-3, 128
 _SHOWN, _OPEN, _LEAST_FACTOR = 2_000, 0.8, 1e-3  # decisions; share of the largest entropy; of the logits
-_SHARP, _TYPICAL_SPREAD = 100.0, 0.1
+_SHARP = 100.0
 _TARGET_UPDATES = 8  # copies of a DQN's network to its target in a round
 
 
@@ -95,13 +95,6 @@ class _Base:
         if self._network.scorer is None:
             raise TypeError("a critic scores no nodes")
         return self._network.scorer
-
-    def _scale(self, seen: Batch) -> None:
-        raise NotImplementedError
-
-    def _multiply(self, factor: float) -> None:
-        for parameter in (self._scorer.out.weight, self._scorer.out.bias, self._scorer.direct.weight):
-            parameter.mul_(factor)
 
     def _draw(self, scores: Tensor, mask: Tensor, generator: torch.Generator) -> Choice:
         """Take the highest scores, and in a share of the rows a sample of their softmax."""
@@ -168,7 +161,8 @@ class CopiesActor(_Base):
         logits, factor = self._network(shown), 1.0
         while factor > _LEAST_FACTOR and entropy(factor * logits, shown.mask).mean() < wanted:
             factor *= 0.8
-        self._multiply(factor)
+        for parameter in (self._scorer.out.weight, self._scorer.out.bias, self._scorer.direct.weight):
+            parameter.mul_(factor)
 
     def learn(self, compared: Compared, left: float, generator: torch.Generator) -> Mapping[str, float]:
         """Update by passes over the drawn choices."""
@@ -211,13 +205,6 @@ class CopiesValue(_Base):
         """Draw by the action values."""
         q = self._network(seen)
         return self._draw(2.0 * q / (_spread(q, seen.mask) + 1e-6), seen.mask, generator)
-
-    @torch.no_grad()
-    def _scale(self, seen: Batch) -> None:
-        """Let action values differ by what choices typically differ by."""
-        shown = seen.take(torch.arange(min(len(seen), _SHOWN)))
-        spread = float(_spread(self._network(shown), shown.mask).mean())
-        self._multiply(_TYPICAL_SPREAD / max(spread, 1e-6))
 
     def imitate(self, seen: Batch, action: Tensor, passes: int, generator: torch.Generator) -> float:
         """Rank the teacher's choice first by a margin (Hester et al. 2018)."""
