@@ -148,9 +148,7 @@ class Transport:
             response = self._send(method, path, data, query, content_type, timeout_s, preload=True)
             return bytes(response.data)
         target = quote(self._before_path + path, _PATH_CHARACTERS) + (f"?{urlencode(query)}" if query else "")
-        headers = {"User-Agent": _AGENT, **self._headers(data, content_type)}
-        if any("\n" in value or "\r" in value for value in headers.values()):
-            raise UserError("kubeconfig: the credentials have a line break in them")
+        headers = self._headers(data, content_type)
         with _network():
             answer = self._connections.exchange(method, target, data, headers, timeout_s)
         if answer.status >= _FIRST_ERROR:
@@ -177,8 +175,8 @@ class Transport:
         url = f"{self.server}{path}?{urlencode(query)}" if query else self.server + path
         with _network():
             response = self._pool.urlopen(
-                method, url, body=body, headers={"User-Agent": _AGENT, **self._headers(body, content_type)},
-                retries=False, redirect=False, preload_content=preload,
+                method, url, body=body, headers=self._headers(body, content_type), retries=False, redirect=False,
+                preload_content=preload,
                 timeout=urllib3.Timeout(connect=_CONNECT_S, read=timeout_s),
             )  # fmt: skip
             if response.status < _FIRST_ERROR:
@@ -187,11 +185,13 @@ class Transport:
         raise _api_error(response.status, data, response.headers.get("Retry-After", ""))
 
     def _headers(self, body: bytes | None, content_type: str) -> dict[str, str]:
-        headers = {"Accept": JSON}
+        headers = {"User-Agent": _AGENT, "Accept": JSON}
         if body is not None:
             headers["Content-Type"] = content_type
         for setting in self._settings.auth_settings().values():  # asks for a fresh token where tokens expire
             headers[str(setting["key"])] = str(setting["value"])
+        if any("\n" in value or "\r" in value for value in headers.values()):  # http.client would show the token
+            raise UserError("kubeconfig: the credentials have a line break in them")
         return headers
 
     @contextmanager

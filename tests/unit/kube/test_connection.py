@@ -1,5 +1,6 @@
 """Requests over kept connections: every shape of an answer, and every way in which one breaks off."""
 
+import json
 import re
 import socket
 import threading
@@ -7,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from aaml.errors import UserError
 from aaml.kube.transport import ApiError, Transport, Unreachable
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -135,3 +137,18 @@ def test_an_error_brings_the_servers_words_and_when_to_try_again():
     with server([answer]) as (transport, _, _), pytest.raises(ApiError, match="slow down") as refused:
         transport.request("GET", "/")
     assert (refused.value.status, refused.value.retry_after_s) == (429, 7.0)
+
+
+def test_a_token_with_a_line_break_is_refused_without_being_shown(tmp_path):
+    config = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"token": "se\ncret"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }  # fmt: skip
+    (tmp_path / "config").write_text(json.dumps(config))
+    transport = Transport(tmp_path / "config")
+    for ask in (lambda: transport.request("GET", "/version"), lambda: transport.watch("/api/v1/pods", {}, 1.0)):
+        with pytest.raises(UserError, match="line break") as refused:
+            ask()
+        assert "cret" not in str(refused.value)
