@@ -5,11 +5,12 @@ the agent's best; a few are drawn, and only these are to blame: the fewer there 
 others did, and the fewer have to be learned from.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from aaml.learning.agent import LearnedAgent, PolicyAgent, ValueAgent
 from aaml.learning.collate import Batch
@@ -34,7 +35,7 @@ from aaml.scheduling.curves import ACTION_VALUE, ACTOR_LOSS, CRITIC_LOSS, ENTROP
 _IMITATION_RATE, _IMITATION_BATCH = 3e-3, 128
 _SHOWN, _OPEN, _LEAST_FACTOR = 2_000, 0.8, 1e-3  # decisions; share of the largest entropy; of the logits
 _SHARP = 100.0
-_TARGET_UPDATES = 8  # copies of a DQN's network to its target in a round
+_RECENT = 9.0  # a DQN's average of its weights is over the last ninth of its rounds
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Compared:
-    """M decisions of a round and what they came to, in units of the typical difference between copies.
+    """M decisions of a round and what they came to, in units of the typical difference between an episode's copies.
 
     =========  ============  ======================================================================================
     seen       Batch of M    what was seen
@@ -190,7 +191,10 @@ class CopiesValue(_Base):
     """Double dueling DQN with n-step returns relative to the copies, on the last rounds' decisions.
 
     It draws by its action values, in units of their spread in each row, and learns as many of its best choices as it
-    draws: both sides of each comparison.
+    draws: both sides of each comparison. What a choice is worth drowns in what else happens, so the weights that act,
+    are bootstrapped from and are kept are a running average of those that each update changes, over the last ninth of
+    the rounds (Polyak and Juditsky 1992; the shares are those of Shamir and Zhang 2013). Between rounds the learner's
+    network holds the average and its target network the latest.
     """
 
     keeps_best = True
@@ -224,16 +228,18 @@ class CopiesValue(_Base):
         learner = self._learner
         self._set_rate(learner.optimizer, left)
         updates = max(1, self._config.passes * len(compared) // self._config.minibatch)
+        share = _RECENT / (_RECENT + self._agent.updates) / updates
         loss = value = 0.0
-        for update in range(updates):
-            if update % max(1, updates // _TARGET_UPDATES) == 0:
-                learner.sync_target()
-            chosen = self._rounds[int(torch.randint(len(self._rounds), (1,), generator=generator))]
-            rows = torch.randint(len(chosen), (self._config.minibatch,), generator=generator)
-            q = learner.network(chosen.seen.take(rows))
-            error, _ = q_loss(q, chosen.action[rows], self._targets(chosen, rows))
-            loss = descend(error, learner.network, learner.optimizer, self._config.gradient_norm)
-            value = float(q.detach().gather(1, chosen.action[rows][:, None]).mean())
+        with _exchanged(learner.network, learner.target):
+            for _ in range(updates):
+                chosen = self._rounds[int(torch.randint(len(self._rounds), (1,), generator=generator))]
+                rows = torch.randint(len(chosen), (self._config.minibatch,), generator=generator)
+                q = learner.network(chosen.seen.take(rows))
+                error, _ = q_loss(q, chosen.action[rows], self._targets(chosen, rows))
+                loss = descend(error, learner.network, learner.optimizer, self._config.gradient_norm)
+                value = float(q.detach().gather(1, chosen.action[rows][:, None]).mean())
+                for average, latest in zip(learner.target.parameters(), learner.network.parameters(), strict=True):
+                    average.lerp_(latest.detach(), share)
         self._agent.updates += 1
         return {VALUE_LOSS: loss, ACTION_VALUE: value}
 
@@ -253,6 +259,21 @@ class CopiesValue(_Base):
                 targets[goes_on], discount, self._learner.network(batch), self._learner.target(batch), batch.mask
             )
         return targets
+
+
+@contextmanager
+def _exchanged(one: nn.Module, other: nn.Module) -> Iterator[None]:
+    """Let two networks have each other's weights for a while."""
+    _exchange(one, other)
+    try:
+        yield
+    finally:
+        _exchange(one, other)
+
+
+def _exchange(one: nn.Module, other: nn.Module) -> None:
+    for left, right in zip(one.parameters(), other.parameters(), strict=True):
+        left.data, right.data = right.data, left.data
 
 
 def _spread(q: Tensor, mask: Tensor) -> Tensor:

@@ -123,6 +123,18 @@ def relative_to_copies(values: Tensor, copies: int) -> Tensor:
     return (grouped - grouped.mean(dim=2, keepdim=True)).reshape(values.shape)
 
 
+def typical_difference(advantage: Tensor, copies: int) -> Tensor:
+    """Return [1, B]: the root mean square of [T, B] over the moments and the `copies` neighbours; 1 where it is 0.
+
+    In its units an episode in which choices matter little, a nearly empty cluster, teaches as much as any other (the
+    normalisation by groups of Shao et al., DeepSeekMath, 2024).
+    """
+    check_rank(2, advantage=advantage)
+    grouped = advantage.reshape(len(advantage), -1, copies)
+    typical = grouped.square().mean(dim=(0, 2)).sqrt().repeat_interleave(copies)
+    return torch.where(typical > 0.0, typical, 1.0)[None]
+
+
 def normalize(advantage: Tensor) -> Tensor:
     """Return [B] with mean 0 and standard deviation 1 (unchanged when there is a single one)."""
     if len(advantage) < 2:

@@ -10,7 +10,7 @@ from torch import Tensor
 from aaml.errors import UserError
 from aaml.learning.collate import Batch, collate, joined
 from aaml.learning.copies import Choice, Compared
-from aaml.learning.losses import discounted_sums, relative_to_copies
+from aaml.learning.losses import discounted_sums, relative_to_copies, typical_difference
 from aaml.scheduling.ports import Transition
 
 Generator = torch.Generator
@@ -76,27 +76,23 @@ class Record:
         """Take down the rewards [B] of what was done."""
         self._earned.append(torch.where(self._going[-1], torch.from_numpy(reward), 0.0))
 
-    def compare(self, gamma: float, scale: float | None, keep_scale: float = 0.9) -> tuple[Compared, float]:
-        """Put the decisions kept together with what they came to; returns them and the scale, a running mean.
-
-        Raises `UserError` when there are none.
-        """
+    def compare(self, gamma: float) -> Compared:
+        """Put the decisions kept together with what they came to. Raises `UserError` when there are none."""
         kept, going, ahead = torch.stack(self._kept), torch.stack(self._going), self._ahead
         if not kept.any():
             raise UserError("explore: no choice of a whole round was drawn; raise explore, envs or copies")
         returns = discounted_sums(torch.stack(self._earned), gamma)
         advantage = relative_to_copies(returns, self._copies)
-        typical = float(advantage.square().mean().sqrt()) or 1.0
-        scale = typical if scale is None else keep_scale * scale + (1.0 - keep_scale) * typical
+        typical = typical_difference(advantage, self._copies)
         n_step, goes_on = advantage, torch.zeros_like(kept)
         if ahead and ahead < len(kept):
             n_step = discounted_sums(relative_to_copies(torch.stack(self._earned), self._copies), gamma, ahead)
             goes_on[:-ahead] = going[ahead:]
 
         def unit(values: Tensor) -> Tensor:
-            return (values / scale).to(torch.float32)[kept]
+            return (values / typical).to(torch.float32)[kept]
 
-        compared = Compared(
+        return Compared(
             joined(self._seen),
             torch.cat([each.action for each in self._choices]),
             torch.cat([each.drawn for each in self._choices]),
@@ -108,4 +104,3 @@ class Record:
             goes_on[kept],
             gamma**ahead,
         )
-        return compared, scale

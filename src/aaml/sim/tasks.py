@@ -12,18 +12,18 @@ from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import bad_value
 from aaml.policies.registry import load_file
-from aaml.settings import Count, Positive, take
+from aaml.settings import Count, take
 from aaml.sim.cluster import QueueSettings, SimCluster
 from aaml.sim.metrics import find_metric
-from aaml.workload import table, traces
+from aaml.workload import traces
 from aaml.workload.churn import Churn
+from aaml.workload.load import Load, draw_load, read_load, take_load
 from aaml.workload.model import Workload
 from aaml.workload.synthetic import DeploymentSpec, PodShape, WorkloadSpec
 from aaml.workload.synthetic_gpu import synthetic_nodes, synthetic_pods
 from aaml.workload.trace.store import is_trace
 
 GIB = 1 << 30
-_LOAD = table.number(0.01)
 _EXPECTED_SEED = 20_231  # of the pods that fragments are weighed by: a fixed sample, not the pods to come
 _EXPECTED_PODS = 2_000
 Nodes = tuple[Node, ...]
@@ -92,14 +92,15 @@ class Task:
         until_s = workload.duration_s if self.continuing else float("inf")
         return SimCluster(fleet, workload, until_s=until_s, queue=QueueSettings(), invariants=invariants)
 
-    def at_load(self, load: float) -> "Task":
+    def at_load(self, load: Load) -> "Task":
         """Return this task with pods that ask for another fraction of the cluster on average.
 
         Raises `UserError` for a task without a load.
         """
+        name = f"{self.name}@{load:g}" if isinstance(load, float) else f"{self.name}@{load}"
         if not isinstance(self.draw, Mix | Churn):
-            raise bad_value("task", f"{self.name}@{load:g}", f"{self.name}: it has no load to change")
-        return replace(self, name=f"{self.name}@{load:g}", draw=replace(self.draw, load=load))
+            raise bad_value("task", name, f"{self.name}: it has no load to change")
+        return replace(self, name=name, draw=replace(self.draw, load=load))
 
     def size(self, nodes: int | None = None, pods: int | None = None) -> tuple[int, int]:
         """Return how many nodes an episode has, and how many pods are drawn. Raises `UserError` for less than one."""
@@ -178,22 +179,21 @@ class Mix:
     `burst`: how many come at once on ten nodes, in proportion on others; None: as many as the mix says.
     """
 
-    load: float
+    load: Load
     spec: WorkloadSpec = field(default=MIXED, hash=False)  # it holds mappings
-
-    def __post_init__(self) -> None:
-        take("load", self.load, Positive)
-
     burst: float | None = None
 
-    def at(self, nodes: Nodes) -> WorkloadSpec:
-        """Return the mix for these nodes."""
-        spec = self.spec.at_load(self.load, nodes)
+    def __post_init__(self) -> None:
+        take_load(self.load)
+
+    def at(self, nodes: Nodes, rng: np.random.Generator) -> WorkloadSpec:
+        """Return the mix of an episode on these nodes. Of a range its load is drawn."""
+        spec = self.spec.at_load(draw_load(self.load, rng), nodes)
         return spec if self.burst is None else replace(spec, burst=self.burst * (len(nodes) / 10.0))
 
     def __call__(self, nodes: Nodes, pods: int, rng: np.random.Generator) -> Workload:
         """Draw a workload."""
-        return self.at(nodes).generate(pods, rng)
+        return self.at(nodes, rng).generate(pods, rng)
 
 
 def _small_nodes(count: int) -> Nodes:
@@ -311,7 +311,8 @@ def make_task(name: str, *, nodes: int | Sequence[int] = (), pods: int | None = 
     ----------
     name
         "balance", "compress", "fragmentation", "waiting", "services-and-jobs", "churn", "seedc", "seedc-compress",
-        "seed-a", "balance-batch" or "compress-batch"; `aaml policies` says what each is. "compress@0.5": at that load.
+        "seed-a", "balance-batch" or "compress-batch"; `aaml policies` says what each is. "compress@0.5": at that load;
+        "balance@0.1..0.6": at one that each episode draws.
     nodes
         One cluster size or several; the task's usual one when none is given.
     pods
@@ -332,8 +333,8 @@ def make_task(name: str, *, nodes: int | Sequence[int] = (), pods: int | None = 
 def find_task(name: str) -> Task:
     """Return a task by name, at another load as NAME@LOAD, that of a trace by its folder, or a person's own.
 
-    A trace's is one of `aaml.sim.recorded`; one's own is a `Task` in a file, as FILE.py:NAME. Raises `UserError`, which
-    lists the names, when there is none such.
+    A load may be a range, as NAME@LOW..HIGH, of which each episode draws one. A trace's is one of `aaml.sim.recorded`;
+    one's own is a `Task` in a file, as FILE.py:NAME. Raises `UserError`, which lists the names, when there is none.
     """
     if name in TASKS:
         return TASKS[name]
@@ -349,9 +350,10 @@ def find_task(name: str) -> Task:
         return trace_task(name)
     base, at, load = name.partition("@")
     if base in TASKS and at:
-        return TASKS[base].at_load(_LOAD("load", load))
+        return TASKS[base].at_load(read_load(load))
     raise bad_value(
         "task",
         name,
-        f"one of {', '.join(TASKS)}, one of them at a load (compress@0.5), a trace's folder, or FILE.py:NAME",
+        f"one of {', '.join(TASKS)}, one of them at a load (compress@0.5) or at loads of a range (compress@0.2..0.5), "
+        "a trace's folder, or FILE.py:NAME",
     )

@@ -4,7 +4,6 @@ A round takes one of the cluster sizes, plays new episodes of the task to their 
 depend on the seed and the number of the round alone, so that an interrupted training goes on to the same weights.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +69,6 @@ class CopiesLearner:
         self._reward = _Reward.of(arena.task, config.reward)
         self._episodes = TaskEpisodes(arena.task, config.pods, config.trace)
         self._rounds = 0
-        self._scales: dict[int, float] = {}  # by size: the typical difference between the returns of copies
         self._lockstep: dict[int, Lockstep] = {}
 
     def begin(self) -> None:
@@ -134,14 +132,12 @@ class CopiesLearner:
         if isinstance(self._agent, CopiesValue):
             self._agent.forget()
         self.policy.cut()
-        scales = json.dumps(self._scales)
-        return {"agent": self.policy.state(), "rounds": self._rounds, "scales": scales}
+        return {"agent": self.policy.state(), "rounds": self._rounds}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state` returned."""
         self.policy.restore(state["agent"])
         self._rounds = int(state["rounds"])
-        self._scales = {int(size): float(value) for size, value in json.loads(state["scales"]).items()}
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
@@ -188,8 +184,7 @@ class CopiesLearner:
             column = self._reward.column
             record.earn(self._reward.sign * (step.reward if column is None else step.held[:, column]))
         gamma = 1.0 - 1.0 / max(config.reach * size / _TEN, 1.0)
-        compared, self._scales[size] = record.compare(gamma, self._scales.get(size))
-        return compared, record.decisions
+        return record.compare(gamma), record.decisions
 
 
 def _batch(lockstep: Lockstep) -> Batch:

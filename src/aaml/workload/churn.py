@@ -18,7 +18,7 @@ from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.objects import NO_GPU, GpuRequest, Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import bad_value
-from aaml.settings import Positive, take
+from aaml.workload.load import Load, draw_load, take_load
 from aaml.workload.model import Workload
 
 _MIB = 1024 * 1024
@@ -36,16 +36,16 @@ class Churn:
     so that what somebody learned from the one half says nothing of single pods of the other.
     """
 
-    load: float
+    load: Load
     half: Half = 0
 
     def __post_init__(self) -> None:
-        take("load", self.load, Positive)
+        take_load(self.load)
 
     def __call__(self, nodes: tuple[Node, ...], pods: int, rng: np.random.Generator) -> Workload:
         """Draw a workload of so many pods."""
         runs = _runs(self.half)
-        goal = self.load * DEVICE_MILLI * sum(node.gpu_count for node in nodes)
+        goal = draw_load(self.load, rng) * DEVICE_MILLI * sum(node.gpu_count for node in nodes)
         if not goal:
             raise bad_value("nodes", len(nodes), "nodes with GPUs")
         before = rng.choice(len(runs.lifetimes_s), size=pods, p=runs.lifetimes_s / runs.lifetimes_s.sum())

@@ -148,6 +148,23 @@ def test_every_agent_learns_which_choices_beat_the_others(make, name):
     assert worth() > before + 0.8 * (best - before)
 
 
+@pytest.mark.parametrize(("rounds", "least", "most"), [(0, 0.3, 1.0), (891, 0.001, 0.02)])
+def test_a_dqn_acts_by_the_average_of_the_last_ninth_of_its_rounds(make, rounds, least, most):
+    """The first round is averaged over itself, the 892nd moves the average by a hundredth of what it moves by."""
+    batch = stars([make.random(5, seed) for seed in range(200)])
+    agent = make_agent(AGENTS["dqn"], seed=1)
+    agent.updates = rounds
+    learner, generator = in_copies(agent, CopiesConfig(explore=1.0, minibatch=32)), torch.Generator().manual_seed(0)
+
+    def weights(network):
+        return torch.nn.utils.parameters_to_vector(network.parameters()).detach().clone()
+
+    before = weights(agent.scorer)
+    learner.learn(bandit(batch, learner, generator), 1.0, generator)
+    average, latest = weights(agent.scorer), weights(agent.learner.target)
+    assert least < float((average - before).norm() / (latest - before).norm()) < most
+
+
 def test_a_dqn_believes_its_own_estimate_of_what_follows(make):
     """Two states: the first earns nothing and leads to the second, which earns 1: both are worth gamma^0 and gamma."""
     first, second = make.state(0), make.state(1)

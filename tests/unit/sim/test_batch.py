@@ -167,7 +167,7 @@ def test_taints_models_devices_and_resources_that_few_nodes_have(seed):
     assert twins[0].cluster.metrics()["rejected"] > 20
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", [*TASKS, "compress@0.1..0.7"])
 def test_plans_by_seed_are_those_of_the_built_clusters(task):
     drawn = TaskEpisodes(find_task(task), pods=70)
     for seed in (0, 5):

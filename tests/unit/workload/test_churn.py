@@ -49,6 +49,32 @@ def test_what_happens_before_time_0_is_not_judged():
 def test_a_task_at_another_load():
     task = find_task("churn@0.5")
     assert (task.name, task.draw.load, find_task("services-and-jobs@0.2").draw.load) == ("churn@0.5", 0.5, 0.2)
-    for name, said in (("seed-a@0.5", "no load"), ("churn@much", "load: 'much'"), ("churn@0", "load: '0'")):
+    for name, said in (
+        ("seed-a@0.5", "no load"),
+        ("seed-a@0.1..0.5", "seed-a@0.1..0.5.*no load"),
+        ("churn@much", "load: 'much'"),
+        ("churn@0", "load: '0'"),
+        ("balance@0.2..", "load: '0.2..'"),
+        ("balance@0.5..0.2", "load: '0.5..0.2' is not accepted; expected a range from the lower to the higher"),
+    ):
         with pytest.raises(UserError, match=said):
             find_task(name)
+
+
+@pytest.mark.parametrize("name", ["balance", "churn"])
+def test_a_range_of_loads_gives_each_episode_its_own(name):
+    """Pods of balance come at a rate in proportion to the load, and the pods that churn begins with ask for it."""
+
+    def shown(task, seed):
+        pods = task.build(seed, 10, pods=400).workload.pods
+        if name == "balance":
+            return 1.0 / pods[-1].created_s
+        return sum(pod.gpu.total_milli for pod in pods if pod.created_s <= 0.0)
+
+    task = find_task(f"{name}@0.2..0.6")
+    low, high = (np.mean([shown(find_task(f"{name}@{load}"), seed) for seed in range(20)]) for load in (0.2, 0.6))
+    seen = np.array([shown(task, seed) for seed in range(20)])
+    assert task.name == f"{name}@0.2..0.6"
+    assert shown(task, 3) == seen[3], "the load belongs to the episode's seed"
+    assert seen.max() > low + 0.7 * (high - low)
+    assert seen.min() < low + 0.3 * (high - low)

@@ -11,7 +11,7 @@ from aaml.sim.tasks import Mix, Task
 from aaml.workload.model import Workload
 
 if TYPE_CHECKING:
-    from aaml.workload.synthetic import WorkloadSpec
+    from aaml.cluster.objects import Node
 
 
 class TaskEpisodes:
@@ -19,7 +19,7 @@ class TaskEpisodes:
 
     def __init__(self, task: Task, pods: int | None = None, trace: str | None = None) -> None:
         self._task, self._pods, self._trace = task, pods, trace
-        self._known: dict[int, tuple[WorkloadSpec, Plan]] = {}  # by number of nodes: the mix, a plan of one pod a shape
+        self._known: dict[int, tuple[tuple[Node, ...], Plan]] = {}  # by size: nodes, a plan of a pod a shape
 
     def plan(self, seed: int, nodes: int | None = None) -> Plan:
         """Return the episode of a seed on so many nodes, None: the task's own number."""
@@ -28,12 +28,12 @@ class TaskEpisodes:
             return Plan.of_cluster(task.build(seed, nodes, pods=self._pods, trace=self._trace))
         count, pods = task.size(nodes, self._pods)
         if count not in self._known:
-            fleet = task.make_nodes(count)
-            spec = task.draw.at(fleet)
-            examples = Workload(tuple(spec.pod(kind, kind) for kind in range(len(spec.shapes))))
-            self._known[count] = spec, Plan.of(Fleet(fleet), examples)
-        spec, plan = self._known[count]
-        drawn = spec.draw(pods, np.random.default_rng(seed))
+            fleet, mix = task.make_nodes(count), task.draw.spec
+            examples = Workload(tuple(mix.pod(kind, kind) for kind in range(len(mix.shapes))))
+            self._known[count] = fleet, Plan.of(Fleet(fleet), examples)
+        fleet, plan = self._known[count]
+        rng = np.random.default_rng(seed)
+        drawn = task.draw.at(fleet, rng).draw(pods, rng)
         return replace(
             plan,
             until_s=float(drawn.created_s[-1]) if task.continuing else inf,
