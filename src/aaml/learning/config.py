@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 from aaml.errors import bad_value
-from aaml.settings import Count, Fraction, Named, NotNegative, Positive, Settings, Share, changed, fields
+from aaml.settings import Count, Fraction, Named, Natural, NotNegative, Positive, Settings, Share, changed, fields
 
 AgentKind = Literal["dqn", "gnn", "acdqn", "acgnn"]
 EncoderKind = Literal["mlp", "gnn"]
@@ -147,8 +147,8 @@ class CopiesConfig(Settings):
     """copies: share of choices that are drawn, and learned from; the others are the agent's best"""
     reach: Count = 100
     """copies: a choice is credited with about so many decisions on ten nodes, and in proportion on others"""
-    bootstrap: Count = 50
-    """copies, DQN: decisions on ten nodes after which the network's own estimate stands for what follows"""
+    bootstrap: Natural = 0
+    """copies, DQN: decisions on ten nodes after which the network's own estimate stands for what follows; 0: never"""
     remembered: Count = 4
     """copies, DQN: rounds kept to learn from"""
     minibatch: Count = 1024

@@ -16,6 +16,7 @@ from aaml.learning.agent import LearnedAgent, PolicyAgent, ValueAgent
 from aaml.learning.collate import Batch
 from aaml.learning.config import CopiesConfig
 from aaml.learning.losses import (
+    around_the_value,
     clipped_policy_loss,
     double_q_target,
     entropy,
@@ -24,7 +25,6 @@ from aaml.learning.losses import (
     margin_loss,
     mask_scores,
     normalize,
-    q_loss,
     select,
     value_loss,
 )
@@ -35,16 +35,21 @@ from aaml.scheduling.curves import ACTION_VALUE, ACTOR_LOSS, CRITIC_LOSS, ENTROP
 _IMITATION_RATE, _IMITATION_BATCH = 3e-3, 128
 _SHOWN, _OPEN, _LEAST_FACTOR = 2_000, 0.8, 1e-3  # decisions; share of the largest entropy; of the logits
 _SHARP = 100.0
+_SHARPNESS = 6.0  # of the policy that a DQN draws by: logits, in standard deviations of the action values
 _RECENT = 9.0  # a DQN's average of its weights is over the last ninth of its rounds
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What an agent does in B rows: `action` int64 [B], `drawn` bool [B], and the `log_prob` [B] of drawing it."""
+    """What an agent does in B rows: `action` int64 [B], `drawn` bool [B], and the `log_prob` [B, N] of drawing each."""
 
     action: Tensor
     drawn: Tensor
     log_prob: Tensor
+
+    def take(self, rows: Tensor) -> "Choice":
+        """Return a part of the rows."""
+        return Choice(self.action[rows], self.drawn[rows], self.log_prob[rows])
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,7 @@ class Compared:
     =========  ============  ======================================================================================
     seen       Batch of M    what was seen
     action     int64 [M]     what was done
-    drawn      bool [M]      drawn rather than taken for the best
-    log_prob   float32 [M]   of the action when it was drawn
+    log_prob   float [M, N]  of each action when one was drawn
     advantage  float32 [M]   discounted rewards to the episode's end, less the mean of the copies'
     returns    float32 [M]   discounted rewards to the episode's end
     n_step     float32 [M]   the first n discounted rewards, less the mean of the copies'
@@ -67,7 +71,6 @@ class Compared:
 
     seen: Batch
     action: Tensor
-    drawn: Tensor
     log_prob: Tensor
     advantage: Tensor
     returns: Tensor
@@ -105,7 +108,7 @@ class _Base:
         drawn = torch.rand(len(scores), generator=generator) < self._config.explore
         sample = mask_scores(scores + noise, mask).argmax(dim=1)
         action = torch.where(drawn, sample, log_prob.argmax(dim=1))
-        return Choice(action, drawn, select(log_prob, action))
+        return Choice(action, drawn, log_prob)
 
     def _batches(self, count: int, size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
         return torch.split(torch.randperm(count, generator=generator), size)
@@ -121,7 +124,7 @@ class CopiesActor(_Base):
     The critic is no part of the update: it is what a live cluster, where there are no copies, goes on with.
     """
 
-    keeps_best = False
+    bootstraps = False
 
     def __init__(self, agent: PolicyAgent, config: CopiesConfig) -> None:
         super().__init__(agent, config)
@@ -171,13 +174,14 @@ class CopiesActor(_Base):
         self._set_rate(learner.actor_optimizer, left)
         self._set_rate(learner.critic_optimizer, left)
         norm, advantage = config.gradient_norm, normalize(compared.advantage)
+        before = select(compared.log_prob, compared.action)
         loss = fit = openness = torch.zeros(())
         for _ in range(config.passes):
             for rows in self._batches(len(compared), config.minibatch, generator):
                 batch = compared.seen.take(rows)
                 logits = self._network(batch)
                 log_prob = select(log_policy(logits, batch.mask), compared.action[rows])
-                loss = clipped_policy_loss(log_prob, compared.log_prob[rows], advantage[rows], learner.config.clip)
+                loss = clipped_policy_loss(log_prob, before[rows], advantage[rows], learner.config.clip)
                 openness = entropy(logits, batch.mask).mean()
                 descend(loss - config.openness * openness, learner.actor, learner.actor_optimizer, norm)
         for rows in self._batches(len(compared), config.minibatch, generator):
@@ -188,16 +192,16 @@ class CopiesActor(_Base):
 
 
 class CopiesValue(_Base):
-    """Double dueling DQN with n-step returns relative to the copies, on the last rounds' decisions.
+    """Double dueling DQN with returns relative to the copies, on the last rounds' drawn choices.
 
-    It draws by its action values, in units of their spread in each row, and learns as many of its best choices as it
-    draws: both sides of each comparison. What a choice is worth drowns in what else happens, so the weights that act,
+    It draws by its action values, in units of their spread in each row, and advantages are learned around their mean
+    under that policy (`around_the_value`). What a choice is worth drowns in what else happens, so the weights that act,
     are bootstrapped from and are kept are a running average of those that each update changes, over the last ninth of
     the rounds (Polyak and Juditsky 1992; the shares are those of Shamir and Zhang 2013). Between rounds the learner's
     network holds the average and its target network the latest.
     """
 
-    keeps_best = True
+    bootstraps = True
 
     def __init__(self, agent: ValueAgent, config: CopiesConfig) -> None:
         super().__init__(agent, config)
@@ -207,8 +211,7 @@ class CopiesValue(_Base):
     @torch.no_grad()
     def choose(self, seen: Batch, generator: torch.Generator) -> Choice:
         """Draw by the action values."""
-        q = self._network(seen)
-        return self._draw(2.0 * q / (_spread(q, seen.mask) + 1e-6), seen.mask, generator)
+        return self._draw(self._logits(self._network(seen), seen.mask), seen.mask, generator)
 
     def imitate(self, seen: Batch, action: Tensor, passes: int, generator: torch.Generator) -> float:
         """Rank the teacher's choice first by a margin (Hester et al. 2018)."""
@@ -234,8 +237,9 @@ class CopiesValue(_Base):
             for _ in range(updates):
                 chosen = self._rounds[int(torch.randint(len(self._rounds), (1,), generator=generator))]
                 rows = torch.randint(len(chosen), (self._config.minibatch,), generator=generator)
-                q = learner.network(chosen.seen.take(rows))
-                error, _ = q_loss(q, chosen.action[rows], self._targets(chosen, rows))
+                batch = chosen.seen.take(rows)
+                q = around_the_value(learner.network(batch), chosen.log_prob[rows], batch.mask)
+                error = value_loss(select(q, chosen.action[rows]), self._targets(chosen, rows))
                 loss = descend(error, learner.network, learner.optimizer, self._config.gradient_norm)
                 value = float(q.detach().gather(1, chosen.action[rows][:, None]).mean())
                 for average, latest in zip(learner.target.parameters(), learner.network.parameters(), strict=True):
@@ -255,10 +259,14 @@ class CopiesValue(_Base):
             places = (chosen.goes_on.cumsum(0) - 1)[rows][goes_on]
             batch = chosen.following.take(places)
             discount = torch.full((len(places),), chosen.discount)
-            targets[goes_on] = double_q_target(
-                targets[goes_on], discount, self._learner.network(batch), self._learner.target(batch), batch.mask
-            )
+            q = self._learner.target(batch)
+            q = around_the_value(q, log_policy(self._logits(q, batch.mask), batch.mask), batch.mask)
+            online = self._learner.network(batch)
+            targets[goes_on] = double_q_target(targets[goes_on], discount, online, q, batch.mask)
         return targets
+
+    def _logits(self, q: Tensor, mask: Tensor) -> Tensor:
+        return _SHARPNESS * q / (_spread(q, mask) + 1e-6)
 
 
 @contextmanager

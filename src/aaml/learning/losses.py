@@ -123,6 +123,18 @@ def relative_to_copies(values: Tensor, copies: int) -> Tensor:
     return (grouped - grouped.mean(dim=2, keepdim=True)).reshape(values.shape)
 
 
+def around_the_value(q: Tensor, log_prob: Tensor, mask: Tensor) -> Tensor:
+    """Return [B, N], dueling action values with another mean of A taken off: that of the policy which drew, `log_prob`.
+
+    Then V's error says nothing of A. With the mean over the rows, which no policy has, whatever V does not see in a
+    state is put down to the rows that it offers (Robinson 1988; for advantages Pan et al.: Direct Advantage Estimation,
+    2022).
+    """
+    count = mask.sum(dim=1, keepdim=True).clamp(min=1)
+    mean = q.masked_fill(~mask, 0.0).sum(dim=1, keepdim=True) / count
+    return q + mean - (log_prob.exp() * q).sum(dim=1, keepdim=True)
+
+
 def typical_difference(advantage: Tensor, copies: int) -> Tensor:
     """Return [1, B]: the root mean square of [T, B] over the moments and the `copies` neighbours; 1 where it is 0.
 

@@ -43,13 +43,13 @@ class Record:
 
     copies: neighbours that see the same arrivals
     ahead: decisions after which is kept what was seen then, 0: it is not needed
-    keep, keep_best: shares of the drawn choices, and of the best ones, that are learned from
+    keep: share of the drawn choices that are learned from
     """
 
-    def __init__(self, copies: int, ahead: int, keep: float, keep_best: float) -> None:
+    def __init__(self, copies: int, ahead: int, keep: float) -> None:
         self.decisions = 0
         self._copies, self._ahead = copies, ahead
-        self._keep, self._keep_best = keep, keep_best
+        self._keep = keep
         self._seen: list[Batch] = []
         self._following: list[Batch] = []
         self._choices: list[Choice] = []
@@ -60,15 +60,11 @@ class Record:
     def see(self, seen: Batch, choice: Choice, going: npt.NDArray[np.bool_], generator: Generator) -> None:
         """Keep a share of what the rows that go on see and do, and what those of `ahead` moments before see now."""
         self.decisions += int(going.sum())
-        chance = torch.rand(len(going), generator=generator)
-        kept = choice.drawn & (chance < self._keep)
-        if self._keep_best > 0.0:
-            kept |= ~choice.drawn & (chance < self._keep_best)
         self._going.append(torch.from_numpy(going))
-        self._kept.append(kept & self._going[-1])
-        kept = self._kept[-1]
+        kept = choice.drawn & self._going[-1] & (torch.rand(len(going), generator=generator) < self._keep)
+        self._kept.append(kept)
         self._seen.append(seen.take(kept))
-        self._choices.append(Choice(choice.action[kept], choice.drawn[kept], choice.log_prob[kept]))
+        self._choices.append(choice.take(kept))
         if self._ahead and len(self._kept) > self._ahead:
             self._following.append(seen.take(self._kept[-1 - self._ahead] & self._going[-1]))
 
@@ -95,7 +91,6 @@ class Record:
         return Compared(
             joined(self._seen),
             torch.cat([each.action for each in self._choices]),
-            torch.cat([each.drawn for each in self._choices]),
             torch.cat([each.log_prob for each in self._choices]),
             unit(advantage),
             unit(returns),

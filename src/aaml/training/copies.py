@@ -6,6 +6,7 @@ depend on the seed and the number of the round alone, so that an interrupted tra
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -168,11 +169,11 @@ class CopiesLearner:
     def _play(self, size: int, generator: Generator, stop: Stop) -> tuple[Compared, int]:
         """Play a round of a size to its end; returns what is learned from, and how many decisions there were."""
         config, agent, lockstep = self._config.copying, self._agent, self._training(size)
-        ahead = max(1, round(config.bootstrap * size / _TEN)) if agent.keeps_best else 0
+        ahead = ceil(config.bootstrap * size / _TEN) if agent.bootstraps else 0
         pods = self._arena.task.size(size, self._config.pods)[1]
-        wanted = config.explore * (2.0 if agent.keeps_best else 1.0) * pods * len(lockstep) * size
+        wanted = config.explore * pods * len(lockstep) * size
         keep = min(1.0, _LARGEST_ROUND / max(wanted, 1.0))
-        record = Record(config.copies, ahead, keep, keep * config.explore if agent.keeps_best else 0.0)
+        record = Record(config.copies, ahead, keep)
         lockstep.reset()
         while (going := lockstep.alive).any():
             if stop():

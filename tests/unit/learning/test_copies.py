@@ -127,7 +127,7 @@ def bandit(batch, agent, generator):
     kept = choice.drawn
     none = torch.zeros_like(kept)
     return Compared(
-        batch.take(kept), choice.action[kept], choice.drawn[kept], choice.log_prob[kept], advantage[kept], worth[kept],
+        batch.take(kept), choice.action[kept], choice.log_prob[kept], advantage[kept], worth[kept],
         advantage[kept], None, none[kept], 0.0,
     )  # fmt: skip
 
@@ -170,9 +170,8 @@ def test_a_dqn_believes_its_own_estimate_of_what_follows(make):
     first, second = make.state(0), make.state(1)
     seen = stars([first, first, second, second])
     compared = Compared(
-        seen, torch.tensor([0, 1, 0, 1]), torch.ones(4, dtype=torch.bool), torch.zeros(4), torch.zeros(4),
-        torch.zeros(4), torch.tensor([0.0, 0.0, 1.0, 1.0]), stars([second, second]),
-        torch.tensor([True, True, False, False]), 0.5,
+        seen, torch.tensor([0, 1, 0, 1]), torch.full((4, 2), 0.5).log(), torch.zeros(4), torch.zeros(4),
+        torch.tensor([0.0, 0.0, 1.0, 1.0]), stars([second, second]), torch.tensor([True, True, False, False]), 0.5,
     )  # fmt: skip
     agent = make_agent(AGENTS["dqn"], seed=1)
     learner = in_copies(agent, CopiesConfig(minibatch=32, passes=400, rate=3e-3))
