@@ -11,11 +11,12 @@ class Args(Settings):
     """`aaml evaluate`."""
 
     task: str = "balance"
-    """Task by name (`aaml evaluate --task ?` lists them), or a trace: its folder, or such as compress@FOLDER."""
+    """Task by name (`aaml evaluate --task ?` lists them), a trace by its folder or as
+    compress@FOLDER, or one's own as FILE.py:NAME."""
     policies: tuple[str, ...] = ("kube-scheduler", "least-allocated", "least-variance", "random")
     """Policies by name, FILE.py:NAME, or LABEL=NAME."""
     models: tuple[str, ...] = ()
-    """Model files, or LABEL=FILE."""
+    """Model files, folders of trainings, or either as LABEL=FILE."""
     seeds: str = ""
     """Seeds of the episodes: ranges and numbers; 1000..1019, or every window of a trace's holdout, when empty."""
     nodes: tuple[Count, ...] = ()

@@ -37,5 +37,5 @@ def run(args: Args) -> int:
         f"after {progress.best_step} of {progress.step} decisions"
     )
     print(f"model: {folder.model_path()}\nreport: {folder.path / 'report.html'}")
-    print(f"next: aaml evaluate --task {config.task} --models {folder.model_path()}")
+    print(f"next: aaml evaluate --task {config.task} --models {folder.path}")
     return interruption.status

@@ -19,7 +19,7 @@ import numpy as np
 
 from aaml.cluster.objects import Pod
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.policies import frozen, is_model, kind_of_model, load, needs_expected_pods
+from aaml.evaluation.policies import frozen, is_model, kind_of_model, load, model_file, needs_expected_pods
 from aaml.evaluation.results import Results
 from aaml.parallel.pool import open_pool
 from aaml.parallel.workers import Workers, parse_workers
@@ -161,13 +161,21 @@ def _contestant(policy: Policies) -> Contestant:
         return policy
     if isinstance(policy, str):
         label, equals, spec = policy.partition("=")
-        return Contestant(spec, label) if equals else Contestant(policy)
-    return Contestant(_spec(policy))
+        return _named(spec, label) if equals else _named(policy)
+    return _named(str(policy)) if isinstance(policy, Path) else Contestant(_spec(policy))
+
+
+def _named(spec: str, label: str = "") -> Contestant:
+    """Return who is meant by a name, a file, or the folder of a training, by which its model is called."""
+    path = Path(spec)
+    if not is_model(spec) or (file := model_file(path)) == path:
+        return Contestant(spec, label)
+    return Contestant(str(file), label or path.resolve().name)
 
 
 def _spec(policy: str | Path | Policy) -> str | Policy:
     if isinstance(policy, str | Path):
-        return str(policy)
+        return str(model_file(Path(policy)))
     if isinstance(policy, FunctionType):
         return ScorePolicy(policy.__name__, policy)
     if not callable(getattr(policy, "act", None)):

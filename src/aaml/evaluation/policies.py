@@ -4,6 +4,7 @@ import json
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +23,13 @@ def is_model(spec: str) -> bool:
     """Whether a person means a model file: one that is there, or what has the suffix or the path of one."""
     if ".py:" in spec or spec in POLICIES.names():
         return False
-    return spec.endswith(_SUFFIXES) or Path(spec).is_file()
+    return spec.endswith(_SUFFIXES) or model_file(Path(spec)).is_file()
+
+
+def model_file(path: Path) -> Path:
+    """Return the model file that a path means: itself, or that of the training in this folder (the actor's of two)."""
+    models = path / "model"
+    return next(chain(*(sorted(models.glob(f"*{suffix}")) for suffix in _SUFFIXES)), path)
 
 
 def origin(spec: str) -> Literal["built-in", "own", "model"]:
@@ -33,7 +40,7 @@ def origin(spec: str) -> Literal["built-in", "own", "model"]:
 
 
 def load_policy(spec: str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Policy:
-    """Return a policy that does not learn, by name, `FILE.py:NAME` or model file.
+    """Return a policy that does not learn, by name, `FILE.py:NAME`, model file or folder of a training.
 
     `seed` is that of ties and of random policies; `expected` are pods like those to come, which some policies weigh
     fragments of GPUs by. Raises `UserError` for what is no policy.
@@ -46,11 +53,13 @@ def load_policy(spec: str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
 def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Policy:
     """Return the policy in a model file of any kind, which the file itself names: its suffix does not matter.
 
+    The folder of a training stands for the model in it.
+
     Kinds are the four agents with networks, the Q-table, the linear scorer, and the scorer of the GPU-sharing
     benchmark, which weighs fragments by the `expected` pods. Raises `UserError` for a file that is missing or holds no
     model.
     """
-    path = Path(path)
+    path = model_file(Path(path))
     kind = kind_of_model(path)
     if kind == "network":
         from aaml.learning.agent import load_agent, single_threaded
@@ -73,7 +82,7 @@ def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
 def kind_of_model(path: Path) -> str:
     """Return what kind of model a file says it is. Raises `UserError` when it says none."""
     if not path.is_file():
-        raise bad_value("model", str(path), "a model file that exists")
+        raise bad_value("model", str(path), "a model file that exists, or the folder of a training")
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:

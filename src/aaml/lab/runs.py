@@ -6,6 +6,7 @@ from pathlib import Path
 
 from aaml.errors import bad_value
 from aaml.evaluation.evaluate import SEEDS
+from aaml.evaluation.policies import model_file
 from aaml.evaluation.replay import Recipe, find_scene
 from aaml.evaluation.results import RESULTS, Results
 from aaml.insight.explanation import Explanation
@@ -63,8 +64,8 @@ def _evaluated(results: Results) -> list[Playable]:
 
 def _trained(path: Path) -> Playable:
     config = TrainConfig.read((RunFolder.read_config(path) or {})["training"])
-    model = next((each for suffix in ("*.pth", "*.json") for each in sorted((path / "model").glob(suffix))), None)
-    players = {config.agent.name: str(model)} if model else {}
+    model = model_file(path)
+    players = {config.agent.name: str(model)} if model.is_file() else {}
     others = dict.fromkeys((config.reference, "kube-scheduler"))
     recipe = Recipe(find_task(config.task), {**players, **{name: name for name in others}}, config.pods)
     return Playable(recipe, config.sizes, tuple(SEEDS), (*players, *others))

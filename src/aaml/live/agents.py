@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from aaml.evaluation.policies import model_file
 from aaml.learning.config import LIVE, AgentKind
 from aaml.live.run import Origin, SchedulerRun
 from aaml.live.settings import Folders, LearnerSettings, SchedulerSettings
@@ -90,6 +91,7 @@ class AgentRun(SchedulerRun):
         from aaml.learning.agent import load_agent
 
         learn = not self.learner.no_learn
+        path = model_file(Path(path))
         return load_agent(path, self.learner.agent, seed=self.settings.seed, learn=learn)
 
     @contextmanager

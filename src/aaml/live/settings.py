@@ -106,7 +106,7 @@ class LearnerSettings(SchedulerSettings):
     recording: Path | None = None
     """fill the replay buffer of a DQN from this recording first (data/sched_*.csv)"""
     model: Path | None = None
-    """a model file to go on from"""
+    """a model file, or the folder of a training, to go on from"""
     no_learn: Flag = False
     """take the best choice, never explore or update"""
     save_every_s: NotNegative = 300.0

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.errors import UserError, bad_value
+from aaml.evaluation.policies import model_file
 from aaml.files import write_bytes, write_json
 from aaml.scheduling.curves import ACTIONS, TRAINING_LAYOUT, VALIDATION_SCORE
 from aaml.telemetry.provenance import provenance
@@ -70,9 +71,9 @@ class RunFolder:
 
     def model_path(self) -> Path:
         """Return the model file (of an actor and its critic, the actor). Raises `UserError` when there is none yet."""
-        for path in [*sorted(self.models.glob("*.pth")), *sorted(self.models.glob("*.json"))]:
-            return path
-        raise UserError(f"{self.models}: holds no model yet")
+        if (path := model_file(self.path)) == self.path:
+            raise UserError(f"{self.models}: holds no model yet")
+        return path
 
     def write_resume(self, state: Mapping[str, Any]) -> None:
         """Save what the run goes on from."""

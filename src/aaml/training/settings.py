@@ -17,16 +17,14 @@ if TYPE_CHECKING:
     from aaml.training.rollouts import Actor, Setting
 
 TEACHERS: Mapping[str, str] = {
-    "balance": "least-variance",
-    "compress": "most-allocated",
-    "services-and-jobs": "most-allocated",
-    "churn": "best-fit",
-    "fragmentation": "fgd",
-    "waiting": "least-variance",
-    "seedc": "least-variance",
-    "seedc-compress": "most-allocated",
-    "seed-a": "least-variance",
+    "mean_variance": "least-variance",
+    "mean_empty_fraction": "most-allocated",
+    "mean_gpu_waiting": "best-fit",
+    "final_gpu_allocation": "fgd",
+    "waiting_mean_s": "least-variance",
+    "final_cpu_variance": "least-variance",
 }
+"""The usual policy of the warm start by the metric that a task is judged by."""
 
 
 _TRIED = 40  # episodes of training and of validation: of a trace of the usual length, every window
@@ -39,10 +37,10 @@ class TrainConfig(Settings):
     agent: AgentConfig = AGENTS["gnn"]
     """GNN or MLP by DQN, MLP or GNN by actor-critic, the binned Q-table, or a linear scorer by cross-entropy"""
     task: str = "balance"
-    """balance, compress, fragmentation, waiting, services-and-jobs, churn, seedc, seedc-compress or seed-a; for another
-    load compress@0.5"""
+    """balance, compress, fragmentation, waiting, services-and-jobs, churn, seedc, seedc-compress or seed-a, at another
+    load compress@0.5; a trace's folder, or compress@FOLDER for another goal; one's own in a file as FILE.py:NAME"""
     steps: Natural = 60_000
-    """decisions to learn from, after the warm start"""
+    """decisions to learn from, after the warm start; copies learn from whole rounds of episodes, at least one"""
     seed: Natural = 0
     """of weights, exploration and episodes: same seed, same curve"""
     envs: Count = 8
@@ -156,16 +154,19 @@ class TrainConfig(Settings):
     @property
     def teacher_name(self) -> str:
         """The policy of the warm start (a name or a model file), "none" without one."""
-        return self.teacher or TEACHERS.get(self.task.partition("@")[0], "none")
+        return self.teacher or TEACHERS.get(self._metric, "none")
 
     @property
     def reference(self) -> str:
         """The policy that validation compares with: the teacher, or the task's usual one without."""
-        return (
-            self.teacher_name
-            if self.teacher_name != "none"
-            else TEACHERS.get(self.task.partition("@")[0], "least-allocated")
-        )
+        teacher = self.teacher_name
+        return TEACHERS.get(self._metric, "least-allocated") if teacher == "none" else teacher
+
+    @property
+    def _metric(self) -> str:
+        from aaml.sim.tasks import find_task
+
+        return find_task(self.task).metric
 
     @property
     def setting(self) -> "Setting":

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aaml.errors import UserError, bad_value
-from aaml.scheduling.curves import VALIDATION_SCORE
 from aaml.scheduling.play import play
 from aaml.settings import plain
 from aaml.telemetry.console import progress_bar
@@ -77,10 +76,12 @@ class Trainer:
                     self.learner.observe(step, stream)
                     self._record(self.learner.learn())
                     self.progress.step += 1
+                bar.total = max(config.steps, self.progress.step)  # a chunk is played to its end
                 bar.update(self.progress.step - before)
                 if self.progress.step // config.validate_every > before // config.validate_every:
                     self._validate(streams, bar)
                     validated = self.progress.step
+            bar.set_description(f"{name}: judge and save")
             if self.progress.step > validated:
                 self._validate(streams, bar)
         self._finish(time.monotonic() - started)
@@ -116,7 +117,7 @@ class Trainer:
             self.agent.save(str(self.folder.models), self.folder.stem)
         self._record(result)
         self.folder.show(self.validation.glimpse.rows, self.validation.glimpse.lapse, progress.step)
-        bar.set_postfix(score=f"{result[VALIDATION_SCORE]:.3f}", best=f"{progress.best:.3f}")
+        bar.set_postfix(progress.facts(result))
         streams.cut()
         self.learner.cut()
         state = {"progress": dataclasses.asdict(progress), "agent": self.learner.state(), "streams": streams.state()}

@@ -19,7 +19,7 @@ from aaml.learning.config import Linear, NetworkAgent, QTable
 from aaml.learning.linear import CrossEntropy, save_linear
 from aaml.learning.qtable import QTableAgent
 from aaml.policies.heuristics.linear import FEATURES, GPU, LIFE, PLAIN, TERMS, LinearPolicy
-from aaml.scheduling.curves import SEARCH_DEVIATION, VALIDATION_SCORE
+from aaml.scheduling.curves import SEARCH_DEVIATION
 from aaml.scheduling.ports import Policy, RunWriter, Step
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.walk import Walk, whole_run
@@ -291,7 +291,7 @@ def train_simple(
         for name, value in result.items():
             folder.writer.scalar(name, value, now.step)
         folder.show(validation.glimpse.rows, validation.glimpse.lapse, now.step)
-        bar.set_postfix(score=f"{result[VALIDATION_SCORE]:.3f}", best=f"{now.best:.3f}")
+        bar.set_postfix(now.facts(result))
         folder.write_resume({"progress": asdict(now), "learner": learner.state()})
 
     with progress_bar(f"{name}: judge {config.reference}", config.steps, "decision", enabled=progress) as bar:
@@ -322,11 +322,13 @@ def train_simple(
             except StoppedError:
                 break
             now.step += made
+            bar.total = max(config.steps, now.step)  # a round is played to its end
             bar.update(made)
             if now.step // config.validate_every > validated // config.validate_every:
                 validate()
                 validated = now.step
         if now.step > validated:
+            bar.set_description(f"{name}: judge and save")
             validate()
     write_summary(folder.path, now, config.task, config.reference, time.monotonic() - started)
     return now

@@ -1,6 +1,7 @@
 """How a training is judged while it goes on: on fixed episodes, against a reference; the best model is kept."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,11 @@ class Progress:
     best_step: int = -1
     validations: int = 0
     since_best: int = 0
+
+    def facts(self, result: Mapping[str, float]) -> dict[str, str]:
+        """Return what stands behind a progress bar after a validation."""
+        best = {"best": f"{self.best:.3f}"} if math.isfinite(self.best) else {}
+        return {"score": f"{result[VALIDATION_SCORE]:.3f}", **best}
 
     def judged(self, result: Mapping[str, float]) -> bool:
         """Take a validation into account; returns whether it is the best so far."""

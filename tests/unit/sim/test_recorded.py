@@ -185,15 +185,17 @@ def test_a_training_knows_which_traces_can_be_played_in_compiled_episodes(tmp_pa
     assert TrainConfig(task="compress@traces/a week/").label == "compress@traces-a-week"
 
 
-def test_the_commands_train_on_a_trace_by_a_reward_of_ones_own_and_judge_the_model(tmp_path, monkeypatch):
+def test_the_commands_train_on_a_trace_by_a_reward_of_ones_own_and_judge_the_model(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def spare(context, row):\n    return -float(context.state.requested[row, 0])\n")
     write(tmp_path / "a trace", *busy(), *life("long", 1, 1, "a", 90))
     few = ["--steps", "32", "--teacher-steps", "16", "--teacher-passes", "1", "--validation-episodes", "1"]
     assert command("train", ["--agent", "dqn", "--task", "a trace/", "--reward", "mine.py:spare", *few]) == 0
-    (model,) = (tmp_path / "runs" / "dqn-a-trace-s0" / "model").glob("*.pth")
-    judged = ["--task", "a trace/", "--models", f"ours={model}", "--policies", "kube-scheduler", "--out", "judged"]
+    assert "best validation score" in (said := capsys.readouterr().out)
+    assert "of least-variance's" in said  # whose goal is that of balance, and who is imitated first
+    judged = ["--task=a trace/", "--models=runs/dqn-a-trace-s0", "--policies=kube-scheduler", "--out=judged"]
     assert command("evaluate", judged) == 0
+    assert "dqn-a-trace-s0" in capsys.readouterr().out
     assert {path.suffix for path in (tmp_path / "judged").iterdir()} >= {".html", ".png", ".svg", ".csv"}
 
 

@@ -147,7 +147,7 @@ class Windows:
             else:
                 if math.isinf(bound[row]) and life.pod.lifetime_s is not None:
                     # Nobody says where it ran, only how long: it is placed anew, for what is left.
-                    left_s = float(ended[row] - max(created[row], start_s))
+                    left_s = life.pod.lifetime_s - max(0.0, start_s - float(created[row]))
                     pod = replace(pod, lifetime_s=left_s, created_s=max(0.0, float(created[row]) - start_s))
                     arrivals.append(pod)
                     continue

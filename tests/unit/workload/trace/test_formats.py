@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import re
 import sqlite3
 
 import pytest
@@ -30,6 +31,38 @@ def read(source, options=USUAL):
 
 def nodes(trace):
     return {event.node.name: event.node for event in trace.events if hasattr(event, "node")}
+
+
+def test_a_table_of_ones_own_needs_four_columns_and_may_say_more(tmp_path):
+    (tmp_path / "nodes.csv").write_text("name,cpu,memory,gpus,gpu_model\nn0,16,64Gi,2,T4\nn1,8,32Gi,,\n")
+    (tmp_path / "pods.csv").write_text(
+        "name,cpu,memory,created_s,runs_s,gpus,priority,node,bound_s\n"
+        "a,500m,1Gi,10,600,,,,\nb,2,4Gi,40,,0.5,100,,\nc,1,1Gi,70,20,,,n1,72\nd,1,1Gi,90,1000,,,,\n"
+    )
+    trace, lives, _ = read(tmp_path)
+    assert (lives["a"].pod.requests, lives["a"].pod.lifetime_s) == ({CPU: 500, MEMORY: GIB}, 600.0)
+    assert (lives["b"].pod.gpu, lives["b"].pod.priority, lives["b"].pod.lifetime_s) == (GpuRequest(1, 500), 100, None)
+    assert (lives["c"].node_name, lives["c"].bound_s) == ("n1", 62.0)  # 10 s after the trace's beginning
+    assert (nodes(trace)["n0"].gpu_count, nodes(trace)["n1"].gpu_count) == (2, 0)
+    assert trace.end_s == 80.0  # the last arrival: c ends 2 s later, a and d much later
+    (late,) = (pod for pod in Windows(trace, Split(40.0, 0.0)).window(1).arrivals if pod.name == "a")
+    assert late.lifetime_s == 560.0
+
+
+@pytest.mark.parametrize(
+    ("pods", "told"),
+    [
+        ("name,cpu,memory\na,1,1Gi\n", "pods.csv, line 1: column 'created_s' is missing"),
+        ("name,cpu,memory,created_s\na,one,1Gi,0\n", "pods.csv, line 2, column cpu"),
+        ("name,cpu,memory,created_s,node\na,1,1Gi,0,n1\n", "pods.csv, line 2: has one of node and bound_s"),
+        ("name,cpu,memory,created_s,node,bound_s\na,1,1Gi,0,n7,1\n", "column node: 'n7' is not accepted; expected n1"),
+    ],
+)
+def test_a_mistake_in_a_table_of_ones_own_is_told_with_its_line(tmp_path, pods, told):
+    (tmp_path / "nodes.csv").write_text("name,cpu,memory\nn1,8,32Gi\n")
+    (tmp_path / "pods.csv").write_text(pods)
+    with pytest.raises(UserError, match=re.escape(told)):
+        read(tmp_path)
 
 
 def openb(tmp_path):
@@ -247,7 +280,7 @@ def test_the_commands_convert_summarise_split_and_make_a_table(tmp_path, capsys)
 def test_what_is_not_clearly_of_one_format_is_asked_for(tmp_path):
     with pytest.raises(UserError, match="say --format"):
         detect(tmp_path)
-    with pytest.raises(UserError, match="format: 'gogle' is not accepted; expected one of openb"):
+    with pytest.raises(UserError, match="format: 'gogle' is not accepted; expected one of table"):
         convert(tmp_path, "gogle", Options())
     for name, each in FORMATS.items():
         assert each.summary

@@ -30,12 +30,16 @@ class Options:
 
 @dataclass(frozen=True)
 class Converted:
-    """A source as a trace has it; `left_out` says what was not taken over, and how often."""
+    """A source as a trace has it; `left_out` says what was not taken over, and how often.
+
+    Nothing is told of the time after `until_s`, by default the last that happened.
+    """
 
     source: str
     nodes: tuple[NodeChange, ...]
     lives: tuple[Life, ...]
     left_out: Mapping[str, int]
+    until_s: float = math.inf
 
 
 def standing(nodes: Iterable[Node]) -> tuple[NodeChange, ...]:
@@ -71,7 +75,7 @@ def events_of(converted: Converted) -> Iterator[AnyEvent]:
         if life.ended_s is not None:
             end = PodEnded(at=life.ended_s, uid=pod.uid, how=life.how or "deleted")
             told.append((life.ended_s, 0 if life.ended_s > last_s else 5, end))
-    told.sort(key=lambda each: each[:2])
+    told = sorted((each for each in told if each[0] <= converted.until_s), key=lambda each: each[:2])
     yield Began(at=begin_s, source=converted.source)
     listed = False
     for at_s, _, event in told:

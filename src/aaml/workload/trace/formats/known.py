@@ -44,6 +44,7 @@ class Format:
 
 
 FORMATS: Mapping[str, Format] = {
+    "table": Format("a table of one's own: pods.csv with nodes.csv beside it", tables.own_table, (tables.PODS_FILE,)),
     "openb": Format("Alibaba's GPU-sharing trace of 2023", tables.openb, ("openb_pod_list_*.csv",)),
     "seed-recording": Format("a recording of the seeds, data/sched_*.csv", tables.seed_recording, ("sched_*.csv",)),
     "seed-deployments": Format(

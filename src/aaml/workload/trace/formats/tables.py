@@ -1,4 +1,4 @@
-"""Formats that are tables of what was asked for: openb, the seeds' CSV files, the Standard Workload Format, spot GPUs.
+"""Formats that are tables of what was asked for: one's own, openb, the seeds' CSV files, SWF, spot GPUs.
 
 They tell when pods came and how long they ran, and (apart from the seeds' recordings) not where: such pods have a
 lifetime of their own, and whoever replays them places those too that ran when a window began.
@@ -15,20 +15,24 @@ from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError, bad_value
 from aaml.workload import traces
 from aaml.workload.deployments import Deployment, read_deployments
-from aaml.workload.table import any_text, number, quantity, read_table, whole_number
+from aaml.workload.table import Parser, any_text, choice, number, quantity, read_table, whole_number
 from aaml.workload.trace.formats.common import (
     DEVICE_MILLI,
     PODS_PER_NODE,
     Converted,
     Options,
     file_in,
+    gpus_of,
     opened,
     standing,
 )
 from aaml.workload.trace.trace import Life
 
+PODS_FILE, NODES = "pods.csv", "nodes.csv"  # of one's own
 _STEP_S = 1.0  # between the lines of the seeds' files, which have no times
 _SWF_FIELDS = 18
+_USUAL_PODS = 110  # of a kubelet
+_LARGEST_PRIORITY = 1 << 31
 _KIB = 1024
 
 
@@ -38,6 +42,47 @@ def unplaced(pod: Pod, created_s: float, lifetime_s: float | None) -> Life:
     if lifetime_s is None:
         return Life(pod, created_s)
     return Life(pod, created_s, ended_s=created_s + lifetime_s, how="succeeded")
+
+
+def own_table(path: Path, _options: Options) -> Converted:
+    """A person's own pods.csv with nodes.csv beside it; amounts are Kubernetes quantities, times seconds.
+
+    nodes.csv has name, cpu, memory, and where there are such pods, gpus and gpu_model. pods.csv has name, cpu, memory
+    and created_s, and where they are known runs_s (without it a pod runs on), gpus (shared below 1), namespace,
+    priority, and node with bound_s: who ran where since when. The trace ends with the last arrival.
+    """
+    folder = path if path.is_dir() else path.parent
+    amounts = {"name": any_text, "cpu": quantity(CPU), "memory": quantity(MEMORY)}
+    nodes = [
+        Node(
+            row["name"], {CPU: row["cpu"], MEMORY: row["memory"], PODS: row.get("pods", _USUAL_PODS)},
+            gpu_count=row.get("gpus", 0), gpu_model=row.get("gpu_model", ""),
+        )
+        for row in read_table(
+            folder / NODES, amounts, {"pods": whole_number(1), "gpus": whole_number(), "gpu_model": any_text}
+        )
+    ]  # fmt: skip
+    known = {node.name for node in nodes}
+    further: dict[str, Parser] = {
+        **dict.fromkeys(("runs_s", "bound_s", "gpus"), number()),
+        "namespace": any_text, "node": choice(*known), "priority": whole_number(-_LARGEST_PRIORITY),
+    }  # fmt: skip
+    lives = []
+    for line, row in enumerate(read_table(folder / PODS_FILE, {**amounts, "created_s": number()}, further), start=2):
+        if ("node" in row) != ("bound_s" in row):
+            raise UserError(f"{folder / PODS_FILE}, line {line}: has one of node and bound_s; expected both or neither")
+        pod = Pod(
+            row["name"], row.get("namespace", "default"), uid=f"{line}", priority=row.get("priority", 0),
+            requests={CPU: row["cpu"], MEMORY: row["memory"]}, gpu=gpus_of(row.get("gpus", 0.0)),
+        )  # fmt: skip
+        if "node" in row:
+            end_s = row["bound_s"] + row["runs_s"] if "runs_s" in row else None
+            how = "succeeded" if end_s is not None else None
+            lives.append(Life(pod, row["created_s"], row["bound_s"], row["node"], ended_s=end_s, how=how))  # type: ignore[arg-type]
+        else:
+            lives.append(unplaced(pod, row["created_s"], row.get("runs_s")))
+    until_s = max((life.created_s if life.bound_s is None else life.bound_s for life in lives), default=0.0)
+    return Converted(folder.resolve().name, standing(nodes), tuple(lives), {}, until_s)
 
 
 def openb(path: Path, _options: Options) -> Converted:
