@@ -7,6 +7,7 @@
 A real KWOK cluster is started and taken down. /prioritize is asked over loopback on one kept connection, with the names
 of all nodes, as kube-scheduler does with nodeCacheCapable; the time is the client's, from the request's first byte to
 the reply's last. kube-scheduler is started anew for each rate, without its API rate cap; pods are there before it is.
+CPU times are those of kube-scheduler and of `aaml serve` from the first bind to the last: whose time a pod takes.
 """
 
 import argparse
@@ -19,10 +20,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import yaml
 
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
@@ -51,15 +54,45 @@ def untrained(folder: Path) -> str:
     return str(make_agent(LIVE["gnn"], seed=0).save(str(folder), "untrained")[0])
 
 
+@dataclass(frozen=True)
+class Service:
+    """A running `aaml serve`."""
+
+    port: int
+    process: psutil.Process
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Pods bound a second, and the CPU milliseconds that each took kube-scheduler and the service."""
+
+    pods_s: float
+    scheduler_ms: float
+    service_ms: float
+
+    def __str__(self) -> str:
+        """One phrase."""
+        served = f", aaml serve {self.service_ms:.1f}" if self.service_ms else ""
+        return f"{self.pods_s:.0f} pods/s (CPU ms a pod: kube-scheduler {self.scheduler_ms:.1f}{served})"
+
+
+def cpu_ms(process: psutil.Process | None) -> float:
+    """Return the CPU milliseconds that a process has used, 0 without one."""
+    if process is None:
+        return 0.0
+    used = process.cpu_times()
+    return 1000.0 * float(used.user + used.system)
+
+
 @contextmanager
-def serving(policy: str, kubeconfig: Path) -> Iterator[int]:
-    """Run `aaml serve`; yields its port."""
+def serving(policy: str, kubeconfig: Path) -> Iterator[Service]:
+    """Run `aaml serve`."""
     command = [AAML, "serve", f"--policy={policy}", "--port=0", f"--kubeconfig={kubeconfig}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             if process.stdout is None or not (line := process.stdout.readline()):
                 raise RuntimeError("aaml serve has ended")
-            yield int(line.rsplit(":", 1)[1])
+            yield Service(int(line.rsplit(":", 1)[1]), psutil.Process(process.pid))
         finally:
             process.terminate()
 
@@ -88,8 +121,8 @@ def some(api: Transport, selector: str) -> bool:
     return bool(json.loads(api.request("GET", f"/api/v1/namespaces/default/pods?{query}"))["items"])
 
 
-def rate(cluster: KwokCluster, folder: Path, count: int, port: int | None) -> float:
-    """Return pods bound a second by kube-scheduler, with the extender on `port` or without any."""
+def rate(cluster: KwokCluster, folder: Path, count: int, service: Service | None) -> Rate:
+    """Return how fast kube-scheduler binds, with an extender or without any."""
     api = cluster.api()
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda i: api.request("POST", "/api/v1/namespaces/default/pods", pod(f"p{i}")), range(count)))
@@ -97,23 +130,26 @@ def rate(cluster: KwokCluster, folder: Path, count: int, port: int | None) -> fl
     settings["leaderElection"]["leaderElect"] = False
     settings["profiles"][0]["schedulerName"] = SCHEDULER
     settings["clientConnection"] = {"kubeconfig": str(cluster.kubeconfig), "qps": 5000, "burst": 10000}
-    if port is None:
+    if service is None:
         del settings["extenders"]
     else:
-        settings["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{port}"
+        settings["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{service.port}"
     path = folder / "scheduler.yaml"
     path.write_text(yaml.safe_dump(settings), encoding="utf-8")
     with (folder / "scheduler.log").open("wb") as log:
         command = [str(programs_dir() / "kube-scheduler"), f"--config={path}", "--secure-port=0"]
         process = subprocess.Popen(command, stdout=log, stderr=log)
+    both = psutil.Process(process.pid), service.process if service else None
     try:
         first_s = _when(lambda: some(api, "!%3D"))
+        before = [cpu_ms(each) for each in both]
         last_s = _when(lambda: not some(api, "%3D"))
+        took = [(cpu_ms(each) - start) / count for each, start in zip(both, before, strict=True)]
     finally:
         process.kill()
         process.wait()
     api.request("DELETE", "/api/v1/namespaces/default/pods?gracePeriodSeconds=0")
-    return count / (last_s - first_s)
+    return Rate(count / (last_s - first_s), *took)
 
 
 def _when(condition: Any) -> float:
@@ -144,15 +180,15 @@ def main() -> None:
         )
         try:
             for turn in range(given.rounds):
-                print(f"round {turn + 1}: kube-scheduler alone {rate(cluster, folder, given.pods, None):.0f} pods/s")
+                print(f"round {turn + 1}: kube-scheduler alone {rate(cluster, folder, given.pods, None)}")
                 for policy in policies:
-                    with serving(policy, cluster.kubeconfig) as port:
-                        taken = latencies_ms(port, cluster.api(), given.requests)
-                        pods_s = rate(cluster, folder, given.pods, port)
+                    with serving(policy, cluster.kubeconfig) as service:
+                        taken = latencies_ms(service.port, cluster.api(), given.requests)
+                        behind = rate(cluster, folder, given.pods, service)
                     p50, p99 = np.percentile(taken, [50, 99])
                     print(
                         f"{Path(policy).name}: /prioritize of {given.nodes} nodes p50 {p50:.2f} ms, p99 {p99:.2f} ms; "
-                        f"behind kube-scheduler {pods_s:.0f} pods/s",
+                        f"behind kube-scheduler {behind}",
                         flush=True,
                     )
         finally:
