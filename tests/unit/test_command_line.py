@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[2]
     [
         ("demo", ["--steps", "zero"], ["--steps", "'zero'"]),
         ("demo", ["--steps", "0"], ["steps: 0", "at least 1"]),
-        ("train", ["--agent", "foo"], ["'foo'", "'--agent'", "'qtable'"]),
+        ("train", ["--agent", "foo"], ["agent: 'foo'", "qtable"]),
+        ("train", ["--agent", "gn"], ["agent: 'gn'", "did you mean gnn?"]),
+        ("train", ["--learning-rat", "3"], ["--learning-rat", "did you mean --learning-rate?"]),
+        ("cluster", ["upp"], ["'upp'", "did you mean up?"]),
         ("evaluate", ["--nope", "3"], ["--nope"]),
         ("compare", [], ["results: none given"]),
         ("train", ["--seed"], ["--seed", "Missing value"]),

@@ -7,11 +7,12 @@ import argparse
 import contextlib
 import dataclasses
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from aaml.errors import UserError, bad_value
+from aaml.errors import UserError, bad_value, did_you_mean
 from aaml.settings import Settings, SettingsFile, changed, fields, rows
 
 
@@ -31,7 +32,7 @@ def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None
     except SystemExit as end:
         if not end.code:
             raise  # --help
-        raise UserError(f"{_first_paragraph(said.getvalue())} (see {prog} --help)") from None
+        raise UserError(f"{_mistake(said.getvalue())} (see {prog} --help)") from None
 
 
 def parser(settings: Any, argv: Sequence[str], prog: str) -> argparse.ArgumentParser:
@@ -135,14 +136,30 @@ def _has_to_be_told(settings: type) -> bool:
     return any((each.default, each.default_factory) == fresh for each in dataclasses.fields(settings))
 
 
-def _first_paragraph(box: str) -> str:
-    """Return the text of a box of the parser up to its first rule, in one line."""
-    words: list[str] = []
-    for line in box.splitlines():
-        text = line.strip(" \u2502\u256d\u256e\u2570\u256f")  # the sides and corners of the box
-        if "\u2500" in text:  # a border or rule
-            if words:
-                break
-            continue
-        words += text.split()
-    return " ".join(words)
+def _mistake(box: str) -> str:
+    """Return what the parser says in a box as one line, with the name that was meant."""
+    said, more = _paragraphs(box)[:2]
+    if choice := re.match(r"invalid choice '(.*)' for argument '-*(.*)'\. Expected one of \((.*?),?\)\.", said):
+        value, field, names = choice.groups()
+        names = names.replace("'", "")
+        return str(bad_value(field, value, f"one of {names}"))
+    word = said.removeprefix("Unrecognized options: ").split(",")[0]
+    if more.startswith("Perhaps you meant:"):
+        flags = re.findall(r"--[\w-]+", more)
+        return f"{said}{did_you_mean(word, flags)}"
+    if more.startswith("Available subcommands: "):
+        names = more.removeprefix("Available subcommands: ")
+        return str(bad_value("command", word, f"one of {names}"))
+    return said
+
+
+def _paragraphs(box: str) -> list[str]:
+    """Return the texts below the title of a box of the parser, each between rules in one line, and an empty one."""
+    paragraphs: list[list[str]] = [[]]
+    for line in box.strip().splitlines()[1:]:
+        text = line.strip(" |+\u2502\u256d\u256e\u2570\u256f")  # the sides and corners of the box
+        if re.search("[-\u2500]{3}", text):  # a border or rule
+            paragraphs.append([])
+        else:
+            paragraphs[-1] += text.split()
+    return [*(" ".join(words) for words in paragraphs if words), ""]

@@ -243,13 +243,9 @@ class Film(Observer):
     def _columns(self, count: int) -> tuple[npt.NDArray[Any], ...]:
         """Return times, nodes and what comes or goes, [M, 4], of the first so many moves; kept for the next time."""
         if len(self._kept[0]) != count:
-            moves = self.moves[:count]
+            times, pods, nodes, comes = map(np.array, zip(*(move[:4] for move in self.moves[:count]), strict=True))
             asks = np.array([self._asks(pod) for pod in self.pods])
-            signs = np.array([1.0 if move.comes else -1.0 for move in moves])
-            self._kept = (
-                np.array([move.time_s for move in moves]), np.array([move.node for move in moves]),
-                signs[:, None] * asks[[move.pod for move in moves]],
-            )  # fmt: skip
+            self._kept = times, nodes, np.where(comes, 1.0, -1.0)[:, None] * asks[pods]
         return self._kept
 
     @staticmethod

@@ -1,6 +1,7 @@
 """Writers of a run's curves and events: TensorBoard files, JSON lines, several places at once, or nowhere."""
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -152,12 +153,17 @@ class TensorBoardWriter(NullWriter):
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._writer = EventFileWriter(str(directory), max_queue_size=1000, flush_secs=flush_s)
+        self._charts: Layout = {}
+        self._curves: set[str] = set()
 
     def scalar(self, name: str, value: float, step: int) -> None:
         """Add one point to a curve."""
         from tensorboard.plugins.scalar import summary_v2
 
         self._add(summary_v2.scalar_pb(name, np.float32(value)), step)
+        if name not in self._curves:
+            self._curves.add(name)
+            self._lay_out(step)
 
     def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
         """Add a distribution; TensorBoard shows it in 30 buckets of equal width."""
@@ -185,7 +191,13 @@ class TensorBoardWriter(NullWriter):
             self.image(name, picture.png, width=picture.width, height=picture.height, step=step)
 
     def layout(self, charts: Layout) -> None:
-        """Arrange TensorBoard's custom-scalars page: a chart of curves, or of one curve in its interval."""
+        """Arrange TensorBoard's custom-scalars page: a chart of curves, or of one curve in its interval.
+
+        A chart is there once there is one of its curves, so that no agent has the empty charts of another.
+        """
+        self._charts = charts
+
+    def _lay_out(self, step: int) -> None:
         from tensorboard.compat.proto import tensor_pb2, types_pb2
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.plugins.custom_scalar import layout_pb2, metadata
@@ -195,6 +207,16 @@ class TensorBoardWriter(NullWriter):
             series = layout_pb2.MarginChartContent.Series(value=value, lower=lower, upper=upper)
             return layout_pb2.MarginChartContent(series=[series])
 
+        shown = {
+            category: {
+                title: tags
+                for title, tags in members.items()
+                if any(re.fullmatch(tag, name) for tag in tags for name in self._curves)
+            }
+            for category, members in self._charts.items()
+        }
+        if not any(shown.values()):
+            return
         layout = layout_pb2.Layout(
             category=[
                 layout_pb2.Category(
@@ -206,14 +228,15 @@ class TensorBoardWriter(NullWriter):
                         for title, tags in members.items()
                     ],
                 )
-                for category, members in charts.items()
+                for category, members in shown.items()
+                if members
             ]
         )
         tensor = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[layout.SerializeToString()])
         value = Summary.Value(
             tag=metadata.CONFIG_SUMMARY_TAG, tensor=tensor, metadata=metadata.create_summary_metadata()
         )
-        self._add(Summary(value=[value]), 0)
+        self._add(Summary(value=[value]), step)
 
     def hyperparameters(
         self, values: Mapping[str, Scalar], metrics: Sequence[str] = (), run: Path | None = None

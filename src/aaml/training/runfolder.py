@@ -29,6 +29,7 @@ class RunFolder:
         self.stem = stem
         self.models = path / "model"
         self._board = TensorBoardWriter(path / "tensorboard")
+        self._board.layout(TRAINING_LAYOUT)
         self._lines = JsonLinesWriter(path / METRICS)
         self.writer = RunWriters(self._board, self._lines)
 
@@ -40,7 +41,6 @@ class RunFolder:
         facts = {"stem": stem, **config, "command": sys.argv, **provenance()}
         write_json(path / CONFIG, facts, indent=2, field="out")
         folder = cls(path, stem)
-        folder._board.layout(TRAINING_LAYOUT)
         folder._board.hyperparameters(dict(hyperparameters), [VALIDATION_SCORE], path)
         return folder
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aaml.errors import UserError, bad_value
+from aaml.learning.config import AGENTS
 from aaml.scheduling.play import play
 from aaml.settings import plain
 from aaml.telemetry.console import progress_bar
@@ -166,9 +167,22 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool) -> tuple[TrainCon
     return stored, RunFolder.open(path)
 
 
+_ALWAYS_SHOWN = {
+    "agent", "task", "nodes", "seed", "steps", "rate", "agent.learning_rate", "agent.actor_learning_rate",
+    "agent.hidden_layers",
+}  # fmt: skip
+
+
 def _hyperparameters(config: TrainConfig) -> dict[str, bool | int | float | str]:
+    """Return what tells runs apart: the settings that matter most, and those that were changed."""
+    usual = _flat(TrainConfig(agent=AGENTS[config.agent.name], steps=config.steps))
+    told = {name: value for name, value in _flat(config).items() if name in _ALWAYS_SHOWN or usual.get(name) != value}
+    return {name: value for name, value in told.items() if isinstance(value, bool | int | float | str)}
+
+
+def _flat(config: TrainConfig) -> dict[str, Any]:
     agent = plain(config.learner)
     training = {name: value for name, value in plain(config).items() if name not in agent}
     given = {**training, **{f"agent.{name}": value for name, value in agent.items()}}
     lists = {name: ", ".join(map(str, value)) for name, value in given.items() if isinstance(value, list)}
-    return {name: value for name, value in (given | lists).items() if isinstance(value, bool | int | float | str)}
+    return {**given, **lists, "nodes": ", ".join(map(str, config.sizes))}

@@ -53,11 +53,19 @@ def test_a_histogram_counts_each_value_once(tmp_path, read):
 
 def test_the_layout_groups_curves(tmp_path, read):
     writer = TensorBoardWriter(tmp_path)
-    writer.layout({"Scheduling": {"reward": ["1. CSR"], "difference": ("mean", "low", "high")}})
+    writer.layout(
+        {
+            "Scheduling": {"reward": ["1. CSR"], "difference": ("mean", "low", "high")},
+            "Learning": {"actor and critic": ["Actor", "Critic"]},
+        }
+    )
+    for step in range(3):
+        writer.scalar("mean", 0.5, step)
+        writer.scalar("1. CSR", 0.5, step)
     writer.close()
-    (point,) = read(tmp_path).Tensors("custom_scalars__config__")
+    point = read(tmp_path).Tensors("custom_scalars__config__")[-1]
     layout = layout_pb2.Layout.FromString(tensor_util.make_ndarray(point.tensor_proto).item())
-    assert layout.category[0].title == "Scheduling"
+    assert [category.title for category in layout.category] == ["Scheduling"], "there is no curve of the other"
     assert list(layout.category[0].chart[0].multiline.tag) == ["1. CSR"]
     (band,) = layout.category[0].chart[1].margin.series
     assert (band.value, band.lower, band.upper) == ("mean", "low", "high")
