@@ -148,7 +148,9 @@ def curve_chart(
     for name, level in (levels or {}).items():
         plot.add_layout(Span(location=level, dimension="width", line_color=OTHER, line_dash="dashed"))
         last = max((steps[-1] for steps, _ in curves.values() if len(steps)), default=0.0)
-        plot.text([last], [level], [name], text_font_size="11px", text_color=OTHER, text_align="right", y_offset=-2)
+        on_top = all(level >= value for _, values in curves.values() for value in values)  # no room above it
+        where: Any = {"text_baseline": "top", "y_offset": 3} if on_top else {"y_offset": -2}
+        plot.text([last], [level], [name], text_font_size="11px", text_color=OTHER, text_align="right", **where)
     tips = [(axis, "@step{0,0}"), *([("", "@name")] if len(curves) > 1 else []), (title, "@value{%.5g}")]
     form = {"@value": "printf"}
     hover = HoverTool(tooltips=tips, renderers=drawn, mode="vline", line_policy="nearest", formatters=form)

@@ -106,7 +106,7 @@ function drawNow() {
     for (let g = 0; g < G; g++) S.shown.forEach((r, place) => { values[(G - 1 - g) * R + place] = level(tile, S.frame, g, r); });
     picture(`now_${side}_data`, values, [G, R], 0, R);
     models[`past_cursor_${side}`].location = now();
-    models[`now_${side}`].title.text = `now: ${tile.pending[S.frame]} pods wait`;
+    models[`now_${side}`].title.text = `now: ${tile.pending[S.frame]} ${tile.pending[S.frame] === 1 ? "pod waits" : "pods wait"}`;
     listDecisions(side);
   }
   for (const name of ["queue_cursor", "spread_cursor"]) models[name].location = now();

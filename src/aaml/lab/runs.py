@@ -56,7 +56,9 @@ def _evaluated(results: Results) -> list[Playable]:
     found = []
     for task, runs in results.runs.groupby("task", sort=True):
         recipe = results.recipes.get(str(task)) or Recipe(find_task(str(task)))
-        policies = tuple(name for name in _unique(runs["policy"].tolist()) if not name.startswith(BOUND))
+        named = [name for name in _unique(runs["policy"].tolist()) if not name.startswith(BOUND)]
+        # What was learned is what people ask about: it is on the left.
+        policies = tuple(sorted(named, key=lambda name: name not in results.learned))
         nodes, seeds = (tuple(map(int, _unique(runs[name].tolist()))) for name in ("nodes", "seed"))
         found.append(Playable(recipe, nodes, seeds, policies))
     return found

@@ -101,13 +101,12 @@ def summary(study: "Study", config: SweepConfig, out: Path, rows: int = 10) -> s
     table = _shown(trial_table(study).iloc[[trial.number for trial in _ranked(study)[:rows]]])
     shares = ", ".join(f"{name} {share:.0%}" for name, share in importances(study).items())
     best, task = study.best_trial, config.training.task
-    model = folder_of(out, best.number) / "model"
     counts = f"{len(study.trials)} trials, of which {sum(t.state.name == 'PRUNED' for t in study.trials)} pruned"
     return (
         f"{text_table(table)}\n\n{counts}; best: trial {best.number}, validation score {best.value:.4g} "
         f"(lower is better)\nimportance: {shares}\nreport: {out / REPORT}\n"
         f"curves: tensorboard --logdir {out / 'trials'}\nnext: aaml train --config {out / 'best.yaml'}\n"
-        f"      aaml evaluate --task {task} --models {model}/*.pth"
+        f"      aaml evaluate --task {task} --models {folder_of(out, best.number)}"
     )
 
 
