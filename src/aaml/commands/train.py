@@ -32,6 +32,10 @@ def run(args: Args) -> int:
     stopped: list[bool] = []
     with closing(folder), ends_by(lambda: stopped.append(True)) as interruption:
         progress = carry_out(config, folder, lambda: bool(stopped))
+    if progress.best_step < 0:
+        again = f"aaml train --out {folder.path} --resume --steps {config.steps}"
+        print(f"ended before anything was learned and judged; go on with: {again}")
+        return interruption.status
     print(
         f"best validation score {progress.best:.3f} of {config.reference}'s (below 1 is better), "
         f"after {progress.best_step} of {progress.step} decisions"

@@ -9,6 +9,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util import tensor_util
 
+from aaml.cli import run as command
 from aaml.errors import UserError
 from aaml.evaluation.policies import load
 from aaml.learning.config import AGENTS, CopiesConfig
@@ -155,3 +156,9 @@ def test_a_round_in_which_nothing_is_drawn_is_told(tmp_path):
     assert isinstance(config.copying, CopiesConfig)
     with pytest.raises(UserError, match="no choice of a whole round was drawn"):
         train(config, tmp_path / "run")
+
+
+def test_a_training_that_ended_before_it_learned_says_how_to_go_on(tmp_path, capsys):
+    few = ["--agent=acdqn", "--nodes=3", "--pods=9", "--teacher-steps=9", "--validation-episodes=1", "--steps=0"]
+    assert command("train", [*few, f"--out={tmp_path / 'run'}"]) == 0
+    assert f"go on with: aaml train --out {tmp_path / 'run'} --resume --steps 0" in capsys.readouterr().out
