@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from aaml.evaluation.policies import model_file
 from aaml.learning.config import LIVE, AgentKind
 from aaml.live.run import Origin, SchedulerRun
 from aaml.live.settings import Folders, LearnerSettings, SchedulerSettings
@@ -88,11 +87,11 @@ class AgentRun(SchedulerRun):
         return make_agent(self.learner.agent, seed=self.settings.seed, learn=not self.learner.no_learn)
 
     def _load(self, path: Path | str) -> "LearnedAgent":
+        from aaml.evaluation.policies import model_file
         from aaml.learning.agent import load_agent
 
         learn = not self.learner.no_learn
-        path = model_file(Path(path))
-        return load_agent(path, self.learner.agent, seed=self.settings.seed, learn=learn)
+        return load_agent(model_file(Path(path)), self.learner.agent, seed=self.settings.seed, learn=learn)
 
     @contextmanager
     def _at_work(self, cluster: "Cluster", duty: "Duty") -> "Iterator[Policy]":
