@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--schedulers", nargs="+", default=[KUBE_SCHEDULER, "least-variance", *MODELS])
     parser.add_argument("--csv", type=Path, help="a file for the values")
     given = parser.parse_args()
-    cluster = KwokCluster("bench-live-balance")
+    cluster = KwokCluster(f"bench-live-balance-{given.nodes}")
     cluster.up(ClusterOptions(nodes=given.nodes, scheduler=True, owner=Owner.this_process()), progress=False)
     values: dict[str, list[float]] = {name: [] for name in given.schedulers}
     try:
@@ -137,10 +137,10 @@ def main() -> None:
     rows = []
     for name, found in values.items():
         row: dict[str, object] = {"scheduler": Path(name).stem, "nodes": given.nodes, "episodes": len(found)}
-        row["variance"] = float(np.mean(found))
+        row["variance"] = f"{np.mean(found):.3g}"
         for other in given.schedulers[:2]:
             better = sum(ours < theirs for ours, theirs in zip(found, values[other], strict=True))
-            row |= {f"of {other}'s": float(np.mean(found) / np.mean(values[other])), f"better than {other}": better}
+            row |= {f"of {other}'s": f"{np.mean(found) / np.mean(values[other]):.2f}", f"better than {other}": better}
         rows.append(row)
         print(row)
     if given.csv is not None:

@@ -7,13 +7,13 @@ looks on as another scheduler works.
 """
 
 import dataclasses
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from aaml.commands.signals import ends_by
+from aaml.commands.threads import one_thread
 from aaml.learning.config import LIVE
 from aaml.live.settings import LearnerSettings, SchedulerSettings
 
@@ -73,6 +73,7 @@ def run(args: Args) -> int:
 
 def run_policy(args: PolicyArgs) -> int:
     """Run a policy as a scheduler until it is stopped, and return the exit status."""
+    one_thread()
     from aaml.errors import UserError
     from aaml.evaluation.policies import load_policy, needs_expected_pods, origin
     from aaml.kube.objects.manifests import pods_like
@@ -94,11 +95,9 @@ def run_policy(args: PolicyArgs) -> int:
 
 def run_agent(args: LearnerSettings) -> int:
     """Run one agent until it is stopped and return the exit status."""
+    one_thread()
     from aaml.live.agents import AgentRun
 
-    os.environ.setdefault(
-        "OMP_NUM_THREADS", "1"
-    )  # torch reads it when it loads; products this small are not shared out
     cluster = _cluster(args)
     scheduler = AgentRun(args, cluster=cluster)
     if args.recording is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aaml.commands.threads import one_thread
 from aaml.settings import Count, Port, Settings
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def _policy(args: Args, given: "Sequence[Pod]", view: "KubeView | None") -> "Pol
 
 def run(args: Args) -> int:
     """Serve until SIGTERM or SIGINT."""
+    one_thread()
     from contextlib import ExitStack
 
     import uvicorn
