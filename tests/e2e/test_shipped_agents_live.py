@@ -19,6 +19,7 @@ MODELS = {
 }  # fmt: skip
 SHAPES = (("500m", "1Gi"), ("2", "4Gi"), ("1", "24Gi"), ("8", "8Gi"), ("4", "32Gi"))
 NODES, SEED = 10, 7
+DRAWS = 5
 CPU_MILLI, MEMORY_BYTES = 64_000, 256 * 2**30
 Requests = list[tuple[str, str]]
 
@@ -88,12 +89,13 @@ def by_agent(kwok: KwokCluster, namespace: str, requests: Requests, kind: str) -
     return used
 
 
-def test_the_gnn_spreads_mixed_pods_more_evenly_than_kube_scheduler(kwok: KwokCluster, namespace: str) -> None:
+def test_the_agents_spread_mixed_pods_more_evenly_than_kube_scheduler(kwok: KwokCluster, namespace: str) -> None:
+    """kube-scheduler breaks ties at random, and one draw may be twice as good as another: means are compared."""
     requests = mixed()
-    theirs = by_kube_scheduler(kwok, namespace, requests).var(axis=0).mean()
-    ours = by_agent(kwok, namespace, requests, "gnn").var(axis=0).mean()
-    print(f"variance of use over {NODES} nodes: kube-scheduler {theirs:.3g}, shipped GNN {ours:.3g}")
-    assert ours < theirs
+    theirs = np.mean([by_kube_scheduler(kwok, namespace, requests).var(axis=0).mean() for _ in range(DRAWS)])
+    ours = {kind: by_agent(kwok, namespace, requests, kind).var(axis=0).mean() for kind in MODELS}
+    print(f"variance of use over {NODES} nodes: kube-scheduler {theirs:.3g} (mean of {DRAWS}), shipped agents {ours}")
+    assert np.mean(list(ours.values())) < theirs
 
 
 @pytest.mark.parametrize("kind", MODELS)
