@@ -143,7 +143,7 @@ def contestants(
 ) -> tuple[Contestant, ...]:
     """Read what `evaluate` takes. Raises `UserError` when it is none, or names one twice."""
     if isinstance(policies, Mapping):
-        result = tuple(Contestant(_spec(each), str(label)) for label, each in policies.items())
+        result = tuple(_called(each, str(label)) for label, each in policies.items())
     elif isinstance(policies, Iterable) and not isinstance(policies, str):
         result = tuple(map(_contestant, policies))
     else:
@@ -159,23 +159,23 @@ def contestants(
 def _contestant(policy: Policies) -> Contestant:
     if isinstance(policy, Contestant):
         return policy
-    if isinstance(policy, str):
-        label, equals, spec = policy.partition("=")
-        return _named(spec, label) if equals else _named(policy)
-    return _named(str(policy)) if isinstance(policy, Path) else Contestant(_spec(policy))
+    if isinstance(policy, str) and "=" in policy:
+        label, _, spec = policy.partition("=")
+        return _called(spec, label)
+    return _called(policy)
 
 
-def _named(spec: str, label: str = "") -> Contestant:
-    """Return who is meant by a name, a file, or the folder of a training, by which its model is called."""
-    path = Path(spec)
-    if not is_model(spec) or (file := model_file(path)) == path:
-        return Contestant(spec, label)
+def _called(policy: str | Path | Policy, label: str = "") -> Contestant:
+    """Return who is meant by an object, a name, a file, or the folder of a training, by which its model is called."""
+    if not isinstance(policy, str | Path):
+        return Contestant(_own(policy), label)
+    path = Path(policy)
+    if not is_model(str(policy)) or (file := model_file(path)) == path:
+        return Contestant(str(policy), label)
     return Contestant(str(file), label or path.resolve().name)
 
 
-def _spec(policy: str | Path | Policy) -> str | Policy:
-    if isinstance(policy, str | Path):
-        return str(model_file(Path(policy)))
+def _own(policy: Policy) -> Policy:
     if isinstance(policy, FunctionType):
         return ScorePolicy(policy.__name__, policy)
     if not callable(getattr(policy, "act", None)):

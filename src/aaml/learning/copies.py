@@ -24,6 +24,7 @@ from aaml.learning.losses import (
     log_policy,
     margin_loss,
     mask_scores,
+    mean_of_choices,
     normalize,
     select,
     value_loss,
@@ -286,9 +287,7 @@ def _exchange(one: nn.Module, other: nn.Module) -> None:
 
 def _spread(q: Tensor, mask: Tensor) -> Tensor:
     """Return [B, 1], the standard deviation of action values over the rows that may be chosen."""
-    count = mask.sum(dim=1, keepdim=True).clamp(min=1)
-    middle = (q * mask).sum(dim=1, keepdim=True) / count
-    return (((q - middle) * mask) ** 2).sum(dim=1, keepdim=True).div(count).sqrt()
+    return mean_of_choices((q - mean_of_choices(q, mask)) ** 2, mask).sqrt()
 
 
 def in_copies(agent: LearnedAgent, config: CopiesConfig) -> CopiesActor | CopiesValue:

@@ -66,15 +66,19 @@ def q_loss(q: Tensor, action: Tensor, target: Tensor, weight: Tensor | None = No
     return (loss if weight is None else loss * weight).mean(), error.detach()
 
 
+def mean_of_choices(values: Tensor, mask: Tensor) -> Tensor:
+    """Return [B, 1], the mean of [B, N] over the rows that may be chosen; 0 where there is none."""
+    count = mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return values.masked_fill(~mask, 0.0).sum(dim=1, keepdim=True) / count
+
+
 def dueling(value: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
     """Return [B, N], Q = V + A - mean of A over the rows that may be chosen.
 
     Wang et al.: Dueling Network Architectures for Deep Reinforcement Learning (2016), eq. 9. `value` [B].
     """
     check_rank(2, advantage=advantage, mask=mask)
-    count = mask.sum(dim=1, keepdim=True).clamp(min=1)
-    mean = advantage.masked_fill(~mask, 0.0).sum(dim=1, keepdim=True) / count
-    return value.unsqueeze(1) + advantage - mean
+    return value.unsqueeze(1) + advantage - mean_of_choices(advantage, mask)
 
 
 def generalized_advantage(
@@ -130,9 +134,7 @@ def around_the_value(q: Tensor, log_prob: Tensor, mask: Tensor) -> Tensor:
     state is put down to the rows that it offers (Robinson 1988; for advantages Pan et al.: Direct Advantage Estimation,
     2022).
     """
-    count = mask.sum(dim=1, keepdim=True).clamp(min=1)
-    mean = q.masked_fill(~mask, 0.0).sum(dim=1, keepdim=True) / count
-    return q + mean - (log_prob.exp() * q).sum(dim=1, keepdim=True)
+    return q + mean_of_choices(q, mask) - (log_prob.exp() * q).sum(dim=1, keepdim=True)
 
 
 def typical_difference(advantage: Tensor, copies: int) -> Tensor:
