@@ -304,6 +304,14 @@ def mean_rest(table, row, age_s, limit_s):  # type: ignore[no-untyped-def]  # no
 
 
 @uncounted
+def expected_rest(table, kinds, limits_s, rest_s, sure):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Write the expected rest of pods that begin to run, and how sure it is, float64 [T]."""
+    for i in range(len(kinds)):
+        rest_s[i] = mean_rest(table, kinds[i], 0.0, limits_s[i])
+        sure[i] = certainty(table, kinds[i], 0.0, limits_s[i])
+
+
+@uncounted
 def _rest_at(table, row, age_s, share):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Return after how long only this share of the runs of an age still goes on."""
     goal = _alive(table, row, age_s) + np.log(share)

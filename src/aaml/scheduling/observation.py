@@ -20,6 +20,7 @@ from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import ClusterState
 from aaml.cluster.topology import Graph, rack_graph, star_graph
 from aaml.scheduling.lifetimes import LifetimeModel
+from aaml.scheduling.rests import NODE_RESTS, PAIR_RESTS, RunningPods
 
 FloatArray = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
@@ -27,13 +28,13 @@ BoolArray = npt.NDArray[np.bool_]
 NODE_FEATURES = (
     "cpu_used", "memory_used", "pods_used", "cpu_used_minus_mean", "memory_used_minus_mean", "cpu_size", "memory_size",
     "cpu_memory_imbalance", "empty", "gpu_free", "largest_free_device", "whole_free_devices", "shared_devices",
-    "gpu_count", "cordoned", "capacity",
+    "gpu_count", "cordoned", "capacity", *NODE_RESTS,
 )  # fmt: skip
 PAIR_FEATURES = (
     "feasible", "cpu_after", "memory_after", "cpu_after_minus_mean", "memory_after_minus_mean", "imbalance_after",
     "cpu_after_rank", "memory_after_rank", "variance_rank", "free_after_rank", "device_left", "gpu_free_after",
     "siblings", "fragmentation_growth", "newly_used", "fragmentation_rank", "cpu_variance_growth",
-    "memory_variance_growth", "cpu_gap_after", "memory_gap_after", "cpu_gap", "memory_gap",
+    "memory_variance_growth", "cpu_gap_after", "memory_gap_after", "cpu_gap", "memory_gap", *PAIR_RESTS,
 )  # fmt: skip
 POD_FEATURES = (
     "cpu", "memory", "gpu_share", "gpu_count", "is_share", "wants_model", "lifetime", "lifetime_known", "cpu_mean",
@@ -43,6 +44,10 @@ UPCOMING_FEATURES = ("cpu", "memory", "gpu")
 
 _MAX_DEVICES = 8.0
 FILL_SCRATCH = 6
+NO_POD = Pod("none")
+"""What a cluster is looked at with where no pod waits."""
+RESTS_OF_NODES = slice(NODE_FEATURES.index(NODE_RESTS[0]), NODE_FEATURES.index(NODE_RESTS[-1]) + 1)
+RESTS_OF_PAIRS = slice(PAIR_FEATURES.index(PAIR_RESTS[0]), PAIR_FEATURES.index(PAIR_RESTS[-1]) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,8 @@ class Sight:
     The arrays of a `ClusterState` (N nodes, R resources, G devices), whose dtypes and meaning they have, are views that
     are good until it changes. `siblings` float64 [N] counts each node's pods of the pod's owner, `growth` float64 [N]
     is by how much the pod would fragment each node's GPUs, and `told` float32 [P] is the part of the pod's vector that
-    does not depend on the nodes.
+    does not depend on the nodes. `rests` float32 [N, 12] holds the features of what running pods are expected to leave,
+    [0, 12] where nothing is expected.
     """
 
     allocatable: npt.NDArray[np.int64]
@@ -86,6 +92,7 @@ class Sight:
     growth: npt.NDArray[np.float64]
     siblings: npt.NDArray[np.float64]
     told: FloatArray
+    rests: FloatArray
     gpu: tuple[int, int]
     """how many devices the pod asks for, and thousandths of each"""
     graph: Graph
@@ -101,6 +108,8 @@ class Sight:
             self.mask, self.request, *self.gpu, self.growth, self.siblings,
             np.empty((FILL_SCRATCH, n)), nodes, pairs, vector,
         )  # fmt: skip
+        if len(self.rests):
+            nodes[:, RESTS_OF_NODES], pairs[:, RESTS_OF_PAIRS] = np.split(self.rests, [len(NODE_RESTS)], axis=1)
         return Observation(nodes, pairs, vector, np.array(self.mask, dtype=np.bool_), self.graph)
 
 
@@ -121,8 +130,8 @@ class ObservationSpec:
 
     `lookahead` is how many of the pods that follow are shown. `lifetimes` says whether a pod's lifetime is shown, which
     kube-scheduler does not know. With `racks` the graph has a hub for each rack, and otherwise it is a star.
-    `fragmentation` measures by how much a pod would fragment GPUs; without it the features about that are zero.
-    `expects` says how long pods are expected to run on.
+    `fragmentation` measures by how much a pod would fragment GPUs, and `expects` says how long pods are expected to run
+    on; without them the features about that are zero.
     """
 
     lookahead: int = 0
@@ -137,14 +146,20 @@ class ObservationSpec:
         return len(POD_FEATURES) + self.lookahead * len(UPCOMING_FEATURES)
 
     def look(
-        self, state: ClusterState, pod: Pod, mask: BoolArray, upcoming: Sequence[Pod] = (), queue_length: int = 0
-    ) -> Sight:
-        """Return what there is to see of `pod` waiting in `state`; `mask` is [N]."""
-        n = len(state)
+        self, state: ClusterState, pod: Pod, mask: BoolArray, upcoming: Sequence[Pod] = (), queue_length: int = 0,
+        now_s: float = 0.0,
+    ) -> Sight:  # fmt: skip
+        """Return what there is to see at `now_s` of `pod` waiting in `state`; `mask` is [N]."""
+        n, rests = len(state), np.zeros((0, len(NODE_RESTS) + len(PAIR_RESTS)), dtype=np.float32)
         told = np.zeros(self.pod_size, dtype=np.float32)
         told[5] = float(bool(pod.gpu.models))
         if self.lifetimes and pod.lifetime_s is not None:
             told[6], told[7] = np.log1p(pod.lifetime_s) / 10.0, 1.0
+        if self.expects is not None:
+            rest_s = 0.0 if pod is NO_POD else self.expects.rest_s(pod)
+            rests = RunningPods.of(state, self.expects).features(rest_s, now_s)
+            if not told[7] and pod is not NO_POD:
+                told[6], told[7] = np.log1p(rest_s) / 10.0, self.expects.certainty(pod)
         told[13] = np.log1p(queue_length) / 5.0
         if self.lookahead and upcoming:
             mean_cpu, mean_memory = mean_size(state.allocatable, state.capacity)
@@ -167,15 +182,17 @@ class ObservationSpec:
             growth=np.zeros(n) if self.fragmentation is None else self.fragmentation.growth(state, pod),
             siblings=OwnerIndex.of(state).counts(pod.owner) if pod.owner else np.zeros(n),
             told=told,
+            rests=rests,
             gpu=(pod.gpu.count, pod.gpu.milli),
             graph=(rack_graph if self.racks else star_graph)(state),
         )
 
     def observe(
-        self, state: ClusterState, pod: Pod, mask: BoolArray, upcoming: Sequence[Pod] = (), queue_length: int = 0
-    ) -> Observation:
-        """Return the observation of `pod` waiting in `state`; `mask` is [N]."""
-        return self.look(state, pod, mask, upcoming, queue_length).observation()
+        self, state: ClusterState, pod: Pod, mask: BoolArray, upcoming: Sequence[Pod] = (), queue_length: int = 0,
+        now_s: float = 0.0,
+    ) -> Observation:  # fmt: skip
+        """Return the observation of `pod` waiting in `state` at `now_s`; `mask` is [N]."""
+        return self.look(state, pod, mask, upcoming, queue_length, now_s).observation()
 
 
 PLAIN = ObservationSpec()
@@ -201,7 +218,7 @@ class Context:
     @cached_property
     def sight(self) -> Sight:
         """What there is to see."""
-        return self.spec.look(self.state, self.pod, self.mask, self.upcoming, self.queue_length)
+        return self._by(self.spec)
 
     @cached_property
     def observation(self) -> Observation:
@@ -217,7 +234,10 @@ class Context:
             return self.sight
         if spec.lookahead > self.spec.lookahead:
             raise ValueError(f"a lookahead of {spec.lookahead} was asked for, the context has {self.spec.lookahead}")
-        return spec.look(self.state, self.pod, self.mask, self.upcoming, self.queue_length)
+        return self._by(spec)
+
+    def _by(self, spec: ObservationSpec) -> Sight:
+        return spec.look(self.state, self.pod, self.mask, self.upcoming, self.queue_length, self.now_s)
 
     def seen_by(self, spec: ObservationSpec) -> Observation:
         """Return the features as another policy's spec shows them; raises ValueError as `sight_by` does."""

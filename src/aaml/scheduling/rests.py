@@ -1,11 +1,11 @@
-"""RunningPods: what of each node's load is expected to remain, and when each node is expected to be empty."""
+"""What running pods are expected to leave: each node's load in a while, and when it is empty; as features, too."""
 
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import uncounted
+from aaml.cluster.kernels import counted, uncounted
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 from aaml.scheduling.lifetimes import LifetimeModel, mean_rest, survival
@@ -15,6 +15,11 @@ IntArray = npt.NDArray[np.int64]
 
 HORIZONS_S: FloatArray = np.array([60.0, 600.0, 3600.0])
 LOADS = 3  # CPU, memory, GPU
+NODE_RESTS = (
+    "cpu_in_1m", "memory_in_1m", "gpu_in_1m", "cpu_in_10m", "memory_in_10m", "gpu_in_10m", "cpu_in_1h", "memory_in_1h",
+    "gpu_in_1h", "empty_in",
+)  # fmt: skip
+PAIR_RESTS = ("extends", "outlived")
 _CLASS, _ROW = range(2)
 _SINCE, _LIMIT, _AMOUNTS = range(3)  # amounts: CPU milli, memory bytes, GPU milli, from _AMOUNTS on
 
@@ -43,26 +48,34 @@ class RunningPods:
             view = views[id(model)] = cls(state, model)
         return view
 
-    def remaining(self, now_s: float) -> tuple[FloatArray, FloatArray]:
+    def remaining(self, now_s: float) -> tuple[IntArray, FloatArray]:
         """Return what is expected of each node's pods.
 
-        The first is float64 [N, H, 3]: CPU (milli-cores), memory (bytes) and GPU (thousandths of a device) that they
+        The first is int64 [N, H, 3]: CPU (milli-cores), memory (bytes) and GPU (thousandths of a device) that they
         are expected still to hold after each of `HORIZONS_S`. The second is float64 [N]: the longest rest that is
         expected of any, in seconds, 0 for an empty node.
         """
-        self._refresh()
-        load = np.zeros((len(self._state), len(HORIZONS_S), LOADS))
-        empty_s = np.zeros(len(self._state))
-        _remain(self.model.table, now_s, len(self._pods), self._facts, self._times, HORIZONS_S, load, empty_s)
-        return load, empty_s
+        return self._remain(now_s, len(HORIZONS_S))
 
     def empty_s(self, now_s: float) -> FloatArray:
         """Return only the second of what `remaining` returns."""
+        return self._remain(now_s, 0)[1]
+
+    def features(self, rest_s: float, now_s: float) -> npt.NDArray[np.float32]:
+        """Return float32 [N, 12], `NODE_RESTS` and then `PAIR_RESTS` of a pod that is expected to run for `rest_s`."""
+        load, empty_s = self.remaining(now_s)
+        state = self._state
+        shown = np.zeros((len(state), len(NODE_RESTS) + len(PAIR_RESTS)), dtype=np.float32)
+        nodes, pairs = shown[:, : len(NODE_RESTS)], shown[:, len(NODE_RESTS) :]
+        show_rests(load, empty_s, rest_s, state.allocatable, state.gpu_count, nodes, pairs)
+        return shown
+
+    def _remain(self, now_s: float, horizons: int) -> tuple[IntArray, FloatArray]:
         self._refresh()
+        load = np.zeros((len(self._state), horizons, LOADS), dtype=np.int64)
         empty_s = np.zeros(len(self._state))
-        nothing = np.zeros((len(self._state), 0, LOADS))
-        _remain(self.model.table, now_s, len(self._pods), self._facts, self._times, HORIZONS_S[:0], nothing, empty_s)
-        return empty_s
+        _remain(self.model.table, now_s, len(self._pods), self._facts, self._times, load, empty_s)
+        return load, empty_s
 
     def _refresh(self) -> None:
         """Look rows up again after a change of the nodes, and classes after the model has learned of new ones."""
@@ -94,13 +107,44 @@ class RunningPods:
 
 
 @uncounted
-def _remain(table, now_s, count, facts, times, horizons_s, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _remain(table, now_s, count, facts, times, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Add up what `RunningPods.remaining` returns."""
     for slot in range(count):
-        kind, row = facts[_CLASS, slot], facts[_ROW, slot]
-        age_s, limit_s = max(now_s - times[_SINCE, slot], 0.0), times[_LIMIT, slot]
-        empty_s[row] = max(empty_s[row], mean_rest(table, kind, age_s, limit_s))
-        for h in range(len(horizons_s)):
-            share = survival(table, kind, age_s, horizons_s[h], limit_s)
-            for r in range(LOADS):
-                load[row, h, r] += share * times[_AMOUNTS + r, slot]
+        age_s = max(now_s - times[_SINCE, slot], 0.0)
+        add_rest(
+            load, empty_s, facts[_ROW, slot], table, facts[_CLASS, slot], age_s, times[_LIMIT, slot],
+            times[_AMOUNTS, slot], times[_AMOUNTS + 1, slot], times[_AMOUNTS + 2, slot],
+        )  # fmt: skip
+
+
+@uncounted
+def add_rest(load, empty_s, row, table, kind, age_s, limit_s, cpu, memory, gpu):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Add what is expected of one running pod to `load` int64 [N, H, 3] and `empty_s` float64 [N].
+
+    Loads are whole numbers, so that it does not matter in which order pods are added.
+    """
+    empty_s[row] = max(empty_s[row], mean_rest(table, kind, age_s, limit_s))
+    for h in range(load.shape[1]):
+        share = survival(table, kind, age_s, HORIZONS_S[h], limit_s)
+        load[row, h, 0] += int(np.rint(share * cpu))
+        load[row, h, 1] += int(np.rint(share * memory))
+        load[row, h, 2] += int(np.rint(share * gpu))
+
+
+@counted
+def log_minutes(seconds):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return log(1 + minutes) / 5, of about unit size for what lasts from a minute to a day."""
+    return 0.2 * np.log1p(seconds / 60.0)
+
+
+@uncounted
+def show_rests(load, empty_s, rest_s, allocatable, gpu_count, nodes, pairs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Write `NODE_RESTS` into `nodes` [N, 10] and, for a pod of the expected rest `rest_s`, `PAIR_RESTS` [N, 2]."""
+    for i in range(len(empty_s)):
+        for h in range(load.shape[1]):
+            nodes[i, LOADS * h] = load[i, h, 0] / max(allocatable[i, 0], 1)
+            nodes[i, LOADS * h + 1] = load[i, h, 1] / max(allocatable[i, 1], 1)
+            nodes[i, LOADS * h + 2] = load[i, h, 2] / (1000.0 * max(gpu_count[i], 1))
+        nodes[i, LOADS * load.shape[1]] = log_minutes(empty_s[i])
+        pairs[i, 0] = log_minutes(max(rest_s - empty_s[i], 0.0))
+        pairs[i, 1] = log_minutes(max(empty_s[i] - rest_s, 0.0))

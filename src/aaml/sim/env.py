@@ -7,12 +7,11 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from aaml.cluster.objects import Pod
 from aaml.errors import bad_value
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import SchedulingCycle
-from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, Context, Observation, ObservationSpec
+from aaml.scheduling.observation import NO_POD, NODE_FEATURES, PAIR_FEATURES, Context, Observation, ObservationSpec
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.rewards import RewardOptions, nothing_placed
 from aaml.scheduling.walk import whole_run
@@ -23,7 +22,6 @@ from aaml.sim.tasks import find_task
 ObservationMode = Literal["flat", "dict", "graph"]
 FEATURE_LIMIT = 10.0
 EPISODE_SEEDS = 2**31
-_NO_POD = Pod("none")
 
 
 class ClusterEnv(gymnasium.Env[Any, np.int64]):
@@ -211,7 +209,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
             seen = self._context.observation
         else:
             state = self.cluster.state
-            seen = self.sees.observe(state, _NO_POD, np.zeros(len(state), dtype=np.bool_))
+            seen = self.sees.observe(state, NO_POD, np.zeros(len(state), dtype=np.bool_))
         return _pack(self._mode, seen)
 
 

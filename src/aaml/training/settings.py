@@ -121,8 +121,6 @@ class TrainConfig(Settings):
         """Why the agent cannot learn from copies, "" where it can."""
         from aaml.sim.compiled.rewards import REWARDS
 
-        if self.rests != "nothing":
-            return "what pods are expected to run on is not compiled (rests)"
         if self.workers != "1":
             return "episodes in lockstep are played by one process"
         if self.reward and self.reward not in REWARDS:

@@ -1,12 +1,15 @@
 """What remains of each node's load, against the model asked pod by pod while pods and nodes come and go."""
 
+from math import log1p
+
 import numpy as np
 import pytest
 
 from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
-from aaml.scheduling.rests import HORIZONS_S, RunningPods
+from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATURES, ObservationSpec
+from aaml.scheduling.rests import HORIZONS_S, NODE_RESTS, PAIR_RESTS, RunningPods
 
 
 def nodes(count: int) -> list[Node]:
@@ -28,6 +31,19 @@ def test_what_a_clairvoyant_expects_to_remain_is_what_remains():
     assert load[2, :, 2].tolist() == [1500.0, 1500.0, 1500.0]
     assert empty_s == pytest.approx([700.0, 0.0, 3900.0], abs=1e-6)
     assert RunningPods.of(state, known) is view
+    spec = ObservationSpec(expects=known)
+    seen = spec.observe(state, Pod("e", lifetime_s=880.0), np.ones(3, dtype=bool), now_s=100.0)
+    shown = {name: seen.nodes[:, NODE_FEATURES.index(name)].tolist() for name in NODE_RESTS}
+    shown |= {name: seen.pairs[:, PAIR_FEATURES.index(name)].tolist() for name in PAIR_RESTS}
+    assert shown["cpu_in_10m"] == pytest.approx([300 / 8000, 0.0, 0.0])
+    assert shown["memory_in_1m"] == pytest.approx([30 / (1 << 30), 0.0, 0.0])
+    assert shown["gpu_in_1h"] == pytest.approx([0.0, 0.0, 0.75])
+    assert shown["empty_in"] == pytest.approx([0.2 * log1p(700 / 60), 0.0, 0.2 * log1p(65)])
+    assert shown["extends"] == pytest.approx([0.2 * log1p(3), 0.2 * log1p(880 / 60), 0.0])
+    assert shown["outlived"] == pytest.approx([0.0, 0.0, 0.2 * log1p(3020 / 60)])
+    assert seen.pod[[POD_FEATURES.index("lifetime"), POD_FEATURES.index("lifetime_known")]] == pytest.approx(
+        [log1p(880) / 10, 1.0]
+    )
 
 
 def test_what_remains_is_kept_current_while_pods_nodes_and_knowledge_come_and_go():
@@ -50,8 +66,8 @@ def test_what_remains_is_kept_current_while_pods_nodes_and_knowledge_come_and_go
         row, age_s = state.index[placement.node_name], 150.0 - placement.since_s
         until_s[row] = max(until_s[row], model.rest_s(placement.pod, age_s))
         for h, horizon_s in enumerate(HORIZONS_S.tolist()):
-            expected[row, h] += placement.pod.request("cpu") * model.survival(placement.pod, age_s, horizon_s)
+            expected[row, h] += round(placement.pod.request("cpu") * model.survival(placement.pod, age_s, horizon_s))
     load, empty_s = view.remaining(150.0)
-    assert load[:, :, 0] == pytest.approx(expected)
+    assert load[:, :, 0].tolist() == expected.tolist()
     assert empty_s == pytest.approx(until_s)
     assert view.empty_s(150.0).tolist() == empty_s.tolist()

@@ -5,14 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aaml.cluster.objects import GpuRequest, Node, Pod, Taint, Toleration
+from aaml.cluster.metrics import AVERAGED
+from aaml.cluster.objects import CONTROL_PLANE_LABEL, GpuRequest, Node, Pod, Taint, Toleration
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import SchedulingCycle
-from aaml.scheduling.lifetimes import LifetimeModel
-from aaml.scheduling.observation import ObservationSpec
+from aaml.scheduling.lifetimes import LifetimeModel, expected_rests
+from aaml.scheduling.observation import NO_POD, NODE_FEATURES, ObservationSpec
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import RewardOptions
@@ -44,7 +45,8 @@ class Twin:
             self.context = self.cycle.begin(pod)
         sees, state = self.cycle.spec, self.cluster.state
         nothing = np.zeros(len(state), dtype=bool)
-        self.seen = self.context.observation if self.context else sees.observe(state, Pod("none"), nothing)
+        now_s = self.cluster.now_s()
+        self.seen = self.context.observation if self.context else sees.observe(state, NO_POD, nothing, now_s=now_s)
 
     def step(self, row):
         feasible = row < len(self.context.mask) and self.context.mask[row]
@@ -67,8 +69,8 @@ def play(clusters, reward="balance", sees=None, sort=None, queue=None, seed=0, t
     sees = sees or ObservationSpec()
     options = {} if queue is None else {"queue": queue}
     batch = Batch(
-        lambda group, _number: Plan.of_cluster(clusters[group]()), len(clusters), sees=sees, reward=reward,
-        expected=sees.fragmentation, queue_sort=sort, restart=False, threads=threads, **options,
+        lambda group, _number: Plan.of_cluster(clusters[group](), sees.expects), len(clusters), sees=sees,
+        reward=reward, expected=sees.fragmentation, queue_sort=sort, restart=False, threads=threads, **options,
     )  # fmt: skip
     twins = [Twin(make(), reward, sees, sort) for make in clusters]
     rng = np.random.default_rng(seed)
@@ -108,6 +110,34 @@ def test_every_task_is_the_simulators_to_the_bit(task):
     spec = ObservationSpec(find_task(task).lookahead, lifetimes=True, fragmentation=meter_of(task))
     played, _ = play(clusters, find_task(task).reward, spec)
     assert played > 80
+
+
+@pytest.mark.parametrize("task", ["compress", "services-and-jobs", "waiting"])
+def test_how_long_decisions_keep_nodes_from_being_empty_adds_up_to_how_long_they_are_not(task):
+    """Pods wait, some run on at the end, and a node is no capacity."""
+    cluster = find_task(task).build(3, 6, pods=300)
+    control = Node("control", {CPU: 64000, MEMORY: 64 * GIB, PODS: 99}, labels={CONTROL_PLANE_LABEL: ""})
+    pods = tuple(replace(pod, tolerations=(Toleration("", "Exists"),)) for pod in cluster.workload.pods)
+    plan = Plan.of_cluster(SimCluster([*cluster.state.nodes, control], Workload(pods), until_s=cluster.until_s))
+    batch = Batch(lambda _group, _number: plan, 1, restart=False, threads=1)
+    rng, seen, kept_s, empty_s = np.random.default_rng(2), batch.reset(), 0.0, 0.0
+    while batch.alive.any():
+        step = batch.step([rng.choice(np.flatnonzero(seen.mask[0]))])
+        kept_s += step.occupied_s[0]
+        empty_s += step.held[0, AVERAGED.index("empty_nodes")]
+    assert empty_s > 10.0
+    assert kept_s == pytest.approx(6 * (cluster.until_s - pods[0].created_s) - empty_s)
+
+
+@pytest.mark.parametrize("rests", ["learned", "known"])
+@pytest.mark.parametrize("task", ["services-and-jobs", "churn", "waiting"])
+def test_what_pods_are_expected_to_run_on_is_the_simulators_too(task, rests):
+    clusters = [lambda n=n, row=row: find_task(task).build(row, n, pods=60 * n) for row, n in enumerate(SIZES)]
+    spec = ObservationSpec(expects=expected_rests(rests, find_task(task).expected()), fragmentation=meter_of(task))
+    played, twins = play(clusters, find_task(task).reward, spec)
+    assert played > 300
+    empty_in = [twin.seen.nodes[:, NODE_FEATURES.index("empty_in")] for twin in twins]
+    assert np.ptp(np.concatenate(empty_in)) > 0.1
 
 
 @pytest.mark.parametrize("sort", [None, QueueSort(), QueueSort(200.0, -300.0, 1500.0)])
@@ -161,19 +191,21 @@ def strange(seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_taints_models_devices_and_resources_that_few_nodes_have(seed):
-    meter = FragmentMeter.of(strange(seed).workload.pods)
-    spec = ObservationSpec(2, lifetimes=True, fragmentation=meter)
+    pods = strange(seed).workload.pods
+    expects = LifetimeModel.of_history(pods) if seed % 3 == 0 else None
+    spec = ObservationSpec(2, lifetimes=True, fragmentation=FragmentMeter.of(pods), expects=expects)
     _, twins = play([lambda: strange(seed), lambda: strange(seed + 100)], "fragmentation", spec, seed=seed)
     assert twins[0].cluster.metrics()["rejected"] > 20
 
 
 @pytest.mark.parametrize("task", [*TASKS, "compress@0.1..0.7"])
 def test_plans_by_seed_are_those_of_the_built_clusters(task):
-    drawn = TaskEpisodes(find_task(task), pods=70)
+    expects = LifetimeModel.of_history(find_task(task).expected()) if task == "services-and-jobs" else None
+    drawn = TaskEpisodes(find_task(task), pods=70, expects=expects)
     for seed in (0, 5):
-        ours, built = drawn.plan(seed, 4), Plan.of_cluster(find_task(task).build(seed, 4, pods=70))
+        ours, built = drawn.plan(seed, 4), Plan.of_cluster(find_task(task).build(seed, 4, pods=70), expects)
         assert ours.until_s == built.until_s
-        for name in ("arrival_s", "lifetime_s"):
+        for name in ("arrival_s", "lifetime_s", "kind", "limit_s"):
             np.testing.assert_array_equal(getattr(ours, name), getattr(built, name), strict=True)
         for name in ("request", "gpu", "picky"):
             np.testing.assert_array_equal(getattr(ours, name)[ours.shape], getattr(built, name)[built.shape])
@@ -263,8 +295,6 @@ def test_what_compiled_episodes_do_not_know_is_refused():
     for options in ({"reward": "rack-spread"}, {"sees": ObservationSpec(racks=True)}, {"reward": "fragmentation"}):
         with pytest.raises(UserError):
             Batch(episodes, 1, **options)
-    with pytest.raises(UserError, match="do not show how long pods are expected to run on"):
-        Batch(episodes, 1, sees=ObservationSpec(expects=LifetimeModel()))
     with pytest.raises(UserError, match="no pod that fits"):
         Batch(lambda _g, _n: Plan.of_cluster(SimCluster([node], Workload((replace(plain, requests={CPU: 2000}),)))), 1,
               threads=1).reset()  # fmt: skip

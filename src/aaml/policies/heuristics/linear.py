@@ -31,7 +31,7 @@ from aaml.cluster.kernels import compiled
 from aaml.scheduling.observation import PAIR_FEATURES, Context, ObservationSpec, mean_size
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
-from aaml.scheduling.rests import RunningPods
+from aaml.scheduling.rests import RunningPods, log_minutes
 
 FloatArray = npt.NDArray[np.float64]
 PLAIN = (
@@ -46,12 +46,6 @@ FULL = 0.99
 _TERM_SCALE = 5.0  # a pod asks for about a fifth of a node at most: this brings the terms to unit size
 _LIFE = len(PLAIN) + len(GPU)
 _GPU_COLUMNS = [PAIR_FEATURES.index(name) for name in GPU]
-
-
-@compiled
-def log_minutes(seconds):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Return log(1 + minutes) / 5, of about unit size for what lasts from a minute to a day."""
-    return 0.2 * np.log1p(seconds / 60.0)
 
 
 @compiled

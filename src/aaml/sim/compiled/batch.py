@@ -20,6 +20,7 @@ from aaml.errors import UserError, bad_value
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.fragmentation import FragmentTables, TypicalPods, fragment_tables
 from aaml.policies.gpu.arrays import SHAPE_MODELS
+from aaml.scheduling.lifetimes import KnownLifetimes, expected_rest
 from aaml.scheduling.observation import PLAIN, ObservationSpec
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.settings import Count, take
@@ -123,6 +124,7 @@ class Step:
     terminated  bool [B]           nothing can happen any more
     truncated   bool [B]           cut off: at the last arrival, or after `max_steps`
     held        float64 [B, M]     what this step added to the time averages' sums (`AVERAGED` x seconds)
+    occupied_s  float64 [B]        for how long the decision will have kept its node from being empty, once pods left
     ended       list               of the episodes that ended, in the order of their rows
     ==========  =================  ====================================================================================
     """
@@ -132,6 +134,7 @@ class Step:
     terminated: BoolArray
     truncated: BoolArray
     held: FloatArray
+    occupied_s: FloatArray
     ended: Sequence[Ended]
 
 
@@ -142,7 +145,7 @@ class Batch:
     what is seen after a step is never of an ended episode (it is in `Step.ended`); with `restart` False its row rests
     until the next `reset`. Call `reset`, then `step` as often as wanted.
 
-    sees: what is shown; its graph must be the star
+    sees: what is shown; its graph must be the star, and its model of lifetimes is taken as it is now
     reward: the name of a built-in one, without those of racks and gangs
     expected: what fragments are weighed by in the reward of that name
     queue_sort: in whose order pods wait, None: in kube-scheduler's
@@ -178,9 +181,11 @@ class Batch:
         self._episodes, self._groups, self._copies = episodes, groups, copies
         self._queue_sort, self._restart = queue_sort, restart
         self._settings = Settings(
-            REWARDS[reward], queue_sort is not None, sees.lookahead, sees.lifetimes, sees.fragmentation is not None,
-            max_steps or 0, queue.initial_backoff_s, queue.max_backoff_s,
+            REWARDS[reward], queue_sort is not None, sees.lookahead, sees.fragmentation is not None,
+            sees.expects is not None, max_steps or 0, queue.initial_backoff_s, queue.max_backoff_s,
         )  # fmt: skip
+        self._sees = sees
+        self._lives = (sees.expects or KnownLifetimes()).table
         self._threads = max(1, (os.cpu_count() or 1) if threads is None else threads)
         self._executor = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
         self._models: list[str] = [""]
@@ -249,9 +254,11 @@ class Batch:
         terminated, truncated = over & ~cut, (over & cut) | limit
         ended = np.flatnonzero(over | limit)
         results = [self._end(int(row)) for row in ended]
-        step = Step(view.reward, infeasible, terminated, truncated, view.held, results)
+        worth = view.reward, view.held, view.occupied_s
+        if len(ended) and self._restart:  # the next episodes' beginnings overwrite them
+            worth = view.reward.copy(), view.held.copy(), view.occupied_s.copy()
+        step = Step(worth[0], infeasible, terminated, truncated, *worth[1:], results)
         if len(ended) and self._restart:
-            step = Step(view.reward.copy(), infeasible, terminated, truncated, view.held.copy(), results)
             self._begin(ended, None)
         return step
 
@@ -339,19 +346,28 @@ class Batch:
         number = np.array([self._models.index(name) for name in state.gpu_models])  # a model's number in this batch
         put(pool.node_facts[slot], np.stack([state.gpu_count, number[state.gpu_model]]))
         put(pool.node_flags[slot], np.vstack([state.unschedulable, state.capacity, plan.allowed]))
-        known = np.isfinite(plan.lifetime_s)
-        shown = np.where(known, np.log1p(np.where(known, plan.lifetime_s, 0.0)) / 10.0, 0.0)
         since_s = plan.arrival_s
         if self._queue_sort is not None:
             asked = plan.request[plan.shape]
             since_s = since_s + self._queue_sort.delays_s(asked[:, 0] / mean_cpu, asked[:, 1] / mean_memory)
-        put(pool.pod_times[slot], np.stack([plan.arrival_s, plan.lifetime_s, since_s, shown]))
-        put(pool.pod_facts[slot], np.stack([plan.owner, plan.shape]))
+        put(pool.pod_times[slot], np.stack([plan.arrival_s, plan.lifetime_s, since_s, *self._lasting(plan)]))
+        put(pool.pod_facts[slot], np.stack([plan.owner, plan.shape, plan.kind]))
         gpu, bits = plan.gpu.copy(), plan.gpu[:, SHAPE_MODELS]
         ours = sum(((bits >> old & 1) << new for old, new in enumerate(number)), start=np.zeros_like(bits))
         gpu[:, SHAPE_MODELS] = np.where(plan.picky, ours, -1)
         pool.shapes[slot] = 0
         put(pool.shapes[slot], np.column_stack([gpu, plan.tolerance, plan.picky, plan.request]))
+
+    def _lasting(self, plan: Plan) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Return the features of the pods' lifetimes, their limits and their expected rests, each [T]."""
+        rest_s, sure = np.zeros((2, len(plan.kind)))
+        if self._sees.expects is not None:
+            expected_rest(self._lives, plan.kind, plan.limit_s, rest_s, sure)
+        expected = np.log1p(rest_s) / 10.0
+        if self._sees.lifetimes:
+            known = np.isfinite(plan.lifetime_s)
+            sure[known], expected[known] = 1.0, np.log1p(plan.lifetime_s[known]) / 10.0
+        return expected, sure, plan.limit_s, rest_s
 
     def _end(self, row: int) -> Ended:
         """Take down how a row's episode ended."""
@@ -387,7 +403,7 @@ class Batch:
     def _play(self, which: IntArray, actions: IntArray) -> None:
         """Carry out the actions of some rows, split evenly over the threads that are worth waking."""
         parts = min(self._threads, len(which), 1 + len(which) * self._sizes["N"] // _WORTH_A_THREAD)
-        memory = (self._pool, self._rows, self._view, self._tables, self._settings)
+        memory = (self._pool, self._rows, self._view, self._tables, self._lives, self._settings)
         if self._executor is None or parts == 1:
             _PLAY(*memory, self._work[0], which, actions)
             return
@@ -407,8 +423,6 @@ def _checked(
     """Return the meter of fragments, None when nothing needs one; `UserError` for what is not compiled."""
     if reward not in REWARDS:
         raise bad_value("reward", reward, f"for compiled episodes one of {', '.join(REWARDS)}")
-    if sees.expects is not None:
-        raise UserError("compiled episodes in lockstep do not show how long pods are expected to run on (expects)")
     if sees.racks:
         raise UserError("compiled episodes show the star graph only, not racks")
     if queue.flush_after_s < inf:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
 from aaml.sim.compiled.plan import Fleet, Plan
 from aaml.sim.tasks import Mix, Task
 from aaml.workload.model import Workload
@@ -15,22 +16,24 @@ if TYPE_CHECKING:
 
 
 class TaskEpisodes:
-    """Plans of a task; `pods` and `trace` as for `Task.build`."""
+    """Plans of a task; `pods` and `trace` as for `Task.build`, `expects` as for `Plan.of`."""
 
-    def __init__(self, task: Task, pods: int | None = None, trace: str | None = None) -> None:
-        self._task, self._pods, self._trace = task, pods, trace
+    def __init__(
+        self, task: Task, pods: int | None = None, trace: str | None = None, expects: LifetimeModel | None = None
+    ) -> None:
+        self._task, self._pods, self._trace, self._expects = task, pods, trace, expects
         self._known: dict[int, tuple[tuple[Node, ...], Plan]] = {}  # by size: nodes, a plan of a pod a shape
 
     def plan(self, seed: int, nodes: int | None = None) -> Plan:
         """Return the episode of a seed on so many nodes, None: the task's own number."""
         task = self._task
-        if not isinstance(task.draw, Mix) or self._trace:
-            return Plan.of_cluster(task.build(seed, nodes, pods=self._pods, trace=self._trace))
+        if not isinstance(task.draw, Mix) or self._trace or isinstance(self._expects, KnownLifetimes):
+            return Plan.of_cluster(task.build(seed, nodes, pods=self._pods, trace=self._trace), self._expects)
         count, pods = task.size(nodes, self._pods)
         if count not in self._known:
             fleet, mix = task.make_nodes(count), task.draw.spec
             examples = Workload(tuple(mix.pod(kind, kind) for kind in range(len(mix.shapes))))
-            self._known[count] = fleet, Plan.of(Fleet(fleet), examples)
+            self._known[count] = fleet, Plan.of(Fleet(fleet), examples, expects=self._expects)
         fleet, plan = self._known[count]
         rng = np.random.default_rng(seed)
         drawn = task.draw.at(fleet, rng).draw(pods, rng)
@@ -41,4 +44,6 @@ class TaskEpisodes:
             lifetime_s=drawn.lifetimes_s,
             owner=plan.owner[drawn.kinds],
             shape=plan.shape[drawn.kinds],
+            kind=plan.kind[drawn.kinds],
+            limit_s=plan.limit_s[drawn.kinds],
         )

@@ -13,7 +13,8 @@ from aaml.cluster.metrics import hold_usage
 from aaml.policies.fragment_meter import fragment_growth
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI, SHAPE_MODELS, NodeArrays
 from aaml.policies.gpu.fit import extreme_device, is_share
-from aaml.scheduling.observation import POD_FEATURES, UPCOMING_FEATURES, fill
+from aaml.scheduling.observation import POD_FEATURES, RESTS_OF_NODES, RESTS_OF_PAIRS, UPCOMING_FEATURES, fill
+from aaml.scheduling.rests import add_rest, show_rests
 from aaml.sim.compiled.departures import drop, push
 from aaml.sim.compiled.queueing import give_up, make_ready
 from aaml.sim.compiled.rewards import after, before, forget
@@ -24,6 +25,7 @@ from aaml.sim.compiled.rows import (
     ARRIVED,
     ASKED,
     BOUND,
+    BOUND_S,
     CAPACITY,
     CORDONED,
     CURSOR,
@@ -31,17 +33,20 @@ from aaml.sim.compiled.rows import (
     DEFERRED,
     DEPARTED,
     DEVICES,
+    EXPECTED,
     FAILURES,
     GPU_COUNT,
     GPU_MODEL,
     GROWTH,
     HAS_GPUS,
     INFEASIBLE,
+    KIND,
     LEAVE_S,
     LEAVING,
     LEFT,
     LIFETIME,
     LIMIT,
+    LIMIT_S,
     MEAN_CPU,
     MEAN_MEMORY,
     NODE,
@@ -55,14 +60,15 @@ from aaml.sim.compiled.rows import (
     READY_PODS,
     REJECTED,
     REQUEST,
+    REST_S,
     RUNNING,
     SECONDS,
     SHAPE,
-    SHOWN,
     SIBLINGS,
     SLOT,
     STALE,
     STEPS,
+    SURE,
     TOLERANCE,
     TOTALS,
     UNSCHEDULABLE,
@@ -82,15 +88,15 @@ class Settings(NamedTuple):
     reward: int
     sorted: bool
     lookahead: int
-    lifetimes: bool
     growth: bool
+    expects: bool
     max_steps: int
     initial_backoff_s: float
     max_backoff_s: float
 
 
 @uncounted
-def play_rows(pool, rows, view, tables, settings, work, which, actions):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def play_rows(pool, rows, view, tables, lives, settings, work, which, actions):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Go on to the next decision, or the end, in each of the rows `which` int64 [n] after its action in `actions` [B].
 
     BEGIN begins the episode in the row's slot. A row that is over is left alone.
@@ -107,6 +113,7 @@ def play_rows(pool, rows, view, tables, settings, work, which, actions):  # type
         flags[:] = False
         view.reward[b] = 0.0
         held[:] = 0.0
+        view.occupied_s[b] = 0.0
         if actions[b] == BEGIN:
             _begin(count, clock, requested, gpu_free, owners, pods, blocked, node_facts, arriving)
             forget(clock, worth)
@@ -128,6 +135,9 @@ def play_rows(pool, rows, view, tables, settings, work, which, actions):  # type
                     tables, bins,
                 )  # fmt: skip
                 shape = shapes[pod_facts[SHAPE, pod]]
+                if capacity[row]:
+                    lifetime_s = pod_times[LIFETIME, pod]
+                    view.occupied_s[b] = _occupied_s(count, clock, pods, times, lifetime_s, until_s, row)
                 _bind(count, clock, requested, gpu_free, owners, pods, times, worth, pod_times, pod_facts, shape, row)
                 view.reward[b] = after(
                     settings.reward, clock, allocatable, requested, gpu_free, node_facts, capacity, worth, tables,
@@ -205,8 +215,17 @@ def play_rows(pool, rows, view, tables, settings, work, which, actions):  # type
             allocatable, requested, gpu_free, node_facts[GPU_COUNT], node_flags[CORDONED], capacity, mask, request,
             devices, milli, growth, siblings, work.floats, nodes, pairs, vector,
         )  # fmt: skip
+        rest_s = 0.0
         if goes_on:
+            rest_s = pod_times[REST_S, pods[READY_PODS, count[CURSOR]]]
             _describe(count, pods, pod_times, pod_facts, shapes, pool.spans[w], settings, work.queued, vector)
+        if settings.expects:
+            load, empty_s = work.load[:n], work.empty_s[:n]
+            _remain(count, clock, pods, times, pod_times, pod_facts, shapes, lives, load, empty_s)
+            show_rests(
+                load, empty_s, rest_s, allocatable, node_facts[GPU_COUNT], nodes[:, RESTS_OF_NODES],
+                pairs[:, RESTS_OF_PAIRS],
+            )  # fmt: skip
 
 
 @uncounted
@@ -274,9 +293,23 @@ def _bind(  # type: ignore[no-untyped-def]  # noqa: ANN202
     count[BOUND] += 1
     count[ASKED] -= shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
     count[CURSOR] += 1
-    if pod_times[LIFETIME, pod] < np.inf:
-        push(times[LEAVE_S], pods[LEAVING], count[RUNNING], clock[NOW] + pod_times[LIFETIME, pod], pod)
-        count[RUNNING] += 1
+    times[BOUND_S, pod] = clock[NOW]
+    push(times[LEAVE_S], pods[LEAVING], count[RUNNING], clock[NOW] + pod_times[LIFETIME, pod], pod)
+    count[RUNNING] += 1
+
+
+@uncounted
+def _occupied_s(count, clock, pods, times, lifetime_s, until_s, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return for how long a pod keeps a row from being empty after the pods that run there, to the episode's end.
+
+    It is known when they leave: over an episode, this adds up to the time for which nodes are occupied.
+    """
+    begin_s = max(clock[NOW], 0.0)
+    occupied_s = begin_s
+    for i in range(count[RUNNING]):
+        if pods[NODE, pods[LEAVING, i]] == row:
+            occupied_s = max(occupied_s, min(times[LEAVE_S, i], until_s))
+    return max(min(clock[NOW] + lifetime_s, until_s) - occupied_s, 0.0)
 
 
 @uncounted
@@ -330,8 +363,7 @@ def _describe(count, pods, pod_times, pod_facts, shapes, span, settings, queued,
     """Write the features of the pod that are not in `fill`, and the pods that follow."""
     pod = pods[READY_PODS, count[CURSOR]]
     vector[5] = shapes[pod_facts[SHAPE, pod], PICKY]
-    if settings.lifetimes and pod_times[LIFETIME, pod] < np.inf:
-        vector[6], vector[7] = pod_times[SHOWN, pod], 1.0
+    vector[6], vector[7] = pod_times[EXPECTED, pod], pod_times[SURE, pod]
     vector[13] = queued[count[ARRIVED] - count[BOUND] - 1]
     for k in range(min(settings.lookahead, count[READY] - count[CURSOR] - 1)):
         shape = shapes[pod_facts[SHAPE, pods[READY_PODS, count[CURSOR] + 1 + k]]]
@@ -339,6 +371,20 @@ def _describe(count, pods, pod_times, pod_facts, shapes, span, settings, queued,
         vector[start] = shape[REQUEST] / span[MEAN_CPU]
         vector[start + 1] = shape[REQUEST + 1] / span[MEAN_MEMORY]
         vector[start + 2] = shape[SHAPE_COUNT] * shape[SHAPE_MILLI] / 1000.0 / 8.0
+
+
+@uncounted
+def _remain(count, clock, pods, times, pod_times, pod_facts, shapes, lives, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Write what is expected of the running pods: `RunningPods.remaining`."""
+    load[:] = 0
+    empty_s[:] = 0.0
+    for i in range(count[RUNNING]):
+        pod = pods[LEAVING, i]
+        shape = shapes[pod_facts[SHAPE, pod]]
+        add_rest(
+            load, empty_s, pods[NODE, pod], lives, pod_facts[KIND, pod], max(clock[NOW] - times[BOUND_S, pod], 0.0),
+            pod_times[LIMIT_S, pod], shape[REQUEST], shape[REQUEST + 1], shape[SHAPE_COUNT] * shape[SHAPE_MILLI],
+        )  # fmt: skip
 
 
 @uncounted

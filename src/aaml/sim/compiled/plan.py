@@ -18,6 +18,7 @@ from aaml.cluster.selectors import UNSCHEDULABLE_TAINT, has_untolerated_taint, t
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.policies.gpu.arrays import pod_shape
+from aaml.scheduling.lifetimes import LifetimeModel
 from aaml.scheduling.observation import mean_size
 from aaml.sim.cluster import SimCluster
 from aaml.workload.model import Workload
@@ -66,6 +67,8 @@ class Plan:
     tolerance    int64 [S]      row of `allowed`
     picky        bool [S]       whether it names GPU models
     allowed      bool [C, N]    nodes that take pods with such tolerations
+    kind         int64 [T]      row in the life table of what is expected of it, 0 without a model
+    limit_s      float64 [T]    age beyond which it is known not to run
     ===========  =============  ====================================================================================
 
     `until_s`: when the episode is cut off; inf: it ends when nothing can happen any more.
@@ -82,10 +85,15 @@ class Plan:
     tolerance: IntArray
     picky: BoolArray
     allowed: BoolArray
+    kind: IntArray
+    limit_s: FloatArray
 
     @classmethod
-    def of(cls, fleet: Fleet, workload: Workload, until_s: float = inf) -> "Plan":
-        """Lay a workload out for a fleet. Raises `UserError` for pods that compiled episodes do not know."""
+    def of(cls, fleet: Fleet, workload: Workload, until_s: float = inf, expects: LifetimeModel | None = None) -> "Plan":
+        """Lay a workload out for a fleet; `expects` says how long pods are expected to run.
+
+        Raises `UserError` for pods that compiled episodes do not know.
+        """
         shapes: dict[Hashable, int] = {}
         owners: dict[str, int] = {"": NO_OWNER}
         examples: list[Pod] = []
@@ -120,14 +128,16 @@ class Plan:
             np.array(tolerance, dtype=np.int64),
             np.array([bool(pod.gpu.models) for pod in examples], dtype=np.bool_),
             np.array([fleet.allowed(examples[number]) for number in first], dtype=np.bool_),
+            np.array([0 if expects is None else expects.row(pod) for pod in workload.pods], dtype=np.int64),
+            np.array([inf if expects is None else expects.limit_s(pod) for pod in workload.pods], dtype=np.float64),
         )
 
     @classmethod
-    def of_cluster(cls, cluster: SimCluster) -> "Plan":
+    def of_cluster(cls, cluster: SimCluster, expects: LifetimeModel | None = None) -> "Plan":
         """Take over a simulated cluster at its beginning. Raises `UserError` for what compiled episodes do not know."""
         if not cluster.untouched:
             raise UserError("compiled episodes begin with an empty cluster and take no timeline and no filters")
-        return cls.of(Fleet(cluster.state.nodes), cluster.workload, cluster.until_s)
+        return cls.of(Fleet(cluster.state.nodes), cluster.workload, cluster.until_s, expects)
 
 
 def _refuse_unless_plain(pod: Pod) -> None:

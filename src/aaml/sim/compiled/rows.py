@@ -15,6 +15,7 @@ import numpy.typing as npt
 from aaml.cluster.metrics import AVERAGED
 from aaml.policies.gpu.arrays import SHAPE_COLUMNS
 from aaml.scheduling.observation import FILL_SCRATCH, NODE_FEATURES, PAIR_FEATURES
+from aaml.scheduling.rests import HORIZONS_S, LOADS
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -27,8 +28,9 @@ NODES, PODS, HAS_GPUS = range(3)  # Pool.numbers
 UNTIL, MEAN_CPU, MEAN_MEMORY = range(3)  # Pool.spans
 GPU_COUNT, GPU_MODEL = range(2)  # Pool.node_facts
 CORDONED, CAPACITY, ALLOWED = range(3)  # Pool.node_flags: from ALLOWED on, a row for each kind of toleration
-ARRIVAL, LIFETIME, SINCE, SHOWN = range(4)  # Pool.pod_times: SINCE orders the queue, SHOWN is the lifetime's feature
-OWNER, SHAPE = range(2)  # Pool.pod_facts
+ARRIVAL, LIFETIME, SINCE, EXPECTED, SURE, LIMIT_S, REST_S = range(7)  # Pool.pod_times: SINCE orders the queue,
+# EXPECTED and SURE are the features of its lifetime, LIMIT_S and REST_S what a model of lifetimes says
+OWNER, SHAPE, KIND = range(3)  # Pool.pod_facts
 TOLERANCE, PICKY = len(SHAPE_COLUMNS), len(SHAPE_COLUMNS) + 1  # Pool.shapes, after `SHAPE_COLUMNS`
 REQUEST = PICKY + 1  # from here on what the shape asks of each resource
 (
@@ -37,7 +39,8 @@ REQUEST = PICKY + 1  # from here on what the shape asks of each resource
 ) = range(14)  # Rows.state; `ready` pods are tried from CURSOR to READY; ASKED: GPU of those that wait  # fmt: skip
 NOW, SECONDS, MEMORY, TOTALS = 0, 1, 2, 4  # Rows.clock: two numbers of the reward's memory; TOTALS are `AVERAGED`
 NODE, FAILURES, DEVICES, LEAVING, READY_PODS, WAITING, LEFT = range(7)  # Rows.pods: facts of pods, then lists of pods
-LEAVE_S, ADDED_S, WAITED_S = range(3)  # Rows.times: a heap beside LEAVING; when queued last; of pods by order of bind
+LEAVE_S, ADDED_S, WAITED_S, BOUND_S = range(4)  # Rows.times: a heap beside LEAVING; when queued last; how long it
+# waited, of pods by order of bind; when bound
 FRAGMENTS, STALE, CHOSEN = range(3)  # Rows.worth: what rewards remember of nodes
 OVER, LIMIT, INFEASIBLE = range(3)  # View.flags
 GROWTH, SIBLINGS = FILL_SCRATCH, FILL_SCRATCH + 1  # Work.floats, after `fill`'s
@@ -85,10 +88,15 @@ class View(NamedTuple):
     reward: FloatArray
     flags: BoolArray
     held: FloatArray
+    occupied_s: FloatArray
 
 
 class Work(NamedTuple):
-    """Working memory of one thread; `queued` is what a queue of each length is shown as, `nothing` no pod's request."""
+    """Working memory of one thread.
+
+    `queued` is what a queue of each length is shown as, `nothing` no pod's request, `load` and `empty_s` what running
+    pods are expected to leave.
+    """
 
     floats: FloatArray
     free: IntArray
@@ -98,30 +106,32 @@ class Work(NamedTuple):
     late: SmallArray
     sums: IntArray
     bins: FloatArray
+    load: IntArray
+    empty_s: FloatArray
 
 
 _F, _I, _S, _B = np.float64, np.int64, np.int32, np.bool_
 _LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     "Pool": {
         "numbers": (_I, "W3"), "spans": (_F, "W3"), "allocatable": (_I, "WNR"), "node_facts": (_I, "W2N"),
-        "node_flags": (_B, "WcN"), "pod_times": (_F, "W4T"), "pod_facts": (_I, "W2T"), "shapes": (_I, "WSq"),
+        "node_flags": (_B, "WcN"), "pod_times": (_F, "W7T"), "pod_facts": (_I, "W3T"), "shapes": (_I, "WSq"),
     },
     "Rows": {
         "state": (_I, "Bs"), "clock": (_F, "Bt"), "requested": (_I, "BNR"), "gpu_free": (_I, "BNG"),
-        "owners": (_S, "BON"), "pods": (_S, "B7T"), "times": (_F, "B3T"), "blocked": (_I, "BS"), "worth": (_F, "B3N"),
+        "owners": (_S, "BON"), "pods": (_S, "B7T"), "times": (_F, "B4T"), "blocked": (_I, "BS"), "worth": (_F, "B3N"),
     },
     "View": {
         "nodes": (np.float32, "BNf"), "pairs": (np.float32, "BNk"), "pod": (np.float32, "BP"), "mask": (_B, "BN"),
-        "reward": (_F, "B"), "flags": (_B, "B3"), "held": (_F, "Ba"),
+        "reward": (_F, "B"), "flags": (_B, "B3"), "held": (_F, "Ba"), "occupied_s": (_F, "B"),
     },
     "Work": {
         "floats": (_F, "wN"), "free": (_I, "4N"), "nothing": (_I, "R"), "queued": (_F, "T"), "keys": (_F, "2T"),
-        "late": (_S, "2T"), "sums": (_I, "2M"), "bins": (_F, "7"),
+        "late": (_S, "2T"), "sums": (_I, "2M"), "bins": (_F, "7"), "load": (_I, "Nhl"), "empty_s": (_F, "N"),
     },
 }  # fmt: skip
 _FIXED = {
     "s": ASKED + 1, "t": TOTALS + len(AVERAGED), "a": len(AVERAGED), "f": len(NODE_FEATURES), "k": len(PAIR_FEATURES),
-    "w": SIBLINGS + 1,
+    "w": SIBLINGS + 1, "h": len(HORIZONS_S), "l": LOADS,
 }  # fmt: skip
 
 
