@@ -87,7 +87,8 @@ class Recipe:
             decided = film.decision(scene) if contestant.name == film.policy else None
             number = film.decisions.index(scene) if scene in film.decisions else -1
             explained = explain(context, player, decided, number=number, name=contestant.name)
-        took = {"filters (in the run)": scene.filter_s, "policy (in the run)": scene.policy_s} if decided else {}
+        timed = decided is not None and scene.kind != "bound"  # which was seen when somebody else had decided
+        took = {"filters (in the run)": scene.filter_s, "policy (in the run)": scene.policy_s} if timed else {}
         return replace(explained, seconds={**took, **explained.seconds})
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RESULTS = "results.csv"
 KEYS = ("task", "nodes", "policy", "seed")
-_REFERENCE = "kube-scheduler"
+REFERENCE = "kube-scheduler"
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ class Results:
         Raises `UserError` for an unknown metric or reference, and for policies that were run on different seeds.
         """
         policies = list(dict.fromkeys(self.runs["policy"]))
-        reference = reference or (_REFERENCE if _REFERENCE in policies else policies[0])
+        reference = reference or (REFERENCE if REFERENCE in policies else policies[0])
         groups = self.runs.groupby(["task", "nodes"], sort=True)
         return Comparison(
             tuple(

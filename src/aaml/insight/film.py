@@ -82,6 +82,7 @@ class Film(Observer):
         self._seen_nodes = -1
         self._kept: tuple[npt.NDArray[Any], ...] = (np.zeros(0),) * 3
         self._queue: tuple[FloatArray, FloatArray, FloatArray] = (np.zeros(0),) * 3
+        self._asked_of: tuple[Scene | None, ClusterState] = (None, state)
         self._pending: Callable[[], int] = lambda: 0
         self._look_at_nodes()
         for placement in state.pods():
@@ -146,32 +147,33 @@ class Film(Observer):
             dtype=np.float64,
         ).reshape(len(self.nodes), len(RESOURCES))
 
-    def held(self, times_s: FloatArray) -> FloatArray:
-        """Return [T, N, 4], what the pods on each node ask of `RESOURCES` at these times, which rise."""
-        held = np.zeros((len(times_s) + 1, len(self.nodes), len(RESOURCES)))
-        count = len(self.moves)  # it may grow meanwhile, in another thread
+    def use(
+        self, times_s: FloatArray, groups: Sequence[int] | None = None, of: Sequence[str] = RESOURCES
+    ) -> FloatArray:
+        """Return [T, G, R], the fraction that is requested at these times, which rise, of what each group offers.
+
+        `groups` [N] has the group of each node from 0, -1 for a node to be left out; by default each node is one. `of`
+        names R of the `RESOURCES`. NaN where a group offers none of a resource.
+        """
+        count = len(self.moves)  # it may grow meanwhile, in another thread, as the nodes may
+        columns = [RESOURCES.index(name) for name in of]
+        group = np.arange(len(self.nodes)) if groups is None else np.asarray(groups, dtype=np.int64)
+        kept = np.flatnonzero(group >= 0)
+        names, rows = np.unique(group[kept], return_inverse=True)
+        row_of = np.full(len(self.nodes), -1)
+        row_of[kept] = rows
+        offered = np.zeros((len(names), len(columns)))
+        np.add.at(offered, rows, self.offers()[kept][:, columns])
+        held = np.zeros((len(times_s) + 1, len(names), len(columns)))
         if count:
             times, nodes, asks = self._columns(count)
-            np.add.at(held, (np.searchsorted(times_s, times, side="left"), nodes), asks)
-        return np.asarray(held[:-1].cumsum(axis=0))
-
-    def shares(self, held: FloatArray, groups: Sequence[int] | None = None) -> FloatArray:
-        """Return [T, G, 4], what is `held` as a fraction of what each group of nodes offers.
-
-        `groups` [N] has the group of each node from 0, -1 for a node to be left out; by default each node is one. NaN
-        where a group offers none of a resource.
-        """
-        group = np.arange(len(self.nodes)) if groups is None else np.asarray(groups)
-        rows = np.argsort(group, kind="stable")[int((group < 0).sum()) :]
-        _, starts = np.unique(group[rows], return_index=True)
-        summed = np.add.reduceat(held[:, rows], starts, axis=1)
-        offered = np.add.reduceat(self.offers()[rows], starts, axis=0)
+            seen = np.flatnonzero(row_of[nodes] >= 0)
+            places = np.searchsorted(times_s, times[seen], side="left") * len(names) + row_of[nodes[seen]]
+            for number, column in enumerate(columns):
+                changes = np.bincount(places, weights=asks[seen, column], minlength=held[:, :, number].size)
+                held[:, :, number] = changes.reshape(held.shape[:2])
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(np.where(offered > 0, summed / offered, np.nan))
-
-    def use(self, times_s: FloatArray, groups: Sequence[int] | None = None) -> FloatArray:
-        """Return [T, G, 4], the fraction of `RESOURCES` that is requested at these times, which rise; see `shares`."""
-        return self.shares(self.held(times_s), groups)
+            return np.asarray(np.where(offered > 0, held[:-1].cumsum(axis=0) / offered, np.nan))
 
     def queue(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the times of all attempts, how many pods waited after each, and the times of the decisions."""
@@ -205,7 +207,11 @@ class Film(Observer):
 
     def context(self, scene: Scene, policy: Policy) -> Context:
         """Return a decision as it was to be made, to be shown to this or another policy."""
-        state, pod = self.state_before(scene), self.pods[scene.pod]
+        asked_of, state = self._asked_of
+        if asked_of is not scene:  # several policies are asked about the same one
+            state = self.state_before(scene)
+            self._asked_of = scene, state
+        pod = self.pods[scene.pod]
         if scene.kind == "bound":
             pod = replace(pod, node_name="")  # it was seen when it had its node already
         mask = feasible(state, pod).mask
@@ -243,7 +249,7 @@ class Film(Observer):
     def _columns(self, count: int) -> tuple[npt.NDArray[Any], ...]:
         """Return times, nodes and what comes or goes, [M, 4], of the first so many moves; kept for the next time."""
         if len(self._kept[0]) != count:
-            times, pods, nodes, comes = map(np.array, zip(*(move[:4] for move in self.moves[:count]), strict=True))
+            times, pods, nodes, comes = map(np.array, list(zip(*self.moves[:count], strict=True))[:4])
             asks = np.array([self._asks(pod) for pod in self.pods])
             self._kept = times, nodes, np.where(comes, 1.0, -1.0)[:, None] * asks[pods]
         return self._kept

@@ -17,8 +17,9 @@ from bokeh.models import (
 )  # fmt: skip
 from bokeh.palettes import interp_palette
 
-from aaml.evaluation.charts import RUN_COLOURS, Drawn, plain_figure
+from aaml.evaluation.charts import OTHER, RUN_COLOURS, Drawn, plain_figure
 from aaml.insight.film import RESOURCES
+from aaml.scheduling.curves import VALIDATION_DIFFERENCE
 
 SIDES = ("a", "b")
 COLOURS = {"a": "#0b6e4f", "b": "#c2571a"}
@@ -37,18 +38,23 @@ def cluster_figures() -> dict[str, Drawn]:
     return drawn
 
 
+def _map() -> dict[str, Any]:
+    """Return what lets the rows of two maps lie side by side."""
+    return {"y_range": Range1d(0, 1), "min_border_bottom": 50, "min_border_top": 25}
+
+
 def _now(side: str) -> Drawn:
-    plot = plain_figure(f"now_{side}", x_range=Range1d(0, len(RESOURCES)), y_range=Range1d(0, 1), title="now")
+    plot = plain_figure(f"now_{side}", title="now", x_range=Range1d(0, len(RESOURCES)), **_map())
     plot.xaxis.ticker = FixedTicker(ticks=[place + 0.5 for place in range(len(RESOURCES))])
     plot.xaxis.major_label_overrides = {place + 0.5: name for place, name in enumerate(RESOURCES)}
     plot.xaxis.major_tick_line_color = None
-    plot.xaxis.axis_label = " "  # as high as that of the map beside it, so that the rows lie side by side
+    plot.xaxis.axis_label = " "
     _heat(plot, f"now_{side}_data", len(RESOURCES))
     return plot
 
 
 def _past(side: str, clock: Range1d) -> Drawn:
-    plot = plain_figure(f"past_{side}", x_range=clock, y_range=Range1d(0, 1), title="over time")
+    plot = plain_figure(f"past_{side}", title="over time", x_range=clock, min_border_left=6, **_map())
     mapper = _heat(plot, f"past_{side}_data", 1)
     plot.yaxis.visible = False
     plot.xaxis.axis_label = "time, s"
@@ -93,19 +99,28 @@ def _cursor(plot: Any, name: str) -> None:
     plot.add_layout(Span(location=0, dimension="height", line_color="#d1495b", line_width=1.2, name=name))
 
 
-def curve_figures(names: Sequence[str]) -> list[Drawn]:
-    """Return a figure a curve, with a line a run."""
-    drawn: list[Drawn] = []
-    for number, name in enumerate(names):
-        plot = plain_figure(f"curve_{number}", title=name, height=220, width=420)
-        plot.xaxis.axis_label = "decisions learned from"
-        empty: dict[str, Any] = {"xs": [], "ys": [], "run": [], "colour": []}
-        source = ColumnDataSource(empty, name=f"curve_{number}_data")
-        plot.multi_line("xs", "ys", source=source, line_color="colour", line_width=1.6)
-        plot.add_tools(HoverTool(tooltips=[("run", "@run"), ("decisions", "$x{0,0}"), (name, "$y")]))
-        plot.sizing_mode = "fixed"
-        drawn.append(plot)
-    return drawn
+def curve_figures(names: Sequence[str]) -> list[Drawn | None]:
+    """Return a figure a curve, with a line a run, None for the bounds of an interval, which stand in its mean's."""
+    mean, *bounds = VALIDATION_DIFFERENCE
+    return [None if name in bounds else _curve(number, name, band=name == mean) for number, name in enumerate(names)]
+
+
+def _curve(number: int, name: str, *, band: bool) -> Drawn:
+    title = "difference from the reference, paired, with its 95% interval" if band else name
+    plot = plain_figure(f"curve_{number}", title=title, height=240)
+    plot.xaxis.axis_label = "decisions learned from"
+    plot.xaxis.formatter.use_scientific = False
+    source = ColumnDataSource({"xs": [], "ys": [], "run": [], "colour": []}, name=f"curve_{number}_data")
+    points = ColumnDataSource({"x": [], "y": [], "run": [], "colour": []}, name=f"curve_{number}_points")
+    if band:
+        around = ColumnDataSource({"xs": [], "ys": [], "colour": []}, name=f"curve_{number}_band")
+        plot.patches("xs", "ys", source=around, fill_color="colour", fill_alpha=0.15, line_alpha=0.0)
+        plot.add_layout(Span(location=0, dimension="width", line_color=OTHER, line_dash="dashed"))
+    lines = plot.multi_line("xs", "ys", source=source, line_color="colour", line_width=1.6)
+    dots = plot.scatter("x", "y", source=points, color="colour", size=5)
+    tips = [("run", "@run"), ("decisions", "$x{0,0}"), (name, "$y")]
+    plot.add_tools(HoverTool(tooltips=tips, renderers=[lines, dots]))
+    return plot
 
 
 def run_colours(runs: Iterable[str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from aaml.insight.film import RESOURCES, Film
 from aaml.lab.runs import Playable, playable
 from aaml.lab.tiles import Groups, group, tile
 from aaml.lab.watched import CLUSTER, Watched
+from aaml.scheduling.curves import JUDGED
 from aaml.sim.tasks import find_task
 from aaml.training.runfolder import CONFIG, METRICS
 
@@ -166,6 +167,7 @@ class Library:
             raise bad_value("decision", number, f"0 to {len(film.decisions) - 1}")
         scene = film.decisions[number]
         said: dict[str, Any] = {"own": recipe.explain(film, scene, seed=take.seed).to_dict(_NODES_EXPLAINED)}
+        said["scores_of"] = film.policy if self.watched is None else recipe.policies[CLUSTER]
         said["others"] = [
             {"policy": each, "here": recipe.explain(film, scene, each, seed=take.seed).node, "in_its_run": ""}
             for each in self.opinions
@@ -193,13 +195,19 @@ class Library:
     # ---- curves and logs ---------------------------------------------------------------------------------------------
 
     def curves(self) -> dict[str, dict[str, list[list[float]]]]:
-        """Return curve -> run -> [steps, values], thinned out to a few hundred points each."""
+        """Return curve -> run -> [steps, values], thinned to a few hundred points each; judgements come first."""
         found: dict[str, dict[str, list[list[float]]]] = {}
-        for path in self.trainings:
+        for run, path in zip(self.runs, self.trainings, strict=True):
             for name, (steps, values) in _scalars(path / METRICS).items():
                 every = -(-len(steps) // _POINTS)
-                found.setdefault(name, {})[path.name] = [steps[::every], values[::every]]
-        return dict(sorted(found.items()))
+                found.setdefault(name, {})[run] = [steps[::every], values[::every]]
+        return dict(sorted(found.items(), key=lambda each: (not each[0].startswith(JUDGED), each[0])))
+
+    @property
+    def runs(self) -> list[str]:
+        """The names of the trainings: their folders, with what is above them where two have the same."""
+        names = [path.resolve().name for path in self.trainings]
+        return [name if names.count(name) == 1 else str(path) for name, path in zip(names, self.trainings, strict=True)]
 
     def shadow(self) -> list[dict[str, Any]]:
         """Return for each shadow log its report, and how often both agreed, over blocks of pods."""

@@ -1,10 +1,10 @@
 // The page of `aaml lab`: what is asked of the server (or of the file that the page was exported to), and how it is drawn.
 "use strict";
 (() => {
-const FRAMES = 200, PAGE = 50, SHOWN = 12, SCALE = 200, NOTHING = 255, SIDES = ["a", "b"];
+const FRAMES = 200, PAGE = 50, DOTS = 100, SHOWN = 12, SCALE = 200, NOTHING = 255, SIDES = ["a", "b"];
 const $ = (id) => document.getElementById(id);
 const S = { episode: 0, level: 0, at: 0, row: -1, resource: 0, frame: 0, span: [0, 1], take: {}, tile: {}, pages: {}, picked: null,
-            timer: null, follow: false, turn: 0 };
+            timer: null, turn: 0 };
 let models = {};
 
 // ---- where answers come from -----------------------------------------------------------------------------------------
@@ -113,6 +113,10 @@ function drawNow() {
   $("slider").value = S.frame;
   $("clock").textContent = seconds(now()) + (S.level ? `, window 1/${2 ** S.level}` : "");
 }
+function frameAt(time) {
+  const tile = S.tile[sides()[0]];
+  return Math.round(Math.max(0, Math.min(1, (time - tile.start_s) / Math.max(tile.end_s - tile.start_s, 1e-9))) * (FRAMES - 1));
+}
 function readout(side, x, y, which) {
   const tile = S.tile[side], g = tile.rows.length - 1 - Math.floor(y);
   if (!(g in tile.rows)) return "";
@@ -148,11 +152,11 @@ async function open() {
     $("state").className = "hint";
     if (ready) {
       S.span = [Math.min(...all.map((each) => each.span_s[0])), Math.max(...all.map((each) => each.span_s[1]))];
-      const end = S.frame === FRAMES - 1 || S.follow;
+      const first = !S.tile.a, at = first || S.frame === FRAMES - 1 ? Infinity : now();  // whoever looks at the end stays there
       S.pages = {};
       await load();
       if (turn !== S.turn) return;
-      if (episode.live && end) { S.frame = FRAMES - 1; drawNow(); }
+      if (episode.live) { S.frame = frameAt(at); drawNow(); }
     }
     const playing = all.some((each) => !each.done);
     $("state").textContent = !playing ? "" : episode.live ? "live" : `playing the runs: ${all.map((each) => each.decisions.toLocaleString("en")).join(" and ")} decisions so far`;
@@ -164,12 +168,12 @@ async function open() {
 }
 async function load() {  // the window of time that is looked at
   const turn = S.turn, width = (S.span[1] - S.span[0]) / 2 ** S.level, start = S.span[0] + S.at * width, tiles = {};
-  for (const side of sides()) {
+  await Promise.all(sides().map(async (side) => {
     const where = { take: S.take[side].key, level: S.level, at: S.at, row: S.row };
     const tile = await ask("window", where, { start, end: start + width });
     tile.bytes ??= decode(tile.use);
     tiles[side] = tile;
-  }
+  }));
   if (turn !== S.turn) return;
   S.tile = tiles;
   $("out").disabled = S.level === 0;
@@ -182,7 +186,7 @@ async function zoom(change) {
   const width = (S.span[1] - S.span[0]) / 2 ** S.level;
   S.at = Math.max(0, Math.min(2 ** S.level - 1, Math.floor((time - S.span[0]) / width)));
   await load();
-  S.frame = Math.round((time - S.tile.a.start_s) / Math.max(width, 1e-9) * (FRAMES - 1));
+  S.frame = frameAt(time);
   drawNow();
 }
 async function step() {
@@ -217,9 +221,10 @@ async function listDecisions(side) {
   } catch (error) { box.querySelector("tbody").replaceChildren(element("tr", error.message)); return; }
   if (turn !== S.turn || frame !== S.frame) return;
   rows = rows.filter((row) => row[0] >= first && row[0] < first + SHOWN);
-  box.querySelector("thead").replaceChildren(line(["", "time", "pod", "node", "feasible"], "th"));
+  const live = AAML.episodes[S.episode].live;  // nobody tells there how many nodes were feasible
+  box.querySelector("thead").replaceChildren(line(["", "time", "pod", "node", ...(live ? [] : ["feasible"])], "th"));
   box.querySelector("tbody").replaceChildren(...rows.map((row) => {
-    const made = line([row[0], seconds(row[1]), row[2], row[3] || row[5], row[4] || ""]);
+    const made = line([row[0], seconds(row[1]), row[2], row[3] || row[5], ...(live ? [] : [row[4] || ""])]);
     made.classList.toggle("chosen", S.picked ? S.picked.side === side && S.picked.number === row[0] : row[0] === done - 1);
     made.onclick = () => explain(side, row[0]);
     return made;
@@ -227,7 +232,7 @@ async function listDecisions(side) {
 }
 function line(cells, tag = "td") {
   const row = element("tr");
-  row.append(...cells.map((cell, place) => element(tag, String(cell), place === 0 || place === cells.length - 1 ? "number" : "")));
+  row.append(...cells.map((cell, place) => element(tag, String(cell), place === 0 || place === 4 ? "number" : "")));
   return row;
 }
 async function go(change) {  // to another decision of the left policy
@@ -250,13 +255,14 @@ async function explain(side, number) {
     if (S.picked?.side === side && S.picked.number === number) box.replaceChildren(...explanation(said));
   } catch (error) { box.replaceChildren(element("h2", "Why this node?"), element("p", error.message, "hint")); }
 }
-function* explanation({ own, others }) {
+function* explanation({ own, others, scores_of }) {
   yield element("h2", `${own.pod} (${own.asks}) \u2192 ${own.node || "left pending"}`);
   const facts = element("ul", "", "plain"), add = (text) => facts.append(element("li", text));
   add(`decision ${own.number} of ${own.policy} at ${seconds(own.time_s)}; ${own.feasible} of ${own.of} nodes are feasible`);
   for (const [filter, reason, count] of own.refused) add(`${filter} refuses ${count}: ${reason}`);
-  if (own.margin !== null) add(own.margin === 0 ? `its score is level with that of ${own.second}` :
-    `its score is ${short(Math.abs(own.margin))} ${own.margin > 0 ? "above" : "below"} the best other node's, ${own.second}`);
+  const its = scores_of === own.policy ? "its score" : `its score by ${scores_of}`;
+  if (own.margin !== null) add(own.margin === 0 ? `${its} is level with that of ${own.second}` :
+    `${its} is ${short(Math.abs(own.margin))} ${own.margin > 0 ? "above" : "below"} the best other node's, ${own.second}`);
   for (const each of others) add(`${each.policy} would take ${each.here || "none"} in this very state` +
     (each.in_its_run ? `; in its own run the pod went to ${each.in_its_run}` : ""));
   for (const note of own.notes) add(note);
@@ -299,12 +305,25 @@ function* explanation({ own, others }) {
 
 async function learning() {
   const curves = await ask("curves"), names = Object.keys(curves);
-  if (!embedded && names.join() !== AAML.curves.join()) { $("news").textContent = "new curves: load the page again to see them"; }
+  if (!embedded && names.join() !== AAML.curves.join()) {
+    if (!$("learning").hidden) return location.reload();  // their figures come with the page
+    $("news").textContent = "new curves";
+  }
   AAML.curves.forEach((name, number) => {
-    const runs = Object.entries(curves[name] ?? {});
+    if (!models[`curve_${number}_data`]) return;  // a bound of an interval
+    const runs = Object.entries(curves[name] ?? {}), colour = runs.map(([run]) => AAML.colours[run]);
+    const few = runs.filter(([, [steps]]) => steps.length <= DOTS);
     models[`curve_${number}_data`].data = { xs: runs.map(([, [steps]]) => steps), ys: runs.map(([, [, values]]) => values),
-      run: runs.map(([run]) => run), colour: runs.map(([run]) => AAML.colours[run]) };
+      run: runs.map(([run]) => run), colour };
+    models[`curve_${number}_points`].data = { x: few.flatMap(([, [steps]]) => steps), y: few.flatMap(([, [, values]]) => values),
+      run: few.flatMap(([run, [steps]]) => steps.map(() => run)), colour: few.flatMap(([run, [steps]]) => steps.map(() => AAML.colours[run])) };
+    if (models[`curve_${number}_band`]) {
+      const [low, high] = ["low", "high"].map((bound) => runs.map(([run]) => (curves[name.replace("mean", bound)] ?? {})[run] ?? [[], []]));
+      models[`curve_${number}_band`].data = { xs: low.map(([steps], r) => [...steps, ...high[r][0].toReversed()]),
+        ys: low.map(([, values], r) => [...values, ...high[r][1].toReversed()]), colour };
+    }
   });
+  $("none").hidden = names.length > 0;
   document.querySelector("#learning .legend").replaceChildren(...Object.entries(AAML.colours).map(([run, colour]) => {
     const made = element("span"), mark = element("i");
     mark.style.background = colour;
@@ -316,6 +335,7 @@ async function learning() {
 function show(id) {
   for (const section of document.querySelectorAll("main > section")) section.hidden = section.id !== id;
   for (const tab of document.querySelectorAll(".tabs button")) tab.setAttribute("aria-selected", tab.dataset.id === id);
+  if (id === "learning") $("news").textContent = "";
   if (location.hash !== "#" + id) history.replaceState(null, "", "#" + id);
   window.dispatchEvent(new Event("resize"));
 }
@@ -324,6 +344,7 @@ function show(id) {
 
 function choose() {  // what can be chosen of the episode
   const episode = AAML.episodes[S.episode];
+  $("which").hidden = episode.live;
   options($("nodes"), episode.nodes);
   options($("seed"), episode.seeds);
   options($("policy_a"), episode.policies);
@@ -334,7 +355,7 @@ async function begin() {
   while (!window.Bokeh || !Bokeh.documents.length) await new Promise((wake) => setTimeout(wake, 20));
   for (const bokeh of Bokeh.documents)
     for (const model of bokeh._all_models.values()) if (model.name) models[model.name] = model;
-  const tabs = [["cluster", AAML.episodes.length], ["learning", AAML.curves.length], ["comparison", AAML.has.comparison], ["shadow", AAML.has.shadow]]
+  const tabs = [["cluster", AAML.episodes.length], ["learning", AAML.has.learning], ["comparison", AAML.has.comparison], ["shadow", AAML.has.shadow]]
     .filter(([, there]) => there).map(([id]) => id);
   document.querySelector(".tabs").replaceChildren(...tabs.map((id) => {
     const tab = element("button", $(id).dataset.title);
@@ -375,7 +396,7 @@ async function begin() {
     open().catch((error) => { $("state").textContent = error.message; $("state").className = "error"; });
   }
   show(tabs.includes(location.hash.slice(1)) ? location.hash.slice(1) : tabs[0]);
-  if (AAML.curves.length) learning();
+  if (AAML.has.learning) learning();
   document.body.dataset.begun = "yes";
 }
 begin();

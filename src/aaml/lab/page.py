@@ -27,10 +27,9 @@ def page(library: Library, packed: str = "") -> str:
     from bokeh.embed import components
     from bokeh.resources import Resources
 
-    curves = library.curves()
-    runs = list(dict.fromkeys(run for lines in curves.values() for run in lines))
+    curves = list(library.curves())
     drawn: dict[str, Any] = dict(figures.cluster_figures())
-    drawn |= {f"curve {number}": plot for number, plot in enumerate(figures.curve_figures(list(curves)))}
+    drawn |= {f"curve {number}": plot for number, plot in enumerate(figures.curve_figures(curves)) if plot is not None}
     comparisons, shadows = _comparisons(library), library.shadow()
     for number, (_, _, plot) in enumerate(comparisons):
         drawn[f"comparison {number}"] = plot
@@ -38,9 +37,9 @@ def page(library: Library, packed: str = "") -> str:
         drawn[f"shadow {number}"] = figures.agreement_figure(number, log["pods"], log["agreement"])
     models, places = components(drawn)
     data = {
-        "episodes": library.index(), "curves": list(curves), "colours": figures.run_colours(runs), "packed": packed,
+        "episodes": library.index(), "curves": curves, "colours": figures.run_colours(library.runs), "packed": packed,
         "resources": RESOURCES, "levels": _EXPORTED_LEVELS if packed else LEVELS,
-        "has": {"comparison": bool(comparisons), "shadow": bool(shadows)},
+        "has": {"learning": bool(library.trainings), "comparison": bool(comparisons), "shadow": bool(shadows)},
     }  # fmt: skip
     return _read("page.html").format(
         title="AAML lab", connect="'none'" if packed else "'self'", css=_read("page.css"), script=_read("page.js"),

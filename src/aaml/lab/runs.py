@@ -8,7 +8,7 @@ from aaml.errors import bad_value
 from aaml.evaluation.evaluate import SEEDS
 from aaml.evaluation.policies import model_file
 from aaml.evaluation.replay import Recipe, find_scene
-from aaml.evaluation.results import RESULTS, Results
+from aaml.evaluation.results import REFERENCE, RESULTS, Results
 from aaml.insight.explanation import Explanation
 from aaml.sim.tasks import find_task
 from aaml.training.runfolder import CONFIG, RunFolder
@@ -57,8 +57,8 @@ def _evaluated(results: Results) -> list[Playable]:
     for task, runs in results.runs.groupby("task", sort=True):
         recipe = results.recipes.get(str(task)) or Recipe(find_task(str(task)))
         named = [name for name in _unique(runs["policy"].tolist()) if not name.startswith(BOUND)]
-        # What was learned is what people ask about: it is on the left.
-        policies = tuple(sorted(named, key=lambda name: name not in results.learned))
+        # What was learned is what people ask about: it is on the left, or else what the others are compared with.
+        policies = tuple(sorted(named, key=lambda name: (name not in results.learned, name != REFERENCE)))
         nodes, seeds = (tuple(map(int, _unique(runs[name].tolist()))) for name in ("nodes", "seed"))
         found.append(Playable(recipe, nodes, seeds, policies))
     return found

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from aaml.insight.film import RESOURCES, Film
+from aaml.cluster.quantity import CPU
+from aaml.insight.film import Film
 
 FRAMES = 200  # moments of a window
 MOST_GROUPS = 100  # rows of a heat map of all nodes
 MOST_OPENED = 400  # rows of one that shows the nodes of a group
 _NOTHING = 255  # where a group offers none of a resource
 _SCALE = 200.0  # 200 of a byte stand for a use of 1, so that more than all there is shows too
-_CPU = RESOURCES.index("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,11 @@ def tile(film: Film, groups: Groups, start_s: float, end_s: float) -> dict[str, 
     the pods that wait, `spread` is the variance of the nodes' CPU use, `decided` how many decisions were made before.
     """
     times = np.linspace(start_s, end_s, FRAMES)
-    held = film.held(times)
-    use = film.shares(held, groups.of)
+    use = film.use(times, groups.of)
     with np.errstate(invalid="ignore"):
         levels = np.where(np.isnan(use), _NOTHING, np.clip(use * _SCALE, 0, _NOTHING - 1)).astype(np.uint8)
     workers = [-1 if node.is_control_plane else place for place, node in enumerate(film.nodes)]
-    spread = film.shares(held, workers)[:, :, _CPU].var(axis=1)
+    spread = film.use(times, workers, (CPU,))[:, :, 0].var(axis=1)
     tried, waiting, decided = film.queue()
     last = np.searchsorted(tried, times, side="right") - 1
     pending = np.where(last >= 0, waiting[last], 0) if len(tried) else np.zeros(FRAMES)

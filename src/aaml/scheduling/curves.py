@@ -24,6 +24,9 @@ VALIDATION_SCORE = "Validation/Score"
 VALIDATION_DIFFERENCE = ("Difference/mean", "Difference/low", "Difference/high")
 """Of the task's metric from the reference, paired by episode, and its 95% interval."""
 
+JUDGED = ("Validation/", "Difference/")
+"""What the names of the curves begin with that tell how good a scheduler is, not how it learns."""
+
 
 def validation_metric(metric: str) -> str:
     """Return the name of the curve of a metric on the validation episodes."""

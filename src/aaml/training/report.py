@@ -8,13 +8,12 @@ from pathlib import Path
 from aaml.errors import UserError
 from aaml.evaluation.figures import Panel, curve_figure
 from aaml.evaluation.page import Page
-from aaml.scheduling.curves import VALIDATION_DIFFERENCE, VALIDATION_SCORE, validation_metric
+from aaml.scheduling.curves import JUDGED, VALIDATION_DIFFERENCE, VALIDATION_SCORE, validation_metric
 from aaml.settings import plain
 from aaml.sim.tasks import find_task
 from aaml.training.runfolder import METRICS, RunFolder, read_metrics
 from aaml.training.settings import TrainConfig
 
-_JUDGED = ("Validation/", "Difference/")
 Curves = Mapping[str, tuple[list[float], list[float]]]
 
 
@@ -111,7 +110,7 @@ def _judged(page: Page, config: TrainConfig, curves: Curves) -> None:
 def _learned(page: Page, curves: Curves) -> None:
     from aaml.evaluation.charts import curve_chart
 
-    others = {name: curve for name, curve in curves.items() if not name.startswith(_JUDGED)}
+    others = {name: curve for name, curve in curves.items() if not name.startswith(JUDGED)}
     if others:
         page.heading("Learning")
         with page.grid():
