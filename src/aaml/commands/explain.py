@@ -17,7 +17,7 @@ from aaml.settings import Count, Natural, Settings
 class Args(Settings):
     """`aaml explain`."""
 
-    pod: tyro.conf.Positional[str]
+    pod: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="POD")]
     """NAME or NAMESPACE/NAME, or with --run the number of a decision, from 0"""
     run: Path | None = None
     """a folder of `aaml evaluate` or `aaml train`, or a log (logs/*.explained.jsonl); without it the live cluster"""

@@ -40,7 +40,8 @@ class Explanation:
     seconds       name -> float   what each part of the decision took, when it was measured
     ============  ==============  ==================================================================================
 
-    `number` counts the decisions of a run from 0, -1 where there is no such number; `time_s` is the cluster's time.
+    `number` counts the decisions of a run from 0, -1 where there is no such number; `time_s` is the run's time, None where
+    it has none that says anything.
     `notes` say what a reader has to know of this explanation.
     """
 
@@ -55,7 +56,7 @@ class Explanation:
     parts_are: str = ""
     chosen: int | None = None
     number: int = -1
-    time_s: float = 0.0
+    time_s: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -135,7 +136,8 @@ class Explanation:
 
     def _headline(self) -> Iterator[str]:
         number = f"decision {self.number} of " if self.number >= 0 else ""
-        yield f"{self.pod} ({self.asks}) -> {self.node or 'nowhere'}, {number}{self.policy} at {self.time_s:,.1f} s"
+        at = "" if self.time_s is None else f" at {self.time_s:,.1f} s"
+        yield f"{self.pod} ({self.asks}) -> {self.node or 'nowhere'}, {number}{self.policy}{at}"
         yield f"{int(self.mask.sum())} of {len(self.mask)} nodes are feasible"
         for (plugin, reason), count in self.refused.items():
             yield f"  {plugin} refuses {count}: {reason}"
@@ -171,7 +173,7 @@ class Explanation:
             yield f"parts: {self.parts_are}{more}"
         yield from self.notes
         if self.seconds:
-            yield "time: " + ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in self.seconds.items())
+            yield "time: " + ", ".join(f"{name} {_milliseconds(value)} ms" for name, value in self.seconds.items())
 
     # ---- in files ----------------------------------------------------------------------------------------------------
 
@@ -225,6 +227,10 @@ def asked(pod: Pod) -> str:
         whole = pod.gpu.milli >= DEVICE_MILLI
         words.append(f"{pod.gpu.count} GPU" if whole else f"{pod.gpu.milli / DEVICE_MILLI:g} of a GPU")
     return ", ".join(words) or "nothing"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:,.0f}" if seconds >= 0.1 else f"{1e3 * seconds:.3g}"
 
 
 def _numbers(values: FloatArray) -> list[float | None]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,9 @@ def logged(path: Path, which: int | str) -> Explanation:
         raise UserError(f"{path}: has no explanations in it; run the scheduler with --explain")
     if found is None:
         raise bad_value("pod", which, f"a pod or the number of a decision of the {number} in {path}")
-    return Explanation.from_dict(found)
+    explained = Explanation.from_dict(found)
+    decided = f"decided on {datetime.fromtimestamp(found['written']).astimezone():%Y-%m-%d at %H:%M:%S}"
+    return replace(explained, time_s=None, notes=(decided, *explained.notes))  # the log's clock began with the machine
 
 
 def _lines(path: Path) -> Iterator[dict]:  # type: ignore[type-arg]
@@ -45,7 +48,7 @@ def _lines(path: Path) -> Iterator[dict]:  # type: ignore[type-arg]
         with path.open(encoding="utf-8") as file:
             for line in file:
                 if '"explanation"' in line and (content := json.loads(line)).get("kind") == "explanation":
-                    yield content["explanation"]
+                    yield {**content["explanation"], "written": content["time"]}
     except (OSError, ValueError, KeyError) as error:
         raise bad_value("run", str(path), f"a log as `aaml schedule` writes it ({error})") from error
 
@@ -85,7 +88,7 @@ def live(pod: str, policy: str = "kube-scheduler", *, kubeconfig: Path | None = 
     if decided is not None and explained.scores is not None and np.isfinite(explained.scores).any():
         best = explained.nodes[int(np.nanargmax(explained.scores))]
         notes.append(f"it runs on {explained.node}; {player.name} has the highest score for {best}")
-    return replace(explained, notes=(*explained.notes, *notes))
+    return replace(explained, time_s=None, notes=(*explained.notes, *notes))
 
 
 def _find(pods: "object", name: str) -> "Pod":

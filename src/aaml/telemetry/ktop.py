@@ -11,6 +11,7 @@ from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.events import Resize
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
@@ -26,6 +27,7 @@ SORTS = {"n": "name", "c": "cpu", "m": "memory", "g": "gpu", "p": "pods"}
 """Keys and what they sort by: names upwards, shares downwards, and the other way round when pressed again."""
 _NAME = 26
 _WIDEST = 30
+_LOW = 22  # lines of a terminal, below which only nodes are shown
 
 
 class NodeLines(ScrollView, can_focus=True):
@@ -35,7 +37,7 @@ class NodeLines(ScrollView, can_focus=True):
         Binding("up", "move(-1)", show=False), Binding("down", "move(1)", show=False),
         Binding("pageup", "move(-20)", show=False), Binding("pagedown", "move(20)", show=False),
         Binding("home", "move(-1000000)", show=False), Binding("end", "move(1000000)", show=False),
-        Binding("enter", "look_in", "pods of the node"),
+        Binding("enter", "look_in", "pods of node"),
     ]  # fmt: skip
 
     class Entered(Message):
@@ -126,7 +128,7 @@ class Ktop(App[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c", "quit", "quit"), Binding("slash", "filter", "filter"), Binding("escape", "shut", "back"),
-        *(Binding(key, f"sort('{what}')", f"by {what}") for key, what in SORTS.items()),
+        *(Binding(key, f"sort('{what}')", what) for key, what in SORTS.items()),
     ]  # fmt: skip
     ENABLE_COMMAND_PALETTE = False
     TITLE = "ktop"
@@ -164,10 +166,10 @@ class Ktop(App[None]):
         if not self.has_ended.is_set():
             self.call_from_thread(self.show, snapshot)
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: Resize) -> None:
         """Leave out what a low terminal has no room for."""
-        self.screen.set_class(self.size.height < 22, "short")
-        self._draw()
+        self.screen.set_class(event.size.height < _LOW, "short")
+        self.call_after_refresh(self._draw)  # when the parts have their new sizes
 
     def show(self, snapshot: Snapshot) -> None:
         """Show the cluster as it is now."""
@@ -233,7 +235,7 @@ class Ktop(App[None]):
         self.query_one("#titles", Static).update(f"{'NODE':<{_NAME + 1}}{titles}"[: self.size.width])
         shown = f"{len(lines)} of {len(now.nodes)} nodes" if self.wanted else f"{len(now.nodes)} nodes"
         self.query_one("#head", Static).update(
-            f"{now.title}   {shown}   {now.pending} pending   {now.placed} placed   {now.per_s:.1f} decisions/s   "
+            f"{now.title}   {shown}   {now.pending} pending   {now.placed} placed meanwhile   {now.per_s:.1f} decisions/s   "
             f"variance of CPU use {now.cpu_variance:.2g}\n{_totals(now, gpus)}"
         )
         self.query_one("#decisions", Static).update("\n".join(["last decisions", *_decisions(now)]))
@@ -258,16 +260,22 @@ def _totals(now: Snapshot, gpus: bool) -> str:
 def _decisions(now: Snapshot) -> list[str]:
     lines = []
     for each in reversed(now.decisions):
-        facts = (("score", each.score), ("reward", each.reward), ("feasible", each.feasible))
-        told = "  ".join(f"{name} {value:.4g}" for name, value in facts if value is not None)
-        lines.append(f"{each.pod:<28.28} -> {each.node:<18.18} {told}")
+        facts = (("score {:.3g}", each.score), ("reward {:.3g}", each.reward), ("{} feasible", each.feasible))
+        told = "  ".join(words.format(value) for words, value in facts if value is not None)
+        lines.append(f"{_tail(each.pod, 24):<24} -> {_tail(each.node, 18):<18} {told}")
     return lines or ["none yet"]
+
+
+def _tail(name: str, width: int) -> str:
+    """Return the end of a name, which tells pods of one deployment apart, without the usual namespace."""
+    short = name.removeprefix("default/")
+    return short if len(short) <= width else "\u2026" + short[1 - width :]
 
 
 def _curves(now: Snapshot) -> list[str]:
     if not now.curves:
         return ["curves: none (a scheduler that learns writes them to logs/)"]
-    return [f"{name:<18.18} {sparkline(values[-20:]):<20} {values[-1]:.4g}" for name, values in now.curves.items()]
+    return [f"{name:<20.20} {sparkline(values[-20:]):<20} {values[-1]:.4g}" for name, values in now.curves.items()]
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:

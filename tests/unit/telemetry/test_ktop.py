@@ -115,10 +115,21 @@ def test_five_thousand_nodes_are_walked_through_at_any_size(size):
     at_terminal(snapshot(5000), use, size)
 
 
+def test_a_low_terminal_shows_nodes_alone_until_it_grows_again():
+    async def use(app, pilot):
+        seen = []
+        for size in ((80, 20), (120, 40), (100, 18)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            seen.append(app.query_one("#below").display)
+        assert seen == [False, True, False]
+
+    at_terminal(snapshot(12), use, (120, 40))
+
+
 def test_decisions_come_with_their_scores_and_curves_as_sparklines():
     async def use(app, pilot):
-        assert "default/p -> n1" in " ".join(text(app, "#decisions").split())
-        assert "score 0.75" in text(app, "#decisions")
+        assert "p -> n1 score 0.75 reward 0.1 3 feasible" in " ".join(text(app, "#decisions").split())
         assert "▁▅█" in text(app, "#curves")
 
     line = DecisionLine("default/p", "n1", 0.75, 0.1, 3)
