@@ -40,8 +40,8 @@ class Explanation:
     seconds       name -> float   what each part of the decision took, when it was measured
     ============  ==============  ==================================================================================
 
-    `number` counts the decisions of a run from 0, -1 where there is no such number; `time_s` is the run's time, None where
-    it has none that says anything.
+    `number` counts the decisions of a run from 0, -1 where there is no such number; `time_s` is the run's time, None
+    where it has none that says anything.
     `notes` say what a reader has to know of this explanation.
     """
 

@@ -235,8 +235,8 @@ class Ktop(App[None]):
         self.query_one("#titles", Static).update(f"{'NODE':<{_NAME + 1}}{titles}"[: self.size.width])
         shown = f"{len(lines)} of {len(now.nodes)} nodes" if self.wanted else f"{len(now.nodes)} nodes"
         self.query_one("#head", Static).update(
-            f"{now.title}   {shown}   {now.pending} pending   {now.placed} placed meanwhile   {now.per_s:.1f} decisions/s   "
-            f"variance of CPU use {now.cpu_variance:.2g}\n{_totals(now, gpus)}"
+            f"{now.title}   {shown}   {now.pending} pending   {now.placed} placed meanwhile   "
+            f"{now.per_s:.1f} decisions/s   variance of CPU use {now.cpu_variance:.2g}\n{_totals(now, gpus)}"
         )
         self.query_one("#decisions", Static).update("\n".join(["last decisions", *_decisions(now)]))
         self.query_one("#curves", Static).update("\n".join(_curves(now)))

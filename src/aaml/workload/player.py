@@ -231,7 +231,8 @@ class WorkloadPlayer:
             if deployment.lifetime_s is not None and deployment.name not in pending:
                 heapq.heappush(self._departures, (self._sink.now_s() + deployment.lifetime_s, deployment.name))
         if pending and not self._stopped.is_set():
-            current.ended = f"pods had no node after {self._settings.wait_s:g} s (does a scheduler of that name run, and is there room?)"
+            why = "no scheduler of that name runs, or there is no room"
+            current.ended = f"pods had no node after {self._settings.wait_s:g} s: {why}"
         if self._on_wave is not None:
             self._on_wave(pods, current)
 
