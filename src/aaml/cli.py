@@ -132,4 +132,8 @@ def main() -> None:
         hint = did_you_mean(argv[0], list(COMMANDS)) or f"; expected one of {', '.join(COMMANDS)}"
         print(f"aaml: error: command: {argv[0]!r} is not known{hint}", file=sys.stderr)
         sys.exit(2)
-    sys.exit(run(argv[0], argv[1:]))
+    try:
+        sys.exit(run(argv[0], argv[1:]))
+    except KeyboardInterrupt:  # while the command was being imported
+        print(f"aaml {argv[0]}: interrupted", file=sys.stderr)
+        sys.exit(130)

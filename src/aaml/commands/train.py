@@ -22,19 +22,31 @@ class Args(Settings):
 
 def run(args: Args) -> int:
     """Train, and say where the model is and how it compares."""
+    import os
     from contextlib import closing
 
     from aaml.commands.signals import ends_by
-    from aaml.training.run import carry_out, run_folder
-    from aaml.training.train import open_run
 
-    config, folder = open_run(args.training, args.out or run_folder(args.training), resume=args.resume)
     stopped: list[bool] = []
-    with closing(folder), ends_by(lambda: stopped.append(True)) as interruption:
-        progress = carry_out(config, folder, lambda: bool(stopped))
+
+    def stop() -> None:
+        stopped.append(True)  # and nothing buffered is written to, for the signal may come amid a write
+        os.write(2, b"\nending as soon as the run can go on from here; Ctrl-C again ends at once\n")
+
+    with ends_by(stop) as interruption:  # from here on, for torch alone takes seconds to import
+        from aaml.training.run import carry_out, run_folder
+        from aaml.training.train import open_run
+
+        config, folder = open_run(args.training, args.out or run_folder(args.training), resume=args.resume)
+        again = f"go on with: aaml train --out {folder.path} --resume --steps {config.steps}"
+        try:
+            with closing(folder):
+                progress = carry_out(config, folder, lambda: bool(stopped))
+        except KeyboardInterrupt:  # the second one: whoever is that impatient goes on from what was saved before
+            print(f"\n{again}")
+            raise
     if progress.best_step < 0:
-        again = f"aaml train --out {folder.path} --resume --steps {config.steps}"
-        print(f"ended before anything was learned and judged; go on with: {again}")
+        print(f"ended before anything was learned and judged; {again}")
         return interruption.status
     print(
         f"best validation score {progress.best:.3f} of {config.reference}'s (below 1 is better), "
@@ -42,4 +54,6 @@ def run(args: Args) -> int:
     )
     print(f"model: {folder.model_path()}\nreport: {folder.path / 'report.html'}")
     print(f"next: aaml evaluate --task {config.task} --models {folder.path}")
+    if interruption.signal:
+        print(again)
     return interruption.status

@@ -1,0 +1,26 @@
+"""Whoever interrupts `aaml train` is told how to go on."""
+
+import os
+import signal
+
+import pytest
+
+from aaml.cli import run
+from aaml.training.validation import Progress
+
+
+@pytest.mark.parametrize(("signals", "status"), [(["SIGINT"], 130), (["SIGTERM"], 0), (["SIGINT", "SIGINT"], 130)])
+@pytest.mark.parametrize("judged", [True, False])
+def test_the_command_that_goes_on_is_named(tmp_path, monkeypatch, capsys, signals, status, judged):
+    def interrupted(config, folder, stop):
+        for name in signals:
+            os.kill(os.getpid(), getattr(signal, name))
+        assert stop()
+        if judged:
+            folder.models.mkdir(exist_ok=True)
+            (folder.models / "DQN_Model.pth").touch()
+        return Progress(step=300, best=0.9, best_step=200) if judged else Progress()
+
+    monkeypatch.setattr("aaml.training.run.carry_out", interrupted)
+    assert run("train", ["--agent", "dqn", "--steps", "500", "--out", str(tmp_path / "mine")]) == status
+    assert f"go on with: aaml train --out {tmp_path / 'mine'} --resume --steps 500" in capsys.readouterr().out
