@@ -31,7 +31,7 @@ class Args:
     envs: int = 64  # clusters in lockstep
     copies: int = 8  # of them see the same arrivals
     horizon: int = 128  # decisions of each cluster between updates
-    gamma: float = 0.9  # discount of a reward one decision later
+    gamma: float = 0.5  # discount of a reward one decision later: the reward already says what a placement was worth
     learning_rate: float = 3e-3
     clip: float = 0.2  # how far an update may move the policy
     epochs: int = 4  # passes over what was gathered

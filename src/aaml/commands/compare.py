@@ -1,5 +1,6 @@
 """Compare policies from result folders, on paired seeds, with intervals."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +22,8 @@ class Args(Settings):
     """A column of results.csv; the task's own metric when not given."""
     out: Path | None = None
     """Folder for figures and report.html."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print the numbers as JSON, an object a policy on a task at a size."""
 
 
 def run(args: Args) -> int:
@@ -30,7 +33,8 @@ def run(args: Args) -> int:
 
     results = Results.read(*args.results)
     comparison = results.compare(args.reference, args.metric or "")
-    print(f"\n{comparison}")
+    print(comparison.to_json() if args.json else f"\n{comparison}")
     if args.out is not None:
-        print(f"\n{write_report(results, [comparison], args.out, 'Policies compared')}")
+        report = write_report(results, [comparison], args.out, "Policies compared")
+        print(f"\n{report}", file=sys.stderr if args.json else sys.stdout)
     return 0

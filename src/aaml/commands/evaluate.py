@@ -1,7 +1,11 @@
 """Run policies and trained models on a task over seeds, the same episodes for each, and compare them."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from aaml.settings import Count, Settings
 
@@ -29,6 +33,8 @@ class Args(Settings):
     """Folder for results.csv, figures and report.html."""
     workers: str = "2"
     """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print the comparison as JSON, an object a policy on a task at a size."""
 
 
 def run(args: Args) -> int:
@@ -47,7 +53,7 @@ def run(args: Args) -> int:
     results = evaluate(entered, args.task, seeds, args.nodes, pods=args.pods, workers=args.workers, on_row=file.append)
     write_recipes(args.out, results.recipes)
     comparison = results.compare(args.reference)
-    print(f"\n{comparison}")
+    print(comparison.to_json() if args.json else f"\n{comparison}")
     report = write_report(results, [comparison], args.out, f"{args.task}: policies compared")
-    print(f"\n{file.path}, {report}")
+    print(f"\n{file.path}, {report}", file=sys.stderr if args.json else sys.stdout)
     return 0

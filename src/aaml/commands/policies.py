@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from aaml.settings import Settings
 
@@ -12,15 +15,27 @@ class Args(Settings):
 
     file: tuple[Path, ...] = ()
     """Python files with own policies and rewards (`@register_policy("name")`, `@register_reward("name")`)"""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """print the names as JSON"""
 
 
 def run(args: Args) -> int:
     """Print the names."""
+    import json
+
     from aaml.policies.registry import POLICIES, load_file, reward_names
     from aaml.sim.tasks import TASKS
 
     for path in args.file:
         load_file(path, "file")
+    if args.json:
+        tasks = {
+            name: {"goal": task.summary, "metric": task.metric, "higher_is_better": task.higher_is_better,
+                   "nodes": task.nodes}
+            for name, task in TASKS.items()
+        }  # fmt: skip
+        print(json.dumps({"policies": POLICIES.names(), "rewards": reward_names(), "tasks": tasks}, indent=2))
+        return 0
     print(f"policies: {', '.join(POLICIES.names())}; or FILE.py:NAME")
     print(f"rewards:  {', '.join(reward_names())}; or FILE.py:NAME; or sums such as balance=1,fragmentation=0.5")
     print("tasks:")

@@ -5,6 +5,7 @@ The log is made by `aaml schedule policy --policy NAME --dry-run --shadow-log FI
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -17,11 +18,17 @@ class Args(Settings):
 
     report: tyro.conf.Positional[Path]
     """the log, one JSON line a pod"""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """print the report as JSON"""
 
 
 def run(args: Args) -> int:
     """Print the report."""
+    import json
+    from dataclasses import asdict
+
     from aaml.live.shadow import read_report
 
-    print(read_report(args.report))
+    report = read_report(args.report)
+    print(json.dumps(asdict(report), indent=2) if args.json else report)
     return 0

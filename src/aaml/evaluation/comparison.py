@@ -95,6 +95,10 @@ class Comparison:
 
         return pd.DataFrame([_numbers(ranking, line) for ranking in self for line in ranking.lines])
 
+    def to_json(self) -> str:
+        """Return the rows of `frame` as JSON, null for what the reference has none of."""
+        return str(self.frame().to_json(orient="records", indent=2, double_precision=15))
+
     def plot(self) -> "Figure":
         """Draw the interval of each policy, a panel a task and size."""
         from aaml.evaluation.figures import interval_figure

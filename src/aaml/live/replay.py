@@ -7,14 +7,13 @@ time (an answer of the API server, a backoff) takes `speed` times as long in tha
 """
 
 import heapq
-import json
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -22,17 +21,26 @@ from typing import Any, Self
 
 import numpy as np
 
-from aaml.cluster.objects import Node, Pod
+from aaml.cluster.objects import Pod
 from aaml.errors import UserError
 from aaml.evaluation.evaluate import Contestant
 from aaml.evaluation.policies import frozen
 from aaml.evaluation.what_if import recorded_metrics
 from aaml.kube.cluster import KubeCluster
 from aaml.kube.objects import wire
-from aaml.kube.objects.manifest import node_to_json, pod_to_json
-from aaml.kube.provision import cluster_of, count_nodes, create_nodes, records, wait_schedulable
-from aaml.kube.provision.waits import wait_service_account
-from aaml.kube.submit import SYSTEM_NAMESPACES
+from aaml.kube.objects.manifest import pod_to_json
+from aaml.kube.provision import cluster_of, create_nodes, records, wait_schedulable
+from aaml.kube.provision.stage import (
+    SCHEDULER,
+    WAIT_S,
+    add_namespace,
+    add_priority_class,
+    class_name,
+    clear,
+    delete,
+    replace_node,
+    without_nodes,
+)
 from aaml.kube.transport import ApiError, Transport
 from aaml.live.recorder import Recorder
 from aaml.live.scheduler import Scheduler
@@ -45,13 +53,8 @@ from aaml.workload.trace.events import AnyEvent, PodBound, PodSeen
 from aaml.workload.trace.trace import Trace
 from aaml.workload.trace.windows import NodeChange, Placed, Split, Window, Windows, read_windows
 
-SCHEDULER = "aaml-replay"
 _AT_ONCE = 16
-_WAIT_S = 120.0
 _LOOK_S = 0.2
-_GONE, _THERE = 404, 409
-_LARGEST_PRIORITY = 1_000_000_000  # of a class of one's own
-_SYSTEM = ((2_000_001_000, "system-node-critical"), (2_000_000_000, "system-cluster-critical"))
 _ENDS, _NODES, _PODS = range(3)  # what happens at the same time, in the simulator's order
 
 
@@ -90,7 +93,7 @@ def replay_live(
     api = cluster_of(cluster, record.runtime).api()
     windows = read_windows(task.folder)
     found = []
-    with closing(api), api.explained(), _without_nodes(api, cluster):
+    with closing(api), api.explained(), without_nodes(api, cluster):
         for number in task.episodes:
             for contestant in policies:
                 with frozen(contestant.spec):
@@ -154,7 +157,7 @@ class _Playing:
         """Play from beginning to end and leave the cluster without pods and nodes."""
         window = self._window
         with ExitStack() as stack:
-            stack.callback(_clear, self._api)
+            stack.callback(clear, self._api)
             self._prepare()
             cluster = stack.enter_context(closing(KubeCluster.connect(SCHEDULER, kubeconfig=self._kubeconfig)))
             recorder = Recorder(Transport(self._kubeconfig, connections=4), self._take, clock=self._now_s)
@@ -194,12 +197,12 @@ class _Playing:
         window, api = self._window, self._api
         pods = [*(each.pod for each in (*window.running, *window.others)), *window.arrivals]
         for namespace in sorted({pod.namespace for pod in pods}):
-            _namespace(api, namespace)
+            add_namespace(api, namespace)
         for priority, policy in sorted({(pod.priority, pod.preemption_policy) for pod in pods if pod.priority}):
-            _priority_class(api, priority, policy)
+            add_priority_class(api, priority, policy)
         create_nodes(api, window.nodes, progress=False)
         open_nodes = sum(not (node.taints or node.unschedulable or node.is_control_plane) for node in window.nodes)
-        wait_schedulable(api, open_nodes, wait_s=_WAIT_S, progress=False)
+        wait_schedulable(api, open_nodes, wait_s=WAIT_S, progress=False)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(lambda placed: self._create(placed.pod, placed), window.running))
         for placed in window.others:
@@ -227,7 +230,7 @@ class _Playing:
         if placed is not None and placed.gpus is not None:
             body["metadata"]["annotations"][wire.GPU_INDEX] = "-".join(map(str, placed.gpus))
         if pod.priority:
-            body["spec"]["priorityClassName"] = _class_name(pod.priority, pod.preemption_policy)
+            body["spec"]["priorityClassName"] = class_name(pod.priority, pod.preemption_policy)
         if pod.owner:
             kind, _, name = pod.owner.partition("/")
             # An API group that there is none of: the garbage collector leaves the pod alone.
@@ -257,7 +260,7 @@ class _Playing:
         self._ends_s.pop(key, None)
         self._nodes.pop(key, None)
         namespace, _, name = key.partition("/")
-        _delete(self._api, f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds="0")
+        delete(self._api, f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds="0")
 
     def _remove(self, uid: str) -> None:
         for key in [key for key, pod in self._pods.items() if pod.uid == uid]:
@@ -271,9 +274,9 @@ class _Playing:
         """
         if change.node is not None:
             if not create_nodes(self._api, [change.node], progress=False):
-                _replace_node(self._api, change.node)
+                replace_node(self._api, change.node)
             return
-        _delete(self._api, f"/api/v1/nodes/{change.name}")
+        delete(self._api, f"/api/v1/nodes/{change.name}")
         for key in [key for key, node_name in self._nodes.items() if node_name == change.name]:
             self._delete(key)
             pod = self._pods[key]
@@ -326,92 +329,6 @@ class _AtWork:
         self._thread.join()
         self.check()
         return self._stats
-
-
-# ---- the cluster -----------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _without_nodes(api: Transport, cluster: str) -> Iterator[None]:
-    """Take the nodes off a cluster without a workload while the block lasts, and make them again afterwards."""
-    pods = [each for each in _items(api, "/api/v1/pods") if each["metadata"]["namespace"] not in SYSTEM_NAMESPACES]
-    if pods:
-        raise UserError(f"on: cluster {cluster!r} has {len(pods)} pods; expected one without (`aaml clean`)")
-    before, workers = [_anew(each) for each in _items(api, "/api/v1/nodes")], count_nodes(api).schedulable
-    api.request("DELETE", "/api/v1/nodes")
-    try:
-        yield
-    finally:
-        for body in before:
-            api.request("POST", "/api/v1/nodes", body)
-        wait_schedulable(api, workers, wait_s=_WAIT_S, progress=False)
-
-
-def _anew(node: dict[str, Any]) -> dict[str, Any]:
-    """Return the manifest of a node as it was before the cluster knew it."""
-    meta = {name: node["metadata"][name] for name in ("name", "labels", "annotations") if name in node["metadata"]}
-    taints = [each for each in node["spec"].get("taints", ()) if not each["key"].startswith("node.kubernetes.io/")]
-    kept = ("allocatable", "capacity", "images")
-    status = {name: node["status"][name] for name in kept if name in node["status"]}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {"taints": taints}, "status": status}
-
-
-def _clear(api: Transport) -> None:
-    """Take every pod, node and priority class of a replay off the cluster."""
-    for namespace in {each["metadata"]["namespace"] for each in _items(api, "/api/v1/pods")} - SYSTEM_NAMESPACES:
-        _delete(api, f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds="0")
-    _delete(api, "/api/v1/nodes")
-    for each in _items(api, _CLASSES):
-        if each["metadata"]["name"].startswith(SCHEDULER):
-            _delete(api, f"{_CLASSES}/{each['metadata']['name']}")
-
-
-_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
-
-
-def _class_name(priority: int, policy: str) -> str:
-    if priority > _LARGEST_PRIORITY:
-        return next((name for value, name in _SYSTEM if priority >= value), _SYSTEM[-1][1])
-    return f"{SCHEDULER}-{policy.lower()}-{priority}".replace("--", "-minus-")
-
-
-def _priority_class(api: Transport, priority: int, policy: str) -> None:
-    if priority <= _LARGEST_PRIORITY:
-        body = {"metadata": {"name": _class_name(priority, policy)}, "value": priority, "preemptionPolicy": policy}
-        _create(api, _CLASSES, body)
-
-
-def _namespace(api: Transport, name: str) -> None:
-    _create(api, "/api/v1/namespaces", {"metadata": {"name": name}})
-    wait_service_account(api, _WAIT_S, name)
-
-
-def _create(api: Transport, path: str, body: dict[str, Any]) -> None:
-    """Create an object unless it is there."""
-    try:
-        api.request("POST", path, body)
-    except ApiError as error:
-        if error.status != _THERE:
-            raise
-
-
-def _delete(api: Transport, path: str, **query: str) -> None:
-    """Delete an object, or all of a list; one that is gone already is fine."""
-    try:
-        api.request("DELETE", path, query=query or None)
-    except ApiError as error:
-        if error.status != _GONE:
-            raise
-
-
-def _items(api: Transport, path: str) -> list[dict[str, Any]]:
-    return list(json.loads(api.request("GET", path))["items"])
-
-
-def _replace_node(api: Transport, node: Node) -> None:
-    body = node_to_json(node)
-    for part in ("", "/status"):
-        api.request("PUT", f"/api/v1/nodes/{node.name}{part}", body)
 
 
 def _image(pod: Pod) -> dict[str, str]:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from aaml.cli import run
 from aaml.cluster.filters import feasible
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
@@ -76,7 +77,7 @@ def test_a_pod_that_our_filters_would_not_have_placed_there_is_told(lines) -> No
     assert (last["feasible_nodes"], last["chosen_feasible"]) == (0, False)
 
 
-def test_report(lines, tmp_path) -> None:
+def test_report(lines, tmp_path, capsys) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in [*lines[:2], lines[1]]))
     found = read_report(path)
@@ -85,6 +86,8 @@ def test_report(lines, tmp_path) -> None:
     ours, theirs, difference = found.objectives["empty_nodes"]
     assert (ours, theirs, difference.mean) == (0.5, 1.0, -0.5)
     assert "spread" in str(found)
+    assert run("shadow", [str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["objectives"]["empty_nodes"][2]["mean"] == -0.5
 
 
 @pytest.mark.parametrize("text", ["", "nonsense\n", '{"uid": "u"}\n', "[]\n"])
