@@ -1,12 +1,17 @@
 """Traces: convert public ones, say what is in one, split it for training and judging, fetch and verify data.
 
-convert SOURCE  a folder with pods.csv and nodes.csv, openb, the seeds' CSV files, SWF, Alibaba 2020 and 2026,
-Azure 2020 or Google 2019 into --out FOLDER
-summary TRACE   how long, how many nodes and pods, who placed them, lifetimes, waits, load, gaps
-split TRACE     choose the windows (--window-s) and the share at the end that is for judging alone (--holdout)
-table TRACE     what one scheduler did as data/sched_*.csv has it, to fill replay buffers from: --out FILE.csv
-fetch NAME      bring the public files of a format into --out FOLDER (openb when nothing is named)
-verify          check the openb files that are there
+`convert SOURCE`: a folder with pods.csv and nodes.csv, openb, the seeds' CSV files, SWF, Alibaba 2020 and 2026, Azure
+2020 or Google 2019 into --out FOLDER.
+
+`summary TRACE`: how long, how many nodes and pods, who placed them, lifetimes, waits, load, gaps.
+
+`split TRACE`: choose the windows (--window-s) and the share at the end that is for judging alone (--holdout).
+
+`table TRACE`: what one scheduler did as data/sched_*.csv has it, to fill replay buffers from: --out FILE.csv.
+
+`fetch NAME`: bring the public files of a format into --out FOLDER (openb when nothing is named).
+
+`verify`: check the openb files that are there.
 """
 
 from dataclasses import dataclass
@@ -142,7 +147,7 @@ def _fetch(args: Args) -> int:
         return 0
     if args.trace not in FORMATS:
         raise bad_value(
-            "trace", args.trace, f"one of {', '.join(name for name, each in FORMATS.items() if each.files)}"
+            "trace", args.trace, f"one of openb, {', '.join(name for name, each in FORMATS.items() if each.files)}"
         )
     known = FORMATS[args.trace]
     if not known.files:
