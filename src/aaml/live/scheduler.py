@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aaml.live.observers.lifetimes import watched_lifetimes
 from aaml.live.settings import DEFAULT_REWARD
 from aaml.policies.registry import make_reward
 from aaml.scheduling.play import Stats, play
@@ -26,8 +27,9 @@ def learns(policy: "Policy") -> bool:
 class Scheduler:
     """Places a cluster's pods by a policy: `run()` until `stop()`, from this or another thread.
 
-    A policy that learns does so meanwhile, from the `reward` (by name, a weighted sum, or FILE.py:NAME). Observers are
-    told of everything, in the order in which they are given. The cluster stays open: who opened it closes it.
+    A policy that learns does so meanwhile, from the `reward` (by name, a weighted sum, or FILE.py:NAME), and one that
+    expects pods to end goes on learning how long they run. Observers are told of everything, in the order in which they
+    are given. The cluster stays open: who opened it closes it.
     """
 
     def __init__(
@@ -49,8 +51,9 @@ class Scheduler:
 
     def run(self, max_decisions: int | None = None) -> Stats:
         """Schedule until `stop`, the end of what an in-process cluster has to do, or so many decisions."""
+        observers = (*watched_lifetimes(self.policy, self.cluster), *self.observers)
         return play(
-            self.cluster, self.policy, self._reward, learn=learns(self.policy), observers=self.observers,
+            self.cluster, self.policy, self._reward, learn=learns(self.policy), observers=observers,
             stop=self._stop.is_set, max_decisions=max_decisions,
         )  # fmt: skip
 

@@ -15,7 +15,7 @@ from aaml.policies.heuristics import scores
 from aaml.policies.heuristics.policies import GpuPolicy
 from aaml.policies.heuristics.scored import PolicyOptions
 from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
-from aaml.scheduling.observation import Context
+from aaml.scheduling.observation import Context, ObservationSpec
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.rests import RunningPods
 
@@ -47,10 +47,14 @@ def _class(seconds: FloatArray) -> FloatArray:
 
 
 class LifetimeRule:
-    """Takes the node of the lowest grade of time and, of several, the one with the best usual score."""
+    """Takes the node of the lowest grade of time and, of several, the one with the best usual score.
+
+    `sees` holds what it expects of pods.
+    """
 
     def __init__(self, name: str, grade: Grade, model: LifetimeModel, options: PolicyOptions) -> None:
         self.name = name
+        self.sees = ObservationSpec(expects=model)
         self._grade, self._model = grade, model
         self._usual = GpuPolicy("best-fit", "best-fit", options, scores.best_fit)
 
