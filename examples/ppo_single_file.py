@@ -32,11 +32,11 @@ class Args:
     copies: int = 8  # of them see the same arrivals
     horizon: int = 128  # decisions of each cluster between updates
     gamma: float = 0.5  # discount of a reward one decision later: the reward already says what a placement was worth
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-2
     clip: float = 0.2  # how far an update may move the policy
     epochs: int = 4  # passes over what was gathered
     batch: int = 1024  # decisions of a gradient step
-    entropy: float = 0.003  # reward for staying undecided, in nats; falls to 0
+    entropy: float = 0.001  # reward for staying undecided, in nats; falls to 0
     width: int = 32  # of the hidden layers
     seed: int = 0
     threads: int = 1  # of torch; small networks gain nothing from more

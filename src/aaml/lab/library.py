@@ -24,6 +24,7 @@ PAGE = 50  # decisions that are sent at once
 _FILMS_KEPT = 8
 _NODES_EXPLAINED = 40
 _POINTS = 400  # of a curve
+_BLOCKS, _LEAST_BLOCK = 100, 20  # of a shadow log's pods, whose agreement is one point: of a few pods it is noise
 
 
 @dataclass
@@ -247,7 +248,7 @@ def _scalars(path: Path) -> dict[str, tuple[list[float], list[float]]]:
 
 def _agreement(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
     agreed = [bool(record["agree"]) for record in records]
-    size = max(1, len(agreed) // 100)
+    size = max(_LEAST_BLOCK, -(-len(agreed) // _BLOCKS))
     blocks = [agreed[start : start + size] for start in range(0, len(agreed), size)]
     return {
         "pods": [min((number + 1) * size, len(agreed)) for number in range(len(blocks))],
