@@ -10,6 +10,7 @@ input-driven environments, ICLR 2019). The update is that of Schulman et al., Pr
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -41,6 +42,7 @@ class Args:
     seed: int = 0
     threads: int = 1  # of torch; small networks gain nothing from more
     judge: int = 10  # unseen episodes for the comparison in the end; 0: none
+    rivals: str = "least-variance,kube-scheduler,random"  # or model files; the first is what others are compared with
     out: str = ""  # file for the weights
 
 
@@ -184,10 +186,11 @@ def main() -> None:
     if args.out:
         torch.save(network.state_dict(), args.out)
     if args.judge:
-        rivals = ["least-variance", "kube-scheduler", "random"]
+        rivals = args.rivals.split(",")
         seeds = range(1000, 1000 + args.judge)
         task = aaml.task(args.task, nodes=args.nodes)
-        print(aaml.evaluate([policy(network), *rivals], task, seeds=seeds, workers=1).compare("least-variance"))
+        results = aaml.evaluate([policy(network), *rivals], task, seeds=seeds, workers=1)
+        print(results.compare(Path(rivals[0]).stem))
 
 
 if __name__ == "__main__":
