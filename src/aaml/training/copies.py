@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from aaml.cluster.metrics import AVERAGED
 from aaml.errors import UserError, bad_value
@@ -22,7 +21,6 @@ from aaml.learning.rounds import Generator, Record, demonstrated, make_generator
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.scheduling.ports import RunWriter, Transition
 from aaml.sim.compiled.batch import Batch as Lockstep
-from aaml.sim.compiled.batch import Step
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.rewards import REWARDS
 from aaml.sim.tasks import Task
@@ -32,7 +30,6 @@ from aaml.training.settings import TrainConfig
 from aaml.training.train_simple import Stop, StoppedError
 from aaml.training.validation import Glimpse
 
-FloatArray = npt.NDArray[np.float64]
 _BEGIN: Mapping[str, Mapping[str, float]] = {
     "least-variance": {"cpu_variance_growth": -1.0, "memory_variance_growth": -1.0},
     "least-allocated": {"cpu_after": -1.0, "memory_after": -1.0},
@@ -45,30 +42,18 @@ _LARGEST_ROUND = 3_000_000  # nodes of all decisions that a round keeps: of more
 
 @dataclass(frozen=True)
 class _Reward:
-    """What a decision earns.
+    """What a decision earns: what the task's own metric changed by until the next, or a reward by name."""
 
-    It is what the task's own metric came to until the next decision (`Step.held`), or a reward by name. Where nodes are
-    to be empty it is by how much longer its node is not, for this says at once what is seen in the metric much later.
-    """
-
+    column: int | None
+    sign: float
     name: str
-    sign: float = 1.0
-    held: int | None = None
-    empties: bool = False
 
     @classmethod
     def of(cls, task: Task, name: str) -> "_Reward":
         metric = "pending_pods" if task.metric == "waiting_mean_s" else task.metric.removeprefix("mean_")
+        held = not name and (metric in AVERAGED)
         sign = 1.0 if task.higher_is_better else -1.0
-        if name or metric not in AVERAGED:
-            return cls(name or task.reward)
-        return cls(task.reward, sign, AVERAGED.index(metric), metric == "empty_fraction" and task.continuing)
-
-    def of_step(self, step: Step) -> FloatArray:
-        """Return what the rows' decisions earn, float64 [B]."""
-        if self.empties:
-            return -self.sign * step.occupied_s
-        return self.sign * (step.reward if self.held is None else step.held[:, self.held])
+        return cls(AVERAGED.index(metric) if held else None, sign if held else 1.0, name or task.reward)
 
 
 class CopiesLearner:
@@ -196,7 +181,9 @@ class CopiesLearner:
             seen = _batch(lockstep)
             choice = agent.choose(seen, generator)
             record.see(seen, choice, going, generator)
-            record.earn(self._reward.of_step(lockstep.step(choice.action.numpy())))
+            step = lockstep.step(choice.action.numpy())
+            column = self._reward.column
+            record.earn(self._reward.sign * (step.reward if column is None else step.held[:, column]))
         gamma = 1.0 - 1.0 / max(config.reach * size / _TEN, 1.0)
         return record.compare(gamma), record.decisions
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aaml.cluster.metrics import AVERAGED
-from aaml.cluster.objects import CONTROL_PLANE_LABEL, GpuRequest, Node, Pod, Taint, Toleration
+from aaml.cluster.objects import GpuRequest, Node, Pod, Taint, Toleration
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
 from aaml.policies.fragment_meter import FragmentMeter
@@ -110,23 +109,6 @@ def test_every_task_is_the_simulators_to_the_bit(task):
     spec = ObservationSpec(find_task(task).lookahead, lifetimes=True, fragmentation=meter_of(task))
     played, _ = play(clusters, find_task(task).reward, spec)
     assert played > 80
-
-
-@pytest.mark.parametrize("task", ["compress", "services-and-jobs", "waiting"])
-def test_how_long_decisions_keep_nodes_from_being_empty_adds_up_to_how_long_they_are_not(task):
-    """Pods wait, some run on at the end, and a node is no capacity."""
-    cluster = find_task(task).build(3, 6, pods=300)
-    control = Node("control", {CPU: 64000, MEMORY: 64 * GIB, PODS: 99}, labels={CONTROL_PLANE_LABEL: ""})
-    pods = tuple(replace(pod, tolerations=(Toleration("", "Exists"),)) for pod in cluster.workload.pods)
-    plan = Plan.of_cluster(SimCluster([*cluster.state.nodes, control], Workload(pods), until_s=cluster.until_s))
-    batch = Batch(lambda _group, _number: plan, 1, restart=False, threads=1)
-    rng, seen, kept_s, empty_s = np.random.default_rng(2), batch.reset(), 0.0, 0.0
-    while batch.alive.any():
-        step = batch.step([rng.choice(np.flatnonzero(seen.mask[0]))])
-        kept_s += step.occupied_s[0]
-        empty_s += step.held[0, AVERAGED.index("empty_nodes")]
-    assert empty_s > 10.0
-    assert kept_s == pytest.approx(6 * (cluster.until_s - pods[0].created_s) - empty_s)
 
 
 @pytest.mark.parametrize("rests", ["learned", "known"])

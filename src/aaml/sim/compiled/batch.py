@@ -124,7 +124,6 @@ class Step:
     terminated  bool [B]           nothing can happen any more
     truncated   bool [B]           cut off: at the last arrival, or after `max_steps`
     held        float64 [B, M]     what this step added to the time averages' sums (`AVERAGED` x seconds)
-    occupied_s  float64 [B]        for how long the decision will have kept its node from being empty, once pods left
     ended       list               of the episodes that ended, in the order of their rows
     ==========  =================  ====================================================================================
     """
@@ -134,7 +133,6 @@ class Step:
     terminated: BoolArray
     truncated: BoolArray
     held: FloatArray
-    occupied_s: FloatArray
     ended: Sequence[Ended]
 
 
@@ -254,11 +252,9 @@ class Batch:
         terminated, truncated = over & ~cut, (over & cut) | limit
         ended = np.flatnonzero(over | limit)
         results = [self._end(int(row)) for row in ended]
-        worth = view.reward, view.held, view.occupied_s
-        if len(ended) and self._restart:  # the next episodes' beginnings overwrite them
-            worth = view.reward.copy(), view.held.copy(), view.occupied_s.copy()
-        step = Step(worth[0], infeasible, terminated, truncated, *worth[1:], results)
+        step = Step(view.reward, infeasible, terminated, truncated, view.held, results)
         if len(ended) and self._restart:
+            step = Step(view.reward.copy(), infeasible, terminated, truncated, view.held.copy(), results)
             self._begin(ended, None)
         return step
 

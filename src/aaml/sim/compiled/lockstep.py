@@ -113,7 +113,6 @@ def play_rows(pool, rows, view, tables, lives, settings, work, which, actions): 
         flags[:] = False
         view.reward[b] = 0.0
         held[:] = 0.0
-        view.occupied_s[b] = 0.0
         if actions[b] == BEGIN:
             _begin(count, clock, requested, gpu_free, owners, pods, blocked, node_facts, arriving)
             forget(clock, worth)
@@ -135,9 +134,6 @@ def play_rows(pool, rows, view, tables, lives, settings, work, which, actions): 
                     tables, bins,
                 )  # fmt: skip
                 shape = shapes[pod_facts[SHAPE, pod]]
-                if capacity[row]:
-                    lifetime_s = pod_times[LIFETIME, pod]
-                    view.occupied_s[b] = _occupied_s(count, clock, pods, times, lifetime_s, until_s, row)
                 _bind(count, clock, requested, gpu_free, owners, pods, times, worth, pod_times, pod_facts, shape, row)
                 view.reward[b] = after(
                     settings.reward, clock, allocatable, requested, gpu_free, node_facts, capacity, worth, tables,
@@ -296,20 +292,6 @@ def _bind(  # type: ignore[no-untyped-def]  # noqa: ANN202
     times[BOUND_S, pod] = clock[NOW]
     push(times[LEAVE_S], pods[LEAVING], count[RUNNING], clock[NOW] + pod_times[LIFETIME, pod], pod)
     count[RUNNING] += 1
-
-
-@uncounted
-def _occupied_s(count, clock, pods, times, lifetime_s, until_s, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Return for how long a pod keeps a row from being empty after the pods that run there, to the episode's end.
-
-    It is known when they leave: over an episode, this adds up to the time for which nodes are occupied.
-    """
-    begin_s = max(clock[NOW], 0.0)
-    occupied_s = begin_s
-    for i in range(count[RUNNING]):
-        if pods[NODE, pods[LEAVING, i]] == row:
-            occupied_s = max(occupied_s, min(times[LEAVE_S, i], until_s))
-    return max(min(clock[NOW] + lifetime_s, until_s) - occupied_s, 0.0)
 
 
 @uncounted

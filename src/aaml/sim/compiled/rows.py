@@ -88,7 +88,6 @@ class View(NamedTuple):
     reward: FloatArray
     flags: BoolArray
     held: FloatArray
-    occupied_s: FloatArray
 
 
 class Work(NamedTuple):
@@ -122,7 +121,7 @@ _LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     },
     "View": {
         "nodes": (np.float32, "BNf"), "pairs": (np.float32, "BNk"), "pod": (np.float32, "BP"), "mask": (_B, "BN"),
-        "reward": (_F, "B"), "flags": (_B, "B3"), "held": (_F, "Ba"), "occupied_s": (_F, "B"),
+        "reward": (_F, "B"), "flags": (_B, "B3"), "held": (_F, "Ba"),
     },
     "Work": {
         "floats": (_F, "wN"), "free": (_I, "4N"), "nothing": (_I, "R"), "queued": (_F, "T"), "keys": (_F, "2T"),
