@@ -152,7 +152,7 @@ def explanations() -> bytes:
         "refusals": [["NodeResourcesFit", "Insufficient cpu"]], "scores": [0.5, None], "parts": {"room": [0.5, 0.25]},
         "parts_are": "sum", "chosen": 0, "number": 0, "time_s": 1.5, "seconds": {"policy": 0.001}, "notes": [],
     }  # fmt: skip
-    line = json.dumps({"kind": "explanation", "explanation": explained}).encode() + b"\n"
+    line = json.dumps({"time": 1795389291.1, "kind": "explanation", "explanation": explained}).encode() + b"\n"
     return b'{"kind": "started"}\n' + line + line
 
 
