@@ -16,13 +16,12 @@ _EVERY_S = 1.0  # a model that has learned is solved again
 
 @dataclass
 class _Run:
-    """A pod that runs: since when, up to which age its run has been counted, and when it was seen to leave."""
+    """A pod that runs: since when, and up to which age its run has been counted."""
 
     pod: Pod
     node_name: str
     since_s: float
     counted_s: float
-    gone_s: float | None = None
 
     @property
     def next_edge_s(self) -> float:
@@ -42,7 +41,7 @@ class LifetimeWatch(Observer):
         self._model, self._cluster = model, cluster
         self._runs: dict[str, _Run] = {}
         self._edges: list[tuple[float, str]] = []  # a heap: when a run passes its next edge
-        self._gone: set[str] = set()
+        self._gone: dict[str, float] = {}  # when runs were seen to leave that have not been counted
         self._next_s = -np.inf
         for placement in cluster.state.placements.values():
             self._on_change(placement.pod, placement.node_name, placed=True)
@@ -52,7 +51,7 @@ class LifetimeWatch(Observer):
         """Forget a pod that was not bound after all: it never ran."""
         if result.status != "bound" and result.pod.uid not in self._cluster.state.placements:
             self._runs.pop(result.pod.uid, None)
-            self._gone.discard(result.pod.uid)
+            self._gone.pop(result.pod.uid, None)
 
     def on_turn(self) -> None:
         """Learn from what happened, once in a second."""
@@ -66,13 +65,12 @@ class LifetimeWatch(Observer):
         while self._edges and self._edges[0][0] <= now_s:
             _, uid = heappop(self._edges)
             run = self._runs.get(uid)
-            if run is not None and run.gone_s is None and run.since_s + run.next_edge_s <= now_s:
+            if run is not None and uid not in self._gone and run.since_s + run.next_edge_s <= now_s:
                 self._count(run, run.next_edge_s, ended=False)
                 heappush(self._edges, (run.since_s + run.next_edge_s, uid))
-        for uid in self._gone:
+        for uid, gone_s in self._gone.items():
             run = self._runs.pop(uid)
-            if run.gone_s is not None:
-                self._count(run, run.gone_s - run.since_s, ended=run.node_name in self._cluster.state.index)
+            self._count(run, gone_s - run.since_s, ended=run.node_name in self._cluster.state.index)
         self._gone.clear()
 
     def _count(self, run: _Run, to_s: float, *, ended: bool) -> None:
@@ -83,11 +81,10 @@ class LifetimeWatch(Observer):
         run, now_s = self._runs.get(pod.uid), self._cluster.now_s()
         if not placed:
             if run is not None:
-                run.gone_s = now_s
-                self._gone.add(pod.uid)
+                self._gone[pod.uid] = now_s
         elif run is not None:  # it is told again, with other labels, or on another node
-            run.pod, run.node_name, run.gone_s = pod, node_name, None
-            self._gone.discard(pod.uid)
+            run.pod, run.node_name = pod, node_name
+            self._gone.pop(pod.uid, None)
         else:
             since_s = self._cluster.state.placements[pod.uid].since_s
             run = self._runs[pod.uid] = _Run(pod, node_name, since_s, max(now_s - since_s, 0.0))
