@@ -210,7 +210,7 @@ class SchedulerRun:
         return shield(
             policy, fallback,
             deadline_s=0.0 if self.origin == "built-in" else settings.deadline_s,
-            copies=self.origin == "own",
+            trusted=self.origin != "own",
             hand_over=HandOver(fallback, make_reward(settings.reward)) if compares else None,
             count=duty.replaced,
         )  # fmt: skip

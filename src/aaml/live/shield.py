@@ -3,6 +3,7 @@
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -77,9 +78,10 @@ class Shield:
     deadline_s:
         Seconds that the policy may take; 0 for no deadline. The policy is asked in a thread of its own then, and as
         long as it is late the fallback decides.
-    copies:
-        Hand the policy a copy of the cluster's state where there is a deadline: for policies that read the state
-        itself, which goes on while a late one still reads. An agent needs none, as it reads its observation.
+    trusted:
+        The policy comes to an end, however late, and reads its observation and not the cluster's state, as an agent
+        does. Where there is a deadline it is asked in this thread, which costs less, until it is late for the first
+        time. Any other policy is handed a copy of the state, which goes on while a late one still reads.
     hand_over:
         Compares both policies' choices; once the policy's are measurably worse, the fallback decides for good.
     count:
@@ -93,7 +95,7 @@ class Shield:
         fallback: Policy,
         *,
         deadline_s: float = 0.0,
-        copies: bool = False,
+        trusted: bool = False,
         hand_over: HandOver | None = None,
         count: Callable[[Reason], None] = lambda _reason: None,
     ) -> None:
@@ -103,9 +105,9 @@ class Shield:
         self.queue_sort = policy.queue_sort if isinstance(policy, Sorter) else None
         self.handed_over = False
         """Whether the fallback decides for good."""
-        self._copies, self._hand_over, self._count = copies, hand_over, count
+        self._trusted, self._hand_over, self._count = trusted, hand_over, count
         self._deadline_s = deadline_s
-        self._aside = _Aside(policy, deadline_s) if deadline_s else None
+        self._aside = _Aside(policy, deadline_s) if deadline_s and not trusted else None
         self._told: set[Reason] = set()
 
     def act(self, context: Context) -> Decision:
@@ -134,11 +136,19 @@ class Shield:
 
     def _ask(self, context: Context) -> Decision:
         if self._aside is None:
-            return self.policy.act(context)
-        if self._copies and not self._aside.busy():
+            return self._ask_here(context)
+        if not self._trusted and not self._aside.busy():
             return self._aside.ask(replace(context, state=context.state.fork()))
         _ = context.observation  # computed before the state goes on
         return self._aside.ask(context)
+
+    def _ask_here(self, context: Context) -> Decision:
+        asked_s = time.monotonic()
+        decision = self.policy.act(context)
+        if self._deadline_s and time.monotonic() - asked_s > self._deadline_s:
+            self._aside = _Aside(self.policy, self._deadline_s)
+            raise _Late
+        return decision
 
     def _instead(self, context: Context, reason: Reason, what: str) -> Decision:
         """Let the fallback decide, and say why the first time."""

@@ -1,7 +1,7 @@
 """What a cluster looked like over a while, as small pictures: a row a node, a column a moment, darker where fuller."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,12 +33,16 @@ class Timelapse:
         self._every = 1
         self._seen = 0
 
-    def see(self, use: npt.NDArray[np.floating]) -> None:
-        """Take a moment: [N, 2], the fractions of CPU and memory that are requested; it is copied."""
-        if self._moments and self._moments[0].shape != use.shape:
-            self.forget()
+    def see(self, look: Callable[[], npt.NDArray[np.floating]]) -> None:
+        """Take a moment where it is to be kept.
+
+        `look` returns [N, 2], the fractions of CPU and memory that are requested, which are copied.
+        """
         if self._seen % self._every == 0:
-            self._moments.append(np.array(use, dtype=np.float32))
+            use = np.array(look(), dtype=np.float32)
+            if self._moments and self._moments[0].shape != use.shape:
+                self.forget()
+            self._moments.append(use)
             if len(self._moments) >= 2 * _MOST_MOMENTS:
                 del self._moments[1::2]
                 self._every *= 2

@@ -118,7 +118,7 @@ class CopiesLearner:
             if glimpse is not None:
                 glimpse.rows += choice[lockstep.alive].tolist()
                 if lockstep.alive[0]:
-                    glimpse.lapse.see(lockstep.seen.nodes[0, :nodes, :2])  # the fractions of CPU and memory
+                    glimpse.lapse.see(lambda: lockstep.seen.nodes[0, :nodes, :2])  # the fractions of CPU and memory
             step = lockstep.step(choice)
             metrics |= {each.row: each.metrics for each in step.ended}
         lockstep.close()

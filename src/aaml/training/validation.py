@@ -35,7 +35,7 @@ class Glimpse(Observer):
         if decision.row is not None:
             self.rows.append(decision.row)
         if not self.episodes:
-            self.lapse.see(use_of_nodes(context.state))
+            self.lapse.see(lambda: use_of_nodes(context.state))
 
 
 Judge = Callable[[Sequence[int], int, Glimpse | None], Sequence[Mapping[str, float]]]

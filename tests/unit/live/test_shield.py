@@ -79,15 +79,15 @@ def test_a_policy_may_leave_a_pod_pending():
     assert shield(Does(lambda _: Decision(None)), First()).act(context()).row is None
 
 
-@pytest.mark.parametrize("copies", [True, False])
-def test_the_fallback_decides_as_long_as_a_policy_is_late(copies):
+@pytest.mark.parametrize("trusted", [True, False])
+def test_the_fallback_decides_as_long_as_a_policy_is_late(trusted):
     answer, counted = threading.Event(), []
 
     def slow(_context):
-        answer.wait(60)
+        answer.wait(60 if counted or not trusted else 0.1)  # one that is trusted is waited for the first time
         return Decision(0)
 
-    guarded = shield(Does(slow), First(), deadline_s=0.01, copies=copies, count=counted.append)
+    guarded = shield(Does(slow), First(), deadline_s=0.01, trusted=trusted, count=counted.append)
     assert [guarded.act(context()).info for _ in range(2)] == [{"first": 1.0}] * 2
     assert counted == ["deadline"] * 2
     answer.set()
@@ -96,6 +96,22 @@ def test_the_fallback_decides_as_long_as_a_policy_is_late(copies):
             return
         time.sleep(0.001)  # its thread has to have its turn
     pytest.fail("the policy was not asked again after it had answered")
+
+
+def test_a_trusted_policy_is_asked_in_the_thread_that_schedules_until_it_is_late():
+    threads = []
+
+    def slow_at_second(_context):
+        threads.append(threading.current_thread())
+        if len(threads) == 2:
+            time.sleep(0.1)
+        return Decision(0)
+
+    guarded = shield(Does(slow_at_second), First(), deadline_s=0.05, trusted=True)
+    for _ in range(3):
+        guarded.act(context())
+    here = threading.current_thread()
+    assert [thread is here for thread in threads] == [True, True, False]
 
 
 def test_an_error_of_a_policy_with_a_deadline_is_told_as_one():

@@ -16,8 +16,8 @@ def pixels(picture):
 
 def test_a_full_node_is_dark_and_an_empty_one_is_light_over_time():
     lapse = Timelapse()
-    lapse.see(np.array([[0.0, 1.0], [1.0, 0.0]]))
-    lapse.see(np.array([[1.0, 1.0], [1.0, 0.0]]))
+    lapse.see(lambda: np.array([[0.0, 1.0], [1.0, 0.0]]))
+    lapse.see(lambda: np.array([[1.0, 1.0], [1.0, 0.0]]))
     pictures = lapse.pictures()
     cpu = pixels(pictures["CPU"])
     top, bottom = cpu[0], cpu[-1]
@@ -30,7 +30,7 @@ def test_a_full_node_is_dark_and_an_empty_one_is_light_over_time():
 def test_a_long_watch_keeps_every_second_moment_and_a_large_cluster_means_of_nodes():
     lapse = Timelapse()
     for moment in range(1000):
-        lapse.see(np.full((3, 2), moment / 1000))
+        lapse.see(lambda moment=moment: np.full((3, 2), moment / 1000))
     (cpu, _) = lapse.pictures().values()
     assert cpu.width == 2 * 500
     assert heat_map(np.zeros((5000, 10))).height == 200
@@ -39,6 +39,6 @@ def test_a_long_watch_keeps_every_second_moment_and_a_large_cluster_means_of_nod
 def test_it_begins_anew_when_nodes_come_and_shows_nothing_before_it_saw_any():
     lapse = Timelapse()
     assert lapse.pictures() == {}
-    lapse.see(np.zeros((3, 2)))
-    lapse.see(np.zeros((4, 2)))
+    lapse.see(lambda: np.zeros((3, 2)))
+    lapse.see(lambda: np.zeros((4, 2)))
     assert lapse.pictures()["CPU"].width == 2

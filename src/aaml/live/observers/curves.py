@@ -36,7 +36,7 @@ class CurveFiles(Observer):
     def on_decision(self, context: Context, decision: Decision, outcome: Outcome) -> None:
         """Record one decision."""
         self._curves.on_decision(context, decision, outcome)
-        self._lapse.see(use_of_nodes(context.state))
+        self._lapse.see(lambda: use_of_nodes(context.state))
         self._step += 1
         if self._step >= self._next_step and time.monotonic() >= self._next_s:
             self._picture()
