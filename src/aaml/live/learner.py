@@ -30,6 +30,7 @@ _LONGEST_PAUSE_S = 30.0
 _START_S = 60.0  # what a learner may take until it is waited for no longer
 _END_S = 20.0  # what the last lesson may take, of the half minute that Kubernetes gives a pod to end
 _LOOK_S = 0.05
+_GATHER_S = 0.05  # how long steps gather for a lesson: handing over one or twenty costs about the same
 
 
 def waits(cluster: "Cluster") -> bool:
@@ -285,8 +286,11 @@ class LearnsApart:
     def _next_lesson(self) -> Lesson | None:
         """Wait for something to tell, and return that; None when this one ends and everything is told."""
         with self._changed:
-            end = self._changed.wait_for(lambda: self._untaught() or self._closing) and not self._untaught()
-            return None if end else self._lesson(None)
+            self._changed.wait_for(lambda: self._untaught() or self._closing)
+        if not self._closing:
+            time.sleep(_GATHER_S)
+        with self._changed:
+            return self._lesson(None) if self._untaught() else None
 
     def _untaught(self) -> bool:
         return self._begin + len(self._steps) > self._told_steps

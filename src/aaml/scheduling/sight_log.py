@@ -174,7 +174,7 @@ class Recaller:
 def _change(new: Array, old: Array) -> Array | Change | None:
     """Return what tells `new` from `old`, which becomes it."""
     flat, before = new.reshape(-1), old.reshape(-1)
-    places = np.flatnonzero(flat != before)
+    (places,) = (flat != before).nonzero()  # `flatnonzero` costs twice as much
     if not len(places):
         return None
     if 3 * len(places) > len(flat):
