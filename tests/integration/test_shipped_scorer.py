@@ -7,7 +7,7 @@ import pytest
 
 from aaml.errors import UserError
 from aaml.openb.run import run_openb
-from aaml.openb.tune import STAGES, Stage, objective, tune
+from aaml.openb.tune import COLUMNS, STAGES, Stage, objective, tune
 from aaml.policies.gpu.features import FEATURES, GROUPS
 from aaml.policies.gpu.scorer_file import load_scorer
 
@@ -46,8 +46,17 @@ def test_a_short_search_starts_at_fgds_gradient_and_is_the_same_for_any_number_o
     start = np.zeros(len(FEATURES))
     start[FEATURES.index("fragment_gain")] = 1.0
     value, gains = objective(start, ("gpushare100",), 100_001)
-    assert gains.shape == (1, 2)
-    assert value == pytest.approx(0.5 * gains.mean() + 0.5 * np.minimum(gains, 0.5).mean() + 0.3 * gains.min())
+    assert gains.shape == (1, len(COLUMNS))
+    won = gains[0, [COLUMNS.index(100), COLUMNS.index(130)]]
+    behind = np.maximum(-gains[0] - 0.02, 0.0)
+    expected = 0.7 * won.mean() + 0.3 * np.minimum(won, 0.8).mean() + 0.1 * won.min()
+    assert value == pytest.approx(expected - 2 * behind.mean() - 0.3 * behind.max() - 0.1 * behind.max())
+
+
+def test_a_search_goes_on_from_a_file(tmp_path: Path) -> None:
+    weights = load_scorer(MODEL).linear
+    stages = [Stage(False, ("gpushare100",), 1, 4, 1e-9, 6)]
+    assert tune(tmp_path / "on.npz", stages, start=weights, workers=1) == pytest.approx(weights, abs=1e-6)
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:

@@ -1,12 +1,17 @@
 """Tune the linear scorer of the GPU-sharing benchmark (openb) by an evolution strategy, against FGD on paired seeds.
 
-About 20 minutes on two cores. The result runs by `aaml bench openb --model FILE`.
+About an hour on two quiet cores. The result runs by `aaml bench openb --model FILE`.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aaml.settings import Count, Natural, Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -15,6 +20,8 @@ class Args(Settings):
 
     out: Path = Path("models/openb_linear.npz")
     """Where the weights go, after every generation; beside it a log (.jsonl)."""
+    start: Path | None = None
+    """A file of weights to go on from, in the second stage alone; from FGD's gradient when not given."""
     generations: tuple[Count, ...] = ()
     """Generations of the two stages; the published ones when not given."""
     population: tuple[Count, ...] = ()
@@ -53,10 +60,25 @@ def run(args: Args) -> int:
         )
         for i, stage in enumerate(STAGES)
     ]
+    start = None
+    if args.start is not None:
+        start, stages = _weights(args.start), stages[1:]
     stop: list[bool] = []
     with ends_by(lambda: stop.append(True)) as interruption:
-        tune(args.out, stages, workers=args.workers, stopped=lambda: bool(stop))
+        tune(args.out, stages, start=start, workers=args.workers, stopped=lambda: bool(stop))
     print(
         f"weights: {args.out}\nnext: aaml bench openb --policy fgd --model {args.out} --traces default --seeds 42..51"
     )
     return interruption.status
+
+
+def _weights(path: Path) -> "npt.NDArray[np.float64]":
+    """Return the weights [groups, F] of a file."""
+    from aaml.errors import bad_value
+    from aaml.policies.gpu.features import FEATURES, GROUPS
+    from aaml.policies.gpu.scorer_file import load_scorer
+
+    weights = load_scorer(path).linear
+    if weights is None or weights.shape != (len(GROUPS), len(FEATURES)):
+        raise bad_value("start", path, "a file that `aaml tune` wrote, with weights for each group of pods")
+    return weights

@@ -86,6 +86,8 @@ class FragmentTables(NamedTuple):
     cpu        int64 [P]               CPU demands, ascending; a node's CPU class is how many it can meet
     milli      int64 [M]               demands per device, ascending
     fitting    int64 [models, M, D, P + 1]  typical pods of that demand that fit with so many devices and CPU class
+    demand     int64 [models, M, D, P + 1]  what these ask for together, in thousandths of a GPU
+    asked      int                     what all typical pods ask for
     =========  ======================  ==========================================================================
     """
 
@@ -95,6 +97,8 @@ class FragmentTables(NamedTuple):
     cpu: IntArray
     milli: IntArray
     fitting: IntArray
+    demand: IntArray
+    asked: int
 
 
 def model_mask(models: frozenset[str], gpu_models: Sequence[str]) -> int:
@@ -116,6 +120,7 @@ def fragment_tables(typical: TypicalPods, gpu_models: Sequence[str], devices: in
     cpu = np.unique(rows[:, 0])
     milli = np.unique(rows[rows[:, 1] > 0, 1])
     fitting = np.zeros((len(gpu_models), len(milli), devices + 1, len(cpu) + 1), dtype=np.int64)
+    demand = np.zeros_like(fitting)
     for (cpu_need, milli_need, count, models), times in zip(rows.tolist(), frequency, strict=True):
         if milli_need == 0:
             continue
@@ -124,10 +129,12 @@ def fragment_tables(typical: TypicalPods, gpu_models: Sequence[str], devices: in
         for model in range(len(gpu_models)):
             if models >> model & 1:
                 fitting[model, column, count:, enough:] += times
+                demand[model, column, count:, enough:] += times * count * milli_need
     population = max(typical.population, total, 1)
     # Two divisions, as the published program renormalises: the last bit of p_k decides ties.
     weight = (frequency / population) / (total / population) if total else frequency / population
-    return FragmentTables(rows, weight, max(total, 1), cpu, milli, fitting)
+    asked = int((frequency * rows[:, 1] * rows[:, 2]).sum())
+    return FragmentTables(rows, weight, max(total, 1), cpu, milli, fitting, demand, max(asked, 1))
 
 
 @compiled
@@ -197,6 +204,36 @@ def usable_whole(model: int, cls: int, tables: FragmentTables, sums: IntArray, c
     for column in range(tables.milli.shape[0]):
         total = sums[column] - DEVICE_MILLI * devices
         amount += total * tables.fitting[model, column, counts[column] - devices, cls]
+    return amount
+
+
+@compiled
+def placeable(model: int, cls: int, tables: FragmentTables, counts: IntArray) -> int:
+    """Return how much GPU, in thousandths, those typical pods ask for of which one fits on a measured node."""
+    amount = 0
+    for column in range(tables.milli.shape[0]):
+        amount += tables.demand[model, column, counts[column], cls]
+    return amount
+
+
+@compiled
+def placeable_share(model: int, cls: int, tables: FragmentTables, counts: IntArray, free: int, taken: int) -> int:
+    """Return `placeable` after one device goes from `free` to `free - taken`."""
+    amount = 0
+    for column in range(tables.milli.shape[0]):
+        count = counts[column]
+        if free >= tables.milli[column] > free - taken:
+            count -= 1
+        amount += tables.demand[model, column, count, cls]
+    return amount
+
+
+@compiled
+def placeable_whole(model: int, cls: int, tables: FragmentTables, counts: IntArray, devices: int) -> int:
+    """Return `placeable` after so many fully free devices are taken."""
+    amount = 0
+    for column in range(tables.milli.shape[0]):
+        amount += tables.demand[model, column, counts[column] - devices, cls]
     return amount
 
 

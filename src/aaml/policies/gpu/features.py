@@ -27,6 +27,10 @@ model_demand     share of the typical GPU demand that names this node's model
 model_access     share of the typical GPU demand that this node's model may serve
 gpu_count        the node's devices / 8
 waste            free capacity of shared devices after, which no whole request can use / 8 GPUs
+placeable        share of the typical GPU demand that comes from pods of which one still fits after
+placeable_lost   fall of it
+intact_lost      fall of (devices / 8) x (CPU left / 128 cores) of a node whose devices are all free, else 0
+room_lost        fall of (fully free devices / 8)^2 x (CPU left / 128 cores): room for pods with many devices
 ===============  =================================================================================================
 """
 
@@ -37,7 +41,17 @@ import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.kernels import compiled
-from aaml.policies.fragmentation import FragmentTables, cpu_class, measure, usable, usable_share, usable_whole
+from aaml.policies.fragmentation import (
+    FragmentTables,
+    cpu_class,
+    measure,
+    placeable,
+    placeable_share,
+    placeable_whole,
+    usable,
+    usable_share,
+    usable_whole,
+)
 from aaml.policies.gpu.arrays import (
     SHAPE_COUNT,
     SHAPE_CPU,
@@ -55,7 +69,8 @@ FloatArray = npt.NDArray[np.float64]
 FEATURES = (
     "fragment_gain", "fgd", "cpu_left", "gpu_left", "cpu_fraction", "gpu_fraction", "imbalance", "dot", "whole_left",
     "whole_opened", "device_left", "device_full", "unused", "exhausted", "usable", "stranded_cpu", "cpu_per_gpu",
-    "cpu_class", "same_kind", "other_kind", "model_demand", "model_access", "gpu_count", "waste",
+    "cpu_class", "same_kind", "other_kind", "model_demand", "model_access", "gpu_count", "waste", "placeable",
+    "placeable_lost", "intact_lost", "room_lost",
 )  # fmt: skip
 # Pods are told apart by these groups; a linear scorer has weights for each, and more where models are named.
 GROUPS = ("no_gpu", "share", "one_gpu", "several_gpus", "named_models")
@@ -152,13 +167,16 @@ def features_on_device(
             partial += nodes.gpu[row, other]
     device_free = nodes.gpu[row, device] if device >= 0 else 0
     before = usable(model, before_cls, tables, scratch.sums, scratch.counts)
+    fits_before = placeable(model, before_cls, tables, scratch.counts)
     if device >= 0:
         after = usable_share(model, cls, tables, scratch.sums, scratch.counts, device_free, milli)
+        fits_after = placeable_share(model, cls, tables, scratch.counts, device_free, milli)
         opened = 1 if device_free >= DEVICE_MILLI else 0
         partial += device_free - milli if opened else -milli
     else:
         opened = shape[SHAPE_COUNT] if milli > 0 else 0
         after = usable_whole(model, cls, tables, scratch.sums, scratch.counts, opened)
+        fits_after = placeable_whole(model, cls, tables, scratch.counts, opened)
     gain = asked + (after - before) / tables.total
     devices = nodes.gpu_count[row]
     kind = nodes.kinds[row]
@@ -188,6 +206,11 @@ def features_on_device(
     phi[21] = shares[model, 1]
     phi[22] = devices / 8.0
     phi[23] = partial / LARGEST_GPU_MILLI
+    cores, size, was_intact = nodes.cpu[row] / LARGEST_CPU_MILLI, devices / 8.0, whole == devices
+    phi[24] = fits_after / tables.asked
+    phi[25] = (fits_before - fits_after) / tables.asked
+    phi[26] = (size * cores if was_intact else 0.0) - (size * phi[2] if was_intact and opened == 0 else 0.0)
+    phi[27] = (whole / 8.0) ** 2 * cores - phi[8] ** 2 * phi[2]
 
 
 @compiled

@@ -50,7 +50,10 @@ def save_scorer(model: ScorerModel, path: Path) -> None:
 
 
 def load_scorer(path: Path) -> ScorerModel:
-    """Read a scorer. Raises `UserError` for a file that is none, or one that was made for other features."""
+    """Read a scorer; features that are newer than the file count for nothing.
+
+    Raises `UserError` for a file that is none, or one that was made for features that are not there any more.
+    """
     if not path.is_file():
         raise UserError(f"model: {path} does not exist")
     try:
@@ -64,9 +67,25 @@ def load_scorer(path: Path) -> ScorerModel:
     model = ScorerModel(arrays.get("linear"), tuple(layers))
     if model.linear is None and not layers:
         raise UserError(f"model: {path} holds {', '.join(arrays) or 'nothing'}; expected linear or weights_0, biases_0")
-    if arrays.get("inputs", np.zeros(0)).tolist() != _inputs(model):
+    given, known = arrays.get("inputs", np.zeros(0)).tolist(), _inputs(model)
+    if given == known:
+        return model
+    if not given or not set(given) <= set(known):
         raise UserError(f"model: {path} was made for other features; train it again with this version")
-    return model
+    places = [known.index(name) for name in given]
+    if model.linear is not None:
+        return ScorerModel(_widened(model.linear, places, len(known)))
+    (weights, biases), *rest = layers
+    return ScorerModel(None, ((_widened(weights, places, len(known)), biases), *rest))
+
+
+def _widened(weights: FloatArray, places: Sequence[int], width: int) -> FloatArray:
+    """Return weights [..., width] of those of a file from before some features were there, which count for nothing."""
+    if weights.shape[-1] != len(places):
+        return weights  # refused by its shape where it is used
+    result = np.zeros((*weights.shape[:-1], width))
+    result[..., places] = weights
+    return result
 
 
 def _inputs(model: ScorerModel) -> Sequence[str]:
