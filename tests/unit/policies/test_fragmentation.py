@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aaml.cluster.objects import GpuRequest, Pod
+from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.policies.fragmentation import (
     TypicalPod,
     TypicalPods,
@@ -18,6 +18,8 @@ from aaml.policies.fragmentation import (
     typical_pods,
     usable,
 )
+from aaml.policies.gpu.arrays import empty_nodes, pod_shape
+from aaml.policies.gpu.features import FEATURES, features_on_device, make_scratch, measure_node, model_shares
 
 MODELS = ("", "1080", "2080", "P100", "T4", "V100M16")
 # The typical pods of the published program's TestNodeGpuShareFragAmountScore: CPU, GPU, devices, model, 1/10000.
@@ -111,3 +113,25 @@ def test_both_sums_agree_with_the_plain_rules(
     expected = float(reference(typical, cpu, gpu, model))
     for amount in both_ways(typical, cpu, gpu, model):
         assert amount == pytest.approx(expected, abs=1e-6)
+
+
+def test_room_for_large_pods_by_hand() -> None:
+    """Three small pods of half a GPU to one of 8 GPUs and 96 cores: 9.5 GPUs, 8 of them for the large one."""
+    expected = kinds([(4000, 500, 1, "", 3), (96_000, 1000, 8, "", 1)])
+    arrays, models = empty_nodes([Node("n", {"cpu": 128_000, "memory": 1, "pods": 9}, gpu_model="T4", gpu_count=8)])
+    tables = fragment_tables(expected, models, 8)
+    scratch = make_scratch(tables, 1)
+    names = ("placeable", "placeable_lost", "intact_lost", "room_lost")
+
+    def seen(cpu: int, count: int, milli: int, device: int) -> list[float]:
+        shape = pod_shape(Pod("p", requests={"cpu": cpu}, gpu=GpuRequest(count, milli)), models)
+        measure_node(arrays, 0, tables, scratch)
+        features_on_device(arrays, 0, shape, device, tables, model_shares(tables, len(models)), scratch)
+        return [float(scratch.phi[FEATURES.index(name)]) for name in names]
+
+    small, large = 1.5 / 9.5, 8.0 / 9.5
+    assert seen(4000, 1, 500, 0) == pytest.approx([small, large, 1.0, 1.0 - (7 / 8) ** 2 * 124 / 128])
+    assert seen(40_000, 0, 0, -1) == pytest.approx([small, large, 40 / 128, 40 / 128])
+    assert seen(96_000, 8, 1000, -1) == pytest.approx([0.0, 1.0, 1.0, 1.0])
+    arrays.gpu[0, 0], arrays.cpu[0] = 500, 124_000
+    assert seen(4000, 1, 500, 0) == pytest.approx([small, 0.0, 0.0, (7 / 8) ** 2 * 4 / 128])
