@@ -30,6 +30,15 @@ def is_share(shape: IntArray) -> bool:
 
 
 @compiled
+def is_repeated(nodes: NodeArrays, row: int, device: int) -> bool:
+    """Whether a device before this one has as much left: a share scores the same there, and the first is taken."""
+    repeated = False
+    for earlier in range(device):
+        repeated |= nodes.gpu[row, earlier] == nodes.gpu[row, device]
+    return repeated
+
+
+@compiled
 def fits_but_memory(nodes: NodeArrays, row: int, shape: IntArray) -> bool:
     """Whether CPU, pod slots, model and devices suffice on a node."""
     if shape[SHAPE_CPU] > nodes.cpu[row] or nodes.pods[row] < 1:

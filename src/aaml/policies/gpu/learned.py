@@ -21,7 +21,7 @@ from aaml.policies.gpu.features import (
     pod_group,
     pod_inputs,
 )
-from aaml.policies.gpu.fit import NO_DEVICE, is_share
+from aaml.policies.gpu.fit import NO_DEVICE, is_repeated, is_share
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -141,14 +141,7 @@ def learned_score(
     milli = shape[SHAPE_MILLI]
     for device in range(nodes.gpu_count[row]):
         free = nodes.gpu[row, device]
-        if free < milli:
-            continue
-        seen = False
-        for earlier in range(device):
-            if nodes.gpu[row, earlier] == free:
-                seen = True  # an equal device scores the same, and the first is taken
-                break
-        if seen:
+        if free < milli or is_repeated(nodes, row, device):
             continue
         features_on_device(nodes, row, shape, device, tables, scorer.shares, scratch)
         score = _value(shape, scorer, scratch)

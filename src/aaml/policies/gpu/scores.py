@@ -28,7 +28,7 @@ from aaml.policies.gpu.arrays import (
     SHAPE_MILLI,
     NodeArrays,
 )
-from aaml.policies.gpu.fit import NO_DEVICE, is_share
+from aaml.policies.gpu.fit import NO_DEVICE, is_repeated, is_share
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -177,14 +177,7 @@ def fragmentation_gradient(
     best, chosen = -1.0, NO_DEVICE
     for device in range(width):
         free = nodes.gpu[row, device]
-        if free < milli:
-            continue
-        seen = False
-        for earlier in range(device):
-            if nodes.gpu[row, earlier] == free:
-                seen = True  # an equal device scores the same, and the first is taken
-                break
-        if seen:
+        if free < milli or is_repeated(nodes, row, device):
             continue
         gained = tables.total * milli - before
         gained += usable_share(model, class_after, tables, sums, counts, free, milli)
