@@ -3,11 +3,13 @@
 import importlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from aaml.commands.signals import Terminated, raise_terminated
 from aaml.errors import UserError, did_you_mean
 
 # name -> (module, one-line help). Modules are imported when their command is asked for, so that `--help` stays fast.
@@ -72,7 +74,7 @@ def overview() -> str:
 
 
 def run(command: str, argv: Sequence[str], prog: str | None = None) -> int:
-    """Run one sub-command on `argv` and return its exit status (2 for a person's mistake, 130 after Ctrl-C)."""
+    """Run one sub-command on `argv` and return its exit status: a person's mistake is 2, Ctrl-C 130, SIGTERM 143."""
     module = importlib.import_module(COMMANDS[command][0])
     return execute(module.Args, module.run, argv, prog or f"aaml {command}", module.__doc__)
 
@@ -98,9 +100,8 @@ def execute(
     except UserError as error:
         print(f"{prog}: error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print(f"{prog}: interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as end:
+        return _ended(prog, end)
     except BrokenPipeError:
         sys.stderr.close()  # the reader (a pager, `head`) has gone: nothing is left to say
         return 141
@@ -110,11 +111,13 @@ def execute(
 
 def script(file: str, settings: Any, handler: Callable[[Any], int], description: str | None) -> int:
     """Run a command under a script's own name, with the flags of the terminal."""
+    signal.signal(signal.SIGTERM, raise_terminated)
     return execute(settings, handler, sys.argv[1:], Path(file).name, description, underscores=True)
 
 
 def main() -> None:
     """Entry point of the `aaml` console script."""
+    signal.signal(signal.SIGTERM, raise_terminated)
     if "_ARGCOMPLETE" in os.environ:  # a shell asks what may stand here
         from aaml.commands.completing import answer
 
@@ -134,6 +137,12 @@ def main() -> None:
         sys.exit(2)
     try:
         sys.exit(run(argv[0], argv[1:]))
-    except KeyboardInterrupt:  # while the command was being imported
-        print(f"aaml {argv[0]}: interrupted", file=sys.stderr)
-        sys.exit(130)
+    except KeyboardInterrupt as end:  # while the command was being imported
+        sys.exit(_ended(f"aaml {argv[0]}", end))
+
+
+def _ended(prog: str, end: KeyboardInterrupt) -> int:
+    """Say that a command was ended by a signal, and return the exit status for it."""
+    terminated = isinstance(end, Terminated)
+    print(f"{prog}: {'terminated' if terminated else 'interrupted'}", file=sys.stderr)
+    return 128 + (signal.SIGTERM if terminated else signal.SIGINT)

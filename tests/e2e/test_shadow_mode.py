@@ -46,7 +46,7 @@ def test_a_line_for_each_pod_that_kube_scheduler_places(kwok: KwokCluster, names
 
 def test_a_scheduler_that_learns_looks_on_alike(kwok: KwokCluster, namespace: str, tmp_path: Path) -> None:
     api, log = kwok.api(), tmp_path / "shadow.jsonl"
-    command = [AAML, "schedule", "gnn", "--dry-run", "--scheduler-name=default-scheduler", f"--shadow-log={log}",
+    command = [AAML, "schedule", "gnn", "--dry-run", f"--shadow-log={log}",
                f"--namespaces={namespace}", f"--kubeconfig={kwok.kubeconfig}"]  # fmt: skip
     with Process(command, tmp_path / "shadow.log") as shadow:
         shadow.wait_for("looks on")

@@ -1,5 +1,6 @@
 """What a person reads after a slip on the command line: one line, status 2, no traceback."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,18 @@ def test_every_command_is_listed_and_explains_itself() -> None:
         with pytest.raises(SystemExit) as end:
             run(name, ["--help"])
         assert not end.value.code
+
+
+@pytest.mark.parametrize(("number", "word"), [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")])
+def test_a_signal_as_a_command_loads_is_told_in_one_line(number: int, word: str) -> None:
+    entry = (
+        "import importlib, os, signal, sys; from aaml.cli import main; sys.argv = ['aaml', 'train']\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"importlib.import_module = lambda name: os.kill(os.getpid(), {int(number)})\n"
+        "main()"
+    )
+    answer = subprocess.run([sys.executable, "-c", entry], capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (128 + number, f"aaml train: {word}\n")
 
 
 def test_unknown_commands_are_answered_with_the_known_ones() -> None:

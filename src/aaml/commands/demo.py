@@ -30,13 +30,13 @@ def run(args: Args) -> int:
     from aaml.training.demo import next_commands, run_demo
 
     folder = args.out or Path("runs") / f"demo_{time.strftime('%Y%m%d-%H%M%S')}"
-    if (folder / "results.csv").exists():
-        raise bad_value("out", str(folder), "a folder without results.csv")
+    if (folder / "report.html").exists():
+        raise bad_value("out", str(folder), "a folder without report.html, which ends a demonstration")
     try:
         with ends_at_once() as interruption:
             result = run_demo(args.demo, folder)
     except KeyboardInterrupt:
-        print(f"stopped; what was trained so far is in {folder}", file=sys.stderr)
+        print(f"ended; {folder} keeps what was done; go on with: aaml demo --out {folder}", file=sys.stderr)
         return interruption.status
     print(f"\n{result.comparison}")
     print(f"\nreport: {result.report}\nmodels: {', '.join(map(str, result.models))}\n\nNext, try:")

@@ -33,27 +33,47 @@ class Args(Settings):
     """Folder for results.csv, figures and report.html."""
     workers: str = "2"
     """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Go on with an evaluation that was cut off: what the folder has already is not run again."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print the comparison as JSON, an object a policy on a task at a size."""
 
 
 def run(args: Args) -> int:
     """Evaluate, write the folder and print the tables."""
-    from aaml.errors import bad_value
+    from aaml.commands.signals import ends_at_once
+    from aaml.errors import UserError, bad_value
     from aaml.evaluation.evaluate import contestants, evaluate, parse_seeds
     from aaml.evaluation.replay import write_recipes
     from aaml.evaluation.report import write_report
-    from aaml.evaluation.results import ResultFile
+    from aaml.evaluation.results import ResultFile, Results
 
     entered = contestants((*args.policies, *args.models))
     names = [contestant.name for contestant in entered]
     if args.reference not in ("", *names):
         raise bad_value("reference", args.reference, f"one of {', '.join(names)}")
     file, seeds = ResultFile(args.out), parse_seeds(args.seeds) if args.seeds else ()
-    results = evaluate(entered, args.task, seeds, args.nodes, pods=args.pods, workers=args.workers, on_row=file.append)
+    known = Results.read(args.out) if args.resume and file.path.exists() else None
+    try:
+        with ends_at_once() as interruption:
+            results = evaluate(
+                entered, args.task, seeds, args.nodes,
+                pods=args.pods, workers=args.workers, known=known, on_row=file.append,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        done = len(Results.read(args.out).runs) if file.path.exists() else 0
+        print(f"ended; {done} runs are in {args.out}; go on with: the same command and --resume", file=sys.stderr)
+        return interruption.status
+    file.settle()
     write_recipes(args.out, results.recipes)
     comparison = results.compare(args.reference)
     print(comparison.to_json() if args.json else f"\n{comparison}")
+    said = sys.stderr if args.json else sys.stdout
+    whole = Results.read(args.out)  # with what else was judged into the folder, as `aaml compare` shows it
+    try:
+        results, comparison = whole, whole.compare(args.reference)
+    except UserError as why:
+        print(f"\nthe report has this evaluation alone: {args.out} holds others too, and {why}", file=said)
     report = write_report(results, [comparison], args.out, f"{args.task}: policies compared")
-    print(f"\n{file.path}, {report}", file=sys.stderr if args.json else sys.stdout)
+    print(f"\n{file.path}, {report}", file=said)
     return 0

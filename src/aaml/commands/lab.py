@@ -3,7 +3,7 @@
 RUNS are folders of `aaml evaluate` and `aaml train`, whose curves are followed while they run, and shadow logs.
 """
 
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -51,6 +51,6 @@ def run(args: Args) -> int:
 
     if args.kubeconfig is not None:
         library.watch(args.kubeconfig, args.policies)
-    with closing(library):
+    with closing(library), suppress(KeyboardInterrupt):  # Ctrl-C is the way out of it
         serve(library, args.port)
     return 0

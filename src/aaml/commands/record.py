@@ -82,7 +82,7 @@ def _trace(args: Args, folder: Path) -> int:
         finally:
             bar.close()
     print(f"{folder}: {', '.join(f'{count} {kind}' for kind, count in sorted(record.counts.items()))}")
-    return ended.status
+    return ended.service_status
 
 
 def _table(args: Args) -> int:

@@ -6,7 +6,6 @@ With `--cluster sim` it runs on an in-process cluster with a workload of its own
 looks on as another scheduler works.
 """
 
-import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,8 +33,6 @@ class PolicyArgs(SchedulerSettings):
     expected_pods: str | None = None
     """pods like those to come, by which policies such as fgd weigh fragments of GPUs: an openb trace by name, a pod
     list (.csv), or YAML with pods and workloads"""
-    scheduler_name: str = ""
-    """pods with this schedulerName are placed (aaml-scheduler) or, in a dry run, watched (default-scheduler)"""
     log_scrolling: bool = True
     """show every decision as a line"""
     records: bool = False
@@ -88,9 +85,8 @@ def run_policy(args: PolicyArgs) -> int:
             raise UserError(f"expected-pods: {found}; expected an openb trace or a file of pods, for {policy.name}")
         return policy
 
-    name = args.scheduler_name or ("default-scheduler" if args.dry_run else "aaml-scheduler")
-    settings, cluster = dataclasses.replace(args, scheduler_name=name), _cluster(args)
-    return _go(SchedulerRun(make, settings, cluster=cluster, origin=origin(args.policy)), cluster)
+    cluster = _cluster(args)
+    return _go(SchedulerRun(make, args, cluster=cluster, origin=origin(args.policy)), cluster)
 
 
 def run_agent(args: LearnerSettings) -> int:
@@ -123,8 +119,8 @@ def _go(scheduler: "SchedulerRun", cluster: "ThreadedCluster | None") -> int:
         else:
             load = settings.sim_load
             workload = WorkloadDeploymentSimulator(
-                load, load, load, settings.scheduler_name, cluster=cluster, seed=settings.seed,
+                load, load, load, settings.profile, cluster=cluster, seed=settings.seed,
                 shapes=settings.sim_shapes,
             )  # fmt: skip
             run_together(scheduler, workload, cluster, epochs=settings.sim_rounds)
-        return LOST_STATUS if scheduler.lost else interruption.status
+        return LOST_STATUS if scheduler.lost else interruption.service_status

@@ -146,4 +146,4 @@ def run(args: Args) -> int:
         # everything is closed.
         with ends_by(lambda: setattr(server, "should_exit", True)) as interruption:
             server.run(sockets=[listener])
-        return interruption.status
+        return interruption.service_status

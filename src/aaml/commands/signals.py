@@ -6,6 +6,15 @@ from contextlib import contextmanager
 from types import FrameType
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM as an exception: whoever cleans up after Ctrl-C does so after it."""
+
+
+def raise_terminated(_number: int, _frame: FrameType | None) -> None:
+    """Raise `Terminated`: what SIGTERM does to a command that says nothing else, from its first moment on."""
+    raise Terminated
+
+
 class Interruption:
     """Which signal asked for the end, 0 while none did."""
 
@@ -14,8 +23,13 @@ class Interruption:
 
     @property
     def status(self) -> int:
-        """Exit status: 130 after Ctrl-C, 0 after SIGTERM (the usual way to stop a service) and without a signal."""
-        return 128 + signal.SIGINT if self.signal == signal.SIGINT else 0
+        """Exit status of work that was not done: 130 after Ctrl-C, 143 after SIGTERM; 0 without a signal."""
+        return 128 + self.signal if self.signal else 0
+
+    @property
+    def service_status(self) -> int:
+        """Exit status of what runs until it is told to end: 0 after SIGTERM, the usual way to stop a service."""
+        return self.status if self.signal == signal.SIGINT else 0
 
 
 @contextmanager

@@ -97,4 +97,4 @@ def run(args: Args) -> int:
         if cluster is not None:
             print(KubeInfo(cluster=cluster))
     pending = any(each.pending for each in rounds)
-    return interruption.status or int(pending and not interruption.signal)
+    return interruption.service_status or int(pending and not interruption.signal)

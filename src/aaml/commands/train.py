@@ -1,8 +1,11 @@
 """Train an agent in the simulator: warm start from a heuristic, then reinforcement learning; the best model is kept."""
 
+import os
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from aaml.commands.signals import ends_by
 from aaml.settings import Settings, SettingsFile
 from aaml.training.settings import TrainConfig
 
@@ -20,31 +23,41 @@ class Args(Settings):
     """go on with the run in the folder"""
 
 
-def run(args: Args) -> int:
-    """Train, and say where the model is and how it compares."""
-    import os
-    from contextlib import closing
+class _Stop:
+    """What training asks whether it is to end. Until it first asks, nothing is there that could be saved."""
 
-    from aaml.commands.signals import ends_by
+    def __init__(self) -> None:
+        self.wanted = False
+        self._asked = False
 
-    stopped: list[bool] = []
+    def __call__(self) -> bool:
+        self._asked = True
+        return self.wanted
 
-    def stop() -> None:
-        stopped.append(True)  # and nothing buffered is written to, for the signal may come amid a write
+    def signalled(self) -> None:
+        """Let training end as soon as it asks; at once where it never did, as it loads and imitates its teacher."""
+        first, self.wanted = not self.wanted, True
+        if not self._asked and first:
+            raise KeyboardInterrupt
+        # Nothing buffered is written to, for the signal may come amid a write.
         os.write(2, b"\nending as soon as the run can go on from here; Ctrl-C again ends at once\n")
 
-    with ends_by(stop) as interruption:  # from here on, for torch alone takes seconds to import
-        from aaml.training.run import carry_out, run_folder
-        from aaml.training.train import open_run
 
-        config, folder = open_run(args.training, args.out or run_folder(args.training), resume=args.resume)
-        again = f"go on with: aaml train --out {folder.path} --resume --steps {config.steps}"
+def run(args: Args) -> int:
+    """Train, and say where the model is and how it compares."""
+    stop, again = _Stop(), ""
+    with ends_by(stop.signalled) as interruption:  # from here on, for torch alone takes seconds to import
         try:
+            from aaml.training.run import carry_out, run_folder
+            from aaml.training.train import open_run
+
+            config, folder = open_run(args.training, args.out or run_folder(args.training), resume=args.resume)
+            again = f"go on with: aaml train --out {folder.path} --resume --steps {config.steps}"
             with closing(folder):
-                progress = carry_out(config, folder, lambda: bool(stopped))
-        except KeyboardInterrupt:  # the second one: whoever is that impatient goes on from what was saved before
-            print(f"\n{again}")
-            raise
+                progress = carry_out(config, folder, stop)
+        except KeyboardInterrupt:  # whoever is that impatient, or that early, goes on from what was saved before
+            print(f"\nended; {again or 'nothing was begun, the same command begins'}")
+            return interruption.status
     if progress.best_step < 0:
         print(f"ended before anything was learned and judged; {again}")
         return interruption.status

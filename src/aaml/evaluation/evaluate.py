@@ -65,6 +65,8 @@ class Contestant:
         return _model(path, path.stat().st_mtime_ns, Expected(task))
 
 
+Job = tuple[Contestant, Task, int, int | None, int | None]
+"""One run: a policy on a task, the seed, the nodes and the pods, None for the task's own."""
 Policies = str | Path | Policy | Contestant
 """A policy's name or `LABEL=NAME`, a model file, a policy object, or a function that scores a context."""
 
@@ -78,6 +80,7 @@ def evaluate(
     pods: int | None = None,
     workers: int | str = 1,
     progress: bool = True,
+    known: Results | None = None,
     on_row: Callable[[dict[str, Any]], None] | None = None,
 ) -> Results:
     """Run every policy on every seed and cluster size, the same episodes for each, without learning.
@@ -101,6 +104,8 @@ def evaluate(
         more than one a program needs `if __name__ == "__main__":`, as always with Python's processes.
     progress
         Show a progress bar.
+    known
+        Runs of these policies from an evaluation that was cut off: they are taken as they are and not made again.
     on_row
         Is called with each row as it arrives, so that a run which is cut off keeps what it had.
 
@@ -121,14 +126,16 @@ def evaluate(
     for contestant in entered:
         check(contestant, found, travels=parse_workers(workers) != Workers())
     jobs = [(contestant, found, seed, size, pods) for size in sizes for seed in drawn for contestant in entered]
-    rows: dict[int, dict[str, Any]] = {}
+    rows = {} if known is None else _known(known, jobs)
+    missing = [position for position in range(len(jobs)) if position not in rows]
     with ExitStack() as stack:
         for contestant in entered:
             stack.enter_context(frozen(contestant.spec))
         pool = stack.enter_context(open_pool(workers))
-        bar = stack.enter_context(progress_bar(f"evaluate {found.name}", len(jobs), "run", enabled=progress))
-        for position, row in pool.run(run_episode, jobs):
-            rows[position] = row
+        bar = progress_bar(f"evaluate {found.name}", len(jobs), "run", enabled=progress, at=len(rows))
+        stack.enter_context(bar)
+        for index, row in pool.run(run_episode, [jobs[position] for position in missing]):
+            rows[missing[index]] = row
             bar.update()
             if on_row is not None:
                 on_row(row)
@@ -136,6 +143,17 @@ def evaluate(
     from aaml.evaluation.replay import Recipe
 
     return Results.of((rows[position] for position in sorted(rows)), learned, Recipe.of(found, entered, pods))
+
+
+def _known(known: Results, jobs: Sequence[Job]) -> dict[int, dict[str, Any]]:
+    """Return the rows of jobs that were run before, by their position among all."""
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in known.frame().to_dict("records"):
+        own = {str(name): value for name, value in row.items()}
+        for size in (None, own["nodes"]):  # a task that has no sizes says afterwards how many nodes there were
+            rows[own["policy"], own["task"], own["seed"], size] = own
+    keys = ((contestant.name, task.name, seed, size) for contestant, task, seed, size, _ in jobs)
+    return {position: rows[key] for position, key in enumerate(keys) if key in rows}
 
 
 def contestants(

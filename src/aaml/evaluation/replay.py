@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.evaluate import Contestant
-from aaml.evaluation.policies import frozen
+from aaml.evaluation.policies import frozen, is_model
 from aaml.files import write_json
 from aaml.insight.explain import explain
 from aaml.insight.film import Film, Scene
@@ -35,6 +35,11 @@ class Recipe:
     def of(cls, task: Task, contestants: Iterable[Contestant], pods: int | None) -> "Recipe":
         """Return the recipe of an evaluation."""
         return cls(task, {each.name: each.spec for each in contestants}, pods)
+
+    @property
+    def learned(self) -> frozenset[str]:
+        """The labels of policies that are model files."""
+        return frozenset(label for label, spec in self.policies.items() if isinstance(spec, str) and is_model(spec))
 
     def over(self, earlier: "Recipe") -> "Recipe":
         """Return this with the policies of an earlier recipe too."""

@@ -1,5 +1,7 @@
 """Results: a row a run. They are compared, shown, saved in a folder, appended to as runs end, and read back."""
 
+import csv
+import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,7 +63,9 @@ class Results:
         runs = whole.drop_duplicates(list(KEYS), keep="last").reset_index(drop=True)
         from aaml.evaluation.replay import read_recipes
 
-        return cls(runs, recipes=read_recipes(Path(folder) for folder in folders))
+        recipes = read_recipes(Path(folder) for folder in folders)
+        learned = (label for recipe in recipes.values() for label in recipe.learned)
+        return cls(runs, frozenset(learned), recipes)
 
     def frame(self) -> "pd.DataFrame":
         """Return a copy of the rows, to reckon with."""
@@ -172,7 +176,10 @@ class Results:
 
 
 class ResultFile:
-    """Appends rows to `results.csv` of a folder; what is there stays, so that a run that was cut off can go on."""
+    """Appends rows to `results.csv` of a folder; what is there stays, so that a run that was cut off can go on.
+
+    Where a policy is judged again, its last run on a seed counts: readers take it, and `settle` drops the others.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / RESULTS
@@ -180,6 +187,21 @@ class ResultFile:
     def append(self, row: Mapping[str, Any]) -> None:
         """Write one row. Raises `UserError` when the file holds another kind of result."""
         append_row(self.path, row)
+
+    def settle(self) -> None:
+        """Leave the last run alone where a policy was judged on a seed more than once."""
+        with self.path.open(newline="", encoding="utf-8") as file:
+            header, *lines = csv.reader(file)
+        places = [header.index(key) for key in KEYS]
+        last: dict[tuple[str, ...], list[str]] = {}
+        for line in lines:
+            key = tuple(line[place] for place in places)
+            last.pop(key, None)
+            last[key] = line
+        if len(last) < len(lines):
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([header, *last.values()])
+            write_text(self.path, text.getvalue(), field="out")
 
 
 def _read(folder: Path) -> "pd.DataFrame":

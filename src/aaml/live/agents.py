@@ -125,7 +125,7 @@ class _ByKeywords(AgentRun):
     Parameters
     ----------
     scheduler_name:
-        Pods with this `schedulerName` are placed.
+        Pods with this `schedulerName` are placed (custom-scheduler) or, in a dry run, watched (default-scheduler).
     cluster:
         An in-process cluster (`aaml.live.in_process.in_process_cluster`); None takes the one of the kubeconfig.
     learn:
@@ -143,7 +143,7 @@ class _ByKeywords(AgentRun):
 
     def __init__(
         self,
-        scheduler_name: str = "custom-scheduler",
+        scheduler_name: str = "",
         *,
         cluster: "Cluster | None" = None,
         learn: bool = True,

@@ -69,7 +69,7 @@ class SchedulerRun:
     @property
     def scheduler_name(self) -> str:
         """What pods name to be placed by this scheduler."""
-        return self.settings.scheduler_name
+        return self.settings.profile
 
     @cached_property
     def policy(self) -> "Policy":
@@ -105,7 +105,7 @@ class SchedulerRun:
         _ = self.policy  # what does not exist or does not fit is told before anything is touched
         with (
             terminal_log(scrolling=settings.log_scrolling),
-            on_duty(settings, self.stop, kubeconfig=settings.kubeconfig, profile=settings.scheduler_name) as duty,
+            on_duty(settings, self.stop, kubeconfig=settings.kubeconfig, profile=settings.profile) as duty,
         ):
             warm_up(self._make())
             stats = self._schedule(duty, max_decisions) if duty.acquire(self._stop.is_set) else Stats()
@@ -254,7 +254,7 @@ class SchedulerRun:
             namespaces=settings.namespaces, dry_run=settings.dry_run, preemption=settings.preemption,
             scheduled_events=settings.scheduled_events,
         )  # fmt: skip
-        return KubeCluster.connect(settings.scheduler_name, kubeconfig=settings.kubeconfig, options=options)
+        return KubeCluster.connect(settings.profile, kubeconfig=settings.kubeconfig, options=options)
 
 
 def _words(stats: "Stats") -> str:

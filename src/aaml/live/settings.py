@@ -56,8 +56,8 @@ class SchedulerSettings(DutySettings):
     """a Kubernetes cluster, or one in this process with a workload of its own"""
     kubeconfig: Path | None = None
     """of the Kubernetes cluster; without it $KUBECONFIG, ~/.kube/config or the service account"""
-    scheduler_name: str = "custom-scheduler"
-    """pods with this schedulerName are placed or, in a dry run, watched"""
+    scheduler_name: str = ""
+    """pods with this schedulerName are placed (custom-scheduler) or, in a dry run, watched (default-scheduler)"""
     namespaces: tuple[str, ...] = ()
     """place pods of these namespaces only"""
     preemption: bool = True
@@ -96,6 +96,11 @@ class SchedulerSettings(DutySettings):
     """rounds of its workload"""
     sim_shapes: Path | None = None
     """mixture of pod shapes of its workload, a CSV file"""
+
+    @property
+    def profile(self) -> str:
+        """Whose pods are placed or watched: `scheduler_name`, or what it stands for when it is empty."""
+        return self.scheduler_name or ("default-scheduler" if self.dry_run else "custom-scheduler")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.figures import Panel, curve_figure
 from aaml.evaluation.page import Page
 from aaml.evaluation.report import add_comparison, add_origin
-from aaml.evaluation.results import ResultFile
+from aaml.evaluation.results import ResultFile, Results
 from aaml.learning.config import AGENTS, AgentKind
 from aaml.parallel.pool import open_pool
 from aaml.scheduling.curves import validation_metric
@@ -36,7 +36,7 @@ class DemoResult:
 def run_demo(
     config: DemoConfig, folder: Path, *, curves: Path = Path("tlogs"), models: Path = Path("models")
 ) -> DemoResult:
-    """Run the whole demonstration in `folder`. What was trained is kept there even if a KeyboardInterrupt ends it."""
+    """Run the whole demonstration in `folder`, or what is missing there of one that a KeyboardInterrupt ended."""
     from aaml.evaluation.charts import curve_chart, curve_frame
 
     _train_all(config, folder)
@@ -50,8 +50,10 @@ def run_demo(
             shutil.copy2(path, target)
             kept.append(target)
     policies = {name: name for name in BASELINES} | {agent: str(_model(folder / agent)) for agent in NAMES}
+    file = ResultFile(folder)
+    known = Results.read(folder) if file.path.exists() else None
     results = evaluate(
-        policies, config.task, config.seeds, config.nodes, workers=config.workers, on_row=ResultFile(folder).append
+        policies, config.task, config.seeds, config.nodes, workers=config.workers, known=known, on_row=file.append
     )
     page = Page("Four learned schedulers, briefly trained", folder)
     page.text(

@@ -51,9 +51,9 @@ class RunFolder:
         if config is None:
             raise UserError(f"out: {path} holds no run ({CONFIG} is missing)")
         saved = cls._read(path)
-        if saved is not None and (path / METRICS).exists():
+        if (path / METRICS).exists():
             with (path / METRICS).open("r+b") as file:
-                file.truncate(int(saved["metrics_bytes"]))
+                file.truncate(0 if saved is None else int(saved["metrics_bytes"]))
         return cls(path, config["stem"])
 
     @staticmethod

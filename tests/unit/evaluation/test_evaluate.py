@@ -69,6 +69,50 @@ def test_results_are_appended_read_back_and_compared(tmp_path: Path) -> None:
         results.where(nodes=4)
 
 
+def judged(folder: Path, *policies: str, seeds: str = "1..2", more: tuple[str, ...] = ()) -> int:
+    """Run `aaml evaluate` on three nodes; returns the exit status."""
+    flags = ["--seeds", seeds, "--nodes", "3", "--pods", "30", "--workers", "1", "--out", str(folder), *more]
+    return run("evaluate", ["--policies", *policies, *flags])
+
+
+def test_a_policy_judged_again_counts_once_and_everything_shows_the_same(tmp_path: Path, capsys) -> None:
+    judged(tmp_path, "random", "mine=random")
+    judged(tmp_path, "mine=least-variance")
+    assert len((tmp_path / "results.csv").read_text().splitlines()) == 1 + 2 * 2
+    capsys.readouterr()
+    run("compare", [str(tmp_path), "--reference", "random"])
+    assert "100% of seeds" in capsys.readouterr().out  # mine is the better policy now
+    page = (tmp_path / "report.html").read_text()
+    assert "random" in page, "the report has what the folder has"
+
+
+def test_a_report_says_why_it_leaves_out_what_cannot_be_compared(tmp_path: Path, capsys) -> None:
+    judged(tmp_path, "random")
+    judged(tmp_path, "least-variance", seeds="5..6")
+    assert f"the report has this evaluation alone: {tmp_path} holds others too, and" in capsys.readouterr().out
+
+
+def test_an_evaluation_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch, capsys) -> None:
+    whole, cut, played = tmp_path / "whole", tmp_path / "cut", []
+    judged(whole, *POLICIES)
+
+    def play_one(contestant, task, seed, *size):
+        if len(played) == 3:
+            raise KeyboardInterrupt
+        played.append((contestant.name, seed))
+        return original(contestant, task, seed, *size)
+
+    original = evaluation.run_episode
+    monkeypatch.setattr(evaluation, "run_episode", play_one)
+    assert judged(cut, *POLICIES) == 0
+    assert f"3 runs are in {cut}; go on with: the same command and --resume" in capsys.readouterr().err
+    played.clear()
+    assert judged(cut, *POLICIES, more=("--resume",)) == 0
+    assert played == [("random", 2)]
+    columns = ["policy", "seed", "mean_variance"]
+    assert Results.read(cut).frame()[columns].equals(Results.read(whole).frame()[columns])
+
+
 def test_results_show_themselves_and_survive_a_folder(tmp_path: Path) -> None:
     results = evaluate(POLICIES, "balance", (1, 2), 3, pods=30, progress=False)
     assert str(results) == str(results.compare("least-variance")) == str(Results.read(results.save(tmp_path / "new")))

@@ -9,10 +9,11 @@ from aaml.cli import run
 from aaml.training.validation import Progress
 
 
-@pytest.mark.parametrize(("signals", "status"), [(["SIGINT"], 130), (["SIGTERM"], 0), (["SIGINT", "SIGINT"], 130)])
+@pytest.mark.parametrize(("signals", "status"), [(["SIGINT"], 130), (["SIGTERM"], 143), (["SIGINT", "SIGINT"], 130)])
 @pytest.mark.parametrize("judged", [True, False])
 def test_the_command_that_goes_on_is_named(tmp_path, monkeypatch, capsys, signals, status, judged):
     def interrupted(config, folder, stop):
+        assert not stop()  # it is under way
         for name in signals:
             os.kill(os.getpid(), getattr(signal, name))
         assert stop()
@@ -23,4 +24,14 @@ def test_the_command_that_goes_on_is_named(tmp_path, monkeypatch, capsys, signal
 
     monkeypatch.setattr("aaml.training.run.carry_out", interrupted)
     assert run("train", ["--agent", "dqn", "--steps", "500", "--out", str(tmp_path / "mine")]) == status
+    assert f"go on with: aaml train --out {tmp_path / 'mine'} --resume --steps 500" in capsys.readouterr().out
+
+
+def test_a_warm_start_is_ended_at_once_for_nothing_of_it_could_be_saved(tmp_path, monkeypatch, capsys):
+    def warming_up(config, folder, stop):
+        os.kill(os.getpid(), signal.SIGTERM)
+        pytest.fail("the warm start went on")
+
+    monkeypatch.setattr("aaml.training.run.carry_out", warming_up)
+    assert run("train", ["--agent", "dqn", "--steps", "500", "--out", str(tmp_path / "mine")]) == 143
     assert f"go on with: aaml train --out {tmp_path / 'mine'} --resume --steps 500" in capsys.readouterr().out
