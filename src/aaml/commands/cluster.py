@@ -55,7 +55,7 @@ class Up(OfCluster):
     port: Port = 0
     """port of the API server on 127.0.0.1; 0 takes a free one"""
     wait_s: Positive = 180.0
-    """how long each step of the start may take, in seconds"""
+    """how long each step of the start may take without coming further, in seconds"""
     owner: int = 0
     """id of a process that the cluster belongs to: `aaml cluster list` ends it once that is gone; 0 for none"""
 

@@ -50,7 +50,7 @@ class Args(Settings):
 def run(args: Args) -> int:
     """Reproduce, play and compare."""
     from aaml.errors import UserError, bad_value
-    from aaml.evaluation.evaluate import contestants
+    from aaml.evaluation.evaluate import check, contestants
     from aaml.sim.metrics import find_metric
     from aaml.sim.recorded import trace_task
 
@@ -65,6 +65,7 @@ def run(args: Args) -> int:
             raise bad_value("on", args.on, "a --policy to place pods by as well")
         records.load(args.on)
     for contestant in entered:
+        check(contestant, task, travels=False)  # before the minutes that judging the recorded decisions takes
         if args.windows == "all" and contestant.learned:
             raise UserError(
                 f"windows: all are for policies without a model; {contestant.name} may have seen some of them"

@@ -357,7 +357,7 @@ def test_nodes_are_created_counted_and_not_twice(server):
     server.nodes["kwok-std-node-5"]["status"]["conditions"][0]["status"] = "Unknown"
     count = count_nodes(api)
     assert (count.workers, count.schedulable) == (42, 39)
-    with pytest.raises(UserError, match=r"wait_s: 39 of 42 nodes became schedulable in 0 s"):
+    with pytest.raises(UserError, match=r"wait_s: 39 of 42 nodes became schedulable, and no more in 0 s"):
         wait_schedulable(api, 42, wait_s=0, progress=False)
     wait_schedulable(api, 39, wait_s=0, progress=False)
 

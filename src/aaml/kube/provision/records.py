@@ -25,8 +25,9 @@ _FILE = "aaml.json"
 class ClusterOptions:
     """What a new cluster is like.
 
-    `port` 0 takes a free one, and `wait_s` bounds each step of the start, in seconds. A cluster with an `owner` is
-    ended by `aaml.kube.provision.end_orphans` once the owner is gone; one without stays until it is taken down.
+    `port` 0 takes a free one, and `wait_s` bounds in seconds how long a step of the start may come no further. A
+    cluster with an `owner` is ended by `aaml.kube.provision.end_orphans` once the owner is gone; one without stays
+    until it is taken down.
     `arguments` are further flags of a part: {"kube-apiserver": {"feature-gates": "A=true"}}.
     """
 

@@ -98,14 +98,21 @@ def _schedulable(node: _Node) -> bool:
 
 
 def wait_schedulable(api: Transport, count: int, *, wait_s: float, progress: bool = True) -> None:
-    """Wait until `count` workers are Ready and without taints; raise `UserError` when `wait_s` is over."""
-    deadline = time.monotonic() + wait_s
+    """Wait until `count` workers are Ready and without taints.
+
+    Raises `UserError` when no further one has become so in `wait_s` seconds: thousands of nodes take minutes.
+    """
+    most, deadline = 0, time.monotonic() + wait_s
     with tqdm(desc="nodes ready", total=count, unit="node", disable=not progress, dynamic_ncols=True) as bar:
         while True:
             found = count_nodes(api).schedulable
             bar.update(min(found, count) - bar.n)
             if found >= count:
                 return
+            if found > most:
+                most, deadline = found, time.monotonic() + wait_s
             if time.monotonic() >= deadline:
-                raise UserError(f"wait_s: {found} of {count} nodes became schedulable in {wait_s:g} s; give it longer")
+                raise UserError(
+                    f"wait_s: {found} of {count} nodes became schedulable, and no more in {wait_s:g} s; give it longer"
+                )
             time.sleep(_COUNT_EVERY_S)
