@@ -46,6 +46,8 @@ from aaml.kube.provision.binaries import programs_dir
 from aaml.kube.reflector import Changes, Reflector, Source, Trouble
 from aaml.kube.transport import Transport
 from aaml.scheduling.curves import CRITIC_LOSS, VALUE_LOSS
+from aaml.scheduling.node_sampling import ALL, NodeSampling
+from aaml.scheduling.ports import Sampler
 
 if TYPE_CHECKING:
     from aaml.scheduling.ports import Policy
@@ -191,16 +193,16 @@ def workload(transport: Transport, scheduler: str, count: int) -> Iterator[str]:
         transport.request("DELETE", f"/api/v1/namespaces/{namespace}")
 
 
-def command(cluster: KwokCluster, scheduler: str, events: bool) -> list[str]:
+def command(cluster: KwokCluster, scheduler: str, events: bool, percentage: int) -> list[str]:
     """Return the command line of a scheduler's process."""
     if scheduler == KUBE_SCHEDULER:
         program = programs_dir() / "kube-scheduler"
         return [str(program), f"--kubeconfig={cluster.kubeconfig}", "--leader-elect=false", "--secure-port=0", *RATES]
     this = [sys.executable, __file__, "--child", scheduler, "--kubeconfig", str(cluster.kubeconfig)]
-    return [*this, "--events"] if events else this
+    return [*this, "--percentage", str(percentage), *(["--events"] if events else [])]
 
 
-def measure(cluster: KwokCluster, scheduler: str, events: bool, count: int) -> Rate:
+def measure(cluster: KwokCluster, scheduler: str, events: bool, count: int, percentage: int) -> Rate:
     """Run one scheduler over a fresh workload."""
     transport = Transport(cluster.kubeconfig, connections=20)
     name = "default-scheduler" if scheduler == KUBE_SCHEDULER else "aaml-bench"
@@ -215,7 +217,11 @@ def measure(cluster: KwokCluster, scheduler: str, events: bool, count: int) -> R
         observer = Observer(transport, namespace)
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(
-            command(cluster, scheduler, events), stdout=log, stderr=subprocess.STDOUT, cwd=folder, env=environment
+            command(cluster, scheduler, events, percentage),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=environment,
         )
         try:
             costs = Costs(process.pid, server)
@@ -250,7 +256,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def child(scheduler: str, kubeconfig: str, events: bool) -> None:
+def child(scheduler: str, kubeconfig: str, events: bool, percentage: int) -> None:
     """Be an AAML scheduler until SIGTERM."""
     from aaml.kube.cluster import KubeCluster, LiveOptions
 
@@ -260,7 +266,7 @@ def child(scheduler: str, kubeconfig: str, events: bool) -> None:
     if scheduler in AGENTS:
         from aaml.live.agents import SCHEDULERS
 
-        learner = SCHEDULERS[scheduler](cluster=cluster)  # type: ignore[index]
+        learner = SCHEDULERS[scheduler](cluster=cluster, percentage_of_nodes_to_score=percentage)  # type: ignore[index]
         _ = learner.agent
         signal.signal(signal.SIGTERM, lambda *_: (learner.stop(), cluster.stop()))
         learner.run()
@@ -273,6 +279,8 @@ def child(scheduler: str, kubeconfig: str, events: bool) -> None:
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: (ended.set(), cluster.stop()))
     policy = frozen(scheduler)
+    if isinstance(policy, Sampler) and percentage < ALL:
+        policy.score_some(NodeSampling(percentage))
     warm_up(policy)
     play(cluster, policy, make_reward("balance"), stop=ended.is_set)
     cluster.close()
@@ -299,13 +307,16 @@ def main() -> None:
     parser.add_argument("--schedulers", nargs="*", default=list(AGENTS))
     parser.add_argument("--events-only", action="store_true", help="leave out the runs without events")
     parser.add_argument("--no-events", action="store_true", help="leave out the runs with an event a pod")
+    parser.add_argument(
+        "--percentage", type=int, default=ALL, help="of nodes that networks score; 0: as kube-scheduler"
+    )
     parser.add_argument("--csv", type=Path, help="file for the table, a row a scheduler")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--kubeconfig", help=argparse.SUPPRESS)
     parser.add_argument("--events", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        child(arguments.child, arguments.kubeconfig, arguments.events)
+        child(arguments.child, arguments.kubeconfig, arguments.events, arguments.percentage)
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that the cluster is taken down
     schedulers = [str(Path(each).resolve()) if Path(each).is_file() else each for each in arguments.schedulers]
@@ -318,7 +329,7 @@ def main() -> None:
     try:
         for round_ in range(arguments.rounds):
             for run in runs:
-                rate = measure(cluster, *run, arguments.pods)
+                rate = measure(cluster, *run, arguments.pods, arguments.percentage)
                 rates[run].append(rate)
                 print(f"round {round_ + 1}: {words(run)}: {rate.pods_s:.0f} pods/s", file=sys.stderr, flush=True)
     finally:

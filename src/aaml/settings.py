@@ -30,6 +30,7 @@ Share = Annotated[float, Meta(gt=0, le=1)]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
+Percent = Annotated[int, Meta(ge=0, le=100)]
 SettingsFile = Annotated[Path | None, "holds settings"]
 """Names a YAML file with other settings of the same command."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,9 +40,14 @@ def _undirected(pairs: list[tuple[int, int]]) -> npt.NDArray[np.int64]:
     return np.hstack([forward, forward[::-1]])
 
 
-def _star(state: ClusterState) -> Graph:
-    n = len(state)
+@lru_cache(maxsize=4)
+def star(n: int) -> Graph:
+    """Return the star of `n` nodes around one hub."""
     return Graph(n, _undirected([(row, n) for row in range(n)]))
+
+
+def _star(state: ClusterState) -> Graph:
+    return star(len(state))
 
 
 def _racks(state: ClusterState) -> Graph:

@@ -20,6 +20,7 @@ from aaml.learning.inference import FastNetwork
 from aaml.learning.networks import HeadKind, Network, NetworkSpec
 from aaml.learning.replay import Experience, NStep, Replay, RewardScale
 from aaml.scheduling.curves import CUMULATIVE_REWARD, EPSILON
+from aaml.scheduling.node_sampling import NodeSampling
 from aaml.scheduling.observation import PLAIN, Context, Observation, ObservationSpec
 from aaml.scheduling.ports import Decision, Policy, Transition
 from aaml.scheduling.queue_sort import QueueSort
@@ -61,6 +62,7 @@ class LearnedAgent(ABC):
         self.reward_sum = 0.0
         self.rng = np.random.default_rng(seed)
         self.queue_sort: QueueSort | None = None
+        self._sampling: NodeSampling | None = None
         self._fast = FastNetwork(scorer)
 
     def perceive(self, context: Context) -> Observation:
@@ -107,6 +109,23 @@ class LearnedAgent(ABC):
     def preferences(self, observation: Observation) -> np.ndarray:
         """Return [N], how much each node is wanted (action values or logits); mind the mask."""
         return np.asarray(self._fast(observation))
+
+    def score_some(self, sampling: NodeSampling | None) -> None:
+        """Score the nodes that `sampling` says when it chooses, None: all. Raises `UserError` where it cannot."""
+        if sampling is not None and self.sees.racks:
+            raise UserError(f"{self.name} sees racks: it scores all nodes")
+        self._sampling = sampling
+
+    def _wanted(self, observation: Observation) -> np.ndarray:
+        """Return [N] preferences for a choice: -inf for nodes that are not scored."""
+        if self._sampling is None:
+            return self.preferences(observation)
+        rows = self._sampling.rows(observation.mask)
+        if len(rows) == len(observation.mask):
+            return self.preferences(observation)
+        wanted = np.full(len(observation.mask), -np.inf, dtype=np.float32)
+        wanted[rows] = self.preferences(observation.of(rows))
+        return wanted
 
     def scores(self, context: Context) -> np.ndarray:
         """Return [N] preferences in a context, higher is better; mind the mask."""
@@ -247,7 +266,7 @@ class ValueAgent(LearnedAgent):
         observation = self.perceive(context)
         if self.learning and self.rng.random() < self.epsilon:
             return Decision(self._explore(context), info={"explored": 1.0})
-        scores = self.preferences(observation)
+        scores = self._wanted(observation)
         row = int(np.where(observation.mask, scores, -np.inf).argmax())
         return Decision(row, info={"value": float(scores[row])})
 
@@ -358,11 +377,17 @@ class PolicyAgent(LearnedAgent):
         self._ready: list[list[Transition]] = []
         self._ready_steps = 0
 
+    def score_some(self, sampling: NodeSampling | None) -> None:
+        """Score some of the nodes where it does not learn: it learns from the chances that all nodes had."""
+        if sampling is not None and self.learning:
+            raise UserError(f"{self.name} scores all nodes while it learns (--no-learn: it does not)")
+        super().score_some(sampling)
+
     def act(self, context: Context) -> Decision:
         """Sample a feasible row from the actor, or take its likeliest when frozen."""
         observation = self.perceive(context)
         rows = np.flatnonzero(observation.mask)
-        logits = self.preferences(observation)[rows]
+        logits = self._wanted(observation)[rows]
         if not self.learning:
             return Decision(int(rows[logits.argmax()]))
         # The largest of logits plus Gumbel noise is a sample of the softmax (Gumbel 1954).

@@ -102,7 +102,7 @@ class SchedulerRun:
         self._fallback()
         if settings.explain and not settings.records:
             raise bad_value("explain", True, "records too: that is where explanations are written")
-        _ = self.policy  # what does not exist or does not fit is told before anything is touched
+        self._sample_nodes()  # the policy, or what of it does not fit, is told of before anything is touched
         with (
             terminal_log(scrolling=settings.log_scrolling),
             on_duty(settings, self.stop, kubeconfig=settings.kubeconfig, profile=settings.profile) as duty,
@@ -112,6 +112,21 @@ class SchedulerRun:
             self.lost = duty.lost
         self._write_report()  # now that another replica may have the lease
         return stats
+
+    def _sample_nodes(self) -> None:
+        """Let the policy score as many nodes as the settings say; raises `UserError` where it cannot."""
+        from aaml.scheduling.node_sampling import ALL, NodeSampling
+        from aaml.scheduling.ports import Sampler
+
+        percentage, policy = self.settings.percentage_of_nodes_to_score, self.policy
+        name = "percentage-of-nodes-to-score"
+        if isinstance(policy, Sampler):
+            try:
+                policy.score_some(None if percentage == ALL else NodeSampling(percentage))
+            except UserError as reason:
+                raise bad_value(name, percentage, f"{ALL}: {reason}") from reason
+        elif percentage != ALL:
+            raise bad_value(name, percentage, f"{ALL}: {policy.name} is no network and scores all nodes")
 
     @property
     def models(self) -> "Sequence[Path]":

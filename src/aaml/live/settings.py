@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from aaml.learning.config import LIVE, NetworkAgent
-from aaml.settings import Count, Natural, NotNegative, Port, Settings, Share
+from aaml.settings import Count, Natural, NotNegative, Percent, Port, Settings, Share
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 ClusterKind = Literal["kube", "sim"]
@@ -72,6 +72,8 @@ class SchedulerSettings(DutySettings):
     """policy that decides where the chosen one is late, fails or names no feasible node; none: nobody does"""
     deadline_s: NotNegative = 1.0
     """seconds that a decision may take before the fallback decides; 0: any. Built-in policies have no limit"""
+    percentage_of_nodes_to_score: Percent = 100
+    """how many nodes a network scores for a pod, the next feasible ones in turn, 100 at least; 0: as kube-scheduler"""
     hand_over: HandOverWhen = "models"
     """let the fallback decide for good once the policy does measurably worse: one from a model file, any, or never"""
     reward: str = DEFAULT_REWARD

@@ -18,7 +18,7 @@ from aaml.cluster.objects import Pod
 from aaml.cluster.owners import OwnerIndex
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import ClusterState
-from aaml.cluster.topology import Graph, rack_graph, star_graph
+from aaml.cluster.topology import Graph, rack_graph, star, star_graph
 from aaml.scheduling.lifetimes import LifetimeModel
 from aaml.scheduling.rests import NODE_RESTS, PAIR_RESTS, RunningPods
 
@@ -68,6 +68,10 @@ class Observation:
     pod: FloatArray
     mask: BoolArray
     graph: Graph
+
+    def of(self, rows: npt.NDArray[np.intp]) -> "Observation":
+        """Return what it shows of some of the nodes, as a star of these; the pod is seen as in the whole cluster."""
+        return Observation(self.nodes[rows], self.pairs[rows], self.pod, self.mask[rows], star(len(rows)))
 
 
 @dataclass(frozen=True, slots=True)

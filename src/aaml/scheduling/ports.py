@@ -11,6 +11,7 @@ from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 
 if TYPE_CHECKING:
+    from aaml.scheduling.node_sampling import NodeSampling
     from aaml.scheduling.observation import Context, ObservationSpec
     from aaml.scheduling.queue_sort import QueueSort
 
@@ -156,6 +157,15 @@ class Sorter(Policy, Protocol):
     @property
     def queue_sort(self) -> "QueueSort | None":
         """The order; None: kube-scheduler's."""
+        ...
+
+
+@runtime_checkable
+class Sampler(Policy, Protocol):
+    """A policy that may score some of the nodes in place of all."""
+
+    def score_some(self, sampling: "NodeSampling | None") -> None:
+        """Score the nodes that `sampling` says from now on, None: all. Raises `UserError` where it cannot."""
         ...
 
 

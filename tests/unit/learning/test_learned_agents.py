@@ -10,6 +10,11 @@ from aaml.errors import UserError
 from aaml.learning.agent import load_agent, make_agent
 from aaml.learning.config import LIVE, Dqn
 from aaml.learning.optim import descend, make_optimizer
+from aaml.live.run import SchedulerRun
+from aaml.live.settings import SchedulerSettings
+from aaml.policies.registry import make_policy
+from aaml.scheduling.node_sampling import NodeSampling
+from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.ports import Agent, Transition
 from support.training import agent as configured
 
@@ -43,6 +48,28 @@ def test_agents_choose_feasible_rows_only_and_are_agents(make, kind):
     for i in range(60):
         observation = make.random(9, i, feasible=0.2)
         assert observation.mask[agent.act(context(observation)).row]
+
+
+@pytest.mark.parametrize("kind", LIVE)
+def test_an_agent_that_scores_some_nodes_takes_the_best_of_them(make, kind):
+    agent, observation = make_agent(quick(kind), seed=1, learn=False), make.random(300, 1, feasible=1.0)
+    agent.score_some(NodeSampling(50))
+    chosen = [agent.act(context(observation)).row for _ in range(2)]
+    halves = np.arange(150), np.arange(150, 300)
+    best = [half[agent.preferences(observation.of(half)).argmax()] for half in halves]
+    assert chosen == best
+    agent.score_some(None)
+    assert agent.act(context(observation)).row == agent.greedy(observation)
+
+
+def test_who_cannot_score_some_nodes_says_so():
+    with pytest.raises(UserError, match="acdqn scores all nodes while it learns"):
+        make_agent(quick("acdqn")).score_some(NodeSampling(50))
+    with pytest.raises(UserError, match="dqn sees racks"):
+        make_agent(quick("dqn"), sees=ObservationSpec(racks=True)).score_some(NodeSampling(0))
+    settings = SchedulerSettings(percentage_of_nodes_to_score=50)
+    with pytest.raises(UserError, match=r"percentage-of-nodes-to-score.*50.*least-allocated is no network"):
+        SchedulerRun(lambda: make_policy("least-allocated"), settings).run()
 
 
 @pytest.mark.parametrize("kind", LIVE)
