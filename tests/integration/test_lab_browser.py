@@ -82,6 +82,10 @@ def test_two_policies_run_in_step_and_a_click_explains_a_decision(runs, tmp_path
 
         page.locator("#back").click()
         page.get_by_text("decision 38 of kube-scheduler").wait_for()
+        clock = page.locator("#slider")
+        before = int(clock.input_value())
+        rows.nth(0).click()
+        until(lambda: int(clock.input_value()) < before, "the clock at the moment of the decision", 120.0)
         page.locator("#slider").fill("10")
         page.locator("#play").click()
         until(lambda: int(page.locator("#slider").input_value()) > 12, "the slider moving", 120.0)

@@ -86,7 +86,7 @@ def _series(name: str, title: str, clock: Range1d, least: float) -> Drawn:
     plot.toolbar_location = None
     plot.xaxis.axis_label = "time, s"
     plot.y_range = DataRange1d(start=0, min_interval=least)
-    plot.yaxis.ticker = BasicTicker(min_interval=least / 4)  # pods are whole
+    plot.yaxis.ticker = BasicTicker(min_interval=1.0 if least >= 1.0 else 0.0)  # pods are whole
     for side in SIDES:
         source = ColumnDataSource({"time": [], "value": []}, name=f"{name}_{side}_data")
         plot.line("time", "value", source=source, color=COLOURS[side], width=1.8, name=f"{name}_{side}")

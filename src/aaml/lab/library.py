@@ -94,10 +94,12 @@ class Library:
     # ---- films -------------------------------------------------------------------------------------------------------
 
     def index(self) -> list[dict[str, Any]]:
-        """Return the episodes that can be looked at."""
+        """Return the episodes that can be looked at; the runs of several folders are called by these too."""
+        several = len({each.run for each in self.episodes}) > 1
+        named = "{0.run}: {0.recipe.task.name}" if several else "{0.recipe.task.name}"
         return [
             {
-                "name": each.recipe.task.name if self.watched is None else "live",
+                "name": named.format(each) if self.watched is None else "live",
                 "live": self.watched is not None,
                 "nodes": each.nodes,
                 "seeds": each.seeds,

@@ -226,7 +226,7 @@ async function listDecisions(side) {
   box.querySelector("tbody").replaceChildren(...rows.map((row) => {
     const made = line([row[0], seconds(row[1]), row[2], row[3] || row[5], ...(live ? [] : [row[4] || ""])]);
     made.classList.toggle("chosen", S.picked ? S.picked.side === side && S.picked.number === row[0] : row[0] === done - 1);
-    made.onclick = () => explain(side, row[0]);
+    made.onclick = () => goTo(side, row);
     return made;
   }));
 }
@@ -236,13 +236,16 @@ function line(cells, tag = "td") {
   return row;
 }
 async function go(change) {  // to another decision of the left policy
-  play(false);
   const last = S.take.a.status.decisions - 1, from = S.picked?.side === "a" ? S.picked.number : S.tile.a.decided[S.frame] - 1;
   const number = Math.max(0, Math.min(last, from + change)), [row] = (await page("a", Math.floor(number / PAGE))).filter((each) => each[0] === number);
-  const width = (S.span[1] - S.span[0]) / 2 ** S.level, at = Math.min(2 ** S.level - 1, Math.max(0, Math.floor((row[1] - S.span[0]) / Math.max(width, 1e-9))));
+  await goTo("a", row);
+}
+async function goTo(side, [number, time_s]) {  // the moment of a decision, and why it was made
+  play(false);
+  const width = (S.span[1] - S.span[0]) / 2 ** S.level, at = Math.min(2 ** S.level - 1, Math.max(0, Math.floor((time_s - S.span[0]) / Math.max(width, 1e-9))));
   if (at !== S.at) { S.at = at; await load(); }
-  S.frame = Math.max(0, Math.min(FRAMES - 1, Math.ceil((row[1] - S.tile.a.start_s) / Math.max(width, 1e-9) * (FRAMES - 1))));
-  await explain("a", number);
+  S.frame = Math.max(0, Math.min(FRAMES - 1, Math.ceil((time_s - S.tile.a.start_s) / Math.max(width, 1e-9) * (FRAMES - 1))));
+  await explain(side, number);
 }
 async function explain(side, number) {
   S.picked = { side, number };
@@ -395,7 +398,8 @@ async function begin() {
     });
     open().catch((error) => { $("state").textContent = error.message; $("state").className = "error"; });
   }
-  show(tabs.includes(location.hash.slice(1)) ? location.hash.slice(1) : tabs[0]);
+  const first = AAML.has.learning && !AAML.has.comparison ? "learning" : tabs[0];  // of trainings their curves
+  show(tabs.includes(location.hash.slice(1)) ? location.hash.slice(1) : first);
   if (AAML.has.learning) learning();
   document.body.dataset.begun = "yes";
 }

@@ -1,7 +1,7 @@
 """What a person points at when asking about runs: folders of `aaml evaluate` and `aaml train`, and logs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aaml.errors import bad_value
@@ -20,20 +20,21 @@ _ACCEPTED = "a folder of `aaml evaluate` or `aaml train`"
 
 @dataclass(frozen=True)
 class Playable:
-    """Episodes that can be played again: a task at some sizes, on some seeds, by some policies."""
+    """Episodes that can be played again: a task at some sizes, on some seeds, by some policies; `run` is the folder."""
 
     recipe: Recipe
     nodes: tuple[int, ...]
     seeds: tuple[int, ...]
     policies: tuple[str, ...]
+    run: str = ""
 
 
 def playable(path: Path) -> list[Playable]:
     """Return the episodes that a folder tells of. Raises `UserError` when it is no folder of runs."""
     if (path / RESULTS).is_file():
-        return _evaluated(Results.read(path))
+        return [replace(each, run=path.resolve().name) for each in _evaluated(Results.read(path))]
     if (path / CONFIG).is_file():
-        return [_trained(path)]
+        return [replace(_trained(path), run=path.resolve().name)]
     raise bad_value("run", str(path), _ACCEPTED)
 
 

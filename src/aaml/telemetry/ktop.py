@@ -223,9 +223,9 @@ class Ktop(App[None]):
             return
         lines = [line for line in now.nodes if self.wanted in line.name]
         falling = (self.by != "name") != self.backwards
-        if self.by == "name":
-            lines.sort(key=lambda line: _natural(line.name), reverse=falling)
-        else:
+        named = self.by == "name"
+        lines.sort(key=lambda line: _natural(line.name), reverse=named and falling)
+        if not named:  # equals stay in the order of their names
             lines.sort(key=lambda line: line.share(self.by), reverse=falling)
         nodes = self.query_one(NodeLines)
         nodes.show(lines)

@@ -13,7 +13,8 @@ from aaml.kube.objects import wire
 from aaml.kube.transport import ApiError, Transport, Unreachable
 
 _LOOK_EVERY_S = 0.1
-_COUNT_EVERY_S = 1.0  # a list of all nodes is a long answer
+_COUNT_EVERY_S = 1.0
+_REST = 4.0  # times that a list of all nodes took: with thousands it keeps the API server from making them ready
 _NOT_FOUND = 404
 
 
@@ -105,7 +106,9 @@ def wait_schedulable(api: Transport, count: int, *, wait_s: float, progress: boo
     most, deadline = 0, time.monotonic() + wait_s
     with tqdm(desc="nodes ready", total=count, unit="node", disable=not progress, dynamic_ncols=True) as bar:
         while True:
+            asked_s = time.monotonic()
             found = count_nodes(api).schedulable
+            took_s = time.monotonic() - asked_s
             bar.update(min(found, count) - bar.n)
             if found >= count:
                 return
@@ -115,4 +118,4 @@ def wait_schedulable(api: Transport, count: int, *, wait_s: float, progress: boo
                 raise UserError(
                     f"wait_s: {found} of {count} nodes became schedulable, and no more in {wait_s:g} s; give it longer"
                 )
-            time.sleep(_COUNT_EVERY_S)
+            time.sleep(max(_COUNT_EVERY_S, _REST * took_s))
