@@ -21,15 +21,21 @@ FloatArray = npt.NDArray[np.float32]
 
 
 @numba.njit(cache=True, fastmath=True)
-def propagate(offsets, sources, weights, values, result):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Write the weighted sum over each vertex's neighbours, result [V, W] = A values."""
+def propagate(offsets, sources, weights, values, bias, total):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Add to `total` [V, W] what a layer makes of each vertex's neighbours, relu(A values + bias).
+
+    In one pass: where nodes are many, memory is what a layer waits for.
+    """
+    width = values.shape[1]
+    made = np.empty(width, dtype=np.float32)
     for vertex in range(len(offsets) - 1):
-        for column in range(values.shape[1]):
-            result[vertex, column] = 0.0
+        made[:] = bias
         for entry in range(offsets[vertex], offsets[vertex + 1]):
             source, weight = sources[entry], weights[entry]
-            for column in range(values.shape[1]):
-                result[vertex, column] += weight * values[source, column]
+            for column in range(width):
+                made[column] += weight * values[source, column]
+        for column in range(width):
+            total[vertex, column] += max(made[column], np.float32(0.0))
 
 
 @dataclass(frozen=True)
@@ -129,17 +135,8 @@ class FastNetwork:
         hidden = np.empty((edges.vertex_count, self._layers[0][0].shape[1]), dtype=np.float32)
         hidden[:n] = nodes @ self._layers[0][0][:features]
         hidden[n:] = self._layers[0][0][features]
-        total: FloatArray | None = None
+        total = np.zeros_like(hidden)
         for index, (weight, bias) in enumerate(self._layers):
-            projected = hidden if total is None or index == 0 else total @ weight
-            result = np.empty_like(projected)
-            propagate(edges.offsets, edges.sources, edges.weights, projected, result)
-            result += bias
-            np.maximum(result, 0.0, out=result)
-            if total is None:
-                total = result
-            else:
-                total += result
-        if total is None:
-            raise ValueError("a GNN without layers")
+            projected = hidden if index == 0 else total @ weight
+            propagate(edges.offsets, edges.sources, edges.weights, projected, bias, total)
         return total[:n]
