@@ -11,7 +11,7 @@ from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import BindResult, Decision, Observer, Outcome, RunWriter, Step
 from aaml.telemetry.writers import NullWriter
 
-_ALL_UNTIL = 200  # decisions of which every point is kept
+_ALL_UNTIL = 300  # decisions of which every point is kept: a usual round of the workload simulator
 _THEN_EVERY = 10
 _ACTIONS_EVERY = 50  # decisions in one histogram
 
@@ -27,7 +27,7 @@ class Curves(Observer):
 
     Decisions and binds are events with the decision's number, from 0, as `aaml explain` takes it.
 
-    The agents' own curves (2, 5, 6) come from `Agent.learn` by way of `on_learned`. Steps count decisions. After 200
+    The agents' own curves (2, 5, 6) come from `Agent.learn` by way of `on_learned`. Steps count decisions. After 300
     decisions every tenth point is written.
     """
 
