@@ -28,14 +28,14 @@ class Curves(Observer):
     Decisions and binds are events with the decision's number, from 0, as `aaml explain` takes it.
 
     The agents' own curves (2, 5, 6) come from `Agent.learn` by way of `on_learned`. Steps count decisions. After 300
-    decisions every tenth point is written.
+    decisions every tenth point is written; the rewards end with their last one.
     """
 
     def __init__(self, writer: RunWriter) -> None:
         self._writer = writer
         self._rows: list[int] = []
         self._binding: dict[str, int] = {}  # uid -> number of the decision
-        self._completed = 0
+        self._completed = self._written = 0
         self.step = 0
         self.reward = 0.0
         self.variance = 0.0
@@ -57,14 +57,14 @@ class Curves(Observer):
         if decision.row is not None:
             self._rows.append(decision.row)
         if len(self._rows) >= _ACTIONS_EVERY:
-            self.flush()
+            self._flush()
 
     def on_step(self, step: Step) -> None:
         """Take one completed step."""
         self._completed += 1
         self.reward += step.outcome.reward
         if self._completed <= _ALL_UNTIL or self._completed % _THEN_EVERY == 0:
-            self._writer.scalar(CUMULATIVE_REWARD, self.reward, self._completed)
+            self._write_reward()
 
     def on_result(self, result: BindResult) -> None:
         """Take the end of a bind."""
@@ -74,7 +74,17 @@ class Curves(Observer):
              "status": result.status, "message": result.message, "latency_s": result.latency_s},
         )  # fmt: skip
 
-    def flush(self) -> None:
+    def close(self) -> None:
+        """Write what the last points leave out."""
+        self._flush()
+        if self._written < self._completed:
+            self._write_reward()
+
+    def _write_reward(self) -> None:
+        self._written = self._completed
+        self._writer.scalar(CUMULATIVE_REWARD, self.reward, self._completed)
+
+    def _flush(self) -> None:
         """Write the histogram of the decisions since the last one."""
         if self._rows:
             self._writer.histogram(ACTIONS, [float(row) for row in self._rows], self.step)

@@ -57,7 +57,7 @@ class CurveFiles(Observer):
 
     def close(self) -> None:
         """Write out what is buffered."""
-        self._curves.flush()
+        self._curves.close()
         self._picture()
         self._writer.close()
 
