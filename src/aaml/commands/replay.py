@@ -65,11 +65,11 @@ def run(args: Args) -> int:
             raise bad_value("on", args.on, "a --policy to place pods by as well")
         records.load(args.on)
     for contestant in entered:
-        check(contestant, task, travels=False)  # before the minutes that judging the recorded decisions takes
         if args.windows == "all" and contestant.learned:
             raise UserError(
                 f"windows: all are for policies without a model; {contestant.name} may have seen some of them"
             )
+        check(contestant, task, travels=False)  # before the minutes that judging the recorded decisions takes
     _reproduce(args, task)
     if entered:
         _what_if(args, task, entered)
