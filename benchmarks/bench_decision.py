@@ -18,6 +18,7 @@ import argparse
 import csv
 import itertools
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -39,18 +40,11 @@ SHAPES = ((500, 1024), (1000, 2048), (2000, 8192), (4000, 4096))  # cpu_milli, m
 PODS_A_NODE = 12
 PODS_A_DEPLOYMENT = 20
 HEADER = (
-    "policy",
-    "percentage",
-    "nodes",
-    "filters_ms",
-    "features_ms",
-    "network_ms",
-    "decision_ms_p50",
-    "decision_ms_p99",
-)
+    "policy", "percentage", "nodes", "filters_ms", "features_ms", "network_ms", "decision_ms_p50", "decision_ms_p99",
+)  # fmt: skip
 
 
-def pods(name: str) -> "itertools.starmap[Pod]":
+def pods(name: str) -> Iterator[Pod]:
     """Yield pods of four sizes without end."""
 
     def pod(number: int) -> Pod:
