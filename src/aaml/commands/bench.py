@@ -45,7 +45,7 @@ def run(args: Args) -> int:
     """Run, save and compare; what has finished is saved after Ctrl-C too."""
     from aaml.evaluation.evaluate import parse_seeds
     from aaml.openb import bench, report
-    from aaml.telemetry.console import progress_bar
+    from aaml.progress import progress_bar
 
     traces, seeds = bench.parse_traces(args.traces), parse_seeds(args.seeds, "--seeds")
     runs = bench.plan(traces, seeds, bench.parse_policies(args.policy), args.model)

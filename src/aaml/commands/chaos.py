@@ -32,6 +32,7 @@ def run(args: Args) -> int:
     from aaml.chaos.runs import HEADER, Run, cells, run_all, summary, write
     from aaml.chaos.workload import shape_for
     from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
+    from aaml.progress import progress_bar
     from aaml.telemetry.tables import show, table
 
     if args.list:
@@ -40,7 +41,7 @@ def run(args: Args) -> int:
     faults = args.chosen()
     cluster = KwokCluster(f"chaos-{os.getpid()}")
     runs: list[Run] = []
-    bar = tqdm(total=args.runs * len(faults), unit="run", disable=not sys.stderr.isatty(), dynamic_ncols=True)
+    bar = progress_bar("chaos", args.runs * len(faults), "run")
 
     def tell(done: Run) -> None:
         bar.update()

@@ -46,13 +46,12 @@ class Args(Settings):
 
 def run(args: Args) -> int:
     """Play, print the table and return 1 where anything differs. What was played is shown after Ctrl-C too."""
-    from tqdm.auto import tqdm
-
     from aaml.commands.signals import ends_at_once
     from aaml.kube.provision import end_orphans, ensure_programs
     from aaml.perf import report, scenarios
     from aaml.perf.contenders import REAL, check_scheduler
     from aaml.perf.session import Session, jobs
+    from aaml.progress import progress_bar
 
     plays = scenarios.select(scenarios.read(scenarios.benchmark_dir()), args.scenario, args.workload)
     schedulers = tuple(dict.fromkeys((REAL, *args.scheduler)))
@@ -68,7 +67,8 @@ def run(args: Args) -> int:
     outcomes: dict[Job, Outcome] = {}
     try:
         with ends_at_once(), Session(args.logs.absolute(), args.wait_s) as session:
-            bar = tqdm(jobs(plays, schedulers, args.rounds), unit="play", dynamic_ncols=True)
+            todo = jobs(plays, schedulers, args.rounds)
+            bar = progress_bar("play", len(todo), "play", over=todo)
             for job in bar:
                 bar.set_postfix_str(f"{job.scheduler}: {job.play.name}")
                 outcomes[job] = session.play(job)

@@ -81,7 +81,7 @@ def _reproduce(args: Args, task: "TraceTask") -> None:
 
     from aaml.evaluation.reproduce import reproduce
     from aaml.files import write_text
-    from aaml.telemetry.console import progress_bar
+    from aaml.progress import progress_bar
     from aaml.workload.trace.windows import read_windows
 
     trace = read_windows(task.folder).trace

@@ -61,9 +61,8 @@ def run(args: Args) -> int:
 
 
 def _convert(args: Args) -> int:
-    from tqdm.auto import tqdm
-
     from aaml.errors import UserError, bad_value
+    from aaml.progress import progress_bar
     from aaml.workload.trace.formats.common import Options, events_of
     from aaml.workload.trace.formats.known import convert, detect
     from aaml.workload.trace.store import TraceWriter, is_trace
@@ -75,7 +74,7 @@ def _convert(args: Args) -> int:
     source = Path(args.trace)
     converted = convert(source, args.format or detect(source), Options(args.nodes, args.machine))
     with TraceWriter(args.out, flush_s=30.0) as writer:
-        for event in tqdm(events_of(converted), desc="convert", unit="event", disable=None):
+        for event in progress_bar("convert", None, "event", over=events_of(converted)):
             writer.write(event)
     for what, count in converted.left_out.items():
         print(f"left out: {count} {what}")
@@ -133,15 +132,14 @@ def _table(args: Args) -> int:
 
 
 def _fetch(args: Args) -> int:
-    from tqdm.auto import tqdm
-
     from aaml.errors import UserError, bad_value
+    from aaml.progress import progress_bar
     from aaml.workload.fetch import SOURCES, fetch, fetch_files, openb_checksums
     from aaml.workload.trace.formats.known import FORMATS
 
     if args.trace == "openb":
         out, checksums = args.out or _OPENB, openb_checksums()
-        with tqdm(total=len(checksums), unit="file", disable=None) as bar:
+        with progress_bar("fetch", len(checksums), "file") as bar:
             fetched = fetch(out, [args.source] if args.source else SOURCES, lambda _name: bar.update())
         print(f"{len(checksums)} files are in {out}, {len(fetched)} of them fetched now, every MD5 verified")
         return 0
@@ -153,7 +151,7 @@ def _fetch(args: Args) -> int:
     if not known.files:
         raise UserError(f"trace: {args.trace} has no files that can be fetched; {known.where}")
     out = args.out or Path("data") / args.trace
-    with tqdm(total=len(known.files), unit="file", disable=None) as bar:
+    with progress_bar("fetch", len(known.files), "file") as bar:
         fetch_files(out, [(each.url, each.sha256) for each in known.files], args.source, lambda _name: bar.update())
     print(f"{len(known.files)} files are in {out}, every SHA-256 verified; {known.where or 'ready to convert'}")
     return 0

@@ -280,7 +280,7 @@ def bound_task(
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of `bound_rows` seed by seed, each told in a line, until `stopped()`."""
-    from aaml.telemetry.console import progress_bar
+    from aaml.progress import progress_bar
 
     task = find_task(name)
     with progress_bar(f"solve {name}", len(seeds), "seed") as bar:

@@ -25,11 +25,11 @@ from aaml.parallel.pool import open_pool
 from aaml.parallel.workers import Workers, parse_workers
 from aaml.policies.heuristics import PolicyOptions, ScorePolicy
 from aaml.policies.registry import make_policy
+from aaml.progress import progress_bar
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Agent, Policy
 from aaml.sim.cluster import SimCluster
 from aaml.sim.tasks import Task, find_task
-from aaml.telemetry.console import progress_bar
 
 SEEDS = range(1000, 1020)
 """Of the episodes that policies are judged on unless told otherwise: no training or validation has them."""

@@ -80,7 +80,7 @@ def _film(
     library: Library, number: int, chosen: Mapping[str, str], *, nodes: int, seed: int, decisions: int
 ) -> dict[str, Any]:
     """Return the answers that the page may ask for of these policies' films, by what is asked."""
-    from aaml.telemetry.console import progress_bar
+    from aaml.progress import progress_bar
 
     answers: dict[str, Any] = {}
     takes = {side: library.take(number, nodes, seed, policy) for side, policy in chosen.items()}

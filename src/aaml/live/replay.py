@@ -45,10 +45,10 @@ from aaml.kube.transport import ApiError, Transport
 from aaml.live.recorder import Recorder
 from aaml.live.scheduler import Scheduler
 from aaml.live.warm_up import warm_up
+from aaml.progress import progress_bar
 from aaml.scheduling.play import Stats, play
 from aaml.scheduling.ports import BindResult, Observer, Policy
 from aaml.sim.recorded import TraceTask
-from aaml.telemetry.console import progress_bar
 from aaml.workload.trace.events import AnyEvent, PodBound, PodSeen
 from aaml.workload.trace.trace import Trace
 from aaml.workload.trace.windows import NodeChange, Placed, Split, Window, Windows, read_windows

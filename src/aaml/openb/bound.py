@@ -60,7 +60,7 @@ def bound_traces(
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[dict[str, Any]]:
     """Yield a row a trace, seed and column with the bound and what FGD has there, each told in a line."""
-    from aaml.telemetry.console import progress_bar
+    from aaml.progress import progress_bar
 
     runs = [(trace, seed) for trace in traces for seed in seeds]
     with progress_bar("solve openb", len(runs), "run") as bar:

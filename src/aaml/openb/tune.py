@@ -23,8 +23,8 @@ from aaml.openb.run import run_openb
 from aaml.parallel.pool import open_pool
 from aaml.policies.gpu.features import FEATURES, GROUPS
 from aaml.policies.gpu.scorer_file import ScorerModel, save_scorer
+from aaml.progress import progress_bar
 from aaml.search.evolution import Generation, separable_cma
-from aaml.telemetry.console import progress_bar
 
 if TYPE_CHECKING:
     from tqdm import tqdm

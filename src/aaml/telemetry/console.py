@@ -1,18 +1,17 @@
 """What a person at a terminal sees of a run: log lines, a progress bar, and the log file that stays."""
 
 import logging
-import math
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-from tqdm.asyncio import tqdm_asyncio
 from tqdm.auto import tqdm
-from tqdm.std import tqdm as std_tqdm
+
+from aaml.progress import progress_bar
 
 LOG = logging.getLogger("aaml")
 DECISIONS = logging.getLogger("aaml.decisions")  # one line a decision: in the file always, scrolling when asked
@@ -20,8 +19,6 @@ DECISIONS = logging.getLogger("aaml.decisions")  # one line a decision: in the f
 _FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 _RATE_WINDOW_S = 10.0
 _REFRESH_S = 0.2
-_LINE_EVERY_S = 30.0
-_LINE = "{desc}: {n_fmt}/{total_fmt} {unit} [{elapsed}<{remaining}{postfix}]"
 
 
 def stamp() -> str:
@@ -119,54 +116,6 @@ def _logging_to(handler: logging.Handler) -> Iterator[None]:
         LOG.removeHandler(handler)
         LOG.setLevel(level)
         handler.close()
-
-
-class _Lines(std_tqdm):  # type: ignore[type-arg]
-    """A progress bar for a log: a line when what is done changes, every half minute, and at the end."""
-
-    def __init__(self, *args: Any, **fields: Any) -> None:
-        often = {"mininterval": _LINE_EVERY_S, "maxinterval": _LINE_EVERY_S, "bar_format": _LINE}
-        super().__init__(*args, **{**fields, **often})
-
-    def display(self, msg: str | None = None, pos: int | None = None) -> None:  # noqa: ARG002
-        """Write a line."""
-        print(str(self) if msg is None else msg, file=self.fp, flush=True)
-
-    def refresh(self, *args: Any, **fields: Any) -> None:
-        """Write a line, when the last one is old enough."""
-        if time.time() - getattr(self, "last_print_t", -math.inf) >= _LINE_EVERY_S:
-            self.last_print_t = time.time()
-            super().refresh(*args, **fields)
-
-    def set_description(self, desc: str | None = None, refresh: bool | None = True) -> None:
-        """Say what is done from now on."""
-        changed = (desc or "") != self.desc
-        self.set_description_str(desc, refresh=False)
-        if refresh and changed and not self.disable:
-            self.display()
-
-    def close(self) -> None:
-        """Write the last line."""
-        if not self.disable:
-            self.disable = True
-            self._decr_instances(self)  # type: ignore[attr-defined]
-            self.display()
-
-
-def progress_bar(
-    description: str, total: int | None, unit: str, *, enabled: bool = True, at: int = 0
-) -> "std_tqdm[Any]":
-    """Return a progress bar on the terminal or in the notebook; where there is neither, it writes lines now and then.
-
-    The description says what is done at the moment, and may change.
-    """
-    notebook = tqdm is not tqdm_asyncio
-    kind = tqdm if notebook or not enabled or sys.stderr.isatty() else _Lines
-    bar: std_tqdm[Any] = kind(
-        desc=description, total=total, initial=at, unit=unit, disable=not enabled, dynamic_ncols=True,
-        mininterval=_REFRESH_S,
-    )  # fmt: skip
-    return bar
 
 
 class Rate:

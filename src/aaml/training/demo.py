@@ -11,10 +11,10 @@ from aaml.evaluation.report import add_comparison, add_origin
 from aaml.evaluation.results import ResultFile, Results
 from aaml.learning.config import AGENTS, AgentKind
 from aaml.parallel.pool import open_pool
+from aaml.progress import progress_bar
 from aaml.scheduling.curves import validation_metric
 from aaml.settings import plain
 from aaml.sim.tasks import find_task
-from aaml.telemetry.console import progress_bar
 from aaml.training.runfolder import read_curve
 from aaml.training.settings import DemoConfig, TrainConfig
 from aaml.training.sweep import train_to

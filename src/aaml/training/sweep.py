@@ -19,8 +19,8 @@ import numpy as np
 from aaml.errors import UserError
 from aaml.files import write_json
 from aaml.parallel.pool import Pool
+from aaml.progress import progress_bar
 from aaml.settings import plain
-from aaml.telemetry.console import progress_bar
 from aaml.training.runfolder import RESUME, RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.sweep_space import SweepConfig

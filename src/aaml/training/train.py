@@ -16,9 +16,9 @@ import numpy as np
 
 from aaml.errors import UserError, bad_value
 from aaml.learning.config import AGENTS
+from aaml.progress import progress_bar
 from aaml.scheduling.play import play
 from aaml.settings import plain
-from aaml.telemetry.console import progress_bar
 from aaml.training.collectors import collector
 from aaml.training.rollouts import Arena, Collector, demonstrate
 from aaml.training.runfolder import RunFolder

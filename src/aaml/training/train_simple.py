@@ -19,12 +19,12 @@ from aaml.learning.config import Linear, NetworkAgent, QTable
 from aaml.learning.linear import CrossEntropy, save_linear
 from aaml.learning.qtable import QTableAgent
 from aaml.policies.heuristics.linear import FEATURES, GPU, LIFE, PLAIN, TERMS, LinearPolicy
+from aaml.progress import progress_bar
 from aaml.scheduling.curves import SEARCH_DEVIATION
 from aaml.scheduling.ports import Policy, RunWriter, Step
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.walk import Walk, whole_run
 from aaml.sim.compiled.flow import BY_ARRIVAL, Flow
-from aaml.telemetry.console import progress_bar
 from aaml.training.rollouts import TRAINING_SEEDS, Arena
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig

@@ -2,7 +2,7 @@
 
 import logging
 
-from aaml.telemetry.console import DECISIONS, LOG, Bar, Rate, progress_bar, run_log, terminal_log, unused_path
+from aaml.telemetry.console import DECISIONS, LOG, Bar, Rate, run_log, terminal_log, unused_path
 
 
 def test_the_file_has_every_line_and_the_terminal_only_what_was_asked(tmp_path, capsys):
@@ -43,22 +43,6 @@ def test_a_rate_counts_the_window_only():
         rate.add(float(second), 3)
     assert rate.per_s(99.0) == 3.3  # eleven points, from 89 to 99, over ten seconds
     assert rate.per_s(200.0) == 0.0
-
-
-def test_where_there_is_no_terminal_progress_is_a_line_when_the_work_changes_and_at_the_end(capsys):
-    with progress_bar("gnn on balance: imitate least-variance", 1000, "decision") as bar:
-        for number in range(1000):
-            bar.update()
-            bar.set_postfix(score=f"{number / 1000:.3f}")
-            if number == 500:
-                bar.set_description("gnn on balance: train")
-    lines = capsys.readouterr().err.split("\n")
-    begin, changed, end, rest = lines
-    assert begin.startswith("gnn on balance: imitate least-variance: 0/1000 decision [")
-    assert changed.startswith("gnn on balance: train: 501/1000 decision [")
-    assert end.startswith("gnn on balance: train: 1000/1000 decision [")
-    assert end.endswith("score=0.999]")
-    assert rest == ""
 
 
 def test_a_disabled_bar_prints_nothing(capsys):

@@ -11,8 +11,8 @@ from aaml.evaluation.evaluate import Contestant, check, contestants, episode_row
 from aaml.evaluation.leaderboard.entry import Code, Entry, Who, episode_sha256, joined_sha256
 from aaml.evaluation.leaderboard.protocol import PROTOCOL, Piece, Protocol
 from aaml.parallel.pool import open_pool
+from aaml.progress import progress_bar
 from aaml.sim.tasks import Task
-from aaml.telemetry.console import progress_bar
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 

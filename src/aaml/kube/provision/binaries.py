@@ -17,13 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
-
-from tqdm.auto import tqdm
+from typing import TYPE_CHECKING, Any
 
 from aaml.errors import UserError
 from aaml.kube.provision.paths import cache_dir, exclusive, private_dir
 from aaml.kube.provision.toolchain import Go, find_go
+from aaml.progress import progress_bar
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 
 @dataclass(frozen=True)
@@ -154,10 +156,7 @@ def _build(go: Go, program: Program, folder: Path, *, progress: bool) -> None:
     environment = go.environment(os.environ)
     listing = [str(go.command), "list", "-mod=readonly", "-deps", program.package]
     aside = folder / f".{program.name}"
-    pace = 0.1 if sys.stderr.isatty() else 30.0  # seconds between two pictures of the bar: few in a log file
-    with tqdm(
-        desc=f"build {program.name}", unit="pkg", disable=not progress, dynamic_ncols=True, mininterval=pace
-    ) as bar:
+    with progress_bar(f"build {program.name}", None, "pkg", enabled=progress) as bar:
         lines = _run(listing, where, environment, bar, "listing the packages of", program.name)
         total = sum(" " not in line for line in lines)
         bar.reset(total=total)

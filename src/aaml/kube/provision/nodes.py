@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from tqdm.auto import tqdm
-
 from aaml.cluster.objects import Node
 from aaml.errors import UserError
 from aaml.kube.objects.manifest import node_to_json
 from aaml.kube.transport import ApiError, Transport
+from aaml.progress import progress_bar
 
 _AT_ONCE = 16
 _CONFLICT = 409
@@ -31,7 +30,7 @@ def create_nodes(api: Transport, nodes: Sequence[Node], *, progress: bool = True
 
     with api.explained(), ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = pool.map(create, nodes)
-        bar = tqdm(answers, "create nodes", len(nodes), unit="node", disable=not progress, dynamic_ncols=True)
+        bar = progress_bar("create nodes", len(nodes), "node", over=answers, enabled=progress)
         try:
             return sum(bar)
         except BaseException:

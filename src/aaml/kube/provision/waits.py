@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
-from tqdm.auto import tqdm
 
 from aaml.cluster.objects import CONTROL_PLANE_LABEL
 from aaml.errors import UserError
 from aaml.kube.objects import wire
 from aaml.kube.transport import ApiError, Transport, Unreachable
+from aaml.progress import progress_bar
 
 _LOOK_EVERY_S = 0.1
 _COUNT_EVERY_S = 1.0
@@ -104,7 +104,7 @@ def wait_schedulable(api: Transport, count: int, *, wait_s: float, progress: boo
     Raises `UserError` when no further one has become so in `wait_s` seconds: thousands of nodes take minutes.
     """
     most, deadline = 0, time.monotonic() + wait_s
-    with tqdm(desc="nodes ready", total=count, unit="node", disable=not progress, dynamic_ncols=True) as bar:
+    with progress_bar("nodes ready", count, "node", enabled=progress) as bar:
         while True:
             asked_s = time.monotonic()
             found = count_nodes(api).schedulable
