@@ -108,6 +108,7 @@ def _live(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", trac
 
 
 def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]") -> None:
+    from aaml.evaluation.replay import write_recipes
     from aaml.evaluation.report import write_report
     from aaml.evaluation.what_if import REFERENCE, what_if
     from aaml.files import write_text
@@ -125,9 +126,16 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]") -
     if args.on:
         results = results.plus(_live(args, task, entered, len(names) * windows.split.window_s))
     write_text(args.out / "results.csv", results.runs.to_csv(index=False), field="out")
+    write_recipes(args.out, results.recipes)
     gpus = any(node.gpu_count for node in names[0].nodes)
     metrics = args.metric or tuple(dict.fromkeys((task.metric, *_ALSO, *((_GPUS,) if gpus else ()))))
-    print(f"\n{len(names)} windows of {windows.split.window_s:g} s ({args.windows}); paired by window")
+    arrivals = sum(len(each.arrivals) for each in names)
+    print(
+        f"\n{len(names)} windows of {windows.split.window_s:g} s ({args.windows}), {arrivals} pods arrive in them; "
+        "paired by window"
+    )
+    if not arrivals:
+        print("nothing to decide: record for longer, or cut other windows with `aaml trace split`")
     comparisons = [results.compare(REFERENCE, metric) for metric in metrics]
     for comparison in comparisons:
         print(f"\n{comparison}")

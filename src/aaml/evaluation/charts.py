@@ -23,6 +23,7 @@ OTHER, LEARNED = "#6c757d", "#0b6e4f"
 MOST_POINTS = 1_000  # of a line: more become means of blocks
 _FAR = 6.0  # times the middle difference: what lies farther is not drawn to scale
 _WIDE = 30.0  # values that span more than this get a logarithmic axis
+_TICKS = 4  # on half a page, where a tiny number such as 2.500e-6 needs room
 _TOOLS = "xbox_zoom,reset"
 
 
@@ -100,6 +101,7 @@ def _intervals(ranking: "Ranking", values: Sequence["Interval"], axis: str, *, l
         )
     )  # fmt: skip
     plot.xaxis.axis_label = axis
+    plot.xaxis.ticker.desired_num_ticks = _TICKS
     plot.ygrid.visible = False
     return plot
 

@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from aaml.errors import UserError
 from aaml.evaluation.charts import comparison_figure
 from aaml.evaluation.results import Results
 from aaml.evaluation.tables import ranking_table
@@ -86,6 +87,8 @@ def _film(
     takes = {side: library.take(number, nodes, seed, policy) for side, policy in chosen.items()}
     for _, take in takes.values():
         take.ended.wait()
+        if take.error:
+            raise UserError(take.error)
     starts, ends = zip(*(library.status(take)["span_s"] for _, take in takes.values()), strict=True)
     start_s, span_s = min(starts), max(ends) - min(starts)
     for side, (key, take) in takes.items():

@@ -10,17 +10,20 @@ from aaml.evaluation.policies import model_file
 from aaml.evaluation.replay import Recipe, find_scene
 from aaml.evaluation.results import REFERENCE, RESULTS, Results
 from aaml.insight.explanation import Explanation
+from aaml.policies.registry import POLICIES
 from aaml.sim.tasks import find_task
 from aaml.training.runfolder import CONFIG, RunFolder
 from aaml.training.settings import TrainConfig
 
-BOUND = "cp-sat"  # rows of `aaml bound`: a solver's placement and its bound, which no policy plays
 _ACCEPTED = "a folder of `aaml evaluate` or `aaml train`"
 
 
 @dataclass(frozen=True)
 class Playable:
-    """Episodes that can be played again: a task at some sizes, on some seeds, by some policies; `run` is the folder."""
+    """Episodes that can be played again: a task at some sizes, on some seeds, by some policies; `run` is the folder.
+
+    Rows that no policy plays are left out: a solver's placement and its bound, what was recorded, what ran live.
+    """
 
     recipe: Recipe
     nodes: tuple[int, ...]
@@ -57,11 +60,13 @@ def _evaluated(results: Results) -> list[Playable]:
     found = []
     for task, runs in results.runs.groupby("task", sort=True):
         recipe = results.recipes.get(str(task)) or Recipe(find_task(str(task)))
-        named = [name for name in _unique(runs["policy"].tolist()) if not name.startswith(BOUND)]
+        labels = _unique(runs["policy"].tolist())
+        named = [label for label in labels if label in recipe.policies or label in POLICIES.names()]
         # What was learned is what people ask about: it is on the left, or else what the others are compared with.
         policies = tuple(sorted(named, key=lambda name: (name not in results.learned, name != REFERENCE)))
         nodes, seeds = (tuple(map(int, _unique(runs[name].tolist()))) for name in ("nodes", "seed"))
-        found.append(Playable(recipe, nodes, seeds, policies))
+        if policies:
+            found.append(Playable(recipe, nodes, seeds, policies))
     return found
 
 

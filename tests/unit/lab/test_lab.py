@@ -121,6 +121,23 @@ def test_a_policy_that_is_none_is_told_on_the_page(folder):
     assert "'nobody' is not accepted" in library.status(take)["error"]
 
 
+def test_rows_that_no_policy_plays_are_not_offered(folder):
+    """What a replay of a trace adds: what was recorded, and what ran live."""
+    results = folder / "results.csv"
+    head, first, *rest = results.read_text().splitlines()
+    places = head.split(",")
+    others = []
+    for name in ("recorded", "least-variance on prod"):
+        row = first.split(",")
+        row[places.index("policy")] = name
+        others.append(",".join(row))
+    copy = folder.parent / "replay"
+    copy.mkdir()
+    (copy / "results.csv").write_text("\n".join([head, *others, first, *rest]) + "\n")
+    (episode,) = Library([copy]).index()
+    assert episode["policies"] == ("kube-scheduler", "least-variance")
+
+
 def test_an_exported_page_holds_what_its_script_asks_for(folder, tmp_path, capsys):
     assert run("lab", [str(folder), "--export", str(tmp_path / "page.html"), "--decisions", "10"]) == 0
     text = (tmp_path / "page.html").read_text()

@@ -163,7 +163,7 @@ def test_the_command_compares_policies_by_window(tmp_path, capsys):
     out = tmp_path / "out"
     assert command("replay", [f"compress@{folder}", "--policy", "first-fit", "random", f"--out={out}"]) == 0
     said = capsys.readouterr().out
-    assert "6 windows of 5 s (holdout); paired by window" in said
+    assert "6 windows of 5 s (holdout), 30 pods arrive in them; paired by window" in said
     assert "mean_empty_fraction (higher is better), 6 seeds" in said
     for name in ("recorded", "first-fit", "random", "kube-scheduler"):
         assert name in said
