@@ -10,6 +10,7 @@ from tqdm.asyncio import tqdm_asyncio
 from tqdm.auto import tqdm
 from tqdm.std import tqdm as std_tqdm
 
+IN_NOTEBOOK = tqdm is not tqdm_asyncio
 _REFRESH_S = 0.2
 _LINE_EVERY_S = 30.0
 _LINE = "{desc}: {n_fmt}/{total_fmt} {unit} [{elapsed}<{remaining}{postfix}]"
@@ -60,8 +61,7 @@ def progress_bar(
 
     The description says what is done at the moment, and may change. With `over` the bar is that iterable, counted.
     """
-    notebook = tqdm is not tqdm_asyncio
-    kind = tqdm if notebook or not enabled or sys.stderr.isatty() else _Lines
+    kind = tqdm if IN_NOTEBOOK or not enabled or sys.stderr.isatty() else _Lines
     bar: std_tqdm[Any] = kind(
         over, desc=description, total=total, initial=at, unit=unit, disable=not enabled, dynamic_ncols=True,
         mininterval=_REFRESH_S,

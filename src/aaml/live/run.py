@@ -169,7 +169,8 @@ class SchedulerRun:
             self.run_name = curves.name
             log = None
             if settings.records:
-                log = stack.enter_context(file_log(self.run_name, self.folders.logs))
+                named = f"{curves.name}_{stamp()}" if settings.tensorboard_name else curves.name
+                log = stack.enter_context(file_log(named, self.folders.logs))
                 LOG.info("curves in %s, log in %s", curves, log)
                 self._events = log.with_suffix(".jsonl")
                 if self._given is None:

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from tqdm.auto import tqdm
 
-from aaml.progress import progress_bar
+from aaml.progress import IN_NOTEBOOK, progress_bar
 
 LOG = logging.getLogger("aaml")
 DECISIONS = logging.getLogger("aaml.decisions")  # one line a decision: in the file always, scrolling when asked
@@ -38,7 +38,7 @@ def unused_path(directory: Path, stem: str, suffix: str) -> Path:
 
 
 class TqdmHandler(logging.Handler):
-    """Writes log lines above progress bars instead of through them."""
+    """Writes log lines above progress bars instead of through them; in a notebook not as errors, red there."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class TqdmHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
         try:
-            tqdm.write(self.format(record), file=self._stream or sys.stderr)
+            tqdm.write(self.format(record), file=self._stream or (sys.stdout if IN_NOTEBOOK else sys.stderr))
         except (OSError, ValueError):  # the terminal has gone: the file still has the line
             self.handleError(record)
 
@@ -88,10 +88,10 @@ def terminal_log(*, scrolling: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def file_log(name: str, directory: Path) -> Iterator[Path]:
-    """Log to directory/<name>_<time>.log until the block ends; yields the file's path."""
+def file_log(stem: str, directory: Path) -> Iterator[Path]:
+    """Log to directory/<stem>.log until the block ends; yields the file's path."""
     directory.mkdir(parents=True, exist_ok=True)
-    path = unused_path(directory, f"{name}_{stamp()}", ".log")
+    path = unused_path(directory, stem, ".log")
     file = _RunFile(path)
     file.setFormatter(logging.Formatter(_FORMAT))
     with _logging_to(file):
@@ -101,7 +101,7 @@ def file_log(name: str, directory: Path) -> Iterator[Path]:
 @contextmanager
 def run_log(name: str, directory: Path) -> Iterator[Path]:
     """Log to the terminal and to directory/<name>_<time>.log until the block ends; yields the file's path."""
-    with terminal_log(), file_log(name, directory) as path:
+    with terminal_log(), file_log(f"{name}_{stamp()}", directory) as path:
         yield path
 
 
