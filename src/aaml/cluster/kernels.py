@@ -23,6 +23,7 @@ counted: Any = _compiled(cache=True, nogil=True, _nrt=True)
 compiled = numba.njit(cache=True, nogil=True)
 
 _SOON_S = 1.0  # what compiles in less is not worth a word
+_FIRST_WORKER = "SpawnProcess-1"  # which a command with workers waits for
 
 
 class _Announcer(event.Listener):
@@ -30,7 +31,7 @@ class _Announcer(event.Listener):
 
     def __init__(self) -> None:
         self._since: float | None = None
-        self._told = multiprocessing.parent_process() is not None
+        self._told = multiprocessing.current_process().name not in {"MainProcess", _FIRST_WORKER}
 
     def on_start(self, event: Any) -> None:  # noqa: ARG002  # numba calls it by this name
         """See a kernel begin to compile; those that it calls begin inside it."""

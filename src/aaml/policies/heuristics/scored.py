@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from aaml.cluster.kernels import compiled
 from aaml.cluster.objects import Pod
 from aaml.errors import bad_value
 from aaml.policies.fragment_meter import FragmentMeter
@@ -91,7 +91,7 @@ class ScorePolicy:
         return int(row)
 
 
-@numba.njit(cache=True)
+@compiled
 def best_row(scores, mask, truncate):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return the first row with the highest score, and how many feasible rows have that score.
 

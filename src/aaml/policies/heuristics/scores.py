@@ -6,10 +6,10 @@ NodeResourcesBalancedAllocation, but without their integer arithmetic, to which 
 https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugins
 """
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from aaml.cluster.kernels import compiled
 from aaml.scheduling.observation import Context
 
 FloatArray = npt.NDArray[np.float64]
@@ -56,7 +56,7 @@ def _scored(context: Context, kind: int) -> FloatArray:
     return scores
 
 
-@numba.njit(cache=True)
+@compiled
 def _score(kind, allocatable, requested, capacity, cpu, memory):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     n = len(requested)
     scores = np.empty(n)
