@@ -152,7 +152,7 @@ class Transport:
         with _network():
             answer = self._connections.exchange(method, target, data, headers, timeout_s)
         if answer.status >= _FIRST_ERROR:
-            raise _api_error(answer.status, answer.body, answer.headers.get("Retry-After", ""))
+            raise _api_error(answer.status, answer.body, answer.headers.get("retry-after", ""))
         return answer.body
 
     def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> Watch:
