@@ -1,5 +1,6 @@
 """A scheduler put together from its settings: the cluster, who looks on, and what is left behind."""
 
+import gc
 import re
 import threading
 from contextlib import ExitStack, closing, contextmanager
@@ -189,6 +190,8 @@ class SchedulerRun:
                 with self._at_work(cluster, duty) as policy:
                     guarded = self._guarded(policy, duty)
                     duty.decides()
+                    gc.freeze()  # what is there by now stays: looking through it for garbage makes pods wait
+                    stack.callback(gc.unfreeze)
                     scheduler = Scheduler(cluster, guarded, observers, reward=settings.reward, stop=self._stop)
                     stats = scheduler.run(max_decisions)
                     self._last_lessons(policy, observers, stats)
