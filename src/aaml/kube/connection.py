@@ -43,7 +43,7 @@ class Connections:
     def __init__(self, pool: Any, most: int) -> None:
         self._pool, self._most = pool, most
         host = f"[{pool.host}]" if ":" in pool.host else pool.host
-        self._host = f"{host}:{pool.port}"
+        self._host = host if pool.port == pool.ConnectionCls.default_port else f"{host}:{pool.port}"
         self._idle: deque[_Connection] = deque()
 
     def exchange(

@@ -1,7 +1,7 @@
 """The process that learns beside a scheduler: takes experience over a socket, hands weights back.
 
 It ends with the scheduler, whose socket closes then, and on nobody's signal but SIGKILL: supervisors send theirs to a
-whole group, and what the last lesson taught is still to be handed over. It runs at a low priority, so that where
+whole group, and what the last lesson taught is still to be handed over. It runs at the lowest priority, so that where
 processors are scarce decisions come first and learning takes what they leave.
 """
 

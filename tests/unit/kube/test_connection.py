@@ -124,6 +124,7 @@ def test_a_request_says_what_it_brings_and_names_are_quoted():
     head, _, body = asked[0].partition(b"\r\n\r\n")
     lines = head.split(b"\r\n")
     assert lines[0] == b"POST /pods/a%20b%0D%0AHost:%20c?limit=2 HTTP/1.1"
+    assert re.fullmatch(rb"Host: 127\.0\.0\.1:\d+", lines[1])
     assert b"Content-Length: 7" in lines
     assert b"Content-Type: application/json" in lines
     assert body == b'{"n":1}'
