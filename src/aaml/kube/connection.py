@@ -1,20 +1,21 @@
 """Requests to one server over connections that are kept, by HTTP/1.1 as an API server speaks it.
 
 A scheduler sends two short requests a pod. urllib3 spends several times as long on them, and the standard library's
-http.client, which reads the headers of an answer as those of an e-mail, twice (benchmarks/bench_requests.py). urllib3
-still opens the connections (`pool`), with all that a kubeconfig says of certificates and names, and does watches and
-everything through a proxy.
+http.client, which reads the headers of an answer as those of an e-mail, twice (benchmarks/bench_requests.py). So
+answers are read by llhttp, Node's parser, as httptools wraps it. urllib3 still opens the connections (`pool`), with all
+that a kubeconfig says of certificates and names, and does watches and everything through a proxy.
 """
 
 import select
 from collections import deque
 from collections.abc import Mapping
 from http.client import BadStatusLine, IncompleteRead, RemoteDisconnected
-from io import BufferedReader
 from typing import Any, NamedTuple
 
-_MOST_OF_A_LINE = 1 << 16
-_CONTINUE, _EMPTY = 100, {204, 304}
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+_AT_ONCE_BYTES = 1 << 16
+_FIRST_FINAL = 200  # statuses below say that the answer is still to come
 
 
 class Answer(NamedTuple):
@@ -23,15 +24,6 @@ class Answer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
-
-
-class _Connection(NamedTuple):
-    socket: Any  # its SSLSocket, or a plain one
-    file: BufferedReader
-
-    def close(self) -> None:
-        self.file.close()
-        self.socket.close()
 
 
 class Connections:
@@ -44,7 +36,7 @@ class Connections:
         self._pool, self._most = pool, most
         host = f"[{pool.host}]" if ":" in pool.host else pool.host
         self._host = host if pool.port == pool.ConnectionCls.default_port else f"{host}:{pool.port}"
-        self._idle: deque[_Connection] = deque()
+        self._idle: deque[Any] = deque()  # sockets, of TLS or plain
 
     def exchange(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float
@@ -61,9 +53,9 @@ class Connections:
         request = "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
         connection = self._take()
         try:
-            connection.socket.settimeout(timeout_s)
-            connection.socket.sendall(request)
-            answer, goes_on = _read(connection.file)
+            connection.settimeout(timeout_s)
+            connection.sendall(request)
+            answer, goes_on = _read(connection)
         except BaseException:
             connection.close()
             raise
@@ -78,7 +70,7 @@ class Connections:
         while self._idle:
             self._idle.pop().close()
 
-    def _take(self) -> _Connection:
+    def _take(self) -> Any:
         """Return the connection that was used last, or a new one: the server may have closed those that were idle."""
         while self._idle:
             try:
@@ -94,65 +86,67 @@ class Connections:
         except BaseException:
             opened.close()
             raise
-        return _Connection(opened.sock, opened.sock.makefile("rb"))
+        return opened.sock
 
 
-def _is_quiet(connection: _Connection) -> bool:
+def _is_quiet(connection: Any) -> bool:
     """Whether nothing has come since the last answer, not even the end."""
     poll = select.poll()
-    poll.register(connection.socket, select.POLLIN)
+    poll.register(connection, select.POLLIN)
     return not poll.poll(0)
 
 
-def _read(file: BufferedReader) -> tuple[Answer, bool]:
-    """Return an answer, and whether the connection goes on after it (RFC 9112)."""
-    status = _CONTINUE
-    while status == _CONTINUE:
-        line = file.readline(_MOST_OF_A_LINE)
-        if not line:
+def _read(connection: Any) -> tuple[Answer, bool]:
+    """Return the answer that comes, and whether the connection goes on after it."""
+    coming = _Coming()
+    while not coming.whole:
+        data = connection.recv(_AT_ONCE_BYTES)
+        if not data:
+            return coming.ended(), False
+        coming.feed(data)
+    return coming.answer(), coming.goes_on
+
+
+class _Coming:
+    """An answer as it comes. The parser calls the methods whose names begin with `on_`."""
+
+    def __init__(self) -> None:
+        self._parser = HttpResponseParser(self)
+        self._begun = self._headed = self.whole = self.goes_on = False
+        self._headers: dict[str, str] = {}
+        self._parts: list[bytes] = []
+
+    def feed(self, data: bytes) -> None:
+        self._begun = True
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            raise BadStatusLine(f"{error}: {data[:100].decode(errors='replace')}") from None
+
+    def ended(self) -> Answer:
+        """Return the answer of a server that has closed the connection, which may be how it ends one."""
+        if not self._begun:
             raise RemoteDisconnected("the connection was closed without an answer")
-        version, _, rest = line.partition(b" ")
-        if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
-            raise BadStatusLine(line[:100].decode(errors="replace"))
-        status, headers = int(rest[:3]), _headers(file)
-    goes_on = version == b"HTTP/1.1" and headers.get("connection", "").lower() != "close"
-    if status in _EMPTY:
-        return Answer(status, headers, b""), goes_on
-    if headers.get("transfer-encoding", "").lower() == "chunked":
-        return Answer(status, headers, _chunks(file)), goes_on
-    if "content-length" in headers:
-        return Answer(status, headers, _exactly(file, headers["content-length"], 10)), goes_on
-    return Answer(status, headers, file.read()), False
+        if not self._headed or self._headers.keys() & {"content-length", "transfer-encoding"}:
+            raise IncompleteRead(b"".join(self._parts))
+        return self.answer()
 
+    def answer(self) -> Answer:
+        return Answer(self._parser.get_status_code(), self._headers, b"".join(self._parts))
 
-def _headers(file: BufferedReader) -> dict[str, str]:
-    """Read header lines, and the empty one behind them."""
-    headers = {}
-    while (line := file.readline(_MOST_OF_A_LINE)) not in {b"\r\n", b"\n"}:
-        name, colon, value = line.decode("latin-1").partition(":")
-        if not colon or not line.endswith(b"\n"):
-            raise IncompleteRead(line)
-        headers[name.lower()] = value.strip()
-    return headers
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._headed:  # and not behind the body
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
 
+    def on_headers_complete(self) -> None:
+        self._headed = True
 
-def _chunks(file: BufferedReader) -> bytes:
-    """Read a body in chunks, and what follows the last one."""
-    chunks = []
-    while chunk := _exactly(file, file.readline(_MOST_OF_A_LINE).partition(b";")[0], 16):
-        chunks.append(chunk)
-        file.readline(_MOST_OF_A_LINE)
-    _headers(file)
-    return b"".join(chunks)
+    def on_body(self, data: bytes) -> None:
+        self._parts.append(data)
 
-
-def _exactly(file: BufferedReader, size: str | bytes, base: int) -> bytes:
-    """Read as many bytes as `size` says in digits of a base."""
-    try:
-        expected = int(size, base)
-    except ValueError:
-        raise BadStatusLine(f"no size: {size[:100]!r}") from None
-    data = file.read(expected)
-    if len(data) < expected:
-        raise IncompleteRead(data, expected - len(data))
-    return data
+    def on_message_complete(self) -> None:
+        if self._parser.get_status_code() < _FIRST_FINAL:
+            self._headed = False
+            self._headers.clear()
+        else:
+            self.whole, self.goes_on = True, self._parser.should_keep_alive()
