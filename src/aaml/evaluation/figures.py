@@ -148,8 +148,8 @@ def _keep_near(axes: "Axes", ranking: "Ranking") -> None:
 def curve_figure(*panels: Panel) -> Figure:
     """Draw learning curves over dashed lines at the heuristics' levels, panels side by side.
 
-    Runs of a name share a colour, in every panel. A logarithmic axis when the values are positive and span more than a
-    magnitude.
+    Runs of a name share a colour, in every panel. The values' axis is logarithmic where they are positive and span more
+    than a magnitude; that of decisions where one run has over ten times as many as another.
     """
     names = dict.fromkeys(name for panel in panels for name in panel.curves)
     colours = {name: f"C{number}" for number, name in enumerate(names)}
@@ -170,6 +170,7 @@ def _draw_panel(axes: "Axes", panel: Panel, colours: Mapping[str, str]) -> None:
     drawn = [value for runs in panel.curves.values() for _, values in runs for value in values]
     if drawn and min(drawn) > 0 and max(drawn) > _MAGNITUDE * min(drawn):
         axes.set_yscale("log")
+    _scale_decisions(axes, [steps for runs in panel.curves.values() for steps, _ in runs])
     axes.set_xlabel("decisions")
     axes.set_ylabel(panel.axis)
     axes.set_title(panel.title, loc="left", fontsize=11)
@@ -177,3 +178,9 @@ def _draw_panel(axes: "Axes", panel: Panel, colours: Mapping[str, str]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     if panel.curves:
         axes.legend(frameon=False, fontsize=8)
+
+
+def _scale_decisions(axes: "Axes", runs: Sequence[Sequence[float]]) -> None:
+    ends = [max(steps) for steps in runs if len(steps)]
+    if ends and max(ends) > _MAGNITUDE * min(ends):
+        axes.set_xscale("symlog", linthresh=min(step for steps in runs for step in steps if step > 0))

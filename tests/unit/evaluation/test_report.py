@@ -139,3 +139,11 @@ def test_panels_stand_side_by_side_and_a_name_has_one_colour_in_all_of_them() ->
     assert shown == [["ours"], ["other", "ours"]]
     assert [text.get_text() for text in one.texts] == ["theirs"]
     assert len(curve_figure(left).axes) == 1
+
+
+@pytest.mark.parametrize(("last", "scale"), [(1_000, "linear"), (12_000, "symlog")])
+def test_a_short_run_beside_one_of_over_ten_times_its_length_is_not_squeezed_to_the_edge(last: int, scale: str) -> None:
+    runs = {"short": [([0, 100, 1_000], [3.0, 2.0, 1.0])], "long": [([0, last], [3.0, 1.0])]}
+    (axes,) = curve_figure(Panel(runs, "both", "x")).axes
+    assert axes.get_xscale() == scale
+    assert axes.get_xlim()[0] <= 0.0  # where they began is shown too
