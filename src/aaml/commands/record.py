@@ -52,7 +52,7 @@ def run(args: Args) -> int:
 
 def _trace(args: Args, folder: Path) -> int:
     from aaml.live.record import TraceRecord
-    from aaml.telemetry.console import LOG, Bar, terminal_log
+    from aaml.telemetry.console import Bar, terminal_log
     from aaml.workload.trace.names import read_key
 
     if folder.exists() and not folder.is_dir():
@@ -76,7 +76,6 @@ def _trace(args: Args, folder: Path) -> int:
             bar.advance(binds - shown, pods=record.counts.get("pod", 0), ended=record.counts.get("ended", 0))
             shown = binds
 
-        LOG.info("recording into %s until Ctrl-C or SIGTERM", folder)
         try:
             record.run(show)
         finally:

@@ -33,11 +33,15 @@ class _Record:
         """End soon; what was recorded is whole then."""
         self._stop.set()
 
-    def _watch(self, sink: "Sink", enough: Callable[[], bool], turn: Callable[[], None] = lambda: None) -> None:
+    def _watch(
+        self, what: str, sink: "Sink", enough: Callable[[], bool], turn: Callable[[], None] = lambda: None
+    ) -> None:
         from aaml.live.recorder import Recorder
+        from aaml.telemetry.console import LOG
 
         recorder = Recorder.connect(self._kubeconfig, sink)
         try:
+            LOG.info("recording %s until Ctrl-C or SIGTERM", what)
             self.ready.set()
             told_s = time.monotonic()
             while not self._stop.is_set() and not enough():
@@ -97,7 +101,7 @@ class TraceRecord(_Record):
             def enough() -> bool:
                 return self._seconds is not None and time.monotonic() - begun_s >= self._seconds
 
-            self._watch(take, enough, turn)
+            self._watch(f"into {self.folder}", take, enough, turn)
         return self.folder
 
 
@@ -132,9 +136,8 @@ class SchedulerRecord(_Record):
 
         path = self.path or unused_path(self.folders.data, f"sched_{stamp()}", ".csv")
         table = PlacementTable(path, self.scheduler_name, make_reward(self._reward), self._max_pods)
-        LOG.info("recording the placements of %r in %s", self.scheduler_name, path)
         try:
-            self._watch(table.take, lambda: table.full)
+            self._watch(f"the placements of {self.scheduler_name!r} in {path}", table.take, lambda: table.full)
         finally:
             table.close()
         LOG.info("%d placements recorded, %d on nodes that came later left out", table.written, table.skipped)
