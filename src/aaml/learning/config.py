@@ -150,7 +150,7 @@ class CopiesConfig(Settings):
     bootstrap: Natural = 0
     """copies, DQN: decisions on ten nodes after which the network's own estimate stands for what follows; 0: never"""
     remembered: Count = 4
-    """copies, DQN: rounds kept to learn from"""
+    """copies, DQN: rounds of each cluster size kept to learn from"""
     minibatch: Count = 1024
     """copies: decisions per step of the optimisers"""
     passes: Count = 4

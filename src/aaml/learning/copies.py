@@ -5,6 +5,7 @@ the agent's best; a few are drawn, and only these are to blame: the fewer there 
 others did, and the fewer have to be learned from.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,6 +84,28 @@ class Compared:
     def __len__(self) -> int:
         """M."""
         return len(self.action)
+
+
+class LastRounds:
+    """The last rounds of each cluster size, `most` of them: what is learned of one size is soon lost without it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._by_size: dict[int, deque[Compared]] = {}
+
+    def add(self, compared: Compared) -> None:
+        """Remember a round, in place of the oldest of its size where there are enough."""
+        size = compared.seen.mask.shape[1]
+        self._by_size.setdefault(size, deque(maxlen=self._most)).append(compared)
+
+    def draw(self, generator: torch.Generator) -> Compared:
+        """Return one of them, each as likely as any other."""
+        rounds = [each for size in self._by_size.values() for each in size]
+        return rounds[int(torch.randint(len(rounds), (1,), generator=generator))]
+
+    def forget(self) -> None:
+        """Remember nothing."""
+        self._by_size.clear()
 
 
 class _Base:
@@ -193,7 +216,7 @@ class CopiesActor(_Base):
 
 
 class CopiesValue(_Base):
-    """Double dueling DQN with returns relative to the copies, on the last rounds' drawn choices.
+    """Double dueling DQN with returns relative to the copies, on the drawn choices of each cluster size's last rounds.
 
     It draws by its action values, in units of their spread in each row, and advantages are learned around their mean
     under that policy (`around_the_value`). What a choice is worth drowns in what else happens, so the weights that act,
@@ -207,7 +230,7 @@ class CopiesValue(_Base):
     def __init__(self, agent: ValueAgent, config: CopiesConfig) -> None:
         super().__init__(agent, config)
         self._learner, self._agent = agent.learner, agent
-        self._rounds: list[Compared] = []
+        self._rounds = LastRounds(config.remembered)
 
     @torch.no_grad()
     def choose(self, seen: Batch, generator: torch.Generator) -> Choice:
@@ -228,7 +251,7 @@ class CopiesValue(_Base):
 
     def learn(self, compared: Compared, left: float, generator: torch.Generator) -> Mapping[str, float]:
         """Update on this round and the ones before that are remembered."""
-        self._rounds = [*self._rounds, compared][-self._config.remembered :]
+        self._rounds.add(compared)
         learner = self._learner
         self._set_rate(learner.optimizer, left)
         updates = max(1, self._config.passes * len(compared) // self._config.minibatch)
@@ -236,7 +259,7 @@ class CopiesValue(_Base):
         loss = value = 0.0
         with _exchanged(learner.network, learner.target):
             for _ in range(updates):
-                chosen = self._rounds[int(torch.randint(len(self._rounds), (1,), generator=generator))]
+                chosen = self._rounds.draw(generator)
                 rows = torch.randint(len(chosen), (self._config.minibatch,), generator=generator)
                 batch = chosen.seen.take(rows)
                 q = around_the_value(learner.network(batch), chosen.log_prob[rows], batch.mask)
@@ -250,7 +273,7 @@ class CopiesValue(_Base):
 
     def forget(self) -> None:
         """Forget the rounds remembered, so that what a run goes on from stays small."""
-        self._rounds = []
+        self._rounds.forget()
 
     @torch.no_grad()
     def _targets(self, chosen: Compared, rows: Tensor) -> Tensor:

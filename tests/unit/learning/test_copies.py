@@ -9,7 +9,7 @@ import torch
 from aaml.learning.agent import load_agent, make_agent, single_threaded
 from aaml.learning.collate import Batch, collate, joined
 from aaml.learning.config import AGENTS, CopiesConfig
-from aaml.learning.copies import Compared, in_copies
+from aaml.learning.copies import Compared, LastRounds, in_copies
 from aaml.learning.losses import discounted_sums, entropy, relative_to_copies
 from aaml.learning.networks import NetworkSpec, make_network
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, Observation
@@ -163,6 +163,20 @@ def test_a_dqn_acts_by_the_average_of_the_last_ninth_of_its_rounds(make, rounds,
     learner.learn(bandit(batch, learner, generator), 1.0, generator)
     average, latest = weights(agent.scorer), weights(agent.learner.target)
     assert least < float((average - before).norm() / (latest - before).norm()) < most
+
+
+def test_rounds_of_a_cluster_size_are_remembered_however_many_of_others_come(make):
+    """Where a GNN that learned from three sizes remembered the last four rounds of all, it forgot a size at times."""
+    generator, rounds = torch.Generator().manual_seed(0), LastRounds(2)
+    learner = in_copies(make_agent(AGENTS["dqn"], seed=1), CopiesConfig(explore=1.0))
+    small, *large = (bandit(stars([make.random(size, 0)] * 40), learner, generator) for size in (3, 5, 5, 5, 5))
+    for each in (small, *large):
+        rounds.add(each)
+    drawn = [rounds.draw(generator) for _ in range(60)]
+    assert {id(each) for each in drawn} == {id(small), id(large[-2]), id(large[-1])}
+    rounds.forget()
+    rounds.add(small)
+    assert rounds.draw(generator) is small
 
 
 def test_a_dqn_believes_its_own_estimate_of_what_follows(make):
