@@ -25,6 +25,7 @@ class Picture:
 class Timelapse:
     """Keeps the use of nodes at moments, of many every second, fourth ... one: 300 to 600 at most.
 
+    Where a row of the picture stands for k nodes, it keeps one moment in k at first: between two a row hardly changes.
     It begins anew when nodes come or go.
     """
 
@@ -42,6 +43,8 @@ class Timelapse:
             use = np.array(look(), dtype=np.float32)
             if self._moments and self._moments[0].shape != use.shape:
                 self.forget()
+            if not self._moments:
+                self._every = max(1, len(use) // _MOST_ROWS)
             self._moments.append(use)
             if len(self._moments) >= 2 * _MOST_MOMENTS:
                 del self._moments[1::2]

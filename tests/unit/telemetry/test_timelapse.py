@@ -42,3 +42,10 @@ def test_it_begins_anew_when_nodes_come_and_shows_nothing_before_it_saw_any():
     lapse.see(lambda: np.zeros((3, 2)))
     lapse.see(lambda: np.zeros((4, 2)))
     assert lapse.pictures()["CPU"].width == 2
+
+
+def test_of_a_large_cluster_it_keeps_fewer_moments_for_a_row_stands_for_many_nodes():
+    lapse = Timelapse()
+    for _ in range(300):
+        lapse.see(lambda: np.zeros((1000, 2)))
+    assert lapse.pictures()["CPU"].width == 2 * 30
