@@ -152,6 +152,10 @@ class Observer:
         times = sorted(self._bound.values())
         return (len(times) - 1) / (times[-1] - times[0])
 
+    def bound_at(self, name: str) -> float:
+        """Return when a pod was seen bound, on this process' clock."""
+        return self._bound[name]
+
     def end(self) -> None:
         """Stop watching."""
         self._reflector.stop()
@@ -159,38 +163,46 @@ class Observer:
 
 
 @contextmanager
-def workload(transport: Transport, scheduler: str, count: int) -> Iterator[str]:
-    """Create the pods in a fresh namespace, whose name is yielded; its pods are deleted in the end."""
+def fresh_namespace(transport: Transport, count: int) -> Iterator[str]:
+    """Yield a namespace's name; its pods, `count` or so, are deleted in the end."""
     namespace = f"bench-{time.time_ns():x}"
     transport.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     while not json.loads(transport.request("GET", account))["items"]:
         time.sleep(0.05)
-
-    def create(index: int) -> None:
-        cpu, memory = SHAPES[index % len(SHAPES)]
-        deployment = index // PODS_A_DEPLOYMENT
-        pod = pod_to_json(
-            Pod(
-                name=f"web-{deployment}-{index}",
-                namespace=namespace,
-                requests={"cpu": cpu, "memory": memory << 20},
-                labels={"app": f"web-{deployment}"},
-                scheduler_name=scheduler,
-            )
-        )
-        transport.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
-
-    path = f"/api/v1/namespaces/{namespace}/pods"
     try:
-        with ThreadPoolExecutor(16) as pool:
-            list(pool.map(create, range(count)))
         yield namespace
     finally:
+        path = f"/api/v1/namespaces/{namespace}/pods"
         for _ in range(0, count, PODS_A_DELETION):  # of more at a time the server would give up after a minute
             query = {"gracePeriodSeconds": "0", "limit": str(PODS_A_DELETION)}
             transport.request("DELETE", path, query=query, timeout_s=120.0)
         transport.request("DELETE", f"/api/v1/namespaces/{namespace}")
+
+
+def create(transport: Transport, namespace: str, scheduler: str, index: int) -> str:
+    """Create the pod of a number, and return its name."""
+    cpu, memory = SHAPES[index % len(SHAPES)]
+    deployment = index // PODS_A_DEPLOYMENT
+    name = f"web-{deployment}-{index}"
+    pod = Pod(
+        name=name,
+        namespace=namespace,
+        requests={"cpu": cpu, "memory": memory << 20},
+        labels={"app": f"web-{deployment}"},
+        scheduler_name=scheduler,
+    )
+    transport.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod_to_json(pod))
+    return name
+
+
+@contextmanager
+def workload(transport: Transport, scheduler: str, count: int) -> Iterator[str]:
+    """Create the pods in a fresh namespace, whose name is yielded; its pods are deleted in the end."""
+    with fresh_namespace(transport, count) as namespace:
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda index: create(transport, namespace, scheduler, index), range(count)))
+        yield namespace
 
 
 def command(cluster: KwokCluster, scheduler: str, events: bool, percentage: int) -> list[str]:
