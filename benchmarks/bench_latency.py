@@ -114,7 +114,7 @@ def main() -> None:
         times = np.concatenate(waits[run])
         shown = [f"{value:.1f}" for value in (*np.percentile(times, (50, 90, 99)), times.max())]
         table.append([live.words((run, True)), *shown, *(f"{value:.2f}" for value in np.mean(costs[run], axis=0))])
-    print(f"{arguments.rate:g} pods/s for {arguments.seconds:g} s on {arguments.nodes} nodes, {arguments.rounds} rounds\n")
+    print(f"{arguments.rate:g} pods/s, {arguments.seconds:g} s, {arguments.nodes} nodes, {arguments.rounds} rounds\n")
     print(f"{HEADER[0]:42}", *(f"{title:>13}" for title in HEADER[1:]))
     for name, *values in table:
         print(f"{name:42}", *(f"{value:>13}" for value in values))
