@@ -61,7 +61,7 @@ def comparison_figure(ranking: "Ranking") -> Drawn:
     means.title.text = f"mean [95% interval], {ranking.metric.better} is better"
     against = f"difference from {ranking.reference}"
     differences = _intervals(ranking, [_difference(line) for line in lines], against)
-    differences.title.text = f"{against}, paired by seed"
+    differences.title.text = f"{against}, paired by {ranking.unit}"
     differences.yaxis.major_label_text_font_size = "0px"
     differences.yaxis.major_tick_line_color = None
     differences.add_layout(Span(location=0, dimension="height", line_color="#999999", line_dash="dashed"))
@@ -96,7 +96,7 @@ def _intervals(ranking: "Ranking", values: Sequence["Interval"], axis: str, *, l
     shown = [("policy", "@policy"), (axis, "@mean{%.5g}"), ("95%", "@low{%.5g} to @high{%.5g}")]
     plot.add_tools(
         HoverTool(
-            tooltips=[*shown, ("seeds", "@seeds"), ("verdict", "@verdict")], renderers=[dots],
+            tooltips=[*shown, (f"{ranking.unit}s", "@seeds"), ("verdict", "@verdict")], renderers=[dots],
             formatters={"@mean": "printf", "@low": "printf", "@high": "printf"},
         )
     )  # fmt: skip

@@ -32,7 +32,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The policies on one task at one size, best mean first; `learned` are those with a model."""
+    """The policies on one task at one size, best mean first; `learned` are those with a model.
+
+    They are paired by `unit`: by seed, or by window of a trace.
+    """
 
     task: str
     nodes: int
@@ -40,6 +43,7 @@ class Ranking:
     reference: str
     lines: tuple[Line, ...]
     learned: frozenset[str] = frozenset()
+    unit: str = "seed"
 
     @property
     def seeds(self) -> int:
@@ -49,9 +53,8 @@ class Ranking:
     @property
     def title(self) -> str:
         """What is compared, in a line."""
-        return (
-            f"{self.task}, {self.nodes} nodes: {self.metric.name} ({self.metric.better} is better), {self.seeds} seeds"
-        )
+        compared = f"{self.metric.name} ({self.metric.better} is better), {self.seeds} {self.unit}s"
+        return f"{self.task}, {self.nodes} nodes: {compared}"
 
     def scaled(self, factor: float) -> "Ranking":
         """Return the same in another unit: all values multiplied."""
@@ -106,8 +109,10 @@ class Comparison:
         return interval_figure(*self)
 
 
-def rank(frame: "pd.DataFrame", metric: Metric, reference: str, learned: frozenset[str] = frozenset()) -> Ranking:
-    """Compare the policies in results of one task at one size; seeds are paired by number.
+def rank(
+    frame: "pd.DataFrame", metric: Metric, reference: str, learned: frozenset[str] = frozenset(), unit: str = "seed"
+) -> Ranking:
+    """Compare the policies in results of one task at one size; a `unit`, seed or window, is paired by its number.
 
     Raises `UserError` when the reference or the metric is missing, and when a policy was run on other seeds.
     """
@@ -122,8 +127,8 @@ def rank(frame: "pd.DataFrame", metric: Metric, reference: str, learned: frozens
     for policy, run in runs.items():
         if list(run.index) != list(base.index):
             raise UserError(
-                f"{task}, {nodes} nodes: {policy} was run on other seeds than {reference}: "
-                "only paired seeds are compared"
+                f"{task}, {nodes} nodes: {policy} was run on other {unit}s than {reference}: "
+                f"only paired {unit}s are compared"
             )
         values = run[metric.name].to_numpy(dtype=float)
         against = None
@@ -134,7 +139,7 @@ def rank(frame: "pd.DataFrame", metric: Metric, reference: str, learned: frozens
         ]
         lines.append(Line(policy, bootstrap(values), against, *times))
     lines.sort(key=lambda line: line.value.mean, reverse=metric.better == "higher")
-    return Ranking(task, nodes, metric, reference, tuple(lines), learned & runs.keys())
+    return Ranking(task, nodes, metric, reference, tuple(lines), learned & runs.keys(), unit)
 
 
 def _numbers(ranking: Ranking, line: Line) -> dict[str, object]:

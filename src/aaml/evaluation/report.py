@@ -40,7 +40,7 @@ def add_comparison(page: Page, comparison: "Comparison") -> None:
         page.table(ranking_table(ranking))
     page.text(
         "Intervals are 95% bootstrap intervals over the seeds. Every policy met the same episodes, so differences are "
-        "paired by seed; where the interval includes 0, the two are not told apart. Learned policies are green."
+        "paired by seed or window; where the interval includes 0, the two are not told apart. Learned policies are green."
     )
 
 

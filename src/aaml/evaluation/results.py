@@ -110,10 +110,18 @@ class Results:
         groups = self.runs.groupby(["task", "nodes"], sort=True)
         return Comparison(
             tuple(
-                rank(group, find_metric(metric or find_task(str(task)).metric), reference, self.learned)
+                rank(
+                    group, find_metric(metric or find_task(str(task)).metric), reference, self.learned,
+                    self._unit(str(task)),
+                )
                 for (task, _), group in groups
             )
         )
+
+    def _unit(self, task: str) -> str:
+        """Return what the runs on a task are paired by."""
+        recipe = self.recipes.get(task)
+        return "seed" if recipe is None else recipe.task.unit
 
     def explain(
         self, decision: int | str = 0, *, policy: str = "", seed: int | None = None, nodes: int | None = None,

@@ -25,13 +25,13 @@ def headers(ranking: "Ranking") -> Mapping[str, str]:
     return named | {name: text for name, text in timed.items() if any(name in cells(line) for line in ranking.lines)}
 
 
-def cells(line: "Line") -> Mapping[str, str]:
-    """Return a policy's line as texts; times of decisions are left out where they were not measured."""
+def cells(line: "Line", unit: str = "seed") -> Mapping[str, str]:
+    """Return a policy's line, paired by `unit`, as texts; times that were not measured are left out."""
     against = line.against
     texts = {
         "value": str(line.value),
         "difference": "" if against is None else f"{against.difference:+}",
-        "improvement": "" if against is None else f"{against.improvement:.0%} of seeds",
+        "improvement": "" if against is None else f"{against.improvement:.0%} of {unit}s",
         "verdict": "reference" if against is None else against.verdict,
     }
     times = {"p50": line.p50_ms, "p99": line.p99_ms}
@@ -41,7 +41,7 @@ def cells(line: "Line") -> Mapping[str, str]:
 def ranking_table(ranking: "Ranking") -> pd.DataFrame:
     """Return a ranking as a frame of text, ready to print."""
     titles = headers(ranking)
-    rows = [[line.policy, *(cells(line).get(name, "") for name in titles)] for line in ranking.lines]
+    rows = [[line.policy, *(cells(line, ranking.unit).get(name, "") for name in titles)] for line in ranking.lines]
     return pd.DataFrame(rows, columns=["policy", *titles.values()])
 
 

@@ -53,6 +53,11 @@ class TraceTask(Task):
     folder: Path = Path()
     part: Part = "holdout"
 
+    @property
+    def unit(self) -> str:
+        """What its episodes are: windows of time."""
+        return "window"
+
     def build(
         self,
         seed: int,

@@ -60,6 +60,11 @@ class Task:
     past: Callable[[Nodes, int, np.random.Generator], Workload] | None = None
 
     @property
+    def unit(self) -> str:
+        """What its episodes are: each is that of a seed."""
+        return "seed"
+
+    @property
     def higher_is_better(self) -> bool:
         """Whether more of `metric` is better."""
         return find_metric(self.metric).better == "higher"

@@ -130,7 +130,8 @@ def test_a_trace_is_a_task_like_any_other(tmp_path):
     results = evaluate(["first-fit", "least-allocated"], folder, progress=False)
     assert sorted(set(results.runs["seed"])) == [14, 15, 16, 17, 18, 19]
     assert set(results.runs["nodes"]) == {2}
-    assert "6 seeds" in str(results.compare("first-fit"))
+    said = str(results.compare("first-fit"))
+    assert "6 windows" in said and "% of windows" in said
     packed = find_task(f"compress@{folder}")
     assert (packed.metric, packed.reward, packed.episodes) == ("mean_empty_fraction", "compress", task_episodes(folder))
     with pytest.raises(UserError, match="nodes: 5 is not accepted"):
@@ -164,7 +165,7 @@ def test_the_command_compares_policies_by_window(tmp_path, capsys):
     assert command("replay", [f"compress@{folder}", "--policy", "first-fit", "random", f"--out={out}"]) == 0
     said = capsys.readouterr().out
     assert "6 windows of 5 s (holdout), 30 pods arrive in them; paired by window" in said
-    assert "mean_empty_fraction (higher is better), 6 seeds" in said
+    assert "mean_empty_fraction (higher is better), 6 windows" in said
     for name in ("recorded", "first-fit", "random", "kube-scheduler"):
         assert name in said
     assert (out / "windows.csv").read_text().splitlines()[1] == "14,70,75,5,0"
