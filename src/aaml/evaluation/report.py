@@ -39,8 +39,9 @@ def add_comparison(page: Page, comparison: "Comparison") -> None:
         page.figure(comparison_figure(ranking), name, partial(interval_figure, ranking), frame[mine])
         page.table(ranking_table(ranking))
     page.text(
-        "Intervals are 95% bootstrap intervals over the seeds. Every policy met the same episodes, so differences are "
-        "paired by seed or window; where the interval includes 0, the two are not told apart. Learned policies are green."
+        "Intervals are 95% bootstrap intervals over the seeds, or over the windows of a trace. Every policy met the "
+        "same ones, so differences are paired; where the interval includes 0, the two are not told apart. Learned "
+        "policies are green."
     )
 
 

@@ -111,7 +111,10 @@ class Results:
         return Comparison(
             tuple(
                 rank(
-                    group, find_metric(metric or find_task(str(task)).metric), reference, self.learned,
+                    group,
+                    find_metric(metric or find_task(str(task)).metric),
+                    reference,
+                    self.learned,
                     self._unit(str(task)),
                 )
                 for (task, _), group in groups
