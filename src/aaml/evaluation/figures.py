@@ -1,6 +1,7 @@
 """Figures: intervals of policies, and learning curves over the levels of policies that do not learn."""
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -183,4 +184,8 @@ def _draw_panel(axes: "Axes", panel: Panel, colours: Mapping[str, str]) -> None:
 def _scale_decisions(axes: "Axes", runs: Sequence[Sequence[float]]) -> None:
     ends = [max(steps) for steps in runs if len(steps)]
     if ends and max(ends) > _MAGNITUDE * min(ends):
-        axes.set_xscale("symlog", linthresh=min(step for steps in runs for step in steps if step > 0))
+        first, last = min(step for steps in runs for step in steps if step > 0), max(ends)
+        axes.set_xscale("symlog", linthresh=first)
+        axes.set_xlim(0, last)
+        powers = range(math.ceil(math.log10(first)), math.floor(math.log10(last)) + 1)
+        axes.set_xticks([0, *(10**power for power in powers)])
