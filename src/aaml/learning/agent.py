@@ -20,13 +20,14 @@ from aaml.learning.inference import FastNetwork
 from aaml.learning.networks import HeadKind, Network, NetworkSpec
 from aaml.learning.replay import Experience, NStep, Replay, RewardScale
 from aaml.scheduling.curves import CUMULATIVE_REWARD, EPSILON
-from aaml.scheduling.node_sampling import NodeSampling
+from aaml.scheduling.node_sampling import NodeSampling, next_feasible
 from aaml.scheduling.observation import PLAIN, Context, Observation, ObservationSpec
 from aaml.scheduling.ports import Decision, Policy, Transition
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.settings import plain
 
 MIN_UPDATE_STEPS = 8
+_SCORED, _SCORED_FROM = "scored", "scored_from"  # of a decision among some nodes: how many, and from which row on
 
 
 class LearnedAgent(ABC):
@@ -116,16 +117,16 @@ class LearnedAgent(ABC):
             raise UserError(f"{self.name} sees racks: it scores all nodes")
         self._sampling = sampling
 
-    def _wanted(self, observation: Observation) -> np.ndarray:
-        """Return [N] preferences for a choice: -inf for nodes that are not scored."""
+    def _considered(self, observation: Observation) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
+        """Return the rows to choose from, the preference for each, and which they are where not all were scored."""
         if self._sampling is None:
-            return self.preferences(observation)
+            rows = np.flatnonzero(observation.mask)
+            return rows, self.preferences(observation)[rows], {}
+        start = self._sampling.start
         rows = self._sampling.rows(observation.mask)
         if len(rows) == len(observation.mask):
-            return self.preferences(observation)
-        wanted = np.full(len(observation.mask), -np.inf, dtype=np.float32)
-        wanted[rows] = self.preferences(observation.of(rows))
-        return wanted
+            return rows, self.preferences(observation)[rows], {}
+        return rows, self.preferences(observation.of(rows)), {_SCORED_FROM: start, _SCORED: len(rows)}
 
     def scores(self, context: Context) -> np.ndarray:
         """Return [N] preferences in a context, higher is better; mind the mask."""
@@ -266,9 +267,9 @@ class ValueAgent(LearnedAgent):
         observation = self.perceive(context)
         if self.learning and self.rng.random() < self.epsilon:
             return Decision(self._explore(context), info={"explored": 1.0})
-        scores = self._wanted(observation)
-        row = int(np.where(observation.mask, scores, -np.inf).argmax())
-        return Decision(row, info={"value": float(scores[row])})
+        rows, values, scored = self._considered(observation)
+        best = int(values.argmax())
+        return Decision(int(rows[best]), info={"value": float(values[best]), **scored})
 
     def _explore(self, context: Context) -> int:
         if not self.config.use_heuristic:
@@ -377,21 +378,13 @@ class PolicyAgent(LearnedAgent):
         self._ready: list[list[Transition]] = []
         self._ready_steps = 0
 
-    def score_some(self, sampling: NodeSampling | None) -> None:
-        """Score some of the nodes where it does not learn: it learns from the chances that all nodes had."""
-        if sampling is not None and self.learning:
-            raise UserError(f"{self.name} scores all nodes while it learns (--no-learn: it does not)")
-        super().score_some(sampling)
-
     def act(self, context: Context) -> Decision:
         """Sample a feasible row from the actor, or take its likeliest when frozen."""
         observation = self.perceive(context)
-        rows = np.flatnonzero(observation.mask)
-        logits = self._wanted(observation)[rows]
-        if not self.learning:
-            return Decision(int(rows[logits.argmax()]))
-        # The largest of logits plus Gumbel noise is a sample of the softmax (Gumbel 1954).
-        return Decision(int(rows[(logits + self.rng.gumbel(size=len(rows))).argmax()]))
+        rows, logits, scored = self._considered(observation)
+        if self.learning:  # the largest of logits plus Gumbel noise is a sample of the softmax (Gumbel 1954)
+            logits = logits + self.rng.gumbel(size=len(rows))
+        return Decision(int(rows[logits.argmax()]), info=scored)
 
     @property
     def memory(self) -> int:
@@ -402,9 +395,12 @@ class PolicyAgent(LearnedAgent):
         """Do nothing: an actor keeps no steps but those of its `memory`."""
 
     def gather(self, transition: Transition, stream: int = 0) -> None:
-        """Keep a step until its episode has ended."""
+        """Keep a step until its episode has ended, as a choice among the nodes that were scored."""
         piece = self._open.setdefault(stream, [])
-        piece.append(transition)
+        chosen = _among_scored(transition)
+        if piece and piece[-1].next_observation is transition.observation:
+            piece[-1] = dataclasses.replace(piece[-1], next_observation=chosen.observation)
+        piece.append(chosen)
         ends = transition.terminated or transition.truncated or transition.next_observation is None
         if ends or len(piece) >= self.config.segment:
             self._ready.append(piece)
@@ -447,6 +443,15 @@ def least_requested(observation: Observation) -> int:
     """Return the feasible row whose CPU and memory are least requested after the pod; the guide when none is given."""
     after = observation.pairs[:, 1] + observation.pairs[:, 2]
     return int(np.where(observation.mask, after, np.inf).argmin())
+
+
+def _among_scored(step: Transition) -> Transition:
+    """Return a step as a choice among the nodes that were scored, whose chances alone led to it."""
+    if _SCORED not in step.info:
+        return step
+    seen = step.observation
+    rows = next_feasible(seen.mask, int(step.info[_SCORED_FROM]), int(step.info[_SCORED]))
+    return dataclasses.replace(step, observation=seen.of(rows), action=int(np.flatnonzero(rows == step.action)[0]))
 
 
 def make_agent(

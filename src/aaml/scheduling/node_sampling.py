@@ -19,7 +19,8 @@ class NodeSampling:
     """
 
     percentage: int
-    _start: int = 0
+    start: int = 0
+    """The row from which the next pod's nodes are taken."""
 
     def enough(self, nodes: int) -> int:
         """Return how many feasible nodes are enough of a cluster of so many."""
@@ -28,11 +29,15 @@ class NodeSampling:
 
     def rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
         """Return the rows to score of those in `mask` [N] where the pod may go; the next call goes on after them."""
-        feasible = np.flatnonzero(mask)
-        enough = self.enough(len(mask))
-        if len(feasible) <= enough:
-            return feasible
-        first = int(np.searchsorted(feasible, self._start % len(mask)))
-        rows = np.take(feasible, np.arange(first, first + enough), mode="wrap")
-        self._start = int(rows[-1]) + 1
+        rows = next_feasible(mask, self.start, self.enough(len(mask)))
+        self.start = (int(rows[-1]) + 1) % len(mask)
         return rows
+
+
+def next_feasible(mask: npt.NDArray[np.bool_], start: int, count: int) -> npt.NDArray[np.intp]:
+    """Return the first `count` rows of `mask` [N] that are feasible from row `start` on, and on from row 0."""
+    feasible = np.flatnonzero(mask)
+    if len(feasible) <= count:
+        return feasible
+    first = int(np.searchsorted(feasible, start))
+    return np.take(feasible, np.arange(first, first + count), mode="wrap")

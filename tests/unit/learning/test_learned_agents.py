@@ -62,9 +62,35 @@ def test_an_agent_that_scores_some_nodes_takes_the_best_of_them(make, kind):
     assert agent.act(context(observation)).row == agent.greedy(observation)
 
 
+@pytest.mark.parametrize("kind", ["acdqn", "acgnn"])
+def test_an_actor_learns_from_the_chances_among_the_nodes_that_it_scored(make, kind):
+    agent = make_agent(quick(kind), seed=1)
+    agent.score_some(NodeSampling(50))
+    seen = [make.random(300, number, feasible=1.0) for number in range(4)]
+    decisions = [agent.act(context(observation)) for observation in seen[:3]]
+    assert [decision.info for decision in decisions] == [{"scored_from": at, "scored": 150} for at in (0, 150, 0)]
+    for number, decision in enumerate(decisions):
+        agent.observe(Transition(seen[number], decision.row, 1.0, seen[number + 1], info=decision.info))
+    (steps,) = agent._open.values()
+    for step, observation, decision in zip(steps, seen, decisions, strict=False):
+        assert len(step.observation.mask) == 150
+        assert np.array_equal(step.observation.nodes[step.action], observation.nodes[decision.row])
+    assert [step.next_observation for step in steps] == [steps[1].observation, steps[2].observation, seen[3]]
+
+
+def test_an_actor_that_scores_some_nodes_learns_to_take_the_best_of_them(make):
+    agent, unseen = make_agent(quick("acdqn"), seed=1), make.random(300, 1_000)
+    agent.score_some(NodeSampling(50))
+    for number in range(400):
+        now, following = make.random(300, number), make.random(300, number + 1)
+        decision = agent.act(context(now))
+        reward = float(1.0 - now.pairs[decision.row, 3])
+        agent.observe(Transition(now, decision.row, reward, following, truncated=number % 10 == 9, info=decision.info))
+        agent.learn()
+    assert np.corrcoef(agent.preferences(unseen), unseen.pairs[:, 3])[0, 1] < -0.5
+
+
 def test_who_cannot_score_some_nodes_says_so():
-    with pytest.raises(UserError, match="acdqn scores all nodes while it learns"):
-        make_agent(quick("acdqn")).score_some(NodeSampling(50))
     with pytest.raises(UserError, match="dqn sees racks"):
         make_agent(quick("dqn"), sees=ObservationSpec(racks=True)).score_some(NodeSampling(0))
     settings = SchedulerSettings(percentage_of_nodes_to_score=50)
