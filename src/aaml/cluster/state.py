@@ -303,12 +303,13 @@ class ClusterState:
             self.namespace_labels[name] = labels
             self.topology_generation += 1
 
-    def observe(self, observer: Callable[[Pod, str, bool], None]) -> None:
-        """Call `observer(pod, node_name, placed)` at each placement and at each removal.
+    def observe(self, observer: Callable[[Pod, str, bool], None]) -> Callable[[], None]:
+        """Call `observer(pod, node_name, placed)` at each placement and removal; calling what it returns ends that.
 
         Indexes over the pods are kept current by it.
         """
         self._observers.append(observer)
+        return lambda: self._observers.remove(observer)
 
     def fork(self) -> "ClusterState":
         """Return an independent copy, to look ahead on.

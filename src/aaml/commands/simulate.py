@@ -38,7 +38,8 @@ class Args(Settings):
     playback: Path | None = None
     """play this file of deployments instead of random ones"""
     lifetime: Positive | None = None
-    """seconds after which a placed deployment is deleted; without it they stay"""
+    """seconds after which a placed deployment is deleted; without it they stay. Where they go as fast as they come no
+    load is reached, and a round goes on until `max_deployments` or Ctrl-C"""
     interval: NotNegative = 0.0
     """seconds between deployments"""
     hold: NotNegative = 0.0

@@ -51,11 +51,11 @@ class Scheduler:
 
     def run(self, max_decisions: int | None = None) -> Stats:
         """Schedule until `stop`, the end of what an in-process cluster has to do, or so many decisions."""
-        observers = (*watched_lifetimes(self.policy, self.cluster), *self.observers)
-        return play(
-            self.cluster, self.policy, self._reward, learn=learns(self.policy), observers=observers,
-            stop=self._stop.is_set, max_decisions=max_decisions,
-        )  # fmt: skip
+        with watched_lifetimes(self.policy, self.cluster) as watches:
+            return play(
+                self.cluster, self.policy, self._reward, learn=learns(self.policy),
+                observers=(*watches, *self.observers), stop=self._stop.is_set, max_decisions=max_decisions,
+            )  # fmt: skip
 
 
 def connect(

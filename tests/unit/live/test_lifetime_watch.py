@@ -79,6 +79,16 @@ def test_pods_that_were_found_running_are_watched_from_then_on():
     assert ended == (27, [1.0, 0.0])  # 8,192 s to 11,585 s: nothing is known of its life before
 
 
+def test_a_watch_that_was_closed_sees_no_more():
+    clock = Clock()
+    clock.state.assume(job("a"), "n0", since_s=0.0)
+    clock.watch.close()
+    clock.state.assume(job("b"), "n0", since_s=0.0)
+    clock.state.remove_pod(job("a").uid)
+    clock.watch.learn(1.0)
+    assert [run.pod.name for run in clock.watch._runs.values()] == ["a"]
+
+
 def test_neither_a_bind_that_failed_nor_a_node_that_left_ends_a_run():
     clock = Clock()
     failed, moved = job("failed"), job("moved")

@@ -1,6 +1,7 @@
 """A model of lifetimes that goes on learning from the cluster's own pods."""
 
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -45,7 +46,11 @@ class LifetimeWatch(Observer):
         self._next_s = -np.inf
         for placement in cluster.state.placements.values():
             self._on_change(placement.pod, placement.node_name, placed=True)
-        cluster.state.observe(lambda pod, node_name, placed: self._on_change(pod, node_name, placed=placed))
+        self._end = cluster.state.observe(lambda pod, node_name, placed: self._on_change(pod, node_name, placed=placed))
+
+    def close(self) -> None:
+        """Watch no longer."""
+        self._end()
 
     def on_result(self, result: BindResult) -> None:
         """Forget a pod that was not bound after all: it never ran."""
@@ -91,8 +96,12 @@ class LifetimeWatch(Observer):
             heappush(self._edges, (since_s + run.next_edge_s, pod.uid))
 
 
-def watched_lifetimes(policy: Policy, cluster: Cluster) -> Iterator[LifetimeWatch]:
-    """Yield what teaches the policy's own model of lifetimes, if it has one that learns."""
+@contextmanager
+def watched_lifetimes(policy: Policy, cluster: Cluster) -> Iterator[tuple[LifetimeWatch, ...]]:
+    """Watch for the policy's own model of lifetimes, if it has one that learns; yields who does, one or none."""
     model = spec_of(policy).expects
-    if model is not None and not isinstance(model, KnownLifetimes):
-        yield LifetimeWatch(model, cluster)
+    if model is None or isinstance(model, KnownLifetimes):
+        yield ()
+        return
+    with closing(LifetimeWatch(model, cluster)) as watch:
+        yield (watch,)

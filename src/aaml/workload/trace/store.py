@@ -41,6 +41,7 @@ class TraceWriter:
         self._lines: list[bytes] = []
         self._flushed_s = time.monotonic()
         self._file: FileIO | None = None
+        self._made = not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(folder / _LOCK, timeout=0)
@@ -83,13 +84,16 @@ class TraceWriter:
             self._file = None
 
     def close(self) -> None:
-        """Put the rest on disk and let others write."""
+        """Put the rest on disk and let others write; a folder that was made for nothing is gone then."""
         try:
             self.flush()
         finally:
             if self._file is not None:
                 self._file.close()
             self._lock.release()
+            if self._made and not self.written:
+                (self.folder / _LOCK).unlink(missing_ok=True)
+                self.folder.rmdir()
 
     def __enter__(self) -> Self:
         return self

@@ -132,6 +132,13 @@ def test_two_writers_at_once_are_refused(tmp_path):
     TraceWriter(tmp_path).close()
 
 
+def test_a_writer_that_took_nothing_leaves_what_was_there_before(tmp_path):
+    TraceWriter(tmp_path / "new").close()
+    TraceWriter(tmp_path).close()
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
+    assert tmp_path.is_dir()
+
+
 def test_no_room_is_told_and_what_was_there_stays_whole(tmp_path, monkeypatch):
     writer = TraceWriter(tmp_path)
     writer.write(EVENTS[0])
