@@ -30,7 +30,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,9 +89,10 @@ class Costs:
 
     def begin(self) -> None:
         """Count from now on."""
-        learner = next(iter(self._processes["scheduler"].children()), None)
-        if learner is not None:
-            self._processes["learner"] = learner
+        for child in self._processes["scheduler"].children():  # it may have others for a moment
+            with suppress(psutil.NoSuchProcess):
+                if any("learner_process" in argument for argument in child.cmdline()):
+                    self._processes["learner"] = child
         self._before_s = {name: cpu_s(process) for name, process in self._processes.items()}
         self.since = time.time()
 

@@ -21,6 +21,7 @@ from aaml.live.learner_process import Learner, Lesson, Pupil
 from aaml.live.settings import Folders, LearnerSettings
 from aaml.parallel.worker import Desk
 from aaml.policies.registry import make_reward
+from aaml.scheduling.node_sampling import NodeSampling
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision, Observer, Transition
 from aaml.sim.cluster import SimCluster
@@ -56,7 +57,8 @@ class Twin:
         self.numbers, self.steps = {}, 0
 
     def act(self, context):
-        return Decision(self.agent.greedy(context.observation))  # so that only learning draws random numbers
+        rows, values, scored = self.agent._considered(context.observation)
+        return Decision(int(rows[values.argmax()]), info=scored)  # so that only learning draws random numbers
 
     def perceive(self, context):
         seen = self.agent.perceive(context)
@@ -84,9 +86,17 @@ class Twin:
         return ()
 
 
-@pytest.mark.parametrize("kind", ["dqn", "acdqn"])
-def test_what_is_learned_apart_is_what_would_be_learned_here_to_the_last_bit(kind):
+class TwoNodes(NodeSampling):
+    """Scores two nodes, however few there are."""
+
+    def enough(self, _nodes):
+        return 2
+
+
+@pytest.mark.parametrize(("kind", "sampling"), [("dqn", None), ("acdqn", None), ("acdqn", TwoNodes(0))])
+def test_what_is_learned_apart_is_what_would_be_learned_here_to_the_last_bit(kind, sampling):
     agent = make_agent(small(kind), seed=3)
+    agent.score_some(sampling)
     twin = Twin(agent)
     play(workload(), twin, make_reward("balance"), learn=True)
     updates = [each for each in twin.taught if each.weights is not None]
