@@ -8,6 +8,7 @@ import pytest
 
 from aaml.cli import run
 from aaml.evaluation.results import Results
+from aaml.lab.library import Library
 from support import tensorboard
 from support.browser import needs_browser, opened
 
@@ -36,6 +37,14 @@ def test_the_demonstration_trains_four_agents_and_leaves_a_report(demo: tuple[Pa
 
 
 @needs_browser
+def test_the_lab_plays_the_agents_beside_kube_scheduler_and_shows_their_curves(demo: tuple[Path, str]) -> None:
+    library = Library([demo[0] / "runs/demo"])
+    (episode,) = library.episodes
+    assert episode.policies[:2] == ("gnn", "kube-scheduler")
+    assert set(AGENTS) < set(episode.policies)
+    assert {path.name for path in library.trainings} == set(AGENTS)
+
+
 def test_tensorboard_shows_the_curves_of_all_four_agents_by_name(demo: tuple[Path, str], tmp_path: Path) -> None:
     runs = [f"demo_{agent}" for agent in AGENTS]
     with tensorboard.served(demo[0] / "tlogs") as address, opened(tmp_path / "profile") as (page, errors):

@@ -63,6 +63,7 @@ def test_two_policies_run_in_step_and_a_click_explains_a_decision(runs, tmp_path
     with served(library) as address, opened(tmp_path / "profile") as (page, errors):
         page.goto(address)
         page.wait_for_selector(READY)
+        assert 0 < int(page.locator("#slider").input_value()) < 199  # it begins where the nodes are in use
         page.locator("#slider").fill("199")
         rows = page.locator("#lists .side-a tbody tr")
         rows.nth(11).wait_for()

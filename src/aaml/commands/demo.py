@@ -40,6 +40,6 @@ def run(args: Args) -> int:
         return interruption.status
     print(f"\n{result.comparison}")
     print(f"\nreport: {result.report}\nmodels: {', '.join(map(str, result.models))}\n\nNext, try:")
-    for command in next_commands(result.models[0]):
+    for command in next_commands(result.models[0], result.folder):
         print(f"  {command}")
     return 0

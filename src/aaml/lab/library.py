@@ -86,7 +86,11 @@ class Library:
             self.shadows.append(path)
         elif (path / RESULTS).is_file() or (path / CONFIG).is_file():
             self.episodes += playable(path)
-            (self.results if (path / RESULTS).is_file() else self.trainings).append(path)
+            if (path / RESULTS).is_file():
+                self.results.append(path)
+                self.trainings += sorted(config.parent for config in path.glob(f"*/{CONFIG}"))  # those that it judges
+            else:
+                self.trainings.append(path)
         else:
             accepted = "a folder of `aaml evaluate` or `aaml train`, or a shadow log (FILE.jsonl)"
             raise bad_value("runs", str(path), accepted)

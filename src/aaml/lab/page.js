@@ -99,6 +99,14 @@ function now() {
   const tile = S.tile[sides()[0]];
   return tile.start_s + (tile.end_s - tile.start_s) * S.frame / (FRAMES - 1);
 }
+function firstLoaded(tile) {  // the first moment at which nodes are used nearly as they are most of the time
+  const used = Array.from({ length: FRAMES }, (_, t) => {
+    const levels = tile.rows.map((_, g) => level(tile, t, g, S.resource)).filter((each) => !Number.isNaN(each));
+    return levels.reduce((sum, each) => sum + each, 0) / Math.max(levels.length, 1);
+  });
+  const usual = [...used].sort((a, b) => a - b)[FRAMES >> 1];
+  return used.findIndex((each) => each >= 0.8 * usual);
+}
 function drawNow() {
   const R = S.shown.length;
   for (const side of sides()) {
@@ -159,6 +167,7 @@ async function open() {
       if (episode.live) { S.frame = frameAt(at); drawNow(); }
     }
     const playing = all.some((each) => !each.done);
+    if (!playing && !episode.live && S.frame === 0 && S.timer === null) { S.frame = firstLoaded(S.tile.a); drawNow(); }
     $("state").textContent = !playing ? "" : episode.live ? "live" : `playing the runs: ${all.map((each) => each.decisions.toLocaleString("en")).join(" and ")} decisions so far`;
     if (!playing) { document.body.dataset.ready = "yes"; return; }
     if (ready) document.body.dataset.ready = "partly";

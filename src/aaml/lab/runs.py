@@ -62,8 +62,10 @@ def _evaluated(results: Results) -> list[Playable]:
         recipe = results.recipes.get(str(task)) or Recipe(find_task(str(task)))
         labels = _unique(runs["policy"].tolist())
         named = [label for label in labels if label in recipe.policies or label in POLICIES.names()]
-        # What was learned is what people ask about: it is on the left, or else what the others are compared with.
-        policies = tuple(sorted(named, key=lambda name: (name not in results.learned, name != REFERENCE)))
+        # What was learned is what people ask about: it is on the left, and what others are compared with on the right.
+        ours = next((label for label in named if label in results.learned), None)
+        order = {name: (name != ours, name != REFERENCE, name not in results.learned) for name in named}
+        policies = tuple(sorted(named, key=order.__getitem__))
         nodes, seeds = (tuple(map(int, _unique(runs[name].tolist()))) for name in ("nodes", "seed"))
         if policies:
             found.append(Playable(recipe, nodes, seeds, policies))

@@ -7,6 +7,7 @@ from pathlib import Path
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.figures import Panel, curve_figure
 from aaml.evaluation.page import Page
+from aaml.evaluation.replay import write_recipes
 from aaml.evaluation.report import add_comparison, add_origin
 from aaml.evaluation.results import ResultFile, Results
 from aaml.learning.config import AGENTS, AgentKind
@@ -55,6 +56,7 @@ def run_demo(
     results = evaluate(
         policies, config.task, config.seeds, config.nodes, workers=config.workers, known=known, on_row=file.append
     )
+    write_recipes(folder, results.recipes)
     page = Page("Four learned schedulers, briefly trained", folder)
     page.text(
         f"Each agent saw {config.teacher_steps:,} decisions of a heuristic and made {config.steps:,} of its own on "
@@ -70,16 +72,17 @@ def run_demo(
     panel = Panel({name: [curve] for name, curve in drawn.items()}, f"{config.task}: validation", metric)
     page.figure(curve_chart(metric, drawn, log=True), "curves", lambda: curve_figure(panel), curve_frame(drawn))
     page.heading("Next")
-    page.code("\n".join(next_commands(kept[0])))
+    page.code("\n".join(next_commands(kept[0], folder)))
     page.settings(plain(config), plain(DemoConfig()))
     add_origin(page, results, folder)
     return DemoResult(folder, page.write(), str(comparison), tuple(kept))
 
 
-def next_commands(model: Path) -> tuple[str, str, str]:
-    """Return the three commands that a newcomer should try."""
+def next_commands(model: Path, folder: Path) -> tuple[str, ...]:
+    """Return the commands that a newcomer should try."""
     return (
-        "source .venv/bin/activate && tensorboard --logdir tlogs",
+        f"source .venv/bin/activate && aaml lab {folder}",
+        "tensorboard --logdir tlogs",
         f"aaml evaluate --task balance --nodes 10 50 --models {model}",
         (
             "aaml cluster up && KUBECONFIG=$(aaml cluster kubeconfig --path) "
