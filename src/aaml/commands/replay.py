@@ -67,7 +67,8 @@ def run(args: Args) -> int:
     for contestant in entered:
         if args.windows == "all" and contestant.learned:
             raise UserError(
-                f"windows: all are for policies without a model; {contestant.name} may have seen some of them"
+                f"windows: all are for policies without a model; {contestant.name} may have seen some of them. Where "
+                f"none learned from this trace: aaml trace split {args.trace} --holdout 1"
             )
         check(contestant, task, travels=False)  # before the minutes that judging the recorded decisions takes
     _reproduce(args, task)

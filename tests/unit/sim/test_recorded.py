@@ -173,7 +173,9 @@ def test_the_command_compares_policies_by_window(tmp_path, capsys):
     assert len((out / "results.csv").read_text().splitlines()) == 1 + 4 * 6
     assert (out / "report.html").is_file()
     assert command("replay", [folder, "--policy", "models/x.pth", "--windows=all", f"--out={out}"]) == 2
-    assert "may have seen some" in capsys.readouterr().err
+    assert f"may have seen some of them. Where none learned from this trace: aaml trace split {folder} --holdout 1" in (
+        capsys.readouterr().err
+    )
 
 
 def test_a_training_knows_which_traces_can_be_played_in_compiled_episodes(tmp_path):
