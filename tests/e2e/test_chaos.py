@@ -43,4 +43,10 @@ def test_the_command_tells_each_run_and_writes_the_table(tmp_path):
         assert process.process.wait(300) == 0, process.said()
     assert "nothing: 20 pods, 0 lost, 0 doubled" in process.said()
     (row,) = csv.DictReader(out.read_text().splitlines())
-    assert (row["fault"], row["runs"], row["pods"], row["lost"], row["wrong_runs"]) == ("nothing", "1", "20", "0", "0")
+    assert (row["fault"], row["scheduler"], row["pods"], row["lost"], row["wrong"]) == (
+        "nothing", "least-allocated", "20", "0", "",
+    )  # fmt: skip
+    with Process([AAML, "chaos", *few, "--out", str(out)], tmp_path / "again") as process:  # nothing is missing
+        assert process.process.wait(60) == 0, process.said()
+    assert "0 lost" not in process.said()
+    assert len(out.read_text().splitlines()) == 2

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from aaml.chaos.runs import cells as cells_of_faults
+from aaml.chaos.runs import read, summary
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.comparison import Ranking
 from aaml.evaluation.figures import Panel, curve_figure, gain_figure, interval_figure
@@ -244,6 +246,12 @@ def csv(file: Path, columns: Labels = ()) -> str:
     return _markdown([label or name for label, name in chosen], [[row[place] for place in places] for row in rows])
 
 
+def chaos(file: Path) -> str:
+    """Return the table of the runs in a file of `aaml chaos --out`: a row a fault."""
+    names = ["fault", "runs", "pods a run", "lost", "doubled", "wrong runs", "seconds to recover: median", "longest"]
+    return _markdown(names, [list(cells_of_faults(row)) for row in summary(read(file))])
+
+
 def means(file: Path, by: Labels, columns: Labels, across: str = "", only: Labels = (), digits: int = 2) -> str:
     """Return the means of a CSV file's `columns`: a row for each value of `by`, in the order of the file.
 
@@ -319,8 +327,8 @@ def _said(value: Any) -> str:
 
 
 TABLES: Mapping[str, Callable[..., str]] = {
-    "evaluate": evaluate, "openb": openb, "openb-summary": openb_summary, "csv": csv, "means": means,
-    "settings": settings, "leaderboard": leaderboard, "leaderboard-policies": leaderboard_policies,
+    "evaluate": evaluate, "openb": openb, "openb-summary": openb_summary, "csv": csv, "chaos": chaos,
+    "means": means, "settings": settings, "leaderboard": leaderboard, "leaderboard-policies": leaderboard_policies,
     "leaderboard-protocol": leaderboard_protocol,
 }  # fmt: skip
 FIGURES: Mapping[str, "Callable[..., Figure]"] = {

@@ -1,9 +1,9 @@
 """Draw the tables and figures of Markdown documents again, from result folders.
 
 A block stands between `<!-- aaml: KIND option=value ... -->` and `<!-- aaml: end -->`. Kinds: evaluate, openb,
-openb-summary, csv, means, settings, leaderboard, leaderboard-policies, leaderboard-protocol (tables), evaluate-figure,
-gains-figure, openb-figure, curves (figures, which also take name=FILE and alt="..."). Their options are the parameters
-of the functions in `blocks`; a wrong one is answered with the list.
+openb-summary, csv, chaos, means, settings, leaderboard, leaderboard-policies, leaderboard-protocol (tables),
+evaluate-figure, gains-figure, openb-figure, curves (figures, which also take name=FILE and alt="..."). Their options
+are the parameters of the functions in `blocks`; a wrong one is answered with the list.
 """
 
 from dataclasses import dataclass

@@ -263,7 +263,10 @@ def _leader_killed(site: Site) -> None:
     """Of two replicas the one that leads is killed; the other one takes over when its lease runs out."""
     leads = [scheduler for scheduler in site.schedulers if " leads" in scheduler.said()]
     leads[-1].kill()
-    time.sleep(1.0)  # binds that were on their way have arrived
+    seen = -1
+    while site.workload.bound() > seen:  # binds that were on their way arrive
+        seen = site.workload.bound()
+        time.sleep(1.0)
 
 
 # ---- the machine -----------------------------------------------------------------------------------------------------

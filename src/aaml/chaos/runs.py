@@ -1,10 +1,12 @@
 """Faults run, judged and told: a row for each, from the worst of its runs."""
 
+import csv
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +17,7 @@ from aaml.chaos.site import Site
 from aaml.chaos.workload import judge
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.policies import load
-from aaml.files import write_text
+from aaml.files import append_row
 from aaml.kube.provision import KwokCluster
 from aaml.settings import Count, Positive, Settings
 
@@ -157,16 +159,49 @@ def cells(row: Row) -> tuple[str, ...]:
     return tuple(f"{each:.1f}" if isinstance(each, float) else str(each) for each in astuple(row))
 
 
-def write(path: Path, rows: Sequence[Row]) -> None:
-    """Write the rows as a CSV file, whole or not at all."""
-    lines = [HEADER, *map(cells, rows)]
-    write_text(path, "".join(",".join(line) + "\n" for line in lines), field="out")
+def append(path: Path, run: Run, settings: ChaosSettings) -> None:
+    """Add a run to a CSV file. Raises `UserError` when the file holds something else."""
+    recovery_s, wrong = round(run.recovery_s, 2), "; ".join(" ".join(each.split()) for each in run.wrong)
+    append_row(path, _of(settings) | asdict(run) | {"recovery_s": recovery_s, "wrong": wrong})
 
 
-def run_all(cluster: KwokCluster, settings: ChaosSettings, tell: Callable[[Run], None]) -> None:
-    """Run every fault as often as the settings say, in rounds, and `tell` of each run as it ends."""
-    faults = settings.chosen()
-    for fault in (fault for _ in range(settings.runs) for fault in faults):
+def read(path: Path, settings: ChaosSettings | None = None) -> list[Run]:
+    """Return the runs of a CSV file, all of them or those with some settings; none where there is no file.
+
+    Raises `UserError` when it cannot be read, or holds something else.
+    """
+    if not path.exists():
+        return []
+    own = {} if settings is None else {name: str(value) for name, value in _of(settings).items()}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if all(row[name] == value for name, value in own.items())]
+        return [
+            Run(
+                row["fault"], int(row["pods"]), int(row["lost"]), int(row["doubled"]), float(row["recovery_s"]),
+                int(row["restarts"]), tuple(filter(None, [row["wrong"]])),
+            )
+            for row in rows
+        ]  # fmt: skip
+    except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
+        raise UserError(f"{path}: holds no runs of `aaml chaos` ({error}); choose another --out") from error
+
+
+def _of(settings: ChaosSettings) -> dict[str, object]:
+    return {"scheduler": settings.scheduler, "nodes": settings.nodes, "asked": settings.pods}
+
+
+def missing(settings: ChaosSettings, known: Iterable[Run]) -> list[Fault]:
+    """Return the faults that are to be run, in rounds, without those that are known already."""
+    counts = Counter(run.fault for run in known)
+    return [fault for number in range(settings.runs) for fault in settings.chosen() if counts[fault.name] <= number]
+
+
+def run_all(
+    cluster: KwokCluster, faults: Iterable[Fault], settings: ChaosSettings, tell: Callable[[Run], None]
+) -> None:
+    """Run one fault after the other, and `tell` of each run as it ends."""
+    for fault in faults:
         if not cluster.running():
             cluster.start_stopped(wait_s=_READY_S)
         tell(run_fault(cluster, fault, settings))

@@ -21,7 +21,7 @@ class Args(ChaosSettings):
     list: bool = False
     """list the faults and do nothing"""
     out: Path | None = None
-    """a CSV file for the table"""
+    """a CSV file with a row a run, written as each ends; runs that are there with these settings are not made again"""
 
 
 def run(args: Args) -> int:
@@ -29,7 +29,7 @@ def run(args: Args) -> int:
     from tqdm.auto import tqdm
 
     from aaml.chaos.faults import FAULTS
-    from aaml.chaos.runs import HEADER, Run, cells, run_all, summary, write
+    from aaml.chaos.runs import HEADER, Run, append, cells, missing, read, run_all, summary
     from aaml.chaos.workload import shape_for
     from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
     from aaml.progress import progress_bar
@@ -38,14 +38,17 @@ def run(args: Args) -> int:
     if args.list:
         show(table(("fault", "what happens"), [(each.name, each.about) for each in FAULTS.values()]))
         return 0
-    faults = args.chosen()
+    chosen = {fault.name for fault in args.chosen()}
+    runs = [] if args.out is None else [each for each in read(args.out, args) if each.fault in chosen]
+    faults = missing(args, runs)
     cluster = KwokCluster(f"chaos-{os.getpid()}")
-    runs: list[Run] = []
-    bar = progress_bar("chaos", args.runs * len(faults), "run")
+    bar = progress_bar("chaos", len(runs) + len(faults), "run", at=len(runs))
 
     def tell(done: Run) -> None:
         bar.update()
         runs.append(done)
+        if args.out is not None:
+            append(args.out, done, args)
         said = "; ".join(done.wrong) or "well"
         tqdm.write(
             f"{done.fault}: {done.pods} pods, {done.lost} lost, {done.doubled} doubled, "
@@ -58,15 +61,18 @@ def run(args: Args) -> int:
             args.nodes, shape_for(args.pods, args.nodes), scheduler=False, owner=Owner.this_process()
         )
         try:
-            cluster.up(options, progress=False)
-            run_all(cluster, args, tell)
+            if faults:
+                cluster.up(options, progress=False)
+                run_all(cluster, faults, args, tell)
         except KeyboardInterrupt:
-            print("interrupted: the table holds the runs that ended", file=sys.stderr)
+            print(
+                "interrupted: the table holds the runs that ended"
+                + ("" if args.out is None else "; the same command goes on"),
+                file=sys.stderr,
+            )
         finally:
             cluster.down()
     rows = summary(runs)
-    if args.out is not None:
-        write(args.out, rows)
     words = [name.replace("_", " ") for name in HEADER]
     show(table(words, map(cells, rows), right=words[1:]))
     failed = any(run.lost or run.doubled or run.wrong for run in runs)

@@ -5,12 +5,13 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from aaml.chaos.faults import FAULTS
 from aaml.chaos.proxy import Proxy
-from aaml.chaos.runs import ChaosSettings, Run, summary
+from aaml.chaos.runs import ChaosSettings, Run, append, missing, read, summary
 from aaml.chaos.soak import Sample, SoakSettings, _come_and_go, grown
 from aaml.chaos.supervised import Supervised
 from aaml.chaos.workload import overfull, shape_for
@@ -127,6 +128,23 @@ def test_a_row_sums_up_all_runs_of_a_fault():
     assert (first.fault, first.runs, first.lost, first.doubled, first.wrong_runs) == ("a", 2, 1, 2, 1)
     assert (first.median_s, first.longest_s) == (3.0, 4.0)
     assert (second.fault, second.runs, second.wrong_runs) == ("b", 1, 0)
+
+
+def test_runs_that_are_in_the_file_are_not_made_again(tmp_path):
+    path, two = tmp_path / "runs.csv", ChaosSettings(runs=2, faults=("nothing", "disk-full"))
+    assert read(path) == []
+    assert [fault.name for fault in missing(two, [])] == ["nothing", "disk-full"] * 2
+    done = Run("nothing", 2000, 0, 0, 0.25, 1, ("no model,\nnone",))
+    append(path, done, two)
+    append(path, replace(done, fault="other"), ChaosSettings(scheduler="gnn"))
+    assert read(path, two) == [replace(done, wrong=("no model, none",))]
+    assert len(read(path)) == 2
+    assert [fault.name for fault in missing(two, read(path, two))] == ["disk-full", "nothing", "disk-full"]
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match=r"runs\.csv: holds no runs of `aaml chaos`"):
+        read(path, two)
+    with pytest.raises(UserError, match="other columns"):
+        append(path, done, two)
 
 
 def test_settings_name_the_faults_that_there_are():
