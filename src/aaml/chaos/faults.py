@@ -261,8 +261,7 @@ def _second_scheduler(site: Site) -> None:
 @fault("leader-killed", replicas=2)
 def _leader_killed(site: Site) -> None:
     """Of two replicas the one that leads is killed; the other one takes over when its lease runs out."""
-    leads = [scheduler for scheduler in site.schedulers if " leads" in scheduler.said()]
-    leads[-1].kill()
+    site.leader().kill()
     seen = -1
     while site.workload.bound() > seen:  # binds that were on their way arrive
         seen = site.workload.bound()

@@ -1,5 +1,6 @@
 """Where faults strike: a real cluster, a proxy before its API server, supervised schedulers, and pods under way."""
 
+import json
 import sys
 import tempfile
 import time
@@ -18,6 +19,7 @@ from aaml.chaos.supervised import Supervised
 from aaml.chaos.workload import Workload, ask
 from aaml.errors import UserError
 from aaml.evaluation.policies import origin
+from aaml.kube.lease import LeaseOptions, process_prefix
 from aaml.kube.provision import KwokCluster
 from aaml.kube.provision.ports import free_port
 from aaml.kube.transport import ApiError, Unreachable
@@ -60,6 +62,15 @@ class Site:
     def scheduler(self) -> Supervised:
         """The first scheduler."""
         return self.schedulers[0]
+
+    def leader(self) -> Supervised:
+        """Return the scheduler that holds the lease of this run. Raises `UserError` when none of them does."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{LeaseOptions.namespace}/leases/{self.workload.namespace}"
+        holder = json.loads(self.api.request("GET", path))["spec"].get("holderIdentity") or ""
+        for scheduler in self.schedulers:
+            if holder.startswith(process_prefix(scheduler.pid)):
+                return scheduler
+        raise UserError(f"chaos: no scheduler of this run holds the lease; {holder or 'nobody'} does")
 
     def add_scheduler(self, stack: ExitStack | None = None) -> Supervised:
         """Start one more scheduler of the same name; it ends with the site."""

@@ -23,7 +23,8 @@ def run(args: Args) -> int:
     """Print the names."""
     import json
 
-    from aaml.policies.registry import POLICIES, load_file, reward_names
+    from aaml.own_files import load_file
+    from aaml.policies.registry import POLICIES, reward_names
     from aaml.sim.tasks import TASKS
 
     for path in args.file:

@@ -145,12 +145,14 @@ def rank(
 def _numbers(ranking: Ranking, line: Line) -> dict[str, object]:
     facts = {"task": ranking.task, "nodes": ranking.nodes, "policy": line.policy, "metric": ranking.metric.name}
     value, against = line.value, line.against
-    low, mean, high = (
-        (np.nan,) * 3 if against is None else (against.difference.low, against.difference.mean, against.difference.high)
+    (low, mean, high), (least, ratio, most) = (
+        (np.nan,) * 3 if interval is None else (interval.low, interval.mean, interval.high)
+        for interval in ((None, None) if against is None else (against.difference, against.ratio))
     )
     return facts | {
         "seeds": value.count, "mean": value.mean, "low": value.low, "high": value.high,
         "reference": ranking.reference, "difference": mean, "difference_low": low, "difference_high": high,
+        "ratio": ratio, "ratio_low": least, "ratio_high": most,
         "improvement": np.nan if against is None else against.improvement,
         "verdict": "reference" if against is None else against.verdict, "p50_ms": line.p50_ms, "p99_ms": line.p99_ms,
     }  # fmt: skip

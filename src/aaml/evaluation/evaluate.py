@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from aaml.cluster.objects import Pod
@@ -206,7 +207,7 @@ def check(contestant: Contestant, task: Task, *, travels: bool) -> None:
     if not isinstance(contestant.spec, str):
         if travels:
             try:
-                pickle.dumps(contestant.spec)
+                cloudpickle.dumps(contestant.spec)
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 raise UserError(
                     f"policy {contestant.name}: cannot be sent to another process ({error}); "

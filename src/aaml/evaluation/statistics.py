@@ -52,12 +52,15 @@ class Paired:
     """A against B on the same seeds.
 
     `difference`: interval of the mean paired difference A - B. `improvement`: the share of seeds on which A is better,
-    ties counting half. `verdict`: "better" or "worse" when the interval lies clear of zero, else "level".
+    ties counting half. `verdict`: "better" or "worse" when the interval lies clear of zero, else "level". `ratio`:
+    interval of the geometric mean of A / B, in which each seed counts alike however large its values are; None where
+    not all of them are above zero.
     """
 
     difference: Interval
     improvement: float
     verdict: Literal["better", "level", "worse"]
+    ratio: Interval | None = None
 
 
 def _resampled_means(values: FloatArray, seed: int, resamples: int) -> FloatArray:
@@ -95,7 +98,14 @@ def paired(
     sign = -1.0 if better == "lower" else 1.0
     low, high = sorted((sign * difference.low, sign * difference.high))
     verdict: Literal["better", "level", "worse"] = "better" if low > 0 else "worse" if high < 0 else "level"
-    return Paired(difference, improvement, verdict)
+    return Paired(difference, improvement, verdict, _ratio(first, second, confidence, seed))
+
+
+def _ratio(first: FloatArray, second: FloatArray, confidence: float, seed: int) -> Interval | None:
+    if not ((first > 0).all() and (second > 0).all()):
+        return None
+    logs = bootstrap(np.log(first / second), confidence=confidence, seed=seed)
+    return Interval(math.exp(logs.mean), math.exp(logs.low), math.exp(logs.high), logs.count)
 
 
 def share_of_gain(

@@ -18,6 +18,7 @@ def headers(ranking: "Ranking") -> Mapping[str, str]:
     named = {
         "value": "mean [95% interval]",
         "difference": f"difference from {ranking.reference}",
+        "ratio": f"of {ranking.reference}'s",
         "improvement": "better on",
         "verdict": "verdict",
     }
@@ -31,6 +32,7 @@ def cells(line: "Line", unit: str = "seed") -> Mapping[str, str]:
     texts = {
         "value": str(line.value),
         "difference": "" if against is None else f"{against.difference:+}",
+        "ratio": "" if against is None or against.ratio is None else f"{against.ratio:.3f}",
         "improvement": "" if against is None else f"{against.improvement:.0%} of {unit}s",
         "verdict": "reference" if against is None else against.verdict,
     }
@@ -39,8 +41,8 @@ def cells(line: "Line", unit: str = "seed") -> Mapping[str, str]:
 
 
 def ranking_table(ranking: "Ranking") -> pd.DataFrame:
-    """Return a ranking as a frame of text, ready to print."""
-    titles = headers(ranking)
+    """Return a ranking as a frame of text, ready to print; ratios are left out, a terminal is not that wide."""
+    titles = {name: title for name, title in headers(ranking).items() if name != "ratio"}
     rows = [[line.policy, *(cells(line, ranking.unit).get(name, "") for name in titles)] for line in ranking.lines]
     return pd.DataFrame(rows, columns=["policy", *titles.values()])
 

@@ -6,6 +6,7 @@ renewal for `duration_s` on its own clock, renews it every `retry_s`, and stops 
 """
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -31,6 +32,11 @@ class LeaseOptions:
     duration_s: float = 15.0
     renew_deadline_s: float = 10.0
     retry_s: float = 2.0
+
+
+def process_prefix(pid: int) -> str:
+    """Return how the identities of this machine's process `pid` begin."""
+    return f"{socket.gethostname()}_{pid}_"
 
 
 class LeaderLease:
@@ -61,7 +67,7 @@ class LeaderLease:
                 self._thread = threading.Thread(target=self._renew, args=(on_lost,), name="lease", daemon=True)
                 self._thread.start()
                 return True
-            if holder != waiting_for:
+            if holder not in {"", waiting_for}:
                 log.info("standing by: %s leads", holder)
                 waiting_for = holder
             self._pause(self.options.retry_s, stopped)

@@ -94,15 +94,27 @@ class AgentRun(SchedulerRun):
         return load_agent(model_file(Path(path)), self.learner.agent, seed=self.settings.seed, learn=learn)
 
     @contextmanager
-    def _at_work(self, cluster: "Cluster", duty: "Duty") -> "Iterator[Policy]":
-        """Yield the agent, which on a live cluster learns in a process of its own."""
+    def _ahead(self) -> "Iterator[None]":
+        """Start the learner: one who stands by keeps it ready."""
         from aaml.live.learner import LearnsApart, waits
 
-        if self.learner.no_learn or waits(cluster):
-            yield self.agent
+        if self.learner.no_learn or (self._given is not None and waits(self._given)):
+            yield
             return
         if self._apart is None:
             self._apart = LearnsApart(self.agent, self._stop.is_set)
+        self._apart.start()
+        try:
+            yield
+        finally:
+            self._apart.stop()
+
+    @contextmanager
+    def _at_work(self, duty: "Duty") -> "Iterator[Policy]":
+        """Yield the agent, which on a live cluster learns in a process of its own."""
+        if self._apart is None:
+            yield self.agent
+            return
         duty.follow(self._apart)
         with self._apart as apart:
             yield apart

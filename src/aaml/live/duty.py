@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -145,7 +144,7 @@ def on_duty(
 
 
 def _lease(options: DutySettings, kubeconfig: Path | None) -> "LeaderLease":
-    from aaml.kube.lease import LeaderLease, LeaseOptions
+    from aaml.kube.lease import LeaderLease, LeaseOptions, process_prefix
     from aaml.kube.transport import Transport
 
     # A renewal that hangs must fail while there is time for another.
@@ -154,4 +153,4 @@ def _lease(options: DutySettings, kubeconfig: Path | None) -> "LeaderLease":
         options.lease_name, options.lease_namespace, options.lease_duration_s, options.renew_deadline_s,
         options.retry_period_s,
     )  # fmt: skip
-    return LeaderLease(transport, f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}", settings)
+    return LeaderLease(transport, process_prefix(os.getpid()) + os.urandom(4).hex(), settings)

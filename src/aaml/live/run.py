@@ -107,6 +107,7 @@ class SchedulerRun:
         with (
             terminal_log(scrolling=settings.log_scrolling),
             on_duty(settings, self.stop, kubeconfig=settings.kubeconfig, profile=settings.profile) as duty,
+            self._ahead(),
         ):
             warm_up(self._make())
             stats = self._schedule(duty, max_decisions) if duty.acquire(self._stop.is_set) else Stats()
@@ -187,7 +188,7 @@ class SchedulerRun:
                 nodes = int(cluster.state.capacity.sum())
                 LOG.info("%s places the pods of %s on %d nodes", name, self.scheduler_name, nodes)
             try:
-                with self._at_work(cluster, duty) as policy:
+                with self._at_work(duty) as policy:
                     guarded = self._guarded(policy, duty)
                     duty.decides()
                     gc.freeze()  # what is there by now stays: looking through it for garbage makes pods wait
@@ -258,8 +259,13 @@ class SchedulerRun:
             yield ShadowLog(settings.shadow_log, cast("KubeCluster", cluster), name)
 
     @contextmanager
-    def _at_work(self, cluster: "Cluster", duty: "Duty") -> "Iterator[Policy]":  # noqa: ARG002  (an agent's learner)
-        """Yield the policy as it is to decide on the cluster in this run."""
+    def _ahead(self) -> "Iterator[None]":
+        """Begin what takes its time, so that it is there once the lease is had and the cluster listed."""
+        yield
+
+    @contextmanager
+    def _at_work(self, duty: "Duty") -> "Iterator[Policy]":  # noqa: ARG002  (an agent's learner)
+        """Yield the policy as it is to decide in this run."""
         yield self.policy
 
     def _end(self) -> None:

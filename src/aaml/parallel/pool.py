@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
+import cloudpickle
+
 from aaml.parallel.processes import ProcessHost
 from aaml.parallel.ray_cluster import RayHost, open_ray
 from aaml.parallel.worker import AnyWorker, Host, Worker, WorkerLostError, open_answer
@@ -136,7 +138,7 @@ class Crew(Generic[AnyWorker]):
                 position, losses = waiting.popleft()
                 worker = self._idle.pop() if self._idle else self._host.start(_call, replaces=losses > 0)
                 busy[worker] = position, losses
-                worker.send(pickle.dumps((function, jobs[position]), pickle.HIGHEST_PROTOCOL))
+                worker.send(cloudpickle.dumps((function, jobs[position])))
 
         try:
             deal()

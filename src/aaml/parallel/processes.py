@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -10,6 +11,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import cloudpickle
 
 from aaml.parallel.worker import Desk, WorkerLostError
 
@@ -21,9 +24,10 @@ class ProcessWorker:
 
     def __init__(self, target: Callable[..., Any]) -> None:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+        made = cloudpickle.dumps(target)  # a person's task may hold functions that no other process finds by name
         context = multiprocessing.get_context("spawn")  # torch and numba keep threads that do not survive a fork
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, str(Path.cwd()), target), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, str(Path.cwd()), made), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -64,10 +68,10 @@ class ProcessHost:
         return [worker for worker in workers if worker.connection in ready]
 
 
-def _serve(connection: Connection, folder: str, target: Callable[..., Any]) -> None:
+def _serve(connection: Connection, folder: str, target: bytes) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which decides when to end
     signal.signal(signal.SIGTERM, _end)
-    desk = Desk(folder, target)
+    desk = Desk(folder, pickle.loads(target))  # noqa: S301  (our own)
     with suppress(EOFError, BrokenPipeError):  # the parent is gone
         while True:
             connection.send_bytes(desk.answer(connection.recv_bytes()))

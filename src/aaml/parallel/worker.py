@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import aaml.own_files  # noqa: F401  (so that what a request brings of a person's own file can be opened)
+
 AnyWorker = TypeVar("AnyWorker", bound="Worker")
 
 

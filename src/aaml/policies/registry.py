@@ -8,15 +8,14 @@ def emptiest(context):                      # a score per row, float [N]; or a c
     return -context.state.requested[:, 0]
 """
 
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from aaml.errors import UserError, bad_value
+from aaml.errors import bad_value
+from aaml.own_files import load_file
 from aaml.policies import lifetime_rules
 from aaml.policies.heuristics import FirstFit, PolicyOptions, RandomPolicy, RoundRobin, ScorePolicy, policies, scores
 from aaml.scheduling.cycle import Reward
@@ -65,30 +64,6 @@ class Registry(Generic[T]):
         if not hasattr(module, attribute):
             raise bad_value(f"{self._kind} in {path}", attribute, "a name that the file defines or registers")
         return getattr(module, attribute)
-
-
-def load_file(path: Path, what: str) -> object:
-    """Run a person's Python file once and return its module.
-
-    Raises `UserError` with the cause when that fails.
-    """
-    resolved = path.resolve()
-    if not resolved.is_file():
-        raise bad_value(what, str(path), "a Python file that exists")
-    name = f"aaml_user_{resolved.stem}_{abs(hash(str(resolved))):x}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, resolved)
-    if spec is None or spec.loader is None:
-        raise bad_value(what, str(path), "a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        raise UserError(f"{what}: {path} does not run: {type(error).__name__}: {error}") from error
-    return module
 
 
 def _make(thing: Any, options: object) -> Any:

@@ -35,6 +35,7 @@ PAIR_FEATURES = (
     "cpu_after_rank", "memory_after_rank", "variance_rank", "free_after_rank", "device_left", "gpu_free_after",
     "siblings", "fragmentation_growth", "newly_used", "fragmentation_rank", "cpu_variance_growth",
     "memory_variance_growth", "cpu_gap_after", "memory_gap_after", "cpu_gap", "memory_gap", *PAIR_RESTS,
+    "cpu_variance_step", "memory_variance_step",
 )  # fmt: skip
 POD_FEATURES = (
     "cpu", "memory", "gpu_share", "gpu_count", "is_share", "wants_model", "lifetime", "lifetime_known", "cpu_mean",
@@ -47,6 +48,7 @@ FILL_SCRATCH = 6
 NO_POD = Pod("none")
 """What a cluster is looked at with where no pod waits."""
 RESTS_OF_NODES = slice(NODE_FEATURES.index(NODE_RESTS[0]), NODE_FEATURES.index(NODE_RESTS[-1]) + 1)
+_STEPS = PAIR_FEATURES.index("cpu_variance_step")
 RESTS_OF_PAIRS = slice(PAIR_FEATURES.index(PAIR_RESTS[0]), PAIR_FEATURES.index(PAIR_RESTS[-1]) + 1)
 
 
@@ -363,6 +365,8 @@ def fill(  # type: ignore[no-untyped-def]  # noqa: ANN201
         pairs[i, 17] = 40.0 * grow_memory * (memory[i] - mean_memory)
         pairs[i, 18], pairs[i, 19] = 8.0 * pairs[i, 3], 8.0 * pairs[i, 4]
         pairs[i, 20], pairs[i, 21] = 8.0 * nodes[i, 3], 8.0 * nodes[i, 4]
+        # The rest of the growth of the variance: the same on nodes that are alike, less on a larger one.
+        pairs[i, _STEPS], pairs[i, _STEPS + 1] = 20.0 * grow_cpu**2 * keep, 20.0 * grow_memory**2 * keep
     _rank(cpu_after, mask, pairs, 6)
     _rank(memory_after, mask, pairs, 7)
     _rank(variance, mask, pairs, 8)

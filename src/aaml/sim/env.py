@@ -62,7 +62,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
 
     Args
     ----
-    task: balance, compress, fragmentation, waiting, seedc, seedc-compress, seed-a (`aaml.sim.tasks`)
+    task: balance, varied, compress, fragmentation, waiting, seedc, seedc-compress, seed-a (`aaml.sim.tasks`)
     nodes, pods: size of the cluster and of an episode; None: the task's
     trace: short name of an openb pod list whose requests take the place of the synthetic ones
     observation: "flat", "dict" or "graph"

@@ -11,17 +11,18 @@ from aaml.cluster.fleet import NodeShape, control_plane, workers
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import bad_value
-from aaml.policies.registry import load_file
+from aaml.own_files import load_file
 from aaml.settings import Count, take
 from aaml.sim.cluster import QueueSettings, SimCluster
 from aaml.sim.metrics import find_metric
 from aaml.workload import traces
 from aaml.workload.churn import Churn
-from aaml.workload.load import Load, draw_load, read_load, take_load
+from aaml.workload.load import Load, LoadRange, draw_load, read_load, take_load
 from aaml.workload.model import Workload
 from aaml.workload.synthetic import DeploymentSpec, PodShape, WorkloadSpec
 from aaml.workload.synthetic_gpu import synthetic_nodes, synthetic_pods
 from aaml.workload.trace.store import is_trace
+from aaml.workload.varied import Varied, varied_nodes
 
 GIB = 1 << 30
 _EXPECTED_SEED = 20_231  # of the pods that fragments are weighed by: a fixed sample, not the pods to come
@@ -39,7 +40,8 @@ class Task:
     and how much each counts besides `metric` where policies are searched and judged in training. `sizes` are the
     cluster sizes to train and judge on, `pods` the pods of an episode, where they differ from the usual ones.
     `episodes` are the seeds that there are to judge on, where not every number is one. `past` draws what has been seen
-    before (see `expected`), where that is not what `draw` draws.
+    before (see `expected`), where that is not what `draw` draws. `draw_nodes` makes the nodes of an episode where they
+    are not those of `make_nodes`, which stand for the usual ones.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Task:
     pods: int | None = None
     episodes: tuple[int, ...] = ()
     past: Callable[[Nodes, int, np.random.Generator], Workload] | None = None
+    draw_nodes: Callable[[int, np.random.Generator], Nodes] | None = None
 
     @property
     def unit(self) -> str:
@@ -90,7 +93,12 @@ class Task:
         count, total = self.size(nodes, pods)
         pods = self.pods if pods is None else pods
         rng = np.random.default_rng(seed)
-        fleet = _trace_fleet(count) if trace and self.trace_nodes else self.make_nodes(count)
+        if trace and self.trace_nodes:
+            fleet = _trace_fleet(count)
+        elif self.draw_nodes is None:
+            fleet = self.make_nodes(count)
+        else:
+            fleet = self.draw_nodes(count, np.random.default_rng([seed, count]))
         workload = self.arrivals(fleet, total, rng, trace)
         if pods is not None:
             workload = replace(workload, pods=tuple(islice(workload.pods, pods)))
@@ -103,7 +111,7 @@ class Task:
         Raises `UserError` for a task without a load.
         """
         name = f"{self.name}@{load:g}" if isinstance(load, float) else f"{self.name}@{load}"
-        if not isinstance(self.draw, Mix | Churn):
+        if not isinstance(self.draw, Mix | Churn | Varied):
             raise bad_value("task", name, f"{self.name}: it has no load to change")
         return replace(self, name=name, draw=replace(self.draw, load=load))
 
@@ -255,6 +263,11 @@ TASKS: Mapping[str, Task] = {
             reward="balance", nodes=10, pods_per_node=60, make_nodes=workers, draw=Mix(0.5),
         ),
         Task(
+            "varied", "a mix of pods and nodes of its own for each episode; use every node equally", "mean_variance",
+            reward="balance", nodes=10, pods_per_node=60, make_nodes=workers, draw=Varied(LoadRange(0.1, 0.9), MIXED),
+            draw_nodes=varied_nodes,
+        ),
+        Task(
             "compress", "mixed pods come and go; keep as many nodes empty as possible", "mean_empty_fraction",
             reward="compress", nodes=10, pods_per_node=60, make_nodes=workers,
             draw=Mix(0.35),
@@ -315,9 +328,9 @@ def make_task(name: str, *, nodes: int | Sequence[int] = (), pods: int | None = 
     Parameters
     ----------
     name
-        "balance", "compress", "fragmentation", "waiting", "services-and-jobs", "churn", "seedc", "seedc-compress",
-        "seed-a", "balance-batch" or "compress-batch"; `aaml policies` says what each is. "compress@0.5": at that load;
-        "balance@0.1..0.6": at one that each episode draws.
+        "balance", "varied", "compress", "fragmentation", "waiting", "services-and-jobs", "churn", "seedc",
+        "seedc-compress", "seed-a", "balance-batch" or "compress-batch"; `aaml policies` says what each is.
+        "compress@0.5": at that load; "balance@0.1..0.6": at one that each episode draws.
     nodes
         One cluster size or several; the task's usual one when none is given.
     pods

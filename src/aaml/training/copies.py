@@ -31,7 +31,9 @@ from aaml.training.train_simple import Stop, StoppedError
 from aaml.training.validation import Glimpse
 
 _BEGIN: Mapping[str, Mapping[str, float]] = {
-    "least-variance": {"cpu_variance_growth": -1.0, "memory_variance_growth": -1.0},
+    "least-variance": {
+        f"{resource}_variance_{part}": -1.0 for resource in ("cpu", "memory") for part in ("growth", "step")
+    },
     "least-allocated": {"cpu_after": -1.0, "memory_after": -1.0},
     "most-allocated": {"cpu_after": 1.0, "memory_after": 1.0},
 }

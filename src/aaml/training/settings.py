@@ -37,8 +37,8 @@ class TrainConfig(Settings):
     agent: AgentConfig = AGENTS["gnn"]
     """GNN or MLP by DQN, MLP or GNN by actor-critic, the binned Q-table, or a linear scorer by cross-entropy"""
     task: str = "balance"
-    """balance, compress, fragmentation, waiting, services-and-jobs, churn, seedc, seedc-compress or seed-a, at another
-    load compress@0.5; a trace's folder, or compress@FOLDER for another goal; one's own in a file as FILE.py:NAME"""
+    """balance, varied, compress, fragmentation, waiting, services-and-jobs, churn, seedc, seedc-compress or seed-a, at
+    another load compress@0.5; a trace's folder, or compress@FOLDER for another goal; one's own as FILE.py:NAME"""
     steps: Natural = 60_000
     """decisions to learn from, after the warm start; copies learn from whole rounds of episodes, at least one"""
     seed: Natural = 0

@@ -1,6 +1,7 @@
 """Evaluation: paired episodes, files that survive a cut, and clear words for mistakes."""
 
 import copy
+import threading
 from pathlib import Path
 
 import pytest
@@ -157,9 +158,22 @@ def emptiest(context):
     return -context.state.requested[:, 0]
 
 
+def test_what_no_other_process_finds_by_name_travels_too() -> None:
+    rows = small(
+        {"local": type("Local", (Turns,), {})(), "lambda": lambda context: -context.state.requested[:, 0]}, workers=2
+    )
+    assert set(rows.policy) >= {"local", "lambda"}
+
+
+class Locked(Turns):
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
+
+
 def test_what_cannot_travel_is_told_before_anything_runs() -> None:
     with pytest.raises(UserError, match=r"policy local: cannot be sent to another process .* use one worker"):
-        small({"local": type("Local", (Turns,), {})()}, workers=2)
+        small({"local": Locked()}, workers=2)
     with pytest.raises(UserError, match=r"policy: 7 is not accepted; expected a name, FILE.py:NAME, a model file"):
         small([7])
 

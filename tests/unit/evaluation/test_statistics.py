@@ -44,6 +44,13 @@ def test_bad_input_is_refused() -> None:
         paired([1.0], [1.0, 2.0], "lower")
 
 
+def test_a_ratio_counts_every_seed_alike_and_is_of_positive_values():
+    ratio = paired([1.0, 200.0], [2.0, 100.0], "lower").ratio
+    assert ratio is not None
+    assert (ratio.mean, ratio.low, ratio.high) == pytest.approx((1.0, 0.5, 2.0))
+    assert paired([0.0, 1.0], [1.0, 1.0], "lower").ratio is None
+
+
 def test_intervals_are_written_to_the_decimals_that_their_width_supports() -> None:
     assert str(Interval(0.0031274, 0.0029961, 0.0032594, 20)) == "0.00313 [0.00300, 0.00326]"
     assert f"{Interval(25.359, 24.0231, 26.671, 20):+}" == "+25.4 [+24.0, +26.7]"

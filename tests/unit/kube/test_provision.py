@@ -409,7 +409,7 @@ def test_kwokctl_is_told_loopback_tls_rbac_and_no_limits(tmp_path):
     more = ClusterOptions(arguments={"kube-apiserver": {"feature-gates": "A=true"}, "kube-scheduler": {"v": "2"}})
     patches = kwokctl_configuration(Path("/programs"), more, {})["componentsPatches"]
     patched = {patch["name"]: {each["key"]: each["value"] for each in patch["extraArgs"]} for patch in patches}
-    assert patched["kube-apiserver"] == {"feature-gates": "A=true"}
+    assert patched["kube-apiserver"] == {"delete-collection-workers": "16", "feature-gates": "A=true"}
     assert patched["kube-scheduler"] == {"leader-elect": "false", "v": "2"}
     assert not any("http" in str(value) for value in options.values())  # nothing to be downloaded
     with pytest.raises(UserError, match=r"scheduler_config: .*absent"):

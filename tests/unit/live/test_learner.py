@@ -275,6 +275,22 @@ def test_a_run_on_a_live_cluster_learns_apart_and_saves_what_came_back(monkeypat
     assert not np.array_equal(acting_weights(run.agent), before)
 
 
+def test_who_stands_by_has_a_learner_already_and_ends_it(monkeypatch):
+    monkeypatch.setattr("aaml.live.learner.LearnerProcess", InThisProcess)
+    monkeypatch.setattr("aaml.live.learner.waits", lambda _cluster: False)
+    run = AgentRun(LearnerSettings(agent=small("dqn"), records=False), cluster=workload())
+    stood_by = []
+
+    def never_leads(_duty, _stopped):
+        until(run._apart._ready.is_set, "the learner", WAIT_S)
+        stood_by.append(run._apart._thread)
+        return False
+
+    monkeypatch.setattr(Duty, "acquire", never_leads)
+    assert run.run().decisions == 0
+    assert not stood_by[0].is_alive()
+
+
 def test_where_time_waits_an_agent_learns_between_its_decisions():
     cluster, agent = workload(), make_agent(small("dqn"))
     assert waits(cluster)

@@ -48,6 +48,37 @@ def test_a_task_of_ones_own_is_found_in_its_file(tmp_path):
         find_task(f"{file}:n")
 
 
+def test_a_task_of_ones_own_with_functions_of_its_file_is_judged_by_workers(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import dataclasses\nimport aaml\nfrom aaml.cluster.fleet import NodeShape, workers\n"
+        "def fleet(count):\n"
+        "    return (*workers(1, NodeShape(cpu='96'), prefix='large'), *workers(count - 1))\n"
+        "uneven = dataclasses.replace(aaml.task('balance'), make_nodes=fleet)\n"
+        "unnamed = dataclasses.replace(aaml.task('balance'), make_nodes=lambda count: fleet(count))\n"
+    )
+    for name in ("uneven", "unnamed"):
+        run("evaluate", f"--task mine.py:{name} --nodes 3 --pods 20 --seeds 1 --policies random --out {name}".split())
+        assert f"mine.py:{name}, 3 nodes" in capsys.readouterr().out
+
+
+def test_varied_draws_a_mix_and_a_fleet_for_each_episode():
+    fleets, kinds, bursts = set(), set(), 0
+    for seed in range(40):
+        cluster = find_task("varied").build(seed, nodes=4)
+        allocatable = cluster.state.allocatable[:, :2]
+        fleets.add(len({tuple(row) for row in allocatable.tolist()}))
+        pods = cluster.workload.pods
+        asked = [(pod.requests["cpu"], pod.requests["memory"]) for pod in pods]
+        kinds.add(len(set(asked)))
+        bursts += pods[0].created_s == pods[1].created_s
+        assert all((allocatable >= request).all() for request in set(asked)), "every pod fits on every empty node"
+    assert fleets >= {1, 2}
+    assert len(kinds) > 5
+    assert 5 < bursts < 30
+    assert find_task("varied@0.5").build(1, nodes=3).workload.pods
+
+
 def test_waiting_asks_for_more_than_there_is():
     cluster = find_task("waiting").build(0, pods=4000)
     pods = cluster.workload.pods

@@ -237,8 +237,10 @@ def kwokctl_configuration(programs: Path, options: ClusterOptions, ports: Mappin
         if not options.scheduler_config.is_file():
             raise bad_value("scheduler_config", str(options.scheduler_config), "a KubeSchedulerConfiguration file")
         settings["kubeSchedulerConfig"] = str(options.scheduler_config.absolute())
-    # With leader election a part ends itself when the API server is away for more than ten seconds.
+    # With leader election a part ends itself when the API server is away for more than ten seconds. One worker, which
+    # is the default, takes 20 s to delete a collection of 2,000 pods, and 16 take 7 s.
     flags = {name: {"leader-elect": "false"} for name in ("kube-controller-manager", "kube-scheduler")}
+    flags["kube-apiserver"] = {"delete-collection-workers": "16"}
     for name, more in options.arguments.items():
         flags[name] = {**flags.get(name, {}), **more}
     return {
