@@ -10,6 +10,7 @@ import numpy as np
 
 import aaml
 from aaml.cluster.fleet import NodeShape, workers
+from aaml.cluster.objects import Node
 from aaml.sim.tasks import MIXED, Mix
 from aaml.workload.synthetic import PodShape, WorkloadSpec
 
@@ -17,7 +18,7 @@ GIB = 1 << 30
 BALANCE = aaml.task("balance")
 
 
-def two_sizes(count):
+def two_sizes(count: int) -> tuple[Node, ...]:
     """Return nodes of 32 and of 96 cores, half of each."""
     large = count // 2
     return (
@@ -26,7 +27,7 @@ def two_sizes(count):
     )
 
 
-def forty_kinds():
+def forty_kinds() -> tuple[PodShape, ...]:
     """Return kinds of pods whose sizes, shares of CPU and memory, and lifetimes have little in common."""
     rng = np.random.default_rng(5)
     return tuple(

@@ -83,16 +83,16 @@ class Validation:
         """Return a point for each curve: the mean of the task's metric, how it differs, and `VALIDATION_SCORE`.
 
         The difference from the reference is paired by episode, over all cluster sizes, with its interval. The score is
-        the policy's value over the reference's, averaged over the sizes: lower is better. An agent does not learn
-        meanwhile. `judge` plays the policy's episodes, None: one after the other in the simulator.
+        the policy's value over the reference's, averaged over the sizes: lower is better. Where values are above zero
+        and lower is better it is the geometric mean over the episodes, so that each counts alike. An agent does not
+        learn meanwhile. `judge` plays the policy's episodes, None: one after the other in the simulator.
         """
         self.glimpse = Glimpse()
         with frozen(policy):
             values = self._values(judge or self._by_playing(policy), self.glimpse)
         ratios = []
         for size, mine in values.items():
-            own, theirs = float(mine[:, 1].mean()), float(self._expected[size][:, 1].mean())
-            ratio = own / theirs if theirs else 1.0 + own
+            ratio = _ratio(mine[:, 1], self._expected[size][:, 1], alike=not self._task.higher_is_better)
             ratios.append(2.0 - ratio if self._task.higher_is_better else ratio)
         metric, reference = (np.concatenate(list(each.values()))[:, 0] for each in (values, self._expected))
         difference = bootstrap(metric - reference)
@@ -112,6 +112,14 @@ class Validation:
             played = judge(self._seeds, size, None if values else glimpse)
             values[size] = np.array([(each[self._task.metric], self._task.value(each)) for each in played])
         return values
+
+
+def _ratio(values: np.ndarray, reference: np.ndarray, *, alike: bool) -> float:
+    """Return how large values are in terms of a reference's: by each episode `alike`, or by their means."""
+    if alike and (values > 0).all() and (reference > 0).all():
+        return float(np.exp(np.log(values / reference).mean()))
+    own, theirs = float(values.mean()), float(reference.mean())
+    return own / theirs if theirs else 1.0 + own
 
 
 def by_playing(

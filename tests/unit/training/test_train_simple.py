@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from aaml.errors import UserError
@@ -12,7 +13,7 @@ from aaml.training.rollouts import Arena, Setting
 from aaml.training.settings import TrainConfig
 from aaml.training.train import open_run
 from aaml.training.train_simple import QTableLearner, train_simple
-from aaml.training.validation import Validation
+from aaml.training.validation import Validation, _ratio
 
 
 def small(agent, **others):
@@ -120,3 +121,11 @@ def test_what_cannot_be_made_is_told_before_there_is_a_folder(tmp_path):
         with pytest.raises(UserError, match=next(iter(wrong.values()))):
             open_run(small("qtable", **wrong), tmp_path / "run", resume=False)
     assert not (tmp_path / "run").exists()
+
+
+def test_each_episode_counts_alike_in_a_score_of_positive_values():
+    values, reference = np.array([1.0, 400.0]), np.array([2.0, 100.0])
+    assert _ratio(values, reference, alike=True) == pytest.approx(2**0.5)
+    assert _ratio(values, reference, alike=False) == pytest.approx(401 / 102)
+    assert _ratio(np.array([0.0, 1.0]), np.array([1.0, 1.0]), alike=True) == 0.5
+    assert _ratio(np.array([0.5]), np.array([0.0]), alike=True) == 1.5
