@@ -478,11 +478,13 @@ def load_agent(
     seed: int = 0,
     learn: bool = True,
     guide: Policy | None = None,
+    sees: ObservationSpec | None = None,
 ) -> LearnedAgent:
     """Build the agent that a model file holds (either file of an actor and its critic) and go on from it.
 
-    `config` None takes the file's settings; else its kind and width have to be the file's. Raises UserError when the
-    file is missing, corrupt, foreign, of another kind or size.
+    `config` None takes the file's settings; else its kind and width have to be the file's. `sees` None takes what the
+    file's agent saw; else it has to see as many pods ahead. Raises UserError when the file is missing, corrupt,
+    foreign, of another kind or size.
     """
     path = Path(path)
     checkpoint = load_checkpoint(path)
@@ -492,7 +494,10 @@ def load_agent(
         config = config or read_agent(checkpoint.kind, checkpoint.fields["config"])
     except (KeyError, TypeError, UserError) as error:
         raise UserError(f"model {path}: its settings are damaged ({error})") from error
-    agent = make_agent(config, sees=checkpoint.sees, seed=seed, learn=learn, guide=guide, like=checkpoint.spec)
+    if sees is not None and sees.lookahead != checkpoint.sees.lookahead:
+        seen = f"{checkpoint.sees.lookahead} pods ahead"
+        raise UserError(f"model {path}: was trained to look {seen}; expected {sees.lookahead}, as the task has it")
+    agent = make_agent(config, sees=sees or checkpoint.sees, seed=seed, learn=learn, guide=guide, like=checkpoint.spec)
     names = list(agent.parts())
     prefix = next((name for name in names if path.name.startswith(f"{name}_")), None)
     if len(names) > 1 and prefix is None:
@@ -500,6 +505,18 @@ def load_agent(
     stem = path.name.removeprefix(f"{prefix}_")
     agent.load({name: path if len(names) == 1 else path.with_name(f"{name}_{stem}") for name in names})
     return agent
+
+
+def first_agent(
+    config: NetworkAgent, start: Path | None, *, sees: ObservationSpec, seed: int, guide: Policy | None = None
+) -> LearnedAgent:
+    """Build the agent that a training begins with: a fresh one, or that of a model file to go on from.
+
+    Raises UserError as `load_agent` does.
+    """
+    if start is None:
+        return make_agent(config, sees=sees, seed=seed, guide=guide)
+    return load_agent(start, config, sees=sees, seed=seed, guide=guide)
 
 
 def single_threaded() -> None:

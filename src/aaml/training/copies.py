@@ -14,7 +14,7 @@ import numpy as np
 
 from aaml.cluster.metrics import AVERAGED
 from aaml.errors import UserError, bad_value
-from aaml.learning.agent import LearnedAgent, make_agent, single_threaded
+from aaml.learning.agent import LearnedAgent, first_agent, single_threaded
 from aaml.learning.collate import Batch
 from aaml.learning.copies import Compared, CopiesActor, CopiesValue, in_copies
 from aaml.learning.rounds import Generator, Record, demonstrated, make_generator, stars
@@ -65,7 +65,7 @@ class CopiesLearner:
         if config.why_no_copies:
             raise UserError(f"method copies: {config.why_no_copies}; use --method rewards")
         single_threaded()
-        self.policy: LearnedAgent = make_agent(config.network, sees=arena.sees, seed=config.seed)
+        self.policy: LearnedAgent = first_agent(config.network, config.begins_with, sees=arena.sees, seed=config.seed)
         self.policy.queue_sort = arena.queue_sort
         self._agent = in_copies(self.policy, config.copying)
         self._config, self._arena, self._writer = config, arena, writer
@@ -77,7 +77,7 @@ class CopiesLearner:
     def begin(self) -> None:
         """Imitate the teacher, if there is one."""
         config = self._config
-        if config.teacher_name == "none" or not config.teacher_steps:
+        if not config.imitates:
             return
         pieces = demonstrate(self._arena, config.teacher_name, config.seed, config.teacher_steps)
         if not pieces:

@@ -7,6 +7,7 @@ nothing else, so that one process and many collect the same, and a stream is reb
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -207,12 +208,14 @@ class Actor:
     """How the agent that acts in a stream is made: the learner's twin, and the policy that guides it.
 
     With `search` an expert acts: it searches among the twin's best choices, and lets `rollout` ("": the twin) go on.
+    `start` is the model file that the learner began with.
     """
 
     agent: "NetworkAgent"
     guide: str = ""
     search: SearchConfig | None = None
     rollout: str = ""
+    start: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -252,12 +255,12 @@ class LocalCollector:
     """Streams in this process."""
 
     def __init__(self, setting: Setting, actor: Actor, seed: int, indices: Sequence[int]) -> None:
-        from aaml.learning.agent import make_agent, single_threaded
+        from aaml.learning.agent import first_agent, single_threaded
 
         single_threaded()
         arena = Arena(setting)
         guide = arena.policy(actor.guide, seed) if actor.guide else None
-        agent = make_agent(actor.agent, sees=arena.sees, seed=seed, guide=guide)
+        agent = first_agent(actor.agent, actor.start, sees=arena.sees, seed=seed, guide=guide)
         self._agent = agent
         self._streams = [Stream(arena, seed, index) for index in indices]
         self._policies: list[Policy] = [agent] * len(self._streams)

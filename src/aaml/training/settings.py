@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from aaml.errors import UserError, bad_value
@@ -63,6 +64,8 @@ class TrainConfig(Settings):
     """decisions of the teacher to learn from first"""
     teacher_passes: Count = 20
     """passes over the teacher's decisions"""
+    start: Path | None = None
+    """a model file of such an agent, or the folder of a training, to go on from in place of a warm start"""
     chunk: Count = 32
     """decisions that each cluster makes with the same weights"""
     validate_every: Count = 8_192
@@ -88,6 +91,8 @@ class TrainConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         parse_workers(self.workers)
+        if self.start is not None:
+            _ = self.network
         if self.method == "expert":
             _ = self.network
 
@@ -140,7 +145,7 @@ class TrainConfig(Settings):
         teacher = "" if self.teacher_name == "none" else self.teacher_name
         guide = teacher if getattr(self.agent, "use_heuristic", False) else ""
         rollout = "" if self.rollout == "agent" else self.rollout or teacher
-        return Actor(self.network, guide, self.expert, rollout)
+        return Actor(self.network, guide, self.expert, rollout, self.begins_with)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -153,6 +158,18 @@ class TrainConfig(Settings):
     def teacher_name(self) -> str:
         """The policy of the warm start (a name or a model file), "none" without one."""
         return self.teacher or TEACHERS.get(self._metric, "none")
+
+    @property
+    def begins_with(self) -> Path | None:
+        """The model file that the agent goes on from, None for fresh weights."""
+        from aaml.evaluation.policies import model_file
+
+        return None if self.start is None else model_file(self.start)
+
+    @property
+    def imitates(self) -> bool:
+        """Whether the run begins with imitating a teacher."""
+        return self.start is None and self.teacher_name != "none" and self.teacher_steps > 0
 
     @property
     def reference(self) -> str:

@@ -33,14 +33,14 @@ class Trainer:
     """One training run in one folder."""
 
     def __init__(self, config: TrainConfig, folder: RunFolder, *, progress: bool = True) -> None:
-        from aaml.learning.agent import make_agent, single_threaded
+        from aaml.learning.agent import first_agent, single_threaded
         from aaml.learning.imitation import Apprentice
 
         single_threaded()
         self.config = config
         self.folder = folder
         self.arena = Arena(config.setting)
-        self.agent = make_agent(config.network, sees=self.arena.sees, seed=config.seed)
+        self.agent = first_agent(config.network, config.begins_with, sees=self.arena.sees, seed=config.seed)
         self.agent.queue_sort = self.arena.queue_sort
         self.learner = self.agent if config.expert is None else Apprentice(self.agent, config.teacher_passes)
         self.progress = Progress()
@@ -59,7 +59,7 @@ class Trainer:
                 collector(config.setting, config.actor, config.seed, config.envs, config.workers)
             )
             name, teacher = f"{config.agent.name} on {config.task}", config.teacher_name
-            first = f"{name}: train" if teacher == "none" or not config.teacher_steps else f"{name}: imitate {teacher}"
+            first = f"{name}: imitate {teacher}" if config.imitates else f"{name}: train"
             bar = stack.enter_context(progress_bar(first, config.steps, "decision", enabled=self._bar))
             saved = self.folder.read_resume()
             if saved is not None:
@@ -95,7 +95,7 @@ class Trainer:
         from aaml.learning.imitation import agreement, imitate
 
         config = self.config
-        if config.teacher_name == "none" or not config.teacher_steps:
+        if not config.imitates:
             return
         pieces = demonstrate(self.arena, config.teacher_name, config.seed, config.teacher_steps)
         if not pieces:
@@ -152,10 +152,14 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool) -> tuple[TrainCon
 
     Raises `UserError` when the folder holds a run already and `resume` is not set.
     """
+    from aaml.learning.agent import first_agent
+
     known = RunFolder.read_config(path)
     if known is None:
         arena = Arena(config.setting)  # what cannot be made is told before there is a folder
         arena.reward()
+        if config.start is not None:
+            first_agent(config.network, config.begins_with, sees=arena.sees, seed=config.seed)
         for spec in {config.reference, config.rollout} - {"", "agent"}:
             arena.policy(spec)
         stem = f"{config.agent.name}_{config.label}_s{config.seed}"

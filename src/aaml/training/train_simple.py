@@ -303,7 +303,7 @@ def train_simple(
                 from aaml.learning.graph import network_graph
 
                 folder.graph(network_graph(cast("LearnedAgent", learner.policy).scorer))
-            if config.teacher_steps and config.teacher_name != "none":
+            if config.imitates:
                 bar.set_description(f"{name}: begin as {config.teacher_name}")
             learner.begin()
             validate()

@@ -69,6 +69,32 @@ def test_a_killed_run_goes_on_to_the_same_weights_and_curve(agent, tmp_path):
         assert torch.equal(value, cut[name]), name
 
 
+@pytest.mark.parametrize(("agent", "method"), [("acgnn", "copies"), ("dqn", "copies"), ("acdqn", "rewards")])
+def test_a_run_may_go_on_from_the_weights_of_a_model(agent, method, tmp_path):
+    first = train(small(agent, method=method, steps=500, validate_every=300), tmp_path / "first")[2]
+    config = small(agent, method=method, steps=500, validate_every=300, start=tmp_path / "first")
+    assert not config.imitates
+    curve = train(config, tmp_path / "second")[1]
+    began = next(value for name, step, value in curve if (name, step) == ("Validation/Score", 0))
+    arena = Arena(config.setting)
+    judged = Validation(arena, config.sizes, config.validation_episodes, config.reference)(load(first.model_path()))
+    assert began == pytest.approx(judged["Validation/Score"])
+
+
+def test_a_model_that_does_not_fit_is_told_before_there_is_a_folder(tmp_path):
+    train(small("dqn", steps=100, validate_every=100), tmp_path / "dqn")
+    for settings, said in (
+        ({"agent": "acdqn"}, "is a 'dqn' model; expected acdqn"),
+        ({"agent": "dqn", "task": "seedc", "nodes": (3,)}, "look 0 pods ahead; expected 2"),
+        ({"agent": "dqn", "hidden_layers": 8}, "width 32"),
+    ):
+        with pytest.raises(UserError, match=said):
+            open_run(small(**settings, start=tmp_path / "dqn"), tmp_path / "new", resume=False)
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(UserError, match="agent: 'linear' is not accepted"):
+        TrainConfig(agent=AGENTS["linear"], start=tmp_path / "dqn")
+
+
 def test_a_run_that_is_stopped_within_a_round_forgets_the_round_and_keeps_a_model(tmp_path):
     calls = []
 
