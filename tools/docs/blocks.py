@@ -79,6 +79,26 @@ def evaluate(
     return _markdown(header, [[label or name, *rows[_known("policies", name, rows)]] for label, name in chosen])
 
 
+def ratios(
+    results: Folders, tasks: Labels, policies: Labels, reference: str = "least-variance", nodes: Numbers = ()
+) -> str:
+    """Return policies in terms of a reference: a row a policy, the ratio with its interval for each task and size.
+
+    `tasks` and `policies` are selected, ordered and named. The best ratio of a column is bold.
+    """
+    header, columns = ["policy"], list[dict[str, str]]()
+    for label, task in tasks:
+        for ranking in _rankings(results, task, nodes, reference, "", (*policies, ("", reference))):
+            known = [
+                (line.against.ratio.mean, line.policy) for line in ranking.lines if line.against and line.against.ratio
+            ]
+            texts = {line.policy: cells(line)["ratio"] for line in ranking.lines}
+            first = min(known)[1] if known else ""
+            columns.append({name: f"**{text}**" if name == first else text for name, text in texts.items()})
+            header.append(f"{label or task}, {ranking.nodes} nodes")
+    return _markdown(header, [[label or name, *(column[name] for column in columns)] for label, name in policies])
+
+
 def evaluate_figure(
     results: Folders,
     nodes: int,
@@ -328,8 +348,8 @@ def _said(value: Any) -> str:
 
 TABLES: Mapping[str, Callable[..., str]] = {
     "evaluate": evaluate, "openb": openb, "openb-summary": openb_summary, "csv": csv, "chaos": chaos,
-    "means": means, "settings": settings, "leaderboard": leaderboard, "leaderboard-policies": leaderboard_policies,
-    "leaderboard-protocol": leaderboard_protocol,
+    "means": means, "ratios": ratios, "settings": settings, "leaderboard": leaderboard,
+    "leaderboard-policies": leaderboard_policies, "leaderboard-protocol": leaderboard_protocol,
 }  # fmt: skip
 FIGURES: Mapping[str, "Callable[..., Figure]"] = {
     "evaluate-figure": evaluate_figure, "gains-figure": gains_figure, "openb-figure": openb_figure, "curves": curves,

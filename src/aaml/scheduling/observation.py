@@ -35,7 +35,7 @@ PAIR_FEATURES = (
     "cpu_after_rank", "memory_after_rank", "variance_rank", "free_after_rank", "device_left", "gpu_free_after",
     "siblings", "fragmentation_growth", "newly_used", "fragmentation_rank", "cpu_variance_growth",
     "memory_variance_growth", "cpu_gap_after", "memory_gap_after", "cpu_gap", "memory_gap", *PAIR_RESTS,
-    "cpu_variance_step", "memory_variance_step",
+    "cpu_growth_scaled", "memory_growth_scaled", "cpu_gap_scaled", "memory_gap_scaled",
 )  # fmt: skip
 POD_FEATURES = (
     "cpu", "memory", "gpu_share", "gpu_count", "is_share", "wants_model", "lifetime", "lifetime_known", "cpu_mean",
@@ -44,11 +44,12 @@ POD_FEATURES = (
 UPCOMING_FEATURES = ("cpu", "memory", "gpu")
 
 _MAX_DEVICES = 8.0
+_FAR = 8.0  # standard deviations: no node is shown to be farther from the mean
 FILL_SCRATCH = 6
 NO_POD = Pod("none")
 """What a cluster is looked at with where no pod waits."""
 RESTS_OF_NODES = slice(NODE_FEATURES.index(NODE_RESTS[0]), NODE_FEATURES.index(NODE_RESTS[-1]) + 1)
-_STEPS = PAIR_FEATURES.index("cpu_variance_step")
+_SCALED = PAIR_FEATURES.index("cpu_growth_scaled")
 RESTS_OF_PAIRS = slice(PAIR_FEATURES.index(PAIR_RESTS[0]), PAIR_FEATURES.index(PAIR_RESTS[-1]) + 1)
 
 
@@ -279,6 +280,11 @@ def _rank(values, mask, out, column):  # type: ignore[no-untyped-def]  # noqa: A
 
 
 @compiled
+def _bounded(value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return min(max(value, -_FAR), _FAR)
+
+
+@compiled
 def fill(  # type: ignore[no-untyped-def]  # noqa: ANN201
     allocatable, requested, gpu_free, gpu_count, unschedulable, capacity, mask, request, count, milli, growth,  # noqa: ANN001
     siblings, scratch, nodes, pairs, pod,  # noqa: ANN001
@@ -307,6 +313,10 @@ def fill(  # type: ignore[no-untyped-def]  # noqa: ANN201
         if capacity[i]:
             spread_cpu += (cpu[i] - mean_cpu) ** 2
             spread_memory += (memory[i] - mean_memory) ** 2
+    deviation_cpu, deviation_memory = np.sqrt(spread_cpu / total), np.sqrt(spread_memory / total)
+    mean_cpu_size, mean_memory_size = mean_size(allocatable, capacity)
+    size_cpu, size_memory = max(request[0] / mean_cpu_size, 1e-6), max(request[1] / mean_memory_size, 1e-6)
+    unit = size_cpu * (deviation_cpu + size_cpu) + size_memory * (deviation_memory + size_memory)
     for i in range(n):
         devices = gpu_count[i]
         free, largest, whole, shared = 0.0, 0.0, 0.0, 0.0
@@ -365,17 +375,23 @@ def fill(  # type: ignore[no-untyped-def]  # noqa: ANN201
         pairs[i, 17] = 40.0 * grow_memory * (memory[i] - mean_memory)
         pairs[i, 18], pairs[i, 19] = 8.0 * pairs[i, 3], 8.0 * pairs[i, 4]
         pairs[i, 20], pairs[i, 21] = 8.0 * nodes[i, 3], 8.0 * nodes[i, 4]
-        # The rest of the growth of the variance: the same on nodes that are alike, less on a larger one.
-        pairs[i, _STEPS], pairs[i, _STEPS + 1] = 20.0 * grow_cpu**2 * keep, 20.0 * grow_memory**2 * keep
+        # The same whole, with what depends on the node's size, in units of this pod and of how far nodes differ now:
+        # with small pods on even nodes all is a hundred times smaller than with large ones, and counts as much.
+        if capacity[i]:
+            pairs[i, _SCALED] = _bounded(grow_cpu * (2.0 * (cpu[i] - mean_cpu) + grow_cpu * keep) / unit)
+            pairs[i, _SCALED + 1] = _bounded(
+                grow_memory * (2.0 * (memory[i] - mean_memory) + grow_memory * keep) / unit
+            )
+            pairs[i, _SCALED + 2] = _bounded((cpu[i] - mean_cpu) / (deviation_cpu + size_cpu))
+            pairs[i, _SCALED + 3] = _bounded((memory[i] - mean_memory) / (deviation_memory + size_memory))
     _rank(cpu_after, mask, pairs, 6)
     _rank(memory_after, mask, pairs, 7)
     _rank(variance, mask, pairs, 8)
     _rank(left, mask, pairs, 9)
     _rank(growth, mask, pairs, 15)
-    mean_cpu_size, mean_memory_size = mean_size(allocatable, capacity)
     pod[0], pod[1] = request[0] / mean_cpu_size, request[1] / mean_memory_size
     pod[2], pod[3] = milli / 1000.0, count / 8.0
     pod[4] = 1.0 if count == 1 and 0 < milli < 1000 else 0.0
     pod[8], pod[9] = mean_cpu, mean_memory
-    pod[10], pod[11] = np.sqrt(spread_cpu / total), np.sqrt(spread_memory / total)
+    pod[10], pod[11] = deviation_cpu, deviation_memory
     pod[12] = feasible / max(n, 1)

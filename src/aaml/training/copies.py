@@ -31,9 +31,7 @@ from aaml.training.train_simple import Stop, StoppedError
 from aaml.training.validation import Glimpse
 
 _BEGIN: Mapping[str, Mapping[str, float]] = {
-    "least-variance": {
-        f"{resource}_variance_{part}": -1.0 for resource in ("cpu", "memory") for part in ("growth", "step")
-    },
+    "least-variance": {"cpu_growth_scaled": -1.0, "memory_growth_scaled": -1.0},
     "least-allocated": {"cpu_after": -1.0, "memory_after": -1.0},
     "most-allocated": {"cpu_after": 1.0, "memory_after": 1.0},
 }

@@ -35,11 +35,36 @@ def test_node_and_pair_features_by_hand() -> None:
     assert column(seen.pairs, PAIR_FEATURES, "cpu_after_rank") == [1.0, 0.0]
     assert column(seen.pairs, PAIR_FEATURES, "variance_rank") == [1.0, 0.0]
     assert column(seen.pairs, PAIR_FEATURES, "newly_used") == [0.0, 1.0]
+    unit = 1 / 6 * (1 / 8 + 1 / 6) + 1 / 8 * (1 / 8 + 1 / 8)  # the pod on the mean node: a sixth of its CPU
+    assert column(seen.pairs, PAIR_FEATURES, "cpu_growth_scaled") == [0.0390625 / unit, -0.03125 / unit]
+    assert column(seen.pairs, PAIR_FEATURES, "cpu_gap_scaled") == [3 / 7, -3 / 7]
+    assert column(seen.pairs, PAIR_FEATURES, "memory_gap_scaled") == [0.5, -0.5]
     named = dict(zip(POD_FEATURES, seen.pod.tolist(), strict=True))
     assert named["cpu"] == pytest.approx(500 / 3000)
     assert named["cpu_mean"] == pytest.approx(0.125)
     assert named["cpu_spread"] == pytest.approx(0.125)
     assert named["feasible_fraction"] == 1.0
+
+
+def test_scaled_features_are_the_same_where_all_is_a_hundred_times_smaller() -> None:
+    scaled = [PAIR_FEATURES.index(name) for name in PAIR_FEATURES if name.endswith("_scaled")]
+    seen = []
+    for times in (1, 100):
+        state = ClusterState(
+            Node(
+                f"n{i}",
+                {"cpu": 400_000, "memory": 800 * GI, "pods": 10},
+                labels={CONTROL_PLANE_LABEL: ""} if i == 3 else {},
+            )
+            for i in range(4)
+        )
+        for node, share in (("n0", 3), ("n1", 1), ("n3", 2)):
+            state.assume(Pod(node, requests={"cpu": 400 * times * share, "memory": GI * times}), node)
+        pod = Pod("b", requests={"cpu": 500 * times, "memory": 2 * GI * times})
+        seen.append(PLAIN.observe(state, pod, np.array([True, True, True, False])).pairs[:, scaled])
+    assert seen[0] == pytest.approx(seen[1], abs=1e-5)
+    assert (np.abs(seen[0][:3]).max(axis=0) > 0.2).all()
+    assert (seen[0][3] == 0.0).all(), "the control plane has no part in the variance"
 
 
 def test_device_features_by_hand() -> None:

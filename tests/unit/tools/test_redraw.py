@@ -69,6 +69,15 @@ def test_evaluate_says_what_a_hand_calculation_does(root: Path) -> None:
     assert theirs.startswith("| theirs | 3.0 [2.0, 4.0] |  |  | reference | 1.00 | 2.00 |")
 
 
+def test_ratios_stand_side_by_side_by_task_and_size(root: Path) -> None:
+    header, _, ours, theirs = content(
+        root, 'ratios results=r tasks="even=balance" policies="mine=ours, theirs" reference=theirs nodes=10,100'
+    )
+    assert header == "| policy | even, 10 nodes | even, 100 nodes |"
+    assert ours == "| mine | **0.693 [0.500, 1.000]** | **0.693 [0.500, 1.000]** |"  # the third root of 2/3 * 2/4 * 2/2
+    assert theirs == "| theirs |  |  |"
+
+
 def test_policies_are_chosen_ordered_and_named_and_sizes_stand_side_by_side(root: Path) -> None:
     header, _, first, second = content(
         root,
