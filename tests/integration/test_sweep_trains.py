@@ -19,7 +19,7 @@ from aaml.training.sweep_report import trial_table
 from aaml.training.sweep_space import SweepConfig
 
 STEPS = 240
-FIXED = {"pods": 30, "teacher_steps": 60, "teacher_passes": 1, "envs": 2, "chunk": 16, "validation_episodes": 1}
+FIXED = {"pods": 30, "teacher_steps": 0, "envs": 2, "chunk": 16, "validation_episodes": 1}
 FLAT = "\n".join(f"{name}: {value}" for name, value in FIXED.items())
 SPACE = ("learning_rate=1e-4..1e-2:log", "hidden_layers=8,16")
 YAML = f"""
