@@ -1,8 +1,9 @@
-"""The linear scorers that ship keep what docs/benchmark.md says of them, on episodes that nothing was tuned on."""
+"""The models that ship keep what docs/benchmark.md says of them, on episodes that nothing was tuned on."""
 
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from aaml.evaluation.evaluate import evaluate
 from aaml.learning.linear import load_linear
@@ -10,7 +11,8 @@ from aaml.sim.compiled.flow import Flow
 from aaml.sim.tasks import find_task
 from aaml.training.train_simple import start_weights
 
-MODELS = Path(__file__).parents[2] / "models"
+ROOT = Path(__file__).parents[2]
+MODELS = ROOT / "models"
 
 
 def test_the_scorer_of_compress_keeps_more_nodes_empty_than_most_allocated():
@@ -30,3 +32,13 @@ def test_the_scorer_of_waiting_shortens_the_longest_waits_and_not_at_the_cost_of
     ratio = means.loc["ours"] / means.loc["kube-scheduler"]
     assert ratio["waiting_p99_s"] < 0.95
     assert ratio["waiting_mean_s"] < 1.02  # to tell its gain of 4% takes a hundred episodes
+
+
+@pytest.mark.parametrize(
+    "model", ["Actor_acdqn_varied_s0", "Actor_acgnn_varied_s0", "DQN_Model_dqn_varied_s0", "GNN_Model_gnn_varied_s0"]
+)
+def test_an_agent_of_varied_workloads_spreads_a_fleet_of_unequal_nodes_that_it_never_saw(model):
+    uneven = f"{ROOT / 'examples' / 'other_workloads.py'}:uneven"
+    policies = ("least-variance", f"ours={MODELS / model}.pth")
+    frame = evaluate(policies, uneven, range(4), 40, progress=False).compare("least-variance").frame()
+    assert frame.set_index("policy").ratio_high["ours"] < 1.0
