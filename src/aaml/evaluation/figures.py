@@ -60,7 +60,7 @@ def interval_figure(
         means.set_title(title or ranking.title, loc="left", fontsize=11)
         positive = [line.value.mean for line in lines if line.value.mean > 0]
         if positive and len(positive) == len(lines) and max(positive) / min(positive) > 30:
-            means.set_xscale("log")
+            _decades(means)
         else:
             _few_ticks(means)
         against = [None if line.against is None else line.against.difference for line in lines]
@@ -96,6 +96,16 @@ def gain_figure(*rankings: "Ranking", axis: str = "", labels: Mapping[str, str] 
         if number == (len(rankings) - 1) // 2:
             axes.set_xlabel(axis or f"% better than {ranking.reference}, {ranking.metric.name}")
     return figure
+
+
+def _decades(axes: "Axes") -> None:
+    """Count in powers of ten, and write few values below a panel: those of minor ticks would lie on one another."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0), numticks=7))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: f"{value:.7g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _few_ticks(axes: "Axes") -> None:

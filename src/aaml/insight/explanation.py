@@ -128,7 +128,7 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         header, rows = self._grid()
-        cells = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        cells = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
         heads = "".join(f"<th>{html.escape(name)}</th>" for name in header)
         grid = f"<table><thead><tr>{heads}</tr></thead><tbody>{cells}</tbody></table>" if rows else ""
         above, below = ("<br>".join(map(html.escape, lines)) for lines in (self._headline(), self._footnotes()))
@@ -227,6 +227,10 @@ def asked(pod: Pod) -> str:
         whole = pod.gpu.milli >= DEVICE_MILLI
         words.append(f"{pod.gpu.count} GPU" if whole else f"{pod.gpu.milli / DEVICE_MILLI:g} of a GPU")
     return ", ".join(words) or "nothing"
+
+
+def _cell(text: str) -> str:
+    return f'<td style="white-space: nowrap">{html.escape(text)}</td>'
 
 
 def _milliseconds(seconds: float) -> str:
