@@ -54,7 +54,8 @@ class Ranking:
     def title(self) -> str:
         """What is compared, in a line."""
         compared = f"{self.metric.name} ({self.metric.better} is better), {self.seeds} {self.unit}s"
-        return f"{self.task}, {self.nodes} nodes: {compared}"
+        size = f", {self.nodes} nodes" if self.nodes else ""  # a recording has its own, which come and go
+        return f"{self.task}{size}: {compared}"
 
     def scaled(self, factor: float) -> "Ranking":
         """Return the same in another unit: all values multiplied."""

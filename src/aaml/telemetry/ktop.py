@@ -120,7 +120,7 @@ class Ktop(App[None]):
     #nodes { overflow-x: hidden; }
     #decisions, #curves, #pods { text-wrap: nowrap; text-overflow: ellipsis; }
     #filter { display: none; height: 3; } #filter.open { display: block; }
-    #pods { display: none; height: 12; border-top: solid $accent; overflow-y: auto; padding: 0 1; }
+    #pods { display: none; height: auto; max-height: 35%; border-top: solid $accent; overflow-y: auto; padding: 0 1; }
     #pods.open { display: block; }
     #below { height: auto; max-height: 11; border-top: solid $panel; }
     #decisions { width: 3fr; height: auto; padding: 0 1; } #curves { width: 2fr; height: auto; padding: 0 1; }
@@ -244,7 +244,7 @@ class Ktop(App[None]):
         pods.set_class(bool(self.node), "open")
         rows = (f"{name:<48.48} {phase:<10} cpu {cpu:g}  memory {memory:.1f} GiB" + (f"  gpu {gpu:g}" if gpu else "")
                 for name, phase, cpu, memory, gpu in now.pods)  # fmt: skip
-        pods.update("\n".join([f"pods of {self.node}", *rows]))
+        pods.update("\n".join([f"pods of {self.node}", *rows] if now.pods else [f"{self.node} has no pods"]))
 
 
 def _totals(now: Snapshot, gpus: bool) -> str:

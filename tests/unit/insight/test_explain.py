@@ -127,7 +127,7 @@ def test_it_prints_the_pod_its_node_and_its_parts_and_a_notebook_shows_the_same(
     assert text.startswith("default/web (cpu 1, memory 2Gi) -> a, decision 4 of kube-scheduler at 7.0 s")
     assert "2 of 4 nodes are feasible" in text
     assert "NodeUnschedulable refuses 1: node(s) were unschedulable" in text
-    assert "<td>a *</td>" in said._repr_html_()
+    assert ">a *</td>" in said._repr_html_()
     assert said.frame().loc[3, "reason"] == "Insufficient cpu"
 
 

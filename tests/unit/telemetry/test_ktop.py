@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -78,6 +79,9 @@ def test_keys_sort_filter_and_open_a_node():
         app.show(snapshot(12, node="n1"))
         await pilot.pause()
         assert "default/web" in text(app, "#pods")
+        app.show(replace(snapshot(12, node="n1"), pods=()))
+        await pilot.pause()
+        assert text(app, "#pods") == "n1 has no pods"
         await pilot.press("escape")
         assert len(names(app)) == 12, "first the filter goes, then the pods"
         await pilot.press("escape")
