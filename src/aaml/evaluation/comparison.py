@@ -54,7 +54,7 @@ class Ranking:
     def title(self) -> str:
         """What is compared, in a line."""
         compared = f"{self.metric.name} ({self.metric.better} is better), {self.seeds} {self.unit}s"
-        size = f", {self.nodes} nodes" if self.nodes else ""  # a recording has its own, which come and go
+        size = f", {self.nodes} nodes" if self.nodes else ""  # a recording may begin before its nodes do
         return f"{self.task}{size}: {compared}"
 
     def scaled(self, factor: float) -> "Ranking":
