@@ -156,8 +156,8 @@ def test_what_if_has_the_recorded_run_the_simulated_kube_scheduler_and_the_polic
     assert mean["recorded"] == mean["first-fit"] == pytest.approx(0.5)
     assert mean["kube-scheduler"] < 0.1
     ranking = next(iter(results.compare(metric="mean_empty_fraction")))
-    assert ranking.title.startswith("t, 2 nodes: mean_empty_fraction")
-    assert replace(ranking, nodes=0).title.startswith("t: mean_empty_fraction"), "it began before its nodes were listed"
+    assert ", 2 nodes: mean_empty_fraction" in ranking.title
+    assert "t: mean_empty_fraction" in replace(ranking, nodes=0).title, "it began before its nodes were listed"
     verdicts = {line.policy: line.against and line.against.verdict for line in ranking.lines}
     assert verdicts == {"recorded": "better", "first-fit": "better", "kube-scheduler": None}
     with pytest.raises(UserError, match="recorded"):
