@@ -1,5 +1,6 @@
 """The leaderboard: pieces that resume, files that name what made them, and one line for what does not belong there."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,21 @@ def test_tables_hold_losses_and_the_share_of_what_there_is_to_gain(folder: Path)
     assert Board.read(folder, protocol=SMALL).table("seedc").to_numpy()[1, 2] == "+1 [+1, +1] worse"
 
 
+def test_episodes_that_differ_more_than_policies_are_shown_in_terms_of_the_reference(folder: Path) -> None:
+    relative = Protocol(7, 50_000, (replace(SMALL.rounds[0], relative=True),))
+    for name, scores in (("least-variance", (0.001, 0.1, 1.0)), ("random", (0.002, 0.2, 2.0))):
+        changed(folder / name / "seedc-3.json", {"scores": {"mean_variance": scores}})
+    table = Board.read(folder, protocol=relative).table("seedc", bold=True)
+    assert list(table.columns) == ["policy", "3 nodes, of least-variance's"]
+    assert table.to_numpy().tolist() == [["least-variance", "**reference**"], ["random", "2 [2, 2] worse"]]
+    changed(folder / "random" / "seedc-3.json", {"scores": {"mean_variance": (0.00025, 0.1, 2.0)}})
+    # Quarter, equal, double: the geometric mean is a half's cube root, 0.79, and the interval holds 1.
+    first, second = Board.read(folder, protocol=relative).table("seedc").to_numpy().tolist()
+    assert (first[0], second) == ("random", ["least-variance", "reference"])
+    assert first[1].startswith("0.8 [")
+    assert "worse" not in first[1]
+
+
 def test_the_share_of_a_gain_is_a_ratio_of_means() -> None:
     share = share_of_gain((2.0, 4.0), (1.0, 1.0), (3.0, 5.0), "higher")
     assert share is not None
@@ -171,6 +187,7 @@ def test_protocol_1_is_what_it_was() -> None:
     assert (PROTOCOL.version, PROTOCOL.first_seed) == (1, 50_000)
     assert asked == [
         ("balance", ((10, 30), (37, 20), (100, 10), (400, 4)), ("mean_variance",), "least-variance", ""),
+        ("varied", ((10, 60), (40, 30), (100, 10)), ("mean_variance",), "least-variance", ""),
         ("compress", ((10, 50), (40, 20), (100, 10)), empty, "most-allocated", "clairvoyant"),
         ("waiting", ((10, 50), (20, 20)), ("waiting_mean_s", "waiting_p99_s"), "kube-scheduler", ""),
         *(

@@ -114,6 +114,8 @@ class Board:
         """
         round_ = self.protocol.round(task)
         metric = metric or round_.metrics[0]
+        if round_.relative:
+            return _in_terms(self.rankings(task, metric), bold=bold)
         rankings = self.rankings(task, metric)
         header, rows = ["policy"], dict[str, list[str]]()
         for ranking in rankings:
@@ -149,6 +151,27 @@ def protocol_table(protocol: Protocol = PROTOCOL) -> pd.DataFrame:
         sizes = ", ".join(f"{nodes} ({episodes})" for nodes, episodes in each.sizes)
         rows.append([each.task, sizes, metrics, each.reference, each.knows])
     return pd.DataFrame(rows, columns=["task", "nodes (episodes)", "metrics", "reference", "knows all lifetimes"])
+
+
+def _in_terms(rankings: Sequence[Ranking], *, bold: bool) -> pd.DataFrame:
+    """Return a row a policy with its ratio to the reference at each size, the best at the first size first."""
+    columns = [_ratios(ranking, bold=bold) for ranking in rankings]
+    header = ["policy", *(f"{each.nodes} nodes, of {each.reference}'s" for each in rankings)]
+    names = dict.fromkeys(name for column in columns for name in column)
+    return pd.DataFrame([[name, *(column.get(name, "") for column in columns)] for name in names], columns=header)
+
+
+def _ratios(ranking: Ranking, *, bold: bool) -> dict[str, str]:
+    """Return each policy's ratio to the reference as text, the best first; what is worse is marked by the word."""
+    sign = 1.0 if ranking.metric.better == "lower" else -1.0
+    found = {line.policy: line.against.ratio for line in ranking.lines if line.against and line.against.ratio}
+    found[ranking.reference] = Interval(1.0, 1.0, 1.0, ranking.seeds)
+    texts = {}
+    for name, ratio in sorted(found.items(), key=lambda each: sign * each[1].mean):
+        worse = sign * (ratio.low - 1.0) > 0.0 and sign * (ratio.high - 1.0) > 0.0
+        shown = "reference" if name == ranking.reference else f"{ratio}{' worse' if worse else ''}"
+        texts[name] = f"**{shown}**" if bold and not texts else shown
+    return texts
 
 
 def _files(folders: Iterable[Path]) -> Sequence[Path]:

@@ -1,6 +1,7 @@
 """What the leaderboard asks of a policy: tasks, sizes, seeds, metrics and references, fixed under a version number.
 
 Whoever changes a number here gives the protocol another version: results of another version are not shown together.
+A round that is added changes no result that stands, so it needs none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ class Round:
     kept. `reference` is the heuristic that policies are compared with. `knows` is a policy that knows what nobody can:
     what it gains on the reference is what there is to gain, as far as known; empty where there is none. `usual` are the
     policies that are run where none is named, and `scale` multiplies values of the first metric where they are shown.
+    With `relative` they are shown in terms of the reference's, each episode counting alike: for episodes that differ
+    more than policies do.
     """
 
     task: str
@@ -28,6 +31,7 @@ class Round:
     usual: tuple[str, ...]
     knows: str = ""
     scale: int = 1
+    relative: bool = False
 
     @property
     def metric(self) -> Metric:
@@ -96,6 +100,10 @@ PROTOCOL = Protocol(
         Round(
             "balance", ((10, 30), (37, 20), (100, 10), (400, 4)), ("mean_variance",), "least-variance",
             ("least-variance", "kube-scheduler", "least-allocated", "random"), scale=1000,
+        ),
+        Round(
+            "varied", ((10, 60), (40, 30), (100, 10)), ("mean_variance",), "least-variance",
+            ("least-variance", "kube-scheduler", "least-allocated", "random"), scale=1000, relative=True,
         ),
         Round(
             "compress", ((10, 50), (40, 20), (100, 10)), ("mean_empty_fraction",), "most-allocated",
