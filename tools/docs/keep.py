@@ -49,8 +49,6 @@ def _facts(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not readable as JSON: {error}") from error
     if not isinstance(facts, dict):
         raise UserError(f"{path}: is not the {path.name} of a run")
-    if facts.get("command"):
-        facts["command"][0] = Path(facts["command"][0]).name
     return {key: value for key, value in facts.items() if key not in {"runs", "platform"}}
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from aaml.commands.signals import ends_by
-from aaml.commands.threads import one_thread
 from aaml.learning.config import LIVE
 from aaml.live.settings import LearnerSettings, SchedulerSettings
+from aaml.threads import one_thread
 
 if TYPE_CHECKING:
     from aaml.live.run import SchedulerRun

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aaml.commands.threads import one_thread
 from aaml.settings import Count, Port, Settings
+from aaml.threads import one_thread
 
 if TYPE_CHECKING:
     import socket

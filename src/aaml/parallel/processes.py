@@ -1,7 +1,6 @@
 """Workers that are processes of this machine."""
 
 import multiprocessing
-import os
 import pickle
 import signal
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 import cloudpickle
 
 from aaml.parallel.worker import Desk, WorkerLostError
+from aaml.threads import one_thread
 
 _GRACE_S = 5.0
 
@@ -23,7 +23,7 @@ class ProcessWorker:
     """One process; it ends when this one does."""
 
     def __init__(self, target: Callable[..., Any]) -> None:
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        one_thread()
         made = cloudpickle.dumps(target)  # a person's task may hold functions that no other process finds by name
         context = multiprocessing.get_context("spawn")  # torch and numba keep threads that do not survive a fork
         self.connection, theirs = context.Pipe()

@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from aaml.errors import UserError, bad_value
 from aaml.evaluation.policies import model_file
 from aaml.files import write_bytes, write_json
 from aaml.scheduling.curves import ACTIONS, TRAINING_LAYOUT, VALIDATION_SCORE
-from aaml.telemetry.provenance import provenance
+from aaml.telemetry.provenance import command, provenance
 from aaml.telemetry.timelapse import Timelapse
 from aaml.telemetry.writers import JsonLinesWriter, RunWriters, TensorBoardWriter
 
@@ -38,7 +37,7 @@ class RunFolder:
         cls, path: Path, stem: str, config: Mapping[str, Any], hyperparameters: Mapping[str, bool | int | float | str]
     ) -> "RunFolder":
         """Make a folder and write what the run is made of."""
-        facts = {"stem": stem, **config, "command": sys.argv, **provenance()}
+        facts = {"stem": stem, **config, "command": command(), **provenance()}
         write_json(path / CONFIG, facts, indent=2, field="out")
         folder = cls(path, stem)
         folder._board.hyperparameters(dict(hyperparameters), [VALIDATION_SCORE], path)

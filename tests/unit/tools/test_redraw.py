@@ -234,10 +234,10 @@ def test_kept_folders_are_small_and_draw_the_same(root: Path) -> None:
     run_folder = root / "runs" / "dqn-0"
     points = [{"time": 1.5, "kind": "scalar", "name": "Loss", "value": i / 3, "step": i} for i in range(1000)]
     (run_folder / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
-    (run_folder / "config.json").write_text(json.dumps({"command": ["/home/me/aaml", "train"], "platform": "p"}))
+    (run_folder / "config.json").write_text(json.dumps({"command": "aaml train", "platform": "p"}))
     files = keep(run_folder, root / "kept")
     assert sorted(file.name for file in files) == ["config.json", "metrics.jsonl"]
-    assert json.loads((root / "kept" / "config.json").read_text()) == {"command": ["aaml", "train"]}
+    assert json.loads((root / "kept" / "config.json").read_text()) == {"command": "aaml train"}
     kept = [json.loads(line) for line in (root / "kept" / "metrics.jsonl").read_text().splitlines()]
     assert len(kept) == 100
     assert kept[-1] == {"kind": "scalar", "name": "Loss", "value": 333.0, "step": 999}

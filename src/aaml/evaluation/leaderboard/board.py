@@ -166,7 +166,7 @@ def _ratios(ranking: Ranking, *, bold: bool) -> dict[str, str]:
     sign = 1.0 if ranking.metric.better == "lower" else -1.0
     found = {line.policy: line.against.ratio for line in ranking.lines if line.against and line.against.ratio}
     found[ranking.reference] = Interval(1.0, 1.0, 1.0, ranking.seeds)
-    texts = {}
+    texts: dict[str, str] = {}
     for name, ratio in sorted(found.items(), key=lambda each: sign * each[1].mean):
         worse = sign * (ratio.low - 1.0) > 0.0 and sign * (ratio.high - 1.0) > 0.0
         shown = "reference" if name == ranking.reference else f"{ratio}{' worse' if worse else ''}"
