@@ -9,7 +9,7 @@ from aaml.evaluation.evaluate import evaluate
 from aaml.learning.linear import load_linear
 from aaml.sim.compiled.flow import Flow
 from aaml.sim.tasks import find_task
-from aaml.training.train_simple import start_weights
+from aaml.training.linear import start_weights
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "models"

@@ -25,9 +25,9 @@ from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.rewards import REWARDS
 from aaml.sim.tasks import Task
 from aaml.training.rollouts import TRAINING_SEEDS, Arena, demonstrate
+from aaml.training.rounds import Stop, StoppedError
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
-from aaml.training.train_simple import Stop, StoppedError
 from aaml.training.validation import Glimpse
 
 _BEGIN: Mapping[str, Mapping[str, float]] = {
@@ -57,7 +57,7 @@ class _Reward:
 
 
 class CopiesLearner:
-    """One of the four agents, learning in rounds (`aaml.training.train_simple.Learner`)."""
+    """One of the four agents, learning in rounds (`aaml.training.rounds.Learner`)."""
 
     def __init__(self, config: TrainConfig, arena: Arena, writer: RunWriter) -> None:
         if config.why_no_copies:

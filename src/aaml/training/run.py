@@ -13,10 +13,10 @@ from aaml.scheduling.ports import Policy
 from aaml.settings import changed, take
 from aaml.sim.tasks import Task, find_task
 from aaml.training.report import write_training_report
+from aaml.training.rounds import train_in_rounds
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.train import Trainer, open_run
-from aaml.training.train_simple import train_simple
 from aaml.training.validation import Progress
 
 RUNS = Path("runs")
@@ -91,7 +91,7 @@ def carry_out(
 ) -> Progress:
     """Train in a folder until the steps are done, `stop()` is true or nothing improves, and leave a report there."""
     if not isinstance(config.agent, NetworkAgent) or config.way == "copies":
-        result = train_simple(config, folder, stop, progress=progress)
+        result = train_in_rounds(config, folder, stop, progress=progress)
     else:
         result = Trainer(config, folder, progress=progress).run(stop)
     folder.flush()

@@ -19,7 +19,7 @@ from aaml.learning.qtable import QTableAgent
 from aaml.policies.heuristics.linear import LinearPolicy
 from aaml.scheduling.ports import Decision
 from aaml.sim.tasks import find_task
-from aaml.training.train_simple import start_weights
+from aaml.training.linear import start_weights
 
 POLICIES = ("least-variance", "random")
 

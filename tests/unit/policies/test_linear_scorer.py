@@ -9,7 +9,7 @@ from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
 from aaml.policies.registry import make_policy
 from aaml.scheduling.lifetimes import KnownLifetimes
 from aaml.scheduling.observation import Context, ObservationSpec
-from aaml.training.train_simple import start_weights
+from aaml.training.linear import start_weights
 from support import make
 from support.make import GIB
 

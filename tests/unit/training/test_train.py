@@ -15,10 +15,10 @@ from aaml.policies.heuristics.linear import LinearPolicy
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.settings import changed
 from aaml.sim.tasks import find_task
+from aaml.training.linear import start_weights
 from aaml.training.rollouts import Arena, Setting, Stream
 from aaml.training.settings import TrainConfig
 from aaml.training.train import open_run
-from aaml.training.train_simple import start_weights
 from support.training import agent as make
 from support.training import train
 

@@ -9,10 +9,11 @@ from aaml.errors import UserError
 from aaml.evaluation.policies import load_policy
 from aaml.learning.config import AGENTS
 from aaml.settings import changed
+from aaml.training.qtable import QTableLearner
 from aaml.training.rollouts import Arena, Setting
+from aaml.training.rounds import train_in_rounds
 from aaml.training.settings import TrainConfig
 from aaml.training.train import open_run
-from aaml.training.train_simple import QTableLearner, train_simple
 from aaml.training.validation import Validation, _ratio
 
 
@@ -26,7 +27,7 @@ def small(agent, **others):
 def train(config, path, *, resume=False, stop=lambda: False):
     config, folder = open_run(config, path, resume=resume)
     try:
-        progress = train_simple(config, folder, stop, progress=False)
+        progress = train_in_rounds(config, folder, stop, progress=False)
     finally:
         folder.close()
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
@@ -88,7 +89,7 @@ def test_the_best_model_stays_and_patience_ends_the_run(tmp_path, monkeypatch):
     saved = []
     monkeypatch.setattr(QTableLearner, "save", lambda _self, _folder: saved.append(0))
     config, folder = open_run(small("qtable", steps=5_000, patience=2), tmp_path / "run", resume=False)
-    progress = train_simple(config, folder, progress=False)
+    progress = train_in_rounds(config, folder, progress=False)
     folder.close()
     assert (progress.best, progress.validations, len(saved)) == (1.0, 4, 2)
 
@@ -108,7 +109,7 @@ def test_the_objective_decides_what_is_learned_and_judged(tmp_path):
 
 def test_cluster_sizes_are_drawn_from_those_given(tmp_path):
     config, folder = open_run(small("qtable", nodes=(2, 4), steps=200), tmp_path / "run", resume=False)
-    train_simple(config, folder, progress=False)
+    train_in_rounds(config, folder, progress=False)
     folder.close()
     table = load_policy(str(folder.model_path()))
     assert {len(key) - 3 for key in table.table} == {2, 4}

@@ -1,0 +1,169 @@
+"""Training a linear scorer by the cross-entropy method: a generation a round, judged on the same episodes."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.learning.config import Linear
+from aaml.learning.linear import CrossEntropy, save_linear
+from aaml.policies.heuristics.linear import FEATURES, GPU, LIFE, PLAIN, TERMS, LinearPolicy
+from aaml.scheduling.curves import SEARCH_DEVIATION
+from aaml.scheduling.ports import RunWriter
+from aaml.scheduling.queue_sort import QueueSort
+from aaml.sim.compiled.flow import BY_ARRIVAL, Flow
+from aaml.training.rollouts import TRAINING_SEEDS, Arena
+from aaml.training.rounds import Stop, StoppedError, draw_episode
+from aaml.training.runfolder import RunFolder
+from aaml.training.settings import TrainConfig
+from aaml.training.validation import Glimpse, by_playing
+
+_SORTS, _SORT_SCALE_S = 3, 1000.0  # numbers of a queue sort, and what brings them to unit size
+_EPISODES = 256  # of each size, that generations are judged on
+FloatArray = npt.NDArray[np.float64]
+Judge = Callable[[LinearPolicy], tuple[float, int]]
+"""Scorer -> (value, lower is better; decisions that it took)."""
+
+
+class LinearLearner:
+    """Judges a generation of scorers a round on the same episodes, by the task's metric.
+
+    Episodes of plain pods run in compiled code (`aaml.sim.compiled.flow`), a generation on `envs` of the largest size
+    and on more of smaller ones; others one by one in the simulator. Where waiting is what counts, the order of waiting
+    pods is searched too. What the search distribution's mean wanders by is averaged out: the scorer is the
+    exponentially weighted average of the means (Polyak and Juditsky 1992).
+    """
+
+    def __init__(self, config: TrainConfig, arena: Arena, writer: RunWriter) -> None:
+        linear = config.learner
+        if not isinstance(linear, Linear):
+            raise TypeError(f"{linear.name} is no linear scorer")
+        self._sizes, self._arena, self._writer = config.sizes, arena, writer
+        self._rng = np.random.default_rng(config.seed)
+        self._keep = linear.averaging
+        self._envs = config.envs
+        self._flows: dict[tuple[int, int], Flow] = {}
+        self._compiled = not any(pod.gpu.count for pod in arena.task.expected(config.trace))
+        expects = arena.sees.expects is not None
+        features = (PLAIN if self._compiled else (*PLAIN, *GPU)) + (LIFE if expects else ())
+        self._columns = [FEATURES.index(name) for name in features]
+        self._terms = [TERMS.index(name) for name in TERMS if expects or name != "pod_rest"]
+        self._sorts = "waiting" in arena.task.metric
+        start = start_weights(config.teacher_name)[np.ix_(self._terms, self._columns)].ravel()
+        self._search = CrossEntropy(
+            np.append(start, np.zeros(_SORTS * self._sorts)),
+            population=linear.population, elite=linear.elite, deviation=linear.deviation, rng=self._rng,
+        )  # fmt: skip
+        self._average = self._search.mean.copy()
+
+    @property
+    def policy(self) -> LinearPolicy:
+        """The average of the search distribution's means."""
+        return self._policy(self._average)
+
+    def begin(self) -> None:
+        """Begin from nothing."""
+
+    def judge(self, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None) -> Sequence[Mapping[str, float]]:
+        """Play episodes one after the other."""
+        return by_playing(self._arena, self.policy, seeds, nodes, glimpse)
+
+    def round(self, step: int, stop: Stop) -> int:
+        """Judge one generation."""
+        before, decisions = self._rng.bit_generator.state, 0
+        judge = self._judge_compiled() if self._compiled else self._judge_one()
+
+        def evaluate(population: Sequence[FloatArray]) -> list[float]:
+            nonlocal decisions
+            values = []
+            for vector in population:
+                if stop():
+                    raise StoppedError
+                value, made = judge(self._policy(vector))
+                values.append(value)
+                decisions += made
+            return values
+
+        try:
+            self._search.step(evaluate)
+        except StoppedError:
+            self._rng.bit_generator.state = before
+            raise
+        self._average += (1.0 - self._keep) * (self._search.mean - self._average)
+        self._writer.scalar(SEARCH_DEVIATION, float(self._search.deviation.mean()), step + decisions)
+        return decisions
+
+    def _policy(self, vector: FloatArray) -> LinearPolicy:
+        count = len(self._terms) * len(self._columns)
+        weights = np.zeros((len(TERMS), len(FEATURES)))
+        weights[np.ix_(self._terms, self._columns)] = vector[:count].reshape(len(self._terms), -1)
+        sort = QueueSort(*(_SORT_SCALE_S * vector[count:]).tolist()) if self._sorts else None
+        return LinearPolicy(weights, queue_sort=sort, sees=self._arena.sees)
+
+    def _judge_one(self) -> Judge:
+        sign = -1.0 if self._arena.task.higher_is_better else 1.0
+        seed, size = draw_episode(self._rng, self._sizes)
+
+        def judge(policy: LinearPolicy) -> tuple[float, int]:
+            metrics = self._arena.play(policy, seed, size)
+            return sign * self._arena.task.value(metrics), int(metrics["bound"])
+
+        return judge
+
+    def _judge_compiled(self) -> Judge:
+        task = self._arena.task
+        sign = -1.0 if task.higher_is_better else 1.0
+        drawn: list[tuple[float, Flow]] = []  # the episodes of a size together weigh as much as those of another
+        for size in self._sizes:
+            count = round(self._envs * max(self._sizes) / size)
+            drawn += [(1.0 / count, self._flow(int(pick), size)) for pick in self._rng.integers(_EPISODES, size=count)]
+        total = sum(len(flow.arrival_s) for _, flow in drawn)
+
+        def judge(policy: LinearPolicy) -> tuple[float, int]:
+            plays = ((share, flow.play(policy.weights, policy.queue_sort or BY_ARRIVAL)) for share, flow in drawn)
+            return sign * sum(share * task.value(metrics) for share, metrics in plays), total
+
+        return judge
+
+    def _flow(self, number: int, size: int) -> Flow:
+        """Return one of the training episodes; they are drawn once, for that takes longer than playing them."""
+        if (number, size) not in self._flows:
+            self._flows[number, size] = Flow.of(
+                self._arena.build(TRAINING_SEEDS + number, size), self._arena.sees.expects
+            )
+        return self._flows[number, size]
+
+    def save(self, folder: RunFolder) -> Path:
+        """Write the scorer."""
+        path = folder.models / f"Linear_{folder.stem}.json"
+        save_linear(self.policy, path)
+        return path
+
+    def state(self) -> dict[str, Any]:
+        """Return the search distribution, the average and the generator."""
+        return {
+            "search": self._search.state(),
+            "average": self._average.tolist(),
+            "rng": json.dumps(self._rng.bit_generator.state),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state` returned."""
+        self._search.restore(state["search"])
+        self._average = np.array(state["average"], dtype=np.float64)
+        self._rng.bit_generator.state = json.loads(state["rng"])
+
+
+def start_weights(teacher: str) -> FloatArray:
+    """Return weights [terms, F] that choose as a heuristic does, zeros for one that this form cannot express."""
+    weights = np.zeros((len(TERMS), len(FEATURES)))
+    if teacher == "most-allocated":
+        weights[0, :2] = 1.0
+    elif teacher == "least-allocated":
+        weights[0, :2] = -1.0
+    elif teacher == "least-variance":  # use u grows by r: the variance by (2 u r - r^2) / N and what no node changes
+        weights[1, 0] = weights[2, 1] = -1.0
+    return weights
