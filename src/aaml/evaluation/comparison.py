@@ -70,7 +70,7 @@ class Ranking:
         return replace(self, lines=tuple(lines))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
     """Policies against a reference, on every task and size that they were run on.
 
@@ -83,7 +83,7 @@ class Comparison:
     def __iter__(self) -> Iterator[Ranking]:
         return iter(self.rankings)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         from aaml.evaluation.tables import ranking_table, text_table
 
         return "\n\n".join(f"{ranking.title}\n{text_table(ranking_table(ranking))}" for ranking in self)

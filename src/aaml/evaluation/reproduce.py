@@ -81,7 +81,7 @@ class Verdict:
     why: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reproduction:
     """The verdicts on the decisions of one scheduler."""
 
@@ -109,7 +109,7 @@ class Reproduction:
         """Return the decisions that are neither reproduced nor explained."""
         return [verdict for verdict in self.verdicts if verdict.kind not in REPRODUCED | EXPLAINED]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         if not self.verdicts:
             return f"{self.scheduler} decided on no pod while the cluster was recorded: nothing to reproduce"
         total, counts = len(self.verdicts), self.counts

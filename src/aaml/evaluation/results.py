@@ -25,7 +25,7 @@ KEYS = ("task", "nodes", "policy", "seed")
 REFERENCE = "kube-scheduler"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Results:
     """Runs of policies on tasks: a row has `task`, `nodes`, `policy`, `seed` and the metrics of that run.
 
@@ -179,7 +179,7 @@ class Results:
         write_report(self, [self.compare()], folder, title)
         return folder
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return str(self.compare())
 
     def _repr_html_(self) -> str:

@@ -16,7 +16,6 @@ from aaml.workload.deployments import RandomDeployments
 from aaml.workload.model import Workload
 
 Lifetime = Literal["exponential", "lognormal", "fixed", "endless"]
-LOGNORMAL_SIGMA = 1.2  # a heavy tail: the longest tenth of the pods take 45% of the time
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,8 @@ class WorkloadSpec:
 
     Bursts of pods arrive as a Poisson process, and `rate_per_s` counts their pods. The number of pods in a burst is
     geometric with the mean `burst`, where 1 gives a plain Poisson process. With `uniform_bursts` all pods of a burst
-    have one shape.
+    have one shape. `lifetime_sigma` is the standard deviation of the logarithm of lognormal lifetimes; with the usual
+    1.2 the tail is heavy: the longest tenth of the pods take 45% of the time.
     """
 
     shapes: tuple[PodShape, ...]
@@ -62,6 +62,7 @@ class WorkloadSpec:
     lifetime: Lifetime = "exponential"
     lifetime_s: float = 600.0
     name: str = "synthetic"
+    lifetime_sigma: float = 1.2
 
     def __post_init__(self) -> None:
         if not self.shapes:
@@ -70,6 +71,7 @@ class WorkloadSpec:
         take("burst", self.burst, Annotated[float, Meta(ge=1)])
         take("lifetime", self.lifetime, Lifetime)
         take("lifetime_s", self.lifetime_s, Positive)
+        take("lifetime_sigma", self.lifetime_sigma, Positive)
 
     def mean_request(self, resource: str) -> float:
         """Return the amount of a resource that an arriving pod holds in the mean, times its lifetime in seconds."""
@@ -106,7 +108,7 @@ class WorkloadSpec:
         if self.lifetime == "exponential":
             factors = rng.exponential(1.0, count)
         elif self.lifetime == "lognormal":
-            factors = rng.lognormal(-0.5 * LOGNORMAL_SIGMA**2, LOGNORMAL_SIGMA, count)  # mean 1
+            factors = rng.lognormal(-0.5 * self.lifetime_sigma**2, self.lifetime_sigma, count)  # mean 1
         else:
             factors = np.ones(count)
         means_s = np.array([shape.lifetime_s or self.lifetime_s for shape in self.shapes])

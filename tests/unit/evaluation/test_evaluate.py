@@ -116,7 +116,12 @@ def test_an_evaluation_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch, cap
 
 def test_results_show_themselves_and_survive_a_folder(tmp_path: Path) -> None:
     results = evaluate(POLICIES, "balance", (1, 2), 3, pods=30, progress=False)
-    assert str(results) == str(results.compare("least-variance")) == str(Results.read(results.save(tmp_path / "new")))
+    assert (
+        str(results)
+        == repr(results)
+        == str(results.compare("least-variance"))
+        == str(Results.read(results.save(tmp_path / "new")))
+    )
     assert "<table" in results._repr_html_()
     assert results.plot()._repr_png_().startswith(b"\x89PNG")
     assert {path.name for path in (tmp_path / "new").iterdir()} == {

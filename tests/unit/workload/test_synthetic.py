@@ -33,6 +33,13 @@ def test_other_lifetimes_have_the_same_mean(lifetime, tolerance):
     assert np.mean([pod.lifetime_s for pod in pods]) == pytest.approx(50.0, rel=tolerance)
 
 
+def test_how_far_lognormal_lifetimes_lie_apart_is_said():
+    spec = WorkloadSpec(SHAPES, lifetime="lognormal", lifetime_s=50.0, lifetime_sigma=0.3)
+    logs = np.log([pod.lifetime_s for pod in spec.generate(20_000, np.random.default_rng(3)).pods])
+    assert logs.std() == pytest.approx(0.3, rel=0.02)
+    assert np.exp(logs).mean() == pytest.approx(50.0, rel=0.02)
+
+
 def test_bursts_keep_the_rate_and_come_together():
     spec = WorkloadSpec(SHAPES, rate_per_s=4.0, burst=8.0, uniform_bursts=True)
     pods = spec.generate(20_000, np.random.default_rng(3)).pods
