@@ -17,7 +17,7 @@ from aaml.chaos.runs import cells as cells_of_faults
 from aaml.chaos.runs import read, summary
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.comparison import Ranking
-from aaml.evaluation.figures import Panel, curve_figure, gain_figure, interval_figure
+from aaml.evaluation.figures import Panel, Picture, curve_figure, gain_figure, interval_figure
 from aaml.evaluation.leaderboard.board import Board, protocol_table
 from aaml.evaluation.results import Results
 from aaml.evaluation.tables import cells, headers, markdown_table
@@ -272,6 +272,32 @@ def chaos(file: Path) -> str:
     return _markdown(names, [list(cells_of_faults(row)) for row in summary(read(file))])
 
 
+def soak(file: Path) -> "Figure":
+    """Draw the record of `aaml soak --out` over its minutes: latency, memory with file handles, and the loss."""
+    try:
+        record = pd.read_csv(file)
+        minutes, figure = record["seconds"] / 60.0, Picture(figsize=(11.0, 3.0), layout="constrained")
+        panels = [
+            ("creation to bind, ms", {"median": record["latency_p50_s"] * 1e3, "p99": record["latency_p99_s"] * 1e3}),
+            ("scheduler and learner", {"memory, MiB": record["memory_mib"], "file handles": record["handles"]}),
+            ("loss", {"": record["loss"]}),
+        ]
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{file}: no record of aaml soak: {error}") from error
+    for axes, (title, curves) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        for name, values in curves.items():
+            axes.plot(minutes, values, lw=1.2, label=name)
+        axes.set_title(title, loc="left", fontsize=11)
+        axes.set_xlabel("minutes")
+        axes.set_yscale("log" if len(curves) > 1 else "linear")
+        axes.set_ylim(bottom=None if len(curves) > 1 else 0.0)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        if len(curves) > 1:
+            axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
 def means(file: Path, by: Labels, columns: Labels, across: str = "", only: Labels = (), digits: int = 2) -> str:
     """Return the means of a CSV file's `columns`: a row for each value of `by`, in the order of the file.
 
@@ -353,6 +379,7 @@ TABLES: Mapping[str, Callable[..., str]] = {
 }  # fmt: skip
 FIGURES: Mapping[str, "Callable[..., Figure]"] = {
     "evaluate-figure": evaluate_figure, "gains-figure": gains_figure, "openb-figure": openb_figure, "curves": curves,
+    "soak": soak,
 }  # fmt: skip
 
 

@@ -2,8 +2,8 @@
 
 A block stands between `<!-- aaml: KIND option=value ... -->` and `<!-- aaml: end -->`. Kinds: evaluate, openb,
 openb-summary, csv, chaos, means, settings, leaderboard, leaderboard-policies, leaderboard-protocol (tables),
-evaluate-figure, gains-figure, openb-figure, curves (figures, which also take name=FILE and alt="..."). Their options
-are the parameters of the functions in `blocks`; a wrong one is answered with the list.
+evaluate-figure, gains-figure, openb-figure, curves, soak (figures, which also take name=FILE and alt="..."). Their
+options are the parameters of the functions in `blocks`; a wrong one is answered with the list.
 """
 
 from dataclasses import dataclass

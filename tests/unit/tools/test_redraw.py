@@ -55,6 +55,9 @@ def root(tmp_path: Path) -> Path:
         ]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
     (tmp_path / "b.csv").write_text('name,rate,cost\n"a, b",12,1\nc,9,2\n')
+    (tmp_path / "soak.csv").write_text(
+        "seconds,latency_p50_s,latency_p99_s,memory_mib,handles,loss\n10,0.1,0.2,100,9,\n20,0.1,0.3,101,9,0.5\n"
+    )
     return tmp_path
 
 
@@ -136,18 +139,19 @@ def test_the_text_around_blocks_stays_and_a_second_redraw_changes_nothing(root: 
         "openb-figure results=o policy=mine traces=other name=gains",
         'curves runs="DQN=runs/dqn-*" metric=Validation/x levels=r column=mean_variance nodes=10 name=drawn',
         'curves runs="DQN=runs/dqn-0" metric=Validation/x right_runs="DQN=runs/dqn-1" name=both',
+        "soak file=soak.csv name=hour",
     )
     path = document(root, "csv file=b.csv", *figures)
     first = redraw([path], root)
     assert len(first.differences) == 1 + 2 * len(figures)
-    assert (root / path).read_bytes().count(b"old") == 5  # nothing is written before write()
+    assert (root / path).read_bytes().count(b"old") == 6  # nothing is written before write()
     first.write()
     text = (root / path).read_bytes().decode()
     assert text.startswith(HEAD)
     assert text.endswith(TAIL)
     assert "![two policies](figures/balance.png)" in text
     pictures = {file.name: file.read_bytes() for file in (root / "docs" / "figures").iterdir()}
-    assert set(pictures) == {"balance.png", "gains.png", "drawn.png", "both.png"}
+    assert set(pictures) == {"balance.png", "gains.png", "drawn.png", "both.png", "hour.png"}
     assert not any(word in png for png in pictures.values() for word in (b"Software", b"matplotlib", b"tIME"))
     second = redraw([path], root)
     assert (second.files, second.differences) == ({}, ())
@@ -207,6 +211,7 @@ def test_check_changes_nothing_and_sees_old_tables_and_figures_of_other_data(
         ("means file=b.csv by=cost columns=name", "could not convert string to float"),
         ("means file=b.csv by=cost columns=rate only=name=d", "only: 'd' is not accepted; expected one of a, b, c"),
         ("csv file=none.csv", "not readable as CSV"),
+        ("soak file=b.csv name=s", "no record of aaml soak: 'seconds'"),
     ],
 )
 def test_mistakes_are_told_in_one_line_with_file_and_line(root: Path, marker: str, words: str) -> None:
