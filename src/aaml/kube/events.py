@@ -53,9 +53,11 @@ class EventWriter:
         self._waiting: OrderedDict[tuple[str, str], tuple[Pod, str, str]] = OrderedDict()  # (kind, uid) -> ...
         self._said: dict[str, _Said] = {}
         self._busy: set[str] = set()  # uids: of one pod one thing is written at a time, in order
-        self._closed = False
+        self._closing = threading.Event()
         self._forbidden = False
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        self._changed = threading.Condition(lock)  # there is something to write, or all is over
+        self._written = threading.Condition(lock)  # there is nothing to write any more
         self._threads = [threading.Thread(target=self._work, name=f"events-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
             thread.start()
@@ -82,9 +84,8 @@ class EventWriter:
         """Write what waits, for `timeout_s` at most, and end."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
-            while (self._waiting or self._busy) and time.monotonic() < deadline:
-                self._changed.wait(max(0.0, deadline - time.monotonic()))
-            self._closed = True
+            self._written.wait_for(lambda: not (self._waiting or self._busy), timeout_s)
+            self._closing.set()
             self._changed.notify_all()
         for thread in self._threads:
             thread.join(max(0.1, deadline - time.monotonic()))
@@ -101,9 +102,9 @@ class EventWriter:
     def _work(self) -> None:
         while True:
             with self._changed:
-                while (key := self._next()) is None and not self._closed:
+                while (key := self._next()) is None and not self._closing.is_set():
                     self._changed.wait()
-                if key is None or self._closed:
+                if key is None or self._closing.is_set():
                     return
                 kind, uid = key
                 pod, text, node_name = self._waiting.pop(key)
@@ -111,9 +112,10 @@ class EventWriter:
             try:
                 self._carefully(lambda: self._write(kind, pod, text, node_name))  # noqa: B023  (called before the next turn)
             finally:
-                with self._changed:
+                with self._changed:  # what waits for this pod is taken by this thread, which looks next
                     self._busy.discard(uid)
-                    self._changed.notify_all()
+                    if not (self._waiting or self._busy):
+                        self._written.notify_all()
 
     def _next(self) -> tuple[str, str] | None:
         return next((key for key in self._waiting if key[1] not in self._busy), None)
@@ -124,9 +126,8 @@ class EventWriter:
             try:
                 write()
             except Unreachable:
-                with self._changed:
-                    if self._closed or self._changed.wait_for(lambda: self._closed, backoff.next_s()):
-                        return
+                if self._closing.wait(backoff.next_s()):
+                    return
             except ApiError as error:
                 # The pod may be gone, or the service account may not write events: scheduling goes on without.
                 if error.status != _NOT_FOUND and not self._forbidden:
