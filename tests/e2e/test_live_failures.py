@@ -93,7 +93,7 @@ def test_an_api_server_that_crashes_and_returns(kwok: KwokCluster, namespace: st
     """Killed among binds in flight, with more pods waiting: afterwards each pod is bound, and once."""
     api, count = kwok.api(), 150
     submit(api, namespace, [f"p{index}" for index in range(count)])
-    options = LiveOptions(binders=4, close_s=30.0)  # a long queue: the server dies with much to do
+    options = LiveOptions(binds_at_once=4, close_s=30.0)  # a long queue: the server dies with much to do
     with LiveScheduler(SCHEDULER, kwok.kubeconfig, options) as scheduler:
         until(lambda: len(scheduler.bound()) >= 20, "the first binds")
         kwok.stop_component("kube-apiserver", kill=True)
@@ -231,7 +231,7 @@ def test_a_node_deleted_while_binds_to_it_are_under_way(kwok: KwokCluster, names
     api = kwok.api()
     node = spare_node(namespace)
     until(lambda: schedulable(api, node), "the new node untainted")
-    cluster = connect(LiveOptions(binders=1))
+    cluster = connect(LiveOptions(binds_at_once=1))
     submit(api, namespace, [f"p{index}" for index in range(12)])
     chosen = [take(cluster) for _ in range(12)]
     for each in chosen:

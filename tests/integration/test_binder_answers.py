@@ -28,7 +28,7 @@ def api() -> Iterator[ScriptedApi]:
 def bind(api: ScriptedApi, gpus: tuple[int, ...] = (), cancelled: str = "", give_up_s: float = 20.0) -> BindResult:
     """Bind pod p to n1 and return what came of it."""
     results: queue.SimpleQueue[BindResult] = queue.SimpleQueue()
-    binder = Binder(Transport(server=api.server), results.put, threads=1, give_up_s=give_up_s)
+    binder = Binder(Transport(server=api.server), results.put, at_once=1, give_up_s=give_up_s)
     binder.submit(BindJob(Pod(name="p", uid="u-p"), "n1", gpus, cancelled))
     result = results.get(timeout=30)
     binder.close(10)
@@ -159,7 +159,7 @@ def test_a_bind_cancelled_after_a_lost_answer_is_looked_up_first(api):
         api.on("POST", BINDING, lose)
         api.on("GET", POD, (200, pod("p", 2, node=node)))
         results: queue.SimpleQueue[BindResult] = queue.SimpleQueue()
-        binder = Binder(Transport(server=api.server), results.put, threads=1)
+        binder = Binder(Transport(server=api.server), results.put, at_once=1)
         binder.submit(job)
         assert results.get(timeout=30).status == expected
         binder.close(10)
@@ -175,7 +175,7 @@ def test_close_ends_tries_and_threads(api):
     api.on("POST", BINDING, busy)
     api.on("GET", POD, (503, status(503, "ServiceUnavailable")))
     results: queue.SimpleQueue[BindResult] = queue.SimpleQueue()
-    binder = Binder(Transport(server=api.server), results.put, threads=2, give_up_s=3600.0)
+    binder = Binder(Transport(server=api.server), results.put, at_once=2, give_up_s=3600.0)
     binder.submit(BindJob(Pod(name="p", uid="u-p"), "n1"))
     assert tried.wait(30)
     binder.close(30)

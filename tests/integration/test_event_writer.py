@@ -26,7 +26,7 @@ def api() -> Iterator[ScriptedApi]:
 
 
 def writer(api: ScriptedApi, *, waiting: bool = True) -> EventWriter:
-    return EventWriter(Transport(server=api.server), "mine", lambda _uid: waiting, threads=1)
+    return EventWriter(Transport(server=api.server), "mine", lambda _uid: waiting)
 
 
 def test_a_failure_is_an_event_and_a_condition(api):
@@ -117,8 +117,8 @@ def test_the_nominated_node_is_written_with_the_condition_and_taken_back(api):
     writing = writer(api)
     for node in ("n1", "n1", ""):
         writing.failed(WAITING, "full", node)
-        with writing._changed:  # else a newer word replaces one that waits
-            writing._changed.wait_for(lambda: not writing._waiting and not writing._busy, 30)
+        with writing._written:  # else a newer word replaces one that waits
+            assert writing._written.wait_for(lambda: not writing._waiting and not writing._busy, 30)
         name = api.bodies("POST", EVENTS)[0]["metadata"]["name"]
         api.on("PATCH", f"{EVENTS}/{name}", OK)
     writing.close(30)
@@ -135,7 +135,7 @@ def test_two_threads_write_a_pods_words_in_their_order(api):
         return 201, {}
 
     api.on("POST", EVENTS, slow, (201, {}))
-    writing = EventWriter(Transport(server=api.server), "mine", lambda _uid: True, threads=2)
+    writing = EventWriter(Transport(server=api.server), "mine", lambda _uid: True)
     writing.failed(WAITING, "full")
     assert first.wait(30)
     writing.failed(WAITING, "full, with room", "n1")

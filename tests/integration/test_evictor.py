@@ -33,7 +33,7 @@ def api() -> Iterator[ScriptedApi]:
 def evict(api: ScriptedApi, preemption: Preemption) -> Evicted:
     """Carry a preemption out, and what is to be told of it; returns what the evictor reports."""
     transport, told = Transport(server=api.server), SimpleQueue[Evicted]()
-    events = EventWriter(transport, "mine", lambda _uid: True, threads=1)
+    events = EventWriter(transport, "mine", lambda _uid: True)
     evictor = Evictor(transport, "mine", events, told.put, threads=1)
     evictor.submit(VIP, preemption)
     report = told.get(timeout=60)  # before `close`, which would end the tries

@@ -1,4 +1,4 @@
-"""Binds in flight: a few threads that post bindings and find out what became of each.
+"""Binds in flight: bindings are posted in a lane, and a few threads find out what became of those not simply accepted.
 
 A lost answer does not tell whether the pod was bound, so the pod is read before the bind is sent again. The API server
 refuses to bind a pod twice, and the binding names the pod's uid, so a new pod of the same name is never meant.
@@ -12,11 +12,13 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
 from aaml.cluster.objects import Pod
 from aaml.kube.jobs import JobThreads
+from aaml.kube.lanes import NotSent
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Backoff
 from aaml.kube.transport import ApiError, Transport, Unreachable
@@ -24,6 +26,7 @@ from aaml.scheduling.ports import BindResult, BindStatus
 
 log = logging.getLogger(__name__)
 
+_MOST_THREADS = 16
 _NOT_FOUND = 404
 _CONFLICT = 409
 _BUSY = 429
@@ -42,35 +45,54 @@ class BindJob:
 
 
 class Binder:
-    """Posts bindings with `threads` threads; `sink` gets each result, from one of them.
+    """Posts `at_once` bindings at a time; `sink` gets each result, from a thread of the binder's.
 
     A bind that gets no clear answer within `give_up_s` ends as "failed": the pod goes back to the queue.
     """
 
     def __init__(
-        self, transport: Transport, sink: Callable[[BindResult], None], *, threads: int = 16, give_up_s: float = 60.0
+        self, transport: Transport, sink: Callable[[BindResult], None], *, at_once: int = 64, give_up_s: float = 60.0
     ) -> None:
         self._transport, self._sink, self._give_up_s = transport, sink, give_up_s
-        self._threads = JobThreads("binder", threads, self._work)
+        self._lane = transport.lane(at_once)
+        self._threads = JobThreads("binder", min(at_once, _MOST_THREADS), self._settle)
 
     def submit(self, job: BindJob) -> None:
-        """Send a bind as soon as a thread is free."""
-        self._threads.submit(job)
+        """Send a bind as soon as there is room for it; returns at once."""
+        self._lane.post(
+            f"{_path(job)}/binding", lambda: None if job.cancelled else _binding(job), partial(self._hear, job)
+        )
 
     def close(self, timeout_s: float) -> None:
-        """Stop trying again, and end the threads once what was submitted has ended one way or the other."""
-        self._threads.close(timeout_s)
+        """Stop trying again, and end once what was submitted has ended one way or the other."""
+        self._threads.closing.set()
+        begin = time.monotonic()
+        self._lane.wait_empty(timeout_s)
+        self._threads.close(max(0.0, begin + timeout_s - time.monotonic()))
 
-    def _work(self, job: BindJob) -> None:
-        status, message = self.bind(job)
+    def _hear(self, job: BindJob, error: Exception | None) -> None:
+        if error is None:
+            self._sink(BindResult(job.pod, job.node_name, "bound", "", time.monotonic() - job.started_s))
+        else:
+            self._threads.submit((job, error))
+
+    def _settle(self, refused: tuple[BindJob, Exception]) -> None:
+        job, error = refused
+        status, message = self.bind(job, error)
         self._sink(BindResult(job.pod, job.node_name, status, message, time.monotonic() - job.started_s))
 
-    def bind(self, job: BindJob) -> tuple[BindStatus, str]:
-        """Post a binding and wait for what became of it: a status and, where it is not "bound", why."""
-        path = f"/api/v1/namespaces/{job.pod.namespace}/pods/{job.pod.name}"
+    def bind(self, job: BindJob, first: Exception | None = None) -> tuple[BindStatus, str]:
+        """Post a binding and wait for what became of it: a status and, where it is not "bound", why.
+
+        `first` is what a try before has ended with.
+        """
+        path = _path(job)
         body, backoff, message, doubtful = _binding(job), Backoff(0.1, 3.0), "", False
         while True:
             try:
+                if first is not None and not isinstance(first, NotSent):
+                    error, first = first, None
+                    raise error
                 if doubtful and (fate := self._look(job, path, doubtful)) is not None:
                     return fate
                 if job.cancelled:
@@ -111,6 +133,10 @@ class Binder:
         if seen.metadata.deletion_timestamp is not None:
             return "gone", "the pod is being deleted"
         return None
+
+
+def _path(job: BindJob) -> str:
+    return f"/api/v1/namespaces/{job.pod.namespace}/pods/{job.pod.name}"
 
 
 def _binding(job: BindJob) -> dict[str, object]:

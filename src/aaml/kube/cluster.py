@@ -1,8 +1,8 @@
 """KubeCluster: a real Kubernetes API behind the `Cluster` port of the walk.
 
-Reflectors and binders run in threads of their own and put what they learn into one inbox. Only the thread that calls
+Reflectors and the binder run in threads of their own and put what they learn into one inbox. Only the thread that calls
 `next_pod` empties it, changes the state and decides, so there are no locks. A pod is assumed on its node when its bind
-is sent; the API's latency is hidden by up to `4 * binders` binds in flight.
+is sent; the API's latency is hidden by up to `4 * binds_at_once` binds in flight.
 """
 
 import logging
@@ -35,9 +35,8 @@ from aaml.scheduling.queue_sort import QueueSort
 
 log = logging.getLogger(__name__)
 
-_IN_FLIGHT_PER_BINDER = 4
-_EVENT_THREADS = 2  # for failures and victims; an event for each bind needs as many as binds, or it falls behind
-_SPARE_CONNECTIONS = 16  # watches, writers of failures, evictors
+_IN_FLIGHT = 4  # times what is under way at the API server
+_CONNECTIONS = 32  # for watches, and for writers that wait for their answers: binds in doubt, failures, evictors
 _NO_NODES = frozenset({"NoNodes"})  # no plugin's name, so the queue tries again at every event
 
 
@@ -49,9 +48,10 @@ class LiveOptions:
     and never writes: on each pod that another scheduler places, from the state just before, and on those that nobody
     has placed after `dry_run_wait_s`. `preemption` lets pods that fit nowhere take the room of less important ones, as
     far as the account may delete pods and read disruption budgets. `scheduled_events` posts an event for each bound
-    pod too, one more write a pod. `binders` threads send binds; etcd writes to its disk once for all that comes
-    meanwhile, so that many at a time cost less each. A watch lasts `watch_s` and counts as dead after `silence_s`
-    without a word; the first lists must be there within `sync_s`, and `drain` waits `close_s` for binds in flight.
+    pod too, one more write a pod. `binds_at_once` are under way at the API server; etcd writes to its disk once for all
+    that comes meanwhile, so that many at a time cost less each. A watch lasts `watch_s` and counts as dead after
+    `silence_s` without a word; the first lists must be there within `sync_s`, and `drain` waits `close_s` for binds in
+    flight.
     """
 
     namespaces: Collection[str] = ()
@@ -59,7 +59,7 @@ class LiveOptions:
     dry_run_wait_s: float = 5.0
     preemption: bool = True
     scheduled_events: bool = False
-    binders: int = 64
+    binds_at_once: int = 64
     watch_s: int = 300
     silence_s: float = 90.0
     sync_s: float = 60.0
@@ -101,11 +101,10 @@ class KubeCluster:
         self._stopped = self._closed = False
         self.reflectors: dict[str, Reflector[Any]] = {}
         self._history = History(transport)
-        self._binder = Binder(transport, self._inbox.put, threads=self.options.binders)
+        self._binder = Binder(transport, self._inbox.put, at_once=self.options.binds_at_once)
         self._events = EventWriter(
-            transport, scheduler_name, self._queue.__contains__,
-            threads=self.options.binders if self.options.scheduled_events else _EVENT_THREADS,
-        )  # fmt: skip
+            transport, scheduler_name, self._queue.__contains__, at_once=2 * self.options.binds_at_once
+        )
         self._preemptor: Preemptor | None = None
         if self.options.preemption and not self.options.dry_run:
             self._evictor = Evictor(transport, scheduler_name, self._events, self._inbox.put)
@@ -130,8 +129,7 @@ class KubeCluster:
 
         Raises `UserError` when there is no configuration, no answer or no permission.
         """
-        binders = options.binders if options is not None else LiveOptions.binders
-        transport = Transport(kubeconfig, context=context, server=server, connections=2 * binders + _SPARE_CONNECTIONS)
+        transport = Transport(kubeconfig, context=context, server=server, connections=_CONNECTIONS)
         cluster = cls(transport, scheduler_name, options)
         try:
             cluster.start()
@@ -315,7 +313,7 @@ class KubeCluster:
     # ---- taking in what happened -------------------------------------------------------------------------------------
 
     def _may_decide(self) -> bool:
-        return not self._intake.awaited and len(self._flights) < _IN_FLIGHT_PER_BINDER * self.options.binders
+        return not self._intake.awaited and len(self._flights) < _IN_FLIGHT * self.options.binds_at_once
 
     def _watch(self, source: Source[Any]) -> None:
         reflector = Reflector(

@@ -46,11 +46,7 @@ class Connections:
         `target` and `headers` are sent as they are. Raises urllib3's errors when it cannot connect, an OSError when the
         connection breaks, and an HTTPException of http.client when what comes is no HTTP.
         """
-        lines = [f"{method} {target} HTTP/1.1", f"Host: {self._host}"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        if body is not None:
-            lines.append(f"Content-Length: {len(body)}")
-        request = "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
+        request = self.encode(method, target, body, headers)
         connection = self._take()
         try:
             connection.settimeout(timeout_s)
@@ -64,6 +60,24 @@ class Connections:
         else:
             connection.close()
         return answer
+
+    def encode(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+        """Return a request as it is sent."""
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {self._host}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if body is not None:
+            lines.append(f"Content-Length: {len(body)}")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
+
+    def open(self) -> Any:
+        """Return a new socket, of TLS or plain, connected within the pool's time; raises urllib3's errors."""
+        opened = self._pool._new_conn()  # noqa: SLF001  (what `urlopen` begins with: all settings are in it)
+        try:
+            opened.connect()
+        except BaseException:
+            opened.close()
+            raise
+        return opened.sock
 
     def close(self) -> None:
         """Close the idle ones."""
@@ -80,13 +94,7 @@ class Connections:
             if _is_quiet(connection):
                 return connection
             connection.close()
-        opened = self._pool._new_conn()  # noqa: SLF001  (what `urlopen` begins with: all settings are in it)
-        try:
-            opened.connect()
-        except BaseException:
-            opened.close()
-            raise
-        return opened.sock
+        return self.open()
 
 
 def _is_quiet(connection: Any) -> bool:
@@ -98,7 +106,7 @@ def _is_quiet(connection: Any) -> bool:
 
 def _read(connection: Any) -> tuple[Answer, bool]:
     """Return the answer that comes, and whether the connection goes on after it."""
-    coming = _Coming()
+    coming = Coming()
     while not coming.whole:
         data = connection.recv(_AT_ONCE_BYTES)
         if not data:
@@ -107,7 +115,7 @@ def _read(connection: Any) -> tuple[Answer, bool]:
     return coming.answer(), coming.goes_on
 
 
-class _Coming:
+class Coming:
     """An answer as it comes. The parser calls the methods whose names begin with `on_`."""
 
     def __init__(self) -> None:
@@ -117,6 +125,7 @@ class _Coming:
         self._parts: list[bytes] = []
 
     def feed(self, data: bytes) -> None:
+        """Take in what came; raises `BadStatusLine` when it is no HTTP."""
         self._begun = True
         try:
             self._parser.feed_data(data)
@@ -132,19 +141,24 @@ class _Coming:
         return self.answer()
 
     def answer(self) -> Answer:
+        """Return what has come."""
         return Answer(self._parser.get_status_code(), self._headers, b"".join(self._parts))
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header."""
         if not self._headed:  # and not behind the body
             self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
 
     def on_headers_complete(self) -> None:
+        """All headers have come."""
         self._headed = True
 
     def on_body(self, data: bytes) -> None:
+        """Keep a part of the body."""
         self._parts.append(data)
 
     def on_message_complete(self) -> None:
+        """All has come, unless it only says that the answer is still to come."""
         if self._parser.get_status_code() < _FIRST_FINAL:
             self._headed = False
             self._headers.clear()

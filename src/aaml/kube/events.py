@@ -2,7 +2,7 @@
 
 A pod that fits nowhere gets a FailedScheduling event (one, with a count, as long as the reason is the same) and the
 condition PodScheduled=False with reason Unschedulable; a victim of preemption gets a Preempted event. Events of success
-are optional: each is one more write a pod.
+are optional: each is one more write a pod, so they go by a lane, and only what was not accepted by the threads.
 https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
 
@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _NOT_FOUND = 404
 _CONFLICT = 409
+_THREADS = 2
 _TRIES = 12
 _MOST_WAITING = 10_000
 
@@ -41,13 +43,14 @@ class _Said:
 
 
 class EventWriter:
-    """Writes for one scheduler from `threads` threads. `still_waiting(uid)` says whether a pod is without a node.
+    """Writes for one scheduler. `still_waiting(uid)` says whether a pod is without a node.
 
-    When more than 10,000 writes wait, the oldest are dropped: events tell, they do not steer.
+    Successes are written `at_once` at a time, all else from a few threads, in order for each pod. When more than 10,000
+    writes wait, some are dropped: events tell, they do not steer.
     """
 
     def __init__(
-        self, transport: Transport, scheduler_name: str, still_waiting: Callable[[str], bool], *, threads: int = 2
+        self, transport: Transport, scheduler_name: str, still_waiting: Callable[[str], bool], *, at_once: int = 64
     ) -> None:
         self._transport, self._component, self._still_waiting = transport, scheduler_name, still_waiting
         self._waiting: OrderedDict[tuple[str, str], tuple[Pod, str, str]] = OrderedDict()  # (kind, uid) -> ...
@@ -55,10 +58,11 @@ class EventWriter:
         self._busy: set[str] = set()  # uids: of one pod one thing is written at a time, in order
         self._closing = threading.Event()
         self._forbidden = False
+        self._lane = transport.lane(at_once)
         lock = threading.Lock()
         self._changed = threading.Condition(lock)  # there is something to write, or all is over
         self._written = threading.Condition(lock)  # there is nothing to write any more
-        self._threads = [threading.Thread(target=self._work, name=f"events-{i}", daemon=True) for i in range(threads)]
+        self._threads = [threading.Thread(target=self._work, name=f"events-{i}", daemon=True) for i in range(_THREADS)]
         for thread in self._threads:
             thread.start()
 
@@ -72,7 +76,16 @@ class EventWriter:
 
     def scheduled(self, pod: Pod, node_name: str, found: str = "") -> None:
         """Say that a pod was bound, and where the decision is found."""
-        self._put("scheduled", pod, f"Successfully assigned {pod.key} to {node_name}{found and f' ({found})'}")
+        text = f"Successfully assigned {pod.key} to {node_name}{found and f' ({found})'}"
+        if len(self._lane) < _MOST_WAITING:
+            event = partial(self._event, pod, "Normal", "Scheduled", text)
+            self._lane.post(_events_path(pod), event, partial(self._hear, pod, text))
+
+    def _hear(self, pod: Pod, text: str, error: Exception | None) -> None:
+        if isinstance(error, ApiError):
+            self._refused(error)
+        elif error is not None:
+            self._put("scheduled", pod, text)
 
     def forget(self, uid: str) -> None:
         """A pod has a node or is gone: what was to be said of its failure is not any more."""
@@ -83,8 +96,10 @@ class EventWriter:
     def close(self, timeout_s: float) -> None:
         """Write what waits, for `timeout_s` at most, and end."""
         deadline = time.monotonic() + timeout_s
+        self._lane.wait_empty(timeout_s)
         with self._changed:
-            self._written.wait_for(lambda: not (self._waiting or self._busy), timeout_s)
+            left_s = max(0.0, deadline - time.monotonic())
+            self._written.wait_for(lambda: not (self._waiting or self._busy), left_s)
             self._closing.set()
             self._changed.notify_all()
         for thread in self._threads:
@@ -129,13 +144,16 @@ class EventWriter:
                 if self._closing.wait(backoff.next_s()):
                     return
             except ApiError as error:
-                # The pod may be gone, or the service account may not write events: scheduling goes on without.
-                if error.status != _NOT_FOUND and not self._forbidden:
-                    self._forbidden = error.status in {401, 403}
-                    log.warning("events and conditions: %s", error)
+                self._refused(error)
                 return
             else:
                 return
+
+    def _refused(self, error: ApiError) -> None:
+        """Go on without: the pod may be gone, or the service account may not write events."""
+        if error.status != _NOT_FOUND and not self._forbidden:
+            self._forbidden = error.status in {401, 403}
+            log.warning("events and conditions: %s", error)
 
     def _write(self, kind: str, pod: Pod, text: str, nominated: str) -> None:
         if kind == "scheduled":
@@ -148,8 +166,7 @@ class EventWriter:
             said = self._said.setdefault(pod.uid, _Said())
         if said.name and said.message == text:
             said.count += 1
-            path = f"/api/v1/namespaces/{pod.namespace}/events/{said.name}"
-            self._patch(path, {"count": said.count, "lastTimestamp": _now()})
+            self._patch(f"{_events_path(pod)}/{said.name}", {"count": said.count, "lastTimestamp": _now()})
         else:
             said.name, said.message, said.count = self._create_event(pod, "Warning", "FailedScheduling", text), text, 1
         if said.condition != (text, nominated):
@@ -157,8 +174,13 @@ class EventWriter:
             self._set_condition(pod, text, nominated)
 
     def _create_event(self, pod: Pod, kind: str, reason: str, message: str, action: str = "Scheduling") -> str:
+        event = self._event(pod, kind, reason, message, action)
+        self._transport.request("POST", _events_path(pod), event)
+        return str(event["metadata"]["name"])
+
+    def _event(self, pod: Pod, kind: str, reason: str, message: str, action: str = "Scheduling") -> dict[str, Any]:
         now = _now()
-        event: dict[str, Any] = {
+        return {
             "metadata": {"namespace": pod.namespace, "name": f"{pod.name[:230]}.{time.time_ns():x}"},
             "involvedObject": {
                 "apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid,
@@ -167,8 +189,6 @@ class EventWriter:
             "firstTimestamp": now, "lastTimestamp": now,
             "source": {"component": self._component}, "reportingComponent": self._component,
         }  # fmt: skip
-        self._transport.request("POST", f"/api/v1/namespaces/{pod.namespace}/events", event)
-        return str(event["metadata"]["name"])
 
     def _set_condition(self, pod: Pod, message: str, nominated: str) -> None:
         """Set PodScheduled=False and the nominated node, unless the pod has got a node meanwhile.
@@ -200,6 +220,10 @@ class EventWriter:
 
     def _patch(self, path: str, body: dict[str, Any]) -> None:
         self._transport.request("PATCH", path, body, content_type=STRATEGIC_MERGE)
+
+
+def _events_path(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{pod.namespace}/events"
 
 
 def _now() -> str:

@@ -15,7 +15,8 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from aaml.errors import UserError
-from aaml.kube.connection import Connections
+from aaml.kube.connection import Answer, Connections
+from aaml.kube.lanes import Lane, Lanes, NotSent
 from aaml.kube.objects import wire
 
 JSON = "application/json"
@@ -124,6 +125,7 @@ class Transport:
             raise UserError(f"kubeconfig: certificates cannot be read ({error})") from error
         self._before_path = urlsplit(self.server).path
         self._connections: Connections | None = None
+        self._lanes: Lanes | None = None
         if self._pool.proxy is None:
             times = {"timeout": urllib3.Timeout(connect=_CONNECT_S)}
             self._connections = Connections(self._pool.connection_from_url(self.server, times), connections)
@@ -147,13 +149,26 @@ class Transport:
         if self._connections is None:
             response = self._send(method, path, data, query, content_type, timeout_s, preload=True)
             return bytes(response.data)
-        target = quote(self._before_path + path, _PATH_CHARACTERS) + (f"?{urlencode(query)}" if query else "")
         headers = self._headers(data, content_type)
         with _network():
-            answer = self._connections.exchange(method, target, data, headers, timeout_s)
-        if answer.status >= _FIRST_ERROR:
-            raise _api_error(answer.status, answer.body, answer.headers.get("retry-after", ""))
+            answer = self._connections.exchange(method, self._target(path, query), data, headers, timeout_s)
+        if (error := _refusal(answer)) is not None:
+            raise error
         return answer.body
+
+    def lane(self, at_once: int) -> Lane:
+        """Return a way to post without waiting for answers, `at_once` at a time.
+
+        A request ends with None, an `ApiError`, an `Unreachable`, or `NotSent`: by a proxy `request` has to send it.
+        """
+        if self._lanes is None:
+            self._lanes = Lanes(_Wire(self, self._connections), self._timeout_s)
+        return self._lanes.lane(at_once)
+
+    def encode(self, connections: Connections, path: str, body: Mapping[str, Any]) -> bytes:
+        """Return a POST as it is sent."""
+        data = msgspec.json.encode(body)
+        return connections.encode("POST", self._target(path, None), data, self._headers(data, JSON))
 
     def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> Watch:
         """Open a watch that fails when nothing arrives for `silence_s` (bookmarks count as something)."""
@@ -161,10 +176,15 @@ class Transport:
         return Watch(self._send("GET", path, None, query, JSON, silence_s, preload=False))
 
     def close(self) -> None:
-        """Close idle connections."""
+        """Close idle connections; what is under way in a lane ends without an answer."""
+        if self._lanes is not None:
+            self._lanes.close()
         if self._connections is not None:
             self._connections.close()
         self._pool.clear()
+
+    def _target(self, path: str, query: Mapping[str, str] | None) -> str:
+        return quote(self._before_path + path, _PATH_CHARACTERS) + (f"?{urlencode(query)}" if query else "")
 
     def _send(
         self, method: str, path: str, body: bytes | None, query: Mapping[str, str] | None, content_type: str,
@@ -213,18 +233,49 @@ class Transport:
         return UserError(f"{self.server} answers {error}")
 
 
+class _Wire:
+    """A transport as its lanes see it."""
+
+    def __init__(self, transport: Transport, connections: Connections | None) -> None:
+        self._transport, self._connections = transport, connections
+
+    def open(self) -> Any:
+        if self._connections is None:
+            raise NotSent
+        return self._connections.open()
+
+    def encode(self, path: str, body: Mapping[str, Any]) -> bytes:
+        if self._connections is None:
+            raise AssertionError("without connections nothing is encoded")
+        return self._transport.encode(self._connections, path, body)
+
+    def judge(self, answer: Answer) -> Exception | None:
+        return _refusal(answer)
+
+    def explain(self, error: Exception, *, sent: bool) -> Exception:
+        return Unreachable(str(_unreachable(error) or _short(error)), sent=sent)
+
+
 @contextmanager
 def _network() -> Iterator[None]:
-    from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
-
     try:
         yield
-    except (SSLError, ssl.SSLError) as error:
-        raise Unreachable(f"TLS fails, the kubeconfig may be of another cluster ({_short(error)})") from error
-    except (NewConnectionError, ConnectTimeoutError) as error:
-        raise Unreachable(_short(error), sent=False) from error
-    except (HTTPError, HTTPException, OSError) as error:
-        raise Unreachable(_short(error)) from error
+    except Exception as error:
+        known = _unreachable(error)
+        if known is None:
+            raise
+        raise known from error
+
+
+def _unreachable(error: Exception) -> Unreachable | None:
+    """Return what an error of the network says; None for another kind of error."""
+    from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
+
+    if isinstance(error, SSLError | ssl.SSLError):
+        return Unreachable(f"TLS fails, the kubeconfig may be of another cluster ({_short(error)})")
+    if isinstance(error, NewConnectionError | ConnectTimeoutError):
+        return Unreachable(_short(error), sent=False)
+    return Unreachable(_short(error)) if isinstance(error, HTTPError | HTTPException | OSError) else None
 
 
 def _short(error: BaseException) -> str:
@@ -233,6 +284,12 @@ def _short(error: BaseException) -> str:
         error = error.__cause__ if isinstance(error.__cause__, Exception) else error.args[-1]
     text = (error.strerror if isinstance(error, OSError) and error.strerror else str(error)) or type(error).__name__
     return " ".join(text.split())
+
+
+def _refusal(answer: Answer) -> ApiError | None:
+    if answer.status < _FIRST_ERROR:
+        return None
+    return _api_error(answer.status, answer.body, answer.headers.get("retry-after", ""))
 
 
 def _api_error(status: int, body: bytes, retry_after: str) -> ApiError:

@@ -25,12 +25,12 @@ class KubeView:
 
         Raises `UserError` when there is no cluster, or no permission to read it.
         """
-        options = LiveOptions(dry_run=True, binders=1)
+        options = LiveOptions(dry_run=True)
         self._cluster = KubeCluster.connect(
             _NOBODY, kubeconfig=kubeconfig, context=context, server=server, options=options
         )
         self._transport = Transport(kubeconfig, context=context, server=server, connections=2)
-        self._binder = Binder(self._transport, lambda _result: None, threads=0, give_up_s=10.0)
+        self._binder = Binder(self._transport, lambda _result: None, at_once=1, give_up_s=10.0)
         self.refresh()
 
     @property
