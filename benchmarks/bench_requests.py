@@ -1,20 +1,23 @@
-"""CPU microseconds of this process for one short request to an API server: ours and urllib3's, in turns.
+"""CPU microseconds of this process for one short request to an API server, sent in each of several ways, in turns.
 
-The server is a thread that answers a bind as kube-apiserver does, on loopback without TLS. Only the time of the thread
-that asks counts, so that other programs on the machine matter little.
+The server is another process that answers a bind as kube-apiserver does, on loopback without TLS. Only the time of this
+process counts, so that other programs on the machine matter little.
 
     .venv/bin/python benchmarks/bench_requests.py
 """
 
+import multiprocessing
 import socket
 import statistics
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import urllib3
 
+from aaml.kube.lanes import Lane
 from aaml.kube.transport import JSON, Transport
 
 PATH = "/api/v1/namespaces/default/pods/web-0/binding"
@@ -37,7 +40,9 @@ ANSWER = b"\r\n".join(
         SUCCESS,
     ]
 )
-REQUESTS, ROUNDS = 200, 9
+REQUESTS, ROUNDS = 1000, 9
+AT_ONCE = 64
+WAIT_S = 60.0
 
 
 def serve(listening: socket.socket) -> None:
@@ -57,28 +62,40 @@ def serve(listening: socket.socket) -> None:
 
 
 def cpu_us(ask: Callable[[], object]) -> float:
-    """Return the microseconds of this thread that one request takes."""
-    begin = time.thread_time()
+    """Return the microseconds of this process that each request takes of those that `ask` sends."""
+    begin = time.process_time()
+    ask()
+    return (time.process_time() - begin) / REQUESTS * 1e6
+
+
+def post_all(lane: Lane) -> None:
+    """Send all requests by a lane, and wait for the last answer."""
     for _ in range(REQUESTS):
-        ask()
-    return (time.thread_time() - begin) / REQUESTS * 1e6
+        lane.post(PATH, lambda: BINDING, lambda _: None)
+    lane.wait_empty(WAIT_S)
 
 
 def main() -> None:
     """Measure and print."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    threading.Thread(target=serve, args=[listening], daemon=True).start()
+    listening = socket.create_server(("127.0.0.1", 0), backlog=2 * AT_ONCE)
+    server = multiprocessing.get_context("fork").Process(target=serve, args=[listening], daemon=True)
+    server.start()
     port = listening.getsockname()[1]
-    transport, pool = Transport(server=f"http://127.0.0.1:{port}"), urllib3.PoolManager()
+    transport, pool = Transport(server=f"http://127.0.0.1:{port}", connections=AT_ONCE), urllib3.PoolManager()
+    lane, threads = transport.lane(AT_ONCE), ThreadPoolExecutor(AT_ONCE)
     headers = {"Accept": JSON, "Content-Type": JSON}
 
+    def by_urllib3() -> bytes:
+        url = f"http://127.0.0.1:{port}{PATH}"
+        return pool.request("POST", url, body=msgspec.json.encode(BINDING), headers=headers).data
+
     ways: dict[str, Callable[[], object]] = {
-        "aaml.kube.transport": lambda: transport.request("POST", PATH, BINDING),
-        "urllib3": lambda: (
-            pool.request(
-                "POST", f"http://127.0.0.1:{port}{PATH}", body=msgspec.json.encode(BINDING), headers=headers
-            ).data
+        "one after the other": lambda: [transport.request("POST", PATH, BINDING) for _ in range(REQUESTS)],
+        "one after the other, urllib3": lambda: [by_urllib3() for _ in range(REQUESTS)],
+        f"{AT_ONCE} threads": lambda: list(
+            threads.map(lambda _: transport.request("POST", PATH, BINDING), range(REQUESTS))
         ),
+        f"a lane of {AT_ONCE}": lambda: post_all(lane),
     }
     found: dict[str, list[float]] = {name: [] for name in ways}
     for round_ in range(ROUNDS + 1):
@@ -86,8 +103,9 @@ def main() -> None:
             used = cpu_us(ask)
             if round_:  # the first one opens connections
                 found[name].append(used)
+    server.terminate()
     for name, each in found.items():
-        print(f"{name:20} {statistics.median(each):6.0f} us of CPU a request ({min(each):.0f} to {max(each):.0f})")
+        print(f"{name:30} {statistics.median(each):6.0f} us of CPU a request ({min(each):.0f} to {max(each):.0f})")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from aaml.kube.tls import ResumingContext
+
 _AT_ONCE_BYTES = 1 << 16
 _FIRST_FINAL = 200  # statuses below say that the answer is still to come
 
@@ -29,11 +31,11 @@ class Answer(NamedTuple):
 class Connections:
     """Connections of an urllib3 `pool` (to the server itself, not by a proxy), at most `most` of them kept idle.
 
-    Threads share them; each request has one to itself.
+    Threads share them; each request has one to itself. `tls` is the pool's context, if it has one.
     """
 
-    def __init__(self, pool: Any, most: int) -> None:
-        self._pool, self._most = pool, most
+    def __init__(self, pool: Any, most: int, tls: ResumingContext | None = None) -> None:
+        self._pool, self._most, self._tls = pool, most, tls
         host = f"[{pool.host}]" if ":" in pool.host else pool.host
         self._host = host if pool.port == pool.ConnectionCls.default_port else f"{host}:{pool.port}"
         self._idle: deque[Any] = deque()  # sockets, of TLS or plain
@@ -52,6 +54,7 @@ class Connections:
             connection.settimeout(timeout_s)
             connection.sendall(request)
             answer, goes_on = _read(connection)
+            self.answered(connection)
         except BaseException:
             connection.close()
             raise
@@ -78,6 +81,11 @@ class Connections:
             opened.close()
             raise
         return opened.sock
+
+    def answered(self, connection: Any) -> None:
+        """Take note of a connection on which an answer was read: the next one goes on with its session."""
+        if self._tls is not None:
+            self._tls.remember(connection)
 
     def close(self) -> None:
         """Close the idle ones."""

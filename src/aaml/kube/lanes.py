@@ -39,6 +39,9 @@ class Wire(Protocol):
     def open(self) -> Any:
         """Return a connected socket; may block. Raises `NotSent` where a request has to go another way."""
 
+    def answered(self, connection: Any) -> None:
+        """Take note of a socket on which an answer was read."""
+
     def encode(self, path: str, body: Mapping[str, Any]) -> bytes:
         """Return a POST as it is sent."""
 
@@ -272,6 +275,7 @@ class Lanes:
 
     def _finish(self, connection: _Connection, answer: Answer, *, goes_on: bool) -> None:
         post, connection.post = connection.post, None
+        self._wire.answered(connection.socket)
         if goes_on:
             connection.coming = Coming()
             connection.lane.idle.append(connection)

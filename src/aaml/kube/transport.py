@@ -18,6 +18,7 @@ from aaml.errors import UserError
 from aaml.kube.connection import Answer, Connections
 from aaml.kube.lanes import Lane, Lanes, NotSent
 from aaml.kube.objects import wire
+from aaml.kube.tls import ResumingContext
 
 JSON = "application/json"
 _AGENT = "aaml"
@@ -26,6 +27,7 @@ _CHUNK_BYTES = 1 << 16
 _CONNECT_S = 5.0
 _FIRST_ERROR = 400
 _PATH_CHARACTERS = "/:@!$&'()*+,;=%?"  # besides letters, digits and -._~; a path may bring its query
+_READ_BY_TLS = ("ca_certs", "ca_cert_data", "cert_file", "key_file")  # urllib3 would read them for each connection
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
@@ -121,14 +123,17 @@ class Transport:
         self._timeout_s = timeout_s
         try:
             self._pool = client.ApiClient(settings).rest_client.pool_manager
+            tls = ResumingContext.of(settings) if self.server.startswith("https:") else None
         except (OSError, ValueError) as error:
             raise UserError(f"kubeconfig: certificates cannot be read ({error})") from error
         self._before_path = urlsplit(self.server).path
         self._connections: Connections | None = None
         self._lanes: Lanes | None = None
         if self._pool.proxy is None:
-            times = {"timeout": urllib3.Timeout(connect=_CONNECT_S)}
-            self._connections = Connections(self._pool.connection_from_url(self.server, times), connections)
+            own: dict[str, Any] = {"timeout": urllib3.Timeout(connect=_CONNECT_S)}
+            if tls is not None:
+                own |= {"ssl_context": tls, **dict.fromkeys(_READ_BY_TLS)}
+            self._connections = Connections(self._pool.connection_from_url(self.server, own), connections, tls)
 
     def request(
         self,
@@ -243,6 +248,10 @@ class _Wire:
         if self._connections is None:
             raise NotSent
         return self._connections.open()
+
+    def answered(self, connection: Any) -> None:
+        if self._connections is not None:
+            self._connections.answered(connection)
 
     def encode(self, path: str, body: Mapping[str, Any]) -> bytes:
         if self._connections is None:
