@@ -31,6 +31,11 @@ class Graph:
         """V = N + number of hubs."""
         return self.node_count + len(self.hubs)
 
+    @cached_property
+    def is_star(self) -> bool:
+        """Whether each node hangs on the one hub and on nothing else."""
+        return len(self.hubs) == 1 and self.edge_index.shape[1] == 2 * self.node_count
+
 
 Topology = Callable[[ClusterState], Graph]
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from aaml.learning.collate import adjacency, collate
-from aaml.learning.inference import FastNetwork
+from aaml.learning.inference import _FACTORS, FastNetwork, find_kinds
 from aaml.learning.networks import NetworkSpec, make_network
 from aaml.scheduling.observation import Observation
 
@@ -33,6 +33,41 @@ def test_the_numpy_twin_gives_what_the_network_gives_and_follows_its_updates(mak
         np.testing.assert_allclose(fast(observation), output[0].detach().numpy(), rtol=1e-4, atol=1e-5)
         output.square().mean().backward()
         optimizer.step()
+
+
+def repeated(make, kinds: int, nodes: int, *, racks: bool = False) -> tuple[Observation, np.ndarray]:
+    """Return an observation in which many nodes look alike, and which kind each is of."""
+    few, kind = make.random(kinds, 5), np.random.default_rng(1).integers(kinds, size=nodes)
+    graph = make.two_racks(nodes) if racks else make.star(nodes)
+    return Observation(few.nodes[kind], few.pairs[kind], few.pod, few.mask[kind], graph), kind
+
+
+@pytest.mark.parametrize(("encoder", "head"), COMBINATIONS)
+@pytest.mark.parametrize(("kinds", "racks"), [(1, False), (40, False), (100_000, False), (40, True)])
+def test_nodes_that_look_alike_are_scored_once_and_counted_as_often_as_they_are(make, encoder, head, kinds, racks):
+    network = make_network(NetworkSpec(encoder=encoder, head=head), seed=6)
+    seen, kind = repeated(make, kinds, 300, racks=racks)
+    with torch.inference_mode():
+        output = network(collate([seen]))[0].numpy()
+    scores = FastNetwork(network)(seen)
+    np.testing.assert_allclose(scores, output, rtol=1e-4, atol=1e-5)
+    if head != "critic" and not racks:
+        for each in np.unique(kind):
+            assert len(set(scores[kind == each].tolist())) == 1  # to the last bit: ties go to the first of them
+
+
+def test_kinds_are_rows_that_are_equal_in_the_columns_that_count_and_in_the_mask():
+    rng = np.random.default_rng(2)
+    nodes, pairs = (rng.integers(2, size=(500, width)).astype(np.float32) for width in (3, 4))
+    mask = rng.random(500) < 0.5
+    kind, first, count = np.empty((3, 500), dtype=np.int64)
+    found = find_kinds(nodes.view(np.uint32), 2, pairs.view(np.uint32), 3, mask, _FACTORS, kind, first, count)
+    rows = [tuple(row) for row in np.column_stack([nodes[:, :2], pairs[:, :3], mask]).tolist()]
+    in_order = list(dict.fromkeys(rows))  # 2^6 of them
+    assert found == len(in_order) == 64
+    assert kind.tolist() == [in_order.index(row) for row in rows]
+    assert first[:found].tolist() == [rows.index(row) for row in in_order]
+    assert count[:found].tolist() == [rows.count(row) for row in in_order]
 
 
 @pytest.mark.parametrize("encoder", ["mlp", "gnn"])
