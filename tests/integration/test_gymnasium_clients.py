@@ -9,6 +9,7 @@ from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.evaluation import evaluate_policy
 from sb3_contrib.common.maskable.utils import get_action_masks
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
+from stable_baselines3.common.vec_env import VecEnv
 
 import aaml.sim
 from aaml.errors import UserError
@@ -141,6 +142,70 @@ def test_maskable_ppo_trains_and_never_leaves_the_mask():
         if terminated or truncated:
             break
     assert np.isfinite(evaluate_policy(model, env, n_eval_episodes=2)[0])
+
+
+class AsVecEnv(VecEnv):
+    """A Gymnasium vector environment with autoreset in the same step, as Stable-Baselines3 takes vectors."""
+
+    def __init__(self, envs):
+        self.envs = envs
+        super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+
+    def reset(self):
+        return self.envs.reset()[0]
+
+    def step_async(self, actions):
+        self.actions = actions
+
+    def step_wait(self):
+        seen, reward, terminated, truncated, infos = self.envs.step(self.actions)
+        over = terminated | truncated
+        told = [{} for _ in over]
+        for row in np.flatnonzero(over):
+            cut = bool(truncated[row] and not terminated[row])
+            told[row] = {"terminal_observation": infos["final_obs"][row], "TimeLimit.truncated": cut}
+        return seen, reward.astype(np.float32), over, told
+
+    def close(self):
+        self.envs.close()
+
+    def get_attr(self, attr_name, indices=None):
+        return [getattr(self.envs, attr_name)] * self.num_envs
+
+    def set_attr(self, attr_name, value, indices=None):
+        raise AttributeError(attr_name)
+
+    def env_method(self, method_name, *args, indices=None, **kwargs):
+        return list(getattr(self.envs, method_name)(*args, **kwargs))
+
+    def env_is_wrapped(self, wrapper_class, indices=None):
+        return [False] * self.num_envs
+
+
+def test_maskable_ppo_learns_in_the_compiled_vector_environment():
+    options = {"task": "seedc", "pods": 60, "seed": 4}
+    envs = gymnasium.make_vec(aaml.sim.ENVIRONMENT_ID, num_envs=32, vectorization_mode="vector_entry_point", **options)
+    vector = AsVecEnv(envs)
+    model = MaskablePPO("MlpPolicy", vector, n_steps=64, batch_size=512, learning_rate=1e-3, gamma=0.5, seed=1)
+    before = _earned(model)
+    model.learn(20 * 32 * 64)
+    vector.close()
+    assert _earned(model) > before
+
+
+def _earned(model):
+    """Return the mean reward of a decision, by the model's best choices on episodes that it did not learn from."""
+    envs = gymnasium.make_vec(
+        aaml.sim.ENVIRONMENT_ID, num_envs=16, vectorization_mode="vector_entry_point", task="seedc", pods=60
+    )
+    seen, _ = envs.reset(seed=900_000)
+    earned = []
+    for _ in range(60):
+        action, _ = model.predict(seen, action_masks=envs.unwrapped.action_masks(), deterministic=True)
+        seen, reward, _, _, _ = envs.step(action)
+        earned.append(reward)
+    envs.close()
+    return float(np.mean(earned))
 
 
 @pytest.mark.parametrize(("task", "nodes"), [("fragmentation", 6), ("balance", 100)])

@@ -304,13 +304,7 @@ def means(file: Path, by: Labels, columns: Labels, across: str = "", only: Label
     With `across`, a column, they stand side by side for each of its values, which `{}` in a label of `columns` means.
     `only` selects rows, as COLUMN=VALUE; of a column that is named more than once all these values.
     """
-    try:
-        frame = pd.read_csv(file, dtype=str, keep_default_na=False)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file}: not readable as CSV: {error}") from error
-    for column in dict.fromkeys(name for name, _ in only):
-        found = list(dict.fromkeys(frame[_known("only", column, frame.columns)]))
-        frame = frame[frame[column].isin([_known("only", value, found) for name, value in only if name == column])]
+    frame = _rows(file, only)
     keys = [_known("by", name, frame.columns) for _, name in by]
     sides = list(dict.fromkeys(frame[_known("across", across, frame.columns)])) if across else [""]
     try:
@@ -326,6 +320,37 @@ def means(file: Path, by: Labels, columns: Labels, across: str = "", only: Label
         rows.append([*map(str, key), *cells])
     header = [(label or f"{name} {{}}".strip()).replace("{}", side) for side in sides for label, name in columns]
     return _markdown([*(label or name for label, name in by), *(title.strip() for title in header)], rows)
+
+
+def lines(
+    file: Path, x: str, y: str, by: str, only: Labels = (), limits: Labels = (), title: str = "", axis: str = ""
+) -> "Figure":
+    """Draw the column `y` of a CSV file over its column `x`, a line for each value of `by`, both axes in decades.
+
+    `only` selects rows as in `means`. `limits` are goals, as X=Y, drawn as marks.
+    """
+    frame = _rows(file, only)
+    figure = Picture(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    try:
+        for name, group in frame.groupby(_known("by", by, frame.columns), sort=False):
+            places, values = (
+                group[_known(field, at, frame.columns)].astype(float) for field, at in (("x", x), ("y", y))
+            )
+            axes.plot(places, values, marker="o", ms=4, lw=1.4, label=name)
+        if limits:
+            axes.plot(*zip(*((float(at), float(most)) for at, most in limits), strict=True), "k_", ms=14, label="goal")
+    except ValueError as error:
+        raise UserError(f"{file}: {error}") from error
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel(x)
+    axes.set_ylabel(axis or y)
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.grid(alpha=0.25, which="both")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
 
 
 def leaderboard(results: Folders, task: str, metric: str = "") -> str:
@@ -379,8 +404,20 @@ TABLES: Mapping[str, Callable[..., str]] = {
 }  # fmt: skip
 FIGURES: Mapping[str, "Callable[..., Figure]"] = {
     "evaluate-figure": evaluate_figure, "gains-figure": gains_figure, "openb-figure": openb_figure, "curves": curves,
-    "soak": soak,
+    "soak": soak, "lines": lines,
 }  # fmt: skip
+
+
+def _rows(file: Path, only: Labels) -> pd.DataFrame:
+    """Return the rows of a CSV file, as text, that have the values of `only` in its columns."""
+    try:
+        frame = pd.read_csv(file, dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: not readable as CSV: {error}") from error
+    for column in dict.fromkeys(name for name, _ in only):
+        found = list(dict.fromkeys(frame[_known("only", column, frame.columns)]))
+        frame = frame[frame[column].isin([_known("only", value, found) for name, value in only if name == column])]
+    return frame
 
 
 def _markdown(header: list[str], rows: list[list[str]]) -> str:

@@ -10,6 +10,7 @@ from aaml.learning.collate import Batch, collate
 from aaml.learning.config import ActorCritic
 from aaml.learning.losses import (
     clipped_policy_loss,
+    clipped_value_loss,
     entropy,
     generalized_advantage,
     imitation_loss,
@@ -54,7 +55,8 @@ class ActorCriticLearner:
             if epoch > 0 and len(steps) > self.config.batch_size:
                 batches = self._minibatches(observations, rng.permutation(len(steps)))
             results += [
-                self._step(batch, action[rows], old[rows], weight[rows], returns[rows]) for rows, batch in batches
+                self._step(batch, action[rows], old[rows], weight[rows], returns[rows], (returns - advantage)[rows])
+                for rows, batch in batches
             ]
         actor_loss, critic_loss, openness = np.mean(results, axis=0)
         return {
@@ -86,7 +88,7 @@ class ActorCriticLearner:
         return loss
 
     def _step(
-        self, batch: Batch, action: Tensor, old: Tensor, advantage: Tensor, returns: Tensor
+        self, batch: Batch, action: Tensor, old: Tensor, advantage: Tensor, returns: Tensor, old_value: Tensor
     ) -> tuple[float, float, float]:
         config = self.config
         logits = self.actor(batch)
@@ -94,9 +96,10 @@ class ActorCriticLearner:
         openness = entropy(logits, batch.mask).mean()
         loss = clipped_policy_loss(log_prob, old, advantage, config.clip)
         descend(loss - config.entropy_weight * openness, self.actor, self.actor_optimizer, config.max_gradient_norm)
-        critic = descend(
-            value_loss(self.critic(batch), returns), self.critic, self.critic_optimizer, config.max_gradient_norm
-        )
+        value = self.critic(batch)
+        clipped = config.value_clip
+        fit = clipped_value_loss(value, old_value, returns, clipped) if clipped else value_loss(value, returns)
+        critic = descend(fit, self.critic, self.critic_optimizer, config.max_gradient_norm)
         return float(loss.detach()), critic, float(openness.detach())
 
     def _minibatches(

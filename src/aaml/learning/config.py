@@ -80,7 +80,7 @@ class Dqn(NetworkAgent):
     n_step: Count = 3
     """rewards summed before the bootstrap"""
     prioritized: bool = False
-    """sample experience by its error instead of uniformly"""
+    """sample experience by its error instead of uniformly; among copies too"""
     init_epsi: Fraction = 0.1
     """chance to explore at the first decision"""
     min_epsi: Fraction = 0.02
@@ -128,6 +128,8 @@ class ActorCritic(NetworkAgent):
     """decisions of whole episodes gathered before an update"""
     clip: Positive = 0.2
     """how far an update may move the policy (PPO)"""
+    value_clip: NotNegative = 0.0
+    """how far an update may move the critic's values, in units of the reward scale; 0: as far as it will"""
     epochs: Count = 3
     """passes over the gathered decisions; 1 is A2C"""
 
@@ -140,6 +142,11 @@ class ActorCritic(NetworkAgent):
 @dataclass(frozen=True)
 class CopiesConfig(Settings):
     """How the agents with a network learn from copies of the same episodes in lockstep (`aaml.learning.copies`)."""
+
+    agents: ClassVar[frozenset[str]] = frozenset(
+        {"encoder", "hidden_layers", "optimizer", "max_gradient_norm", "clip", "prioritized"}
+    )
+    """the settings of agents that count here too; all others count where they learn otherwise, live for one"""
 
     copies: Count = 16
     """copies: clusters that see the same arrivals and are compared with one another"""

@@ -32,6 +32,7 @@ from aaml.learning.losses import (
 )
 from aaml.learning.networks import NodeScorer
 from aaml.learning.optim import descend
+from aaml.learning.replay import Replay
 from aaml.scheduling.curves import ACTION_VALUE, ACTOR_LOSS, CRITIC_LOSS, ENTROPY, VALUE_LOSS
 
 _IMITATION_RATE, _IMITATION_BATCH = 3e-3, 128
@@ -86,22 +87,53 @@ class Compared:
         return len(self.action)
 
 
+@dataclass(frozen=True)
+class Remembered:
+    """A round that is kept, and the `priority` float [M] of each of its decisions, which changes."""
+
+    compared: Compared
+    priority: Tensor
+
+    def sample(self, size: int, generator: torch.Generator, *, prioritized: bool) -> tuple[Tensor, Tensor | None]:
+        """Return (rows int64, importance weights float), `size` of each, drawn with replacement.
+
+        By priority as `aaml.learning.replay.Replay` does (Schaul et al. 2016); else each is as likely as any other, and
+        there are no weights.
+        """
+        if not prioritized:
+            return torch.randint(len(self.compared), (size,), generator=generator), None
+        chance = self.priority**Replay.ALPHA
+        rows = torch.multinomial(chance, size, replacement=True, generator=generator)
+        weight = (len(chance) * chance[rows] / chance.sum()) ** -Replay.BETA
+        return rows, weight / weight.max()
+
+    def reprioritize(self, rows: Tensor, error: Tensor) -> None:
+        """Set the priority of decisions to the size of their errors."""
+        self.priority[rows] = error.abs() + Replay.LEAST
+
+
 class LastRounds:
     """The last rounds of each cluster size, `most` of them: what is learned of one size is soon lost without it."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._by_size: dict[int, deque[Compared]] = {}
+        self._by_size: dict[int, deque[Remembered]] = {}
 
     def add(self, compared: Compared) -> None:
         """Remember a round, in place of the oldest of its size where there are enough."""
         size = compared.seen.mask.shape[1]
-        self._by_size.setdefault(size, deque(maxlen=self._most)).append(compared)
+        highest = max((float(each.priority.max()) for each in self._rounds), default=1.0)
+        remembered = Remembered(compared, torch.full((len(compared),), highest))
+        self._by_size.setdefault(size, deque(maxlen=self._most)).append(remembered)
 
-    def draw(self, generator: torch.Generator) -> Compared:
+    def draw(self, generator: torch.Generator) -> Remembered:
         """Return one of them, each as likely as any other."""
-        rounds = [each for size in self._by_size.values() for each in size]
+        rounds = self._rounds
         return rounds[int(torch.randint(len(rounds), (1,), generator=generator))]
+
+    @property
+    def _rounds(self) -> list[Remembered]:
+        return [each for size in self._by_size.values() for each in size]
 
     def forget(self) -> None:
         """Remember nothing."""
@@ -259,12 +291,16 @@ class CopiesValue(_Base):
         loss = value = 0.0
         with _exchanged(learner.network, learner.target):
             for _ in range(updates):
-                chosen = self._rounds.draw(generator)
-                rows = torch.randint(len(chosen), (self._config.minibatch,), generator=generator)
-                batch = chosen.seen.take(rows)
+                drawn, size = self._rounds.draw(generator), self._config.minibatch
+                rows, weight = drawn.sample(size, generator, prioritized=learner.config.prioritized)
+                chosen = drawn.compared
+                batch, target = chosen.seen.take(rows), self._targets(chosen, rows)
                 q = around_the_value(learner.network(batch), chosen.log_prob[rows], batch.mask)
-                error = value_loss(select(q, chosen.action[rows]), self._targets(chosen, rows))
-                loss = descend(error, learner.network, learner.optimizer, self._config.gradient_norm)
+                taken = select(q, chosen.action[rows])
+                fit = value_loss(taken, target, weight)
+                loss = descend(fit, learner.network, learner.optimizer, self._config.gradient_norm)
+                if learner.config.prioritized:
+                    drawn.reprioritize(rows, (taken - target).detach())
                 value = float(q.detach().gather(1, chosen.action[rows][:, None]).mean())
                 for average, latest in zip(learner.target.parameters(), learner.network.parameters(), strict=True):
                     average.lerp_(latest.detach(), share)

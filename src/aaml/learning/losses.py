@@ -168,10 +168,26 @@ def clipped_policy_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tenso
     return -torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage).mean()
 
 
-def value_loss(value: Tensor, target: Tensor) -> Tensor:
-    """Return [], the mean Huber loss of the critic towards its returns."""
+def value_loss(value: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Return [], the mean Huber loss of the critic towards its returns; each counts by its `weight` [B] where given."""
     check_rank(1, value=value, target=target)
-    return functional.huber_loss(value, target.detach())
+    if weight is None:
+        return functional.huber_loss(value, target.detach())
+    check_rank(1, weight=weight)
+    return (weight * functional.huber_loss(value, target.detach(), reduction="none")).mean()
+
+
+def clipped_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float) -> Tensor:
+    """Return [], the mean of the larger Huber loss: of a value, or of it moved from `old_value` by at most `clip`.
+
+    What has moved farther towards its target has no gradient any more. As PPO's first implementation has it (Huang et
+    al.: The 37 Implementation Details of Proximal Policy Optimization, 2022, detail 9); Andrychowicz et al.: What
+    Matters in On-Policy Reinforcement Learning? (2021) found that it does not help.
+    """
+    check_rank(1, value=value, old_value=old_value, target=target)
+    old, target = old_value.detach(), target.detach()
+    near = old + (value - old).clamp(-clip, clip)
+    return torch.maximum(*(functional.huber_loss(each, target, reduction="none") for each in (value, near))).mean()
 
 
 def imitation_loss(logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """The binned Q-table for a handful of nodes: free memory of each node and pending demand, only visited states kept.
 
 States that differ in the order of the nodes alone are one: nodes are sorted by their bins, and an action is a place in
-that order. Nodes in the same bin are the same action; the emptiest (or the fullest) of them takes the pod.
+that order. Nodes in the same bin are the same action; the emptiest (or the fullest) of them takes the pod. All of it is
+read off the observation that networks see, so that a table learns in compiled episodes what it acts by anywhere else.
 """
 
 import json
@@ -12,28 +13,46 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from aaml.cluster.quantity import MEMORY
 from aaml.errors import UserError
 from aaml.files import write_json
 from aaml.learning.config import QTable
 from aaml.scheduling.curves import CUMULATIVE_REWARD, EPSILON, TABLE_STATES, VALUE_LOSS
-from aaml.scheduling.observation import PLAIN, Context, ObservationSpec
+from aaml.scheduling.observation import (
+    NODE_FEATURES,
+    PLAIN,
+    POD_FEATURES,
+    UPCOMING_FEATURES,
+    Context,
+    ObservationSpec,
+)
 from aaml.scheduling.ports import Decision, Transition
 from aaml.scheduling.rewards import check_reward
 from aaml.settings import changed, plain
 
 FORMAT, VERSION = "aaml-qtable", 2
 State = tuple[int, ...]
+FloatArray = npt.NDArray[np.float32]
+_USED, _SIZE = NODE_FEATURES.index("memory_used"), NODE_FEATURES.index("memory_size")
+_DEMAND, _SHOWN = POD_FEATURES.index("memory"), UPCOMING_FEATURES.index("memory")
+_FINEST = 1e-5  # of a bin: less is how a float32 is rounded
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A binned state: its key, the place in the sorted order of each row's bin, and which places may be chosen."""
+    """A binned state: its key, and what each row is in it.
+
+    `places` has, by row, the first place in the sorted order with this row's bin, `choices` the places that may be
+    chosen, each bin once; `free` is by row the free memory, in terms of the largest node's, and `may` whether the pod
+    fits.
+    """
 
     key: State
-    places: tuple[int, ...]  # by row: the first place with this row's bin
-    choices: tuple[int, ...]  # places, each bin once
+    places: tuple[int, ...]
+    choices: tuple[int, ...]
+    free: tuple[float, ...] = ()
+    may: tuple[bool, ...] = ()
 
 
 class QTableAgent:
@@ -56,36 +75,41 @@ class QTableAgent:
 
     def perceive(self, context: Context) -> Seen:
         """Bin a state: free memory of each node, sorted, whether it may be chosen, then the pods' demands."""
-        state = context.state
-        column = state.resource_index[MEMORY]
-        size = np.maximum(state.allocatable[:, column], 1)
-        free = 1.0 - state.requested[:, column] / size
-        bins = (free * self.config.bins).astype(int)
-        mean = max(float(size[state.capacity].mean()) if state.capacity.any() else 1.0, 1.0)
-        pods = [context.pod, *list(context.upcoming)[: self.sees.lookahead]]
-        demand = [min(int(pod.request(MEMORY) / mean * 4 * self.config.demand_bins), self.config.demand_bins)
-                  for pod in pods]  # fmt: skip
-        demand += [-1] * (1 + self.sees.lookahead - len(demand))
+        seen = context.seen_by(self.sees)
+        (one,) = self.look(seen.nodes[None], seen.pod[None], seen.mask[None], [len(seen.mask)])
+        return one
+
+    def look(
+        self, nodes: FloatArray, pod: FloatArray, mask: npt.NDArray[np.bool_], counts: Sequence[int]
+    ) -> list[Seen]:
+        """Bin what B rows see: float32 [B, N, F] and [B, P], bool [B, N], and how many nodes each has."""
+        unused = np.maximum(1.0 - nodes[:, :, _USED].astype(np.float64), 0.0)
         # A bin that may be chosen and one that may not are different nodes: twice the bin, plus one if it may.
-        codes = 2 * bins + context.mask
-        ordered = sorted(codes.tolist())
-        places = tuple(ordered.index(code) for code in codes.tolist())
-        choices = tuple(sorted({place for place, may in zip(places, context.mask, strict=True) if may}))
-        return Seen((*ordered, *demand), places, choices)
+        codes = 2 * (unused * self.config.bins + _FINEST).astype(np.int64) + mask
+        free = unused * nodes[:, :, _SIZE]
+        shown = pod[:, len(POD_FEATURES) :].reshape(len(pod), -1, len(UPCOMING_FEATURES))
+        asked = np.column_stack([pod[:, _DEMAND], shown[:, :, _SHOWN]]).astype(np.float64)
+        most = self.config.demand_bins
+        demand = np.minimum((4 * most * asked + _FINEST).astype(np.int64), most)
+        demand[:, 1:][~shown.any(axis=2)] = -1  # no such pod
+        rows = zip(codes.tolist(), mask.tolist(), free.tolist(), demand.tolist(), counts, strict=True)
+        return [_seen(code[:n], may[:n], room[:n], pods) for code, may, room, pods, n in rows]
 
     def act(self, context: Context) -> Decision:
         """Choose a place by its value, or explore; a feasible node of that place takes the pod."""
-        seen = self.perceive(context)
-        if self.learning and self.rng.random() < self.epsilon:
+        row, place = self.choose(self.perceive(context), explore=self.learning)
+        return Decision(row, info={"place": float(place)})
+
+    def choose(self, seen: Seen, *, explore: bool) -> tuple[int, int]:
+        """Return (row, place): the place with the highest value, now and then a random one to `explore`."""
+        if explore and self.rng.random() < self.epsilon:
             place = int(self.rng.choice(seen.choices))
         else:
             values = self.table.get(seen.key, {})
             place = max(seen.choices, key=lambda each: values[each][0] if each in values else 0.0)
-        column = context.state.resource_index[MEMORY]
-        free = context.state.allocatable[:, column] - context.state.requested[:, column]
-        rows = [row for row, own in enumerate(seen.places) if own == place and context.mask[row]]
+        rows = [row for row, own in enumerate(seen.places) if own == place and seen.may[row]]
         best = min if self.config.takes == "fullest" else max
-        return Decision(best(rows, key=lambda row: int(free[row])), info={"place": float(place)})
+        return best(rows, key=lambda row: seen.free[row]), place
 
     def update(self, seen: Seen, place: int, reward: float, following: Seen | None) -> float:
         """Learn from one step; returns the size of the error. `following` None: the episode is over.
@@ -110,7 +134,11 @@ class QTableAgent:
         """Learn from one step at once; one that nothing followed, though the cluster goes on, is left out."""
         if self.learning and (transition.next_observation is not None or transition.terminated):
             place = int(transition.info["place"])
-            self._error = self.update(transition.observation, place, transition.reward, transition.next_observation)
+            self.learn_from(transition.observation, place, transition.reward, transition.next_observation)
+
+    def learn_from(self, seen: Seen, place: int, reward: float, following: Seen | None) -> None:
+        """Learn from one step at once, as `update` does, and remember its error for the curves."""
+        self._error = self.update(seen, place, reward, following)
 
     def learn(self) -> Mapping[str, float]:
         """Return scalars to record: `observe` has learned already."""
@@ -147,6 +175,13 @@ class QTableAgent:
             [list(key), {str(place): list(entry) for place, entry in values.items()}]
             for key, values in self.table.items()
         ]
+
+
+def _seen(codes: list[int], may: list[bool], free: list[float], demand: list[int]) -> Seen:
+    ordered = sorted(codes)
+    places = tuple(ordered.index(code) for code in codes)
+    choices = tuple(sorted({place for place, able in zip(places, may, strict=True) if able}))
+    return Seen((*ordered, *demand), places, choices, tuple(free), tuple(may))
 
 
 def _table(rows: Sequence[Any]) -> dict[State, dict[int, list[float]]]:

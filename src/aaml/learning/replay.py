@@ -62,6 +62,7 @@ class Replay:
 
     ALPHA = 0.6
     BETA = 0.4
+    LEAST = 1e-3
 
     def __init__(self, capacity: int, rng: np.random.Generator, prioritized: bool = False) -> None:
         self._capacity = capacity
@@ -114,7 +115,7 @@ class Replay:
 
     def reprioritize(self, places: npt.NDArray[np.int64], errors: npt.NDArray[np.floating]) -> None:
         """Set the priority of items to the size of their temporal-difference errors."""
-        self._priority[places] = np.abs(errors) + 1e-3
+        self._priority[places] = np.abs(errors) + self.LEAST
 
     def state(self) -> dict[str, Any]:
         """Return the buffer as arrays and plain values."""

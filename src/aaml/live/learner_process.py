@@ -1,8 +1,8 @@
 """The process that learns beside a scheduler: takes experience over a socket, hands weights back.
 
 It ends with the scheduler, whose socket closes then, and on nobody's signal but SIGKILL: supervisors send theirs to a
-whole group, and what the last lesson taught is still to be handed over. It runs at the lowest priority, so that where
-processors are scarce decisions come first and learning takes what they leave.
+whole group, and what the last lesson taught is still to be handed over. It runs where nobody else wants a processor
+(`step_back`), so that decisions come first and learning takes what they leave.
 """
 
 import os
@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -30,7 +31,7 @@ from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.ports import Transition
 from aaml.scheduling.sight_log import Entry, Recalled, Recaller, SightLog
 
-NICENESS = 19  # the lowest: where two processes want one core, this one gets a seventieth of it
+NICENESS = 19  # where there is no idle class: of two processes that want one core, this one gets a seventieth of it
 
 
 class Pupil(NamedTuple):
@@ -60,11 +61,13 @@ class Lesson(NamedTuple):
 class Learned(NamedTuple):
     """What came of a lesson: how many of the latest steps are still of use, and of an update what it told and made.
 
-    `weights` are the acting network's parameters, one after the other, and `state` what the next learner goes on from.
+    `weights` are the acting network's parameters, one after the other, `state` what the next learner goes on from, and
+    `cpu_s` the processor time that the lesson took.
     """
 
     memory: int
     updates: int = 0
+    cpu_s: float = 0.0
     scalars: Mapping[str, float] = {}
     weights: npt.NDArray[np.float32] | None = None
     state: bytes = b""
@@ -80,6 +83,11 @@ class Learner:
 
     def __call__(self, lesson: Lesson) -> Learned:
         """Take a lesson in, and update where that is due: once, however much has gathered."""
+        began_s = time.process_time()
+        learned = self._take(lesson)
+        return learned._replace(cpu_s=time.process_time() - began_s)
+
+    def _take(self, lesson: Lesson) -> Learned:
         if lesson.pupil is not None:
             self._begin(lesson.pupil)
         agent = self._agent
@@ -103,7 +111,8 @@ class Learner:
         self._recaller.forget(lesson.forget)
         if not scalars:
             return Learned(agent.memory)
-        return Learned(agent.memory, agent.updates, scalars, acting_weights(agent), saved(agent, experience=False))
+        weights, state = acting_weights(agent), saved(agent, experience=False)
+        return Learned(agent.memory, agent.updates, scalars=scalars, weights=weights, state=state)
 
     def _begin(self, pupil: Pupil) -> None:
         self._agent = make_agent(pupil.config, sees=pupil.sees, like=pupil.like)
@@ -153,6 +162,14 @@ class LearnerProcess:
             return self._process.wait()
 
 
+def step_back() -> None:
+    """Run from now on only where no other process wants the processor: who wakes up does not wait for a time slice."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except (AttributeError, OSError):  # not on this system, or not allowed in this container
+        os.nice(NICENESS)
+
+
 def main(place: int) -> None:
     """Answer lessons until the socket closes."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -161,6 +178,6 @@ def main(place: int) -> None:
     desk = Desk(".", Learner())
     with Connection(place) as connection, suppress(EOFError, OSError):  # the scheduler is gone
         connection.send_bytes(desk.answer(connection.recv_bytes()))
-        os.nice(NICENESS)  # not before: the start is waited for
+        step_back()  # not before: the start is waited for
         while True:
             connection.send_bytes(desk.answer(connection.recv_bytes()))

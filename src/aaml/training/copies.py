@@ -4,6 +4,7 @@ A round takes one of the cluster sizes, plays new episodes of the task to their 
 depend on the seed and the number of the round alone, so that an interrupted training goes on to the same weights.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -24,6 +25,7 @@ from aaml.sim.compiled.batch import Batch as Lockstep
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.rewards import REWARDS
 from aaml.sim.tasks import Task
+from aaml.training.lockstep import judge_in_lockstep
 from aaml.training.rollouts import TRAINING_SEEDS, Arena, demonstrate
 from aaml.training.rounds import Stop, StoppedError
 from aaml.training.runfolder import RunFolder
@@ -36,6 +38,7 @@ _BEGIN: Mapping[str, Mapping[str, float]] = {
     "most-allocated": {"cpu_after": 1.0, "memory_after": 1.0},
 }
 """Heuristics that an actor is by a weighted sum of features: it begins as one instead of imitating it."""
+_log = logging.getLogger(__name__)
 _TEN = 10.0  # nodes that reaches are said for
 _LARGEST_ROUND = 3_000_000  # nodes of all decisions that a round keeps: of more, a random part is learned from
 
@@ -62,6 +65,11 @@ class CopiesLearner:
     def __init__(self, config: TrainConfig, arena: Arena, writer: RunWriter) -> None:
         if config.why_no_copies:
             raise UserError(f"method copies: {config.why_no_copies}; use --method rewards")
+        if config.unread:
+            _log.warning(
+                "%s: read where the agent learns live and by --method rewards; from copies it learns by the settings "
+                "that say so (aaml train --help)", ", ".join(config.unread),
+            )  # fmt: skip
         single_threaded()
         self.policy: LearnedAgent = first_agent(config.network, config.begins_with, sees=arena.sees, seed=config.seed)
         self.policy.queue_sort = arena.queue_sort
@@ -111,18 +119,7 @@ class CopiesLearner:
     def judge(self, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None) -> list[Mapping[str, float]]:
         """Return the metrics of episodes that the agent plays by its best choices, in the order of their seeds."""
         lockstep = self._open(nodes, len(seeds), 1, lambda group, _: seeds[group])
-        metrics: dict[int, Mapping[str, float]] = {}
-        lockstep.reset()
-        while lockstep.alive.any():
-            choice = self._agent.best(_batch(lockstep)).numpy()
-            if glimpse is not None:
-                glimpse.rows += choice[lockstep.alive].tolist()
-                if lockstep.alive[0]:
-                    glimpse.lapse.see(lambda: lockstep.seen.nodes[0, :nodes, :2])  # the fractions of CPU and memory
-            step = lockstep.step(choice)
-            metrics |= {each.row: each.metrics for each in step.ended}
-        lockstep.close()
-        return [metrics[row] for row in range(len(seeds))]
+        return judge_in_lockstep(lockstep, lambda rows: self._agent.best(_batch(rows)).numpy(), glimpse)
 
     def save(self, folder: RunFolder) -> Path:
         """Write the model files."""

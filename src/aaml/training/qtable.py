@@ -1,4 +1,4 @@
-"""Training a Q-table of a few nodes: an episode a round."""
+"""Training a Q-table of a few nodes: an episode a round, or an episode in each of `envs` compiled clusters at once."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,11 +7,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from aaml.learning.config import QTable
-from aaml.learning.qtable import QTableAgent
+from aaml.learning.qtable import QTableAgent, Seen
+from aaml.policies.fragment_meter import FragmentMeter
 from aaml.scheduling.ports import RunWriter, Step
 from aaml.scheduling.walk import Walk, whole_run
+from aaml.sim.compiled.batch import Batch
+from aaml.sim.compiled.episodes import TaskEpisodes
+from aaml.sim.compiled.plan import Plan
+from aaml.training.lockstep import judge_in_lockstep
 from aaml.training.rollouts import Arena
 from aaml.training.rounds import Stop, draw_episode
 from aaml.training.runfolder import RunFolder
@@ -22,7 +28,11 @@ _CURVE_EVERY = 200
 
 
 class QTableLearner:
-    """Plays an episode a round and updates the table after every decision."""
+    """Updates the table after every decision; a round is an episode, or one of each cluster in lockstep.
+
+    Episodes are compiled where they can be (`TrainConfig.way`), and else, with a reward of one's own for instance,
+    played one by one in the simulator.
+    """
 
     def __init__(self, config: TrainConfig, arena: Arena, writer: RunWriter) -> None:
         table = config.learner
@@ -34,28 +44,75 @@ class QTableLearner:
         self.policy = QTableAgent(replace(table, takes=table.takes or asked), sees=arena.sees, seed=config.seed)
         self._sizes, self._arena, self._writer = config.sizes, arena, writer
         self._rng = np.random.default_rng(config.seed)
+        self._reward, self._compiled = config.reward or arena.task.reward, config.way == "copies"
+        self._episodes = TaskEpisodes(arena.task, config.pods, config.trace)
+        self._drawn: list[tuple[int, int]] = []
+        self._batch = self._open(lambda row, _: self._plan(*self._drawn[row]), config.envs) if self._compiled else None
 
     def begin(self) -> None:
         """Begin from nothing."""
 
     def judge(self, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None) -> Sequence[Mapping[str, float]]:
-        """Play episodes one after the other."""
-        return by_playing(self._arena, self.policy, seeds, nodes, glimpse)
+        """Play episodes by the best choices, all at once where they are compiled."""
+        if self._batch is None:
+            return by_playing(self._arena, self.policy, seeds, nodes, glimpse)
 
-    def round(self, step: int, stop: Stop) -> int:  # noqa: ARG002  (an episode is over in a moment)
-        """Play one episode."""
-        agent, arena, first = self.policy, self._arena, step
+        def best(batch: Batch) -> npt.NDArray[np.int64]:
+            return np.array(
+                [self.policy.choose(one, explore=False)[0] if one.choices else 0 for one in self._look(batch)]
+            )
+
+        return judge_in_lockstep(self._open(lambda row, _: self._plan(seeds[row], nodes), len(seeds)), best, glimpse)
+
+    def round(self, step: int, stop: Stop) -> int:  # noqa: ARG002  (a round is over in a moment)
+        """Play an episode, or one in each cluster, and learn from every decision."""
+        return self._in_simulator(step) if self._batch is None else self._in_lockstep(self._batch, step)
+
+    def _in_lockstep(self, batch: Batch, first: int) -> int:
+        agent, step = self.policy, first
+        self._drawn = [draw_episode(self._rng, self._sizes) for _ in range(len(batch))]
+        batch.reset()
+        alive, now = batch.alive, self._look(batch)
+        while alive.any():
+            chosen = [agent.choose(one, explore=True) if able else (0, 0) for one, able in zip(now, alive, strict=True)]
+            reward = batch.step([row for row, _ in chosen]).reward.tolist()
+            goes_on, following = batch.alive, self._look(batch)
+            # Every cluster is taken for one that would go on: a last step, whose continuation nobody saw, is left out.
+            for row in np.flatnonzero(goes_on).tolist():
+                agent.learn_from(now[row], chosen[row][1], reward[row], following[row])
+                step = self._counted(step + 1)
+            alive, now = goes_on, following
+        return step - first
+
+    def _in_simulator(self, first: int) -> int:
+        agent, arena, step = self.policy, self._arena, first
         cluster = arena.build(*draw_episode(self._rng, self._sizes))
-        # Every cluster is taken for one that would go on: the last step, whose continuation nobody saw, is left out.
         walk = Walk(cluster, agent, arena.reward(), perceive=agent.perceive, episodes=whole_run(continuing=True))
         for event in walk.events():
             if isinstance(event, Step) and event.transition is not None and not event.transition.truncated:
                 agent.observe(event.transition)
-                step += 1
-                if step % _CURVE_EVERY == 0:
-                    for name, value in agent.learn().items():
-                        self._writer.scalar(name, value, step)
+                step = self._counted(step + 1)
         return step - first
+
+    def _counted(self, step: int) -> int:
+        if step % _CURVE_EVERY == 0:
+            for name, value in self.policy.learn().items():
+                self._writer.scalar(name, value, step)
+        return step
+
+    def _plan(self, seed: int, nodes: int) -> Plan:
+        return self._episodes.plan(seed, nodes)
+
+    def _open(self, episodes: Any, rows: int) -> Batch:
+        expected = self._arena.sees.fragmentation
+        return Batch(
+            episodes, rows, sees=self.policy.sees, reward=self._reward, restart=False, threads=1,
+            expected=expected if isinstance(expected, FragmentMeter) else None, queue_sort=self._arena.queue_sort,
+        )  # fmt: skip
+
+    def _look(self, batch: Batch) -> list[Seen]:
+        seen = batch.seen
+        return self.policy.look(seen.nodes, seen.pod, seen.mask, batch.nodes.tolist())
 
     def save(self, folder: RunFolder) -> Path:
         """Write the table."""

@@ -41,7 +41,7 @@ def train(
     ----------
     agent
         "gnn", "dqn", "acgnn", "acdqn", "qtable" or "linear", or an agent with settings of its own, such as
-        `aaml.Dqn(encoder="gnn", learning_rate=3e-4)`.
+        `aaml.Dqn(encoder="gnn", hidden_layers=64)`.
     task
         What to learn, by name or as `aaml.task` makes it.
     steps
@@ -53,7 +53,7 @@ def train(
     progress
         Show a progress bar.
     **settings
-        Any other setting of a training or its agent, such as `seed`, `workers`, `reward` or `learning_rate`: those of
+        Any other setting of a training or its agent, such as `seed`, `workers`, `reward` or `rate`: those of
         `aaml train --help`.
 
     Returns

@@ -11,7 +11,7 @@ from aaml.errors import UserError, bad_value
 from aaml.learning.config import AGENTS, LIVE, AgentConfig, CopiesConfig, NetworkAgent
 from aaml.parallel.workers import parse_workers
 from aaml.scheduling.lifetimes import Rests
-from aaml.settings import Count, Natural, Settings, changed
+from aaml.settings import Count, Natural, Settings, changed, plain
 from aaml.sim.search_config import SearchConfig
 
 if TYPE_CHECKING:
@@ -131,6 +131,18 @@ class TrainConfig(Settings):
         if self.reward and self.reward not in REWARDS:
             return f"the reward {self.reward} is not compiled"
         return _not_compiled(self.task)
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The agent's settings that were changed and say nothing of this training: copies have their own."""
+        if self.way != "copies" or not isinstance(self.agent, NetworkAgent):
+            return ()
+        usual = plain(AGENTS[self.agent.name])
+        return tuple(
+            name
+            for name, value in plain(self.agent).items()
+            if value != usual[name] and name not in CopiesConfig.agents
+        )
 
     @property
     def label(self) -> str:

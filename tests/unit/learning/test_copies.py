@@ -173,10 +173,42 @@ def test_rounds_of_a_cluster_size_are_remembered_however_many_of_others_come(mak
     for each in (small, *large):
         rounds.add(each)
     drawn = [rounds.draw(generator) for _ in range(60)]
-    assert {id(each) for each in drawn} == {id(small), id(large[-2]), id(large[-1])}
+    assert {id(each.compared) for each in drawn} == {id(small), id(large[-2]), id(large[-1])}
     rounds.forget()
     rounds.add(small)
-    assert rounds.draw(generator) is small
+    assert rounds.draw(generator).compared is small
+
+
+def test_decisions_are_drawn_by_their_error_and_count_the_less_the_more_often(make):
+    """Schaul et al. 2016: P(i) ~ priority^0.6, weights (M P(i))^-0.4 over their maximum; errors of 1 and 32."""
+    generator, rounds = torch.Generator().manual_seed(0), LastRounds(1)
+    learner = in_copies(make_agent(AGENTS["dqn"], seed=1), CopiesConfig(explore=1.0))
+    rounds.add(bandit(stars([make.random(3, 0)] * 2), learner, generator))
+    drawn = rounds.draw(generator)
+    rows, weight = drawn.sample(4_000, generator, prioritized=True)
+    assert 0.47 < float((rows == 0).float().mean()) < 0.53  # nothing is known: as likely as each other
+    assert set(weight.tolist()) == {1.0}
+    drawn.reprioritize(torch.tensor([0, 1]), torch.tensor([1.0, -32.0]))
+    rows, weight = drawn.sample(4_000, generator, prioritized=True)
+    share = 32**0.6 / (1 + 32**0.6)  # 0.889
+    assert abs(float((rows == 1).float().mean()) - share) < 0.02
+    assert float(weight[rows == 0].mean()) == pytest.approx(1.0)
+    assert float(weight[rows == 1].mean()) == pytest.approx((32**0.6) ** -0.4, rel=1e-3)
+    rows, weight = drawn.sample(4_000, generator, prioritized=False)
+    assert weight is None
+    assert 0.47 < float((rows == 0).float().mean()) < 0.53
+
+
+def test_a_dqn_learns_from_decisions_drawn_by_their_error(make):
+    batch = stars([make.random(5, seed) for seed in range(500)])
+    prioritized = dataclasses.replace(AGENTS["dqn"], prioritized=True)
+    agent = in_copies(make_agent(prioritized, seed=1), CopiesConfig(explore=1.0, minibatch=128, rate=3e-3))
+    generator = torch.Generator().manual_seed(0)
+    best = float(-batch.pairs[:, :, 1].masked_fill(~batch.mask, 9.0).min(dim=1).values.mean())
+    for _ in range(12):
+        agent.learn(bandit(batch, agent, generator), 1.0, generator)
+    worth = float(-batch.pairs[torch.arange(len(batch)), agent.best(batch), 1].mean())
+    assert worth > best - 0.05
 
 
 def test_a_dqn_believes_its_own_estimate_of_what_follows(make):

@@ -94,6 +94,17 @@ def test_clipped_policy_loss_by_hand():
     torch.testing.assert_close(loss, torch.tensor(0.3))
 
 
+def test_clipped_value_loss_by_hand():
+    value = torch.tensor([0.5, 0.5, -0.4], requires_grad=True)
+    old, target = torch.tensor([0.0, 0.4, 0.0]), torch.tensor([1.0, 1.0, 1.0])
+    loss = losses.clipped_value_loss(value, old, target, 0.2)
+    # Moved by 0.5, counted at 0.2: 0.8^2 / 2 = 0.32. Moved by 0.1: 0.5^2 / 2 = 0.125. Away from its target, -0.4 counts
+    # in full, not -0.2: 1.4 - 0.5 = 0.9.
+    torch.testing.assert_close(loss, torch.tensor((0.32 + 0.125 + 0.9) / 3))
+    loss.backward()
+    torch.testing.assert_close(value.grad, torch.tensor([0.0, -0.5 / 3, -1.0 / 3]))
+
+
 def test_at_the_old_policy_ppo_and_a2c_have_the_same_gradient():
     gradients = []
     for loss in (

@@ -1,6 +1,7 @@
 """The Q-table: known action values, order of nodes, bins, and its file."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -23,7 +24,7 @@ def pod(gib):
 
 
 def context(free_gib, gib=1, mask=None, upcoming=()):
-    return make.context(cluster(*free_gib), pod(gib), mask, upcoming=upcoming)
+    return replace(make.context(cluster(*free_gib), pod(gib), mask, upcoming=upcoming), spec=ObservationSpec(2))
 
 
 def test_it_finds_the_action_values_of_a_chain_with_known_ones():

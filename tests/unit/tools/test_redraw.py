@@ -140,18 +140,19 @@ def test_the_text_around_blocks_stays_and_a_second_redraw_changes_nothing(root: 
         'curves runs="DQN=runs/dqn-*" metric=Validation/x levels=r column=mean_variance nodes=10 name=drawn',
         'curves runs="DQN=runs/dqn-0" metric=Validation/x right_runs="DQN=runs/dqn-1" name=both',
         "soak file=soak.csv name=hour",
+        "lines file=b.csv x=cost y=rate by=name limits=1=10 name=costs",
     )
     path = document(root, "csv file=b.csv", *figures)
     first = redraw([path], root)
     assert len(first.differences) == 1 + 2 * len(figures)
-    assert (root / path).read_bytes().count(b"old") == 6  # nothing is written before write()
+    assert (root / path).read_bytes().count(b"old") == 7  # nothing is written before write()
     first.write()
     text = (root / path).read_bytes().decode()
     assert text.startswith(HEAD)
     assert text.endswith(TAIL)
     assert "![two policies](figures/balance.png)" in text
     pictures = {file.name: file.read_bytes() for file in (root / "docs" / "figures").iterdir()}
-    assert set(pictures) == {"balance.png", "gains.png", "drawn.png", "both.png", "hour.png"}
+    assert set(pictures) == {"balance.png", "gains.png", "drawn.png", "both.png", "hour.png", "costs.png"}
     assert not any(word in png for png in pictures.values() for word in (b"Software", b"matplotlib", b"tIME"))
     second = redraw([path], root)
     assert (second.files, second.differences) == ({}, ())
@@ -211,6 +212,8 @@ def test_check_changes_nothing_and_sees_old_tables_and_figures_of_other_data(
         ("means file=b.csv by=cost columns=name", "could not convert string to float"),
         ("means file=b.csv by=cost columns=rate only=name=d", "only: 'd' is not accepted; expected one of a, b, c"),
         ("csv file=none.csv", "not readable as CSV"),
+        ("lines file=b.csv x=name y=rate by=cost name=l", "could not convert string to float"),
+        ("lines file=b.csv x=cost y=who by=name name=l", "y: 'who' is not accepted; expected one of name, rate, cost"),
         ("soak file=b.csv name=s", "no record of aaml soak: 'seconds'"),
     ],
 )

@@ -9,6 +9,7 @@ from aaml.errors import UserError
 from aaml.evaluation.policies import load_policy
 from aaml.learning.config import AGENTS
 from aaml.settings import changed
+from aaml.sim.tasks import find_task
 from aaml.training.qtable import QTableLearner
 from aaml.training.rollouts import Arena, Setting
 from aaml.training.rounds import train_in_rounds
@@ -19,8 +20,9 @@ from aaml.training.validation import Validation, _ratio
 
 def small(agent, **others):
     settings = {"task": "seedc", "pods": 20, "steps": 300, "validate_every": 100, "validation_episodes": 1, "seed": 3}
+    settings |= {"envs": 1}
     if agent == "linear":
-        settings |= {"steps": 3000, "validate_every": 800, "envs": 1}  # 800 decisions a generation
+        settings |= {"steps": 3000, "validate_every": 800}  # 800 decisions a generation
     return TrainConfig(agent=AGENTS[agent], **{**settings, **others})
 
 
@@ -105,6 +107,27 @@ def test_the_objective_decides_what_is_learned_and_judged(tmp_path):
     judge = Validation(arena, (3,), episodes=3, reference="most-allocated")
     empty = [judge(arena.policy(str(model)))["Validation/mean_empty_fraction"] for model in (balance, compress)]
     assert empty[1] > 2 * empty[0]
+
+
+@pytest.mark.parametrize("task", ["seedc", "seedc-compress", "waiting", "balance"])
+def test_a_table_learns_in_lockstep_what_it_learns_in_the_simulator(task, tmp_path):
+    """To the bit: the same episodes, choices, rewards and bins; with several clusters at once it goes on by turns."""
+    tables = []
+    for method in ("auto", "rewards"):
+        _, _, model = train(small("qtable", task=task, pods=60, steps=400, method=method), tmp_path / method)
+        tables.append(json.loads(model.read_text())["table"])
+    assert tables[0] == tables[1]
+    assert len(tables[0]) > 20
+    _, _, model = train(small("qtable", task=task, pods=60, nodes=(3, 5), envs=4, steps=400), tmp_path / "four")
+    without = len(tables[0][0][0]) - find_task(task).nodes
+    assert {len(key) - without for key, _ in json.loads(model.read_text())["table"]} == {3, 5}
+
+
+def test_a_reward_of_ones_own_is_learned_from_in_the_simulator(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text("def zero(state, pod, node):\n    return 0.0\n")
+    config = small("qtable", reward=f"{own}:zero")
+    assert config.way == "rewards"
 
 
 def test_cluster_sizes_are_drawn_from_those_given(tmp_path):

@@ -47,6 +47,15 @@ class KilledError(Exception):
     pass
 
 
+def test_settings_of_an_agent_that_copies_do_not_read_are_told(tmp_path, caplog):
+    told = small("dqn", learning_rate=1e-4, n_step=5, hidden_layers=8, prioritized=True, steps=1)
+    assert told.unread == ("learning_rate", "n_step")
+    assert changed(told, {"method": "rewards"}).unread == ()
+    assert small("acdqn").unread == small("qtable", bins=3).unread == ()
+    train(told, tmp_path / "run")
+    assert "learning_rate, n_step: read where the agent learns live and by --method rewards" in caplog.text
+
+
 @pytest.mark.parametrize("agent", ALL)
 def test_a_killed_run_goes_on_to_the_same_weights_and_curve(agent, tmp_path):
     progress, curve, folder = train(small(agent), tmp_path / "whole")
