@@ -288,7 +288,7 @@ class LearnsApart:
             self._told_steps, self._told_sights, self._told_graph = self._begin, 0, -1
             return self._lesson(self._pupil._replace(states=states))
 
-    def _next_lesson(self, rest_s: float) -> Lesson | None:
+    def _next_lesson(self, rest_s: float = 0.0) -> Lesson | None:
         """Wait for something to tell, and return that; None when this one ends and everything is told.
 
         Steps gather meanwhile, for `rest_s` at least unless the end is near.
