@@ -48,7 +48,7 @@ def openb(runs: int) -> None:
     def network(*hidden: int) -> object:
         sizes = (NETWORK_INPUTS, *hidden, 1)
         layers = [(rng.normal(size=(out, into)) / into**0.5, np.zeros(out)) for into, out in pairwise(sizes)]
-        return network_scorer(layers, prepared.tables, len(prepared.gpu_models))
+        return network_scorer(layers, prepared.tables, prepared.devices)
 
     cases = [(name, name, None) for name in POLICIES]
     cases.append(("linear", "linear", rng.normal(size=(len(GROUPS), len(FEATURES)))))

@@ -34,7 +34,7 @@ def main() -> None:
     cases = list(product(("fgd", args.model.stem), get_args(TieBreak), (False, True), args.seeds))
     for policy, tie_break, raw, seed in tqdm(cases, unit="run"):
         prepared = prepare(args.trace, seed)
-        scorer = None if policy == "fgd" else model.scorer(prepared.tables, len(prepared.gpu_models))
+        scorer = None if policy == "fgd" else model.scorer(prepared.tables, prepared.devices)
         kind = "fgd" if scorer is None else model.policy
         result = run_openb(args.trace, seed, kind, scorer, tie_break=tie_break, truncate=not raw)
         row: dict[str, Any] = {

@@ -75,7 +75,7 @@ def test_a_saved_scorer_scores_as_before(tmp_path: Path) -> None:
     )
     save_scorer(model, tmp_path / "net.npz")
     runs = [
-        run_openb("default", 42, "network", each.scorer(prepared.tables, len(prepared.gpu_models)))
+        run_openb("default", 42, "network", each.scorer(prepared.tables, prepared.devices))
         for each in (model, load_scorer(tmp_path / "net.npz"))
     ]
     assert runs[0].nodes.tolist() == runs[1].nodes.tolist()

@@ -40,7 +40,7 @@ def run(args: Args) -> int:
 
     from aaml.commands.signals import ends_by
     from aaml.errors import bad_value
-    from aaml.openb.tune import STAGES, tune
+    from aaml.openb.tune import STAGES, going_on, tune
     from aaml.workload.traces import trace_names
 
     for name, values in (("generations", args.generations), ("population", args.population)):
@@ -62,7 +62,7 @@ def run(args: Args) -> int:
     ]
     start = None
     if args.start is not None:
-        start, stages = _weights(args.start), stages[1:]
+        start, stages = going_on(_weights(args.start)), stages[1:]
     stop: list[bool] = []
     with ends_by(lambda: stop.append(True)) as interruption:
         tune(args.out, stages, start=start, workers=args.workers, stopped=lambda: bool(stop))

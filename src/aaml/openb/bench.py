@@ -46,7 +46,7 @@ class Run:
         truncate = False if settings.raw_scores else None
         if self.scorer is not None:
             prepared = prepare(self.trace, self.seed, settings.tune)
-            scorer = self.scorer.scorer(prepared.tables, len(prepared.gpu_models))
+            scorer = self.scorer.scorer(prepared.tables, prepared.devices)
             return run_openb(
                 self.trace, self.seed, self.scorer.policy, scorer, tune=settings.tune, tie_break=settings.tie_break,
                 truncate=truncate, name=Path(self.policy).stem,

@@ -16,7 +16,7 @@ from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.state import ClusterState
 from aaml.errors import bad_value
 from aaml.policies.fragmentation import FragmentTables, TypicalPods, fragment_tables, typical_pods
-from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI, NodeArrays, empty_nodes, pod_shape
+from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI, NodeArrays, devices_by_model, empty_nodes, pod_shape
 from aaml.policies.gpu.fit import DEVICE_RULES
 from aaml.policies.gpu.learned import Scorer, linear_scorer
 from aaml.policies.gpu.policies import FGD, LEARNED, RANDOM, policy_number
@@ -78,6 +78,11 @@ class Prepared:
     column: IntArray
     capacity_milli: int
 
+    @property
+    def devices(self) -> IntArray:
+        """How many devices of each GPU model there are, int64 [models]."""
+        return devices_by_model(self.arrays, len(self.gpu_models))
+
 
 @lru_cache(maxsize=64)
 def prepare(trace: str, seed: int, tune: float = DEFAULT_TUNE) -> Prepared:
@@ -122,7 +127,7 @@ def run_openb(
     """
     prepared = prepare(trace, seed, tune)
     number = policy_number(policy)
-    tables, models = prepared.tables, len(prepared.gpu_models)
+    tables = prepared.tables
     if typical is not None:
         tables = fragment_tables(typical, prepared.gpu_models, prepared.arrays.gpu.shape[1])
     nodes = prepared.arrays.copy()
@@ -131,7 +136,7 @@ def run_openb(
     if learned and scorer is None:
         if policy == "network" or weights is None:
             raise bad_value("weights", weights, "a `Scorer` (network_scorer), or numbers for a linear scorer")
-        scorer = linear_scorer(weights, tables, models)
+        scorer = linear_scorer(weights, tables, prepared.devices)
     by_policy = "score" if number in {FGD, LEARNED} else "random" if number == RANDOM else "best"
     warm_up()
     started = time.perf_counter()

@@ -37,7 +37,8 @@ COLUMNS = (50, 60, 70, 80, 85, 88, 90, 92, 94, 95, 96, 97, 98, 99, 100, 105, 110
 _GAIN_AT = [COLUMNS.index(100), COLUMNS.index(130)]
 _SEEDS_FROM = 100_000
 _ENOUGH, _SLACK = 0.8, 0.02  # points of allocation
-_START = {"fragment_gain": 1.0, "cpu_left": -0.05, "gpu_left": -0.1}  # FGD's gradient, ties to the fuller node
+# FGD's gradient with ties to the fuller node, after what a share takes from other shares.
+_START = {"fragment_gain": 1.0, "cpu_left": -0.05, "gpu_left": -0.1, "rest_lost": -10.0, "model_load": -0.05}
 _fgd: dict[tuple[str, int], tuple[float, ...]] = {}  # of this process
 
 
@@ -55,7 +56,7 @@ class Stage:
 
 STAGES = (
     Stage(True, TRAIN_TRACES, 60, 14, 0.04, 1),
-    Stage(False, TRAIN_TRACES, 100, 20, 0.03, 7),
+    Stage(False, TRAIN_TRACES, 4, 20, 0.04, 11),
 )
 
 
@@ -85,6 +86,14 @@ def matrix(vector: FloatArray) -> FloatArray:
     if vector.size == len(FEATURES):
         return np.vstack([np.tile(vector, (len(GROUPS) - 1, 1)), np.zeros((1, len(FEATURES)))])
     return np.ascontiguousarray(vector.reshape(len(GROUPS), len(FEATURES)))
+
+
+def going_on(weights: FloatArray) -> FloatArray:
+    """Return weights [groups, F] to go on from: features that count for nothing in them begin as in a new search."""
+    result = weights.copy()
+    unknown = ~weights.any(axis=0)
+    result[:-1, unknown] = np.array([_START.get(name, 0.0) for name in FEATURES])[unknown]
+    return result
 
 
 def tune(

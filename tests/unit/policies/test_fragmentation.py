@@ -19,7 +19,8 @@ from aaml.policies.fragmentation import (
     usable,
 )
 from aaml.policies.gpu.arrays import empty_nodes, pod_shape
-from aaml.policies.gpu.features import FEATURES, features_on_device, make_scratch, measure_node, model_shares
+from aaml.policies.gpu.features import FEATURES, features_on_device, make_scratch, measure_node
+from aaml.policies.gpu.prices import scarcity
 
 MODELS = ("", "1080", "2080", "P100", "T4", "V100M16")
 # The typical pods of the published program's TestNodeGpuShareFragAmountScore: CPU, GPU, devices, model, 1/10000.
@@ -126,7 +127,7 @@ def test_room_for_large_pods_by_hand() -> None:
     def seen(cpu: int, count: int, milli: int, device: int) -> list[float]:
         shape = pod_shape(Pod("p", requests={"cpu": cpu}, gpu=GpuRequest(count, milli)), models)
         measure_node(arrays, 0, tables, scratch)
-        features_on_device(arrays, 0, shape, device, tables, model_shares(tables, len(models)), scratch)
+        features_on_device(arrays, 0, shape, device, tables, scarcity(tables, [0, 8]), scratch)
         return [float(scratch.phi[FEATURES.index(name)]) for name in names]
 
     small, large = 1.5 / 9.5, 8.0 / 9.5

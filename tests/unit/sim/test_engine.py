@@ -231,7 +231,7 @@ def test_learned_scorers_follow_the_rule_for_ties() -> None:
     pods = [Pod(f"p{i}", requests={"cpu": 1, "memory": 1}) for i in range(200)]
     arrays, models = empty_nodes(nodes)
     shape, tables = pod_shape(pods[0], models)[None, :], fragment_tables(typical_pods(pods), models, 0)
-    indifferent = linear_scorer(np.zeros(len(FEATURES)), tables, len(models))
+    indifferent = linear_scorer(np.zeros(len(FEATURES)), tables, np.zeros(len(models)))
 
     def rows(*, random_ties: bool) -> list[int]:
         return simulate(
@@ -284,7 +284,7 @@ def test_a_linear_scorer_on_fgd_s_feature_is_raw_fgd() -> None:
     tables = fragment_tables(typical_pods(pods), models, 8)
     weights = np.zeros((len(GROUPS), len(FEATURES)))
     weights[:4, FEATURES.index("fgd")] = 100.0
-    scorer = linear_scorer(weights, tables, len(models))
+    scorer = linear_scorer(weights, tables, np.zeros(len(models)))
     rng = np.random.default_rng(0)
     for pod in pods:
         shape = pod_shape(pod, models)

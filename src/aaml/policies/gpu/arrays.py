@@ -88,6 +88,11 @@ def empty_nodes(nodes: Sequence[Node]) -> tuple[NodeArrays, tuple[str, ...]]:
     return arrays, tuple(models)
 
 
+def devices_by_model(nodes: NodeArrays, models: int) -> IntArray:
+    """Return how many devices of each GPU model the nodes have, int64 [models]."""
+    return np.bincount(nodes.gpu_model, weights=nodes.gpu_count, minlength=models).astype(np.int64)
+
+
 def state_arrays(state: ClusterState) -> NodeArrays:
     """Return the free amounts of a cluster state (fresh arrays but for views of the GPU columns)."""
     free = state.allocatable - state.requested

@@ -31,6 +31,8 @@ placeable        share of the typical GPU demand that comes from pods of which o
 placeable_lost   fall of it
 intact_lost      fall of (devices / 8) x (CPU left / 128 cores) of a node whose devices are all free, else 0
 room_lost        fall of (fully free devices / 8)^2 x (CPU left / 128 cores): room for pods with many devices
+rest_lost        fall of what a share's device is worth to the typical shares (`Scarcity.rests`), in devices
+model_load       demand on each device of this model (`Scarcity.models`), less 1
 ===============  =================================================================================================
 """
 
@@ -61,6 +63,7 @@ from aaml.policies.gpu.arrays import (
     NodeArrays,
 )
 from aaml.policies.gpu.fit import is_share
+from aaml.policies.gpu.prices import Scarcity
 from aaml.policies.gpu.scores import LARGEST_CPU_MILLI, LARGEST_GPU_MILLI, free_gpu, logistic_score
 
 IntArray = npt.NDArray[np.int64]
@@ -70,7 +73,7 @@ FEATURES = (
     "fragment_gain", "fgd", "cpu_left", "gpu_left", "cpu_fraction", "gpu_fraction", "imbalance", "dot", "whole_left",
     "whole_opened", "device_left", "device_full", "unused", "exhausted", "usable", "stranded_cpu", "cpu_per_gpu",
     "cpu_class", "same_kind", "other_kind", "model_demand", "model_access", "gpu_count", "waste", "placeable",
-    "placeable_lost", "intact_lost", "room_lost",
+    "placeable_lost", "intact_lost", "room_lost", "rest_lost", "model_load",
 )  # fmt: skip
 # Pods are told apart by these groups; a linear scorer has weights for each, and more where models are named.
 GROUPS = ("no_gpu", "share", "one_gpu", "several_gpus", "named_models")
@@ -99,20 +102,6 @@ def make_scratch(tables: FragmentTables, widest_layer: int) -> Scratch:
         np.zeros(len(FEATURES) + len(POD_INPUTS), dtype=np.float64),
         np.zeros((2, max(widest_layer, 1)), dtype=np.float64),
     )
-
-
-def model_shares(tables: FragmentTables, models: int) -> FloatArray:
-    """Return float64 [models, 2] for each model of GPU.
-
-    They are the shares of the typical GPU demand that name the model, and that it may serve.
-    """
-    rows = tables.rows
-    demand = tables.weight * rows[:, 1] * rows[:, 2]
-    result = np.zeros((models, 2))
-    for model in range(models):
-        serves = (rows[:, 3] >> model & 1).astype(np.float64)
-        result[model] = (demand * serves * (rows[:, 3] >= 0)).sum(), (demand * serves).sum()
-    return np.asarray(result / max(demand.sum(), 1e-9))
 
 
 @compiled
@@ -144,7 +133,7 @@ def features_on_device(
     shape: IntArray,
     device: int,
     tables: FragmentTables,
-    shares: FloatArray,
+    scarce: Scarcity,
     scratch: Scratch,
 ) -> None:
     """Fill `scratch.phi` with the features of a pod on a node and, for a share, on a device.
@@ -202,8 +191,8 @@ def features_on_device(
     phi[17] = cls / max(tables.cpu.shape[0], 1)
     phi[18] = 1.0 if kind & same else 0.0
     phi[19] = 1.0 if kind & ~same else 0.0
-    phi[20] = shares[model, 0]
-    phi[21] = shares[model, 1]
+    phi[20] = scarce.models[model, 0]
+    phi[21] = scarce.models[model, 1]
     phi[22] = devices / 8.0
     phi[23] = partial / LARGEST_GPU_MILLI
     cores, size, was_intact = nodes.cpu[row] / LARGEST_CPU_MILLI, devices / 8.0, whole == devices
@@ -211,6 +200,8 @@ def features_on_device(
     phi[25] = (fits_before - fits_after) / tables.asked
     phi[26] = (size * cores if was_intact else 0.0) - (size * phi[2] if was_intact and opened == 0 else 0.0)
     phi[27] = (whole / 8.0) ** 2 * cores - phi[8] ** 2 * phi[2]
+    phi[28] = scarce.rests[device_free] - scarce.rests[device_free - milli] if device >= 0 else 0.0
+    phi[29] = scarce.models[model, 2] - 1.0
 
 
 @compiled

@@ -17,11 +17,11 @@ from aaml.policies.gpu.features import (
     Scratch,
     features_on_device,
     measure_node,
-    model_shares,
     pod_group,
     pod_inputs,
 )
 from aaml.policies.gpu.fit import NO_DEVICE, is_repeated, is_share
+from aaml.policies.gpu.prices import Scarcity, nothing_scarce, scarcity
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -34,14 +34,14 @@ class Scorer(NamedTuple):
     linear    float64 [groups, F]    rows as `GROUPS`, columns as `FEATURES`; all 0 where a network scores
     flat      float64 [P]            a network's layers: biases [out], then weights [in, out] row by row
     sizes     int64 [L + 1]          units per layer, inputs first, 1 last
-    shares    float64 [models, 2]    `model_shares`
+    scarce    `Scarcity`             what the typical pods make scarce on the cluster
     ========  =====================  ======================================================================
     """
 
     linear: FloatArray
     flat: FloatArray
     sizes: IntArray
-    shares: FloatArray
+    scarce: Scarcity
 
 
 NETWORK_INPUTS = len(FEATURES) + len(POD_INPUTS)
@@ -50,12 +50,12 @@ NETWORK_INPUTS = len(FEATURES) + len(POD_INPUTS)
 def no_scorer(models: int) -> Scorer:
     """Return the placeholder of policies that learn nothing."""
     return Scorer(
-        np.zeros((len(GROUPS), len(FEATURES))), np.zeros(1), np.zeros(1, dtype=np.int64), np.zeros((models, 2))
+        np.zeros((len(GROUPS), len(FEATURES))), np.zeros(1), np.zeros(1, dtype=np.int64), nothing_scarce(models)
     )
 
 
-def linear_scorer(weights: npt.ArrayLike, tables: FragmentTables, models: int) -> Scorer:
-    """Build a scorer w . phi.
+def linear_scorer(weights: npt.ArrayLike, tables: FragmentTables, devices: npt.ArrayLike) -> Scorer:
+    """Build a scorer w . phi for a cluster with so many `devices` [models] of each GPU model.
 
     The weights are [groups, F], or the same flat, or [F] for all groups alike.
     """
@@ -68,15 +68,16 @@ def linear_scorer(weights: npt.ArrayLike, tables: FragmentTables, models: int) -
         matrix = np.ascontiguousarray(array.reshape(rows, columns))
     else:
         raise UserError(f"weights: {array.size} numbers; a linear scorer has {columns} or {rows} x {columns}")
-    return no_scorer(models)._replace(linear=matrix, shares=model_shares(tables, models))
+    return _scorer(tables, devices)._replace(linear=matrix)
 
 
 def network_scorer(
-    layers: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]], tables: FragmentTables, models: int
+    layers: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]], tables: FragmentTables, devices: npt.ArrayLike
 ) -> Scorer:
     """Build a scorer from layers of (weights [out, in], biases [out]).
 
-    There is a ReLU between two layers, and one output.
+    There is a ReLU between two layers, and one output. It is for a cluster with so many `devices` [models] of each GPU
+    model.
     """
     flat, sizes = [], [NETWORK_INPUTS]
     for weights, biases in layers:
@@ -87,8 +88,11 @@ def network_scorer(
         sizes.append(len(bias))
     if len(sizes) == 1 or sizes[-1] != 1:
         raise UserError(f"layers: {sizes[1:]} units; expected at least one layer and one output unit")
-    shares = model_shares(tables, models)
-    return no_scorer(models)._replace(flat=np.concatenate(flat), sizes=np.array(sizes, np.int64), shares=shares)
+    return _scorer(tables, devices)._replace(flat=np.concatenate(flat), sizes=np.array(sizes, np.int64))
+
+
+def _scorer(tables: FragmentTables, devices: npt.ArrayLike) -> Scorer:
+    return no_scorer(len(np.asarray(devices)))._replace(scarce=scarcity(tables, devices))
 
 
 @compiled
@@ -135,7 +139,7 @@ def learned_score(
     if scorer.sizes.shape[0] > 1:
         pod_inputs(shape, scratch.phi)
     if not is_share(shape):
-        features_on_device(nodes, row, shape, NO_DEVICE, tables, scorer.shares, scratch)
+        features_on_device(nodes, row, shape, NO_DEVICE, tables, scorer.scarce, scratch)
         return _value(shape, scorer, scratch), NO_DEVICE
     best, chosen = -np.inf, NO_DEVICE
     milli = shape[SHAPE_MILLI]
@@ -143,7 +147,7 @@ def learned_score(
         free = nodes.gpu[row, device]
         if free < milli or is_repeated(nodes, row, device):
             continue
-        features_on_device(nodes, row, shape, device, tables, scorer.shares, scratch)
+        features_on_device(nodes, row, shape, device, tables, scorer.scarce, scratch)
         score = _value(shape, scorer, scratch)
         if score > best or chosen < 0:
             best, chosen = score, device

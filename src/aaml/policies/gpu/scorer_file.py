@@ -32,11 +32,11 @@ class ScorerModel:
         """The compiled policy that evaluates it."""
         return "network" if self.layers else "linear"
 
-    def scorer(self, tables: FragmentTables, models: int) -> Scorer:
-        """Return what the kernels take, for a cluster with so many GPU models."""
+    def scorer(self, tables: FragmentTables, devices: npt.ArrayLike) -> Scorer:
+        """Return what the kernels take, for a cluster with so many `devices` [models] of each GPU model."""
         if self.layers:
-            return network_scorer(self.layers, tables, models)
-        return linear_scorer(np.zeros(len(FEATURES)) if self.linear is None else self.linear, tables, models)
+            return network_scorer(self.layers, tables, devices)
+        return linear_scorer(np.zeros(len(FEATURES)) if self.linear is None else self.linear, tables, devices)
 
 
 def save_scorer(model: ScorerModel, path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from aaml.errors import bad_value
 from aaml.policies.fragment_meter import StateTables
 from aaml.policies.fragmentation import FragmentTables, typical_pods
-from aaml.policies.gpu.arrays import pod_shape, state_arrays
+from aaml.policies.gpu.arrays import devices_by_model, pod_shape, state_arrays
 from aaml.policies.gpu.policies import score_all
 from aaml.policies.gpu.scorer_file import ScorerModel
 from aaml.policies.heuristics import scores
@@ -90,7 +90,7 @@ class GpuPolicy(ScorePolicy):
         self._kernel = kernel
         self._model = model
         self._scorer: Scorer | None = None
-        self._scorer_tables: FragmentTables | None = None
+        self._scorer_of: tuple[FragmentTables, list[int]] | None = None
         self._otherwise = otherwise
         typical = typical_pods(options.expected)
         self._tables = StateTables(typical)
@@ -123,10 +123,13 @@ class GpuPolicy(ScorePolicy):
             self._devices = np.empty(0, dtype=np.int64)
             return self._otherwise(context)
         tables, shape = self._tables(state), pod_shape(context.pod, state.gpu_models)
-        if self._model is not None and tables is not self._scorer_tables:
-            self._scorer, self._scorer_tables = self._model.scorer(tables, len(state.gpu_models)), tables
+        nodes = state_arrays(state)
+        if self._model is not None:
+            devices = devices_by_model(nodes, len(state.gpu_models))
+            if self._scorer_of is None or self._scorer_of[0] is not tables or self._scorer_of[1] != devices.tolist():
+                self._scorer, self._scorer_of = self._model.scorer(tables, devices), (tables, devices.tolist())
         result, self._devices = score_all(
-            self._kernel, state_arrays(state), shape, tables, truncate=self._truncate, scorer=self._scorer
+            self._kernel, nodes, shape, tables, truncate=self._truncate, scorer=self._scorer
         )
         # A row that the kernels find unfit but the cluster's filters feasible (resources apart) still has to be chosen.
         return np.where(context.mask & np.isneginf(result), -1.0, result)
