@@ -82,7 +82,7 @@ def cutting_prices(sizes: tuple[int, ...], demand: tuple[float, ...]) -> FloatAr
     used = np.asarray(demand, dtype=np.float64) / np.diag(patterns)
     prices: FloatArray = np.zeros(len(amounts))
     for _ in range(_MOST_PATTERNS):
-        prices = np.linalg.solve(patterns.T, np.ones(len(amounts)))
+        prices = np.asarray(np.linalg.solve(patterns.T, np.ones(len(amounts))), dtype=np.float64)
         values, first = _dearest(amounts, prices)
         if values[DEVICE_MILLI] <= 1 + _EXACT:
             break
