@@ -261,12 +261,14 @@ class LearnsApart:
 
     def _teach_one(self, process: LearnerProcess) -> None:
         """Teach one learner's process until this one ends; raises OSError or EOFError when it is lost."""
-        learned = self._teach_lesson(process, self._first_lesson())
+        self._teach_lesson(process, self._first_lesson())
         _LOG.info("learner process %d goes on from %d steps", process.pid, len(self._steps))
         self._pause_s = 0.0
         self._ready.set()
-        while (lesson := self._next_lesson(learned.cpu_s * (1.0 / _SHARE - 1.0))) is not None:
+        rest_s = 0.0  # what the first lesson took was its start
+        while (lesson := self._next_lesson(rest_s)) is not None:
             learned = self._teach_lesson(process, lesson)
+            rest_s = learned.cpu_s * (1.0 / _SHARE - 1.0)
             if learned.weights is not None:
                 self._news.append(learned)
 
