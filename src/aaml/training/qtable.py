@@ -14,7 +14,7 @@ from aaml.learning.qtable import QTableAgent, Seen
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.scheduling.ports import RunWriter, Step
 from aaml.scheduling.walk import Walk, whole_run
-from aaml.sim.compiled.batch import Batch
+from aaml.sim.compiled.batch import Batch, Episodes
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.plan import Plan
 from aaml.training.lockstep import judge_in_lockstep
@@ -103,7 +103,7 @@ class QTableLearner:
     def _plan(self, seed: int, nodes: int) -> Plan:
         return self._episodes.plan(seed, nodes)
 
-    def _open(self, episodes: Any, rows: int) -> Batch:
+    def _open(self, episodes: Episodes, rows: int) -> Batch:
         expected = self._arena.sees.fragmentation
         return Batch(
             episodes, rows, sees=self.policy.sees, reward=self._reward, restart=False, threads=1,
