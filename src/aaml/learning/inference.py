@@ -9,6 +9,7 @@ optimisers change in place, so an update is in force at once and nothing is expo
 
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 import numpy.typing as npt
 from torch import nn
@@ -66,7 +67,7 @@ def find_kinds(nodes, features, pairs, pair_features, mask, factors, kind, first
     return kinds
 
 
-@compiled
+@numba.njit(cache=True, fastmath=True)
 def propagate(offsets, sources, weights, values, bias, total):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Add to `total` [V, W] what a layer makes of each vertex's neighbours, relu(A values + bias).
 
