@@ -107,6 +107,13 @@ class LearnedAgent(ABC):
     def parts(self) -> Mapping[str, tuple[Network, Mapping[str, Any]]]:
         """Return the model files: name before the stem -> (network, name -> further module or optimiser)."""
 
+    def after_steps(self, hook: Callable[[], None]) -> None:
+        """Call `hook` after each step of an optimiser."""
+        for _, others in self.parts().values():
+            for part in others.values():
+                if isinstance(part, torch.optim.Optimizer):
+                    part.register_step_post_hook(lambda *_: hook())
+
     def preferences(self, observation: Observation) -> np.ndarray:
         """Return [N], how much each node is wanted (action values or logits); mind the mask."""
         return np.asarray(self._fast(observation))

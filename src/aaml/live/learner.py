@@ -31,7 +31,6 @@ _START_S = 60.0  # what a learner may take until it is waited for no longer
 _END_S = 20.0  # what the last lesson may take, of the half minute that Kubernetes gives a pod to end
 _LOOK_S = 0.05
 _GATHER_S = 0.05  # how long steps gather for a lesson: handing over one or twenty costs about the same
-_SHARE = 0.25  # of a core at most: on 1,000 nodes a learner that went on at once took half of one, and pods waited
 
 
 def waits(cluster: "Cluster") -> bool:
@@ -149,7 +148,7 @@ class LearnsApart:
         A short run may end before its first update has come back.
         """
         self._end_s = time.monotonic() + _END_S
-        self._hurry.set()
+        self._hurry_up()
         while self.waiting and self._error is None and time.monotonic() < self._end_s:
             time.sleep(_LOOK_S)
         while self._news:
@@ -189,7 +188,7 @@ class LearnsApart:
         with self._changed:
             self._closing = True
             self._changed.notify()
-        self._hurry.set()
+        self._hurry_up()
         if (thread := self._thread) is not None:
             end_s = min(self._end_s, time.monotonic() + _END_S)
             while thread.is_alive() and self.waiting and time.monotonic() < end_s:
@@ -229,6 +228,11 @@ class LearnsApart:
         """End the learner."""
         self.stop()
 
+    def _hurry_up(self) -> None:
+        self._hurry.set()
+        if self._ready.is_set() and (process := self._process) is not None:
+            process.hurry()
+
     # ---- the thread that teaches -------------------------------------------------------------------------------------
 
     def _teach(self) -> None:
@@ -265,10 +269,10 @@ class LearnsApart:
         _LOG.info("learner process %d goes on from %d steps", process.pid, len(self._steps))
         self._pause_s = 0.0
         self._ready.set()
-        rest_s = 0.0  # what the first lesson took was its start
+        rest_s = 0.0
         while (lesson := self._next_lesson(rest_s)) is not None:
             learned = self._teach_lesson(process, lesson)
-            rest_s = learned.cpu_s * (1.0 / _SHARE - 1.0)
+            rest_s = learned.rest_s
             if learned.weights is not None:
                 self._news.append(learned)
 
@@ -314,6 +318,7 @@ class LearnsApart:
             list(islice(self._steps, start - self._begin, None)),
             known=max(self._counted - start, 0),
             forget=self._oldest_needed(),
+            hurry=self._hurry.is_set(),
         )
         self._told_graph = max(self._log.graphs, default=-1)
         self._told_sights, self._told_steps = self._log.end, self._begin + len(self._steps)

@@ -2,7 +2,7 @@
 
 It ends with the scheduler, whose socket closes then, and on nobody's signal but SIGKILL: supervisors send theirs to a
 whole group, and what the last lesson taught is still to be handed over. It runs where nobody else wants a processor
-(`step_back`), so that decisions come first and learning takes what they leave.
+(`step_back`) and for a part of the time only (`Pace`), so that decisions come first and learning takes what they leave.
 """
 
 import os
@@ -11,26 +11,34 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from aaml.cluster.objects import Node
+from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.cluster.state import ClusterState
 from aaml.cluster.topology import Graph
 from aaml.learning.agent import LearnedAgent, make_agent, single_threaded
 from aaml.learning.config import NetworkAgent
 from aaml.learning.handover import acting_weights, opened, saved
 from aaml.learning.networks import NetworkSpec
 from aaml.parallel.worker import Desk
-from aaml.scheduling.observation import ObservationSpec
+from aaml.scheduling.observation import NO_POD, ObservationSpec
 from aaml.scheduling.ports import Transition
 from aaml.scheduling.sight_log import Entry, Recalled, Recaller, SightLog
 
+SHARE = 0.25  # of a core at most: on 1,000 nodes a learner that went on at once took half of one, and pods waited
+_REHEARSED = 1024  # steps at most until a twin has learned from its own
+_HURRY = b""
 NICENESS = 19  # where there is no idle class: of two processes that want one core, this one gets a seventieth of it
 
 
@@ -56,36 +64,70 @@ class Lesson(NamedTuple):
     steps: Sequence[Transition]
     known: int = 0
     forget: int = 0
+    hurry: bool = False
 
 
 class Learned(NamedTuple):
     """What came of a lesson: how many of the latest steps are still of use, and of an update what it told and made.
 
     `weights` are the acting network's parameters, one after the other, `state` what the next learner goes on from, and
-    `cpu_s` the processor time that the lesson took.
+    `rest_s` how long the learner is to rest before the next lesson.
     """
 
     memory: int
     updates: int = 0
-    cpu_s: float = 0.0
+    rest_s: float = 0.0
     scalars: Mapping[str, float] = {}
     weights: npt.NDArray[np.float32] | None = None
     state: bytes = b""
 
 
-class Learner:
-    """The far end: an agent that is taught one lesson after the other."""
+class Pace:
+    """Keeps learning to `SHARE` of a core: an update of many steps rests between them.
 
-    def __init__(self) -> None:
+    `hurried` waits for so many seconds at most and says whether there is a hurry, in which nothing rests.
+    """
+
+    def __init__(self, hurried: Callable[[float], bool]) -> None:
+        self._hurried = hurried
+        self._hurry = False
+        self._owed_s = 0.0
+        self._mark_s = time.process_time()
+
+    def begin(self, *, hurry: bool) -> None:
+        """Count from here on; with `hurry` nothing rests."""
+        self._hurry, self._owed_s, self._mark_s = hurry, 0.0, time.process_time()
+
+    def step(self) -> None:
+        """Rest for the step before this one: the last of an update is answered for at once."""
+        owed_s, self._owed_s = self._owed_s, self._count()
+        if owed_s > 0.0 and not self._hurry:
+            self._hurry = self._hurried(owed_s)
+        self._mark_s = time.process_time()
+
+    def owed_s(self) -> float:
+        """Return how long to rest for what has not been rested for."""
+        return 0.0 if self._hurry else self._owed_s + self._count()
+
+    def _count(self) -> float:
+        return (time.process_time() - self._mark_s) * (1.0 / SHARE - 1.0)
+
+
+class Learner:
+    """The far end: an agent that is taught one lesson after the other, at a pace."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
         self._agent: LearnedAgent | None = None
         self._log = SightLog()
         self._recaller = Recaller(self._log, 0)
 
     def __call__(self, lesson: Lesson) -> Learned:
         """Take a lesson in, and update where that is due: once, however much has gathered."""
-        began_s = time.process_time()
+        self._pace.begin(hurry=lesson.hurry)
         learned = self._take(lesson)
-        return learned._replace(cpu_s=time.process_time() - began_s)
+        rest_s = 0.0 if lesson.pupil is not None else self._pace.owed_s()  # what the first took was the start
+        return learned._replace(rest_s=rest_s)
 
     def _take(self, lesson: Lesson) -> Learned:
         if lesson.pupil is not None:
@@ -115,11 +157,31 @@ class Learner:
         return Learned(agent.memory, agent.updates, scalars=scalars, weights=weights, state=state)
 
     def _begin(self, pupil: Pupil) -> None:
+        rehearse(pupil)
         self._agent = make_agent(pupil.config, sees=pupil.sees, like=pupil.like)
         for state in pupil.states:
             self._agent.restore(opened(state))
+        self._agent.after_steps(self._pace.step)
         self._log = SightLog()
         self._recaller = Recaller(self._log, 2 * pupil.config.max_batch_rows)
+
+
+def rehearse(pupil: Pupil) -> None:
+    """Let a twin of a pupil learn once, of two empty nodes, so that all is loaded that an update needs.
+
+    Later that would take most of a second of the time in which pods wait.
+    """
+    twin = make_agent(pupil.config, sees=pupil.sees, like=pupil.like)
+    log = SightLog()
+    recaller = Recaller(log, 2 * pupil.config.max_batch_rows)
+    offers = {CPU: 1000, MEMORY: 2**30, PODS: 110}
+    state = ClusterState([Node("a", offers), Node("b", offers)])
+    numbers = [log.write(pupil.sees.look(state, NO_POD, np.ones(2, dtype=bool))) for _ in range(_REHEARSED + 1)]
+    for before, after in pairwise(numbers):
+        twin.observe(Transition(recaller.recall(before), before % 2, float(before % 2), recaller.recall(after)))
+        if twin.learn():
+            return
+    twin.flush()
 
 
 class LearnerProcess:
@@ -141,12 +203,24 @@ class LearnerProcess:
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
         self._connection = Connection(ours.detach())
+        self._sending = threading.Lock()
         self.pid = self._process.pid
 
     def teach(self, lesson: Lesson) -> bytes:
         """Return the answer to a lesson, which `open_answer` opens; raises OSError or EOFError when it is lost."""
-        self._connection.send_bytes(pickle.dumps((lesson,), pickle.HIGHEST_PROTOCOL))
+        message = pickle.dumps((lesson,), pickle.HIGHEST_PROTOCOL)
+        with self._sending:
+            self._connection.send_bytes(message)
         return self._connection.recv_bytes()
+
+    def hurry(self) -> None:
+        """Let what is being learned be learned without a rest."""
+        if self._sending.acquire(blocking=False):  # a lesson on its way says so itself
+            try:
+                with suppress(OSError):  # it is lost, which who waits for it will see
+                    self._connection.send_bytes(_HURRY)
+            finally:
+                self._sending.release()
 
     def kill(self) -> None:
         """End the process at once: a `teach` that waits raises EOFError."""
@@ -175,9 +249,10 @@ def main(place: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     single_threaded()
-    desk = Desk(".", Learner())
     with Connection(place) as connection, suppress(EOFError, OSError):  # the scheduler is gone
+        desk = Desk(".", Learner(Pace(connection.poll)))
         connection.send_bytes(desk.answer(connection.recv_bytes()))
         step_back()  # not before: the start is waited for
         while True:
-            connection.send_bytes(desk.answer(connection.recv_bytes()))
+            if (message := connection.recv_bytes()) != _HURRY:
+                connection.send_bytes(desk.answer(message))

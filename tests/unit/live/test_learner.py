@@ -17,11 +17,12 @@ from aaml.learning.networks import NetworkSpec
 from aaml.live.agents import AgentRun
 from aaml.live.duty import Duty
 from aaml.live.learner import LearnsApart, apart, waits
-from aaml.live.learner_process import Learner, Lesson, Pupil
+from aaml.live.learner_process import SHARE, Learned, Learner, LearnerProcess, Lesson, Pace, Pupil, rehearse
 from aaml.live.settings import Folders, LearnerSettings
-from aaml.parallel.worker import Desk
+from aaml.parallel.worker import Desk, open_answer
 from aaml.policies.registry import make_reward
 from aaml.scheduling.node_sampling import NodeSampling
+from aaml.scheduling.observation import PLAIN
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision, Observer, Transition
 from aaml.sim.cluster import SimCluster
@@ -45,13 +46,18 @@ def workload(count=60):
     )
 
 
+def unpaced():
+    """A pace that never rests."""
+    return Pace(lambda _seconds: True)
+
+
 class Twin:
     """Learns as its agent does, and lets a `Learner` at the far end take the same steps, a lesson each."""
 
     learning = True
 
     def __init__(self, agent):
-        self.agent, self.name, self.far = agent, agent.name, Learner()
+        self.agent, self.name, self.far = agent, agent.name, Learner(unpaced())
         self.kept = LearnsApart(agent)
         self.taught = [self.far(self.kept._first_lesson())]
         self.numbers, self.steps = {}, 0
@@ -109,7 +115,7 @@ def test_a_learner_after_a_lost_one_holds_all_that_was_gathered_and_counts_it_on
     agent = make_agent(small("dqn"), seed=3)
     twin = Twin(agent)
     play(workload(), twin, make_reward("balance"), learn=True)
-    kept, second = twin.kept, Learner()
+    kept, second = twin.kept, Learner(unpaced())
     kept._counted, kept._state = twin.steps - 7, twin.taught[-1].state or saved(agent, experience=False)
     counted = second(kept._first_lesson())
     assert counted.memory == agent.memory
@@ -161,10 +167,13 @@ class InThisProcess:
     pid = 1
 
     def __init__(self):
-        self.desk = Desk(".", Learner())
+        self.desk = Desk(".", Learner(unpaced()))
 
     def teach(self, lesson):
         return self.desk.answer(pickle.dumps((lesson,)))
+
+    def hurry(self):
+        """Nothing rests."""
 
     def kill(self):
         """Nothing runs beside this process."""
@@ -204,6 +213,9 @@ class Silent:
     def teach(self, lesson):
         self.killed.wait(WAIT_S)
         raise EOFError
+
+    def hurry(self):
+        """Hear nothing."""
 
     def kill(self):
         self.killed.set()
@@ -300,8 +312,58 @@ def test_where_time_waits_an_agent_learns_between_its_decisions():
 
 def test_a_lesson_without_a_pupil_is_refused():
     with pytest.raises(RuntimeError, match="no pupil"):
-        Learner()(Lesson(None, {}, (), ()))
+        Learner(unpaced())(Lesson(None, {}, (), ()))
     assert (
-        Learner()(Lesson(Pupil(small("dqn"), make_agent(small("dqn")).sees, NetworkSpec(), ()), {}, (), ())).memory
+        Learner(unpaced())(
+            Lesson(Pupil(small("dqn"), make_agent(small("dqn")).sees, NetworkSpec(), ()), {}, (), ())
+        ).memory
         == 2003
     )
+
+
+class Spent:
+    """A clock of processor time that the test turns."""
+
+    now_s = 0.0
+
+    def process_time(self):
+        return self.now_s
+
+
+def test_an_update_of_many_steps_rests_between_them_until_there_is_a_hurry(monkeypatch):
+    clock, rests = Spent(), []
+    monkeypatch.setattr("aaml.live.learner_process.time", clock)
+    pace = Pace(lambda seconds: rests.append(seconds) or len(rests) == 2)
+    for hurry in (False, True):
+        pace.begin(hurry=hurry)
+        for seconds in (0.1, 0.2, 0.3, 0.4):
+            clock.now_s += seconds
+            pace.step()
+    each = 1.0 / SHARE - 1.0
+    assert rests == pytest.approx([0.1 * each, 0.2 * each])  # each time for the step before; then it was told to hurry
+    assert pace.owed_s() == 0.0
+    pace.begin(hurry=False)
+    clock.now_s += 0.5
+    pace.step()
+    clock.now_s += 0.1
+    assert pace.owed_s() == pytest.approx(0.6 * each)  # for the last step, which is answered for first, and for saving
+
+
+@pytest.mark.parametrize("kind", ["dqn", "acdqn"])
+def test_all_that_an_update_needs_is_loaded_by_a_twin_which_learns_once(kind, monkeypatch):
+    learner = {"dqn": "DqnLearner", "acdqn": "ActorCriticLearner"}[kind]
+    updates = []
+    monkeypatch.setattr(f"aaml.learning.agent.{learner}.update", lambda *_: updates.append(kind) or {"loss": 0.0})
+    rehearse(Pupil(LIVE[kind], PLAIN, NetworkSpec(), ()))
+    assert updates == [kind]
+
+
+def test_a_learner_with_nothing_to_do_hears_that_there_is_a_hurry_and_goes_on():
+    agent = make_agent(small("dqn"))
+    kept, process = LearnsApart(agent), LearnerProcess()
+    try:
+        first: Learned = open_answer(process.teach(kept._first_lesson()))
+        process.hurry()
+        assert open_answer(process.teach(kept._first_lesson())) == first
+    finally:
+        process.close()
