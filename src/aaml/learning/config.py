@@ -144,9 +144,13 @@ class CopiesConfig(Settings):
     """How the agents with a network learn from copies of the same episodes in lockstep (`aaml.learning.copies`)."""
 
     agents: ClassVar[frozenset[str]] = frozenset(
-        {"encoder", "hidden_layers", "optimizer", "max_gradient_norm", "clip", "prioritized"}
+        {"hidden_layers", "optimizer", "max_gradient_norm", "clip", "prioritized"}
     )
     """the settings of agents that count here too; all others count where they learn otherwise, live for one"""
+    particular: ClassVar[Mapping[str, type[NetworkAgent]]] = {
+        "bootstrap": Dqn, "remembered": Dqn, "openness": ActorCritic,
+    }  # fmt: skip
+    """the settings here that count for one kind of agent alone"""
 
     copies: Count = 16
     """copies: clusters that see the same arrivals and are compared with one another"""
@@ -167,7 +171,12 @@ class CopiesConfig(Settings):
     gradient_norm: Positive = 0.5
     """copies: gradients are scaled down to this norm"""
     openness: NotNegative = 1e-3
-    """copies: reward for keeping the policy open, in nats"""
+    """copies, actor-critic: reward for keeping the policy open, in nats"""
+
+    def read_by(self, agent: NetworkAgent) -> frozenset[str]:
+        """Return the settings that count where `agent` learns from copies: of these and of its own."""
+        mine = {row.name for row in fields(self) if isinstance(agent, self.particular.get(row.name, NetworkAgent))}
+        return frozenset(mine | self.agents & {row.name for row in fields(agent)})
 
 
 @dataclass(frozen=True)

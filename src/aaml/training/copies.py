@@ -4,7 +4,6 @@ A round takes one of the cluster sizes, plays new episodes of the task to their 
 depend on the seed and the number of the round alone, so that an interrupted training goes on to the same weights.
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from aaml.cluster.metrics import AVERAGED
-from aaml.errors import UserError, bad_value
+from aaml.errors import bad_value
 from aaml.learning.agent import LearnedAgent, first_agent, single_threaded
 from aaml.learning.collate import Batch
 from aaml.learning.copies import Compared, CopiesActor, CopiesValue, in_copies
@@ -38,7 +37,6 @@ _BEGIN: Mapping[str, Mapping[str, float]] = {
     "most-allocated": {"cpu_after": 1.0, "memory_after": 1.0},
 }
 """Heuristics that an actor is by a weighted sum of features: it begins as one instead of imitating it."""
-_log = logging.getLogger(__name__)
 _TEN = 10.0  # nodes that reaches are said for
 _LARGEST_ROUND = 3_000_000  # nodes of all decisions that a round keeps: of more, a random part is learned from
 
@@ -63,13 +61,7 @@ class CopiesLearner:
     """One of the four agents, learning in rounds (`aaml.training.rounds.Learner`)."""
 
     def __init__(self, config: TrainConfig, arena: Arena, writer: RunWriter) -> None:
-        if config.why_no_copies:
-            raise UserError(f"method copies: {config.why_no_copies}; use --method rewards")
-        if config.unread:
-            _log.warning(
-                "%s: read where the agent learns live and by --method rewards; from copies it learns by the settings "
-                "that say so (aaml train --help)", ", ".join(config.unread),
-            )  # fmt: skip
+        config.check_method()
         single_threaded()
         self.policy: LearnedAgent = first_agent(config.network, config.begins_with, sees=arena.sees, seed=config.seed)
         self.policy.queue_sort = arena.queue_sort
@@ -155,8 +147,8 @@ class CopiesLearner:
     def _training(self, nodes: int) -> Lockstep:
         """Return the rows of a size, made once: about as many nodes in all, whatever the size."""
         if nodes not in self._lockstep:
-            groups = max(1, round(self._config.envs * min(self._config.sizes) / nodes))
-            self._lockstep[nodes] = self._open(nodes, groups, self._config.copying.copies, self._seed)
+            config = self._config
+            self._lockstep[nodes] = self._open(nodes, config.groups(nodes), config.copying.copies, self._seed)
         return self._lockstep[nodes]
 
     def _seed(self, group: int, _number: int) -> int:

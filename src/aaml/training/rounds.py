@@ -85,10 +85,19 @@ def draw_episode(rng: np.random.Generator, sizes: Sequence[int]) -> tuple[int, i
 
 
 def train_in_rounds(
-    config: TrainConfig, folder: RunFolder, stop: Stop = lambda: False, *, progress: bool = True
+    config: TrainConfig,
+    folder: RunFolder,
+    stop: Stop = lambda: False,
+    *,
+    until: int | None = None,
+    progress: bool = True,
 ) -> Progress:
-    """Train until the steps are done, `stop()` is true or nothing improves; the folder then has the best model."""
+    """Train until the steps are done, or `until` so many, `stop()` is true or nothing improves.
+
+    The folder then has the best model. `until` changes nothing of how the training goes on from there.
+    """
     arena, started = Arena(config.setting), time.monotonic()
+    end = config.steps if until is None else min(until, config.steps)
     now, name = Progress(), f"{config.agent.name} on {config.task}"
 
     def validate() -> None:
@@ -123,7 +132,7 @@ def train_in_rounds(
         validated = now.step
         bar.set_description(f"{name}: train")
         bar.update(now.step)
-        while now.step < config.steps and not 0 < config.patience <= now.since_best and not stop():
+        while now.step < end and not 0 < config.patience <= now.since_best and not stop():
             try:
                 made = learner.round(now.step, stop)
             except StoppedError:

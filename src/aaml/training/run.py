@@ -1,5 +1,6 @@
 """A training from its settings to the trained policy: the same for an agent with a network and for one without."""
 
+import logging
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -20,6 +21,7 @@ from aaml.training.train import Trainer, open_run
 from aaml.training.validation import Progress
 
 RUNS = Path("runs")
+_log = logging.getLogger(__name__)
 
 
 def train(
@@ -90,13 +92,34 @@ def carry_out(
     config: TrainConfig, folder: RunFolder, stop: Callable[[], bool] = lambda: False, *, progress: bool = True
 ) -> Progress:
     """Train in a folder until the steps are done, `stop()` is true or nothing improves, and leave a report there."""
-    if not isinstance(config.agent, NetworkAgent) or config.way == "copies":
-        result = train_in_rounds(config, folder, stop, progress=progress)
-    else:
-        result = Trainer(config, folder, progress=progress).run(stop)
+    tell_unread(config)
+    result = learn(config, folder, stop, progress=progress)
     folder.flush()
     write_training_report(folder.path)
     return result
+
+
+def learn(
+    config: TrainConfig,
+    folder: RunFolder,
+    stop: Callable[[], bool] = lambda: False,
+    *,
+    until: int | None = None,
+    progress: bool = True,
+) -> Progress:
+    """Train by the method of the training until the steps are done, or `until` so many, or as `carry_out` says."""
+    if not isinstance(config.agent, NetworkAgent) or config.way == "copies":
+        return train_in_rounds(config, folder, stop, until=until, progress=progress)
+    return Trainer(config, folder, progress=progress).run(stop, until=until)
+
+
+def tell_unread(config: TrainConfig) -> None:
+    """Log which settings were changed that the training does not read."""
+    if config.unread:
+        _log.warning(
+            "%s: not read where %s learns by --method %s; what is, says aaml train --help", ", ".join(config.unread),
+            config.agent.name, config.way,
+        )  # fmt: skip
 
 
 def run_folder(config: TrainConfig) -> Path:

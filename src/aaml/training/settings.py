@@ -133,16 +133,38 @@ class TrainConfig(Settings):
         return _not_compiled(self.task)
 
     @property
+    def reads(self) -> frozenset[str]:
+        """The settings of the agent and of how it learns that count in this training, by name."""
+        agent, way = self.agent, self.way
+        if way == "copies" and isinstance(agent, NetworkAgent):
+            return self.copying.read_by(agent)
+        return frozenset(plain(agent)) | ({"chunk"} if way == "rewards" else plain(self.search).keys())
+
+    @property
     def unread(self) -> tuple[str, ...]:
-        """The agent's settings that were changed and say nothing of this training: copies have their own."""
-        if self.way != "copies" or not isinstance(self.agent, NetworkAgent):
+        """The settings of an agent with a network, and of how it learns, that were changed and count for nothing."""
+        if not isinstance(self.agent, NetworkAgent):
             return ()
-        usual = plain(AGENTS[self.agent.name])
-        return tuple(
-            name
-            for name, value in plain(self.agent).items()
-            if value != usual[name] and name not in CopiesConfig.agents
-        )
+        usual, read = plain(type(self)(agent=AGENTS[self.agent.name])), self.reads
+        told = plain(self.agent) | plain(self.copying) | plain(self.search)
+        return tuple(name for name, value in told.items() if value != usual[name] and name not in read)
+
+    def check_method(self) -> None:
+        """Raise `UserError` where the agent cannot learn by the method."""
+        if self.way == "copies" and self.why_no_copies:
+            raise UserError(f"method copies: {self.why_no_copies}; use --method rewards")
+
+    def groups(self, nodes: int) -> int:
+        """Return the episodes of a round of copies on clusters of a size: about as many nodes in all for any size."""
+        return max(1, round(self.envs * min(self.sizes) / nodes))
+
+    @property
+    def round_steps(self) -> int:
+        """The decisions of a round of copies, about: the most for any cluster size."""
+        from aaml.sim.tasks import find_task
+
+        task = find_task(self.task)
+        return max(self.groups(size) * self.copying.copies * task.size(size, self.pods)[1] for size in self.sizes)
 
     @property
     def label(self) -> str:

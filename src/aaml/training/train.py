@@ -47,11 +47,15 @@ class Trainer:
         self._bar = progress
         self.validation = Validation(self.arena, config.sizes, config.validation_episodes, config.reference)
 
-    def run(self, stop: Callable[[], bool] = lambda: False) -> Progress:
-        """Train until the steps are done, `stop()` is true or nothing improves; the folder then has the best model."""
+    def run(self, stop: Callable[[], bool] = lambda: False, *, until: int | None = None) -> Progress:
+        """Train until the steps are done, or `until` so many, `stop()` is true or nothing improves.
+
+        The folder then has the best model.
+        """
         from aaml.learning.graph import network_graph
 
         config, started = self.config, time.monotonic()
+        end = config.steps if until is None else min(until, config.steps)
         # An expert thinks long about each decision: fewer at a time, so that a Ctrl-C is heard.
         chunk = config.chunk if config.expert is None else 1
         with ExitStack() as stack:
@@ -71,7 +75,7 @@ class Trainer:
             validated = self.progress.step
             bar.set_description(f"{name}: train")
             bar.update(validated - bar.n)
-            while self.progress.step < config.steps and not self._settled() and not stop():
+            while self.progress.step < end and not self._settled() and not stop():
                 before = self.progress.step
                 for stream, step in streams.collect(self.agent.weights(), chunk):
                     self.learner.observe(step, stream)

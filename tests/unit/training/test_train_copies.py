@@ -50,10 +50,12 @@ class KilledError(Exception):
 def test_settings_of_an_agent_that_copies_do_not_read_are_told(tmp_path, caplog):
     told = small("dqn", learning_rate=1e-4, n_step=5, hidden_layers=8, prioritized=True, steps=1)
     assert told.unread == ("learning_rate", "n_step")
-    assert changed(told, {"method": "rewards"}).unread == ()
-    assert small("acdqn").unread == small("qtable", bins=3).unread == ()
+    rewards = changed(told, {"method": "rewards", "rate": 0.01})
+    assert rewards.unread == ("copies", "explore", "bootstrap", "minibatch", "rate")
+    assert small("acdqn", remembered=2).unread == ("bootstrap", "remembered")
+    assert small("qtable", bins=3).unread == ()
     train(told, tmp_path / "run")
-    assert "learning_rate, n_step: read where the agent learns live and by --method rewards" in caplog.text
+    assert "learning_rate, n_step: not read where dqn learns by --method copies" in caplog.text
 
 
 @pytest.mark.parametrize("agent", ALL)
