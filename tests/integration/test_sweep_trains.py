@@ -13,34 +13,44 @@ from aaml.cli import run
 from aaml.errors import UserError
 from aaml.learning.config import AGENTS
 from aaml.parallel.pool import open_pool
+from aaml.settings import changed
 from aaml.training.settings import TrainConfig
 from aaml.training.sweep import sweep, train_to
 from aaml.training.sweep_report import trial_table
 from aaml.training.sweep_space import SweepConfig
 
 STEPS = 240
-FIXED = {"pods": 30, "teacher_steps": 0, "envs": 2, "chunk": 16, "validation_episodes": 1}
-FLAT = "\n".join(f"{name}: {value}" for name, value in FIXED.items())
-SPACE = ("learning_rate=1e-4..1e-2:log", "hidden_layers=8,16")
-YAML = f"""
+FIXED = {"pods": 30, "teacher_steps": 0, "envs": 2, "validation_episodes": 1}
+WAYS = {
+    "rewards": ({"chunk": 16}, "learning_rate"),
+    "copies": ({"copies": 2, "explore": 0.5, "minibatch": 64}, "rate"),  # two rounds of 2 x 2 episodes
+}
+YAML = """
 agent: dqn
 task: balance
 nodes: [3]
-steps: {STEPS}
+steps: {steps}
 trials: 3
 batch: 2
 rungs: 2
-{FLAT}
+{flat}
 space:
-  learning_rate: 1e-4..1e-2:log
+  {rate}: 1e-4..1e-2:log
   hidden_layers: [8, 16]
 """
 
 
+@pytest.fixture(scope="module", params=WAYS)
+def method(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
+def study(tmp_path_factory, method):
     folder = tmp_path_factory.mktemp("study")
-    (folder / "sweep.yaml").write_text(YAML)
+    settings, rate = WAYS[method]
+    flat = "\n".join(f"{name}: {value}" for name, value in {**FIXED, **settings, "method": method}.items())
+    (folder / "sweep.yaml").write_text(YAML.format(steps=STEPS, flat=flat, rate=rate))
     assert run("sweep", ["--config", str(folder / "sweep.yaml"), "--out", str(folder / "out")]) == 0
     return folder / "out"
 
@@ -82,30 +92,33 @@ def assert_equal(mine, theirs):
         assert torch.equal(mine, theirs) if torch.is_tensor(mine) else mine == theirs
 
 
-def test_tensorboard_compares_the_trials(study):
-    groups = set()
+def test_tensorboard_compares_the_trials(study, method):
+    groups, rate = set(), WAYS[method][1]
     for row in rows(study):
         events = EventAccumulator(str(study / "trials" / f"{int(row['number']):03d}" / "tensorboard"))
         events.Reload()
         content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
         session = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info
-        assert session.hparams["agent.learning_rate"].number_value == float(row["learning_rate"])
+        shown = rate if method == "copies" else f"agent.{rate}"
+        assert session.hparams[shown].number_value == float(row[rate])
         assert session.hparams["agent.hidden_layers"].number_value == int(row["hidden_layers"])
         assert "Validation/Score" in events.Tags()["tensors"]
         groups.add(session.group_name)
     assert len(groups) == 3
 
 
-def base():
-    return TrainConfig(agent=AGENTS["dqn"], task="balance", nodes=(3,), steps=STEPS, **FIXED)
+def base(method="rewards"):
+    settings = {**FIXED, **WAYS[method][0], "task": "balance", "nodes": (3,), "steps": STEPS, "method": method}
+    return changed(TrainConfig(agent=AGENTS["dqn"]), settings)
 
 
 class CutError(Exception):
     """Stands for a kill."""
 
 
-def test_a_study_cut_off_goes_on_in_two_processes_to_the_same_trials(study, tmp_path):
-    config = SweepConfig(base(), SPACE, trials=3, batch=2, rungs=2)
+def test_a_study_cut_off_goes_on_in_two_processes_to_the_same_trials(study, method, tmp_path):
+    space = (f"{WAYS[method][1]}=1e-4..1e-2:log", "hidden_layers=8,16")
+    config = SweepConfig(base(method), space, trials=3, batch=2, rungs=2)
     rungs = []
 
     def cut_off(*job):

@@ -201,7 +201,7 @@ def test_a_sweep_is_told_in_a_file_what_its_flags_say(tmp_path):
     path = file(tmp_path, "agent: dqn\nspace: {gamma: 0..0.9, scale_rewards: [true, false]}\nn_step: 2\ntrials: 3\n")
     args = told("--config", path, "--trials", "4", settings=sweep.Args)
     assert args.sweep.space == ("gamma=0..0.9", "scale_rewards=true,false")
-    assert (args.sweep.trials, args.sweep.training.agent, args.sweep.training.steps) == (4, Dqn(n_step=2), 16_000)
+    assert (args.sweep.trials, args.sweep.training.agent, args.sweep.training.steps) == (4, Dqn(n_step=2), 800_000)
 
 
 def test_the_record_of_a_run_reads_as_the_run():

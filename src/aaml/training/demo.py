@@ -118,4 +118,5 @@ def _training(config: DemoConfig, agent: AgentKind) -> TrainConfig:
     return TrainConfig(
         agent=AGENTS[agent], task=config.task, steps=config.steps, seed=config.seed, nodes=(config.nodes,),
         teacher_steps=config.teacher_steps, validate_every=max(config.steps // 4, 1), validation_episodes=3,
+        method="rewards",
     )  # fmt: skip

@@ -8,6 +8,7 @@ an interrupted study goes on as if it had not been: the trials' run folders hold
 """
 
 import json
+import logging
 import math
 import shutil
 from collections.abc import Callable, Sequence
@@ -21,10 +22,11 @@ from aaml.files import write_json
 from aaml.parallel.pool import Pool
 from aaml.progress import progress_bar
 from aaml.settings import plain
+from aaml.training.run import learn, tell_unread
 from aaml.training.runfolder import RESUME, RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.sweep_space import SweepConfig
-from aaml.training.train import Trainer, open_run
+from aaml.training.train import open_run
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 TRIALS, RUNGS = "trials", "rungs.json"
 _STUDY = {"batch", "rungs", "reduction", "space"}  # what a study is besides its training
+_log = logging.getLogger(__name__)
 Train = Callable[[TrainConfig, Path, int], float]
 
 
@@ -51,8 +54,7 @@ def train_to(config: TrainConfig, path: Path, rung: int) -> float:
         shutil.rmtree(path)  # it was killed before it was first saved
     _, folder = open_run(config, path, resume=True)
     try:
-        trainer = Trainer(config, folder, progress=False)
-        score = trainer.run(lambda: trainer.progress.step >= rung).best
+        score = learn(config, folder, until=rung, progress=False).best
     finally:
         folder.close()
     write_json(path / RUNGS, {**scores, str(rung): score}, field="out")
@@ -76,6 +78,12 @@ def sweep(
     Raises `UserError` when the folder or the storage holds a study with other settings.
     """
     study = open_study(config, out, storage)
+    tell_unread(config.base)
+    if (one := config.whole_round) > (first := config.ladder[0]):
+        _log.warning(
+            "the first rung is after %d decisions, and a round of copies takes about %d, which is played to its end: "
+            "take more --steps, or fewer --rungs, --envs or --copies", first, one,
+        )  # fmt: skip
     done = len(study.get_trials(deepcopy=False))
     name = f"sweep {config.training.agent.name} on {config.training.task}"
     with progress_bar(name, max(config.trials, done), "trial", enabled=progress, at=done) as bar:

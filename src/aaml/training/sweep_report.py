@@ -50,6 +50,7 @@ def _write_page(study: "Study", config: SweepConfig, out: Path) -> None:
     pruned = sum(trial.state.name == "PRUNED" for trial in study.trials)
     page.facts({
         "trials": f"{len(study.trials)}, of which {pruned} pruned",
+        "learn by": config.base.way,
         "best": f"trial {best.number}, validation score {best.value:.4g} of {config.training.reference}'s",
         **{f"its {name}": value for name, value in best.params.items()},
     })  # fmt: skip
@@ -101,7 +102,8 @@ def summary(study: "Study", config: SweepConfig, out: Path, rows: int = 10) -> s
     table = _shown(trial_table(study).iloc[[trial.number for trial in _ranked(study)[:rows]]])
     shares = ", ".join(f"{name} {share:.0%}" for name, share in importances(study).items())
     best, task = study.best_trial, config.training.task
-    counts = f"{len(study.trials)} trials, of which {sum(t.state.name == 'PRUNED' for t in study.trials)} pruned"
+    pruned = sum(trial.state.name == "PRUNED" for trial in study.trials)
+    counts = f"{len(study.trials)} trials by {config.base.way}, of which {pruned} pruned"
     return (
         f"{text_table(table)}\n\n{counts}; best: trial {best.number}, validation score {best.value:.4g} "
         f"(lower is better)\nimportance: {shares}\nreport: {out / REPORT}\n"

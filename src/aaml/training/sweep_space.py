@@ -5,22 +5,22 @@ Written NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C; every value is checked
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from aaml.errors import bad_value
-from aaml.learning.config import AGENTS, AgentConfig
+from aaml.errors import UserError, bad_value, did_you_mean
+from aaml.learning.config import AGENTS, AgentConfig, Dqn
 from aaml.settings import Count, Row, Settings, changed, plain, rows, take
 from aaml.training.settings import TrainConfig
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-# Settings of a training that leave what its score is measured on and against alone. Those of the agent all do.
-SEARCHED = ("agent", "envs", "chunk", "reward", "teacher_steps", "teacher_passes", "lifetimes")
+# Settings of a training that leave what its score is measured on and against alone. Those of agent and method all do.
+SEARCHED = frozenset({"agent", "envs", "reward", "teacher_steps", "teacher_passes", "lifetimes"})
 _VALUE_SPACE = (
     "learning_rate=1e-4..5e-3:log", "hidden_layers=16,32,64", "gamma=0.0..0.95", "n_step=1..5",
     "batch_size=64,128,256", "update_frequency=8,16,32",
@@ -29,7 +29,12 @@ _POLICY_SPACE = (
     "actor_learning_rate=1e-4..3e-3:log", "critic_learning_rate=3e-4..5e-3:log", "hidden_layers=16,32,64",
     "gamma=0.0..0.95", "gae_lambda=0.8..1.0", "clip=0.1..0.3", "epochs=1..5",
 )  # fmt: skip
-DEFAULT_SPACES = {"dqn": _VALUE_SPACE, "gnn": _VALUE_SPACE, "acdqn": _POLICY_SPACE, "acgnn": _POLICY_SPACE}
+_COPIES_SPACE = (
+    "rate=3e-4..3e-3:log", "explore=0.03..1.0:log", "reach=10..300:log", "copies=8,16,32", "minibatch=256..4096:log",
+    "passes=1..8:log", "gradient_norm=0.1..10.0:log", "hidden_layers=16,32,64",
+)  # fmt: skip
+_VALUE_COPIES_SPACE = (*_COPIES_SPACE, "bootstrap=0,10,30", "remembered=1..8:log")
+_POLICY_COPIES_SPACE = (*_COPIES_SPACE, "openness=1e-4..1e-2:log", "clip=0.1..0.3")
 _FORMS = "LOW..HIGH, LOW..HIGH:log or two or more values such as 16,32,64"
 
 
@@ -88,29 +93,42 @@ class Choice:
 Space = Mapping[str, Range | Choice]
 
 
-def parse_space(texts: Sequence[str], base: TrainConfig) -> dict[str, Range | Choice]:
-    """Read NAME=LOW..HIGH[:log] and NAME=A,B,C; without any, the usual space of the base's agent.
+def usual_space(base: TrainConfig) -> tuple[str, ...]:
+    """Return what is searched where nothing is said: what matters most of what the training reads."""
+    values = isinstance(base.network, Dqn)
+    if base.way == "copies":
+        return _VALUE_COPIES_SPACE if values else _POLICY_COPIES_SPACE
+    return _VALUE_SPACE if values else _POLICY_SPACE
 
-    Raises `UserError` for a setting that is not there or cannot be compared, and for values that it does not take.
+
+def parse_space(texts: Sequence[str], base: TrainConfig) -> dict[str, Range | Choice]:
+    """Read NAME=LOW..HIGH[:log] and NAME=A,B,C; without any, the usual space of the base.
+
+    Raises `UserError` for a setting that is not there, that one of the agents does not read by the base's method or
+    whose values cannot be compared, and for values that it does not take.
     """
-    texts = texts or DEFAULT_SPACES[base.network.name]
+    texts = texts or usual_space(base)
     agents = next((text.partition("=")[2].split(",") for text in texts if text.startswith("agent=")), [base.agent.name])
-    known = {row.name: row for row in rows(base) if row.name in SEARCHED}
-    for name in agents:
-        known |= {row.name: row for row in rows(take("space agent", name, AgentConfig))}
+    bases = [changed(base, {"agent": take("space agent", name, AgentConfig)}) for name in agents]
+    learners = ", ".join(each.network.name for each in bases)
+    read = SEARCHED | frozenset.intersection(*(each.reads for each in bases))
+    known = {row.name: row for row in rows(bases[0]) if row.name in read}
     space: dict[str, Range | Choice] = {}
     for text in texts:
         name, equals, domain = text.partition("=")
         if not equals or not domain:
             raise bad_value("space", text, f"NAME={_FORMS}")
         if name not in known:
-            raise bad_value("space", name, f"one of {', '.join(sorted(known))}")
+            raise UserError(
+                f"space: {name!r} cannot be searched for {learners} by --method {base.way}, which does not read it or "
+                f"is judged by it; expected one of {', '.join(sorted(known))}{did_you_mean(name, sorted(known))}"
+            )
         if name in space:
             raise bad_value("space", text, f"each setting once, and {name} is there already")
         space[name] = _domain(known[name], domain)
     for agent, (name, domain_) in itertools.product(agents, space.items()):
         for value in domain_.probes:
-            _ = changed(base, {"agent": agent, name: value}).network
+            changed(base, {"agent": agent, name: value}).check_method()
     return space
 
 
@@ -138,10 +156,11 @@ def _domain(row: Row, text: str) -> Range | Choice:
 class SweepConfig(Settings):
     """A study: the training that all trials begin from, what is chosen, and how trials are pruned."""
 
-    training: TrainConfig = TrainConfig(agent=AGENTS["dqn"], steps=16_000)
+    training: TrainConfig = TrainConfig(agent=AGENTS["dqn"], steps=800_000)
     space: tuple[str, ...] = ()
-    """what to choose, as NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C: settings of the agent, agent, envs, chunk,
-    reward, teacher_steps, teacher_passes or lifetimes; the agent's usual ones when none is given"""
+    """what to choose, as NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C: the settings of the agent and of its method
+    that the training reads, agent, envs, reward, teacher_steps, teacher_passes or lifetimes; those that usually matter
+    when none is given"""
     trials: Count = 20
     """trials of the study in all; more of them go on with a study that is there"""
     batch: Count = 4
@@ -160,7 +179,21 @@ class SweepConfig(Settings):
     @cached_property
     def domains(self) -> Space:
         """What trials are drawn from, by setting. Raises `UserError` for what cannot be drawn."""
-        return parse_space(self.space, self.training)
+        return parse_space(self.space, self.base)
+
+    @cached_property
+    def base(self) -> TrainConfig:
+        """What trials begin from: one process each, and all by one method.
+
+        It is validated at every rung anyhow, so that pausing there changes nothing.
+        """
+        alone = replace(self.training, workers="1", validate_every=self.ladder[0])
+        return replace(alone, method=alone.way)
+
+    @property
+    def whole_round(self) -> int:
+        """The decisions, about, that a trial makes at least before it can be paused."""
+        return self.base.round_steps if self.base.way == "copies" else 1
 
     @property
     def ladder(self) -> tuple[int, ...]:
@@ -175,13 +208,11 @@ class SweepConfig(Settings):
         return {name: now[name] for name, domain in self.domains.items() if now[name] in domain}
 
     def training_of(self, params: Mapping[str, Any]) -> TrainConfig:
-        """Return a trial's training. It is validated at every rung anyhow, so pausing there changes nothing."""
-        # Trials go rung by rung, which training from copies cannot: its step sizes fall towards a fixed end.
-        method = "rewards" if self.training.method == "auto" else self.training.method
-        return changed(self.training, {**params, "validate_every": self.ladder[0], "workers": "1", "method": method})
+        """Return a trial's training."""
+        return changed(self.base, params)
 
     def record(self) -> dict[str, Any]:
         """Return what makes a study the one it is, JSON-able; it may always have more trials."""
         study = {"batch": self.batch, "rungs": self.rungs, "reduction": self.reduction}
         space = {name: str(domain) for name, domain in self.domains.items()}
-        return {**plain(self.training_of({})), **study, "space": space}
+        return {**plain(self.base), **study, "space": space}

@@ -2,6 +2,7 @@
 
 import math
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 
 import optuna
 import pytest
@@ -11,12 +12,13 @@ from aaml.cli import run
 from aaml.errors import UserError
 from aaml.learning.config import AGENTS, LIVE
 from aaml.parallel.pool import open_pool
+from aaml.settings import changed
 from aaml.training.settings import TrainConfig
 from aaml.training.sweep import cutoff, sweep
 from aaml.training.sweep_report import importances, trial_table, write_report
 from aaml.training.sweep_space import Choice, Range, SweepConfig, parse_space
 
-BASE = TrainConfig(agent=AGENTS["dqn"], steps=400)
+BASE = TrainConfig(agent=AGENTS["dqn"], steps=400, method="rewards")
 SPACE = ("learning_rate=1e-5..1e-1:log", "hidden_layers=8,16,32", "gamma=0.0..0.9")
 
 
@@ -64,9 +66,33 @@ def test_spaces_are_read_by_the_types_of_their_settings():
     assert isinstance(space["gamma"].distribution(), optuna.distributions.FloatDistribution)
 
 
+@pytest.mark.parametrize("method", ["copies", "rewards"])
 @pytest.mark.parametrize("agent", LIVE)
-def test_the_usual_space_of_an_agent_is_one_that_it_takes(agent):
-    assert len(parse_space((), TrainConfig(agent=AGENTS[agent]))) >= 5
+def test_the_usual_space_of_an_agent_is_one_that_it_reads(agent, method):
+    study = SweepConfig(TrainConfig(agent=AGENTS[agent], method=method))
+    assert len(study.domains) >= 5
+    assert set(study.domains) <= study.base.reads
+    assert study.present.keys() == study.domains.keys()  # so that the first trial is the usual training
+
+
+def test_copies_are_searched_by_what_they_read():
+    value, policy = (parse_space((), TrainConfig(agent=AGENTS[agent])) for agent in ("gnn", "acdqn"))
+    assert {"bootstrap", "remembered"} == set(value) - set(policy)
+    assert {"openness", "clip"} == set(policy) - set(value)
+    assert value["rate"] == policy["rate"] == Range(3e-4, 3e-3, log=True)
+
+
+def test_trials_learn_from_copies_where_one_process_can_whatever_the_workers():
+    assert SweepConfig(TrainConfig(workers="2")).training_of({"rate": 1e-4}).method == "copies"
+    assert SweepConfig(TrainConfig(reward="balance=1,compress=1")).base.method == "rewards"
+
+
+def test_a_first_rung_within_a_round_of_copies_is_told(tmp_path, here, caplog):
+    study = SweepConfig(changed(BASE, {"method": "copies", "pods": 50, "envs": 2, "learning_rate": 0.1}), trials=1)
+    assert study.whole_round == 2 * 16 * 50
+    sweep(study, tmp_path / "out", here, train=lambda *_: 1.0, progress=False)
+    assert "the first rung is after 100 decisions, and a round of copies takes about 1600" in caplog.text
+    assert caplog.text.count("learning_rate: not read where dqn learns by --method copies") == 1
 
 
 @pytest.mark.parametrize(
@@ -88,7 +114,16 @@ def test_the_usual_space_of_an_agent_is_one_that_it_takes(agent):
         (["--space", "hidden_layers=16"], ["hidden_layers", "'16'", "two or more"]),
         (["--space", "gamma=0.1,0.2", "gamma=0.1..0.2"], ["gamma", "once"]),
         (["--space", "gamma"], ["space", "'gamma'", "NAME="]),
-        (["--space", "agent=dqn,acdqn", "learning_rate=1e-4..1e-3"], ["'learning_rate'", "actor_learning_rate"]),
+        (["--space", "agent=dqn,acdqn", "learning_rate=1e-4..1e-3"], ["'learning_rate'", "dqn, acdqn", "gamma"]),
+        (["--space", "rate=1e-4..1e-3"], ["'rate'", "--method rewards", "learning_rate"]),
+        (["--method", "auto", "--space", "learning_rate=1e-4..1e-3"], ["'learning_rate'", "--method copies", "rate"]),
+        (["--method", "copies", "--space", "chunk=8,16"], ["'chunk'", "--method copies"]),
+        (["--method", "copies", "--space", "openness=0..0.1"], ["'openness'", "dqn", "--method copies", "remembered"]),
+        (["--method", "copies", "--space", "agent=dqn,acgnn", "clip=0.1..0.3"], ["'clip'", "dqn, acgnn"]),
+        (["--method", "copies", "--space", "explor=0.1..0.3"], ["'explor'", "did you mean explore?"]),
+        (["--method", "copies", "--space", "explore=0.5..1.5"], ["explore", "1.5", "at most 1"]),
+        (["--method", "copies", "--space", "reward=balance,balance=2"], ["reward", "not compiled", "--method rewards"]),
+        (["--method", "copies", "--reward", "balance=2"], ["reward", "not compiled", "--method rewards"]),
         (["--learning_rate", "fast"], ["--learning-rate", "'fast'"]),
         (["--agent", "qtable"], ["agent", "'qtable'", "acgnn"]),
         (["--task", "nothing"], ["task", "'nothing'", "balance"]),
@@ -101,7 +136,8 @@ def test_the_usual_space_of_an_agent_is_one_that_it_takes(agent):
     ],
 )
 def test_a_mistake_is_one_line(flags, words, tmp_path, capsys):
-    assert run("sweep", ["--out", str(tmp_path / "out"), *flags]) == 2
+    method = [] if "--method" in flags else ["--method", "rewards"]
+    assert run("sweep", ["--out", str(tmp_path / "out"), *method, *flags]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     for word in words:
@@ -131,7 +167,7 @@ def test_the_study_is_the_same_for_any_workers(tmp_path, here):
 
 
 def test_another_seed_gives_another_study(tmp_path, here):
-    other = TrainConfig(agent=AGENTS["dqn"], steps=400, seed=1)
+    other = replace(BASE, seed=1)
     one = sweep(config(trials=3), tmp_path / "one", here, train=distance, progress=False)
     two = sweep(SweepConfig(other, SPACE, 3), tmp_path / "two", here, train=distance, progress=False)
     assert [t.params for t in one.trials][1:] != [t.params for t in two.trials][1:]
