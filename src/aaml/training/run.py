@@ -117,7 +117,7 @@ def tell_unread(config: TrainConfig) -> None:
     """Log which settings were changed that the training does not read."""
     if config.unread:
         _log.warning(
-            "%s: not read where %s learns by --method %s; what is, says aaml train --help", ", ".join(config.unread),
+            "%s: not read where %s learns by --method %s (see aaml train --help)", ", ".join(config.unread),
             config.agent.name, config.way,
         )  # fmt: skip
 
