@@ -2,11 +2,13 @@
 
 import csv
 import os
+from dataclasses import replace
 
 import pytest
 
 from aaml.chaos.faults import FAULTS
 from aaml.chaos.runs import ChaosSettings, run_fault
+from aaml.chaos.site import LIMITED
 from aaml.chaos.workload import shape_for
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries
 from support.processes import AAML, Process
@@ -20,7 +22,7 @@ def site():
     if not binaries.built():
         pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
     cluster = KwokCluster(f"faults-{os.getpid()}")
-    options = ClusterOptions(5, shape_for(60, 5), scheduler=False, owner=Owner.this_process())
+    options = ClusterOptions(5, shape_for(60, 5), scheduler=False, owner=Owner.this_process(), arguments=LIMITED)
     cluster.up(options, progress=False)
     try:
         yield cluster
@@ -28,9 +30,20 @@ def site():
         cluster.down()
 
 
-@pytest.mark.parametrize("name", ["scheduler-killed", "nodes-change", "pods-deleted", "history-compacted"])
-def test_nothing_is_lost(site, name):
-    run = run_fault(site, FAULTS[name], SETTINGS)
+@pytest.mark.parametrize(
+    ("name", "scheduler"),
+    [
+        ("scheduler-killed", "least-allocated"),
+        ("nodes-change", "least-allocated"),
+        ("pods-deleted", "least-allocated"),
+        ("history-compacted", "least-allocated"),
+        ("server-overloaded", "least-allocated"),
+        ("learner-killed", "gnn"),
+        ("disk-full", "dqn"),
+    ],
+)
+def test_nothing_is_lost(site, name, scheduler):
+    run = run_fault(site, FAULTS[name], replace(SETTINGS, scheduler=scheduler))
     assert (run.lost, run.doubled, run.wrong) == (0, 0, ())
     assert run.pods == 60 or name in {"pods-deleted", "nodes-change"}  # else some are deleted, by us or with their node
     assert run.restarts == (1 if name == "scheduler-killed" else 0)

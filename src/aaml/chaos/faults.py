@@ -9,15 +9,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 from urllib.request import Request, urlopen
 
 import psutil
 
-from aaml.chaos.site import Site
+from aaml.chaos.site import ACCOUNT, KUBECONFIG, Site
 from aaml.chaos.webhook import Refusal, refusing_binds
 from aaml.cluster.fleet import WORKER
-from aaml.kube.transport import STRATEGIC_MERGE
+from aaml.kube.transport import STRATEGIC_MERGE, ApiError, Transport
 
 _STORES = ("etcd", "kube-apiserver")
 _START_S = 300.0  # a busy machine takes its time to start a server
@@ -191,6 +192,50 @@ def _server_busy(site: Site) -> None:
     )  # fmt: skip
     with refusing_binds(site.api, site.cluster.directory / "pki", answers):
         time.sleep(10.0)
+
+
+@fault("server-overloaded")
+def _server_overloaded(site: Site) -> None:
+    """For 10 s the API server has no time for the scheduler: watches end, every request gets 429 and Retry-After."""
+    # A priority level without a share turns requests away.
+    # https://kubernetes.io/docs/concepts/cluster-administration/flow-control/
+    path, name = "/apis/flowcontrol.apiserver.k8s.io/v1", {"name": ACCOUNT["name"]}
+    nothing = {
+        "nominalConcurrencyShares": 0, "lendablePercent": 0, "borrowingLimitPercent": 0,
+        "limitResponse": {"type": "Reject"},
+    }  # fmt: skip
+    everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
+    schema = {
+        "priorityLevelConfiguration": name, "matchingPrecedence": 100,
+        "rules": [
+            {
+                "subjects": [{"kind": "ServiceAccount", "serviceAccount": ACCOUNT}],
+                "resourceRules": [everything], "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            }
+        ],
+    }  # fmt: skip
+    level = {"type": "Limited", "limited": nothing}
+    site.api.request("POST", f"{path}/prioritylevelconfigurations", {"metadata": name, "spec": level})
+    site.api.request("POST", f"{path}/flowschemas", {"metadata": name, "spec": schema})
+    theirs = Transport(site.scheduler.folder / KUBECONFIG)
+    try:
+        site.wait(lambda: _status(theirs) == HTTPStatus.TOO_MANY_REQUESTS, "a request that is turned away")
+        for _ in range(10):
+            site.proxy.reset()
+            time.sleep(1.0)
+    finally:
+        theirs.close()
+        for kind in ("flowschemas", "prioritylevelconfigurations"):
+            site.api.request("DELETE", f"{path}/{kind}/{ACCOUNT['name']}")
+
+
+def _status(api: Transport) -> int:
+    """Return the HTTP status of a small request."""
+    try:
+        api.request("GET", "/api/v1/nodes?limit=1")
+    except ApiError as error:
+        return error.status
+    return HTTPStatus.OK
 
 
 @fault("binds-refused")

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -26,6 +27,14 @@ from aaml.kube.transport import ApiError, Unreachable
 from aaml.learning.config import LIVE
 
 SCHEDULER = "aaml-chaos"
+LIMITED = {
+    "kube-apiserver": {
+        "enable-priority-and-fairness": "true", "max-requests-inflight": "400", "max-mutating-requests-inflight": "200",
+    }
+}  # fmt: skip
+"""flags by which the API server limits requests as it usually does, which kwokctl does not let it"""
+KUBECONFIG = "kubeconfig"  # in each scheduler's folder
+ACCOUNT = {"name": "aaml-chaos", "namespace": "kube-system"}  # the schedulers' service account: what strikes them alone
 
 
 class Site:
@@ -132,10 +141,29 @@ class Site:
         return Workload(self.api, namespace, SCHEDULER)
 
     def _kubeconfig(self, folder: Path) -> Path:
-        """Write a kubeconfig whose way to the API server goes through the proxy."""
+        """Write a kubeconfig of the schedulers' account, whose way to the API server goes through the proxy."""
         document = yaml.safe_load(self.cluster.kubeconfig.read_text(encoding="utf-8"))
         document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.proxy.port}"
-        path = folder / "kubeconfig"
+        document["users"][0]["user"] = {"token": self._token()}
+        path = folder / KUBECONFIG
         path.touch(mode=0o600)
         path.write_text(yaml.safe_dump(document), encoding="utf-8")
         return path
+
+    def _token(self) -> str:
+        """Return a token of the schedulers' account, which may do everything here."""
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        accounts = f"/api/v1/namespaces/{ACCOUNT['namespace']}/serviceaccounts"
+        binding = {
+            "metadata": {"name": ACCOUNT["name"]}, "roleRef": role, "subjects": [{"kind": "ServiceAccount", **ACCOUNT}],
+        }  # fmt: skip
+        for path, document in (
+            (accounts, {"metadata": {"name": ACCOUNT["name"]}}),
+            ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
+        ):
+            try:
+                self.api.request("POST", path, document)
+            except ApiError as error:
+                if error.status != HTTPStatus.CONFLICT:  # there from the run before
+                    raise
+        return str(json.loads(self.api.request("POST", f"{accounts}/{ACCOUNT['name']}/token", {}))["status"]["token"])

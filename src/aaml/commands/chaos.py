@@ -30,6 +30,7 @@ def run(args: Args) -> int:
 
     from aaml.chaos.faults import FAULTS
     from aaml.chaos.runs import HEADER, Run, append, cells, missing, read, run_all, summary
+    from aaml.chaos.site import LIMITED
     from aaml.chaos.workload import shape_for
     from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
     from aaml.progress import progress_bar
@@ -58,7 +59,7 @@ def run(args: Args) -> int:
 
     with ends_at_once() as interruption, bar:
         options = ClusterOptions(
-            args.nodes, shape_for(args.pods, args.nodes), scheduler=False, owner=Owner.this_process()
+            args.nodes, shape_for(args.pods, args.nodes), scheduler=False, owner=Owner.this_process(), arguments=LIMITED
         )
         try:
             if faults:
