@@ -62,9 +62,18 @@ class LearnedAgent(ABC):
         self.updates = 0
         self.reward_sum = 0.0
         self.rng = np.random.default_rng(seed)
-        self.queue_sort: QueueSort | None = None
+        self._queue_sort: QueueSort | None = None
         self._sampling: NodeSampling | None = None
         self._fast = FastNetwork(scorer)
+
+    @property
+    def queue_sort(self) -> QueueSort | None:
+        """The order in which it wants waiting pods, by what it expects of them."""
+        return self._queue_sort
+
+    @queue_sort.setter
+    def queue_sort(self, sort: QueueSort | None) -> None:
+        self._queue_sort = None if sort is None else sort.knowing(self.sees.expects)
 
     def perceive(self, context: Context) -> Observation:
         """Return the features that this agent looks at."""
@@ -188,7 +197,7 @@ class LearnedAgent(ABC):
             "updates": self.updates,
             "reward_sum": self.reward_sum,
             "reward_scale": [self.scale.count, self.scale.square_sum],
-            "queue_sort": None if self.queue_sort is None else dataclasses.asdict(self.queue_sort),
+            "queue_sort": None if self.queue_sort is None else self.queue_sort.numbers(),
         }
 
     def _take_fields(self, fields: Mapping[str, Any]) -> None:

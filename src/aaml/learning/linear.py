@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ def save_linear(policy: LinearPolicy, path: Path) -> None:
     weights = dict(zip(TERMS, (dict(zip(FEATURES, row, strict=True)) for row in policy.weights.tolist()), strict=True))
     content: dict[str, Any] = {"format": "aaml-linear", "weights": weights}
     if policy.queue_sort is not None:
-        content["queue_sort"] = asdict(policy.queue_sort)
+        content["queue_sort"] = policy.queue_sort.numbers()
     if policy.sees != PLAIN:
         content["observation"] = spec_to_dict(policy.sees)
     write_json(path, content, indent=1, field="model")

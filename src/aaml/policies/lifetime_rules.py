@@ -17,11 +17,13 @@ from aaml.policies.heuristics.scored import PolicyOptions
 from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
 from aaml.scheduling.observation import Context, ObservationSpec
 from aaml.scheduling.ports import Decision
+from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rests import RunningPods
 
 FloatArray = npt.NDArray[np.float64]
 Grade = Callable[[FloatArray, float], FloatArray]
 """(in how long each node is expected to be empty [N], the pod's expected rest), seconds -> [N], lower is better."""
+SHORTEST_FIRST = QueueSort(rest=1.0)
 _STEP_S = 60.0
 _ABOVE_ANY_SCORE = 1000.0
 
@@ -49,11 +51,14 @@ def _class(seconds: FloatArray) -> FloatArray:
 class LifetimeRule:
     """Takes the node of the lowest grade of time and, of several, the one with the best usual score.
 
-    `sees` holds what it expects of pods.
+    `sees` holds what it expects of pods; `queue_sort` is the order in which it wants waiting ones.
     """
 
-    def __init__(self, name: str, grade: Grade, model: LifetimeModel, options: PolicyOptions) -> None:
+    def __init__(
+        self, name: str, grade: Grade, model: LifetimeModel, options: PolicyOptions, queue_sort: QueueSort | None = None
+    ) -> None:
         self.name = name
+        self.queue_sort = None if queue_sort is None else queue_sort.knowing(model)
         self.sees = ObservationSpec(expects=model)
         self._grade, self._model = grade, model
         self._usual = GpuPolicy("best-fit", "best-fit", options, scores.best_fit)
@@ -79,6 +84,18 @@ def lava(options: PolicyOptions) -> LifetimeRule:
     return LifetimeRule("lava", lifetime_class, LifetimeModel.of_history(options.expected), options)
 
 
+def shortest_first(options: PolicyOptions) -> LifetimeRule:
+    """Return NILAS with an order of waiting pods: a second later for each second that a pod is expected to run."""
+    return LifetimeRule(
+        "shortest-first", added_time, LifetimeModel.of_history(options.expected), options, SHORTEST_FIRST
+    )
+
+
 def clairvoyant(options: PolicyOptions) -> LifetimeRule:
     """Return NILAS with the true lifetimes, which nobody knows: how much better others might be."""
     return LifetimeRule("clairvoyant", added_time, KnownLifetimes(), options)
+
+
+def clairvoyant_shortest_first(options: PolicyOptions) -> LifetimeRule:
+    """Return the same with the true lifetimes in the order of waiting pods, too."""
+    return LifetimeRule("clairvoyant-shortest-first", added_time, KnownLifetimes(), options, SHORTEST_FIRST)

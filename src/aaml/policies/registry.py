@@ -108,7 +108,9 @@ POLICIES: Registry[Callable[[PolicyOptions], Policy]] = Registry(
         "fgd": policies.fgd,
         "nilas": lifetime_rules.nilas,
         "lava": lifetime_rules.lava,
+        "shortest-first": lifetime_rules.shortest_first,
         "clairvoyant": lifetime_rules.clairvoyant,
+        "clairvoyant-shortest-first": lifetime_rules.clairvoyant_shortest_first,
     },
 )
 

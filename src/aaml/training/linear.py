@@ -21,7 +21,7 @@ from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.validation import Glimpse, by_playing
 
-_SORTS, _SORT_SCALE_S = 3, 1000.0  # numbers of a queue sort, and what brings them to unit size
+_SORT_SCALES = np.array([1000.0, 1000.0, 1000.0, 1.0])  # what brings a queue sort's numbers to unit size
 _EPISODES = 256  # of each size, that generations are judged on
 FloatArray = npt.NDArray[np.float64]
 Judge = Callable[[LinearPolicy], tuple[float, int]]
@@ -51,10 +51,10 @@ class LinearLearner:
         features = (PLAIN if self._compiled else (*PLAIN, *GPU)) + (LIFE if expects else ())
         self._columns = [FEATURES.index(name) for name in features]
         self._terms = [TERMS.index(name) for name in TERMS if expects or name != "pod_rest"]
-        self._sorts = "waiting" in arena.task.metric
+        self._sorts = (4 if expects else 3) if "waiting" in arena.task.metric else 0
         start = start_weights(config.teacher_name)[np.ix_(self._terms, self._columns)].ravel()
         self._search = CrossEntropy(
-            np.append(start, np.zeros(_SORTS * self._sorts)),
+            np.append(start, np.zeros(self._sorts)),
             population=linear.population, elite=linear.elite, deviation=linear.deviation, rng=self._rng,
         )  # fmt: skip
         self._average = self._search.mean.copy()
@@ -100,7 +100,7 @@ class LinearLearner:
         count = len(self._terms) * len(self._columns)
         weights = np.zeros((len(TERMS), len(FEATURES)))
         weights[np.ix_(self._terms, self._columns)] = vector[:count].reshape(len(self._terms), -1)
-        sort = QueueSort(*(_SORT_SCALE_S * vector[count:]).tolist()) if self._sorts else None
+        sort = QueueSort(*(_SORT_SCALES[: self._sorts] * vector[count:]).tolist()) if self._sorts else None
         return LinearPolicy(weights, queue_sort=sort, sees=self._arena.sees)
 
     def _judge_one(self) -> Judge:

@@ -69,6 +69,11 @@ def test_a_scorer_comes_back_from_its_file(tmp_path):
     sorting = LinearPolicy(policy.weights, queue_sort=QueueSort(1.5, -2.0, 1000.0))
     save_linear(sorting, tmp_path / "sorting.json")
     assert load_linear(tmp_path / "sorting.json").queue_sort == sorting.queue_sort
+    spec = ObservationSpec(expects=LifetimeModel.of_history([Pod("p", lifetime_s=90.0)]))
+    longest_last = LinearPolicy(policy.weights, queue_sort=QueueSort(rest=2.0), sees=spec)
+    save_linear(longest_last, tmp_path / "longest-last.json")
+    read = load_linear(tmp_path / "longest-last.json").queue_sort
+    assert (read, read.expects.rest_s(Pod("q"))) == (QueueSort(rest=2.0), spec.expects.rest_s(Pod("q")))
     with pytest.raises(ValueError, match=r"shape \(3,\)"):
         LinearPolicy(np.zeros(3))
 

@@ -9,6 +9,9 @@ from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.lifetime_rules import added_time, lifetime_class
 from aaml.policies.registry import make_policy
 from aaml.scheduling.observation import Context
+from aaml.scheduling.play import play
+from aaml.sim.cluster import QueueSettings, SimCluster
+from aaml.workload.model import Workload
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -46,3 +49,22 @@ def test_the_rules_learn_from_the_past_whose_pods_last(name):
     options = PolicyOptions(expected=sorted(past, key=lambda each: each.created_s))
     decision = make_policy(name, options).act(Context(state, pod, np.ones(3, dtype=bool)))
     assert state.names[decision.row] == "service"
+
+
+@pytest.mark.parametrize(("name", "waits"), [("nilas", 738.0), ("shortest-first", 198.0)])
+def test_what_ends_soon_goes_before_what_runs_long_though_it_came_later(name, waits):
+    """One node for a pod at a time: as a job ran for 100 s there came a service, for 1,000, and then three jobs."""
+    past = [Pod(f"j{i}", owner="Job/j", created_s=float(i), lifetime_s=100.0) for i in range(3000)]
+    past += [Pod(f"s{i}", owner="ReplicaSet/s", created_s=float(i), lifetime_s=1000.0) for i in range(3000)]
+    options = PolicyOptions(expected=sorted(past, key=lambda each: each.created_s))
+    whole = {"cpu": 1000}
+    kinds = ["Job/j", "ReplicaSet/s", *["Job/j"] * 3]
+    pods = tuple(
+        Pod(f"p{i}", owner=owner, requests=whole, created_s=float(i), lifetime_s=100.0 if owner == "Job/j" else 1000.0)
+        for i, owner in enumerate(kinds)
+    )
+    cluster = SimCluster([Node("n", {**whole, "pods": 9})], Workload(pods), queue=QueueSettings(0.0, 0.0))
+    play(cluster, make_policy(name, options))
+    metrics = cluster.metrics()
+    assert metrics["bound"] == 5
+    assert metrics["waiting_mean_s"] == pytest.approx(waits)  # the jobs wait for 98, 197 and 296 s, or for 1,000 more

@@ -20,6 +20,7 @@ from aaml.cluster.objects import (
     TopologySpread,
 )
 from aaml.cluster.state import ClusterState
+from aaml.scheduling.lifetimes import KnownLifetimes
 from aaml.scheduling.queue import SchedulingQueue
 from aaml.scheduling.queue_sort import QueueSort
 
@@ -415,8 +416,11 @@ def test_updates_of_a_pod_in_a_sorted_queue_count(clock, queue):
         (QueueSort(memory_s=100.0), 50.0),
         (QueueSort(larger_s=100.0), 50.0),
         (QueueSort(-100.0, 10.0, 4.0), -18.0),
+        (QueueSort(cpu_s=100.0, rest=0.5).knowing(KnownLifetimes()), 55.0),
     ],
 )
 def test_delays_are_by_shares_of_a_mean_node(sort, delay_s):
     nodes = (Node("a", {"cpu": 3000, "memory": 10}), Node("b", {"cpu": 5000, "memory": 30}))
-    assert sort.delay_s(ClusterState(nodes), Pod("p", requests={"cpu": 1000, "memory": 10})) == pytest.approx(delay_s)
+    assert sort.delay_s(
+        ClusterState(nodes), Pod("p", requests={"cpu": 1000, "memory": 10}, lifetime_s=60.0)
+    ) == pytest.approx(delay_s)

@@ -133,6 +133,24 @@ def test_pods_wait_in_the_same_order(sort, queue):
     assert all(twin.cluster.metrics()["rejected"] > 100 for twin in twins)
 
 
+@pytest.mark.parametrize("rests", ["learned", "known"])
+def test_pods_wait_in_the_same_order_where_it_looks_at_how_long_they_run(rests):
+    task = find_task("churn@1.2")
+    expects = expected_rests(rests, task.expected())
+    spec = ObservationSpec(expects=expects)
+    clusters = [lambda: task.build(1, 3, pods=150), lambda: task.build(2, 4, pods=150)]
+    sort = QueueSort(100.0, rest=1.0)
+    _, twins = play(clusters, "waiting-time", spec, sort.knowing(expects))
+    _, others = play(clusters, "waiting-time", spec, QueueSort(100.0))
+    assert all(twin.cluster.metrics()["rejected"] > 20 for twin in twins)
+    assert [twin.cluster.metrics() for twin in twins] != [other.cluster.metrics() for other in others]
+
+
+def test_an_order_by_how_long_pods_run_needs_something_that_is_expected():
+    with pytest.raises(UserError, match="nothing is expected"):
+        Batch(lambda _group, _number: None, 1, queue_sort=QueueSort(rest=1.0))
+
+
 @pytest.mark.parametrize("reward", REWARDS)
 def test_every_reward_is_that_of_the_scheduling_cycle(reward):
     clusters = [

@@ -112,8 +112,8 @@ class LinearPolicy:
         if weights.shape != (len(TERMS), len(FEATURES)):
             raise ValueError(f"weights have shape {weights.shape}, expected ({len(TERMS)}, {len(FEATURES)})")
         self.name = name
-        self.queue_sort = queue_sort
         self.sees = sees or ObservationSpec()
+        self.queue_sort = None if queue_sort is None else queue_sort.knowing(self.sees.expects)
         self.weights = np.ascontiguousarray(weights, dtype=np.float64)
 
     def act(self, context: Context) -> Decision:

@@ -177,7 +177,8 @@ class Batch:
             take(name, value, Count)
         self._meter = _checked(sees, reward, expected, queue)
         self._episodes, self._groups, self._copies = episodes, groups, copies
-        self._queue_sort, self._restart = queue_sort, restart
+        self._queue_sort = None if queue_sort is None else queue_sort.knowing(sees.expects)
+        self._restart = restart
         self._settings = Settings(
             REWARDS[reward], queue_sort is not None, sees.lookahead, sees.fragmentation is not None,
             sees.expects is not None, max_steps or 0, queue.initial_backoff_s, queue.max_backoff_s,
@@ -342,11 +343,13 @@ class Batch:
         number = np.array([self._models.index(name) for name in state.gpu_models])  # a model's number in this batch
         put(pool.node_facts[slot], np.stack([state.gpu_count, number[state.gpu_model]]))
         put(pool.node_flags[slot], np.vstack([state.unschedulable, state.capacity, plan.allowed]))
-        since_s = plan.arrival_s
+        since_s, lasting = plan.arrival_s, self._lasting(plan)
         if self._queue_sort is not None:
             asked = plan.request[plan.shape]
-            since_s = since_s + self._queue_sort.delays_s(asked[:, 0] / mean_cpu, asked[:, 1] / mean_memory)
-        put(pool.pod_times[slot], np.stack([plan.arrival_s, plan.lifetime_s, since_s, *self._lasting(plan)]))
+            since_s = since_s + self._queue_sort.delays_s(
+                asked[:, 0] / mean_cpu, asked[:, 1] / mean_memory, lasting[-1]
+            )
+        put(pool.pod_times[slot], np.stack([plan.arrival_s, plan.lifetime_s, since_s, *lasting]))
         put(pool.pod_facts[slot], np.stack([plan.owner, plan.shape, plan.kind]))
         gpu, bits = plan.gpu.copy(), plan.gpu[:, SHAPE_MODELS]
         ours = sum(((bits >> old & 1) << new for old, new in enumerate(number)), start=np.zeros_like(bits))

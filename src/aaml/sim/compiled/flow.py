@@ -69,7 +69,8 @@ class Flow(NamedTuple):
     def play(self, weights: FloatArray, sort: QueueSort = BY_ARRIVAL) -> dict[str, float]:
         """Run the episode under the linear scorer `weights` [terms, F]; returns `METRICS` and those of waiting."""
         mean_cpu, mean_memory = mean_size(self.allocatable, self.capacity)
-        since_s = self.arrival_s + sort.delays_s(self.request[:, 0] / mean_cpu, self.request[:, 1] / mean_memory)
+        cpu, memory = self.request[:, 0] / mean_cpu, self.request[:, 1] / mean_memory
+        since_s = self.arrival_s + sort.delays_s(cpu, memory, self.rest_s)
         means, final, waits, pending = _play(*self, weights, since_s)
         return {
             **dict(zip(METRICS, [*means.tolist(), *final.tolist()], strict=True)),
