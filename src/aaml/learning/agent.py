@@ -205,7 +205,7 @@ class LearnedAgent(ABC):
         self.reward_sum = float(fields["reward_sum"])
         self.scale.count, self.scale.square_sum = map(float, fields["reward_scale"])
         sort = fields.get("queue_sort")
-        self.queue_sort = None if sort is None else QueueSort(**sort)
+        self.queue_sort = None if sort is None else QueueSort.of(sort)
 
     def greedy(self, observation: Observation) -> int:
         """Return the feasible row with the highest score."""

@@ -39,7 +39,7 @@ def load_linear(path: Path) -> LinearPolicy:
         if content["format"] != "aaml-linear" or any(not set(_OLD) <= set(row) <= set(FEATURES) for row in rows):
             raise UserError(f"model {path}: is not a linear scorer of this version's features")
         sort = content.get("queue_sort")
-        queue_sort = None if sort is None else QueueSort(**{name: float(value) for name, value in sort.items()})
+        queue_sort = None if sort is None else QueueSort.of(sort)
         sees = spec_from_dict(content["observation"]) if "observation" in content else PLAIN
         weights = np.array([[float(row.get(name, 0.0)) for name in FEATURES] for row in rows])
         return LinearPolicy(weights, path.stem, queue_sort, sees)

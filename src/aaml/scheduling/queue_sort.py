@@ -1,5 +1,6 @@
 """A policy's own order of waiting pods, in place of kube-scheduler's."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self, TypeVar
 
@@ -38,6 +39,13 @@ class QueueSort:
     rest: float = 0.0
     expects: LifetimeModel | None = field(default=None, compare=False, repr=False)
 
+    @classmethod
+    def of(cls, numbers: Mapping[str, Any]) -> Self:
+        """Return the order that has these `numbers`. Raises TypeError or ValueError for what are none of an order."""
+        if "expects" in numbers:
+            raise TypeError("expects is no number of an order")
+        return cls(**{name: float(value) for name, value in numbers.items()})  # type: ignore[arg-type]
+
     def knowing(self, expects: LifetimeModel | None) -> Self:
         """Return this order by what `expects` tells of lifetimes. Raises `UserError` where it needs that, for None."""
         if self.rest and expects is None:
@@ -47,7 +55,7 @@ class QueueSort:
         return replace(self, expects=expects)
 
     def numbers(self) -> dict[str, Any]:
-        """Return the numbers that make this order, by name, of which `QueueSort` makes the same one."""
+        """Return the numbers that make this order, by name."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "expects"}
 
     def delay_s(self, state: ClusterState, pod: Pod) -> float:

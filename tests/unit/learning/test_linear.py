@@ -90,7 +90,7 @@ GOOD = {"format": "aaml-linear", "weights": dict.fromkeys(TERMS, dict.fromkeys(F
         json.dumps({"format": "aaml-linear", "weights": 5}),
         json.dumps({**GOOD, "queue_sort": 5}),
         json.dumps({**GOOD, "queue_sort": {"cpu_s": "soon"}}),
-        json.dumps({**GOOD, "queue_sort": {"disk_s": 1.0}}),
+        json.dumps({**GOOD, "queue_sort": {"disk_s": 1.0}}), json.dumps({**GOOD, "queue_sort": {"expects": 1.0}}),
     ],
 )  # fmt: skip
 def test_damaged_files_are_told_in_one_line(tmp_path, content):
