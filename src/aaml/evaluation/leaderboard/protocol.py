@@ -92,6 +92,7 @@ class Protocol:
 
 _PACKING = ("most-allocated", "best-fit", "kube-scheduler-packing", "kube-scheduler")
 _LIFETIMES = ("nilas", "lava", "clairvoyant")
+_ORDERS = ("shortest-first", "clairvoyant-shortest-first")
 
 PROTOCOL = Protocol(
     version=1,
@@ -123,8 +124,9 @@ PROTOCOL = Protocol(
         *(
             Round(
                 f"churn@{load}", ((10, 20), (40, 10)), ("mean_gpu_waiting", "mean_whole_gpus", "mean_gpu_allocation"),
-                "fgd", ("fgd", "best-fit", "dot-product", "gpu-packing", "kube-scheduler", "random", *_LIFETIMES),
-                knows="clairvoyant",
+                "fgd",
+                ("fgd", "best-fit", "dot-product", "gpu-packing", "kube-scheduler", "random", *_LIFETIMES, *_ORDERS),
+                knows="clairvoyant-shortest-first",
             )
             for load in (0.8, 0.9, 1.0)
         ),
