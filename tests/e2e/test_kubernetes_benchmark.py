@@ -3,6 +3,8 @@
 `make perf` plays all of them.
 """
 
+from pathlib import Path
+
 import pytest
 
 from aaml.kube.provision import binaries, end_orphans
@@ -11,6 +13,7 @@ from aaml.perf.contenders import REAL
 from aaml.perf.session import Session, jobs
 
 OURS = "least-allocated"
+GNN = str(Path(__file__).parents[2] / "models/GNN_Model_gnn_balance_s0.pth")
 PREEMPTION = "PreemptionBasic/5Nodes_AsyncAPICallsEnabled"
 # Workload: pods bound, pending and preempted, worked out from the benchmark's files by hand.
 EXPECTED = {
@@ -25,6 +28,12 @@ EXPECTED = {
     "SchedulingCSIPVs/5Nodes_QueueingHintsEnabled": (15, 0, 0),
     "EventHandlingPodDelete/2Nodes_20Pods": (140, 0, 0),  # 2 x 15 that block, 20 of four kinds and 15 of two
 }
+BY_GNN = [
+    "Unschedulable/5Nodes/1Init/10Pods_AsyncAPICallsEnabled",
+    "MixedSchedulingBasePod/5Nodes_QueueingHintsEnabled",
+    "SchedulingRequiredPodAntiAffinityWithNSSelector/10Nodes_QueueingHintsEnabled",
+    "SchedulingCSIPVs/5Nodes_QueueingHintsEnabled",
+]
 
 
 @pytest.mark.kwok
@@ -37,7 +46,7 @@ def test_the_same_pods_are_bound_pending_and_preempted_as_by_kube_scheduler(tmp_
     plays = [known[name] for name in EXPECTED]
     outcomes = {}
     with Session(tmp_path, wait_s=60.0) as session:
-        for job in jobs(plays, (REAL, OURS), 1):
+        for job in [*jobs(plays, (REAL, OURS), 1), *jobs([known[name] for name in BY_GNN], (GNN,), 1)]:
             outcomes[job] = session.play(job)
     # A pod that is tried again when some of its three victims are gone and the others not yet told to go, preempts
     # anew, and of pods that started in the same second it may take the fourth: then the node gives up one pod more.
@@ -50,7 +59,8 @@ def test_the_same_pods_are_bound_pending_and_preempted_as_by_kube_scheduler(tmp_
         (job.scheduler, job.play.name): (each.stuck, (each.sure.bound, each.sure.pending, preempted[job]))
         for job, each in outcomes.items()
     }
-    assert found == {(name, play): ("", counts) for name in (REAL, OURS) for play, counts in EXPECTED.items()}
+    by_gnn = {(GNN, play): ("", EXPECTED[play]) for play in BY_GNN}
+    assert found == {(name, play): ("", counts) for name in (REAL, OURS) for play, counts in EXPECTED.items()} | by_gnn
     assert all(each.agrees for each in report.compare(plays, outcomes) if each.play.name != PREEMPTION)
     log = (tmp_path / f"{OURS}.log").read_text()
     assert "are not known" not in log  # the first pod with a claim waits for the lists of claims and volumes
