@@ -8,6 +8,8 @@ A real KWOK cluster is started and taken down. /prioritize is asked over loopbac
 of all nodes, as kube-scheduler does with nodeCacheCapable; the time is the client's, from the request's first byte to
 the reply's last. kube-scheduler is started anew for each rate, without its API rate cap; pods are there before it is.
 CPU times are those of kube-scheduler and of `aaml serve` from the first bind to the last: whose time a pod takes.
+"no answer" is a service that reads what it is asked and says "no node is better than another" at once: what an extender
+costs that costs nothing.
 """
 
 import argparse
@@ -72,7 +74,7 @@ class Rate:
 
     def __str__(self) -> str:
         """One phrase."""
-        served = f", aaml serve {self.service_ms:.1f}" if self.service_ms else ""
+        served = f", the service {self.service_ms:.1f}" if self.service_ms else ""
         return f"{self.pods_s:.0f} pods/s (CPU ms a pod: kube-scheduler {self.scheduler_ms:.1f}{served})"
 
 
@@ -92,6 +94,38 @@ def serving(policy: str, kubeconfig: Path) -> Iterator[Service]:
         try:
             if process.stdout is None or not (line := process.stdout.readline()):
                 raise RuntimeError("aaml serve has ended")
+            yield Service(int(line.rsplit(":", 1)[1]), psutil.Process(process.pid))
+        finally:
+            process.terminate()
+
+
+NO_ANSWER = """
+import socket
+body = b"[]"
+answer = b"HTTP/1.1 200 OK\\r\\nContent-Type: application/json\\r\\nContent-Length: 2\\r\\n\\r\\n" + body
+listener = socket.create_server(("127.0.0.1", 0))
+print(f"listening on :{listener.getsockname()[1]}", flush=True)
+while True:
+    asker, _ = listener.accept()
+    asker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    read = b""
+    while piece := asker.recv(1 << 20):
+        read += piece
+        head, end, rest = read.partition(b"\\r\\n\\r\\n")
+        length = next((int(l[15:]) for l in head.split(b"\\r\\n") if l.lower().startswith(b"content-length:")), 0)
+        if end and len(rest) >= length:
+            asker.sendall(answer)
+            read = b""
+"""
+
+
+@contextmanager
+def answering_nothing() -> Iterator[Service]:
+    """Run a service whose answers cost nothing; one asker after the other, as kube-scheduler keeps its connection."""
+    with subprocess.Popen([sys.executable, "-c", NO_ANSWER], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            if process.stdout is None or not (line := process.stdout.readline()):
+                raise RuntimeError("the service has ended")
             yield Service(int(line.rsplit(":", 1)[1]), psutil.Process(process.pid))
         finally:
             process.terminate()
@@ -181,6 +215,8 @@ def main() -> None:
         try:
             for turn in range(given.rounds):
                 print(f"round {turn + 1}: kube-scheduler alone {rate(cluster, folder, given.pods, None)}")
+                with answering_nothing() as service:
+                    print(f"no answer: behind kube-scheduler {rate(cluster, folder, given.pods, service)}", flush=True)
                 for policy in policies:
                     with serving(policy, cluster.kubeconfig) as service:
                         taken = latencies_ms(service.port, cluster.api(), given.requests)
