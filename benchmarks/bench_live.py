@@ -330,6 +330,7 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--schedulers", nargs="*", default=list(AGENTS))
+    parser.add_argument("--alone", action="store_true", help="leave out kube-scheduler, for figures that need no turns")
     parser.add_argument("--events-only", action="store_true", help="leave out the runs without events")
     parser.add_argument("--no-events", action="store_true", help="leave out the runs with an event a pod")
     parser.add_argument(
@@ -345,7 +346,7 @@ def main() -> None:
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that the cluster is taken down
     schedulers = [str(Path(each).resolve()) if Path(each).is_file() else each for each in arguments.schedulers]
-    runs = [(KUBE_SCHEDULER, True)]
+    runs = [] if arguments.alone else [(KUBE_SCHEDULER, True)]
     runs += [] if arguments.events_only else [(each, False) for each in schedulers]
     runs += [] if arguments.no_events else [(each, True) for each in schedulers]
     rates: dict[tuple[str, bool], list[Rate]] = {run: [] for run in runs}
