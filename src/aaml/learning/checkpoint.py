@@ -4,6 +4,7 @@ A file holds a format tag, a version, a header of plain values (kind of agent, n
 what the agent looks at, settings, counters) and tensors (weights, and the optimiser's state so that training goes on).
 """
 
+import io
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 
 from aaml.errors import UserError
-from aaml.files import write_whole
+from aaml.files import write_bytes
 from aaml.learning.networks import NetworkSpec
 from aaml.policies.spec_file import spec_from_dict, spec_to_dict
 from aaml.scheduling.observation import ObservationSpec
@@ -34,8 +35,13 @@ class Checkpoint:
 
 
 def write_atomically(path: Path, content: Any) -> None:
-    """Write `content` with torch.save next to `path`, then rename it; raises UserError when that's not possible."""
-    write_whole(path, lambda file: torch.save(content, file), field="model")
+    """Write `content` with torch.save next to `path`, then rename it; raises UserError when that's not possible.
+
+    It is made in memory: on a disk that is full torch raises errors of its own, as it ends the archive.
+    """
+    archive = io.BytesIO()
+    torch.save(content, archive)
+    write_bytes(path, archive.getvalue(), field="model")
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:

@@ -5,7 +5,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -74,6 +74,11 @@ class _RunFile(logging.FileHandler):
         if not self._is_decision or now_s - self._flushed_s >= 1.0:
             self._flushed_s = now_s
             super().flush()
+
+    def close(self) -> None:
+        """Close the file; lines that a full disk does not take are lost."""
+        with suppress(OSError):
+            super().close()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The four agents: masks, freezing, model files, going on to the last bit."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from aaml.policies.registry import make_policy
 from aaml.scheduling.node_sampling import NodeSampling
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.ports import Agent, Transition
+from support.limits import largest_file
 from support.training import agent as configured
 
 QUICK = {"batch_size": 16, "update_frequency": 4, "target_update_frequency": 8, "update_steps": 8, "segment": 6}
@@ -240,3 +242,14 @@ def test_a_loss_that_is_no_number_takes_no_step(value):
     assert all(torch.equal(each, weights[name]) for name, each in network.state_dict().items())
     after = [each["exp_avg"] for each in optimizer.state_dict()["state"].values()]
     assert all(torch.equal(one, other) for one, other in zip(moments, after, strict=True))
+
+
+@pytest.mark.parametrize("room", [0, 64, 4096])  # at 64 bytes torch's own writer raises no OSError
+def test_a_full_disk_leaves_the_model_that_was_there_and_is_told_in_a_line(tmp_path, room):
+    agent = make_agent(LIVE["dqn"])
+    (path,) = agent.save(str(tmp_path), "kept")
+    before = Path(path).read_bytes()
+    with largest_file(room), pytest.raises(UserError, match="cannot be written: File too large"):
+        agent.save(str(tmp_path), "kept")
+    assert Path(path).read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == [Path(path).name]

@@ -14,7 +14,9 @@ from tensorboard.util import tensor_util
 
 from aaml.scheduling.curves import TRAINING_LAYOUT, VALIDATION_SCORE, validation_metric
 from aaml.sim.metrics import METRICS
+from aaml.telemetry.console import DECISIONS, file_log
 from aaml.telemetry.writers import JsonLinesWriter, Lenient, NullWriter, RunWriters, TensorBoardWriter
+from support.limits import largest_file
 
 
 @pytest.fixture
@@ -174,3 +176,10 @@ def test_a_writer_that_fails_for_good_is_told_of_once(caplog):
         writer.scalar("1. CSR", 0.5, step)
     writer.close()
     assert caplog.messages == ["curves cannot be written (No space left on device): left out until they can"]
+
+
+def test_a_log_that_a_full_disk_does_not_take_ends_nothing(tmp_path):
+    with largest_file(4096), file_log("run", tmp_path) as path:
+        for number in range(300):
+            DECISIONS.info("decision %d of many that are written once a second", number)
+    assert path.stat().st_size <= 4096
