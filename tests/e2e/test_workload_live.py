@@ -2,6 +2,7 @@
 
 import csv
 import threading
+import time
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_what_kube_scheduler_does_is_recorded_row_by_row(kwok, namespace, folder
     thread.start()
     assert record.ready.wait(60)
     (only,) = simulator(kwok, namespace, folders, seed=2, pod_load=0.1, at_once=4).run(interval=0, duration=0)
-    until(lambda: record.path or True, "the recording")
+    time.sleep(2.0)  # the last placements may be on their way to who watches, on a busy machine
     record.stop()
     thread.join(60)
     assert not thread.is_alive()

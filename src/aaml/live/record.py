@@ -50,6 +50,7 @@ class _Record:
                     told_s = time.monotonic()
                     recorder.watched()
                 turn()
+            recorder.pump(_LOOK_EVERY_S)  # what happened before the end may be on its way
             recorder.watched()
         finally:
             recorder.close()
