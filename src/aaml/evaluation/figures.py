@@ -152,7 +152,7 @@ def _keep_near(axes: "Axes", ranking: "Ranking") -> None:
             axes.annotate(
                 f"{difference.mean:+.3g}", (side * limit, y), xytext=(-side * 12, 0), textcoords="offset points",
                 ha="right" if side > 0 else "left", va="center", fontsize=8, color=_OTHER,
-                arrowprops={"arrowstyle": "<-", "color": _OTHER},
+                arrowprops={"arrowstyle": "->", "color": _OTHER},
             )  # fmt: skip
 
 
