@@ -194,8 +194,5 @@ def test_protocol_1_is_what_it_was() -> None:
             (f"services-and-jobs@{load}", ((10, 20), (40, 5)), empty, "best-fit", "clairvoyant")
             for load in (0.2, 0.35, 0.5)
         ),
-        *(
-            (f"churn@{load}", ((10, 20), (40, 10)), gpus, "fgd", "clairvoyant-shortest-first")
-            for load in (0.8, 0.9, 1.0)
-        ),
+        *((f"churn@{load}", ((10, 20), (40, 10)), gpus, "fgd", "clairvoyant") for load in (0.8, 0.9, 1.0)),
     ]  # fmt: skip

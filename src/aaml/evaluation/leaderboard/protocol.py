@@ -126,7 +126,7 @@ PROTOCOL = Protocol(
                 f"churn@{load}", ((10, 20), (40, 10)), ("mean_gpu_waiting", "mean_whole_gpus", "mean_gpu_allocation"),
                 "fgd",
                 ("fgd", "best-fit", "dot-product", "gpu-packing", "kube-scheduler", "random", *_LIFETIMES, *_ORDERS),
-                knows="clairvoyant-shortest-first",
+                knows="clairvoyant",
             )
             for load in (0.8, 0.9, 1.0)
         ),
