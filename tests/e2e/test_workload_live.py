@@ -2,7 +2,6 @@
 
 import csv
 import threading
-import time
 
 import pytest
 
@@ -12,7 +11,7 @@ from aaml.live.record import SchedulerRecord
 from aaml.live.settings import Folders
 from aaml.live.table import KubeInfo
 from aaml.live.workload import WorkloadDeploymentSimulator, workload_sink
-from aaml.telemetry.recording import read_recording
+from aaml.telemetry.recording import nodes_path, read_recording
 from aaml.workload.deployments import Deployment
 from support.kwok import pods, until
 
@@ -45,13 +44,19 @@ def simulator(kwok, namespace, folders, **settings):
     )  # fmt: skip
 
 
+def recorded(folders):
+    """Return how many placements have a row in the one recording so far."""
+    files = [file for file in folders.data.glob("sched_*.csv") if nodes_path(file).exists()]
+    return sum(len(file.read_text().splitlines()) - 1 for file in files)
+
+
 def test_what_kube_scheduler_does_is_recorded_row_by_row(kwok, namespace, folders):
     record = SchedulerRecord(kubeconfig=kwok.kubeconfig, folders=folders)
     thread = threading.Thread(target=record.run)
     thread.start()
     assert record.ready.wait(60)
     (only,) = simulator(kwok, namespace, folders, seed=2, pod_load=0.1, at_once=4).run(interval=0, duration=0)
-    time.sleep(2.0)  # the last placements may be on their way to who watches, on a busy machine
+    until(lambda: recorded(folders) == only.pods - 1, "all rows but the last, which is written at the end")
     record.stop()
     thread.join(60)
     assert not thread.is_alive()
