@@ -58,7 +58,7 @@ def untrained(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Service:
-    """A running `aaml serve`."""
+    """A running service, such as `aaml serve`."""
 
     port: int
     process: psutil.Process
@@ -87,13 +87,12 @@ def cpu_ms(process: psutil.Process | None) -> float:
 
 
 @contextmanager
-def serving(policy: str, kubeconfig: Path) -> Iterator[Service]:
-    """Run `aaml serve`."""
-    command = [AAML, "serve", f"--policy={policy}", "--port=0", f"--kubeconfig={kubeconfig}"]
+def running(command: list[str]) -> Iterator[Service]:
+    """Run a service whose first line ends with its port."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             if process.stdout is None or not (line := process.stdout.readline()):
-                raise RuntimeError("aaml serve has ended")
+                raise RuntimeError("the service has ended")
             yield Service(int(line.rsplit(":", 1)[1]), psutil.Process(process.pid))
         finally:
             process.terminate()
@@ -101,8 +100,7 @@ def serving(policy: str, kubeconfig: Path) -> Iterator[Service]:
 
 NO_ANSWER = """
 import socket
-body = b"[]"
-answer = b"HTTP/1.1 200 OK\\r\\nContent-Type: application/json\\r\\nContent-Length: 2\\r\\n\\r\\n" + body
+answer = b"HTTP/1.1 200 OK\\r\\nContent-Type: application/json\\r\\nContent-Length: 2\\r\\n\\r\\n[]"
 listener = socket.create_server(("127.0.0.1", 0))
 print(f"listening on :{listener.getsockname()[1]}", flush=True)
 while True:
@@ -117,18 +115,6 @@ while True:
             asker.sendall(answer)
             read = b""
 """
-
-
-@contextmanager
-def answering_nothing() -> Iterator[Service]:
-    """Run a service whose answers cost nothing; one asker after the other, as kube-scheduler keeps its connection."""
-    with subprocess.Popen([sys.executable, "-c", NO_ANSWER], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            if process.stdout is None or not (line := process.stdout.readline()):
-                raise RuntimeError("the service has ended")
-            yield Service(int(line.rsplit(":", 1)[1]), psutil.Process(process.pid))
-        finally:
-            process.terminate()
 
 
 def latencies_ms(port: int, api: Transport, count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -215,10 +201,11 @@ def main() -> None:
         try:
             for turn in range(given.rounds):
                 print(f"round {turn + 1}: kube-scheduler alone {rate(cluster, folder, given.pods, None)}")
-                with answering_nothing() as service:
+                with running([sys.executable, "-c", NO_ANSWER]) as service:
                     print(f"no answer: behind kube-scheduler {rate(cluster, folder, given.pods, service)}", flush=True)
                 for policy in policies:
-                    with serving(policy, cluster.kubeconfig) as service:
+                    command = [AAML, "serve", f"--policy={policy}", "--port=0", f"--kubeconfig={cluster.kubeconfig}"]
+                    with running(command) as service:
                         taken = latencies_ms(service.port, cluster.api(), given.requests)
                         behind = rate(cluster, folder, given.pods, service)
                     p50, p99 = np.percentile(taken, [50, 99])

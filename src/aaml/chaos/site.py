@@ -21,7 +21,7 @@ from aaml.chaos.workload import Workload, ask
 from aaml.errors import UserError
 from aaml.evaluation.policies import origin
 from aaml.kube.lease import LeaseOptions, process_prefix
-from aaml.kube.provision import KwokCluster
+from aaml.kube.provision import KwokCluster, kubeconfig
 from aaml.kube.provision.ports import free_port
 from aaml.kube.transport import ApiError, Unreachable
 from aaml.learning.config import LIVE
@@ -142,28 +142,25 @@ class Site:
 
     def _kubeconfig(self, folder: Path) -> Path:
         """Write a kubeconfig of the schedulers' account, whose way to the API server goes through the proxy."""
-        document = yaml.safe_load(self.cluster.kubeconfig.read_text(encoding="utf-8"))
+        self._account()
+        theirs = self.cluster.service_account_kubeconfig(ACCOUNT["namespace"], ACCOUNT["name"])
+        document = yaml.safe_load(theirs.read_text(encoding="utf-8"))
         document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.proxy.port}"
-        document["users"][0]["user"] = {"token": self._token()}
         path = folder / KUBECONFIG
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        kubeconfig.write(path, document)
         return path
 
-    def _token(self) -> str:
-        """Return a token of the schedulers' account, which may do everything here."""
+    def _account(self) -> None:
+        """Make the schedulers' account, which may do everything here, unless it is there from the run before."""
+        namespace, name = ACCOUNT["namespace"], {"name": ACCOUNT["name"]}
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
-        accounts = f"/api/v1/namespaces/{ACCOUNT['namespace']}/serviceaccounts"
-        binding = {
-            "metadata": {"name": ACCOUNT["name"]}, "roleRef": role, "subjects": [{"kind": "ServiceAccount", **ACCOUNT}],
-        }  # fmt: skip
+        binding = {"metadata": name, "roleRef": role, "subjects": [{"kind": "ServiceAccount", **ACCOUNT}]}
         for path, document in (
-            (accounts, {"metadata": {"name": ACCOUNT["name"]}}),
+            (f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": name}),
             ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
         ):
             try:
                 self.api.request("POST", path, document)
             except ApiError as error:
-                if error.status != HTTPStatus.CONFLICT:  # there from the run before
+                if error.status != HTTPStatus.CONFLICT:
                     raise
-        return str(json.loads(self.api.request("POST", f"{accounts}/{ACCOUNT['name']}/token", {}))["status"]["token"])

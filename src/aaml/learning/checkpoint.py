@@ -39,9 +39,14 @@ def write_atomically(path: Path, content: Any) -> None:
 
     It is made in memory: on a disk that is full torch raises errors of its own, as it ends the archive.
     """
+    write_bytes(path, archived(content), field="model")
+
+
+def archived(content: Any) -> bytes:
+    """Return what torch.save writes of `content`."""
     archive = io.BytesIO()
     torch.save(content, archive)
-    write_bytes(path, archive.getvalue(), field="model")
+    return archive.getvalue()
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:

@@ -8,13 +8,12 @@ import numpy.typing as npt
 import torch
 
 from aaml.learning.agent import LearnedAgent
+from aaml.learning.checkpoint import archived
 
 
 def saved(agent: LearnedAgent, *, experience: bool) -> bytes:
     """Return an agent's state as bytes that `opened` reads."""
-    file = BytesIO()
-    torch.save(agent.state(experience=experience), file)
-    return file.getvalue()
+    return archived(agent.state(experience=experience))
 
 
 def opened(state: bytes) -> dict[str, Any]:

@@ -176,8 +176,8 @@ def rehearse(pupil: Pupil) -> None:
     recaller = Recaller(log, 2 * pupil.config.max_batch_rows)
     offers = {CPU: 1000, MEMORY: 2**30, PODS: 110}
     state = ClusterState([Node("a", offers), Node("b", offers)])
-    numbers = [log.write(pupil.sees.look(state, NO_POD, np.ones(2, dtype=bool))) for _ in range(_REHEARSED + 1)]
-    for before, after in pairwise(numbers):
+    sight = pupil.sees.look(state, NO_POD, np.ones(2, dtype=bool))
+    for before, after in pairwise(log.write(sight) for _ in range(_REHEARSED + 1)):
         twin.observe(Transition(recaller.recall(before), before % 2, float(before % 2), recaller.recall(after)))
         if twin.learn():
             return

@@ -50,7 +50,7 @@ class QueueSort:
         """Return this order by what `expects` tells of lifetimes. Raises `UserError` where it needs that, for None."""
         if self.rest and expects is None:
             raise UserError(
-                "the order of waiting pods looks at how long they run, and nothing is expected: rests learned"
+                "the order of waiting pods looks at how long they run, and nothing is expected: use --rests learned"
             )
         return replace(self, expects=expects)
 
