@@ -14,7 +14,8 @@ from support.kwok import answers, heal, until
 
 KWOK_NODES = 10
 UNIT = Path(__file__).parent / "unit"
-SHARED = Path(__file__).parents[2] / "shared"  # traces and published tables where a checkout has them beside it
+HOME = Path(__file__).parents[1]
+SHARED = HOME.parent / "shared"  # traces and published tables where a checkout has them beside it
 
 
 def pytest_configure() -> None:
@@ -27,6 +28,16 @@ def pytest_configure() -> None:
             os.environ.setdefault(variable, str(folder))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_report_header() -> list[str]:
+    """Say before half an hour of tests, not after it, that those of the GPU-sharing benchmark lack their data."""
+    lacking = []
+    if "AAML_TRACES" not in os.environ and not (HOME / "data/openb").is_dir():
+        lacking.append("no openb traces, without which their tests fail: `aaml trace fetch openb`, or set AAML_TRACES")
+    if "AAML_EXPECTED" not in os.environ and not (HOME / "data/expected").is_dir():
+        lacking.append("no published tables of openb, without which theirs fail: docs/benchmark.md says where they are")
+    return lacking
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
