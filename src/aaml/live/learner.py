@@ -240,7 +240,7 @@ class LearnsApart:
         while True:
             status = 0
             try:
-                process = self._process = LearnerProcess()
+                process = self._process = LearnerProcess(awaited=not self._ready.is_set())
                 try:
                     self._teach_one(process)
                     return

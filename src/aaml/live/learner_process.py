@@ -188,14 +188,14 @@ class LearnerProcess:
     """The near end: a learner's process, which ends when this one does.
 
     It is a program of its own: `multiprocessing` would run the caller's main module again, which may well be a script
-    that schedules.
+    that schedules. `awaited`: somebody waits for it to start, so that it steps back only then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, awaited: bool) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             place = theirs.fileno()
-            program = f"from {__name__} import main; main({place})"
+            program = f"from {__name__} import main; main({place}, awaited={awaited})"
             self._process = subprocess.Popen(  # noqa: S603  (our own program)
                 [sys.executable, "-c", program],
                 pass_fds=[place],
@@ -244,15 +244,17 @@ def step_back() -> None:
         os.nice(NICENESS)
 
 
-def main(place: int) -> None:
+def main(place: int, *, awaited: bool) -> None:
     """Answer lessons until the socket closes."""
+    if not awaited:
+        step_back()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     single_threaded()
     with Connection(place) as connection, suppress(EOFError, OSError):  # the scheduler is gone
         desk = Desk(".", Learner(Pace(connection.poll)))
         connection.send_bytes(desk.answer(connection.recv_bytes()))
-        step_back()  # not before: the start is waited for
+        step_back()
         while True:
             if (message := connection.recv_bytes()) != _HURRY:
                 connection.send_bytes(desk.answer(message))

@@ -50,6 +50,7 @@ class SightLog:
         self._entries: list[Entry] = []  # the first one is whole
         self._written = 0
         self._latest: list[Array] = []
+        self._whole: tuple[Any, ...] = ()  # the arrays of the latest whole entry
 
     def __len__(self) -> int:
         """How many sights are kept."""
@@ -68,7 +69,7 @@ class SightLog:
         whole = number % WHOLE_EVERY == 0 or [a.shape for a in arrays] != [a.shape for a in latest]
         if whole:
             self._latest = [array.copy() for array in arrays]
-            kept: tuple[Array | Change | None, ...] = tuple(array.copy() for array in arrays)
+            kept: tuple[Array | Change | None, ...] = self._kept_whole(tuple(array.copy() for array in arrays))
         else:
             kept = tuple(_change(new, old) for new, old in zip(arrays, latest, strict=True))
         graph = max(self.graphs, default=-1)
@@ -85,7 +86,9 @@ class SightLog:
 
     def take(self, entries: Sequence[Entry]) -> None:
         """Append entries of another log, so that this one holds the same sights as that one."""
-        self._entries += entries
+        self._entries += (
+            entry._replace(arrays=self._kept_whole(entry.arrays)) if entry.whole else entry for entry in entries
+        )
 
     def read(self, number: int) -> Sight:
         """Return a sight. Raises IndexError for one that was forgotten or never written."""
@@ -114,6 +117,15 @@ class SightLog:
             oldest = self._entries[0].graph
             for graph in [graph for graph in self.graphs if graph < oldest]:
                 del self.graphs[graph]
+
+    def _kept_whole(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return whole arrays, those that are as they were in the latest whole entry as the very same objects.
+
+        Most of what there is to see of a large cluster stays as it is, and would be kept hundreds of times.
+        """
+        before = self._whole or arrays
+        self._whole = tuple(old if np.array_equal(new, old) else new for new, old in zip(arrays, before, strict=True))
+        return self._whole
 
     @property
     def _first(self) -> int:

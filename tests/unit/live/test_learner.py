@@ -166,7 +166,7 @@ class InThisProcess:
 
     pid = 1
 
-    def __init__(self):
+    def __init__(self, *, awaited):
         self.desk = Desk(".", Learner(unpaced()))
 
     def teach(self, lesson):
@@ -207,7 +207,7 @@ class Silent:
 
     pid = 1
 
-    def __init__(self):
+    def __init__(self, *, awaited):
         self.killed = threading.Event()
 
     def teach(self, lesson):
@@ -360,10 +360,19 @@ def test_all_that_an_update_needs_is_loaded_by_a_twin_which_learns_once(kind, mo
 
 def test_a_learner_with_nothing_to_do_hears_that_there_is_a_hurry_and_goes_on():
     agent = make_agent(small("dqn"))
-    kept, process = LearnsApart(agent), LearnerProcess()
+    kept, process = LearnsApart(agent), LearnerProcess(awaited=True)
     try:
         first: Learned = open_answer(process.teach(kept._first_lesson()))
         process.hurry()
         assert open_answer(process.teach(kept._first_lesson())) == first
+    finally:
+        process.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this system has no idle class")
+def test_a_learner_that_nobody_waits_for_starts_where_nobody_else_wants_the_processor():
+    process = LearnerProcess(awaited=False)
+    try:
+        until(lambda: os.sched_getscheduler(process.pid) == os.SCHED_IDLE, "a learner in the idle class")
     finally:
         process.close()

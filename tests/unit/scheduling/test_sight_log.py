@@ -1,5 +1,7 @@
 """Sights that are kept as what changed come back as they were, here and in a twin."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -71,3 +73,18 @@ def test_a_change_of_one_node_takes_a_thousandth_of_the_whole():
     change = [each for each in log.entries(1)[0].arrays if each is not None]
     assert log.entries(0)[0].whole
     assert sum(len(each.places) for each in change) <= 4
+
+
+def test_what_stays_as_it_is_on_a_large_cluster_is_kept_once():
+    log, twin = SightLog(), SightLog()
+    state = make.cluster(make.nodes(1000))
+    for number in range(3 * WHOLE_EVERY):
+        pod = make.pod(f"p{number}", cpu=100)
+        log.write(Context(state, pod, np.ones(1000, dtype=bool)).sight)
+        state.assume(pod, f"n{number}")
+        twin.take(pickle.loads(pickle.dumps(log.entries(number))))
+    for each in (log, twin):
+        kept = {id(array): array.nbytes for entry in each.entries(0) if entry.whole for array in entry.arrays}
+        first = sum(array.nbytes for array in each.entries(0)[0].arrays)
+        requested = state.requested.nbytes
+        assert sum(kept.values()) < first + 2 * requested + 1000
