@@ -7,13 +7,14 @@ out anew at every decision, from their ages, so that a wrong expectation correct
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from aaml.policies.heuristics import scores
 from aaml.policies.heuristics.policies import GpuPolicy
-from aaml.policies.heuristics.scored import PolicyOptions
+from aaml.policies.heuristics.scored import PolicyOptions, ScorePolicy
 from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
 from aaml.scheduling.observation import Context, ObservationSpec
 from aaml.scheduling.ports import Decision
@@ -24,6 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 Grade = Callable[[FloatArray, float], FloatArray]
 """(in how long each node is expected to be empty [N], the pod's expected rest), seconds -> [N], lower is better."""
 SHORTEST_FIRST = QueueSort(rest=1.0)
+LEAST_WORK_FIRST = QueueSort(work=10.0)
 _STEP_S = 60.0
 _ABOVE_ANY_SCORE = 1000.0
 
@@ -89,6 +91,21 @@ def shortest_first(options: PolicyOptions) -> LifetimeRule:
     return LifetimeRule(
         "shortest-first", added_time, LifetimeModel.of_history(options.expected), options, SHORTEST_FIRST
     )
+
+
+def least_work_first(options: PolicyOptions) -> ScorePolicy:
+    """Return least-variance with an order of waiting pods: those first that keep the least room for the least time."""
+    return _in_order_of_work("least-work-first", LifetimeModel.of_history(options.expected), options)
+
+
+def clairvoyant_least_work_first(options: PolicyOptions) -> ScorePolicy:
+    """Return the same with the true lifetimes, which nobody knows: how much better an order might be."""
+    return _in_order_of_work("clairvoyant-least-work-first", KnownLifetimes(), options)
+
+
+def _in_order_of_work(name: str, model: LifetimeModel, options: PolicyOptions) -> ScorePolicy:
+    plain = replace(options, expected=())
+    return ScorePolicy(name, scores.least_variance, plain, LEAST_WORK_FIRST.knowing(model))
 
 
 def clairvoyant(options: PolicyOptions) -> LifetimeRule:

@@ -109,8 +109,10 @@ POLICIES: Registry[Callable[[PolicyOptions], Policy]] = Registry(
         "nilas": lifetime_rules.nilas,
         "lava": lifetime_rules.lava,
         "shortest-first": lifetime_rules.shortest_first,
+        "least-work-first": lifetime_rules.least_work_first,
         "clairvoyant": lifetime_rules.clairvoyant,
         "clairvoyant-shortest-first": lifetime_rules.clairvoyant_shortest_first,
+        "clairvoyant-least-work-first": lifetime_rules.clairvoyant_least_work_first,
     },
 )
 

@@ -22,11 +22,14 @@ class QueueSort:
     """First come, first served within a priority, except that a pod counts as the later the more room or time it takes.
 
     A pod counts as having come `cpu_s` seconds later for each mean node's CPU that it requests, `memory_s` seconds
-    later for each mean node's memory, `larger_s` seconds later for the larger of the two shares, and `rest` seconds
-    later for each second that it is expected to run, by the model `expects`. With zeros the order is strictly that of
+    later for each mean node's memory, `larger_s` seconds later for the larger of the two shares, `rest` seconds later
+    for each second that it is expected to run, by the model `expects`, and `work` seconds later for each mean node that
+    it would keep for a second: the larger share times the expected run. With zeros the order is strictly that of
     arrival. What came long ago goes before everything that comes now, so no pod is passed over for ever.
 
-    Of jobs that take the same room, letting those go first that end first keeps the fewest waiting (Smith 1956).
+    Of jobs that take the same room, letting those go first that end first keeps the fewest waiting (Smith 1956), by
+    what they are expected to take where nobody knows (Rothkopf 1966). Of jobs of any size it is those of the least
+    work that should go first, as far as room is what they wait for.
 
     kube-scheduler puts a pod that fits nowhere behind those that were tried before it, and lets it back off for up to
     10 s while smaller ones are placed. Under this order every waiting pod is tried again as soon as something has
@@ -37,6 +40,7 @@ class QueueSort:
     memory_s: float = 0.0
     larger_s: float = 0.0
     rest: float = 0.0
+    work: float = 0.0
     expects: LifetimeModel | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -48,11 +52,16 @@ class QueueSort:
 
     def knowing(self, expects: LifetimeModel | None) -> Self:
         """Return this order by what `expects` tells of lifetimes. Raises `UserError` where it needs that, for None."""
-        if self.rest and expects is None:
+        if self.looks_ahead and expects is None:
             raise UserError(
                 "the order of waiting pods looks at how long they run, and nothing is expected: use --rests learned"
             )
         return replace(self, expects=expects)
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether it depends on how long pods are expected to run."""
+        return bool(self.rest or self.work)
 
     def numbers(self) -> dict[str, Any]:
         """Return the numbers that make this order, by name."""
@@ -61,10 +70,11 @@ class QueueSort:
     def delay_s(self, state: ClusterState, pod: Pod) -> float:
         """Return how much later than it did the pod counts as having come, in seconds."""
         mean_cpu, mean_memory = mean_size(state.allocatable, state.capacity)
-        rest_s = self.expects.rest_s(pod) if self.rest and self.expects is not None else 0.0
+        rest_s = self.expects.rest_s(pod) if self.looks_ahead and self.expects is not None else 0.0
         return float(self.delays_s(pod.request(CPU) / mean_cpu, pod.request(MEMORY) / mean_memory, rest_s))
 
     def delays_s(self, cpu: Shares, memory: Shares, rest_s: Shares) -> Shares:
         """Return the same for requests as shares of a mean node and expected rests, numbers or arrays of them."""
-        delay_s = self.cpu_s * cpu + self.memory_s * memory + self.larger_s * np.maximum(cpu, memory)
-        return delay_s + self.rest * rest_s  # type: ignore[no-any-return]
+        larger = np.maximum(cpu, memory)
+        delay_s = self.cpu_s * cpu + self.memory_s * memory + self.larger_s * larger
+        return delay_s + (self.rest + self.work * larger) * rest_s  # type: ignore[no-any-return]

@@ -21,7 +21,7 @@ from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.validation import Glimpse, by_playing
 
-_SORT_SCALES = np.array([1000.0, 1000.0, 1000.0, 1.0])  # what brings a queue sort's numbers to unit size
+_SORT_SCALES = np.array([1000.0, 1000.0, 1000.0, 1.0, 10.0])  # what brings a queue sort's numbers to unit size
 _EPISODES = 256  # of each size, that generations are judged on
 FloatArray = npt.NDArray[np.float64]
 Judge = Callable[[LinearPolicy], tuple[float, int]]
@@ -51,7 +51,7 @@ class LinearLearner:
         features = (PLAIN if self._compiled else (*PLAIN, *GPU)) + (LIFE if expects else ())
         self._columns = [FEATURES.index(name) for name in features]
         self._terms = [TERMS.index(name) for name in TERMS if expects or name != "pod_rest"]
-        self._sorts = (4 if expects else 3) if "waiting" in arena.task.metric else 0
+        self._sorts = (5 if expects else 3) if "waiting" in arena.task.metric else 0
         start = start_weights(config.teacher_name)[np.ix_(self._terms, self._columns)].ravel()
         self._search = CrossEntropy(
             np.append(start, np.zeros(self._sorts)),

@@ -68,3 +68,19 @@ def test_what_ends_soon_goes_before_what_runs_long_though_it_came_later(name, wa
     metrics = cluster.metrics()
     assert metrics["bound"] == 5
     assert metrics["waiting_mean_s"] == pytest.approx(waits)  # the jobs wait for 98, 197 and 296 s, or for 1,000 more
+
+
+@pytest.mark.parametrize(("name", "waits"), [("smallest-first", 399.0), ("least-work-first", 99.0)])
+def test_a_large_pod_that_ends_soon_goes_before_a_small_one_that_runs_long(name, waits):
+    """A job that takes the whole node runs for 100 s; a service of half a node comes, for 1,000 s, then another job."""
+    past = [Pod(f"j{i}", owner="Job/j", created_s=float(i), lifetime_s=100.0) for i in range(3000)]
+    past += [Pod(f"s{i}", owner="ReplicaSet/s", created_s=float(i), lifetime_s=1000.0) for i in range(3000)]
+    options = PolicyOptions(expected=sorted(past, key=lambda each: each.created_s))
+    runs = [("Job/j", 1000, 100.0), ("ReplicaSet/s", 500, 1000.0), ("Job/j", 1000, 100.0)]
+    pods = tuple(
+        Pod(f"p{i}", owner=owner, requests={"cpu": cpu}, created_s=float(i), lifetime_s=lifetime_s)
+        for i, (owner, cpu, lifetime_s) in enumerate(runs)
+    )
+    cluster = SimCluster([Node("n", {"cpu": 1000, "pods": 9})], Workload(pods), queue=QueueSettings(0.0, 0.0))
+    play(cluster, make_policy(name, options))
+    assert cluster.metrics()["waiting_mean_s"] == pytest.approx(waits)  # 199 and 98 s, or 99 and 1,098

@@ -417,6 +417,8 @@ def test_updates_of_a_pod_in_a_sorted_queue_count(clock, queue):
         (QueueSort(larger_s=100.0), 50.0),
         (QueueSort(-100.0, 10.0, 4.0), -18.0),
         (QueueSort(cpu_s=100.0, rest=0.5).knowing(KnownLifetimes()), 55.0),
+        (QueueSort(work=2.0).knowing(KnownLifetimes()), 60.0),
+        (QueueSort(rest=0.5, work=2.0).knowing(KnownLifetimes()), 90.0),
     ],
 )
 def test_delays_are_by_shares_of_a_mean_node(sort, delay_s):

@@ -139,7 +139,7 @@ def test_pods_wait_in_the_same_order_where_it_looks_at_how_long_they_run(rests):
     expects = expected_rests(rests, task.expected())
     spec = ObservationSpec(expects=expects)
     clusters = [lambda: task.build(1, 3, pods=150), lambda: task.build(2, 4, pods=150)]
-    sort = QueueSort(100.0, rest=1.0)
+    sort = QueueSort(100.0, rest=1.0, work=3.0)
     _, twins = play(clusters, "waiting-time", spec, sort.knowing(expects))
     _, others = play(clusters, "waiting-time", spec, QueueSort(100.0))
     assert all(twin.cluster.metrics()["rejected"] > 20 for twin in twins)
@@ -147,8 +147,9 @@ def test_pods_wait_in_the_same_order_where_it_looks_at_how_long_they_run(rests):
 
 
 def test_an_order_by_how_long_pods_run_needs_something_that_is_expected():
-    with pytest.raises(UserError, match="nothing is expected"):
-        Batch(lambda _group, _number: None, 1, queue_sort=QueueSort(rest=1.0))
+    for sort in (QueueSort(rest=1.0), QueueSort(work=1.0)):
+        with pytest.raises(UserError, match="nothing is expected"):
+            Batch(lambda _group, _number: None, 1, queue_sort=sort)
 
 
 @pytest.mark.parametrize("reward", REWARDS)

@@ -46,15 +46,16 @@ def test_metrics_are_those_of_the_simulator_for_a_scorer_that_looks_at_lifetimes
     assert played != Flow.of(task.build(1, 4, pods=300)).play(weights)  # lifetimes count
 
 
-@pytest.mark.parametrize("sort", [QueueSort(), QueueSort(200.0, -300.0, 1500.0)])
+@pytest.mark.parametrize("sort", [QueueSort(), QueueSort(200.0, -300.0, 1500.0), QueueSort(rest=-0.1, work=10.0)])
 @pytest.mark.parametrize("seed", [3, 4])
 def test_pods_wait_as_in_the_simulator_under_an_order_of_the_policys_own(seed, sort):
     weights = np.random.default_rng(seed).normal(size=(len(TERMS), len(FEATURES)))
-    flow = Flow.of(find_task("waiting").build(seed, 4))
-    cluster = find_task("waiting").build(seed, 4)
-    policy = LinearPolicy(weights, queue_sort=sort)
+    task = find_task("waiting")
+    expects = expected_rests("learned", task.expected())
+    flow, cluster = Flow.of(task.build(seed, 4), expects), task.build(seed, 4)
+    policy = LinearPolicy(weights, queue_sort=sort, sees=ObservationSpec(expects=expects))
     play(cluster, policy)
-    expected, played = cluster.metrics(), flow.play(weights, sort)
+    expected, played = cluster.metrics(), flow.play(weights, sort.knowing(expects))
     assert expected["rejected"] > 100
     for name in (*METRICS, "waiting_mean_s", "waiting_p99_s", "pending"):
         assert played[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name

@@ -112,7 +112,10 @@ PROTOCOL = Protocol(
         ),
         Round(
             "waiting", ((10, 50), (20, 20)), ("waiting_mean_s", "waiting_p99_s"), "kube-scheduler",
-            ("kube-scheduler", "kube-scheduler-packing", "least-variance", "first-come", "smallest-first"),
+            (
+                "kube-scheduler", "kube-scheduler-packing", "least-variance", "first-come", "smallest-first",
+                "least-work-first", "clairvoyant-least-work-first",
+            ),
         ),
         *(
             Round(
