@@ -97,7 +97,7 @@ def train_in_rounds(
     The folder then has the best model. `until` changes nothing of how the training goes on from there.
     """
     arena, started = Arena(config.setting), time.monotonic()
-    end = config.steps if until is None else min(until, config.steps)
+    end = config.last_step(until)
     now, name = Progress(), f"{config.agent.name} on {config.task}"
 
     def validate() -> None:

@@ -154,6 +154,10 @@ class TrainConfig(Settings):
         if self.way == "copies" and self.why_no_copies:
             raise UserError(f"method copies: {self.why_no_copies}; use --method rewards")
 
+    def last_step(self, until: int | None) -> int:
+        """Return the step that a call ends at which is to go on `until` a step, or to the end."""
+        return self.steps if until is None else min(until, self.steps)
+
     def groups(self, nodes: int) -> int:
         """Return the episodes of a round of copies on clusters of a size: about as many nodes in all for any size."""
         return max(1, round(self.envs * min(self.sizes) / nodes))

@@ -47,9 +47,8 @@ def _write_page(study: "Study", config: SweepConfig, out: Path) -> None:
 
     best, table, shares = study.best_trial, trial_table(study), importances(study)
     page = Page(f"Study: {config.training.agent.name} on {config.training.task}", out)
-    pruned = sum(trial.state.name == "PRUNED" for trial in study.trials)
     page.facts({
-        "trials": f"{len(study.trials)}, of which {pruned} pruned",
+        "trials": f"{len(study.trials)}, of which {_pruned(study)} pruned",
         "learn by": config.base.way,
         "best": f"trial {best.number}, validation score {best.value:.4g} of {config.training.reference}'s",
         **{f"its {name}": value for name, value in best.params.items()},
@@ -81,6 +80,10 @@ def _write_page(study: "Study", config: SweepConfig, out: Path) -> None:
     page.write()
 
 
+def _pruned(study: "Study") -> int:
+    return sum(trial.state.name == "PRUNED" for trial in study.trials)
+
+
 def trial_table(study: "Study") -> pd.DataFrame:
     """Return a row a trial, in order: number, state, value, decisions and a column a parameter."""
     return pd.DataFrame(
@@ -102,8 +105,7 @@ def summary(study: "Study", config: SweepConfig, out: Path, rows: int = 10) -> s
     table = _shown(trial_table(study).iloc[[trial.number for trial in _ranked(study)[:rows]]])
     shares = ", ".join(f"{name} {share:.0%}" for name, share in importances(study).items())
     best, task = study.best_trial, config.training.task
-    pruned = sum(trial.state.name == "PRUNED" for trial in study.trials)
-    counts = f"{len(study.trials)} trials by {config.base.way}, of which {pruned} pruned"
+    counts = f"{len(study.trials)} trials by {config.base.way}, of which {_pruned(study)} pruned"
     return (
         f"{text_table(table)}\n\n{counts}; best: trial {best.number}, validation score {best.value:.4g} "
         f"(lower is better)\nimportance: {shares}\nreport: {out / REPORT}\n"

@@ -55,7 +55,7 @@ class Trainer:
         from aaml.learning.graph import network_graph
 
         config, started = self.config, time.monotonic()
-        end = config.steps if until is None else min(until, config.steps)
+        end = config.last_step(until)
         # An expert thinks long about each decision: fewer at a time, so that a Ctrl-C is heard.
         chunk = config.chunk if config.expert is None else 1
         with ExitStack() as stack:
