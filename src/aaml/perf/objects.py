@@ -21,7 +21,7 @@ def new_node(
         "status": {"capacity": _OFFERED, "conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"},
     }
     meta, status = node["metadata"], node["status"]
-    name = meta.setdefault("name", f"{meta.get('generateName', prefix)}{secrets.token_hex(3)}")
+    name = meta.setdefault("name", f"{meta.get('generateName', prefix)}{secrets.token_hex(6)}")
     labels = meta.setdefault("labels", {})
     labels[_HOSTNAME] = name
     if (dealt := step.label_node_prepare_strategy) is not None:
