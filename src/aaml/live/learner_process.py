@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,8 @@ SHARE = 0.25  # of a core at most: on 1,000 nodes a learner that went on at once
 _REHEARSED = 1024  # steps at most until a twin has learned from its own
 _HURRY = b""
 NICENESS = 19  # where there is no idle class: of two processes that want one core, this one gets a seventieth of it
+AUTOGROUP = Path("/proc/self/autogroup")
+_ATTEMPTS, _AGAIN_S = 10, 0.15
 
 
 class Pupil(NamedTuple):
@@ -237,11 +240,30 @@ class LearnerProcess:
 
 
 def step_back() -> None:
-    """Run from now on only where no other process wants the processor: who wakes up does not wait for a time slice."""
+    """Run from now on only where no other process wants the processor: who wakes up does not wait for a time slice.
+
+    Where Linux groups processes by session (sched(7), "The autogroup feature"), a priority counts within a session
+    only, and one that sleeps but for its learner gets as much as any other: the learner takes a session of its own,
+    which is to get the least.
+    """
+    with suppress(OSError):  # no such groups
+        if AUTOGROUP.read_text():
+            os.setsid()
+            _yield_session()
     try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except (AttributeError, OSError):  # not on this system, or not allowed in this container
         os.nice(NICENESS)
+
+
+def _yield_session() -> None:
+    for _ in range(_ATTEMPTS):
+        try:
+            AUTOGROUP.write_text(str(NICENESS))
+        except BlockingIOError:  # one process of the system may say so every tenth of a second
+            time.sleep(_AGAIN_S)
+        else:
+            return
 
 
 def main(place: int, *, awaited: bool) -> None:

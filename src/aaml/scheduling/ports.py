@@ -95,10 +95,10 @@ class Step(NamedTuple):
     """A placement whose bind has ended and whose continuation is known.
 
     `outcome` is the final one: its kind is the bind's status and its reward takes a failure into account.
-    `transition` is None where nobody learns. `context.state` has gone on since the decision.
+    `transition` is None where nobody learns.
     """
 
-    context: "Context"
+    pod: Pod
     decision: Decision
     outcome: Outcome
     transition: Transition | None

@@ -1,6 +1,6 @@
 """The one walk from pod to pod: whoever schedules, trains, judges or looks ahead takes events and steps from it.
 
-A step is complete, and yielded, once its continuation is known (the next decision's context, or that none follows) and
+A step is complete, and yielded, once its continuation is known (the next decision's pod, or that none follows) and
 its bind has ended. Steps come in the order of their decisions, so that they chain: on a live cluster, where a bind
 takes milliseconds, a few of them wait for that. In the simulator a bind ends at once, and a step is complete as soon as
 the next context is there, before the policy is asked about that one.
@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from aaml.cluster.objects import Pod
 from aaml.scheduling.cycle import Reward, SchedulingCycle, spec_of
 from aaml.scheduling.observation import Context, ObservationSpec
 from aaml.scheduling.ports import (
@@ -33,15 +34,15 @@ _UNSCHEDULABLE = Outcome("unschedulable")
 
 Event = Attempt | BindResult | Step
 Ending = Literal["", "terminated", "truncated"]
-Episodes = Callable[[Context, Context | None], Ending]
-"""(a decision's context, the next one's or None) -> how the episode ends between them, "" while it goes on."""
+Episodes = Callable[[Pod, Pod | None], Ending]
+"""(a decision's pod, the next one's or None) -> how the episode ends between them, "" while it goes on."""
 Perceive = Callable[[Context], Any]
 """A context -> what a learner remembers of it."""
 
 
-def deployments(context: Context, following: Context | None) -> Ending:
+def deployments(pod: Pod, following: Pod | None) -> Ending:
     """Let a deployment (the pods of one owner) be an episode: truncated, never terminated, as the cluster lives on."""
-    return "" if following is not None and following.pod.owner == context.pod.owner else "truncated"
+    return "" if following is not None and following.owner == pod.owner else "truncated"
 
 
 def whole_run(*, continuing: bool) -> Episodes:
@@ -50,7 +51,7 @@ def whole_run(*, continuing: bool) -> Episodes:
     Where the cluster would go on after that (`continuing`) it is truncated, else terminated.
     """
     ending: Ending = "truncated" if continuing else "terminated"
-    return lambda _context, following: ending if following is None else ""
+    return lambda _pod, following: ending if following is None else ""
 
 
 def never() -> bool:
@@ -60,9 +61,13 @@ def never() -> bool:
 
 @dataclass(slots=True)
 class _Open:
-    """A placement whose bind has not ended, or whose continuation is not known."""
+    """A placement whose bind has not ended, or whose continuation is not known.
 
-    context: Context
+    Of the context nothing is kept but its pod: where hundreds of binds are in flight, the features of 5,000 nodes would
+    come to hundreds of MiB.
+    """
+
+    pod: Pod
     decision: Decision
     outcome: Outcome
     perceived: Any
@@ -82,7 +87,7 @@ class _Open:
                 self.perceived, row, outcome.reward, self.perceived_next,
                 self.ending == "terminated", self.ending == "truncated", self.decision.info,
             )  # fmt: skip
-        return Step(self.context, self.decision, outcome, transition)
+        return Step(self.pod, self.decision, outcome, transition)
 
 
 class Walk:
@@ -118,7 +123,7 @@ class Walk:
     def cut(self, keep: int = 0) -> None:
         """Forget the placements that are not complete yet, but for the latest `keep`."""
         while len(self._open) > keep:
-            self._binding.pop(self._open.popleft().context.pod.uid, None)
+            self._binding.pop(self._open.popleft().pod.uid, None)
 
     def events(self, stop: Callable[[], bool] = never) -> Generator[Event, None, None]:
         """Yield what happens until `stop()` is true or the cluster is exhausted; binds in flight are awaited then.
@@ -148,7 +153,7 @@ class Walk:
                     continue
                 perceived = None if self.perceive is None else self.perceive(context)
                 begun_s = time.perf_counter() - started
-                self._follow(context, perceived)
+                self._follow(pod, perceived)
                 while (step := self._completed()) is not None:
                     yield step
                 asked = time.perf_counter()
@@ -156,7 +161,7 @@ class Walk:
                 policy_s = time.perf_counter() - asked
                 outcome = cycle.finish(context, decision)
                 if outcome.kind == "assumed":
-                    self._binding[pod.uid] = placement = _Open(context, decision, outcome, perceived)
+                    self._binding[pod.uid] = placement = _Open(pod, decision, outcome, perceived)
                     self._open.append(placement)
                 seconds = begun_s + time.perf_counter() - asked
                 yield Attempt(pod, outcome, seconds, begun_s + policy_s, policy_s, context, decision)
@@ -175,11 +180,11 @@ class Walk:
             placement.bind = result.status
         return result
 
-    def _follow(self, context: Context | None, perceived: Any) -> None:
+    def _follow(self, following: Pod | None, perceived: Any) -> None:
         """Tell the latest placement what followed it; None: nothing did, for now."""
         latest = self._open[-1] if self._open else None
         if latest is not None and latest.ending is None:
-            latest.ending, latest.perceived_next = self._episodes(latest.context, context), perceived
+            latest.ending, latest.perceived_next = self._episodes(latest.pod, following), perceived
 
     def _completed(self) -> Step | None:
         """Let go of the first step that is not yielded yet; None while something of it is awaited."""

@@ -159,7 +159,8 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         self.cluster.results()  # nobody else takes them, and they would pile up
         self._steps += 1
         self._next_decision()
-        ending = self._episodes(context, self._context)
+        following = None if self._context is None else self._context.pod
+        ending = self._episodes(context.pod, following)
         terminated = ending == "terminated"
         truncated = ending == "truncated" or (self._max_steps is not None and self._steps >= self._max_steps)
         info = self._info() | {"infeasible": not feasible}

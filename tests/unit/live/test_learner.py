@@ -5,6 +5,7 @@ import pickle
 import signal
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,18 @@ from aaml.learning.networks import NetworkSpec
 from aaml.live.agents import AgentRun
 from aaml.live.duty import Duty
 from aaml.live.learner import LearnsApart, apart, waits
-from aaml.live.learner_process import SHARE, Learned, Learner, LearnerProcess, Lesson, Pace, Pupil, rehearse
+from aaml.live.learner_process import (
+    AUTOGROUP,
+    NICENESS,
+    SHARE,
+    Learned,
+    Learner,
+    LearnerProcess,
+    Lesson,
+    Pace,
+    Pupil,
+    rehearse,
+)
 from aaml.live.settings import Folders, LearnerSettings
 from aaml.parallel.worker import Desk, open_answer
 from aaml.policies.registry import make_reward
@@ -376,3 +388,16 @@ def test_a_learner_that_nobody_waits_for_starts_where_nobody_else_wants_the_proc
         until(lambda: os.sched_getscheduler(process.pid) == os.SCHED_IDLE, "a learner in the idle class")
     finally:
         process.close()
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this system does not group processes by session")
+def test_a_learner_has_a_session_of_its_own_that_gets_least():
+    ours = AUTOGROUP.read_text()
+    process = LearnerProcess(awaited=False)
+    try:
+        group = Path(f"/proc/{process.pid}/autogroup")
+        until(lambda: group.read_text().split()[-1] == str(NICENESS), "a session that gets least")
+        assert os.getsid(process.pid) == process.pid
+    finally:
+        process.close()
+    assert AUTOGROUP.read_text() == ours

@@ -1,5 +1,6 @@
 """The one walk, over a scripted cluster: what reaches the policy, the cluster, the learner and observers, and when."""
 
+import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -133,18 +134,20 @@ class Diary(Observer):
     def __init__(self) -> None:
         self.lines: list[tuple[str, ...]] = []
         self.steps: list[Step] = []
+        self.contexts: list[Context] = []
 
     def on_attempt(self, attempt: Attempt) -> None:
         self.lines.append(("attempt", attempt.pod.name, attempt.outcome.kind))
 
     def on_decision(self, context: Context, decision: Decision, outcome: Outcome) -> None:
         self.lines.append(("decision", context.pod.name, outcome.node_name))
+        self.contexts.append(context)
 
     def on_result(self, result: BindResult) -> None:
         self.lines.append(("result", result.pod.name, result.status))
 
     def on_step(self, step: Step) -> None:
-        self.lines.append(("step", step.context.pod.name, step.outcome.kind))
+        self.lines.append(("step", step.pod.name, step.outcome.kind))
         self.steps.append(step)
 
     def on_learned(self, scalars: Mapping[str, float], decisions: int) -> None:
@@ -282,7 +285,18 @@ def test_without_learning_the_agent_is_only_asked() -> None:
     drive(ScriptedCluster([pod("p")]), learner, learn=False, observers=[diary])
     assert learner.seen == []
     assert diary.steps[0].transition is None
-    assert "observation" not in vars(diary.steps[0].context)  # nobody asked for features: none were computed
+    assert "observation" not in vars(diary.contexts[0])  # nobody asked for features: none were computed
+
+
+def test_what_a_decision_saw_is_not_kept_until_its_bind_has_ended() -> None:
+    cluster = ScriptedCluster([pod("p"), pod("q"), pod("r")], late=["p", "q", "r"])
+    walk, seen = Walk(cluster, Learner([0, 0, 0])), list[weakref.ref[Context]]()
+    for event in walk.events(lambda: len(seen) == 2):
+        if isinstance(event, Attempt) and event.context is not None:
+            seen.append(weakref.ref(event.context))
+            if len(seen) == 2:
+                assert walk.awaited == 2
+                assert seen[0]() is None
 
 
 def test_stop_is_honoured_before_the_next_pod() -> None:
@@ -310,7 +324,7 @@ def test_the_cluster_is_asked_for_the_policys_order(policy: str, sort: QueueSort
 
 
 def test_episodes_end_as_their_rule_says() -> None:
-    here, there = (make.context(make.cluster(make.nodes(1)), pod("p", owner)) for owner in ("d1", "d2"))
+    here, there = (pod("p", owner) for owner in ("d1", "d2"))
     rules = (deployments, whole_run(continuing=True), whole_run(continuing=False))
     assert [rule(here, here) for rule in rules] == ["", "", ""]
     assert [rule(here, there) for rule in rules] == ["truncated", "", ""]
@@ -322,7 +336,7 @@ def test_a_gang_that_is_not_placed_whole_has_failed() -> None:
     gang = [make.pod(f"g{i}", 2000, gang="g", gang_size=3) for i in range(3)]
     diary = Diary()
     play(SimCluster([make.node("n", 4000)], gang), make_policy("first-fit"), ChosenNode(), observers=[diary])
-    assert [(step.context.pod.name, step.outcome.kind) for step in diary.steps] == [("g0", "failed"), ("g1", "failed")]
+    assert [(step.pod.name, step.outcome.kind) for step in diary.steps] == [("g0", "failed"), ("g1", "failed")]
 
 
 def test_a_walk_that_was_cut_forgets_what_is_not_complete() -> None:
