@@ -84,11 +84,12 @@ class Proxy:
             with selectors.DefaultSelector() as ready:
                 ready.register(near, selectors.EVENT_READ, far)
                 ready.register(far, selectors.EVENT_READ, near)
-                while True:
+                while pair in self._pairs:  # sockets that another thread has closed are never ready again
+                    come = ready.select(_LOOK_S)
                     if self._mode == "silent":
                         time.sleep(_LOOK_S)
                         continue
-                    for key, _ in ready.select(_LOOK_S):
+                    for key, _ in come:
                         source, drain = key.fileobj, key.data
                         if not isinstance(source, socket.socket) or not (piece := source.recv(_CHUNK_BYTES)):
                             return

@@ -69,6 +69,21 @@ def test_a_proxy_resets(echo):
             near.recv(5)
 
 
+@pytest.mark.parametrize("mode", ["pass", "slow", "silent"])
+def test_a_proxy_is_done_with_connections_that_it_broke_off(echo, mode):
+    before = set(threading.enumerate())
+
+    def carrying():
+        return [thread for thread in set(threading.enumerate()) - before if thread.name == "proxied"]
+
+    with Proxy(echo) as proxy:
+        held = [connected(proxy) for _ in range(3)]
+        assert len(carrying()) == len(held)
+        proxy.mode = mode
+        proxy.reset()
+        until(lambda: not carrying(), "the end of what carried them")
+
+
 def test_a_silent_proxy_holds_back_what_it_hands_on_later(echo):
     with Proxy(echo) as proxy:
         near = connected(proxy)
