@@ -246,8 +246,8 @@ def step_back() -> None:
     only, and one that sleeps but for its learner gets as much as any other: the learner takes a session of its own,
     which is to get the least.
     """
-    with suppress(OSError):  # no such groups
-        if AUTOGROUP.read_text():
+    if AUTOGROUP.exists():
+        with suppress(OSError):  # it leads its session already, or may not say so
             os.setsid()
             _yield_session()
     try:

@@ -291,12 +291,14 @@ def test_without_learning_the_agent_is_only_asked() -> None:
 def test_what_a_decision_saw_is_not_kept_until_its_bind_has_ended() -> None:
     cluster = ScriptedCluster([pod("p"), pod("q"), pod("r")], late=["p", "q", "r"])
     walk, seen = Walk(cluster, Learner([0, 0, 0])), list[weakref.ref[Context]]()
-    for event in walk.events(lambda: len(seen) == 2):
-        if isinstance(event, Attempt) and event.context is not None:
-            seen.append(weakref.ref(event.context))
+    with closing(walk.events()) as events:
+        for event in events:
+            if isinstance(event, Attempt) and event.context is not None:
+                seen.append(weakref.ref(event.context))
             if len(seen) == 2:
-                assert walk.awaited == 2
-                assert seen[0]() is None
+                break
+        assert walk.awaited == 2
+        assert seen[0]() is None
 
 
 def test_stop_is_honoured_before_the_next_pod() -> None:
