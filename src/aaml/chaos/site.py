@@ -33,7 +33,6 @@ LIMITED = {
     }
 }  # fmt: skip
 """flags by which the API server limits requests as it usually does, which kwokctl does not let it"""
-KUBECONFIG = "kubeconfig"  # in each scheduler's folder
 ACCOUNT = {"name": "aaml-chaos", "namespace": "kube-system"}  # the schedulers' service account: what strikes them alone
 
 
@@ -146,7 +145,7 @@ class Site:
         theirs = self.cluster.service_account_kubeconfig(ACCOUNT["namespace"], ACCOUNT["name"])
         document = yaml.safe_load(theirs.read_text(encoding="utf-8"))
         document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.proxy.port}"
-        path = folder / KUBECONFIG
+        path = folder / "kubeconfig"
         kubeconfig.write(path, document)
         return path
 

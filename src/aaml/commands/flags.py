@@ -32,7 +32,7 @@ def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None
     except SystemExit as end:
         if not end.code:
             raise  # --help
-        raise UserError(f"{_mistake(said.getvalue())} (see {prog} --help)") from None
+        raise UserError(f"{_mistake(said.getvalue(), how['default'])} (see {prog} --help)") from None
 
 
 def parser(settings: Any, argv: Sequence[str], prog: str) -> argparse.ArgumentParser:
@@ -136,9 +136,16 @@ def _has_to_be_told(settings: type) -> bool:
     return any((each.default, each.default_factory) == fresh for each in dataclasses.fields(settings))
 
 
-def _mistake(box: str) -> str:
-    """Return what the parser says in a box as one line, with the name that was meant."""
+def _mistake(box: str, settings: Any) -> str:
+    """Return what the parser says in a box as one line, with what the settings take or the name that was meant."""
     said, more = _paragraphs(box)[:2]
+    if unread := re.match(r"Error parsing --([\w-]+): (.*)", said):
+        field, why = unread[1].replace("-", "_"), unread[2]
+        values = re.search(r"\[(.*?)\]", why) or re.search(r"('[^']*')$", why)
+        accepted = {row.name: row.accepted for row in rows(settings)} if isinstance(settings, Settings) else {}
+        number = "a whole number" if "int()" in why else "a number" if "float" in why else ""
+        if values and (words := accepted.get(field, number)):
+            return str(bad_value(field, " ".join(re.findall("'([^']*)'", values[1])), words))
     if choice := re.match(r"invalid choice '(.*)' for argument '-*(.*)'\. Expected one of \((.*?),?\)\.", said):
         value, field, names = choice.groups()
         names = names.replace("'", "")
