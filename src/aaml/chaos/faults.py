@@ -5,7 +5,9 @@ import json
 import os
 import random
 import resource
+import select
 import signal
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -231,8 +233,8 @@ def _server_overloaded(site: Site) -> None:
 
             def turned_away() -> bool:
                 held.close()
-                held.enter_context(_unfinished_request(kubeconfig))
-                return all(_status(theirs) == HTTPStatus.TOO_MANY_REQUESTS for _ in range(5))
+                place = held.enter_context(_unfinished_request(kubeconfig))
+                return all(_status(theirs) == HTTPStatus.TOO_MANY_REQUESTS for _ in range(3)) and not _answered(place)
 
             site.wait(turned_away, "that requests are turned away")
             for _ in range(10):
@@ -247,7 +249,7 @@ def _server_overloaded(site: Site) -> None:
 
 
 @contextmanager
-def _unfinished_request(kubeconfig: Path) -> Iterator[None]:
+def _unfinished_request(kubeconfig: Path) -> Iterator[socket.socket]:
     """Keep a request under way while the block runs: its body never comes, for which the API server waits a minute.
 
     A level without a share still takes a request while it has no other under way
@@ -267,10 +269,15 @@ def _unfinished_request(kubeconfig: Path) -> Iterator[None]:
         ):  # fmt: skip
             connection.putheader(header, value)
         connection.endheaders()
-        time.sleep(0.1)  # until it is under way
-        yield
+        time.sleep(0.5)  # until it is under way, or turned away itself by one that was
+        yield connection.sock
     finally:
         connection.close()
+
+
+def _answered(connection: socket.socket) -> bool:
+    """Say whether something came back on a connection."""
+    return bool(select.select([connection], [], [], 0.0)[0])
 
 
 def _status(api: Transport) -> int:
