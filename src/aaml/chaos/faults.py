@@ -5,9 +5,7 @@ import json
 import os
 import random
 import resource
-import select
 import signal
-import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +28,7 @@ from aaml.errors import UserError
 from aaml.kube.transport import STRATEGIC_MERGE, ApiError, Transport
 
 _STORES = ("etcd", "kube-apiserver")
+_STATUS_LINE_BYTES = 64  # at most what is read of it
 _START_S = 300.0  # a busy machine takes its time to start a server
 
 
@@ -233,8 +232,8 @@ def _server_overloaded(site: Site) -> None:
 
             def turned_away() -> bool:
                 held.close()
-                place = held.enter_context(_unfinished_request(kubeconfig))
-                return all(_status(theirs) == HTTPStatus.TOO_MANY_REQUESTS for _ in range(3)) and not _answered(place)
+                under_way = held.enter_context(_unfinished_request(kubeconfig))
+                return under_way and all(_status(theirs) == HTTPStatus.TOO_MANY_REQUESTS for _ in range(3))
 
             site.wait(turned_away, "that requests are turned away")
             for _ in range(10):
@@ -249,35 +248,30 @@ def _server_overloaded(site: Site) -> None:
 
 
 @contextmanager
-def _unfinished_request(kubeconfig: Path) -> Iterator[socket.socket]:
-    """Keep a request under way while the block runs: its body never comes, for which the API server waits a minute.
+def _unfinished_request(kubeconfig: Path) -> Iterator[bool]:
+    """Keep a request under way while the block runs, unless it is turned away: whether it is under way.
 
-    A level without a share still takes a request while it has no other under way
-    (https://github.com/kubernetes/apiserver/blob/master/pkg/util/flowcontrol/fairqueuing/queueset/queueset.go,
-    `canAccommodateSeatsLocked`): with this one, none.
+    Its body never comes, for which the API server waits a minute. A level without a share still takes a request while
+    it has no other under way, which is this one then (`canAccommodateSeatsLocked` in
+    https://github.com/kubernetes/apiserver/blob/master/pkg/util/flowcontrol/fairqueuing/queueset/queueset.go).
     """
     document = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
     cluster, token = document["clusters"][0]["cluster"], document["users"][0]["user"]["token"]
     authority = base64.b64decode(cluster["certificate-authority-data"]).decode("ascii")
     connection = HTTPSConnection(
-        urlsplit(cluster["server"]).netloc, timeout=5.0, context=ssl.create_default_context(cadata=authority)
+        urlsplit(cluster["server"]).netloc, timeout=_START_S, context=ssl.create_default_context(cadata=authority)
     )
     try:
         connection.putrequest("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
         for header, value in (
             ("Authorization", f"Bearer {token}"), ("Content-Type", "application/json"), ("Content-Length", "2"),
+            ("Expect", "100-continue"),  # which is answered when the body is asked for, by a request that was let in
         ):  # fmt: skip
             connection.putheader(header, value)
         connection.endheaders()
-        time.sleep(0.5)  # until it is under way, or turned away itself by one that was
-        yield connection.sock
+        yield connection.sock.recv(_STATUS_LINE_BYTES).startswith(b"HTTP/1.1 100")
     finally:
         connection.close()
-
-
-def _answered(connection: socket.socket) -> bool:
-    """Say whether something came back on a connection."""
-    return bool(select.select([connection], [], [], 0.0)[0])
 
 
 def _status(api: Transport) -> int:
