@@ -6,9 +6,10 @@ others did, and the fewer have to be learned from.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -140,10 +141,33 @@ class LastRounds:
         self._by_size.clear()
 
 
+ImitationLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # of scores [B, N], the mask and the teacher's choices [B]
+Shown = Sequence[tuple[Batch, Tensor]]
+"""What a teacher saw and did, int64 [B], on clusters of each size."""
+
+
 class _Base:
     def __init__(self, agent: LearnedAgent, config: CopiesConfig) -> None:
         self._config = config
         self._network = agent.scorer
+
+    def _imitate(
+        self, shown: Shown, passes: int, loss: ImitationLoss, norm: float, generator: torch.Generator
+    ) -> float:
+        """Pass over a teacher's choices, those of all cluster sizes mixed: what one takes away another would forget."""
+        optimizer, latest = torch.optim.Adam(self._network.parameters(), _IMITATION_RATE), 0.0
+        for step in range(passes):
+            optimizer.param_groups[0]["lr"] = _IMITATION_RATE * (1.0 - step / passes)
+            pieces = [
+                (seen, action, rows)
+                for seen, action in shown
+                for rows in self._batches(len(action), _IMITATION_BATCH, generator)
+            ]
+            for number in torch.randperm(len(pieces), generator=generator).tolist():
+                seen, action, rows = pieces[number]
+                batch = seen.take(rows)
+                latest = descend(loss(self._network(batch), batch.mask, action[rows]), self._network, optimizer, norm)
+        return latest
 
     @torch.no_grad()
     def best(self, seen: Batch) -> Tensor:
@@ -192,37 +216,33 @@ class CopiesActor(_Base):
         return self._draw(self._network(seen), seen.mask, generator)
 
     @torch.no_grad()
-    def begin_as(self, heuristic: Mapping[str, float], seen: Batch) -> None:
+    def begin_as(self, heuristic: Mapping[str, float], shown: Shown) -> None:
         """Score nodes by a weighted sum of pair features alone; what is learned is added to it."""
         scorer = self._scorer
         scorer.out.weight.zero_()
         scorer.direct.weight.zero_()
         for name, weight in heuristic.items():
             scorer.direct.weight[0, self._network.spec.pair_features.index(name)] = _SHARP * weight
-        self._scale(seen)
+        self._scale(shown)
 
-    def imitate(self, seen: Batch, action: Tensor, passes: int, generator: torch.Generator) -> float:
-        """Clone the choices (behaviour cloning)."""
-        optimizer, loss = torch.optim.Adam(self._network.parameters(), _IMITATION_RATE), 0.0
-        for step in range(passes):
-            optimizer.param_groups[0]["lr"] = _IMITATION_RATE * (1.0 - step / passes)
-            for rows in self._batches(len(action), _IMITATION_BATCH, generator):
-                batch = seen.take(rows)
-                clone = imitation_loss(self._network(batch), batch.mask, action[rows])
-                loss = descend(clone, self._network, optimizer, self._learner.config.max_gradient_norm)
-        self._scale(seen)
+    def imitate(self, shown: Shown, passes: int, generator: torch.Generator) -> float:
+        """Clone the choices (behaviour cloning); returns the last loss."""
+        norm = self._learner.config.max_gradient_norm
+        loss = self._imitate(shown, passes, imitation_loss, norm, generator)
+        self._scale(shown)
         return loss
 
     @torch.no_grad()
-    def _scale(self, seen: Batch) -> None:
+    def _scale(self, shown: Shown) -> None:
         """Scale the logits down until the policy is open: a sharp one would draw nothing but its best choices."""
-        shown = seen.take(torch.arange(min(len(seen), _SHOWN)))
-        wanted = _OPEN * shown.mask.sum(dim=1).clamp(min=1).log().mean()
-        logits, factor = self._network(shown), 1.0
-        while factor > _LEAST_FACTOR and entropy(factor * logits, shown.mask).mean() < wanted:
-            factor *= 0.8
-        for parameter in (self._scorer.out.weight, self._scorer.out.bias, self._scorer.direct.weight):
-            parameter.mul_(factor)
+        for all_seen, _ in shown:
+            seen = all_seen.take(torch.arange(min(len(all_seen), _SHOWN)))
+            wanted = _OPEN * seen.mask.sum(dim=1).clamp(min=1).log().mean()
+            logits, factor = self._network(seen), 1.0
+            while factor > _LEAST_FACTOR and entropy(factor * logits, seen.mask).mean() < wanted:
+                factor *= 0.8
+            for parameter in (self._scorer.out.weight, self._scorer.out.bias, self._scorer.direct.weight):
+                parameter.mul_(factor)
 
     def learn(self, compared: Compared, left: float, generator: torch.Generator) -> Mapping[str, float]:
         """Update by passes over the drawn choices."""
@@ -269,17 +289,12 @@ class CopiesValue(_Base):
         """Draw by the action values."""
         return self._draw(self._logits(self._network(seen), seen.mask), seen.mask, generator)
 
-    def imitate(self, seen: Batch, action: Tensor, passes: int, generator: torch.Generator) -> float:
-        """Rank the teacher's choice first by a margin (Hester et al. 2018)."""
-        optimizer, loss = torch.optim.Adam(self._network.parameters(), _IMITATION_RATE), 0.0
-        for step in range(passes):
-            optimizer.param_groups[0]["lr"] = _IMITATION_RATE * (1.0 - step / passes)
-            for rows in self._batches(len(action), _IMITATION_BATCH, generator):
-                batch = seen.take(rows)
-                rank = margin_loss(self._network(batch), batch.mask, action[rows], margin=0.1)
-                loss = descend(rank, self._network, optimizer, self._learner.config.max_gradient_norm)
+    def imitate(self, shown: Shown, passes: int, generator: torch.Generator) -> float:
+        """Rank the teacher's choice first by a margin (Hester et al. 2018); returns the last loss."""
+        loss = partial(margin_loss, margin=0.1)
+        latest = self._imitate(shown, passes, loss, self._learner.config.max_gradient_norm, generator)
         self._learner.sync_target()
-        return loss
+        return latest
 
     def learn(self, compared: Compared, left: float, generator: torch.Generator) -> Mapping[str, float]:
         """Update on this round and the ones before that are remembered."""

@@ -83,14 +83,14 @@ class CopiesLearner:
         by_size: dict[int, list[Transition]] = {}
         for step in (step for piece in pieces for step in piece):
             by_size.setdefault(len(step.observation.mask), []).append(step)
-        generator = make_generator(config.seed)
+        shown = {size: demonstrated(steps) for size, steps in sorted(by_size.items())}
         facts: dict[str, float | str] = {"teacher": config.teacher_name}
-        for size, steps in sorted(by_size.items()):
-            seen, action = demonstrated(steps)
-            if config.teacher_name in _BEGIN and isinstance(self._agent, CopiesActor):
-                self._agent.begin_as(_BEGIN[config.teacher_name], seen)
-            else:
-                facts[f"loss at {size} nodes"] = self._agent.imitate(seen, action, config.teacher_passes, generator)
+        if config.teacher_name in _BEGIN and isinstance(self._agent, CopiesActor):
+            self._agent.begin_as(_BEGIN[config.teacher_name], list(shown.values()))
+        else:
+            generator = make_generator(config.seed)
+            facts["loss"] = self._agent.imitate(list(shown.values()), config.teacher_passes, generator)
+        for size, (seen, action) in shown.items():
             facts[f"agreement at {size} nodes"] = float((self._agent.best(seen) == action).float().mean())
         self._writer.event("warm start", facts)
 

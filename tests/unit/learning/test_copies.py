@@ -100,12 +100,27 @@ def test_an_imitator_chooses_as_its_teacher_and_an_actor_stays_open(make, name):
     agent = make_agent(AGENTS[name], seed=1)
     learner = in_copies(agent, CopiesConfig())
     before = float((learner.best(batch) == teacher).float().mean())
-    learner.imitate(batch, teacher, 40, torch.Generator().manual_seed(0))
+    learner.imitate([(batch, teacher)], 40, torch.Generator().manual_seed(0))
     assert float((learner.best(batch) == teacher).float().mean()) > max(before, 0.9)
     if name.startswith("ac"):
         with torch.inference_mode():
             share = entropy(agent.scorer(batch), batch.mask).mean() / batch.mask.sum(dim=1).log().mean()
         assert share > 0.5
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_imitator_of_one_cluster_size_does_not_forget_another(make, name):
+    small = stars([make.random(5, seed) for seed in range(400)])
+    large = stars([make.random(12, seed) for seed in range(400)])
+    small.pod[:, 0], large.pod[:, 0] = 0.0, 2.0
+    shown = [
+        (small, small.pairs[:, :, 1].masked_fill(~small.mask, 9.0).argmin(dim=1)),
+        (large, large.pairs[:, :, 2].masked_fill(~large.mask, 9.0).argmin(dim=1)),  # another rule: memory
+    ]
+    learner = in_copies(make_agent(AGENTS[name], seed=1), CopiesConfig())
+    learner.imitate(shown, 40, torch.Generator().manual_seed(0))
+    agreed = [float((learner.best(batch) == teacher).float().mean()) for batch, teacher in shown]
+    assert min(agreed) > 0.6  # learned one size after the other, a third or less of the first is left
 
 
 @pytest.mark.parametrize("name", ["acdqn", "acgnn"])
@@ -114,7 +129,7 @@ def test_an_actor_may_begin_as_a_heuristic_exactly(make, name):
     heuristic = {"cpu_after": -1.0, "memory_after": -1.0}
     rule = (batch.pairs[:, :, 1] + batch.pairs[:, :, 2]).masked_fill(~batch.mask, 9.0).argmin(dim=1)
     learner = in_copies(make_agent(AGENTS[name], seed=1), CopiesConfig())
-    learner.begin_as(heuristic, batch)
+    learner.begin_as(heuristic, [(batch, rule)])
     assert (learner.best(batch) == rule).all()
     assert (learner.choose(batch, torch.Generator().manual_seed(0)).action != rule).any()
 

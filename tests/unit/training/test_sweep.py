@@ -124,7 +124,7 @@ def test_a_first_rung_within_a_round_of_copies_is_told(tmp_path, here, caplog):
         (["--method", "copies", "--space", "explore=0.5..1.5"], ["explore", "1.5", "at most 1"]),
         (["--method", "copies", "--space", "reward=balance,balance=2"], ["reward", "not compiled", "--method rewards"]),
         (["--method", "copies", "--reward", "balance=2"], ["reward", "not compiled", "--method rewards"]),
-        (["--learning_rate", "fast"], ["--learning-rate", "'fast'"]),
+        (["--learning_rate", "fast"], ["learning_rate: 'fast'", "a number above 0"]),
         (["--agent", "qtable"], ["agent", "'qtable'", "acgnn"]),
         (["--task", "nothing"], ["task", "'nothing'", "balance"]),
         (["--trials", "0"], ["trials", "0", "at least 1"]),
