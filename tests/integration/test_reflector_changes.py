@@ -126,6 +126,15 @@ def test_a_silent_watch_is_replaced_and_resumed(api, mirror):
     seen.until(a=6, b=7)
     assert api.asked("GET", PATH, watch=True)[1]["resourceVersion"] == "6"
     assert len(api.asked("GET", PATH, watch=False)) == 1
+    assert seen.troubles == []
+
+
+def test_a_watch_that_is_silent_in_the_middle_of_an_event_is_trouble(api, mirror):
+    api.on_list(PATH, listing(version=5))
+    api.on_watch(PATH, [b'{"type": "ADDED", "object": {"metada', HANG], [event("ADDED", pod("b", 7)), HANG])
+    seen = mirror(silence_s=0.3)
+    seen.until(b=7)
+    assert len(seen.troubles) == 1
 
 
 @pytest.mark.parametrize("how", [[CUT], []], ids=["connection closed", "stream ended"])

@@ -109,9 +109,10 @@ class _List(msgspec.Struct, Generic[W]):
 
 
 class Reflector(Generic[T]):
-    """Keeps `sink` informed about a source. `watch_s` is how long one watch lasts, `silence_s` when it counts as dead.
+    """Keeps `sink` informed about a source. A watch lasts `watch_s`, or until nothing has come for `silence_s`.
 
-    The server sends a bookmark about every minute, so `silence_s` must be longer than that. `sink` is called from the
+    The server sends a bookmark about every minute, and the first one of a kind of which nothing has changed after two:
+    that a watch was silent says nothing, the next one tells whether the server is there. `sink` is called from the
     reflector's thread. Reflectors of one cluster share its `history`.
     """
 

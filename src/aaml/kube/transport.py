@@ -50,6 +50,10 @@ class Unreachable(Exception):  # noqa: N818  (a state of the server, as the read
         self.sent = sent
 
 
+class _Silent(Unreachable):
+    """Nothing came for as long as was waited."""
+
+
 class Watch:
     """An open watch. `lines` blocks; `cut` ends it from another thread."""
 
@@ -58,10 +62,10 @@ class Watch:
         self._cut = False
 
     def lines(self) -> Iterator[list[bytes]]:
-        """Yield the complete lines of each chunk as it arrives, until the server ends the watch or `cut` does.
+        """Yield the complete lines of each chunk as it arrives, until the watch ends.
 
-        Raises `Unreachable` when the connection breaks, ends within a line or is silent for longer than the read
-        timeout.
+        The server ends it, `cut` does, or that nothing came for as long as `Transport.watch` was told. Raises
+        `Unreachable` when the connection breaks or ends within a line.
         """
         rest = b""
         try:
@@ -73,6 +77,8 @@ class Watch:
                     lines = [line for line in complete if line]
                     if lines:
                         yield lines
+        except _Silent:
+            pass  # nothing has changed, or nobody is there any more: the next request tells
         except Unreachable:
             if not self._cut:
                 raise
@@ -176,7 +182,7 @@ class Transport:
         return connections.encode("POST", self._target(path, None), data, self._headers(data, JSON))
 
     def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> Watch:
-        """Open a watch that fails when nothing arrives for `silence_s` (bookmarks count as something)."""
+        """Open a watch that ends when nothing arrives for `silence_s` (bookmarks count as something)."""
         query = {**query, "watch": "true"}
         return Watch(self._send("GET", path, None, query, JSON, silence_s, preload=False))
 
@@ -278,12 +284,14 @@ def _network() -> Iterator[None]:
 
 def _unreachable(error: Exception) -> Unreachable | None:
     """Return what an error of the network says; None for another kind of error."""
-    from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
+    from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ReadTimeoutError, SSLError
 
     if isinstance(error, SSLError | ssl.SSLError):
         return Unreachable(f"TLS fails, the kubeconfig may be of another cluster ({_short(error)})")
     if isinstance(error, NewConnectionError | ConnectTimeoutError):
         return Unreachable(_short(error), sent=False)
+    if isinstance(error, ReadTimeoutError):
+        return _Silent(_short(error))
     return Unreachable(_short(error)) if isinstance(error, HTTPError | HTTPException | OSError) else None
 
 
