@@ -35,7 +35,7 @@ class ApiError(Exception):
     """The API server refused a request: HTTP status, the reason and message of its `Status`, and its `Retry-After`."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after_s: float = 0.0) -> None:
-        super().__init__(f"{status} {reason}: {message}")
+        super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
         self.status = status
         self.reason = reason
         self.message = message

@@ -153,3 +153,10 @@ def test_a_token_with_a_line_break_is_refused_without_being_shown(tmp_path):
         with pytest.raises(UserError, match="line break") as refused:
             ask()
         assert "cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"), [("Forbidden", "403 Forbidden: no"), ("", "403: no")], ids=["a reason", "none: plain text"]
+)
+def test_a_refusal_is_one_line(reason, line):
+    assert str(ApiError(403, reason, "no")) == line
