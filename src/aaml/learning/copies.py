@@ -6,9 +6,10 @@ others did, and the fewer have to be learned from.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +20,11 @@ from aaml.learning.config import CopiesConfig
 from aaml.learning.losses import (
     around_the_value,
     clipped_policy_loss,
-    distillation_loss,
     double_q_target,
     entropy,
+    imitation_loss,
     log_policy,
+    margin_loss,
     mask_scores,
     mean_of_choices,
     normalize,
@@ -34,8 +36,7 @@ from aaml.learning.optim import descend
 from aaml.learning.replay import Replay
 from aaml.scheduling.curves import ACTION_VALUE, ACTOR_LOSS, CRITIC_LOSS, ENTROPY, VALUE_LOSS
 
-_IMITATION_RATE, _IMITATION_BATCH, _IMITATION_NORM = 3e-3, 128, 10.0
-_STEEP = 40.0  # logits for each unit of an action value, where a DQN imitates
+_IMITATION_RATE, _IMITATION_BATCH = 3e-3, 128
 _SHOWN, _OPEN, _LEAST_FACTOR = 2_000, 0.8, 1e-3  # decisions; share of the largest entropy; of the logits
 _SHARP = 100.0
 _SHARPNESS = 6.0  # of the policy that a DQN draws by: logits, in standard deviations of the action values
@@ -140,8 +141,9 @@ class LastRounds:
         self._by_size.clear()
 
 
+ImitationLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # of scores [B, N], the mask and the teacher's choices [B]
 Shown = Sequence[tuple[Batch, Tensor]]
-"""What a teacher saw on clusters of each size, and how likely each row was its choice, float [B, N]."""
+"""What a teacher saw and did, int64 [B], on clusters of each size."""
 
 
 class _Base:
@@ -149,25 +151,23 @@ class _Base:
         self._config = config
         self._network = agent.scorer
 
-    def _distil(self, shown: Shown, passes: int, sharpness: float, generator: torch.Generator) -> float:
-        """Pass over a teacher's chances, those of all cluster sizes mixed: one after the other, only the last is kept.
-
-        A network's scores times `sharpness` are to be the logarithms of the chances. Returns the last loss.
-        """
-        optimizer, loss = torch.optim.Adam(self._network.parameters(), _IMITATION_RATE), 0.0
+    def _imitate(
+        self, shown: Shown, passes: int, loss: ImitationLoss, norm: float, generator: torch.Generator
+    ) -> float:
+        """Pass over a teacher's choices, those of all cluster sizes mixed: what one takes away another would forget."""
+        optimizer, latest = torch.optim.Adam(self._network.parameters(), _IMITATION_RATE), 0.0
         for step in range(passes):
             optimizer.param_groups[0]["lr"] = _IMITATION_RATE * (1.0 - step / passes)
             pieces = [
-                (seen, chance, rows)
-                for seen, chance in shown
-                for rows in self._batches(len(chance), _IMITATION_BATCH, generator)
+                (seen, action, rows)
+                for seen, action in shown
+                for rows in self._batches(len(action), _IMITATION_BATCH, generator)
             ]
             for number in torch.randperm(len(pieces), generator=generator).tolist():
-                seen, chance, rows = pieces[number]
+                seen, action, rows = pieces[number]
                 batch = seen.take(rows)
-                far = distillation_loss(sharpness * self._network(batch), batch.mask, chance[rows])
-                loss = descend(far, self._network, optimizer, _IMITATION_NORM)
-        return loss
+                latest = descend(loss(self._network(batch), batch.mask, action[rows]), self._network, optimizer, norm)
+        return latest
 
     @torch.no_grad()
     def best(self, seen: Batch) -> Tensor:
@@ -226,8 +226,9 @@ class CopiesActor(_Base):
         self._scale(shown)
 
     def imitate(self, shown: Shown, passes: int, generator: torch.Generator) -> float:
-        """Take over a teacher's policy; returns the last loss."""
-        loss = self._distil(shown, passes, 1.0, generator)
+        """Clone the choices (behaviour cloning); returns the last loss."""
+        norm = self._learner.config.max_gradient_norm
+        loss = self._imitate(shown, passes, imitation_loss, norm, generator)
         self._scale(shown)
         return loss
 
@@ -289,10 +290,11 @@ class CopiesValue(_Base):
         return self._draw(self._logits(self._network(seen), seen.mask), seen.mask, generator)
 
     def imitate(self, shown: Shown, passes: int, generator: torch.Generator) -> float:
-        """Rank the rows as a teacher does, action values about a tenth apart; returns the last loss."""
-        loss = self._distil(shown, passes, _STEEP, generator)
+        """Rank the teacher's choice first by a margin (Hester et al. 2018); returns the last loss."""
+        loss = partial(margin_loss, margin=0.1)
+        latest = self._imitate(shown, passes, loss, self._learner.config.max_gradient_norm, generator)
         self._learner.sync_target()
-        return loss
+        return latest
 
     def learn(self, compared: Compared, left: float, generator: torch.Generator) -> Mapping[str, float]:
         """Update on this round and the ones before that are remembered."""

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_NEAR = 5  # best rows, whose order a teacher tells
-
 
 def check_rank(rank: int, **tensors: Tensor) -> None:
     """Raise ValueError unless every tensor has `rank` dimensions and all have the same shape."""
@@ -195,28 +193,6 @@ def clipped_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: f
 def imitation_loss(logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
     """Return [], the mean cross-entropy of the teacher's action under the masked policy (behaviour cloning)."""
     return functional.nll_loss(log_policy(logits, mask), action)
-
-
-def teacher_chances(scores: Tensor, mask: Tensor) -> Tensor:
-    """Return [B, N], how likely a teacher with these scores would choose each row, if it chose by chance.
-
-    exp(5 (s - best) / (best - fifth best)): rows that are nearly as good are nearly as likely, in whatever units and
-    however far behind the others are. A row with a score of -inf is never chosen.
-    """
-    check_rank(2, scores=scores, mask=mask)
-    ranked = scores.double().masked_fill(~mask, -torch.inf).sort(dim=1, descending=True).values
-    last = mask.sum(dim=1, keepdim=True).clamp(min=1, max=_NEAR) - 1
-    best, scale = ranked[:, :1], (ranked[:, :1] - ranked.gather(1, last)).clamp(min=1e-12, max=1e30)
-    behind = (scores.double() - best).masked_fill(~mask, -torch.inf)
-    return functional.softmax(_NEAR * behind / scale, dim=1).float()
-
-
-def distillation_loss(logits: Tensor, mask: Tensor, chance: Tensor) -> Tensor:
-    """Return [], the mean cross-entropy of the masked policy under the teacher's chances [B, N].
-
-    Hinton, Vinyals, Dean: Distilling the Knowledge in a Neural Network (2015), section 2.
-    """
-    return -(chance * log_policy(logits, mask).masked_fill(~mask, 0.0)).sum(dim=1).mean()
 
 
 def margin_loss(q: Tensor, mask: Tensor, action: Tensor, margin: float = 0.8) -> Tensor:

@@ -10,8 +10,8 @@ from torch import Tensor
 from aaml.errors import UserError
 from aaml.learning.collate import Batch, collate, joined
 from aaml.learning.copies import Choice, Compared
-from aaml.learning.losses import discounted_sums, relative_to_copies, teacher_chances, typical_difference
-from aaml.scheduling.observation import Observation
+from aaml.learning.losses import discounted_sums, relative_to_copies, typical_difference
+from aaml.scheduling.ports import Transition
 
 Generator = torch.Generator
 
@@ -30,12 +30,12 @@ def stars(
     return Batch(tensor(nodes), tensor(pairs), tensor(pod), tensor(mask), counts=tensor(counts))
 
 
-def demonstrated(steps: Sequence[tuple[Observation, npt.NDArray[np.float64]]]) -> tuple[Batch, Tensor]:
-    """Return what a teacher saw on clusters of one size, and how likely each row is its choice, float [B, N]."""
-    plain = collate([observation for observation, _ in steps], graphs=False)
+def demonstrated(steps: Sequence[Transition]) -> tuple[Batch, Tensor]:
+    """Return what a teacher saw and did on clusters of one size."""
+    plain = collate([step.observation for step in steps], graphs=False)
     counts = torch.full((len(steps),), plain.mask.shape[1])
     seen = Batch(plain.nodes, plain.pairs, plain.pod, plain.mask, counts=counts)
-    return seen, teacher_chances(torch.from_numpy(np.stack([scores for _, scores in steps])), seen.mask)
+    return seen, torch.tensor([step.action for step in steps])
 
 
 class Record:

@@ -19,13 +19,13 @@ from aaml.learning.collate import Batch
 from aaml.learning.copies import Compared, CopiesActor, CopiesValue, in_copies
 from aaml.learning.rounds import Generator, Record, demonstrated, make_generator, stars
 from aaml.policies.fragment_meter import FragmentMeter
-from aaml.scheduling.ports import RunWriter
+from aaml.scheduling.ports import RunWriter, Transition
 from aaml.sim.compiled.batch import Batch as Lockstep
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.rewards import REWARDS
 from aaml.sim.tasks import Task
 from aaml.training.lockstep import judge_in_lockstep
-from aaml.training.rollouts import TRAINING_SEEDS, Arena, watch
+from aaml.training.rollouts import TRAINING_SEEDS, Arena, demonstrate
 from aaml.training.rounds import Stop, StoppedError
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
@@ -77,19 +77,21 @@ class CopiesLearner:
         config = self._config
         if not config.imitates:
             return
-        watched = watch(self._arena, config.teacher_name, config.seed, config.teacher_steps)
-        if not watched.seen:
-            raise bad_value("teacher", config.teacher_name, "a policy that places pods")
-        shown = {size: demonstrated(steps) for size, steps in sorted(watched.seen.items())}
+        pieces = demonstrate(self._arena, config.teacher_name, config.seed, config.teacher_steps)
+        if not pieces:
+            raise bad_value("teacher_steps", config.teacher_steps, "enough decisions for an episode, or 0")
+        by_size: dict[int, list[Transition]] = {}
+        for step in (step for piece in pieces for step in piece):
+            by_size.setdefault(len(step.observation.mask), []).append(step)
+        shown = {size: demonstrated(steps) for size, steps in sorted(by_size.items())}
         facts: dict[str, float | str] = {"teacher": config.teacher_name}
         if config.teacher_name in _BEGIN and isinstance(self._agent, CopiesActor):
             self._agent.begin_as(_BEGIN[config.teacher_name], list(shown.values()))
         else:
             generator = make_generator(config.seed)
             facts["loss"] = self._agent.imitate(list(shown.values()), config.teacher_passes, generator)
-        for size, (seen, chance) in shown.items():
-            agreed = chance.gather(1, self._agent.best(seen)[:, None])[:, 0] == chance.max(dim=1).values
-            facts[f"agreement at {size} nodes"] = float(agreed.float().mean())
+        for size, (seen, action) in shown.items():
+            facts[f"agreement at {size} nodes"] = float((self._agent.best(seen) == action).float().mean())
         self._writer.event("warm start", facts)
 
     def round(self, step: int, stop: Stop) -> int:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from aaml.errors import bad_value
 from aaml.evaluation.policies import load_policy
@@ -21,7 +20,7 @@ from aaml.scheduling.cycle import Reward, spec_of
 from aaml.scheduling.lifetimes import Rests, expected_rests
 from aaml.scheduling.observation import Context, Observation, ObservationSpec
 from aaml.scheduling.play import play
-from aaml.scheduling.ports import Attempt, Decision, Observer, Policy, Ranker, Sorter, Step, Transition
+from aaml.scheduling.ports import Attempt, Decision, Observer, Policy, Sorter, Step, Transition
 from aaml.scheduling.rewards import RewardOptions
 from aaml.scheduling.walk import Event, Walk, whole_run
 from aaml.sim.cluster import SimCluster
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from aaml.scheduling.queue_sort import QueueSort
 
 TRAINING_SEEDS = 1 << 31  # episodes of training have seeds from here on, those of validation and tests lie below
-_TEACHER = 1 << 20  # the index of the stream that a teacher plays, which no learning stream has
 Steps = list[tuple[int, Transition]]
 
 
@@ -299,7 +297,7 @@ class LocalCollector:
 
 def demonstrate(arena: Arena, teacher: str, seed: int, steps: int) -> list[list[Transition]]:
     """Let a policy (a name or a model file) make about `steps` decisions; returns its episodes."""
-    stream = Stream(arena, seed, index=_TEACHER)
+    stream = Stream(arena, seed, index=1 << 20)  # an index that no learning stream has
     policy = arena.policy(teacher, seed)
     pieces: list[list[Transition]] = [[]]
     for _ in range(steps):
@@ -308,36 +306,3 @@ def demonstrate(arena: Arena, teacher: str, seed: int, steps: int) -> list[list[
             if step.terminated or step.truncated:
                 pieces.append([])
     return [piece for piece in pieces if len(piece) > 1]
-
-
-class Watched:
-    """A teacher at work: `seen` holds, by the number of nodes, what it saw and its scores float64 [N] for each choice.
-
-    What it chose scores highest; of a teacher that scores no nodes, all others -inf.
-    """
-
-    def __init__(self, teacher: Policy) -> None:
-        self.name = teacher.name
-        self.seen: dict[int, list[tuple[Observation, npt.NDArray[np.float64]]]] = {}
-        self._teacher = teacher
-
-    def act(self, context: Context) -> Decision:
-        """Let it choose, and write that down."""
-        decision = self._teacher.act(context)
-        if decision.row is not None:
-            if isinstance(self._teacher, Ranker):
-                scores = np.array(self._teacher.scores(context), dtype=np.float64)
-            else:
-                scores = np.full(len(context.mask), -np.inf)
-                scores[decision.row] = 0.0
-            self.seen.setdefault(len(scores), []).append((context.observation, scores))
-        return decision
-
-
-def watch(arena: Arena, teacher: str, seed: int, steps: int) -> Watched:
-    """Let a policy (a name or a model file) make about `steps` decisions, and return what it saw and how it scored."""
-    watched = Watched(arena.policy(teacher, seed))
-    stream = Stream(arena, seed, index=_TEACHER)
-    for _ in range(steps):
-        stream.step(watched)
-    return watched

@@ -10,7 +10,7 @@ from aaml.learning.agent import load_agent, make_agent, single_threaded
 from aaml.learning.collate import Batch, collate, joined
 from aaml.learning.config import AGENTS, CopiesConfig
 from aaml.learning.copies import Compared, LastRounds, in_copies
-from aaml.learning.losses import discounted_sums, entropy, relative_to_copies, teacher_chances
+from aaml.learning.losses import discounted_sums, entropy, relative_to_copies
 from aaml.learning.networks import NetworkSpec, make_network
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, Observation
 
@@ -93,11 +93,6 @@ def test_a_share_of_the_choices_is_drawn_and_none_is_infeasible(make, name):
     assert (choice.action == again.action).all()
 
 
-def chances(batch, feature):
-    """Those of a teacher that takes the row with the least of a pair feature."""
-    return teacher_chances(-batch.pairs[:, :, feature], batch.mask)
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_an_imitator_chooses_as_its_teacher_and_an_actor_stays_open(make, name):
     batch = stars([make.random(5, seed) for seed in range(600)])
@@ -105,7 +100,7 @@ def test_an_imitator_chooses_as_its_teacher_and_an_actor_stays_open(make, name):
     agent = make_agent(AGENTS[name], seed=1)
     learner = in_copies(agent, CopiesConfig())
     before = float((learner.best(batch) == teacher).float().mean())
-    learner.imitate([(batch, chances(batch, 1))], 40, torch.Generator().manual_seed(0))
+    learner.imitate([(batch, teacher)], 40, torch.Generator().manual_seed(0))
     assert float((learner.best(batch) == teacher).float().mean()) > max(before, 0.9)
     if name.startswith("ac"):
         with torch.inference_mode():
@@ -118,11 +113,14 @@ def test_an_imitator_of_one_cluster_size_does_not_forget_another(make, name):
     small = stars([make.random(5, seed) for seed in range(400)])
     large = stars([make.random(12, seed) for seed in range(400)])
     small.pod[:, 0], large.pod[:, 0] = 0.0, 2.0
-    shown = [(small, chances(small, 1)), (large, chances(large, 2))]  # another rule for large ones
+    shown = [
+        (small, small.pairs[:, :, 1].masked_fill(~small.mask, 9.0).argmin(dim=1)),
+        (large, large.pairs[:, :, 2].masked_fill(~large.mask, 9.0).argmin(dim=1)),  # another rule: memory
+    ]
     learner = in_copies(make_agent(AGENTS[name], seed=1), CopiesConfig())
-    learner.imitate(shown, 60, torch.Generator().manual_seed(0))
-    agreed = [float((learner.best(batch) == chance.argmax(dim=1)).float().mean()) for batch, chance in shown]
-    assert min(agreed) > 0.8  # learned one size after the other, a quarter of the first is left
+    learner.imitate(shown, 40, torch.Generator().manual_seed(0))
+    agreed = [float((learner.best(batch) == teacher).float().mean()) for batch, teacher in shown]
+    assert min(agreed) > 0.6  # learned one size after the other, a third or less of the first is left
 
 
 @pytest.mark.parametrize("name", ["acdqn", "acgnn"])
@@ -131,7 +129,7 @@ def test_an_actor_may_begin_as_a_heuristic_exactly(make, name):
     heuristic = {"cpu_after": -1.0, "memory_after": -1.0}
     rule = (batch.pairs[:, :, 1] + batch.pairs[:, :, 2]).masked_fill(~batch.mask, 9.0).argmin(dim=1)
     learner = in_copies(make_agent(AGENTS[name], seed=1), CopiesConfig())
-    learner.begin_as(heuristic, [(batch, torch.zeros(batch.mask.shape))])
+    learner.begin_as(heuristic, [(batch, rule)])
     assert (learner.best(batch) == rule).all()
     assert (learner.choose(batch, torch.Generator().manual_seed(0)).action != rule).any()
 

@@ -129,37 +129,6 @@ def test_imitation_losses_by_hand():
     torch.testing.assert_close(losses.margin_loss(scores, mask, torch.tensor([1])), torch.tensor(0.0))
 
 
-def test_a_teachers_chances_by_hand():
-    far, tied, inf = -1e9, 3.0, float("inf")
-    scores = torch.tensor(
-        [
-            [10.0, 9.0, 8.0, 7.0, 6.0, far],  # the fifth best is 4 behind: 5/4 for each
-            [tied, tied, tied, tied, tied, 0.0],  # as good as one another
-            [1.0, 2.0, 9.0, 9.0, 9.0, 9.0],  # two are feasible: the last of them is the measure
-            [0.0, -inf, -inf, -inf, -inf, -inf],  # a choice and nothing else
-        ]
-    )
-    mask = torch.tensor([[True] * 6, [True] * 6, [True, True] + [False] * 4, [True] * 6])
-    found = losses.teacher_chances(scores, mask)
-    falling = torch.exp(-1.25 * torch.arange(5.0))
-    assert torch.allclose(found[0, :5], falling / falling.sum())
-    assert float(found[0, 5]) == 0.0
-    assert torch.allclose(found[1], torch.tensor([0.2, 0.2, 0.2, 0.2, 0.2, 0.0]))
-    assert torch.allclose(found[2, :2], torch.tensor([-5.0, 0.0]).softmax(dim=0))
-    assert found[3].tolist() == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-    assert torch.allclose(losses.teacher_chances(1000.0 * scores - 7.0, mask), found, atol=1e-6)  # in whatever units
-
-
-def test_distillation_loss_by_hand():
-    logits = torch.tensor([[0.0, 0.0, 5.0]], requires_grad=True)
-    mask, chance = torch.tensor([[True, True, False]]), torch.tensor([[0.25, 0.75, 0.0]])
-    loss = losses.distillation_loss(logits, mask, chance)
-    loss.backward()
-    assert float(loss.detach()) == pytest.approx(math.log(2.0))
-    assert logits.grad is not None
-    assert torch.allclose(logits.grad, torch.tensor([[0.25, -0.25, 0.0]]))  # what the policy has too much of
-
-
 def test_wrong_ranks_are_refused():
     with pytest.raises(ValueError, match="rank 1"):
         losses.value_loss(torch.zeros(2, 1), torch.zeros(2))
