@@ -154,7 +154,10 @@ class _Base:
     def _imitate(
         self, shown: Shown, passes: int, loss: ImitationLoss, norm: float, generator: torch.Generator
     ) -> float:
-        """Pass over a teacher's choices, those of all cluster sizes mixed: what one takes away another would forget."""
+        """Pass over a teacher's choices, those of all cluster sizes mixed: one after the other, only the last is kept.
+
+        Returns the last loss.
+        """
         optimizer, latest = torch.optim.Adam(self._network.parameters(), _IMITATION_RATE), 0.0
         for step in range(passes):
             optimizer.param_groups[0]["lr"] = _IMITATION_RATE * (1.0 - step / passes)
@@ -216,30 +219,30 @@ class CopiesActor(_Base):
         return self._draw(self._network(seen), seen.mask, generator)
 
     @torch.no_grad()
-    def begin_as(self, heuristic: Mapping[str, float], shown: Shown) -> None:
+    def begin_as(self, heuristic: Mapping[str, float], seen: Sequence[Batch]) -> None:
         """Score nodes by a weighted sum of pair features alone; what is learned is added to it."""
         scorer = self._scorer
         scorer.out.weight.zero_()
         scorer.direct.weight.zero_()
         for name, weight in heuristic.items():
             scorer.direct.weight[0, self._network.spec.pair_features.index(name)] = _SHARP * weight
-        self._scale(shown)
+        self._scale(seen)
 
     def imitate(self, shown: Shown, passes: int, generator: torch.Generator) -> float:
         """Clone the choices (behaviour cloning); returns the last loss."""
         norm = self._learner.config.max_gradient_norm
         loss = self._imitate(shown, passes, imitation_loss, norm, generator)
-        self._scale(shown)
+        self._scale([seen for seen, _ in shown])
         return loss
 
     @torch.no_grad()
-    def _scale(self, shown: Shown) -> None:
+    def _scale(self, seen: Sequence[Batch]) -> None:
         """Scale the logits down until the policy is open: a sharp one would draw nothing but its best choices."""
-        for all_seen, _ in shown:
-            seen = all_seen.take(torch.arange(min(len(all_seen), _SHOWN)))
-            wanted = _OPEN * seen.mask.sum(dim=1).clamp(min=1).log().mean()
-            logits, factor = self._network(seen), 1.0
-            while factor > _LEAST_FACTOR and entropy(factor * logits, seen.mask).mean() < wanted:
+        for each in seen:
+            shown = each.take(torch.arange(min(len(each), _SHOWN)))
+            wanted = _OPEN * shown.mask.sum(dim=1).clamp(min=1).log().mean()
+            logits, factor = self._network(shown), 1.0
+            while factor > _LEAST_FACTOR and entropy(factor * logits, shown.mask).mean() < wanted:
                 factor *= 0.8
             for parameter in (self._scorer.out.weight, self._scorer.out.bias, self._scorer.direct.weight):
                 parameter.mul_(factor)

@@ -86,7 +86,7 @@ class CopiesLearner:
         shown = {size: demonstrated(steps) for size, steps in sorted(by_size.items())}
         facts: dict[str, float | str] = {"teacher": config.teacher_name}
         if config.teacher_name in _BEGIN and isinstance(self._agent, CopiesActor):
-            self._agent.begin_as(_BEGIN[config.teacher_name], list(shown.values()))
+            self._agent.begin_as(_BEGIN[config.teacher_name], [seen for seen, _ in shown.values()])
         else:
             generator = make_generator(config.seed)
             facts["loss"] = self._agent.imitate(list(shown.values()), config.teacher_passes, generator)

@@ -129,7 +129,7 @@ def test_an_actor_may_begin_as_a_heuristic_exactly(make, name):
     heuristic = {"cpu_after": -1.0, "memory_after": -1.0}
     rule = (batch.pairs[:, :, 1] + batch.pairs[:, :, 2]).masked_fill(~batch.mask, 9.0).argmin(dim=1)
     learner = in_copies(make_agent(AGENTS[name], seed=1), CopiesConfig())
-    learner.begin_as(heuristic, [(batch, rule)])
+    learner.begin_as(heuristic, [batch])
     assert (learner.best(batch) == rule).all()
     assert (learner.choose(batch, torch.Generator().manual_seed(0)).action != rule).any()
 
