@@ -71,6 +71,7 @@ class ProcessHost:
 def _serve(connection: Connection, folder: str, target: bytes) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which decides when to end
     signal.signal(signal.SIGTERM, _end)
+    sys.unraisablehook = _tell_unraised
     desk = Desk(folder, pickle.loads(target))  # noqa: S301  (our own)
     with suppress(EOFError, BrokenPipeError):  # the parent is gone
         while True:
@@ -82,3 +83,9 @@ def _end(_number: int, _frame: FrameType | None) -> None:
     """End the process by what cleans up, which another signal does not interrupt."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit()
+
+
+def _tell_unraised(told: "sys.UnraisableHookArgs") -> None:
+    """Tell what a callback could not raise, but that it is to end: then it ends with its answer, which nobody takes."""
+    if not isinstance(told.exc_value, SystemExit):
+        sys.__unraisablehook__(told)

@@ -72,6 +72,29 @@ def test_an_interruption_ends_the_processes_and_drops_what_waits():
     assert not multiprocessing.active_children()
 
 
+class _EndsWithin:
+    """Is told to end where Python cannot raise, as in a callback of a library."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+
+class _Broken:
+    def __del__(self):
+        raise ValueError("a defect")
+
+
+def _drop(kind):
+    kind()
+
+
+@pytest.mark.parametrize(("kind", "told"), [(_EndsWithin, False), (_Broken, True)])
+def test_an_end_within_a_callback_is_no_traceback_and_a_defect_is_one(kind, told, capfd):
+    with open_pool(2) as pool:
+        list(pool.run(_drop, [(kind,)]))
+    assert ("Traceback" in capfd.readouterr().err) == told
+
+
 def test_missing_ray_is_told_with_the_way_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"pip install 'aaml\[ray\]'"), open_pool("ray"):
