@@ -209,14 +209,19 @@ class Windows:
 
 
 def usual_split(trace: Trace) -> Split:
-    """Return twenty windows, of whole minutes where the trace is that long, of which the last 30% are the holdout."""
+    """Return twenty windows, of whole minutes where the trace is that long, of which the last 30% are the holdout.
+
+    A trace of less than twenty seconds has fewer, of a second each, and one of less than a second is one window.
+    """
     unit_s = _MINUTE_S if trace.end_s >= _WINDOWS * _MINUTE_S else _SECOND_S
     window_s = max(unit_s, trace.end_s / _WINDOWS // unit_s * unit_s)
-    return make_split(trace, window_s, _HOLDOUT)
+    return make_split(trace, min(window_s, trace.end_s), _HOLDOUT)
 
 
 def make_split(trace: Trace, window_s: float, holdout: float) -> Split:
     """Return windows of some seconds, of which a share at the end is for judging; `UserError` for what is no split."""
+    if trace.end_s <= 0:
+        raise UserError(f"trace {trace.name}: nothing happens in it after its first moment; there are no windows of it")
     if not 0 < window_s <= trace.end_s:
         raise bad_value("window_s", window_s, f"a number above 0 and at most the trace's {trace.end_s:g} s")
     if not 0 < holdout <= 1:

@@ -112,6 +112,19 @@ def test_the_first_split_stays_when_the_recording_goes_on(tmp_path):
         read_windows(tmp_path)
 
 
+@pytest.mark.parametrize(("end_s", "split"), [
+    (0.86, Split(0.86, 0.0)), (1.0, Split(1.0, 0.0)), (2.5, Split(1.0, 1.0)), (40.0, Split(2.0, 28.0)),
+])  # fmt: skip
+def test_a_short_trace_has_fewer_windows_and_one_of_less_than_a_second_is_a_window_itself(end_s, split):
+    events = [Began(at=0.0), NodeSeen(at=0.0, node=A), Listed(at=0.0), NodeSeen(at=end_s, node=B)]
+    assert usual_split(Trace.of(events)) == split
+
+
+def test_a_trace_in_which_nothing_happens_has_no_windows():
+    with pytest.raises(UserError, match="nothing happens in it after its first moment"):
+        usual_split(Trace.of([Began(at=0.0), NodeSeen(at=0.0, node=A), Listed(at=0.0)]))
+
+
 @pytest.mark.parametrize(("window_s", "holdout", "field"), [(0, 0.3, "window_s"), (301, 0.3, "window_s"),
                                                             (10, 0, "holdout"), (10, 1.5, "holdout")])  # fmt: skip
 def test_a_split_that_leaves_nothing_to_judge_on_is_refused(window_s, holdout, field):
