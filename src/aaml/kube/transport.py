@@ -3,6 +3,7 @@
 Threads share one `Transport`. Bodies are always read to the end: an unread one costs a new TLS connection a request.
 """
 
+import logging
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from aaml.kube.lanes import Lane, Lanes, NotSent
 from aaml.kube.objects import wire
 from aaml.kube.tls import ResumingContext
 
+log = logging.getLogger(__name__)
 JSON = "application/json"
 _AGENT = "aaml"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
@@ -268,7 +270,10 @@ class _Wire:
         return _refusal(answer)
 
     def explain(self, error: Exception, *, sent: bool) -> Exception:
-        return Unreachable(str(_unreachable(error) or _short(error)), sent=sent)
+        known = _unreachable(error)
+        if known is None:
+            log.debug("a request failed by an error that is not the network's", exc_info=error)
+        return Unreachable(str(known or _short(error)), sent=sent)
 
 
 @contextmanager

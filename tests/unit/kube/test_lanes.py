@@ -109,7 +109,8 @@ def test_what_is_withdrawn_before_it_is_sent_is_not_sent(api):
     transport.close()
 
 
-def test_a_request_that_cannot_be_made_fails_alone(api):
+def test_a_request_that_cannot_be_made_fails_alone_and_its_traceback_is_kept(api, caplog):
+    caplog.set_level("DEBUG", "aaml")
     api.on("POST", PATH, MADE)
     transport, ended = Transport(server=api.server), Ended()
     lane = transport.lane(1)
@@ -119,6 +120,7 @@ def test_a_request_that_cannot_be_made_fails_alone(api):
     assert isinstance(unmade, Unreachable)
     assert not unmade.sent
     assert ended.next() is None
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [TypeError]
     transport.close()
 
 
