@@ -1,4 +1,4 @@
-"""How kernels are compiled: once, kept for later runs, and called without the interpreter's lock.
+"""How kernels are compiled: once, kept for later runs (`kernel_cache`), and called without the interpreter's lock.
 
 Where many threads call a kernel at once, it matters whether references to arrays are counted. numba counts references
 to every array that compiled code hands on or cuts a view from, atomically, so that threads that share an array wait for
@@ -12,15 +12,31 @@ compiled    for all others
 import multiprocessing
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numba
 from numba.core import event
 
-_compiled: Any = numba.njit  # its types leave `_nrt` out
-uncounted: Any = _compiled(cache=True, nogil=True, _nrt=False)
-counted: Any = _compiled(cache=True, nogil=True, _nrt=True)
-compiled = numba.njit(cache=True, nogil=True)
+from aaml.cluster.kernel_cache import keep
+
+if TYPE_CHECKING:
+    from numba.core.dispatcher import Dispatcher
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> "Dispatcher[F]":
+    """Make a kernel of a function."""
+    return keep(numba.njit(nogil=True)(function))
+
+
+def _counting(references: bool) -> Any:
+    njit: Any = numba.njit  # its types leave `_nrt` out
+    return lambda function: keep(njit(nogil=True, _nrt=references)(function))
+
+
+uncounted, counted = _counting(False), _counting(True)
 
 _SOON_S = 1.0  # what compiles in less is not worth a word
 _FIRST_WORKER = "SpawnProcess-1"  # which a command with workers waits for

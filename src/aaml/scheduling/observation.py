@@ -35,7 +35,8 @@ PAIR_FEATURES = (
     "cpu_after_rank", "memory_after_rank", "variance_rank", "free_after_rank", "device_left", "gpu_free_after",
     "siblings", "fragmentation_growth", "newly_used", "fragmentation_rank", "cpu_variance_growth",
     "memory_variance_growth", "cpu_gap_after", "memory_gap_after", "cpu_gap", "memory_gap", *PAIR_RESTS,
-    "cpu_growth_scaled", "memory_growth_scaled", "cpu_gap_scaled", "memory_gap_scaled",
+    "cpu_growth_scaled", "memory_growth_scaled", "cpu_gap_scaled", "memory_gap_scaled", "pods", "cpu_full_after",
+    "memory_full_after",
 )  # fmt: skip
 POD_FEATURES = (
     "cpu", "memory", "gpu_share", "gpu_count", "is_share", "wants_model", "lifetime", "lifetime_known", "cpu_mean",
@@ -43,13 +44,14 @@ POD_FEATURES = (
 )  # fmt: skip
 UPCOMING_FEATURES = ("cpu", "memory", "gpu")
 
+FULL = 0.99  # from here on what is left of a resource is of use to hardly any pod
 _MAX_DEVICES = 8.0
 _FAR = 8.0  # standard deviations: no node is shown to be farther from the mean
 FILL_SCRATCH = 6
 NO_POD = Pod("none")
 """What a cluster is looked at with where no pod waits."""
 RESTS_OF_NODES = slice(NODE_FEATURES.index(NODE_RESTS[0]), NODE_FEATURES.index(NODE_RESTS[-1]) + 1)
-_SCALED = PAIR_FEATURES.index("cpu_growth_scaled")
+_SCALED, _PACKED = PAIR_FEATURES.index("cpu_growth_scaled"), PAIR_FEATURES.index("pods")
 RESTS_OF_PAIRS = slice(PAIR_FEATURES.index(PAIR_RESTS[0]), PAIR_FEATURES.index(PAIR_RESTS[-1]) + 1)
 
 
@@ -384,6 +386,11 @@ def fill(  # type: ignore[no-untyped-def]  # noqa: ANN201
             )
             pairs[i, _SCALED + 2] = _bounded((cpu[i] - mean_cpu) / (deviation_cpu + size_cpu))
             pairs[i, _SCALED + 3] = _bounded((memory[i] - mean_memory) / (deviation_memory + size_memory))
+        # What packing looks at: few pods are soon gone, and a node that is full to the brim wastes nothing. No smooth
+        # function of the use tells a node that is full from one that lacks a little.
+        pairs[i, _PACKED] = np.log1p(requested[i, 3]) / 3.0
+        pairs[i, _PACKED + 1] = 1.0 if cpu_after[i] > FULL else 0.0
+        pairs[i, _PACKED + 2] = 1.0 if memory_after[i] > FULL else 0.0
     _rank(cpu_after, mask, pairs, 6)
     _rank(memory_after, mask, pairs, 7)
     _rank(variance, mask, pairs, 8)

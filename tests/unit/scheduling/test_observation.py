@@ -46,6 +46,18 @@ def test_node_and_pair_features_by_hand() -> None:
     assert named["feasible_fraction"] == 1.0
 
 
+def test_a_node_that_is_full_to_the_brim_is_told_from_one_that_lacks_a_little() -> None:
+    state = state_of(1000, 1000, 1000)
+    state.assume(Pod("a", requests={"cpu": 490, "memory": GI}), "n0")
+    state.assume(Pod("b", requests={"cpu": 250, "memory": GI}), "n1")
+    state.assume(Pod("c", requests={"cpu": 250, "memory": GI}), "n1")
+    seen = PLAIN.observe(state, Pod("d", requests={"cpu": 500, "memory": GI}), np.ones(3, dtype=bool))
+    assert column(seen.pairs, PAIR_FEATURES, "cpu_after") == pytest.approx([0.99, 1.0, 0.5])
+    assert column(seen.pairs, PAIR_FEATURES, "cpu_full_after") == [0.0, 1.0, 0.0]
+    assert column(seen.pairs, PAIR_FEATURES, "memory_full_after") == [0.0, 0.0, 0.0]
+    assert column(seen.pairs, PAIR_FEATURES, "pods") == pytest.approx([np.log(2) / 3, np.log(3) / 3, 0.0])
+
+
 def test_scaled_features_are_the_same_where_all_is_a_hundred_times_smaller() -> None:
     scaled = [PAIR_FEATURES.index(name) for name in PAIR_FEATURES if name.endswith("_scaled")]
     seen = []

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.kernels import compiled
-from aaml.scheduling.observation import PAIR_FEATURES, Context, ObservationSpec, mean_size
+from aaml.scheduling.observation import FULL, PAIR_FEATURES, Context, ObservationSpec, mean_size
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rests import RunningPods, log_minutes
@@ -42,7 +42,6 @@ GPU = ("device_left", "gpu_free_after", "fragmentation_growth", "fragmentation_r
 LIFE = ("extends", "opens", "outlived", "stays")
 FEATURES = (*PLAIN, *GPU, *LIFE)
 TERMS = ("one", "pod_cpu", "pod_memory", "pod_rest")
-FULL = 0.99
 _TERM_SCALE = 5.0  # a pod asks for about a fifth of a node at most: this brings the terms to unit size
 _LIFE = len(PLAIN) + len(GPU)
 _GPU_COLUMNS = [PAIR_FEATURES.index(name) for name in GPU]
