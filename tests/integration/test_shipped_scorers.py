@@ -25,6 +25,16 @@ def test_the_scorer_of_compress_keeps_more_nodes_empty_than_most_allocated():
     assert np.mean(gains) > 2 * np.std(gains, ddof=1) / np.sqrt(len(gains))
 
 
+def test_the_networks_of_compress_gain_what_the_scorer_gains_that_they_are_copies_of():
+    names = ("Actor_acdqn", "Actor_acgnn", "DQN_Model_dqn", "GNN_Model_gnn")
+    networks = [f"{name}={MODELS / name}_compress_s0.pth" for name in names]
+    frame = evaluate(["most-allocated", *networks], "compress", range(12), 40, progress=False).frame()
+    empty = frame.pivot_table(index="seed", columns="policy", values="mean_empty_fraction")
+    gains = empty[list(names)].sub(empty["most-allocated"], axis=0)
+    assert (gains.mean() > 0.001).all()
+    assert gains.mean(axis=1).mean() > 2 * gains.mean(axis=1).std() / np.sqrt(len(gains))
+
+
 def test_the_scorer_of_waiting_shortens_the_longest_waits_and_not_at_the_cost_of_the_mean():
     policies = ("kube-scheduler", f"ours={MODELS / 'Linear_linear_waiting_s0.json'}")
     frame = evaluate(policies, "waiting", range(16), 10, progress=False).frame()

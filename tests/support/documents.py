@@ -47,7 +47,7 @@ def commands(document: Path) -> Iterator[Command]:
     blocks = [body for _, kind, body in _FENCED.findall(text) if kind == "console"]
     blocks += _INDENTED.findall(rest)
     for block in blocks:
-        variables: dict[str, str] = {"S": "0"}  # the loop over seeds
+        variables: dict[str, str] = {}
         for line in block.replace("\\\n", " ").splitlines():
             yield from (Command(document.name, part) for part in _parts(line, variables))
     for code in _INLINE.findall(rest):
@@ -80,7 +80,9 @@ def _parts(line: str, variables: dict[str, str]) -> Iterator[str]:
             else:
                 command += _filled(word, variables)
             continue
-        if command and Path(command[0]).name in PROGRAMS:
+        if command[1:2] == ["in"]:  # a loop: its first turn
+            variables[command[0]] = command[2]
+        elif command and Path(command[0]).name in PROGRAMS:
             yield shlex.join(command)
         command = []
 
