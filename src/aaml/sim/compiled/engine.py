@@ -108,7 +108,7 @@ def _simulate(
         usable_of[row] = _usable_now(nodes, row, measured, gauge)
         usable_sum += usable_of[row]
         used += DEVICE_MILLI * nodes.gpu_count[row] - nodes.gpu[row].sum()
-    log = np.empty(arrivals.shape[0], dtype=np.int32)
+    log = np.empty(arrivals.shape[0], dtype=np.int64)
     last_entry = np.full(count, -1, dtype=np.int64)
     read = np.full(trees.shape[0], -1, dtype=np.int64)
     patience = np.full(shapes.shape[0], _PATIENCE * count, dtype=np.int64)
