@@ -1,6 +1,6 @@
 """What the first use of a command costs that compiles its kernels: each command with an empty cache, and again.
 
-    python benchmarks/bench_first_use.py        # five minutes
+    python benchmarks/bench_first_use.py        # three minutes
 
 Each is the shortest run of its kind that compiles all that a long one does. The seconds of its first run, of the
 second, and their difference: what compiling cost. openb is left out where its traces are not there (`aaml trace fetch
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from aaml.errors import UserError
-from aaml.openb.run import prepare
+from aaml.workload.traces import traces_folder
 
 _TRAIN = ("--steps", "64", "--teacher_steps", "100", "--validation_episodes", "1", "--pods", "40", "--nodes", "10")
 COMMANDS = {
@@ -57,7 +57,7 @@ def _seconds(command: tuple[str, ...], folder: Path, turn: str) -> float:
 
 def _has_openb() -> bool:
     try:
-        prepare("default", 42)
+        traces_folder()
     except UserError:
         return False
     return True

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
+from aaml.cluster.kernel_cache import keep
 from aaml.cluster.kernels import compiled
 from aaml.cluster.topology import Graph
 from aaml.learning.collate import adjacency
@@ -67,7 +68,8 @@ def find_kinds(nodes, features, pairs, pair_features, mask, factors, kind, first
     return kinds
 
 
-@numba.njit(cache=True, fastmath=True)
+@keep
+@numba.njit(fastmath=True)
 def propagate(offsets, sources, weights, values, bias, total):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Add to `total` [V, W] what a layer makes of each vertex's neighbours, relu(A values + bias).
 

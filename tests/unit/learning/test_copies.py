@@ -118,9 +118,9 @@ def test_an_imitator_of_one_cluster_size_does_not_forget_another(make, name):
         (large, large.pairs[:, :, 2].masked_fill(~large.mask, 9.0).argmin(dim=1)),  # another rule: memory
     ]
     learner = in_copies(make_agent(AGENTS[name], seed=1), CopiesConfig())
-    learner.imitate(shown, 40, torch.Generator().manual_seed(0))
+    learner.imitate(shown, 80, torch.Generator().manual_seed(0))
     agreed = [float((learner.best(batch) == teacher).float().mean()) for batch, teacher in shown]
-    assert min(agreed) > 0.5  # learned one size after the other, a third or less of the first is left
+    assert min(agreed) > 0.6  # learned one size after the other, a third or less of the first is left
 
 
 @pytest.mark.parametrize("name", ["acdqn", "acgnn"])
