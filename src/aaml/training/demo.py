@@ -66,7 +66,10 @@ def run_demo(
     comparison = results.compare()
     add_comparison(page, comparison)
     page.heading("Learning curves")
-    page.text("The task's metric on the validation episodes, during training.")
+    page.text(
+        "The task's metric on the validation episodes, during training. The agents begin as copies of a heuristic; "
+        "over a few thousand decisions what the curves do is mostly chance. Those that ship learned far longer."
+    )
     metric = find_task(config.task).metric
     drawn = {str(agent): read_curve(folder / agent, validation_metric(metric)) for agent in NAMES}
     panel = Panel({name: [curve] for name, curve in drawn.items()}, f"{config.task}: validation", metric)
