@@ -13,27 +13,43 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numba
 from numba.core import event
+from numba.core.dispatcher import Dispatcher
+from numba.core.types import unliteral
 
 from aaml.cluster.kernel_cache import keep
 
-if TYPE_CHECKING:
-    from numba.core.dispatcher import Dispatcher
-
 F = TypeVar("F", bound=Callable[..., Any])
+K = TypeVar("K")
 
 
 def compiled(function: F) -> "Dispatcher[F]":
     """Make a kernel of a function."""
-    return keep(numba.njit(nogil=True)(function))
+    return _kept(numba.njit(nogil=True)(function))
 
 
 def _counting(references: bool) -> Any:
     njit: Any = numba.njit  # its types leave `_nrt` out
-    return lambda function: keep(njit(nogil=True, _nrt=references)(function))
+    return lambda function: _kept(njit(nogil=True, _nrt=references)(function))
+
+
+def _kept(kernel: K) -> K:
+    """Keep a kernel for later runs, and compile it once for all constants that other kernels hand it.
+
+    numba would compile it for each of them: `rank(values, 6)` and `rank(values, 7)` were two kernels.
+    """
+    if isinstance(kernel, Dispatcher):
+        template: Callable[..., Any] = kernel.get_call_template
+        plain: Callable[[Any], Any] = unliteral
+
+        def template_of_types(args: Any, kws: Any) -> Any:
+            return template([plain(kind) for kind in args], {name: plain(kind) for name, kind in kws.items()})
+
+        kernel.get_call_template = template_of_types  # type: ignore[method-assign]
+    return keep(kernel)
 
 
 uncounted, counted = _counting(False), _counting(True)
@@ -57,7 +73,7 @@ class _Announcer(event.Listener):
         if not self._told and now - self._since > _SOON_S:
             self._told = True
             if sys.stderr.isatty():
-                note = "\raaml: the first run compiles what it needs: half a minute, once"
+                note = "\raaml: the first run compiles what it needs: some twenty seconds, once"
                 print(f"{note:<79}", file=sys.stderr)
 
     def on_end(self, event: Any) -> None:

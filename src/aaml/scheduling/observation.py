@@ -52,6 +52,8 @@ NO_POD = Pod("none")
 """What a cluster is looked at with where no pod waits."""
 RESTS_OF_NODES = slice(NODE_FEATURES.index(NODE_RESTS[0]), NODE_FEATURES.index(NODE_RESTS[-1]) + 1)
 _SCALED, _PACKED = PAIR_FEATURES.index("cpu_growth_scaled"), PAIR_FEATURES.index("pods")
+_RANKS, _FRAGMENT_RANK = PAIR_FEATURES.index("cpu_after_rank"), PAIR_FEATURES.index("fragmentation_rank")
+_LOG_PODS = np.log1p(np.arange(256)) / 3.0  # logarithms cost a tenth of all features
 RESTS_OF_PAIRS = slice(PAIR_FEATURES.index(PAIR_RESTS[0]), PAIR_FEATURES.index(PAIR_RESTS[-1]) + 1)
 
 
@@ -388,14 +390,13 @@ def fill(  # type: ignore[no-untyped-def]  # noqa: ANN201
             pairs[i, _SCALED + 3] = _bounded((memory[i] - mean_memory) / (deviation_memory + size_memory))
         # What packing looks at: few pods are soon gone, and a node that is full to the brim wastes nothing. No smooth
         # function of the use tells a node that is full from one that lacks a little.
-        pairs[i, _PACKED] = np.log1p(requested[i, 3]) / 3.0
+        pods = requested[i, 3]
+        pairs[i, _PACKED] = _LOG_PODS[pods] if pods < len(_LOG_PODS) else np.log1p(pods) / 3.0
         pairs[i, _PACKED + 1] = 1.0 if cpu_after[i] > FULL else 0.0
         pairs[i, _PACKED + 2] = 1.0 if memory_after[i] > FULL else 0.0
-    _rank(cpu_after, mask, pairs, 6)
-    _rank(memory_after, mask, pairs, 7)
-    _rank(variance, mask, pairs, 8)
-    _rank(left, mask, pairs, 9)
-    _rank(growth, mask, pairs, 15)
+    for k in range(4):  # cpu_after, memory_after, variance, left
+        _rank(scratch[2 + k], mask, pairs, _RANKS + k)
+    _rank(growth, mask, pairs, _FRAGMENT_RANK)
     pod[0], pod[1] = request[0] / mean_cpu_size, request[1] / mean_memory_size
     pod[2], pod[3] = milli / 1000.0, count / 8.0
     pod[4] = 1.0 if count == 1 and 0 < milli < 1000 else 0.0

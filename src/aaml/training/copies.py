@@ -72,11 +72,11 @@ class CopiesLearner:
         self._rounds = 0
         self._lockstep: dict[int, Lockstep] = {}
 
-    def begin(self) -> None:
-        """Imitate the teacher, if there is one."""
+    def begin(self) -> bool:
+        """Imitate the teacher, if there is one. What imitates, or goes on from a file, is a model already."""
         config = self._config
         if not config.imitates:
-            return
+            return config.start is not None
         pieces = demonstrate(self._arena, config.teacher_name, config.seed, config.teacher_steps)
         if not pieces:
             raise bad_value("teacher_steps", config.teacher_steps, "enough decisions for an episode, or 0")
@@ -93,6 +93,7 @@ class CopiesLearner:
         for size, (seen, action) in shown.items():
             facts[f"agreement at {size} nodes"] = float((self._agent.best(seen) == action).float().mean())
         self._writer.event("warm start", facts)
+        return True
 
     def round(self, step: int, stop: Stop) -> int:
         """Play a round and learn from it."""

@@ -64,8 +64,9 @@ class LinearLearner:
         """The average of the search distribution's means."""
         return self._policy(self._average)
 
-    def begin(self) -> None:
-        """Begin from nothing."""
+    def begin(self) -> bool:
+        """Begin from nothing, which is no model."""
+        return False
 
     def judge(self, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None) -> Sequence[Mapping[str, float]]:
         """Play episodes one after the other."""

@@ -49,8 +49,9 @@ class QTableLearner:
         self._drawn: list[tuple[int, int]] = []
         self._batch = self._open(lambda row, _: self._plan(*self._drawn[row]), config.envs) if self._compiled else None
 
-    def begin(self) -> None:
-        """Begin from nothing."""
+    def begin(self) -> bool:
+        """Begin from nothing, which is no model."""
+        return False
 
     def judge(self, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None) -> Sequence[Mapping[str, float]]:
         """Play episodes by the best choices, all at once where they are compiled."""

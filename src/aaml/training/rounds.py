@@ -39,8 +39,8 @@ class Learner(Protocol):
         """What was learned so far."""
         ...
 
-    def begin(self) -> None:
-        """Do what comes before the first round."""
+    def begin(self) -> bool:
+        """Do what comes before the first round; returns whether that left a model to keep."""
         ...
 
     def round(self, step: int, stop: Stop) -> int:
@@ -100,9 +100,9 @@ def train_in_rounds(
     end = config.last_step(until)
     now, name = Progress(), f"{config.agent.name} on {config.task}"
 
-    def validate() -> None:
+    def validate(*, counts: bool = True) -> None:
         result = validation(learner.policy, learner.judge)
-        if now.step and now.judged(result):  # what has learned nothing yet is on the curve, but no model
+        if counts and now.judged(result):
             learner.save(folder)
         for name, value in result.items():
             folder.writer.scalar(name, value, now.step)
@@ -119,10 +119,9 @@ def train_in_rounds(
                 from aaml.learning.graph import network_graph
 
                 folder.graph(network_graph(cast("LearnedAgent", learner.policy).scorer))
-            if config.imitates:
+            if config.imitates and isinstance(config.agent, NetworkAgent):
                 bar.set_description(f"{name}: begin as {config.teacher_name}")
-            learner.begin()
-            validate()
+            validate(counts=learner.begin())
         else:
             try:
                 now = Progress(**saved["progress"])

@@ -3,9 +3,25 @@
 import io
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from aaml.cluster import kernels
+
+
+@kernels.compiled
+def _scaled(values, factor):
+    return values[0] * factor
+
+
+@kernels.compiled
+def _scaled_thrice(values):
+    return _scaled(values, 2) + _scaled(values, 3) + _scaled(values, len(values))
+
+
+def test_constants_of_a_call_make_no_kernels_of_their_own():
+    assert _scaled_thrice(np.array([1.0, 2.0])) == 7.0
+    assert len(_scaled.signatures) == 1
 
 
 class Terminal(io.StringIO):

@@ -16,6 +16,7 @@ from aaml.learning.config import AGENTS, CopiesConfig
 from aaml.settings import changed
 from aaml.training.copies import CopiesLearner
 from aaml.training.rollouts import Arena
+from aaml.training.rounds import train_in_rounds
 from aaml.training.run import carry_out
 from aaml.training.settings import TrainConfig
 from aaml.training.train import open_run
@@ -134,11 +135,25 @@ def test_a_run_that_is_stopped_within_a_round_forgets_the_round_and_keeps_a_mode
     assert tags["graph"]
     assert set(tags["images"]) == {f"Cluster/{name} of nodes (rows) over time" for name in ("CPU", "memory")}
     histograms = board.Tensors("4. Actions")
-    assert len(histograms) == progress.validations + 1  # and one of what it began as
+    assert len(histograms) == progress.validations
     chosen = tensor_util.make_ndarray(histograms[-1].tensor_proto)[:, 2].sum()
     assert chosen == 2 * 40  # both episodes of the first size
     beside = {path.name for path in folder.path.glob("validation.*")}
     assert beside == {"validation.png", "validation.svg", "validation.csv"}
+
+
+@pytest.mark.parametrize(("origin", "best", "kept"), [("a teacher", 0.5, 1), ("a model", 0.5, 1), ("nothing", 1.0, 2)])
+def test_what_a_run_begins_as_is_kept_until_learning_beats_it(origin, best, kept, tmp_path, monkeypatch):
+    """Unless it knows nothing yet: a score of random weights is chance."""
+    start = train(small(steps=0), tmp_path / "first")[2].path if origin == "a model" else None
+    scores, saved = iter((0.5, 2.0, 1.0, 1.5)), []
+    monkeypatch.setattr(Validation, "__call__", lambda *_: {"Validation/Score": next(scores)})
+    monkeypatch.setattr(CopiesLearner, "save", lambda *_: saved.append(0))
+    config = small(start=start, teacher="none" if origin == "nothing" else "")
+    folder = open_run(config, tmp_path / "run", resume=False)[1]
+    progress = train_in_rounds(config, folder, progress=False)
+    folder.close()
+    assert (progress.best, len(saved)) == (best, kept)
 
 
 @pytest.mark.parametrize("agent", ["dqn", "acdqn"])
@@ -196,6 +211,6 @@ def test_a_round_in_which_nothing_is_drawn_is_told(tmp_path):
 
 
 def test_a_training_that_ended_before_it_learned_says_how_to_go_on(tmp_path, capsys):
-    few = ["--agent=acdqn", "--nodes=3", "--pods=9", "--teacher-steps=9", "--validation-episodes=1", "--steps=0"]
+    few = ["--agent=acdqn", "--nodes=3", "--pods=9", "--teacher=none", "--validation-episodes=1", "--steps=0"]
     assert command("train", [*few, f"--out={tmp_path / 'run'}"]) == 0
     assert f"go on with: aaml train --out {tmp_path / 'run'} --resume --steps 0" in capsys.readouterr().out

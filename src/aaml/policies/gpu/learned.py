@@ -21,7 +21,7 @@ from aaml.policies.gpu.features import (
     pod_inputs,
 )
 from aaml.policies.gpu.fit import NO_DEVICE, is_repeated, is_share
-from aaml.policies.gpu.prices import Scarcity, nothing_scarce, scarcity
+from aaml.policies.gpu.prices import Scarcity, scarcity
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -45,13 +45,6 @@ class Scorer(NamedTuple):
 
 
 NETWORK_INPUTS = len(FEATURES) + len(POD_INPUTS)
-
-
-def no_scorer(models: int) -> Scorer:
-    """Return the placeholder of policies that learn nothing."""
-    return Scorer(
-        np.zeros((len(GROUPS), len(FEATURES))), np.zeros(1), np.zeros(1, dtype=np.int64), nothing_scarce(models)
-    )
 
 
 def linear_scorer(weights: npt.ArrayLike, tables: FragmentTables, devices: npt.ArrayLike) -> Scorer:
@@ -92,7 +85,8 @@ def network_scorer(
 
 
 def _scorer(tables: FragmentTables, devices: npt.ArrayLike) -> Scorer:
-    return no_scorer(len(np.asarray(devices)))._replace(scarce=scarcity(tables, devices))
+    weights = np.zeros((len(GROUPS), len(FEATURES)))
+    return Scorer(weights, np.zeros(1), np.zeros(1, dtype=np.int64), scarcity(tables, devices))
 
 
 @compiled
@@ -102,7 +96,8 @@ def _network(scorer: Scorer, scratch: Scratch) -> float:
     for layer in range(layers):
         inputs, outputs = scorer.sizes[layer], scorer.sizes[layer + 1]
         target = scratch.hidden[layer & 1]
-        target[:outputs] = scorer.flat[offset : offset + outputs]
+        for unit in range(outputs):
+            target[unit] = scorer.flat[offset + unit]
         offset += outputs
         for i in range(inputs):
             value = current[i]

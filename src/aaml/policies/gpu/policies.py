@@ -17,7 +17,7 @@ from aaml.policies.gpu.fit import (
     fits,
     is_share,
 )
-from aaml.policies.gpu.learned import Scorer, learned_score, no_scorer
+from aaml.policies.gpu.learned import Scorer, learned_score
 from aaml.policies.gpu.scores import (
     best_fit,
     dot_product,
@@ -61,16 +61,16 @@ def score_node(
     shape: IntArray,
     tables: FragmentTables,
     truncate: bool,
-    scorer: Scorer,
+    scorer: Scorer | None,
     scratch: Scratch,
 ) -> tuple[float, int]:
     """Return the score of a node on which the pod fits, and the device that the policy chose.
 
-    The device is -1 where the policy has no say in it.
+    The device is -1 where the policy has no say in it. Without a scorer numba leaves out what one needs.
     """
     if policy == FGD:
         return fragmentation_gradient(nodes, row, shape, tables, truncate, scratch.sums, scratch.counts, scratch.bins)
-    if policy == LEARNED:
+    if scorer is not None and policy == LEARNED:
         learned, device = learned_score(nodes, row, shape, tables, scorer, scratch)
         return (np.floor(learned) if truncate else learned), device
     score = 0.0
@@ -89,13 +89,13 @@ def score_node(
 
 @compiled
 def _score_rows(
-    policy: int, nodes: NodeArrays, shape: IntArray, tables: FragmentTables, truncate: bool, scorer: Scorer
+    policy: int, nodes: NodeArrays, shape: IntArray, tables: FragmentTables, truncate: bool, scorer: Scorer | None
 ) -> tuple[FloatArray, IntArray]:
     """Score every node for a pod's shape.
 
     Returns scores, float64 [N] with -inf where the pod does not fit, and the devices chosen, int64 [N].
     """
-    scratch = make_scratch(tables, scorer.sizes.max())
+    scratch = make_scratch(tables, 1 if scorer is None else scorer.sizes.max())
     scores = np.full(nodes.cpu.shape[0], -np.inf)
     devices = np.full(nodes.cpu.shape[0], NO_DEVICE, dtype=np.int64)
     for row in range(nodes.cpu.shape[0]):
@@ -118,7 +118,6 @@ def score_all(
     Returns the scores, float64 [N] with -inf where the pod does not fit, and the devices that the policy would have a
     share take, int64 [N] with -1 where it has no say.
     """
-    scorer = scorer or no_scorer(tables.fitting.shape[0])
     scores, devices = _score_rows(policy_number(policy), nodes, shape, tables, truncate, scorer)
     return scores, devices
 

@@ -31,11 +31,6 @@ class Scarcity(NamedTuple):
     rests: FloatArray
 
 
-def nothing_scarce(models: int) -> Scarcity:
-    """Return zeros, for policies that ask for none of it."""
-    return Scarcity(np.zeros((models, 3)), np.zeros(DEVICE_MILLI + 1))
-
-
 def scarcity(tables: FragmentTables, devices: npt.ArrayLike) -> Scarcity:
     """Measure what is scarce on a cluster with so many `devices` [models] of each GPU model."""
     return Scarcity(model_demand(tables, devices), rest_values(tables))

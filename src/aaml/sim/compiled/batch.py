@@ -18,9 +18,9 @@ import numpy.typing as npt
 from aaml.cluster.metrics import AVERAGED, Usage, measure_usage
 from aaml.errors import UserError, bad_value
 from aaml.policies.fragment_meter import FragmentMeter
-from aaml.policies.fragmentation import FragmentTables, TypicalPods, fragment_tables
+from aaml.policies.fragmentation import FragmentTables, fragment_tables
 from aaml.policies.gpu.arrays import SHAPE_MODELS
-from aaml.scheduling.lifetimes import KnownLifetimes, expected_rest
+from aaml.scheduling.lifetimes import expected_rest
 from aaml.scheduling.observation import PLAIN, ObservationSpec
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.settings import Count, take
@@ -151,7 +151,7 @@ class Batch:
     threads: None: as many as there are cores
     """
 
-    _tables: FragmentTables
+    _tables: FragmentTables | None = None
     _pool: Pool
     _rows: Rows
     _view: View
@@ -180,11 +180,11 @@ class Batch:
         self._queue_sort = None if queue_sort is None else queue_sort.knowing(sees.expects)
         self._restart = restart
         self._settings = Settings(
-            REWARDS[reward], queue_sort is not None, sees.lookahead, sees.fragmentation is not None,
-            sees.expects is not None, max_steps or 0, queue.initial_backoff_s, queue.max_backoff_s,
+            REWARDS[reward], queue_sort is not None, sees.lookahead, sees.fragmentation is not None, max_steps or 0,
+            queue.initial_backoff_s, queue.max_backoff_s,
         )  # fmt: skip
         self._sees = sees
-        self._lives = (sees.expects or KnownLifetimes()).table
+        self._lives = None if sees.expects is None else sees.expects.table
         self._threads = max(1, (os.cpu_count() or 1) if threads is None else threads)
         self._executor = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
         self._models: list[str] = [""]
@@ -322,10 +322,12 @@ class Batch:
         self._allocate(sizes)
 
     def _allocate(self, sizes: dict[str, int], *, first: bool = False) -> None:
-        if not first and sizes == self._sizes and len(self._models) == self._tables.fitting.shape[0]:
+        known = self._tables is None or len(self._models) == self._tables.fitting.shape[0]
+        if not first and sizes == self._sizes and known:
             return
-        self._tables = _tables(self._meter, self._models, sizes["G"])
-        sizes["M"] = max(len(self._tables.milli), 1)
+        if self._meter is not None:
+            self._tables = fragment_tables(self._meter.typical, self._models, sizes["G"])
+            sizes["M"] = max(len(self._tables.milli), 1)
         self._pool = allocate(Pool, sizes, None if first else self._pool)
         self._rows = allocate(Rows, sizes, None if first else self._rows)
         self._view = allocate(View, sizes, None if first else self._view)
@@ -360,7 +362,7 @@ class Batch:
     def _lasting(self, plan: Plan) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Return the features of the pods' lifetimes, their limits and their expected rests, each [T]."""
         rest_s, sure = np.zeros((2, len(plan.kind)))
-        if self._sees.expects is not None:
+        if self._lives is not None:
             expected_rest(self._lives, plan.kind, plan.limit_s, rest_s, sure)
         expected = np.log1p(rest_s) / 10.0
         if self._sees.lifetimes:
@@ -436,11 +438,6 @@ def _checked(
     if shown is not None and shown != expected:
         raise UserError("compiled episodes show fragments as the reward weighs them, by the same expected pods")
     return expected
-
-
-def _tables(meter: FragmentMeter | None, models: Sequence[str], devices: int) -> FragmentTables:
-    typical = TypicalPods((), 0) if meter is None else meter.typical
-    return fragment_tables(typical, models, devices)
 
 
 def _work(sizes: Mapping[str, int]) -> Work:

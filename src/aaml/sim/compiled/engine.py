@@ -18,7 +18,7 @@ from aaml.policies.fragmentation import FragmentTables, TypicalPods, cpu_class, 
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MEMORY, SHAPE_MILLI, NodeArrays
 from aaml.policies.gpu.features import Scratch, make_scratch
 from aaml.policies.gpu.fit import RULE_RANDOM, RULE_SCORE, fits_all, fits_but_memory, place
-from aaml.policies.gpu.learned import Scorer, no_scorer
+from aaml.policies.gpu.learned import Scorer
 from aaml.policies.gpu.policies import device_for, score_node
 from aaml.sim.compiled.tournament import (
     NOWHERE,
@@ -83,7 +83,7 @@ def _simulate(
     policy: int,
     tables: FragmentTables,
     measured: FragmentTables,
-    scorer: Scorer,
+    scorer: Scorer | None,
     truncate: bool,
     random_ties: bool,
     device_rule: int,
@@ -96,7 +96,7 @@ def _simulate(
 ) -> None:
     count = nodes.cpu.shape[0]
     half = trees.shape[1] // 2
-    scratch = make_scratch(tables, scorer.sizes.max())
+    scratch = make_scratch(tables, 1 if scorer is None else scorer.sizes.max())
     gauge = make_scratch(measured, 1)
     random_state = np.array([seed], dtype=np.uint64)
     leaf_of_row = np.empty(count, dtype=np.int64)
@@ -211,7 +211,6 @@ def simulate(
     steps = len(arrivals)
     episode = Episode(np.empty(steps, np.int32), np.empty(steps, np.int64), np.empty(steps, np.int64))
     row_of_leaf = np.argsort(node_rank, kind="stable")
-    scorer = scorer or no_scorer(tables.fitting.shape[0])
     measured = measured or tables
     _simulate(
         nodes, shapes, slot.reshape(-1).astype(np.int64), len(cached), arrivals, row_of_leaf, policy, tables, measured,

@@ -89,7 +89,6 @@ class Settings(NamedTuple):
     sorted: bool
     lookahead: int
     growth: bool
-    expects: bool
     max_steps: int
     initial_backoff_s: float
     max_backoff_s: float
@@ -99,7 +98,8 @@ class Settings(NamedTuple):
 def play_rows(pool, rows, view, tables, lives, settings, work, which, actions):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Go on to the next decision, or the end, in each of the rows `which` int64 [n] after its action in `actions` [B].
 
-    BEGIN begins the episode in the row's slot. A row that is over is left alone.
+    BEGIN begins the episode in the row's slot. A row that is over is left alone. `tables` is None where nothing
+    asks for fragments, and `lives` where nothing is expected of running pods: numba then leaves out what they are for.
     """
     keys, late, sums, bins = work.keys, work.late, work.sums, work.bins
     for b in which:
@@ -203,7 +203,7 @@ def play_rows(pool, rows, view, tables, lives, settings, work, which, actions): 
             if owner >= 0:
                 for i in range(n):
                     siblings[i] = owners[owner, i]
-            if settings.growth and pool.numbers[w, HAS_GPUS]:
+            if tables is not None and settings.growth and pool.numbers[w, HAS_GPUS]:
                 _measure_growth(
                     allocatable, requested, gpu_free, node_facts, shape, tables, work.free, sums, bins, growth
                 )
@@ -215,7 +215,7 @@ def play_rows(pool, rows, view, tables, lives, settings, work, which, actions): 
         if goes_on:
             rest_s = pod_times[REST_S, pods[READY_PODS, count[CURSOR]]]
             _describe(count, pods, pod_times, pod_facts, shapes, pool.spans[w], settings, work.queued, vector)
-        if settings.expects:
+        if lives is not None:
             load, empty_s = work.load[:n], work.empty_s[:n]
             _remain(count, clock, pods, times, pod_times, pod_facts, shapes, lives, load, empty_s)
             show_rests(

@@ -110,7 +110,7 @@ def before(  # type: ignore[no-untyped-def]  # noqa: ANN201
     reward, count, clock, allocatable, requested, gpu_free, node_facts, capacity, worth, tables, bins,  # noqa: ANN001
 ):  # fmt: skip
     """Return what the reward has to know of a row's state before the pod is placed."""
-    if reward == _FRAGMENTATION:
+    if tables is not None and reward == _FRAGMENTATION:
         return _fragments(allocatable, requested, gpu_free, node_facts, worth, tables, bins)
     if reward == _WAITING:
         queue, waited_s = count[ARRIVED] - count[BOUND] - 1, 0.0
@@ -133,7 +133,7 @@ def after(  # type: ignore[no-untyped-def]  # noqa: ANN201
         return balance_reward(allocatable, requested, capacity, row, cpu, memory)
     if reward == _COMPRESS:
         return compress_reward(allocatable, requested, mask, row)
-    if reward == _FRAGMENTATION:
+    if tables is not None and reward == _FRAGMENTATION:
         return (remembered - _fragments(allocatable, requested, gpu_free, node_facts, worth, tables, bins)) / 1000.0
     if reward == _WAITING:
         return -remembered / WAITING_SCALE_S
