@@ -271,9 +271,9 @@ class DemoConfig(Settings):
 
     task: str = "balance"
     """what to schedule: a task by name"""
-    steps: Count = 8_000
-    """decisions that each agent learns from, after the warm start"""
-    teacher_steps: Natural = 4_000
+    steps: Count = 1_000_000
+    """decisions that each agent makes to learn from, after the warm start; half a minute where episodes are compiled"""
+    teacher_steps: Natural = 2_000
     """decisions of a heuristic that each agent imitates first"""
     episodes: Count = 20
     """unseen episodes that each policy is judged on"""
