@@ -45,6 +45,7 @@ def test_the_lab_plays_the_agents_beside_kube_scheduler_and_shows_their_curves(d
     assert {path.name for path in library.trainings} == set(AGENTS)
 
 
+@needs_browser
 def test_tensorboard_shows_the_curves_of_all_four_agents_by_name(demo: tuple[Path, str], tmp_path: Path) -> None:
     runs = [f"demo_{agent}" for agent in AGENTS]
     with tensorboard.served(demo[0] / "tlogs") as address, opened(tmp_path / "profile") as (page, errors):

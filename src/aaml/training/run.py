@@ -28,7 +28,7 @@ def train(
     agent: str | AgentConfig = "gnn",
     task: str | Task = "balance",
     *,
-    steps: int = 60_000,
+    steps: int = TrainConfig.steps,
     out: Path | str | None = None,
     resume: bool = False,
     progress: bool = True,

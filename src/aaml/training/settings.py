@@ -40,7 +40,7 @@ class TrainConfig(Settings):
     task: str = "balance"
     """balance, varied, compress, fragmentation, waiting, services-and-jobs, churn, seedc, seedc-compress or seed-a, at
     another load compress@0.5; a trace's folder, or compress@FOLDER for another goal; one's own as FILE.py:NAME"""
-    steps: Natural = 60_000
+    steps: Natural = 1_000_000
     """decisions to learn from, after the warm start; copies learn from whole rounds of episodes, at least one"""
     seed: Natural = 0
     """of weights, exploration and episodes: same seed, same curve"""
@@ -68,9 +68,9 @@ class TrainConfig(Settings):
     """a model file of such an agent, or the folder of a training, to go on from in place of a warm start"""
     chunk: Count = 32
     """decisions that each cluster makes with the same weights"""
-    validate_every: Count = 8_192
+    validate_every: Count = 50_000
     """decisions between validations, at which the run is saved"""
-    validation_episodes: Count = 6
+    validation_episodes: Count = 10
     """validation episodes for each cluster size"""
     patience: Natural = 0
     """end after so many validations without a better one; 0: never"""
