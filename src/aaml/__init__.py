@@ -2,7 +2,7 @@
 
     import aaml
     task  = aaml.task("balance", nodes=10)
-    agent = aaml.train("gnn", task)
+    agent = aaml.train("gnn", task, steps=1_000_000)
     print(aaml.evaluate([agent, "kube-scheduler", "fgd"], task, seeds=range(1000, 1020)))
     aaml.schedule(agent, aaml.connect())
 

@@ -15,7 +15,7 @@ def small_program() -> str:
     """Return the program with a short training and few episodes."""
     program = first_program()
     for long, short in (
-        ("60_000", "64, teacher_steps=700, envs=2, validation_episodes=1, pods=30"),
+        ("1_000_000", "64, teacher_steps=700, envs=2, validation_episodes=1, pods=30"),
         ("range(1000, 1020)", "range(1000, 1002)"),
     ):
         assert long in program

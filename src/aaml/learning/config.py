@@ -155,7 +155,8 @@ class CopiesConfig(Settings):
     copies: Count = 16
     """copies: clusters that see the same arrivals and are compared with one another"""
     explore: Share = 0.1
-    """copies: share of choices that are drawn, and learned from; the others are the agent's best"""
+    """copies: share of choices that are drawn, and learned from; the others are the agent's best. On one size and for
+    a million decisions an actor-critic learns more with 0.3"""
     reach: Count = 100
     """copies: a choice is credited with about so many decisions on ten nodes, and in proportion on others"""
     bootstrap: Natural = 0

@@ -11,7 +11,7 @@ from aaml.evaluation.page import Page
 from aaml.evaluation.replay import write_recipes
 from aaml.evaluation.report import add_comparison, add_origin
 from aaml.evaluation.results import ResultFile, Results
-from aaml.learning.config import AGENTS, AgentKind
+from aaml.learning.config import AGENTS, ActorCritic, AgentKind, CopiesConfig
 from aaml.parallel.pool import open_pool
 from aaml.progress import progress_bar
 from aaml.scheduling.curves import validation_metric
@@ -121,7 +121,10 @@ def _train_all(config: DemoConfig, trainings: Sequence[TrainConfig], folder: Pat
 
 
 def _training(config: DemoConfig, agent: AgentKind) -> TrainConfig:
+    # On one size, and for a million decisions, an actor-critic learns more where more of its choices are drawn.
+    copying = CopiesConfig(explore=0.3) if isinstance(AGENTS[agent], ActorCritic) else CopiesConfig()
     return TrainConfig(
         agent=AGENTS[agent], task=config.task, steps=config.steps, seed=config.seed, nodes=(config.nodes,),
         teacher_steps=config.teacher_steps, validate_every=max(config.steps // _VALIDATIONS, 1), validation_episodes=10,
+        copying=copying,
     )  # fmt: skip

@@ -41,7 +41,8 @@ class TrainConfig(Settings):
     """balance, varied, compress, fragmentation, waiting, services-and-jobs, churn, seedc, seedc-compress or seed-a, at
     another load compress@0.5; a trace's folder, or compress@FOLDER for another goal; one's own as FILE.py:NAME"""
     steps: Natural = 1_000_000
-    """decisions to learn from, after the warm start; copies learn from whole rounds of episodes, at least one"""
+    """decisions to learn from, after the warm start; copies learn from whole rounds of episodes, at least one; other
+    methods take some hundred times as long for as many"""
     seed: Natural = 0
     """of weights, exploration and episodes: same seed, same curve"""
     envs: Count = 8
