@@ -101,8 +101,6 @@ def run(args: Args) -> int:
     one_thread()
     from contextlib import ExitStack
 
-    import uvicorn
-
     from aaml.commands.signals import ends_by
     from aaml.errors import UserError, bad_value
     from aaml.evaluation.policies import load_policy
@@ -113,6 +111,8 @@ def run(args: Args) -> int:
     from aaml.live.warm_up import warm_up
     from aaml.scheduling.ports import Ranker
     from aaml.serve.app import create_app
+    from aaml.serve.gate import names_of
+    from aaml.serve.listen import PatientServer
     from aaml.serve.metrics import Metrics
     from aaml.serve.service import Readers, SchedulingService
 
@@ -131,17 +131,14 @@ def run(args: Args) -> int:
             stack.callback(view.close)
         policy = _policy(args, given, view)
         service = SchedulingService(policy, Readers(pod_from_json, node_from_json, posted_state), view)
-        app = create_app(service, Metrics(), token=token, max_body_bytes=args.max_body_mib * 1024 * 1024)
-        config = uvicorn.Config(
-            app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=5,
-            ssl_certfile=args.tls_cert, ssl_keyfile=args.tls_key,
-        )  # fmt: skip
+        limit_bytes = args.max_body_mib * 1024 * 1024
+        app = create_app(service, Metrics(), token=token, max_body_bytes=limit_bytes, hosts=names_of(args.host))
         if not isinstance(policy, Ranker):
             words = "chooses a node and scores none: its choice gets the highest score, the others get 0"
             print(f"{policy.name} {words}", file=sys.stderr, flush=True)
         scheme = "https" if args.tls_cert else "http"
         print(f"{policy.name} answers on {scheme}://{args.host}:{listener.getsockname()[1]}", flush=True)
-        server = uvicorn.Server(config)
+        server = PatientServer(app, timeout_graceful_shutdown=5, ssl_certfile=args.tls_cert, ssl_keyfile=args.tls_key)
         # uvicorn hands signals on when it has ended; without a handler of ours that would end the process before
         # everything is closed.
         with ends_by(lambda: setattr(server, "should_exit", True)) as interruption:

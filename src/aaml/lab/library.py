@@ -1,9 +1,11 @@
 """What the page shows: the films, curves, comparisons and shadow logs that a person pointed at, as JSON-able values."""
 
 import json
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from aaml.training.runfolder import CONFIG, METRICS
 
 PAGE = 50  # decisions that are sent at once
 _FILMS_KEPT = 8
+_PLAYED_AT_ONCE = 4
 _NODES_EXPLAINED = 40
 _POINTS = 400  # of a curve
 _BLOCKS, _LEAST_BLOCK = 100, 20  # of a shadow log's pods, whose agreement is one point: of a few pods it is noise
@@ -47,7 +50,7 @@ class Take:
 
 
 class Library:
-    """Everything that was pointed at. Films are played in threads, when somebody asks for them."""
+    """Everything that was pointed at. Films are played in threads, when somebody asks for them, a few at once."""
 
     def __init__(self, paths: Iterable[Path] = ()) -> None:
         self.episodes: list[Playable] = []
@@ -58,6 +61,7 @@ class Library:
         self.opinions: tuple[str, ...] = ()
         self._takes: OrderedDict[str, Take] = OrderedDict()
         self._lock = threading.Lock()
+        self._players = ThreadPoolExecutor(_PLAYED_AT_ONCE, thread_name_prefix="film")
         for path in paths:
             self._add(path)
 
@@ -78,6 +82,7 @@ class Library:
         """End the films that are played, and the watch of a live cluster."""
         for take in self._takes.values():
             take.stop.set()
+        self._players.shutdown()
         if self.watched is not None:
             self.watched.close()
 
@@ -113,16 +118,25 @@ class Library:
         ]
 
     def take(self, episode: int, nodes: int, seed: int, policy: str) -> tuple[str, Take]:
-        """Return a film with its key; it is begun to be played where nobody asked for it before."""
+        """Return a film with its key; it is begun to be played where nobody asked for it before.
+
+        Raises `UserError` for what `index` does not list: a request may name none of its own files or sizes.
+        """
         if not 0 <= episode < len(self.episodes):
             raise bad_value("episode", episode, f"0 to {len(self.episodes) - 1}")
+        listed = self.episodes[episode]
+        for name, value, offered in (
+            ("nodes", nodes, listed.nodes), ("seed", seed, listed.seeds), ("policy", policy, listed.policies),
+        ):  # fmt: skip
+            if value not in offered:
+                raise bad_value(name, value, f"one of {', '.join(map(str, offered))}")
         key = f"{episode}-{nodes}-{seed}-{policy}"
         with self._lock:
             if self.watched is not None and key not in self._takes:
                 self._takes[key] = Take(episode, nodes, seed, policy, self.watched.film)
             if key not in self._takes:
                 take = self._takes[key] = Take(episode, nodes, seed, policy)
-                threading.Thread(target=self._play, args=(take,), name=f"film {key}", daemon=True).start()
+                self._players.submit(self._play, take)
                 if len(self._takes) > _FILMS_KEPT:
                     self._takes.popitem(last=False)[1].stop.set()
             self._takes.move_to_end(key)
@@ -149,11 +163,15 @@ class Library:
         }  # fmt: skip
 
     def window(self, take: Take, start_s: float, end_s: float, row: int = -1) -> dict[str, Any]:
-        """Return a window of a film; with `row` the nodes of one row of its heat map."""
+        """Return a window of a film; with `row` the nodes of one row of its heat map, with -1 all of them."""
         film = _film(take)
+        if not (math.isfinite(start_s) and math.isfinite(end_s) and start_s <= end_s):
+            raise bad_value("start, end", f"{start_s:g}, {end_s:g}", "two times in seconds, the first one first")
         groups = take.groups.get(row)
         if groups is None or len(groups.of) != len(film.nodes):
             whole = group(film)
+            if not -1 <= row < len(whole.names):
+                raise bad_value("row", row, f"-1 to {len(whole.names) - 1}")
             take.groups = {-1: whole} | ({row: group(film, whole, row)} if row >= 0 else {})
             groups = take.groups[row]
         return tile(film, groups, start_s, end_s)
@@ -161,6 +179,8 @@ class Library:
     def decisions(self, take: Take, page: int) -> list[list[Any]]:
         """Return `PAGE` decisions as rows of number, time, pod, node, feasible nodes and outcome."""
         film = _film(take)
+        if page < 0:
+            raise bad_value("page", page, "0 or more")
         first = page * PAGE
         return [
             [first + place, scene.time_s, film.pods[scene.pod].key, _name(film, scene.node), scene.feasible, scene.kind]
@@ -194,10 +214,14 @@ class Library:
     def _play(self, take: Take) -> None:
         recipe = self.episodes[take.episode].recipe
         try:
-            recipe.film(take.policy, take.seed, take.nodes, stop=take.stop.is_set, begun=take.begin)
+            if not take.stop.is_set():
+                recipe.film(take.policy, take.seed, take.nodes, stop=take.stop.is_set, begun=take.begin)
         except UserError as error:
             take.error = str(error)
-        take.ended.set()
+        except Exception as error:  # noqa: BLE001  (a policy may raise anything: the page says so)
+            take.error = f"{take.policy} cannot be played: {type(error).__name__}: {error}"
+        finally:
+            take.ended.set()
 
     # ---- curves and logs ---------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The server of the page: it only reads, listens where it is told to, and answers to no other host's name."""
+"""The server of the page: it only reads, on loopback alone, and answers no page of another site."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -8,7 +8,6 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -16,16 +15,17 @@ from starlette.routing import Route
 from aaml.errors import UserError, bad_value
 from aaml.lab.library import Library, Take
 from aaml.lab.page import page
+from aaml.serve.gate import LOOPBACK, gated
 
 Value = TypeVar("Value")
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_PAGE = {"Cache-Control": "no-store", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer"}
 
 
 def create_app(library: Library) -> Starlette:
     """Return the ASGI application: the page, and what its script asks for.
 
-    There is nothing to write and no websocket. A page of another site cannot read the answers, for none allows it, and
-    a name that was made to point here is refused.
+    There is nothing to write and no websocket. What may be asked for is what `library` lists: nothing in a request is
+    imported or opened. A page of another site may ask for nothing, and a name that was made to point here is refused.
     """
 
     def take(query: "_Query") -> tuple[str, Take]:
@@ -47,19 +47,18 @@ def create_app(library: Library) -> Starlette:
         other = library.known(beside) if beside else None
         return library.explain(library.known(query.text("take")), query.number("decision"), other)
 
-    return Starlette(
-        routes=[
-            Route("/", lambda _: HTMLResponse(page(library), headers={"Cache-Control": "no-store"})),
+    return gated(
+        [
+            Route("/", lambda _: HTMLResponse(page(library), headers=_PAGE)),
             _api("take", taken),
             _api("window", window),
             _api("decisions", decisions),
             _api("explain", explain),
             _api("curves", lambda _: library.curves()),
         ],
-        middleware=[
-            Middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK)),
-            Middleware(GZipMiddleware, minimum_size=1000, compresslevel=1),
-        ],
+        LOOPBACK,
+        pages=("/",),
+        within=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=1)],
     )
 
 
@@ -100,7 +99,7 @@ def serve(library: Library, port: int, host: str = "127.0.0.1") -> None:
     """Serve the page until Ctrl-C or SIGTERM; its address is printed. Raises `UserError` for a port that is taken."""
     import socket
 
-    import uvicorn
+    from aaml.serve.listen import PatientServer
 
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -110,4 +109,4 @@ def serve(library: Library, port: int, host: str = "127.0.0.1") -> None:
         raise bad_value("port", port, f"a free port of {host} ({error})") from error
     print(f"http://{host}:{listener.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
     with listener:
-        uvicorn.Server(uvicorn.Config(create_app(library), log_level="warning")).run([listener])
+        PatientServer(create_app(library)).run([listener])

@@ -135,9 +135,10 @@ def on_duty(
             stack.callback(lease.release)
         duty = Duty(metrics, stop, lease, profile)
         if options.health_port:
+            from aaml.serve.gate import names_of
             from aaml.serve.health import HealthServer, create_probe_app
 
-            app = create_probe_app(metrics, duty.healthy, duty.ready)
+            app = create_probe_app(metrics, duty.healthy, duty.ready, names_of(options.health_host))
             server = stack.enter_context(HealthServer(options.health_host, options.health_port, app))
             _LOG.info("probes and metrics on http://%s:%d", options.health_host, server.port)
         yield duty

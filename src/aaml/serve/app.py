@@ -2,7 +2,7 @@
 
 import hmac
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
 import msgspec
@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aaml.errors import UserError
+from aaml.serve.gate import gated
 from aaml.serve.messages import ExtenderArgs, ExtenderBindingArgs, Problem, ScoreRequest, fold
 from aaml.serve.metrics import CONTENT_TYPE, Metrics
 from aaml.serve.openapi import document
@@ -66,11 +67,12 @@ def create_app(
     *,
     token: str | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
+    hosts: Collection[str] | None = None,
 ) -> Starlette:
     """Return the ASGI application of all endpoints.
 
     With `token` every endpoint but the probes answers 401 unless a request carries it as a bearer token. A body of more
-    than `max_body_bytes` is refused with 413.
+    than `max_body_bytes` is refused with 413, and 403 is for pages of other sites and names that are none of `hosts`.
     """
 
     def guard(request: Request) -> None:
@@ -116,8 +118,8 @@ def create_app(
     def readyz() -> Response:
         return Response("ok") if service.ready else Response("the watch cache is not filled yet", 503)
 
-    return Starlette(
-        routes=[
+    return gated(
+        [
             posts("/filter", ExtenderArgs, service.filter),
             posts("/prioritize", ExtenderArgs, service.prioritize),
             posts("/bind", ExtenderBindingArgs, service.bind),
@@ -126,5 +128,6 @@ def create_app(
             gets("/readyz", readyz, open_to_all=True),
             gets("/metrics", lambda: Response(metrics.text(), media_type=CONTENT_TYPE)),
             gets("/openapi.json", lambda: _json(document())),
-        ]
+        ],
+        hosts,
     )

@@ -2,27 +2,29 @@
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Self
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from aaml.errors import bad_value
+from aaml.serve.gate import gated
+from aaml.serve.listen import PatientServer
 from aaml.serve.metrics import CONTENT_TYPE, Metrics
 
 Probe = Callable[[], str]
 """A function that returns what is wrong, or "" when all is well."""
 
 
-def create_probe_app(metrics: Metrics, healthy: Probe, ready: Probe) -> Starlette:
+def create_probe_app(metrics: Metrics, healthy: Probe, ready: Probe, hosts: Collection[str] | None = None) -> Starlette:
     """Return the ASGI application of the three endpoints.
 
-    A probe that returns something wrong is answered with it and status 503, one that returns "" with "ok" and 200.
+    A probe that returns something wrong is answered with it and status 503, one that returns "" with "ok" and 200. 403
+    is for pages of other sites and names that are none of `hosts`.
     """
 
     def probe(path: str, ask: Probe) -> Route:
@@ -35,8 +37,9 @@ def create_probe_app(metrics: Metrics, healthy: Probe, ready: Probe) -> Starlett
     async def tell(_: Request) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)
 
-    return Starlette(
-        routes=[probe("/healthz", healthy), probe("/readyz", ready), Route("/metrics", tell, methods=["GET"])]
+    return gated(
+        [probe("/healthz", healthy), probe("/readyz", ready), Route("/metrics", tell, methods=["GET"])],
+        hosts,
     )
 
 
@@ -51,8 +54,7 @@ class HealthServer:
             self._listener = socket.create_server((host, port))
         except (OSError, OverflowError) as error:
             raise bad_value("health-host, health-port", f"{host}:{port}", f"a free address ({error})") from error
-        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
-        self._server = uvicorn.Server(config)
+        self._server = PatientServer(app, timeout_graceful_shutdown=1)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._listener]}, name="health", daemon=True
         )

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -100,7 +101,7 @@ def test_the_server_answers_its_own_page_alone(folder):
     client = TestClient(create_app(Library([folder])), base_url="http://127.0.0.1:1234")
     answer = client.get("/")
     assert answer.status_code == 200
-    assert client.get("/", headers={"host": "evil.example"}).status_code == 400, "a name made to point here"
+    assert client.get("/", headers={"host": "evil.example"}).status_code == 403, "a name made to point here"
     assert "access-control-allow-origin" not in client.get("/api/curves").headers
     asked = {"episode": 0, "nodes": 4, "seed": 1, "policy": "kube-scheduler"}
     assert client.get("/api/take", params=asked).json()["key"] == "0-4-1-kube-scheduler"
@@ -114,11 +115,16 @@ def test_the_server_answers_its_own_page_alone(folder):
         assert why in answer.json()["error"]
 
 
-def test_a_policy_that_is_none_is_told_on_the_page(folder):
-    library = Library([folder])
-    _, take = library.take(0, 4, 1, "nobody")
+def test_a_policy_that_cannot_be_played_is_told_on_the_page(folder, tmp_path):
+    copy = tmp_path / "eval"
+    shutil.copytree(folder, copy)
+    recipes = json.loads((copy / "recipes.json").read_text())
+    recipes[0]["policies"]["least-variance"] = "gone.pth"
+    (copy / "recipes.json").write_text(json.dumps(recipes))
+    library = Library([copy])
+    _, take = library.take(0, 4, 1, "least-variance")
     assert take.ended.wait(60)
-    assert "'nobody' is not accepted" in library.status(take)["error"]
+    assert "gone.pth" in library.status(take)["error"]
 
 
 def test_rows_that_no_policy_plays_are_not_offered(folder):

@@ -1,0 +1,58 @@
+"""The HTTP server below our services: it holds a limited number of clients, and waits for none for ever."""
+
+import asyncio
+import time
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MOST_CONNECTIONS = 256
+_LOOK_EVERY = 10  # turns of uvicorn's loop, of 0.1 s each
+
+
+class _Connection(H11Protocol):
+    """A connection that knows since when its client has kept the server waiting."""
+
+    turn: tuple[object, float] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, unless there are too many: an open one costs a file handle."""
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+
+    def waited_s(self, now_s: float) -> float:
+        """Return for how long the rest of a request, or the reading of an answer, has been waited for."""
+        unread = self.transport.get_write_buffer_size() > 0
+        if not unread and self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self.turn = None
+        elif self.turn is None or self.turn[0] is not self.cycle:
+            self.turn = (self.cycle, now_s)
+        return now_s - self.turn[1] if self.turn else 0.0
+
+    def hang_up(self) -> None:
+        """End the connection at once."""
+        self.transport.abort()
+
+
+class PatientServer(uvicorn.Server):
+    """uvicorn's server, which hangs up on a client that takes longer than `client_s` to ask or to read the answer.
+
+    Requests of more than 64 KiB of headers are refused, and more than `MOST_CONNECTIONS` at once too.
+    """
+
+    def __init__(self, app: Any, *, client_s: float = 30.0, **options: Any) -> None:
+        options = {"log_level": "error", "access_log": False, "lifespan": "off", "ws": "none", **options}
+        super().__init__(uvicorn.Config(app, http=_Connection, server_header=False, **options))
+        self._client_s = client_s
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look once a second whom it has waited for too long."""
+        if counter % _LOOK_EVERY == 0:
+            now_s = time.monotonic()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, _Connection) and connection.waited_s(now_s) > self._client_s:
+                    connection.hang_up()
+        return await super().on_tick(counter)
