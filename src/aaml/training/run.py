@@ -51,7 +51,7 @@ def train(
     out
         Run folder; a new one below runs/ when not given.
     resume
-        Go on with the run in the folder, up to `steps`.
+        Go on, up to `steps`, with the run in the folder that the same call began.
     progress
         Show a progress bar.
     **settings
@@ -66,7 +66,8 @@ def train(
     Raises
     ------
     UserError
-        For settings that are not known or do not work, before anything runs, and for a folder that holds a run.
+        For settings that are not known or do not work, before anything runs, and for a folder that holds a run, or with
+        `resume` another one than this.
 
     """
     if isinstance(task, Task):
@@ -82,7 +83,7 @@ def train(
     start = TrainConfig(agent=take("agent", agent, AgentConfig))
     config = changed(start, {"task": task, "steps": steps, **settings})
     path = _unused(run_folder(config)) if out is None else Path(out)
-    config, folder = open_run(config, path, resume=resume)
+    config, folder = open_run(config, path, resume=resume, whole=True)
     with closing(folder):
         carry_out(config, folder, progress=progress)
         return load(folder.model_path())

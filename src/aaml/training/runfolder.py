@@ -1,10 +1,11 @@
 """A run's folder: config.json, metrics.jsonl, tensorboard/, model/, resume.pt."""
 
+import fcntl
 import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +22,13 @@ CONFIG, METRICS, RESUME = "config.json", "metrics.jsonl", "resume.pt"
 
 
 class RunFolder:
-    """Where a run writes; `writer` takes its curves."""
+    """Where a run writes, alone until `close`; `writer` takes its curves.
+
+    Raises `UserError` where another training writes there.
+    """
 
     def __init__(self, path: Path, stem: str) -> None:
+        self._held = _hold(path)
         self.path = path
         self.stem = stem
         self.models = path / "model"
@@ -38,8 +43,11 @@ class RunFolder:
     ) -> "RunFolder":
         """Make a folder and write what the run is made of."""
         facts = {"stem": stem, **config, "command": command(), **provenance()}
-        write_json(path / CONFIG, facts, indent=2, field="out")
         folder = cls(path, stem)
+        if cls.read_config(path) is not None:
+            folder.close()
+            raise UserError(f"out: {path} holds a run that was begun at this moment; choose another folder")
+        write_json(path / CONFIG, facts, indent=2, field="out")
         folder._board.hyperparameters(dict(hyperparameters), [VALIDATION_SCORE], path)
         return folder
 
@@ -49,11 +57,15 @@ class RunFolder:
         config = cls.read_config(path)
         if config is None:
             raise UserError(f"out: {path} holds no run ({CONFIG} is missing)")
-        saved = cls._read(path)
-        if (path / METRICS).exists():
-            with (path / METRICS).open("r+b") as file:
-                file.truncate(0 if saved is None else int(saved["metrics_bytes"]))
-        return cls(path, config["stem"])
+        folder = cls(path, config["stem"])
+        try:
+            saved = folder.read_resume()
+        except UserError:
+            folder.close()
+            raise
+        with (path / METRICS).open("r+b") as file:
+            file.truncate(0 if saved is None else int(saved["metrics_bytes"]))
+        return folder
 
     @staticmethod
     def read_config(path: Path) -> dict[str, Any] | None:
@@ -84,17 +96,14 @@ class RunFolder:
 
     def read_resume(self) -> dict[str, Any] | None:
         """Return what `write_resume` saved, None when nothing was."""
-        return self._read(self.path)
-
-    @staticmethod
-    def _read(path: Path) -> dict[str, Any] | None:
         from aaml.learning.checkpoint import read_tensors
 
-        if not (path / RESUME).exists():
+        path = self.path / RESUME
+        if not path.exists():
             return None
-        state = read_tensors(path / RESUME)
+        state = read_tensors(path)
         if not isinstance(state, dict) or "metrics_bytes" not in state:
-            raise UserError(f"{path / RESUME}: is not the state of a training run")
+            raise UserError(f"{path}: is not the state of a training run")
         return state
 
     def picture(self, image: npt.NDArray[np.uint8], step: int) -> None:
@@ -123,8 +132,24 @@ class RunFolder:
         self._board.flush()
 
     def close(self) -> None:
-        """Write out and close the writers."""
+        """Write out, close the writers and leave the folder to others."""
         self.writer.close()
+        self._held.close()
+
+
+def _hold(path: Path) -> BinaryIO:
+    """Return the file by which this process has the folder for itself, until it is closed or the process ends."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        file = (path / METRICS).open("ab")
+    except OSError as error:
+        raise UserError(f"out {path}: cannot be written: {error.strerror or error}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise UserError(f"out: {path}: another training writes into it; choose another folder") from None
+    return file
 
 
 def read_curve(folder: Path, name: str) -> tuple[list[float], list[float]]:

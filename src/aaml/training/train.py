@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aaml.errors import UserError, bad_value
-from aaml.learning.config import AGENTS
+from aaml.learning.config import AGENTS, NetworkAgent
 from aaml.progress import progress_bar
 from aaml.scheduling.play import play
 from aaml.settings import plain
@@ -151,15 +151,20 @@ class Trainer:
         return picture(cluster)
 
 
-def open_run(config: TrainConfig, path: Path, *, resume: bool) -> tuple[TrainConfig, RunFolder]:
+def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = False) -> tuple[TrainConfig, RunFolder]:
     """Open a run folder: a new one, or with `resume` one that is there, whose settings count but for `steps`.
 
-    Raises `UserError` when the folder holds a run already and `resume` is not set.
+    Raises `UserError` when the folder holds a run already and `resume` is not set, or holds one with other settings
+    than those of `config` that were changed from their defaults, or with `whole` than any of them.
     """
     from aaml.learning.agent import first_agent
 
+    if path == Path():
+        raise bad_value("out", "", "a folder of the run's own")
     known = RunFolder.read_config(path)
     if known is None:
+        if config.steps == 0 and not isinstance(config.agent, NetworkAgent):
+            raise bad_value("steps", 0, f"at least 1: {config.agent.name} begins with nothing")
         arena = Arena(config.setting)  # what cannot be made is told before there is a folder
         arena.reward()
         if config.start is not None:
@@ -171,8 +176,23 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool) -> tuple[TrainCon
     if not resume:
         raise UserError(f"out: {path} holds a run already; go on with --resume, or choose another folder")
     stored = TrainConfig.read(known["training"])
+    _check_same(config, stored, path, whole=whole)
     stored = dataclasses.replace(stored, steps=max(config.steps, stored.steps), workers=config.workers)
     return stored, RunFolder.open(path)
+
+
+def _check_same(config: TrainConfig, stored: TrainConfig, path: Path, *, whole: bool) -> None:
+    """Raise `UserError` for a setting that is not that of the run; see `open_run`."""
+    free = {"steps", "workers"}
+    usual = plain(TrainConfig(agent=AGENTS[config.agent.name])) | {"agent": TrainConfig.agent.name}
+    told, known = plain(config), plain(stored)
+    for name, value in told.items():
+        counts = name not in free and (whole or value != usual.get(name))
+        if counts and known.get(name) != value:
+            raise UserError(
+                f"{name}: {value!r} is not what the run in {path} was begun with, {known.get(name)!r}; "
+                "choose another folder"
+            )
 
 
 _ALWAYS_SHOWN = {
