@@ -36,7 +36,7 @@ def pytest_report_header() -> list[str]:
     if "AAML_TRACES" not in os.environ and not (HOME / "data/openb").is_dir():
         lacking.append("no openb traces, without which their tests fail: `aaml trace fetch openb`, or set AAML_TRACES")
     if "AAML_EXPECTED" not in os.environ and not (HOME / "data/expected").is_dir():
-        lacking.append("no published tables of openb, without which theirs fail: docs/benchmark.md says where they are")
+        lacking.append("no published tables of openb, without which theirs fail: see docs/benchmark/gpu-sharing.md")
     return lacking
 
 

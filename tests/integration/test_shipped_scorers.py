@@ -1,4 +1,4 @@
-"""The models that ship keep what docs/benchmark.md says of them, on episodes that nothing was tuned on."""
+"""The models that ship keep what docs/benchmark/ says of them, on episodes that nothing was tuned on."""
 
 from pathlib import Path
 

@@ -11,7 +11,7 @@ DOCUMENTS = (
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "models" / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 )
 PROGRAMS = (
     "aaml", "make", "python", "tensorboard", "docker", "kubectl", "kube-scheduler", "curl", "simon", "pytest",

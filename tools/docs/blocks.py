@@ -31,6 +31,8 @@ from aaml.openb.tables import read_table
 from aaml.settings import Settings, fields
 from aaml.training.runfolder import read_curve
 from aaml.training.settings import TrainConfig
+from standings import KUBE_SCHEDULER
+from standings import read as read_standings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -252,8 +254,11 @@ def _heights(levels: Folders, task: str, nodes: Numbers, policies: Labels, colum
     return {label or policy: float(means[_known("policies", policy, means.index)]) for label, policy in chosen}
 
 
-def csv(file: Path, columns: Labels = ()) -> str:
-    """Return a CSV file as it stands, with some of its columns, renamed where there is a label."""
+def csv(file: Path, columns: Labels = (), only: Labels = ()) -> str:
+    """Return a CSV file as it stands, with some of its columns, renamed where there is a label.
+
+    `only` selects rows, as COLUMN=VALUE; of a column that is named more than once all these values.
+    """
     try:
         with file.open(newline="", encoding="utf-8") as lines:
             header, *rows = csv_files.reader(lines)
@@ -263,6 +268,10 @@ def csv(file: Path, columns: Labels = ()) -> str:
     places = [header.index(_known("columns", name, header)) for _, name in chosen]
     if any(len(row) != len(header) for row in rows):
         raise UserError(f"{file}: a row has not as many values as the header ({len(header)})")
+    for column in dict.fromkeys(name for name, _ in only):
+        place = header.index(_known("only", column, header))
+        wanted = [_known("only", value, {row[place]: "" for row in rows}) for name, value in only if name == column]
+        rows = [row for row in rows if row[place] in wanted]
     return _markdown([label or name for label, name in chosen], [[row[place] for place in places] for row in rows])
 
 
@@ -353,6 +362,38 @@ def lines(
     return figure
 
 
+def standings(results: Path, pieces: Labels, openb: Path, bound: Path) -> str:
+    """Return where learning stands: a row for each piece of a leaderboard's files and one for GPU sharing.
+
+    The share is what the best learned policy gains on the best rule, of what it could gain.
+    """
+    header = ["task", "nodes", "best learned", "best rule", KUBE_SCHEDULER, "knows all", "share of what can be won"]
+    rows = [
+        [row.label, row.nodes, row.learned or "none ships", row.rule, row.kube_scheduler, row.most, row.share]
+        for row in read_standings(results, pieces, openb, bound)
+    ]
+    return _markdown(header, rows)
+
+
+def standings_figure(results: Path, pieces: Labels, openb: Path, bound: Path, axis: str = "") -> "Figure":
+    """Draw by how many percent the best learned policy is better than the best rule, a line a row of `standings`."""
+    shown = [row for row in read_standings(results, pieces, openb, bound) if row.gain][::-1]
+    figure = Picture(figsize=(8.0, 0.8 + 0.32 * len(shown)), layout="constrained")
+    axes = figure.subplots()
+    for y, row in enumerate(shown):
+        if row.gain:
+            axes.hlines(y, row.gain.low, row.gain.high, color="#0b6e4f", lw=2.5, alpha=0.55)
+            axes.plot(row.gain.mean, y, "o", color="#0b6e4f", ms=6)
+    names = [f"{row.label.partition(':')[0]}, {row.nodes} nodes" for row in shown]
+    axes.set_yticks(range(len(shown)), names)
+    axes.axvline(0.0, color="#6c757d", lw=1.0)
+    axes.set_xlabel(axis or "% better than the best rule")
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", alpha=0.25)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    return figure
+
+
 def leaderboard(results: Folders, task: str, metric: str = "") -> str:
     """Return a task's table by files of `aaml leaderboard run`, in the first of the protocol's metrics unless told."""
     table = Board.read(*results).table(task, metric, bold=True)
@@ -401,10 +442,11 @@ TABLES: Mapping[str, Callable[..., str]] = {
     "evaluate": evaluate, "openb": openb, "openb-summary": openb_summary, "csv": csv, "chaos": chaos,
     "means": means, "ratios": ratios, "settings": settings, "leaderboard": leaderboard,
     "leaderboard-policies": leaderboard_policies, "leaderboard-protocol": leaderboard_protocol,
+    "standings": standings,
 }  # fmt: skip
 FIGURES: Mapping[str, "Callable[..., Figure]"] = {
     "evaluate-figure": evaluate_figure, "gains-figure": gains_figure, "openb-figure": openb_figure, "curves": curves,
-    "soak": soak, "lines": lines,
+    "soak": soak, "lines": lines, "standings-figure": standings_figure,
 }  # fmt: skip
 
 

@@ -1,9 +1,10 @@
 """Draw the tables and figures of Markdown documents again, from result folders.
 
 A block stands between `<!-- aaml: KIND option=value ... -->` and `<!-- aaml: end -->`. Kinds: evaluate, openb,
-openb-summary, csv, chaos, means, settings, leaderboard, leaderboard-policies, leaderboard-protocol (tables),
-evaluate-figure, gains-figure, openb-figure, curves, soak (figures, which also take name=FILE and alt="..."). Their
-options are the parameters of the functions in `blocks`; a wrong one is answered with the list.
+openb-summary, csv, chaos, means, ratios, settings, standings, leaderboard, leaderboard-policies,
+leaderboard-protocol (tables), evaluate-figure, gains-figure, openb-figure, curves, soak, lines, standings-figure
+(figures, which also take name=FILE and alt="..."). Their options are the parameters of the functions in `blocks`; a
+wrong one is answered with the list.
 """
 
 from dataclasses import dataclass
@@ -17,22 +18,18 @@ from aaml.errors import UserError
 from keep import keep
 from redraw import redraw
 
-DOCUMENTS = (
-    Path("README.md"),
-    Path("docs/benchmark.md"),
-    Path("docs/settings.md"),
-    Path("docs/index.md"),
-    Path("docs/leaderboard.md"),
-    Path("docs/reliability.md"),
-)
+
+def documents() -> tuple[Path, ...]:
+    """Return README.md and every page below docs/, relative to the current folder."""
+    return (Path("README.md"), *sorted(Path("docs").rglob("*.md")))
 
 
 @dataclass(frozen=True)
 class Args:
     """What to draw."""
 
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional] = DOCUMENTS
-    """Markdown files; paths in them are relative to the current folder."""
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    """Markdown files, README.md and all below docs/ unless told; paths in them are relative to the current folder."""
     check: bool = False
     """Change nothing; name what differs and exit with 1 if anything does."""
     keep: tuple[Path, Path] | None = None
@@ -46,7 +43,7 @@ def run(args: Args) -> int:
     if args.keep:
         for path in keep(*args.keep):
             print(f"kept {path}")
-    redrawn = redraw(args.files, figures=not args.check)
+    redrawn = redraw(args.files or documents(), figures=not args.check)
     for difference in redrawn.differences:
         print(difference)
     if args.check:

@@ -1,6 +1,7 @@
 """Documents drawn from result folders: right numbers, untouched text, and clear words for mistakes."""
 
 import json
+import statistics
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from draw import Args, run
 from keep import keep
 from redraw import parse, redraw
 
+ROOT = Path(__file__).parents[3]
 HEAD = "# Title\r\n\nBefore, with a `<!-- aaml: end -->` in a line.\n\n"
 TAIL = "\n  After  \n"
 FIGURE = 'evaluate-figure results=r nodes=10 name=balance alt="two policies"'
@@ -118,6 +120,30 @@ def test_csv_shows_chosen_columns_as_they_stand(root: Path) -> None:
     assert content(root, 'csv file=b.csv columns="pods/s=rate,name"') == [
         "| pods/s | name |", "| --- | --- |", "| 12 | a, b |", "| 9 | c |",
     ]  # fmt: skip
+    assert content(root, "csv file=b.csv columns=name only=rate=9")[2:] == ["| c |"]
+    with pytest.raises(UserError, match="only: '7' is not accepted; expected one of 12, 9"):
+        content(root, "csv file=b.csv only=rate=7")
+
+
+def test_standings_name_the_best_learned_policy_the_best_rule_and_what_can_be_won(root: Path) -> None:
+    board = ROOT / "docs/results/leaderboard"
+    (root / "bound").mkdir()
+    (root / "bound/results.csv").write_text("trace,seed,column,bound,fgd\ndefault,42,100,92,90\nother,42,100,91,89\n")
+    marker = f'standings results={board} pieces="waits=waiting-10, churn@0.9-40" openb=o bound=bound'
+    _, _, waits, churn, openb = content(root, marker)
+
+    def mean(policy: str) -> float:
+        entry = json.loads((board / policy / "waiting-10.json").read_text())
+        return float(statistics.mean(entry["scores"]["waiting_mean_s"]))
+
+    learned, rule, most = mean("linear-waiting"), mean("least-work-first"), mean("clairvoyant-least-work-first")
+    assert waits.startswith(
+        f"| waits | 10 | {learned:#.3g} (linear-waiting) | {rule:#.3g} (least-work-first) "
+        f"| {mean('kube-scheduler'):#.3g} | {most:#.3g} | {(rule - learned) / (rule - most):.0%} ["
+    )
+    assert churn.startswith("| churn@0.9 | 40 | none ships | ")
+    # At 100 one of three traces gains a point and one loses half of one: 0.5 / 3 of the two that the bound leaves.
+    assert openb.endswith("| 90.2 (linear scorer) | 90.0 (fgd) |  | 91.5 | 8% |")
 
 
 def test_means_are_taken_of_a_csv_file_and_stand_side_by_side(root: Path) -> None:
