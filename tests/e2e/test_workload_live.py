@@ -21,7 +21,7 @@ GIB = 1024**3
 @pytest.fixture(autouse=True)
 def empty(kwok, namespace, capsys):
     """No pod on the cluster when a test begins: what others left may still be on its way out."""
-    assert command("clean", ["--kubeconfig", str(kwok.kubeconfig)]) == 0
+    assert command("clean", ["--all", "--yes", "--kubeconfig", str(kwok.kubeconfig)]) == 0
     capsys.readouterr()
 
 
@@ -135,17 +135,24 @@ def test_the_table_shows_the_cluster(kwok, namespace, sink):
     assert "kwok-ctl-node-0" not in text
 
 
-def test_cleaning_a_namespace_leaves_no_pod_and_nothing_that_makes_one(kwok, namespace, sink, capsys):
+def test_cleaning_takes_what_the_simulator_made_and_with_all_the_rest_too(kwok, namespace, sink, capsys):
     sink.create([Deployment("left", 5, 100, GIB)])
     sink.wait_placed(["left"], 30.0)
     kwok.api().request(
         "POST", f"/api/v1/namespaces/{namespace}/pods",
         {"metadata": {"name": "alone"}, "spec": {"containers": [{"name": "main", "image": "x"}]}},
     )  # fmt: skip
-    assert command("clean", ["--namespace", namespace, "--kubeconfig", str(kwok.kubeconfig)]) == 0
-    assert "6 pods deleted, none left" in capsys.readouterr().out
+    where = ["--namespaces", namespace, "--yes", "--kubeconfig", str(kwok.kubeconfig)]
+    assert command("clean", where) == 0
+    said = capsys.readouterr().out
+    assert "11 nodes, none of them real" in said
+    assert f"  {namespace}: 1 deployment, 1 replicaset, 5 pods" in said
+    assert "5 pods deleted, none left" in said
+    assert [each["metadata"]["name"] for each in pods(kwok.api(), namespace)] == ["alone"], "somebody else's stays"
+    assert command("clean", [*where, "--all"]) == 0
+    assert "1 pods deleted, none left" in capsys.readouterr().out
     assert pods(kwok.api(), namespace) == []
-    assert command("clean", ["--namespace", "no-such", "--kubeconfig", str(kwok.kubeconfig)]) == 2
+    assert command("clean", ["--namespaces", "no-such", "--yes", "--kubeconfig", str(kwok.kubeconfig)]) == 2
     assert "'no-such' is not on the cluster" in capsys.readouterr().err
 
 

@@ -70,7 +70,10 @@ class Status(OfCluster):
 
 @dataclass(frozen=True)
 class Down(OfCluster):
-    """Stop a cluster and remove its files."""
+    """Stop a cluster of `aaml cluster up` and remove its files: everything on it is gone."""
+
+    dry_run: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """say what would go, and stop nothing"""
 
 
 @dataclass(frozen=True)
@@ -176,13 +179,18 @@ def _listed(amounts: dict[str, int | None]) -> str:
 
 def _down(args: Down) -> int:
     runtime: records.Runtime = "binary"
+    what = f"cluster {args.name}"
     try:
-        runtime = records.load(args.name).runtime
+        record = records.load(args.name)
+        runtime, what = record.runtime, f"cluster {args.name} at {record.server}, {record.nodes} nodes"
     except UserError:
         if not records.cluster_dir(args.name).exists():
             raise  # else its record is missing or damaged: what is there goes
+    if args.dry_run:
+        print(f"{what}, would be taken down with everything on it")
+        return 0
     cluster_of(args.name, runtime).down()
-    print(f"cluster {args.name} is down")
+    print(f"{what}, is down")
     return 0
 
 

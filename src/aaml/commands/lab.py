@@ -34,11 +34,15 @@ class Args(Settings):
 
 def run(args: Args) -> int:
     """Serve until Ctrl-C, or write the file."""
+    import sys
+
     from aaml.lab.library import Library
 
     if bool(args.runs) == (args.kubeconfig is not None):
         raise UserError("runs: expected folders of `aaml evaluate` or `aaml train`, shadow logs, or --kubeconfig FILE")
     library = Library(args.runs)
+    if library.programs:
+        print(f"policies of these runs are programs, which are run: {', '.join(library.programs)}", file=sys.stderr)
     if args.export is not None:
         from aaml.lab.page import export
 

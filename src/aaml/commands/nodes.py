@@ -1,15 +1,21 @@
 """Create KWOK nodes on a cluster: kwok-ctl-node-0 (a tainted control plane) and kwok-std-node-0, -1, ...
 
-Nodes that are there already stay as they are. A GPU node offers nvidia.com/gpu and the shares of the openb trace.
+Nodes that are there already stay as they are. A GPU node offers nvidia.com/gpu and the shares of the openb trace. It
+says which cluster that is; one with nodes that KWOK does not play is only taken with --real.
 """
 
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from aaml.cluster.fleet import STANDARD, NodeShape
 from aaml.errors import UserError
 from aaml.settings import Count, Positive, Settings, take
+
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,10 @@ class Args(Settings):
     shape: NodeShape = STANDARD
     wait_s: Positive = 180.0
     """how long the nodes may take until pods can be placed on them"""
+    dry_run: Flag = False
+    """say how many nodes would be created, and create none"""
+    real: Flag = False
+    """on a cluster with nodes that KWOK does not play too"""
     kubeconfig: Path | None = None
     """of the Kubernetes cluster; without it $KUBECONFIG and ~/.kube/config"""
 
@@ -28,16 +38,19 @@ class Args(Settings):
 def run(args: Args) -> int:
     """Create the nodes and wait until they take pods."""
     from aaml.cluster.fleet import standard_nodes
-    from aaml.kube.provision import (
-        count_nodes,
-        create_nodes,
-        wait_schedulable,
-    )
+    from aaml.kube.place import Place
+    from aaml.kube.provision import count_nodes, create_nodes, wait_schedulable
     from aaml.kube.transport import Transport
 
     count = _ask() if args.node_count is None else args.node_count
     nodes = standard_nodes(count, args.shape)
     api = Transport(args.kubeconfig)
+    place = Place.look(api, args.kubeconfig)
+    place.check("real", told=args.real or args.dry_run)
+    print(place)
+    if args.dry_run:
+        print(f"{len({each.name for each in nodes} - place.names)} nodes would be created, {len(nodes)} asked for")
+        return 0
     progress = sys.stderr.isatty()
     new = create_nodes(api, nodes, progress=progress)
     wait_schedulable(api, count, wait_s=args.wait_s, progress=progress)

@@ -3,6 +3,8 @@
 Every deployment is written to deployment_data/data_*.csv; `--playback` plays such a file. It waits until each
 deployment is placed and says what stayed pending. With `--cluster sim` an in-process cluster takes the workload and
 kube-scheduler's scoring places it; `scheduler_dqn.py --cluster sim` and its siblings bring a workload of their own.
+It says which cluster that is; one with nodes that KWOK does not play is only taken with --real. Between two rounds it
+deletes the deployments that it made itself, and no others.
 """
 
 from dataclasses import dataclass
@@ -54,6 +56,10 @@ class Args(Settings):
     """show a progress bar"""
     cluster: Literal["kube", "sim"] = "kube"
     """a Kubernetes cluster, or one in this process"""
+    dry_run: Flag = False
+    """say what would be put where, and do nothing"""
+    real: Flag = False
+    """on a cluster with nodes that KWOK does not play too"""
     kubeconfig: Path | None = None
     """of the Kubernetes cluster; without it $KUBECONFIG and ~/.kube/config"""
     namespace: str = "default"
@@ -74,6 +80,8 @@ def run(args: Args) -> int:
     from aaml.live.workload import WorkloadDeploymentSimulator
     from aaml.telemetry.console import run_log
 
+    if args.cluster == "kube":
+        _look(args)
     cluster = in_process_cluster(args.sim_nodes) if args.cluster == "sim" else None
     simulator = WorkloadDeploymentSimulator(
         args.cpu_load,
@@ -92,6 +100,14 @@ def run(args: Args) -> int:
         max_deployments=args.max_deployments,
         progress_indication=args.progress,
     )
+    if args.dry_run:
+        loads = f"{args.cpu_load:.0%} of CPU, {args.mem_load:.0%} of memory or {args.pod_load:.0%} of pods"
+        print(
+            f"deployments of seed {simulator.seed} for {args.scheduler_name} would be put into namespace "
+            f"{args.namespace} until {loads} are requested, {args.cluster_resets + 1} times; before each time but the "
+            f"first its own are deleted"
+        )
+        return 0
     placing = nullcontext() if cluster is None else background_policy(cluster, args.sim_policy)
     with run_log("simulator", Folders().logs), ends_by(simulator.stop) as interruption, placing:
         rounds = simulator.run(args.interval, args.hold, args.cluster_resets + 1)
@@ -99,3 +115,16 @@ def run(args: Args) -> int:
             print(KubeInfo(cluster=cluster))
     pending = any(each.pending for each in rounds)
     return interruption.service_status or int(pending and not interruption.signal)
+
+
+def _look(args: Args) -> None:
+    """Say which cluster it is. Raises `UserError` for one that somebody may work on."""
+    from contextlib import closing
+
+    from aaml.kube.place import Place
+    from aaml.kube.transport import Transport
+
+    with closing(Transport(args.kubeconfig)) as api:
+        place = Place.look(api, args.kubeconfig)
+    place.check("real", told=args.real or args.dry_run)
+    print(place, flush=True)

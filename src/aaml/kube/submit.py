@@ -8,13 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from aaml.cluster.quantity import CPU, MEMORY, format_bytes, format_cpu
 from aaml.errors import UserError
-from aaml.kube.objects import wire
 from aaml.kube.objects.manifest import IMAGE, gpu_annotations
-from aaml.kube.transport import ApiError, Transport, Unreachable
+from aaml.kube.transport import ApiError, Unreachable
 from aaml.kube.watcher import ClusterWatch
 from aaml.workload.deployments import Deployment
 from aaml.workload.player import Load
@@ -175,53 +172,3 @@ def manifest(deployment: Deployment, scheduler_name: str) -> dict[str, Any]:
             },
         },
     }
-
-
-# What a workload is made of, owners before what they own. Finalizers and namespaces are nobody's business here.
-_KINDS = (
-    "/apis/apps/v1/{}deployments",
-    "/apis/apps/v1/{}statefulsets",
-    "/apis/apps/v1/{}replicasets",
-    "/apis/batch/v1/{}jobs",
-    "/api/v1/{}replicationcontrollers",
-    "/api/v1/{}pods",
-)
-SYSTEM_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
-
-
-class _Named(msgspec.Struct):
-    metadata: wire.Metadata
-
-
-class _NamedList(msgspec.Struct):
-    items: list[_Named] = []
-
-
-def clean(transport: Transport, watch: ClusterWatch, *, namespace: str = "", timeout_s: float = _GONE_S) -> int:
-    """Delete the workload of a namespace, or of all but Kubernetes' own; waits until no pod is left.
-
-    Returns how many pods there were. Raises `UserError` when some are left after `timeout_s`.
-    """
-
-    def ours() -> list[str]:
-        places = {namespace} if namespace else {pod.namespace for pod in watch.pods.values()} - SYSTEM_NAMESPACES
-        return [pod.key for pod in watch.pods.values() if pod.namespace in places]
-
-    with transport.explained():
-        found = transport.request("GET", "/api/v1/namespaces")
-        names = [item.metadata.name for item in msgspec.json.decode(found, type=_NamedList).items]
-        if namespace and namespace not in names:
-            raise UserError(f"namespace: {namespace!r} is not on the cluster; there are {', '.join(names)}")
-        places = [namespace] if namespace else [name for name in names if name not in SYSTEM_NAMESPACES]
-        count = len(ours())
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            for place in places:
-                for kind in _KINDS:
-                    query = {"gracePeriodSeconds": "0", "propagationPolicy": "Background"}
-                    transport.request("DELETE", kind.format(f"namespaces/{place}/"), query=query)
-            if watch.pump_until(lambda: not ours(), 2.0):
-                return count
-            if time.monotonic() > deadline_s:
-                left = ours()
-                raise UserError(f"{len(left)} pods are left after {timeout_s:g} s, {left[0]} among them")

@@ -78,6 +78,12 @@ class Library:
         size = int(self.watched.film.workers)
         self.episodes = [Playable(Recipe(find_task("balance"), players), (size,), (0,), (CLUSTER,))]
 
+    @property
+    def programs(self) -> list[str]:
+        """The policies of Python files that the runs name: code that is run when such a run is played."""
+        specs = {spec for each in self.episodes for spec in each.recipe.policies.values() if isinstance(spec, str)}
+        return sorted(spec for spec in specs if ".py:" in spec)
+
     def close(self) -> None:
         """End the films that are played, and the watch of a live cluster."""
         for take in self._takes.values():

@@ -1,11 +1,14 @@
 """What a web page, a neighbour or a broken client may ask of the lab, and what comes of it."""
 
 import json
+import shutil
+import socket
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from aaml.cli import run
 from aaml.evaluation.evaluate import evaluate
 from aaml.lab.library import Library
 from aaml.lab.server import create_app
@@ -128,3 +131,15 @@ def test_ten_thousand_odd_requests_open_nothing_and_none_fails(library, client):
         f"0-4-{seed}-{policy}" for seed in (1, 2) for policy in ("kube-scheduler", "least-variance")
     }
     assert not Path(f"/tmp/{CANARY}.py").exists()
+
+
+def test_files_that_a_folder_of_runs_would_run_are_named_at_the_start(library, tmp_path, capsys):
+    copy = tmp_path / "eval"
+    shutil.copytree(library.results[0], copy)
+    recipes = json.loads((copy / "recipes.json").read_text())
+    recipes[0]["policies"]["least-variance"] = "theirs.py:P"
+    (copy / "recipes.json").write_text(json.dumps(recipes))
+    assert Library([copy]).programs == ["theirs.py:P"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert run("lab", [str(copy), "--port", str(taken.getsockname()[1])]) == 2
+    assert "are programs, which are run: theirs.py:P" in capsys.readouterr().err

@@ -7,9 +7,9 @@ from typing import Any
 
 from aaml.cluster.objects import Node
 from aaml.errors import UserError
+from aaml.kube.clean import is_system
 from aaml.kube.objects.manifest import node_to_json
 from aaml.kube.provision.waits import count_nodes, wait_schedulable, wait_service_account
-from aaml.kube.submit import SYSTEM_NAMESPACES
 from aaml.kube.transport import ApiError, Transport
 
 SCHEDULER = "aaml-replay"
@@ -25,9 +25,9 @@ _SYSTEM = ((2_000_001_000, "system-node-critical"), (2_000_000_000, "system-clus
 @contextmanager
 def without_nodes(api: Transport, cluster: str) -> Iterator[None]:
     """Take the nodes off a cluster without a workload while the block lasts, and make them again afterwards."""
-    pods = [each for each in _items(api, "/api/v1/pods") if each["metadata"]["namespace"] not in SYSTEM_NAMESPACES]
+    pods = [each for each in _items(api, "/api/v1/pods") if not is_system(each["metadata"]["namespace"])]
     if pods:
-        raise UserError(f"on: cluster {cluster!r} has {len(pods)} pods; expected one without (`aaml clean`)")
+        raise UserError(f"on: cluster {cluster!r} has {len(pods)} pods; expected one without (`aaml clean --all`)")
     before, workers = [_anew(each) for each in _items(api, "/api/v1/nodes")], count_nodes(api).schedulable
     api.request("DELETE", "/api/v1/nodes")
     try:
@@ -49,8 +49,9 @@ def _anew(node: dict[str, Any]) -> dict[str, Any]:
 
 def clear(api: Transport) -> None:
     """Take every pod, node and priority class of a replay off the cluster."""
-    for namespace in {each["metadata"]["namespace"] for each in _items(api, "/api/v1/pods")} - SYSTEM_NAMESPACES:
-        delete(api, f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds="0")
+    for namespace in {each["metadata"]["namespace"] for each in _items(api, "/api/v1/pods")}:
+        if not is_system(namespace):
+            delete(api, f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds="0")
     delete(api, "/api/v1/nodes")
     for each in _items(api, _CLASSES):
         if each["metadata"]["name"].startswith(SCHEDULER):

@@ -1,0 +1,88 @@
+"""Which cluster a command is about to write on, and whether it is one that nobody works on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aaml.errors import UserError
+from aaml.kube.provision import records
+from aaml.kube.transport import Transport
+
+KWOK_NODE = "kwok.x-k8s.io/node"
+"""The annotation by which KWOK knows the nodes whose kubelet it plays."""
+_NAMED = 3  # nodes in a message
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+    annotations: Mapping[str, str] | None = None
+
+
+class _Node(msgspec.Struct):
+    metadata: _Metadata
+
+
+class _Nodes(msgspec.Struct):
+    items: list[_Node]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cluster: the context of the kubeconfig that names it, its server, its nodes, and the real ones of them.
+
+    `made_here` says whether `aaml cluster up` made it on this machine.
+    """
+
+    context: str
+    server: str
+    names: frozenset[str]
+    real: tuple[str, ...]
+    made_here: bool
+
+    @classmethod
+    def look(cls, transport: Transport, kubeconfig: Path | str | None = None) -> "Place":
+        """Look at the cluster of a transport that was made of `kubeconfig`; raises `UserError` where it cannot."""
+        with transport.explained():
+            nodes = msgspec.json.decode(transport.request("GET", "/api/v1/nodes"), type=_Nodes).items
+        real = tuple(each.metadata.name for each in nodes if KWOK_NODE not in (each.metadata.annotations or {}))
+        made_here = any(record.server == transport.server for record in map(records.load, records.names()))
+        return cls(
+            context_of(kubeconfig), transport.server, frozenset(each.metadata.name for each in nodes), real, made_here
+        )
+
+    @property
+    def ours(self) -> bool:
+        """Whether nothing real runs there: AAML made it, or KWOK plays all of its nodes."""
+        return self.made_here or not self.real
+
+    def check(self, flag: str, *, told: bool) -> None:
+        """Raise `UserError` for a cluster that somebody may work on, unless a person has `told` so by the `flag`."""
+        if not (self.ours or told):
+            raise UserError(
+                f"kubeconfig: {self}; expected a cluster of `aaml cluster up` or of KWOK nodes, or --{flag}"
+            )
+
+    def __str__(self) -> str:
+        """Return it in words: context, server and nodes."""
+        more = ", ..." if len(self.real) > _NAMED else ""
+        real = (
+            f"{len(self.real)} of them real ({', '.join(self.real[:_NAMED])}{more})"
+            if self.real
+            else "none of them real"
+        )
+        return f"{self.context} at {self.server}, {len(self.names)} nodes, {real}"
+
+
+def context_of(kubeconfig: Path | str | None) -> str:
+    """Return "context NAME" of a kubeconfig's current context; in a pod "the cluster of this pod"."""
+    from kubernetes import config as kubernetes_config
+
+    config: Any = kubernetes_config  # untyped
+    try:
+        _, current = config.list_kube_config_contexts(None if kubeconfig is None else str(kubeconfig))
+    except config.ConfigException:
+        return "the cluster of this pod"
+    return f"context {current['name']}"
