@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+ACTIONLINT := v1.7.12
 # Where the environment forbids bytecode, every command would compile torch and the others anew: seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -26,11 +27,12 @@ demo: setup ## train the four agents briefly, judge them, leave a report (a few 
 kwok: setup ## build the programs of the KWOK cluster once (about ten minutes)
 	$(BIN)/aaml cluster build
 
-check: setup ## ruff, mypy strict, import contracts
+check: setup ## ruff, mypy strict, import contracts, workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT) -shellcheck=$(BIN)/shellcheck
 
 browser: ## the browser of the tests, where it may be installed
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \

@@ -15,13 +15,24 @@ if sys.version_info < (3, 11):  # noqa: UP036  (this Python is the base image's,
 import tomllib  # from Python 3.11 on
 
 # torch and what its wheels bring along; a PyTorch base image has them already, gigabytes of them.
+OWN_EXTRAS = re.compile(r"aaml\[([\w,]+)\]")
 TORCH_FAMILY = re.compile(r"(torch|triton|(nvidia|cuda)-[a-z0-9-]+)==")
 
 
 def packages(pyproject: str) -> list[str]:
-    """Return the run-time dependencies and the build back end (the sources are installed without a download)."""
+    """Return the run-time dependencies, of core and container, and the build back end (sources need no download)."""
     project = tomllib.loads(pyproject)
-    return [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    needed = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    return [*needed, *extra("container", project["project"].get("optional-dependencies", {}))]
+
+
+def extra(name: str, extras: dict[str, list[str]]) -> list[str]:
+    """Return what an extra installs, with what the extras that it names install: `aaml[lab,live]`."""
+    found: list[str] = []
+    for line in extras.get(name, []):
+        others = OWN_EXTRAS.fullmatch(line)
+        found += [each for other in others[1].split(",") for each in extra(other, extras)] if others else [line]
+    return list(dict.fromkeys(found))
 
 
 def constraints(lock: str, base_torch: str | None) -> list[str]:

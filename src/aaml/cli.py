@@ -11,6 +11,7 @@ from typing import Any
 
 from aaml.commands.signals import Terminated, raise_terminated
 from aaml.errors import UserError, did_you_mean
+from aaml.extras import missing_extra
 
 # name -> (module, one-line help). Modules are imported when their command is asked for, so that `--help` stays fast.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -28,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("aaml.commands.train", "train an agent in the simulator"),
     "sweep": ("aaml.commands.sweep", "search the settings of a training: pruned trials, resumable, in parallel"),
     "policies": ("aaml.commands.policies", "list the named policies, rewards and tasks"),
+    "models": ("aaml.commands.models", "list the weights that ship: task, metric, the command that made them, hash"),
     "evaluate": ("aaml.commands.evaluate", "run policies and models on a task over seeds, and compare them"),
     "bound": ("aaml.commands.bound", "say what an optimum allows, by a solver that knows all pods beforehand"),
     "leaderboard": (
@@ -52,7 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 # What a person wants to do -> the commands for it, in the order in which they are usually needed.
 TASKS: dict[str, tuple[str, ...]] = {
-    "Begin": ("doctor", "completion", "demo", "policies"),
+    "Begin": ("doctor", "completion", "demo", "policies", "models"),
     "Train and compare": ("train", "sweep", "tune", "evaluate", "compare", "lab", "explain", "bound"),
     "Benchmarks and trials": ("leaderboard", "bench", "perf", "chaos", "soak"),
     "A cluster to try on": ("cluster", "nodes", "simulate", "top", "clean"),
@@ -99,6 +101,11 @@ def execute(
         return int(handler(parse(settings, argv, prog, description, underscores=underscores)) or 0)
     except UserError as error:
         print(f"{prog}: error: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if (needed := missing_extra(error)) is None:
+            raise
+        print(f"{prog}: error: {needed}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as end:
         return _ended(prog, end)

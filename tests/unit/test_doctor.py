@@ -42,7 +42,7 @@ def test_a_bare_machine_is_told_what_is_missing_and_what_mends_it(
         "clusters": "aaml cluster up", "kubeconfig": "aaml cluster up", "GPU": "",
         "openb": "aaml trace fetch openb", "browser": "make browser",
     }  # fmt: skip
-    assert {"python", "aaml", "torch", "numba", "kubernetes", "models", "cache"} <= {
+    assert {"python", "aaml", "torch", "numba", "extra live", "models", "cache"} <= {
         each["name"] for each in said["findings"] if each["state"] == "ok"
     }
     assert list(bare.iterdir()) == []  # it looks, and leaves nothing behind

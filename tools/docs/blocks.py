@@ -21,6 +21,7 @@ from aaml.evaluation.figures import Panel, Picture, curve_figure, gain_figure, i
 from aaml.evaluation.leaderboard.board import Board, protocol_table
 from aaml.evaluation.results import Results
 from aaml.evaluation.tables import cells, headers, markdown_table
+from aaml.evaluation.zoo import zoo
 from aaml.learning.config import AGENTS, LIVE
 from aaml.live.settings import LearnerSettings
 from aaml.openb.gains import gains
@@ -29,6 +30,7 @@ from aaml.openb.run import COLUMNS
 from aaml.openb.tables import KEYS as RUN_KEYS
 from aaml.openb.tables import read_table
 from aaml.settings import Settings, fields
+from aaml.sim.tasks import find_task
 from aaml.training.runfolder import read_curve
 from aaml.training.settings import TrainConfig
 from standings import KUBE_SCHEDULER
@@ -410,6 +412,42 @@ def leaderboard_protocol() -> str:
     return markdown_table(protocol_table())
 
 
+def model_cards(results: Folders) -> str:
+    """Return a card for each model that ships: what made it, and how it did on the leaderboard, by its hash."""
+    board = Board.read(*results)
+    entrants = {who.sha256: name for name, who in board.policies.items() if who.sha256}
+    cards = []
+    for name, model in zoo().items():
+        task = find_task(model.task)
+        better = "higher" if task.higher_is_better else "lower"
+        cards += [
+            f"### {name}", f"{model.use[0].upper()}{model.use[1:]}.",
+            _markdown(["", ""], [
+                ["agent", f"`{model.agent}`"], ["trained on", f"`{model.task}`: {task.metric}, {better} is better"],
+                ["training", model.trained], ["file", f"`models/{model.path.name}`, SHA-256 `{model.sha256[:16]}`"],
+            ]),
+            f"```console\n$ {model.command}\n```",
+        ]  # fmt: skip
+        rows = _standings(board, entrants.get(model.sha256, ""))
+        header = ["leaderboard task", "nodes", "metric", "mean [95% interval]", "reference", "difference", "verdict"]
+        cards.append(_markdown(header, rows) if rows else "*Not on the leaderboard.*")
+    return "\n\n".join(cards)
+
+
+def _standings(board: Board, policy: str) -> list[list[str]]:
+    """Return how a policy did against the reference of each piece that it played, in the protocol's first metric."""
+    rows = []
+    for round_ in board.protocol.rounds:
+        for ranking in board.rankings(round_.task):
+            line = next((line for line in ranking.lines if line.policy == policy), None)
+            if line is not None:
+                texts = cells(line)
+                value, difference, verdict = texts["value"], texts["difference"], f"**{texts['verdict']}**"
+                place = [ranking.task, str(ranking.nodes), ranking.metric.name]
+                rows.append([*place, value, ranking.reference, difference, verdict])
+    return rows
+
+
 def settings(of: str) -> str:
     """Return the settings of a training, of a live scheduler, or of an agent: each as its field says it.
 
@@ -442,7 +480,7 @@ TABLES: Mapping[str, Callable[..., str]] = {
     "evaluate": evaluate, "openb": openb, "openb-summary": openb_summary, "csv": csv, "chaos": chaos,
     "means": means, "ratios": ratios, "settings": settings, "leaderboard": leaderboard,
     "leaderboard-policies": leaderboard_policies, "leaderboard-protocol": leaderboard_protocol,
-    "standings": standings,
+    "standings": standings, "model-cards": model_cards,
 }  # fmt: skip
 FIGURES: Mapping[str, "Callable[..., Figure]"] = {
     "evaluate-figure": evaluate_figure, "gains-figure": gains_figure, "openb-figure": openb_figure, "curves": curves,

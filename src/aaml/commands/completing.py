@@ -58,9 +58,11 @@ def clusters() -> Iterable[str]:
 
 
 def models() -> Iterable[str]:
-    """Return the model files of `models` and of the run folders."""
+    """Return the names of the weights that ship, and the model files of `models` and of the run folders."""
+    from aaml.evaluation.zoo import zoo
+
     found = [path for place in ("models/*", "runs/*/model/*") for path in Path().glob(place)]
-    return sorted(str(path) for path in found if path.suffix.removeprefix(".") in MODELS)
+    return [*zoo(), *sorted(str(path) for path in found if path.suffix.removeprefix(".") in MODELS)]
 
 
 NAMES: Mapping[str, tuple[Callable[[], Iterable[str]], ...]] = {

@@ -25,6 +25,8 @@ def run(args: Args) -> int:
     import sys
     import time
 
+    import bokeh  # noqa: F401  (the report's figures: what is missing shows before the training, not after it)
+
     from aaml.commands.signals import ends_at_once
     from aaml.errors import bad_value
     from aaml.training.demo import next_commands, run_demo

@@ -44,6 +44,7 @@ def run(args: Args) -> int:
     from aaml.commands.signals import ends_at_once
     from aaml.errors import UserError, bad_value
     from aaml.evaluation.evaluate import contestants, evaluate, parse_seeds
+    from aaml.evaluation.page import written
     from aaml.evaluation.replay import write_recipes
     from aaml.evaluation.report import write_report
     from aaml.evaluation.results import ResultFile, Results
@@ -74,6 +75,6 @@ def run(args: Args) -> int:
         results, comparison = whole, whole.compare(args.reference)
     except UserError as why:
         print(f"\nthe report has this evaluation alone: {args.out} holds others too, and {why}", file=said)
-    report = write_report(results, [comparison], args.out, f"{args.task}: policies compared")
-    print(f"\n{file.path}, {report}", file=said)
+    report = written(lambda: write_report(results, [comparison], args.out, f"{args.task}: policies compared"))
+    print("\n" + ", ".join(str(path) for path in (file.path, report) if path is not None), file=said)
     return 0

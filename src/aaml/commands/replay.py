@@ -109,6 +109,7 @@ def _live(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", trac
 
 
 def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]") -> None:
+    from aaml.evaluation.page import written
     from aaml.evaluation.replay import write_recipes
     from aaml.evaluation.report import write_report
     from aaml.evaluation.what_if import REFERENCE, what_if
@@ -140,5 +141,7 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]") -
     comparisons = [results.compare(REFERENCE, metric) for metric in metrics]
     for comparison in comparisons:
         print(f"\n{comparison}")
-    page = write_report(results, comparisons, args.out, f"What if: {windows.trace.name}, by window")
-    print(f"\n{args.out / 'results.csv'}, {args.out / 'windows.csv'}, {page}")
+    title = f"What if: {windows.trace.name}, by window"
+    page = written(lambda: write_report(results, comparisons, args.out, title))
+    paths = (args.out / "results.csv", args.out / "windows.csv", page)
+    print("\n" + ", ".join(str(path) for path in paths if path is not None))

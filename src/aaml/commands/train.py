@@ -65,7 +65,8 @@ def run(args: Args) -> int:
         f"best validation score {progress.best:.3f} of {config.reference}'s (below 1 is better), "
         f"after {progress.best_step} of {progress.step} decisions"
     )
-    print(f"model: {folder.model_path()}\nreport: {folder.path / 'report.html'}")
+    report = folder.path / "report.html"
+    print(f"model: {folder.model_path()}" + (f"\nreport: {report}" if report.exists() else ""))
     print(f"next: aaml evaluate --task {config.task} --models {folder.path}")
     if interruption.signal:
         print(again)

@@ -8,14 +8,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aaml.doctor.finding import Finding
 from aaml.errors import UserError
+from aaml.extras import EXTRAS, missing_extra
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 OLDEST_PYTHON = (3, 11)
-SHOWN = ("torch", "numba", "numpy", "kubernetes", "gymnasium")
+SHOWN = ("torch", "numba", "numpy", "gymnasium")
 """The packages whose version is worth a line; the others are told where they are missing or too old."""
-EXTRAS = {"ray": "aaml[ray]", "ortools": "aaml[solver]"}
 FOLDERS = ("models", "runs", "data", "logs", "tlogs")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _ANSWER_S = 3.0  # how long an API server or a program may take
@@ -38,11 +42,11 @@ def versions() -> Iterator[Finding]:
 
 
 def packages(required: Iterable[str]) -> Iterator[Finding]:
-    """Compare what is installed with requirements such as "torch>=2.7"; those of extras are left out."""
+    """Compare what is installed with requirements such as "torch>=2.7"; what an extra brings may be missing."""
     from packaging.requirements import Requirement
 
-    for text in required:
-        need = Requirement(text)
+    needs = [Requirement(text) for text in required]
+    for need in needs:
         if need.marker is not None and not need.marker.evaluate({"extra": ""}):
             continue
         version = installed(need.name)
@@ -51,11 +55,21 @@ def packages(required: Iterable[str]) -> Iterator[Finding]:
             yield Finding("versions", need.name, "broken", have, f"{sys.executable} -m pip install '{need}'")
         elif need.name in SHOWN:
             yield Finding("versions", need.name, "ok", version)
-    for name, extra in EXTRAS.items():
-        if version := installed(name):
-            yield Finding("versions", name, "ok", version)
+    for extra in dict.fromkeys(EXTRAS.values()):
+        missing = [need.name for need in needs if _brought_by(need, extra) and not installed(need.name)]
+        if missing:
+            have = f"not installed: {', '.join(missing)}"
+            yield Finding(
+                "versions", f"extra {extra}", "missing", have, f"{sys.executable} -m pip install 'aaml[{extra}]'"
+            )
         else:
-            yield Finding("versions", name, "missing", "not installed", f"{sys.executable} -m pip install '{extra}'")
+            yield Finding("versions", f"extra {extra}", "ok", "installed")
+
+
+def _brought_by(need: "Requirement", extra: str) -> bool:
+    """Whether it is this extra that brings a package."""
+    marker = need.marker
+    return marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
 
 
 def installed(name: str) -> str | None:
@@ -146,6 +160,8 @@ def kubeconfig(up: Sequence[str], file: Path | None = None) -> Finding:
         transport = Transport(file, timeout_s=_ANSWER_S)
     except UserError as error:
         return Finding(area, name, "missing", str(error).partition(";")[0], mend)
+    except ModuleNotFoundError as error:
+        return Finding(area, name, "missing", missing_extra(error) or str(error))
     try:
         transport.request("GET", "/version")
     except (ApiError, Unreachable) as error:

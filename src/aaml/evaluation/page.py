@@ -6,6 +6,7 @@ CSV.
 
 import base64
 import html
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from aaml.extras import missing_extra
 from aaml.files import write_text, write_whole
 from aaml.telemetry.provenance import command, digest, provenance
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from aaml.evaluation.charts import Drawn
 
 REPORT = "report.html"
+_log = logging.getLogger(__name__)
 _LONG = 16  # rows: more stand in columns
 
 
@@ -172,6 +175,20 @@ class Page:
         path = self._path(name)
         write_text(path, frame.to_csv(index=False), field="numbers")
         return path
+
+
+def written(write: Callable[[], Path]) -> Path | None:
+    """Write a page and return its path; None, with one line in the log, where its figures cannot be drawn.
+
+    Figures need Bokeh, which the package brings as the extra `lab`: a training or an evaluation works without it.
+    """
+    try:
+        return write()
+    except ModuleNotFoundError as error:
+        if (needed := missing_extra(error)) is None:
+            raise
+        _log.warning("no report: %s", needed)
+        return None
 
 
 def html_table(frame: pd.DataFrame) -> str:

@@ -1,4 +1,4 @@
-"""Policies from what a person writes: a name, `FILE.py:NAME`, or a model file, whatever kind of model it holds."""
+"""Policies from what a person writes: a policy's name, `FILE.py:NAME`, a shipped model's name, a model file."""
 
 import json
 import zipfile
@@ -10,6 +10,7 @@ from typing import Literal
 
 from aaml.cluster.objects import Pod
 from aaml.errors import bad_value
+from aaml.evaluation.zoo import zoo
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.heuristics.policies import GpuPolicy, gpu_scorer
 from aaml.policies.registry import POLICIES, make_policy
@@ -17,17 +18,25 @@ from aaml.scheduling.ports import Policy
 
 _SUFFIXES = (".pth", ".json", ".npz")
 _ACCEPTED = "a model file as `aaml train` or `aaml tune` writes it"
+_EXPECTED = "a model file that exists, the folder of a training, or a name that `aaml models` lists"
 
 
 def is_model(spec: str) -> bool:
-    """Whether a person means a model file: one that is there, or what has the suffix or the path of one."""
+    """Whether a person means a model: one that ships, a file that is there, or what has the suffix of one."""
     if ".py:" in spec or spec in POLICIES.names():
         return False
     return spec.endswith(_SUFFIXES) or model_file(Path(spec)).is_file()
 
 
 def model_file(path: Path) -> Path:
-    """Return the model file that a path means: itself, or that of the training in this folder (the actor's of two)."""
+    """Return the model file that a person means by a path.
+
+    That is the file itself; the model of the training in this folder (the actor's of two); or, where there is no such
+    path, the shipped weights of this name.
+    """
+    if not path.exists():
+        shipped = zoo().get(str(path))
+        return path if shipped is None else shipped.path
     models = path / "model"
     return next(chain(*(sorted(models.glob(f"*{suffix}")) for suffix in _SUFFIXES)), path)
 
@@ -53,7 +62,7 @@ def load_policy(spec: str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
 def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Policy:
     """Return the policy in a model file of any kind, which the file itself names: its suffix does not matter.
 
-    The folder of a training stands for the model in it.
+    The folder of a training stands for the model in it, a name of `aaml models` for the weights that ship.
 
     Kinds are the four agents with networks, the Q-table, the linear scorer, and the scorer of the GPU-sharing
     benchmark, which weighs fragments by the `expected` pods. Raises `UserError` for a file that is missing or holds no
@@ -82,7 +91,7 @@ def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
 def kind_of_model(path: Path) -> str:
     """Return what kind of model a file says it is. Raises `UserError` when it says none."""
     if not path.is_file():
-        raise bad_value("model", str(path), "a model file that exists, or the folder of a training")
+        raise bad_value("model", str(path), _EXPECTED)
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:

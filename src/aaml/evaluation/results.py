@@ -169,6 +169,7 @@ class Results:
 
     def save(self, folder: Path | str) -> Path:
         """Write results.csv, report.html and its figures into a folder, over those that are there; returns its path."""
+        from aaml.evaluation.page import written
         from aaml.evaluation.replay import write_recipes
         from aaml.evaluation.report import write_report
 
@@ -176,7 +177,7 @@ class Results:
         write_text(folder / RESULTS, self.runs.to_csv(index=False), field="results")
         write_recipes(folder, self.recipes)
         title = f"{', '.join(dict.fromkeys(self.runs['task']))}: policies compared"
-        write_report(self, [self.compare()], folder, title)
+        written(lambda: write_report(self, [self.compare()], folder, title))
         return folder
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.policies import is_model, kind_of_model, load, load_policy
+from aaml.evaluation.policies import is_model, kind_of_model, load, load_policy, model_file
 from aaml.openb.run import OpenbResult, prepare, run_openb, run_openb_policy
 from aaml.openb.tables import PUBLISHED_POLICIES
 from aaml.parallel.pool import open_pool
@@ -90,7 +90,7 @@ def plan(traces: Sequence[str], seeds: Sequence[int], policies: Sequence[str], m
     asked = [*policies, *parse_policies("" if model is None else str(model))]
     if not asked:
         raise UserError("--policy or --model: at least one of them is needed")
-    files = {spec: Path(spec) for spec in asked if is_model(spec)}
+    files = {spec: model_file(Path(spec)) for spec in asked if is_model(spec)}
     scorers = {spec: load_scorer(path) for spec, path in files.items() if kind_of_model(path) == "scorer"}
     return [Run(trace, seed, spec, scorers.get(spec)) for trace in traces for seed in seeds for spec in asked]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aaml.errors import UserError
+from aaml.evaluation.page import written
 from aaml.evaluation.policies import load
 from aaml.learning.config import AgentConfig, NetworkAgent
 from aaml.scheduling.ports import Policy
@@ -96,7 +97,7 @@ def carry_out(
     tell_unread(config)
     result = learn(config, folder, stop, progress=progress)
     folder.flush()
-    write_training_report(folder.path)
+    written(lambda: write_training_report(folder.path))
     return result
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import yaml
 
-from aaml.evaluation.page import REPORT, Page
+from aaml.evaluation.page import REPORT, Page, written
 from aaml.evaluation.tables import text_table
 from aaml.files import write_text
 from aaml.settings import plain
@@ -39,10 +39,10 @@ def write_report(study: "Study", config: SweepConfig, out: Path) -> None:
         f"{yaml.safe_dump({key: value for key, value in training.items() if key != 'workers'}, sort_keys=False)}"
     )
     write_text(out / "best.yaml", text, field="out")
-    _write_page(study, config, out)
+    written(lambda: _write_page(study, config, out))
 
 
-def _write_page(study: "Study", config: SweepConfig, out: Path) -> None:
+def _write_page(study: "Study", config: SweepConfig, out: Path) -> Path:
     from aaml.evaluation.charts import bar_chart, curve_frame, family_chart
 
     best, table, shares = study.best_trial, trial_table(study), importances(study)
@@ -77,7 +77,7 @@ def _write_page(study: "Study", config: SweepConfig, out: Path) -> None:
     page.settings({"space": config.space, "trials": config.trials, "batch": config.batch, "rungs": config.rungs})
     page.settings(plain(config.training), plain(TrainConfig(agent=kind.names()[config.training.agent.name])))
     page.hashed([*models, out / "trials.csv", out / "best.yaml"])
-    page.write()
+    return page.write()
 
 
 def _pruned(study: "Study") -> int:

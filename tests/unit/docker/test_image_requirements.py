@@ -35,16 +35,20 @@ def test_a_base_image_without_torch_gets_the_locked_one(requirements):
     assert requirements.constraints(LOCK, None) == LOCK.splitlines()
 
 
-def test_packages_are_the_run_time_dependencies_and_the_build_back_end(requirements):
+def test_packages_are_those_of_the_core_of_the_container_and_the_build_back_end(requirements):
     pyproject = """
 [build-system]
 requires = ["hatchling>=1"]
 [project]
-dependencies = ["torch>=2.7", "supervisor>=4"]
+dependencies = ["torch>=2.7"]
 [project.optional-dependencies]
+live = ["kubernetes>=33"]
+lab = ["aaml[live]", "bokeh>=3"]
+container = ["aaml[lab,live]", "supervisor>=4"]
 dev = ["pytest"]
 """
-    assert requirements.packages(pyproject) == ["torch>=2.7", "supervisor>=4", "hatchling>=1"]
+    needed = ["torch>=2.7", "hatchling>=1", "kubernetes>=33", "bokeh>=3", "supervisor>=4"]
+    assert requirements.packages(pyproject) == needed
 
 
 def test_both_files_are_written_and_a_linter_setting_does_not_change_them(requirements, tmp_path):

@@ -1,0 +1,57 @@
+"""List the models that ship, or say all about one: what it was trained on, by which command, its hash."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from aaml.settings import Settings
+
+
+@dataclass(frozen=True)
+class Args(Settings):
+    """What to list."""
+
+    name: Annotated[str, tyro.conf.Positional] = ""
+    """a model, to see its card; all of them when empty"""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """print everything about them as JSON"""
+
+
+def run(args: Args) -> int:
+    """Print the models."""
+    import json
+
+    from aaml.errors import bad_value
+    from aaml.evaluation.zoo import zoo
+    from aaml.sim.tasks import find_task
+
+    models = zoo()
+    if args.name and args.name not in models:
+        raise bad_value("name", args.name, f"one of {', '.join(models)}")
+    chosen = [models[args.name]] if args.name else list(models.values())
+    cards = {}
+    for model in chosen:
+        task = find_task(model.task)
+        better = "higher" if task.higher_is_better else "lower"
+        cards[model.name] = {
+            "agent": model.agent, "task": model.task, "metric": f"{task.metric}, {better} is better", "use": model.use,
+            "command": model.command, "trained": model.trained, "file": str(model.path), "sha256": model.sha256,
+        }  # fmt: skip
+    if args.json:
+        print(json.dumps(cards, indent=2))
+    elif args.name:
+        (card,) = cards.values()
+        print(args.name)
+        for key, value in card.items():
+            print(f"  {key:<8} {value}")
+        print("  results  docs/models.md: where it wins and where it loses")
+    else:
+        width = max(map(len, cards))
+        for name, card in cards.items():
+            print(f"{name:<{width}}  {card['agent']:<6}  {card['sha256'][:12]}  {card['metric']}: {card['use']}")
+        print("`aaml models NAME` shows a card with the command that made it; these names go where a model file goes:")
+        print(
+            '  aaml evaluate --models varied-acdqn        aaml.load("varied-acdqn")        rundqn --model balance-dqn'
+        )
+    return 0

@@ -1,0 +1,45 @@
+"""The model zoo: weights that ship with the package, by name. `models/zoo.toml` lists them."""
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from aaml.errors import UserError
+
+
+@dataclass(frozen=True)
+class ShippedModel:
+    """A model that ships: its name, where its weights are, what it was trained on and is for, and what made it."""
+
+    name: str
+    path: Path
+    agent: str
+    task: str
+    use: str
+    command: str
+    trained: str
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the weights, in hexadecimal."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()
+
+
+def models_folder() -> Path:
+    """Return the folder of the weights that ship: in a package that of the package, in a checkout `models`."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "models", package.parents[1] / "models"):
+        if (folder / "zoo.toml").is_file():
+            return folder
+    raise UserError("models: the weights that ship are missing; install aaml again, or take them from the repository")
+
+
+@cache
+def zoo() -> Mapping[str, ShippedModel]:
+    """Return the models that ship, by name."""
+    folder = models_folder()
+    listed = tomllib.loads((folder / "zoo.toml").read_text(encoding="utf-8"))
+    return {name: ShippedModel(name, folder / entry.pop("file"), **entry) for name, entry in listed.items()}
