@@ -181,3 +181,39 @@ def test_close_ends_tries_and_threads(api):
     binder.close(30)
     assert results.get(timeout=1).status == "failed"
     assert not any(thread.is_alive() for thread in binder._threads._threads)
+
+
+def test_a_token_that_is_missing_for_a_moment_delays_binds(api):
+    """The kubelet renews a pod's token file; for a moment there is none."""
+    api.on("POST", BINDING, DONE)
+    transport = Transport(server=api.server)
+    missing = [True] * 5
+
+    def read_token(settings):
+        if missing:
+            missing.pop()
+            raise FileNotFoundError(2, "No such file or directory")
+        settings.api_key = {"authorization": "bearer new"}
+
+    transport._settings.api_key = {"authorization": "bearer old"}
+    transport._settings.refresh_api_key_hook = read_token
+    results: queue.SimpleQueue[BindResult] = queue.SimpleQueue()
+    binder = Binder(transport, results.put, at_once=1)
+    binder.submit(BindJob(Pod(name="p", uid="u-p"), "n1"))
+    assert results.get(timeout=30).status == "bound"
+    assert not missing
+    binder.close(10)
+
+
+def test_whatever_goes_wrong_with_a_bind_is_its_result_and_the_next_one_is_made(api, monkeypatch):
+    api.on("POST", BINDING, CONFLICT, DONE)
+    results: queue.SimpleQueue[BindResult] = queue.SimpleQueue()
+    binder = Binder(Transport(server=api.server), results.put, at_once=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(binder, "_look", lambda *_: 1 / 0)
+        binder.submit(BindJob(Pod(name="p", uid="u-p"), "n1"))
+        result = results.get(timeout=30)
+    assert (result.status, result.message) == ("failed", "ZeroDivisionError: division by zero")
+    binder.submit(BindJob(Pod(name="p", uid="u-p"), "n1"))
+    assert results.get(timeout=30).status == "bound"
+    binder.close(10)

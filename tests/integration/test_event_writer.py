@@ -8,7 +8,7 @@ import pytest
 from aaml.cluster.objects import Pod
 from aaml.kube.events import EventWriter
 from aaml.kube.transport import Transport
-from support.scripted_api import Answer, ScriptedApi, pod, status
+from support.scripted_api import CUT, Answer, ScriptedApi, pod, status
 
 EVENTS = "/api/v1/namespaces/default/events"
 POD = "/api/v1/namespaces/default/pods/p"
@@ -147,3 +147,92 @@ def test_two_threads_write_a_pods_words_in_their_order(api):
     writing.close(30)
     claims = [patch["status"]["nominatedNodeName"] for patch in api.bodies("PATCH", f"{POD}/status")]
     assert claims == [None, "n1"]
+
+
+def told(writing: EventWriter) -> None:
+    """Wait until all is written."""
+    with writing._written:
+        assert writing._written.wait_for(lambda: not writing._waiting and not writing._busy, 30)
+
+
+def test_an_event_that_somebody_deleted_is_told_anew(api):
+    """Events live for an hour; what counts them up finds none then (404 is the script's answer to the patch)."""
+    writing = writer(api)
+    for _ in range(3):
+        writing.failed(WAITING, "full")
+        told(writing)
+    writing.close(30)
+    events = api.bodies("POST", EVENTS)
+    assert [event["message"] for event in events] == ["full"] * 3
+    assert len({event["metadata"]["name"] for event in events}) == 3
+
+
+def test_a_claim_that_changed_is_written_though_the_event_was_deleted(api):
+    writing = writer(api)
+    for node in ("n1", ""):
+        writing.failed(WAITING, "full", node)
+        told(writing)
+    writing.close(30)
+    assert [patch["status"]["nominatedNodeName"] for patch in api.bodies("PATCH", f"{POD}/status")] == ["n1", None]
+
+
+def test_a_claim_is_written_by_an_account_that_may_not_write_events(api):
+    api.on("POST", EVENTS, (403, status(403, "Forbidden", "no events for you")))
+    writing = writer(api)
+    writing.failed(WAITING, "full", "n1")
+    writing.close(30)
+    assert [patch["status"]["nominatedNodeName"] for patch in api.bodies("PATCH", f"{POD}/status")] == ["n1"]
+
+
+def test_a_condition_whose_answer_was_lost_is_written_again(api):
+    api.on("PATCH", f"{POD}/status", (0, CUT), OK)
+    writing = writer(api)
+    writing.failed(WAITING, "full", "n1")
+    told(writing)
+    writing.close(30)
+    assert len(api.bodies("PATCH", f"{POD}/status")) == 2
+    assert len(api.bodies("POST", EVENTS)) == 1, "what was written before it is not written again"
+
+
+def test_whatever_goes_wrong_with_a_word_the_next_one_is_written(api, caplog, monkeypatch):
+    writing = writer(api)
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, "_event", lambda *_: 1 / 0)
+        writing.failed(WAITING, "full")
+        told(writing)
+    writing.failed(Pod("q", uid="u-q", resource_version="1"), "full")
+    writing.close(30)
+    assert [event["involvedObject"]["name"] for event in api.bodies("POST", EVENTS)] == ["q"]
+    assert "division by zero" in caplog.text
+
+
+def test_what_is_remembered_of_pods_that_failed_has_a_bound(api, monkeypatch):
+    """A pod that goes while its failure is being written is remembered after all; of these there may be many."""
+    monkeypatch.setattr("aaml.kube.events._MOST_REMEMBERED", 10)
+    writing = writer(api, waiting=False)
+    for number in range(50):
+        uid = f"u-{number}"
+        writing.failed(Pod(f"p{number}", uid=uid), "full")
+        told(writing)
+    assert len(writing._said) == 10
+    writing.close(30)
+
+
+def test_what_waits_to_be_written_has_a_bound_and_the_newest_is_kept(api, monkeypatch):
+    monkeypatch.setattr("aaml.kube.events._MOST_WAITING", 100)
+    go_on = threading.Event()
+
+    def slow(_body: bytes) -> Answer:
+        go_on.wait(30)
+        return 201, {}
+
+    api.on("POST", EVENTS, slow)
+    writing = writer(api, waiting=False)
+    for number in range(1000):
+        writing.failed(Pod(f"p{number}", uid=f"u-{number}"), "full")
+        writing.scheduled(Pod(f"s{number}", uid=f"s-{number}"), "n1")
+    assert len(writing._waiting) <= 100
+    assert len(writing._lane) <= 100
+    assert ("failed", "u-999") in writing._waiting
+    go_on.set()
+    writing.close(30)

@@ -153,13 +153,13 @@ class ScriptedApi:
                 if answer[1] is CUT:
                     self.close_connection = True
                     return
-                content = json.dumps(answer[1]).encode()
+                content = answer[1] if isinstance(answer[1], bytes) else json.dumps(answer[1]).encode()
                 self.send_response(answer[0])
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
 
-            do_GET = do_POST = do_PATCH = do_DELETE = do  # noqa: N815  (the names that http.server calls)
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do  # noqa: N815  (the names that http.server calls)
 
             def play(self, script: Sequence[Any]) -> None:
                 self.send_response(200)

@@ -55,7 +55,7 @@ class Binder:
     ) -> None:
         self._transport, self._sink, self._give_up_s = transport, sink, give_up_s
         self._lane = transport.lane(at_once)
-        self._threads = JobThreads("binder", min(at_once, _MOST_THREADS), self._settle)
+        self._threads = JobThreads("binder", min(at_once, _MOST_THREADS), self._settle, self._fail)
 
     def submit(self, job: BindJob) -> None:
         """Send a bind as soon as there is room for it; returns at once."""
@@ -72,14 +72,21 @@ class Binder:
 
     def _hear(self, job: BindJob, error: Exception | None) -> None:
         if error is None:
-            self._sink(BindResult(job.pod, job.node_name, "bound", "", time.monotonic() - job.started_s))
+            self._end(job, "bound")
         else:
             self._threads.submit((job, error))
 
     def _settle(self, refused: tuple[BindJob, Exception]) -> None:
         job, error = refused
-        status, message = self.bind(job, error)
+        self._end(job, *self.bind(job, error))
+
+    def _end(self, job: BindJob, status: BindStatus, message: str = "") -> None:
         self._sink(BindResult(job.pod, job.node_name, status, message, time.monotonic() - job.started_s))
+
+    def _fail(self, refused: tuple[BindJob, Exception], error: Exception) -> None:
+        job, _ = refused
+        log.error("bind of %s: an error of ours", job.pod.key, exc_info=error)
+        self._end(job, "failed", f"{type(error).__name__}: {error}")
 
     def bind(self, job: BindJob, first: Exception | None = None) -> tuple[BindStatus, str]:
         """Post a binding and wait for what became of it: a status and, where it is not "bound", why.

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from aaml import threads
 from aaml.cluster.objects import Pod
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Backoff
@@ -30,6 +31,7 @@ _CONFLICT = 409
 _THREADS = 2
 _TRIES = 12
 _MOST_WAITING = 10_000
+_MOST_REMEMBERED = 10_000
 
 
 @dataclass(slots=True)
@@ -46,7 +48,7 @@ class EventWriter:
     """Writes for one scheduler. `still_waiting(uid)` says whether a pod is without a node.
 
     Successes are written `at_once` at a time, all else from a few threads, in order for each pod. When more than 10,000
-    writes wait, some are dropped: events tell, they do not steer.
+    writes wait, some are dropped: events tell, they do not steer. Of so many pods is remembered what was said last.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class EventWriter:
     ) -> None:
         self._transport, self._component, self._still_waiting = transport, scheduler_name, still_waiting
         self._waiting: OrderedDict[tuple[str, str], tuple[Pod, str, str]] = OrderedDict()  # (kind, uid) -> ...
-        self._said: dict[str, _Said] = {}
+        self._said: OrderedDict[str, _Said] = OrderedDict()  # by uid, the one that failed last at the end
         self._busy: set[str] = set()  # uids: of one pod one thing is written at a time, in order
         self._closing = threading.Event()
         self._forbidden = False
@@ -62,9 +64,7 @@ class EventWriter:
         lock = threading.Lock()
         self._changed = threading.Condition(lock)  # there is something to write, or all is over
         self._written = threading.Condition(lock)  # there is nothing to write any more
-        self._threads = [threading.Thread(target=self._work, name=f"events-{i}", daemon=True) for i in range(_THREADS)]
-        for thread in self._threads:
-            thread.start()
+        self._threads = [threads.start(self._work, f"events-{i}", threads.end_process) for i in range(_THREADS)]
 
     def failed(self, pod: Pod, message: str, nominated: str = "") -> None:
         """Say that a pod fits nowhere, and where room is made for it; a newer word replaces one not written yet."""
@@ -125,7 +125,9 @@ class EventWriter:
                 pod, text, node_name = self._waiting.pop(key)
                 self._busy.add(uid)
             try:
-                self._carefully(lambda: self._write(kind, pod, text, node_name))  # noqa: B023  (called before the next turn)
+                self._tell(kind, pod, text, node_name)
+            except Exception:
+                log.exception("an event or a condition is left out: an error of ours")
             finally:
                 with self._changed:  # what waits for this pod is taken by this thread, which looks next
                     self._busy.discard(uid)
@@ -135,19 +137,21 @@ class EventWriter:
     def _next(self) -> tuple[str, str] | None:
         return next((key for key in self._waiting if key[1] not in self._busy), None)
 
-    def _carefully(self, write: Callable[[], None]) -> None:
+    def _carefully(self, write: Callable[[], object]) -> bool:
+        """Write, again while the server is away; returns whether it was written."""
         backoff = Backoff(0.5, 10.0)
         for _ in range(_TRIES):
             try:
                 write()
             except Unreachable:
                 if self._closing.wait(backoff.next_s()):
-                    return
+                    return False
             except ApiError as error:
                 self._refused(error)
-                return
+                return False
             else:
-                return
+                return True
+        return False
 
     def _refused(self, error: ApiError) -> None:
         """Go on without: the pod may be gone, or the service account may not write events."""
@@ -155,23 +159,39 @@ class EventWriter:
             self._forbidden = error.status in {401, 403}
             log.warning("events and conditions: %s", error)
 
-    def _write(self, kind: str, pod: Pod, text: str, nominated: str) -> None:
+    def _tell(self, kind: str, pod: Pod, text: str, nominated: str) -> None:
         if kind == "scheduled":
-            self._create_event(pod, "Normal", "Scheduled", text)
+            self._carefully(lambda: self._create_event(pod, "Normal", "Scheduled", text))
             return
         if kind == "preempted":
-            self._create_event(pod, "Normal", "Preempted", text, action="Preempting")
+            self._carefully(lambda: self._create_event(pod, "Normal", "Preempted", text, action="Preempting"))
             return
-        with self._changed:
-            said = self._said.setdefault(pod.uid, _Said())
-        if said.name and said.message == text:
-            said.count += 1
-            self._patch(f"{_events_path(pod)}/{said.name}", {"count": said.count, "lastTimestamp": _now()})
-        else:
-            said.name, said.message, said.count = self._create_event(pod, "Warning", "FailedScheduling", text), text, 1
-        if said.condition != (text, nominated):
+        said = self._remember(pod.uid)
+        self._carefully(lambda: self._count_failure(pod, said, text))
+        # The condition is another write, by another right: it is made whatever became of the event.
+        if said.condition != (text, nominated) and self._carefully(lambda: self._set_condition(pod, text, nominated)):
             said.condition = (text, nominated)
-            self._set_condition(pod, text, nominated)
+
+    def _remember(self, uid: str) -> _Said:
+        with self._changed:
+            said = self._said.setdefault(uid, _Said())
+            self._said.move_to_end(uid)
+            if len(self._said) > _MOST_REMEMBERED:
+                self._said.popitem(last=False)
+            return said
+
+    def _count_failure(self, pod: Pod, said: _Said, text: str) -> None:
+        """Count the event of a failure up, or create another one where the failure is another or the event is gone."""
+        if said.name and said.message == text:
+            try:
+                self._patch(f"{_events_path(pod)}/{said.name}", {"count": said.count + 1, "lastTimestamp": _now()})
+            except ApiError as error:
+                if error.status != _NOT_FOUND:
+                    raise
+            else:
+                said.count += 1
+                return
+        said.name, said.message, said.count = self._create_event(pod, "Warning", "FailedScheduling", text), text, 1
 
     def _create_event(self, pod: Pod, kind: str, reason: str, message: str, action: str = "Scheduling") -> str:
         event = self._event(pod, kind, reason, message, action)

@@ -53,7 +53,7 @@ class Evictor:
         threads: int = 2,
     ) -> None:
         self._transport, self._scheduler_name, self._events, self._sink = transport, scheduler_name, events, sink
-        self._threads = JobThreads("evictor", threads, self._work)
+        self._threads = JobThreads("evictor", threads, self._work, self._fail)
 
     def submit(self, pod: Pod, preemption: Preemption) -> None:
         """Make room for a pod as soon as a thread is free."""
@@ -81,6 +81,11 @@ class Evictor:
         except Unreachable as silence:
             error = str(silence)
         self._sink(Evicted(pod, preemption.node_name, error, forbidden))
+
+    def _fail(self, job: tuple[Pod, Preemption], error: Exception) -> None:
+        pod, preemption = job
+        log.error("making room for %s: an error of ours", pod.key, exc_info=error)
+        self._sink(Evicted(pod, preemption.node_name, f"{type(error).__name__}: {error}"))
 
     def _evict(self, victim: Pod, pod: Pod, node_name: str) -> None:
         why = {

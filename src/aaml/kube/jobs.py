@@ -6,22 +6,25 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from aaml import threads
+
 Job = TypeVar("Job")
 
 
 class JobThreads(Generic[Job]):
     """Does each submitted job in one of `count` threads, begun in the order of submission.
 
-    `closing` is set once nothing should be tried again.
+    A job that raises ends with that: `failed` gets both, in the thread, which goes on. `closing` is set once nothing
+    should be tried again.
     """
 
-    def __init__(self, name: str, count: int, work: Callable[[Job], None]) -> None:
+    def __init__(
+        self, name: str, count: int, work: Callable[[Job], None], failed: Callable[[Job, Exception], None]
+    ) -> None:
         self.closing = threading.Event()
-        self._work = work
+        self._work, self._failed = work, failed
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(count)]
-        for thread in self._threads:
-            thread.start()
+        self._threads = [threads.start(self._run, f"{name}-{i}", threads.end_process) for i in range(count)]
 
     def submit(self, job: Job) -> None:
         """Have a job done as soon as a thread is free."""
@@ -38,4 +41,7 @@ class JobThreads(Generic[Job]):
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            self._work(job)
+            try:
+                self._work(job)
+            except Exception as error:  # noqa: BLE001  (whatever it is, the job ends with it)
+                self._failed(job, error)

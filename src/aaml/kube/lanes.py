@@ -6,6 +6,7 @@ which connections have something to read does the same with a third of the CPU (
 waits: connections are opened by threads of their own, and what is not answered with a success is left to the caller.
 """
 
+import logging
 import selectors
 import socket
 import ssl
@@ -15,9 +16,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from aaml import threads
 from aaml.kube.connection import Answer, Coming
 from aaml.kube.jobs import JobThreads
 
+log = logging.getLogger(__name__)
 Body = Callable[[], Mapping[str, Any] | None]
 """Makes what is sent, when it is about to be sent; None: it is not to be sent any more."""
 Done = Callable[[Exception | None], None]
@@ -125,10 +128,9 @@ class Lanes:
         self._selector.register(self._bell, selectors.EVENT_READ, None)
         self._news: deque[tuple[Lane, Any]] = deque()  # requests, opened sockets, and why there is none
         self._lanes: list[Lane] = []
-        self._asleep = self._closing = False
-        self._openers = JobThreads("connect", _OPENERS, self._open)
-        self._thread = threading.Thread(target=self._run, name="lanes", daemon=True)
-        self._thread.start()
+        self._asleep = self._closing = self._over = False
+        self._openers = JobThreads("connect", _OPENERS, self._open, self.submit)
+        self._thread = threads.start(self._run, "lanes", self._fail)
 
     def lane(self, at_once: int) -> Lane:
         """Return a new lane."""
@@ -142,6 +144,8 @@ class Lanes:
             lane.end(news, NotSent())
             return
         self._news.append((lane, news))
+        if self._over:
+            self._turn_away()
         if self._asleep:  # set before the thread looks at the news for the last time
             self._wake()
 
@@ -151,9 +155,7 @@ class Lanes:
         self._wake()
         self._thread.join(10.0)
         self._openers.close(0.0)
-        for _, news in self._news:
-            if isinstance(news, socket.socket):  # opened too late
-                news.close()
+        self._turn_away()
         self._selector.close()
         for end in (self._bell, self._ring):
             end.close()
@@ -165,6 +167,18 @@ class Lanes:
             self._ring.send(b"\0")
         except (BlockingIOError, OSError):
             return  # it is rung already, or the thread has ended
+
+    def _turn_away(self) -> None:
+        """Let go of what came when the thread had ended, or was about to."""
+        while self._news:
+            try:
+                lane, news = self._news.popleft()
+            except IndexError:  # another thread took it
+                return
+            if isinstance(news, _Post):
+                lane.end(news, NotSent())
+            elif isinstance(news, socket.socket):
+                news.close()
 
     def _open(self, lane: Lane) -> None:
         try:
@@ -197,12 +211,23 @@ class Lanes:
             if now_s >= look_s:
                 look_s = now_s + _TICK_S
                 self._end_late(now_s)
+        self._end_all(ConnectionAbortedError("closed before an answer came"))
+
+    def _fail(self, error: threads.ThreadError) -> None:
+        """End everything that was submitted; what comes later has to go another way."""
+        log.error("requests whose answers nobody waits for", exc_info=error)
+        self._closing = True
+        self._end_all(error)
+
+    def _end_all(self, error: Exception) -> None:
         self._take_in()
         for lane in self._lanes:
             for connection in list(lane.connections):
-                self._lose(connection, ConnectionAbortedError("closed before an answer came"))
+                self._lose(connection, error)
             while lane.waiting:
                 lane.end(lane.waiting.popleft(), NotSent())
+        self._over = True
+        self._turn_away()
 
     def _take_in(self) -> None:
         while self._news:

@@ -2,7 +2,8 @@
 
 The rules are client-go's (tools/leaderelection): a candidate takes the lease when it is free or when it has seen no
 renewal for `duration_s` on its own clock, renews it every `retry_s`, and stops leading when it could not renew for
-`renew_deadline_s`. Writes carry the resource version, so two candidates cannot both win.
+`renew_deadline_s`. Writes carry the resource version, so two candidates cannot both win. A renewal counts from when it
+was begun, and a second thread watches the deadline: a request that hangs does not put it off.
 """
 
 import logging
@@ -16,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from aaml import threads
 from aaml.kube.transport import ApiError, Transport, Unreachable
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,19 @@ class LeaseOptions:
     retry_s: float = 2.0
 
 
+class _Spec(msgspec.Struct):
+    holder: str | None = msgspec.field(name="holderIdentity", default=None)
+    duration_s: float | None = msgspec.field(name="leaseDurationSeconds", default=None)
+    renewed: str | None = msgspec.field(name="renewTime", default=None)
+    acquired: str | None = msgspec.field(name="acquireTime", default=None)
+    transitions: int | None = msgspec.field(name="leaseTransitions", default=None)
+
+
+class _Lease(msgspec.Struct):
+    metadata: dict[str, Any]
+    spec: _Spec | None = None
+
+
 def process_prefix(pid: int) -> str:
     """Return how the identities of this machine's process `pid` begin."""
     return f"{socket.gethostname()}_{pid}_"
@@ -48,13 +63,15 @@ class LeaderLease:
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{self.options.namespace}/leases"
         self._seen: tuple[str, str] | None = None  # holder and renewal as last read
         self._seen_s = 0.0
-        self._released = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._renewed_s = 0.0  # when the latest attempt that succeeded was begun
+        self._ended = threading.Event()  # given up or lost: nothing is renewed any more
+        self._renewing: threading.Thread | None = None
 
     def acquire(self, stopped: Callable[[], bool], on_lost: Callable[[], None]) -> bool:
         """Wait until this candidate leads (True) or `stopped()` (False). Raises `UserError` without permission."""
         waiting_for = ""
         while not stopped():
+            self._renewed_s = time.monotonic()
             try:
                 holder = self.attempt()
             except Unreachable as error:
@@ -64,8 +81,7 @@ class LeaderLease:
                 raise self._transport.explain(error) from error
             if holder == self.identity:
                 log.info("%s leads", self.identity)
-                self._thread = threading.Thread(target=self._renew, args=(on_lost,), name="lease", daemon=True)
-                self._thread.start()
+                self._lead(on_lost)
                 return True
             if holder not in {"", waiting_for}:
                 log.info("standing by: %s leads", holder)
@@ -75,14 +91,14 @@ class LeaderLease:
 
     def release(self) -> None:
         """Stop renewing and give the lease up, so that another candidate need not wait for it to run out."""
-        self._released.set()
-        if self._thread is None:
+        self._ended.set()
+        if self._renewing is None:
             return
-        self._thread.join(self.options.renew_deadline_s)
-        self._thread = None
+        self._renewing.join(self.options.renew_deadline_s)
+        self._renewing = None
         try:
             lease = self._read()
-            if lease is not None and _spec(lease).get("holderIdentity") == self.identity:
+            if lease is not None and lease.spec is not None and lease.spec.holder == self.identity:
                 self._write(lease, holder="", duration_s=1)
         except (ApiError, Unreachable) as error:
             log.warning("lease %s: not given up, it runs out by itself: %s", self.options.name, error)
@@ -92,14 +108,14 @@ class LeaderLease:
         try:
             lease = self._read()
             if lease is None:
-                lease = {"metadata": {"name": self.options.name, "namespace": self.options.namespace}, "spec": {}}
+                lease = _Lease({"name": self.options.name, "namespace": self.options.namespace})
                 self._write(lease, holder=self.identity, create=True)
                 return self.identity
-            spec = _spec(lease)
-            holder, renewed = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
+            spec = lease.spec or _Spec()
+            holder, renewed = spec.holder or "", spec.renewed or ""
             if self._seen != (holder, renewed):
                 self._seen, self._seen_s = (holder, renewed), time.monotonic()
-            term_s = float(spec.get("leaseDurationSeconds") or self.options.duration_s)
+            term_s = spec.duration_s or self.options.duration_s
             if holder not in {"", self.identity} and time.monotonic() < self._seen_s + term_s:
                 return holder
             self._write(lease, holder=self.identity)
@@ -109,55 +125,70 @@ class LeaderLease:
             raise
         return self.identity
 
-    def _renew(self, on_lost: Callable[[], None]) -> None:
-        renewed_s = time.monotonic()
-        while not self._released.wait(self.options.retry_s):
+    # ---- in the threads ----------------------------------------------------------------------------------------------
+
+    def _lead(self, on_lost: Callable[[], None]) -> None:
+        lock = threading.Lock()
+
+        def lose(why: object) -> None:
+            with lock:
+                if self._ended.is_set():
+                    return
+                self._ended.set()
+            log.error("lease %s lost%s", self.options.name, why and f" {why}")
+            on_lost()
+
+        self._renewing = threads.start(lambda: self._renew(lose), "lease", lose)
+        threads.start(lambda: self._keep_time(lose), "lease-deadline", lose)
+
+    def _renew(self, lose: Callable[[str], None]) -> None:
+        while not self._ended.wait(self.options.retry_s):
+            begun_s = time.monotonic()
             try:
                 holder = self.attempt()
             except (ApiError, Unreachable) as error:
                 log.warning("lease %s: not renewed: %s", self.options.name, error)
-                holder = ""
+                continue
             if holder == self.identity:
-                renewed_s = time.monotonic()
-            elif holder or time.monotonic() - renewed_s > self.options.renew_deadline_s:
-                log.error("lease %s lost%s", self.options.name, f" to {holder}" if holder else "")
-                on_lost()
-                return
+                self._renewed_s = begun_s
+            elif holder:
+                lose(f"to {holder}")
+
+    def _keep_time(self, lose: Callable[[str], None]) -> None:
+        while not self._ended.wait(self._renewed_s + self.options.renew_deadline_s - time.monotonic()):
+            if time.monotonic() >= self._renewed_s + self.options.renew_deadline_s:
+                lose("")
 
     def _pause(self, seconds: float, stopped: Callable[[], bool]) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until and not stopped():
             time.sleep(0.05)
 
-    def _read(self) -> dict[str, Any] | None:
+    def _read(self) -> _Lease | None:
         try:
-            return dict(msgspec.json.decode(self._transport.request("GET", f"{self._path}/{self.options.name}")))
+            return msgspec.json.decode(self._transport.request("GET", f"{self._path}/{self.options.name}"), type=_Lease)
         except ApiError as error:
             if error.status == _NOT_FOUND:
                 return None
             raise
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Unreachable(f"what answers is no API server ({error})") from error
 
-    def _write(
-        self, lease: dict[str, Any], *, holder: str, duration_s: float | None = None, create: bool = False
-    ) -> None:
-        spec, now = _spec(lease), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        changes = spec.get("holderIdentity") != holder
+    def _write(self, lease: _Lease, *, holder: str, duration_s: float | None = None, create: bool = False) -> None:
+        spec, now = lease.spec or _Spec(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        changes = (spec.holder or "") != holder
         term_s = max(1, round(duration_s if duration_s is not None else self.options.duration_s))
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": lease["metadata"],
+            "metadata": lease.metadata,
             "spec": {
                 "holderIdentity": holder,
                 "leaseDurationSeconds": term_s,
-                "acquireTime": now if changes else spec.get("acquireTime", now),
+                "acquireTime": now if changes else spec.acquired or now,
                 "renewTime": now,
-                "leaseTransitions": int(spec.get("leaseTransitions") or 0) + int(changes and not create),
+                "leaseTransitions": (spec.transitions or 0) + int(changes and not create),
             },
         }
         method, path = ("POST", self._path) if create else ("PUT", f"{self._path}/{self.options.name}")
         self._transport.request(method, path, body)
-
-
-def _spec(lease: dict[str, Any]) -> dict[str, Any]:
-    return dict(lease.get("spec") or {})

@@ -52,6 +52,10 @@ class Unreachable(Exception):  # noqa: N818  (a state of the server, as the read
         self.sent = sent
 
 
+class NoCredentials(Unreachable):
+    """What the kubeconfig or the pod's service account names as credentials cannot be read now."""
+
+
 class _Silent(Unreachable):
     """Nothing came for as long as was waited."""
 
@@ -221,7 +225,11 @@ class Transport:
         headers = {"User-Agent": _AGENT, "Accept": JSON}
         if body is not None:
             headers["Content-Type"] = content_type
-        for setting in self._settings.auth_settings().values():  # asks for a fresh token where tokens expire
+        try:
+            settings = self._settings.auth_settings()  # asks for a fresh token where tokens expire
+        except Exception as error:  # a file that is renewed just now, a program that fails: any error
+            raise NoCredentials(_short(error), sent=False) from error
+        for setting in settings.values():
             headers[str(setting["key"])] = str(setting["value"])
         if any("\n" in value or "\r" in value for value in headers.values()):  # http.client would show the token
             raise UserError("kubeconfig: the credentials have a line break in them")
@@ -237,6 +245,8 @@ class Transport:
 
     def explain(self, error: ApiError | Unreachable) -> UserError:
         """Return what a person should read about an error at the start."""
+        if isinstance(error, NoCredentials):
+            return UserError(f"{self.server}: no credentials can be had: {error}")
         if isinstance(error, Unreachable):
             return UserError(f"no Kubernetes API answers at {self.server}: {error}; is the cluster up?")
         if error.status == 401:
@@ -270,6 +280,8 @@ class _Wire:
         return _refusal(answer)
 
     def explain(self, error: Exception, *, sent: bool) -> Exception:
+        if isinstance(error, Unreachable):
+            return error
         known = _unreachable(error)
         if known is None:
             log.debug("a request failed by an error that is not the network's", exc_info=error)
@@ -317,7 +329,7 @@ def _refusal(answer: Answer) -> ApiError | None:
 def _api_error(status: int, body: bytes, retry_after: str) -> ApiError:
     try:
         said = msgspec.json.decode(body, type=wire.Status)
-    except (msgspec.ValidationError, msgspec.DecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         said = wire.Status(message=" ".join(body.decode(errors="replace").split())[:200])
     return ApiError(status, said.reason, said.message, float(retry_after) if retry_after.isdecimal() else 0.0)
 

@@ -160,3 +160,21 @@ def test_a_token_with_a_line_break_is_refused_without_being_shown(tmp_path):
 )
 def test_a_refusal_is_one_line(reason, line):
     assert str(ApiError(403, reason, "no")) == line
+
+
+def test_credentials_that_are_missing_for_a_moment_are_an_answer_that_did_not_come():
+    """A pod's token file is gone for a moment while the kubelet renews it; what reads it raises an error of its own."""
+
+    def hook(settings):
+        raise FileNotFoundError(2, "No such file or directory", "/var/run/secrets/token")
+
+    with server([OK]) as (transport, _, _):
+        transport._settings.api_key = {"authorization": "bearer old"}
+        transport._settings.refresh_api_key_hook = hook
+        for ask in (lambda: transport.request("GET", "/"), lambda: transport.watch("/api/v1/pods", {}, 1.0)):
+            with pytest.raises(Unreachable, match="No such file") as missing:
+                ask()
+            assert not missing.value.sent
+        assert "credentials" in str(transport.explain(missing.value))
+        transport._settings.refresh_api_key_hook = None
+        assert transport.request("GET", "/")

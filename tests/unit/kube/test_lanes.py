@@ -187,3 +187,35 @@ def test_by_a_proxy_another_way_has_to_be_taken(api, monkeypatch):
     post(transport.lane(1), ended)
     assert isinstance(ended.next(), NotSent)
     transport.close()
+
+
+def test_an_error_whose_text_is_no_utf_8_ends_its_request_and_nothing_else(api):
+    api.on("POST", PATH, (500, b'{"message": "\xff\xfe"}'), MADE)
+    transport, ended = Transport(server=api.server), Ended()
+    lane = transport.lane(1)
+    post(lane, ended)
+    refused = ended.next()
+    assert isinstance(refused, ApiError)
+    assert refused.status == 500
+    post(lane, ended)
+    assert ended.next() is None
+    transport.close()
+
+
+def test_lanes_whose_thread_has_ended_end_what_was_sent_and_send_no_more(api, caplog):
+    """An error of ours, whatever it is: who posts hears of it and goes another way."""
+    api.on("POST", PATH, MADE)
+    transport, ended = Transport(server=api.server), Ended()
+    lane = transport.lane(1)
+
+    def strange(_error):
+        raise ZeroDivisionError("in what hears of the end")
+
+    lane.post(PATH, dict, strange)
+    post(lane, ended)
+    assert isinstance(ended.next(), NotSent | Unreachable)
+    post(lane, ended)
+    assert isinstance(ended.next(), NotSent)
+    assert lane.wait_empty(10)
+    assert "thread 'lanes' ended: ZeroDivisionError: in what hears of the end" in caplog.text
+    transport.close()
