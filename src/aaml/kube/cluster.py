@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aaml import threads
 from aaml.cluster.filters import Feasibility, feasible
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
@@ -24,6 +25,7 @@ from aaml.kube.binder import Binder, BindJob
 from aaml.kube.events import EventWriter
 from aaml.kube.evictor import Evicted, Evictor
 from aaml.kube.history import History
+from aaml.kube.inbox import Inbox
 from aaml.kube.intake import Intake
 from aaml.kube.preemptor import Preemptor
 from aaml.kube.reflector import Changes, Reflector, Source, Trouble
@@ -92,7 +94,8 @@ class KubeCluster:
         self._transport = transport
         self._state = ClusterState()
         self._queue = SchedulingQueue(time.monotonic)
-        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._inbox = Inbox()
+        self._broken: threads.ThreadError | None = None  # a thread without which nothing goes on
         self._taken: dict[str, QueuedPod] = {}  # handed out by `next_pod`, not decided yet
         self._flights: dict[str, _Flight] = {}
         self._results: list[BindResult] = []
@@ -145,7 +148,7 @@ class KubeCluster:
         deadline = time.monotonic() + self.options.sync_s
         while self._intake.unsynced:
             try:
-                item = self._inbox.get(timeout=max(0.0, deadline - time.monotonic()))
+                item = self._inbox.get(deadline - time.monotonic())
             except queue.Empty:
                 missing = ", ".join(sorted(self._intake.unsynced))
                 raise UserError(
@@ -154,6 +157,7 @@ class KubeCluster:
             if isinstance(item, Trouble) and item.source in self._intake.unsynced:
                 raise self._transport.explain(item.error)
             self._take(item)
+            self._check()
 
     def chosen(self, uid: str) -> str:
         """Return the node on which another scheduler put the pod that a dry run decides on, "" while none has."""
@@ -176,11 +180,15 @@ class KubeCluster:
         return time.monotonic()
 
     def next_pod(self, timeout_s: float) -> Pod | None:
-        """Take in what happened and return the next pod to decide on; None after `timeout_s` or `stop` without one."""
+        """Take in what happened and return the next pod to decide on; None after `timeout_s` or `stop` without one.
+
+        Raises `ThreadError` once a thread that watches has ended.
+        """
         deadline = time.monotonic() + timeout_s
         self._end_shadow()
         while True:
             self._drain()
+            self._check()
             if self._stopped:
                 return None
             if self._may_decide() and (queued := self._queue.pop()) is not None:
@@ -195,7 +203,7 @@ class KubeCluster:
             if now >= deadline:
                 return None
             try:
-                self._take(self._inbox.get(timeout=max(until - now, 0.001)))
+                self._take(self._inbox.get(max(until - now, 0.001)))
             except queue.Empty:
                 continue
 
@@ -283,7 +291,7 @@ class KubeCluster:
         deadline = time.monotonic() + self.options.close_s
         while self._flights and not self._closed and (left := deadline - time.monotonic()) > 0:
             try:
-                self._take(self._inbox.get(timeout=left))
+                self._take(self._inbox.get(left))
             except queue.Empty:
                 break
 
@@ -294,6 +302,7 @@ class KubeCluster:
         self._stopped = True
         deadline = time.monotonic() + self.options.close_s
         self.drain()
+        self._inbox.close()
         self._closed = True
         self._binder.close(max(1.0, deadline - time.monotonic()))
         if self._preemptor is not None:
@@ -317,7 +326,7 @@ class KubeCluster:
 
     def _watch(self, source: Source[Any]) -> None:
         reflector = Reflector(
-            self._transport, source, self._inbox.put,
+            self._transport, source, self._inbox.put_changes,
             watch_s=self.options.watch_s, silence_s=self.options.silence_s, history=self._history,
         )  # fmt: skip
         self.reflectors[source.name] = reflector
@@ -328,15 +337,18 @@ class KubeCluster:
             self._state.forget(self._shadow.pop())
 
     def _drain(self) -> None:
-        """Empty the inbox; a dry run stops at each pod that it can decide on."""
+        """Take in what lies in the inbox; a dry run stops at each pod that it can decide on.
+
+        What comes meanwhile is for the next time: a flood is not to keep pods waiting.
+        """
+        left = len(self._inbox)
         while not (self.options.dry_run and self._queue.counts()["active"]):
             if self._intake.step():
                 continue
-            try:
-                item = self._inbox.get_nowait()
-            except queue.Empty:
+            if not left:
                 return
-            self._take(item)
+            left -= 1
+            self._take(self._inbox.get(0.0))
 
     def _take(self, item: object) -> None:
         match item:
@@ -352,10 +364,16 @@ class KubeCluster:
                 self._settle(item)
             case Trouble():
                 self._intake.take_trouble(item)
+            case threads.ThreadError():
+                self._broken = item
             case _Wake():
                 pass
             case _:
                 raise AssertionError(f"unexpected in the inbox: {item!r}")
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
 
     def _settle(self, result: BindResult) -> None:
         """End a flight: keep the placement of a bound pod, undo any other and queue the pod again."""

@@ -17,6 +17,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from aaml import threads
 from aaml.errors import UserError
 from aaml.kube.history import History
 from aaml.kube.objects import wire
@@ -113,14 +114,15 @@ class Reflector(Generic[T]):
 
     The server sends a bookmark about every minute, and the first one of a kind of which nothing has changed after two:
     that a watch was silent says nothing, the next one tells whether the server is there. `sink` is called from the
-    reflector's thread. Reflectors of one cluster share its `history`.
+    reflector's thread; should an error of ours end that, it gets a `ThreadError` as the last. Reflectors of one cluster
+    share its `history`.
     """
 
     def __init__(
         self,
         transport: Transport,
         source: Source[T],
-        sink: Callable[[Changes[T] | Trouble], None],
+        sink: Callable[[Changes[T] | Trouble | threads.ThreadError], None],
         *,
         watch_s: int = 300,
         silence_s: float = 90.0,
@@ -138,14 +140,15 @@ class Reflector(Generic[T]):
         self._resumes = False  # whether a watch may go on from there
         self._refused = 0
         self._healthy = True
+        self._stumbled = False
         self._stopping = threading.Event()
         self._watch: Watch | None = None
-        self._thread = threading.Thread(target=self._run, name=f"reflector-{source.name}", daemon=True)
+        self._thread: threading.Thread | None = None
         self.lists = self.watches = 0  # how often each was done: a watch that is cut off costs no list
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self._thread = threads.start(self._run, f"reflector-{self._source.name}", self._sink)
 
     def stop(self) -> None:
         """Tell it to end; returns at once."""
@@ -156,7 +159,8 @@ class Reflector(Generic[T]):
 
     def join(self, timeout_s: float) -> None:
         """Wait until it has ended."""
-        self._thread.join(timeout_s)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
 
     # ---- in its thread -----------------------------------------------------------------------------------------------
 
@@ -297,7 +301,13 @@ class Reflector(Generic[T]):
             return self._source.convert(raw)
         except UserError as error:
             log.error("%s %s: %s; it is left out", self._source.name, raw.metadata.name, error)  # noqa: TRY400
-            return None
+        except Exception as error:
+            told, self._stumbled = self._stumbled, True
+            log.error(  # noqa: TRY400  (the traceback is told once)
+                "%s %s: an error of ours (%s: %s); it is left out",
+                self._source.name, raw.metadata.name, type(error).__name__, error, exc_info=None if told else error,
+            )  # fmt: skip
+        return None
 
 
 def _raise_error_event(line: bytes) -> None:

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from aaml import threads
 from aaml.cluster.objects import NO_VOLUMES, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.kube.history import History
+from aaml.kube.inbox import Inbox
 from aaml.kube.reflector import Changes, Delta, Reflector, Trouble
 from aaml.kube.sources import NODES, PODS, SeenPod
 from aaml.kube.transport import Transport
@@ -30,10 +32,12 @@ class ClusterWatch:
         self.state = ClusterState()
         self.pods: dict[str, Pod] = {}
         self.pending = 0
-        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._inbox = Inbox()
         self._unsynced = {NODES.name, PODS.name}
         history = History(transport)
-        self._reflectors = [Reflector(transport, source, self._inbox.put, history=history) for source in (NODES, PODS)]
+        self._reflectors = [
+            Reflector(transport, source, self._inbox.put_changes, history=history) for source in (NODES, PODS)
+        ]
 
     @classmethod
     def connect(cls, kubeconfig: Path | str | None = None, *, connections: int = 16) -> "ClusterWatch":
@@ -53,7 +57,7 @@ class ClusterWatch:
         deadline_s = time.monotonic() + _SYNC_S
         while self._unsynced:
             try:
-                item = self._inbox.get(timeout=max(0.0, deadline_s - time.monotonic()))
+                item = self._inbox.get(deadline_s - time.monotonic())
             except queue.Empty:
                 missing = ", ".join(sorted(self._unsynced))
                 raise UserError(f"{self.transport.server}: no list of {missing} in {_SYNC_S:g} s") from None
@@ -62,16 +66,17 @@ class ClusterWatch:
             self._take(item)
 
     def pump(self, timeout_s: float) -> bool:
-        """Take in what happened; waits up to `timeout_s` for the first news. Returns whether there were any."""
-        news = False
+        """Take in what happened; waits up to `timeout_s` for the first news. Returns whether there were any.
+
+        Raises `ThreadError` once a thread that watches has ended.
+        """
         try:
-            item = self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
-            while True:
-                news = True
-                self._take(item)
-                item = self._inbox.get_nowait()
+            self._take(self._inbox.get(timeout_s))
         except queue.Empty:
-            return news
+            return False
+        for _ in range(len(self._inbox)):  # what comes meanwhile is for the next time
+            self._take(self._inbox.get(0.0))
+        return True
 
     def pump_until(self, done: Callable[[], bool], timeout_s: float) -> bool:
         """Take in what happens until `done()`; returns False when `timeout_s` is over before that."""
@@ -90,6 +95,7 @@ class ClusterWatch:
 
     def close(self) -> None:
         """Stop watching and close the connections."""
+        self._inbox.close()
         for reflector in self._reflectors:
             reflector.stop()
         for reflector in self._reflectors:
@@ -99,6 +105,8 @@ class ClusterWatch:
     # ---- inside ------------------------------------------------------------------------------------------------------
 
     def _take(self, item: Any) -> None:
+        if isinstance(item, threads.ThreadError):
+            raise item
         if not isinstance(item, Changes):
             return  # a wake, or trouble that the reflector logs and goes on with
         for delta in item.deltas:

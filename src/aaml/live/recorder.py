@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from aaml import threads
 from aaml.cluster.objects import Node, Pod
 from aaml.errors import UserError
 from aaml.kube.history import History
+from aaml.kube.inbox import Inbox
 from aaml.kube.recorded import EVERY_POD, RecordedPod
 from aaml.kube.reflector import Changes, Delta, Reflector, Trouble
 from aaml.kube.sources import NODES
@@ -44,7 +46,7 @@ class Recorder:
 
     def __init__(self, transport: Transport, sink: Sink, *, clock: Callable[[], float] = time.time) -> None:
         self._transport, self._sink, self._clock = transport, sink, clock
-        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._inbox = Inbox()
         self._unsynced = {NODES.name, EVERY_POD.name}
         self._troubled: dict[str, float] = {}  # by source: since when it hears nothing
         self._nodes: dict[str, Node] = {}
@@ -52,7 +54,7 @@ class Recorder:
         self._bound: set[str] = set()
         history = History(transport)
         self._reflectors = [
-            Reflector(transport, source, self._inbox.put, history=history) for source in (NODES, EVERY_POD)
+            Reflector(transport, source, self._inbox.put_changes, history=history) for source in (NODES, EVERY_POD)
         ]
 
     @classmethod
@@ -75,13 +77,13 @@ class Recorder:
         early: list[Changes[Any]] = []
         while self._unsynced:
             try:
-                item = self._inbox.get(timeout=max(0.0, deadline_s - time.monotonic()))
+                item = self._inbox.get(deadline_s - time.monotonic())
             except queue.Empty:
                 missing = ", ".join(sorted(self._unsynced))
                 raise UserError(f"{self._transport.server}: no list of {missing} in {_SYNC_S:g} s") from None
             if isinstance(item, Trouble):
                 raise self._transport.explain(item.error)
-            if item.source == NODES.name:
+            if isinstance(item, threads.ThreadError) or item.source == NODES.name:
                 self._take(item)
             else:
                 early.append(item)  # a pod is told after its node
@@ -91,14 +93,16 @@ class Recorder:
         self._sink(Listed(at=self._clock()))
 
     def pump(self, timeout_s: float) -> None:
-        """Tell what happened; waits up to `timeout_s` for the first news."""
+        """Tell what happened; waits up to `timeout_s` for the first news.
+
+        Raises `ThreadError` once a thread that watches has ended.
+        """
         try:
-            item = self._inbox.get(timeout=timeout_s)
-            while True:
-                self._take(item)
-                item = self._inbox.get_nowait()
+            self._take(self._inbox.get(timeout_s))
         except queue.Empty:
             return
+        for _ in range(len(self._inbox)):  # what comes meanwhile is for the next time
+            self._take(self._inbox.get(0.0))
 
     def watched(self) -> None:
         """Say that all up to now has been told, unless the connection is lost."""
@@ -107,6 +111,7 @@ class Recorder:
 
     def close(self) -> None:
         """Stop watching and close the connections."""
+        self._inbox.close()
         for reflector in self._reflectors:
             reflector.stop()
         for reflector in self._reflectors:
@@ -115,7 +120,9 @@ class Recorder:
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
-    def _take(self, item: Changes[Any] | Trouble) -> None:
+    def _take(self, item: Changes[Any] | Trouble | threads.ThreadError) -> None:
+        if isinstance(item, threads.ThreadError):
+            raise item
         now_s = self._clock()
         if isinstance(item, Trouble):
             self._troubled.setdefault(item.source, now_s)
