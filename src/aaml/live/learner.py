@@ -12,6 +12,7 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from aaml import threads
 from aaml.learning.agent import LearnedAgent
 from aaml.learning.handover import opened, saved, take_acting_weights
 from aaml.live.learner_process import Learned, LearnerProcess, Lesson, Pupil
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("aaml")
 _MOST_STEPS = 4096  # kept for a learner that cannot be started, beyond what learning goes on from
+_MOST_NEWS = 64  # lessons whose weights nobody has taken yet, as no pod comes; the latest count
 _LONGEST_PAUSE_S = 30.0
 _START_S = 60.0  # what a learner may take until it is waited for no longer
 _END_S = 20.0  # what the last lesson may take, of the half minute that Kubernetes gives a pod to end
@@ -81,7 +83,7 @@ class LearnsApart:
         self._told_steps = self._told_sights = 0  # what the present learner knows, up to these numbers
         self._told_graph = -1
         self._pause_s = 0.0
-        self._news: deque[Learned] = deque()
+        self._news: deque[Learned] = deque(maxlen=_MOST_NEWS)
         self._error: BaseException | None = None
         self._process: LearnerProcess | None = None
         self._thread: threading.Thread | None = None
@@ -115,15 +117,22 @@ class LearnsApart:
         """Keep what there is to see, and return its number."""
         sight = context.sight_by(self.sees)
         with self._changed:
-            return self._log.write(sight)
+            number = self._log.write(sight)
+            most = 2 * (self.agent.memory + _MOST_STEPS)
+            if len(self._log) > most:  # what was decided led to no steps
+                self._forget_before(number - most // 2)
+            return number
 
     def observe(self, transition: "Transition") -> None:
         """Keep a step for the learner."""
         self.agent.count(transition.reward)
         with self._changed:
+            if int(transition.observation) < self._log.begin:
+                return
             self._steps.append(transition)
             if len(self._steps) > self.agent.memory + _MOST_STEPS:
                 self._drop_one()
+                self._log.forget(self._oldest_needed())
             self._oldest_sight = int(transition.observation)
             self._changed.notify()
 
@@ -180,8 +189,7 @@ class LearnsApart:
         self._closing, self._error, self._end_s = False, None, math.inf
         self._hurry.clear()
         self._ready.clear()
-        self._thread = threading.Thread(target=self._teach, name="lessons", daemon=True)
-        self._thread.start()
+        self._thread = threads.start(self._teach, "lessons", self._fail)
 
     def stop(self) -> None:
         """Take over all that the learner has learned, its last lesson too unless that takes too long, and end it."""
@@ -258,10 +266,11 @@ class LearnsApart:
                     if self._closing:
                         return
                 self.restarts += 1
-            except BaseException as failed:  # noqa: BLE001  (raised again by `learn`)
-                self._error = failed
-                self._ready.set()
-                return
+
+    def _fail(self, error: threads.ThreadError) -> None:
+        """Let `learn` raise what learning has raised."""
+        self._error = error.__cause__
+        self._ready.set()
 
     def _teach_one(self, process: LearnerProcess) -> None:
         """Teach one learner's process until this one ends; raises OSError or EOFError when it is lost."""
@@ -303,7 +312,10 @@ class LearnsApart:
             self._changed.wait_for(lambda: self._untaught() or self._closing)
         self._hurry.wait(max(_GATHER_S, rest_s))
         with self._changed:
-            return self._lesson(None) if self._untaught() else None
+            if not self._untaught():
+                return None
+            # A learner that did not answer for longer than is kept here begins anew with what is left.
+            return self._first_lesson() if self._log.begin > self._told_sights else self._lesson(None)
 
     def _untaught(self) -> bool:
         return self._begin + len(self._steps) > self._told_steps
@@ -326,6 +338,11 @@ class LearnsApart:
 
     def _oldest_needed(self) -> int:
         return int(self._steps[0].observation) if self._steps else self._oldest_sight
+
+    def _forget_before(self, sight: int) -> None:
+        while self._steps and int(self._steps[0].observation) < sight:
+            self._drop_one()
+        self._log.forget(sight)
 
     def _drop_one(self) -> None:
         self._steps.popleft()

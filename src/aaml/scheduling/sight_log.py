@@ -57,6 +57,11 @@ class SightLog:
         return len(self._entries)
 
     @property
+    def begin(self) -> int:
+        """The number of the first sight that is kept, of the next one where none is."""
+        return self._entries[0].number if self._entries else self._written
+
+    @property
     def end(self) -> int:
         """The number that the next sight gets."""
         return self._entries[-1].number + 1 if self._entries else self._written
@@ -82,7 +87,7 @@ class SightLog:
 
     def entries(self, start: int) -> list[Entry]:
         """Return what is kept from the sight `start` on."""
-        return self._entries[max(start - self._first, 0) :]
+        return self._entries[max(start - self.begin, 0) :]
 
     def take(self, entries: Sequence[Entry]) -> None:
         """Append entries of another log, so that this one holds the same sights as that one."""
@@ -92,7 +97,7 @@ class SightLog:
 
     def read(self, number: int) -> Sight:
         """Return a sight. Raises IndexError for one that was forgotten or never written."""
-        place = number - self._first
+        place = number - self.begin
         if not 0 <= place < len(self._entries):
             raise IndexError(f"sight {number} is not kept")
         begin = self._whole_before(place)
@@ -108,7 +113,7 @@ class SightLog:
 
     def forget(self, before: int) -> None:
         """Drop what no sight from `before` on needs."""
-        place = min(before - self._first, len(self._entries) - 1)
+        place = min(before - self.begin, len(self._entries) - 1)
         if place <= 0:
             return
         begin = self._whole_before(place)
@@ -126,10 +131,6 @@ class SightLog:
         before = self._whole or arrays
         self._whole = tuple(old if np.array_equal(new, old) else new for new, old in zip(arrays, before, strict=True))
         return self._whole
-
-    @property
-    def _first(self) -> int:
-        return self._entries[0].number if self._entries else self._written
 
     def _whole_before(self, place: int) -> int:
         return next(i for i in range(place, -1, -1) if self._entries[i].whole)

@@ -37,6 +37,7 @@ from aaml.scheduling.node_sampling import NodeSampling
 from aaml.scheduling.observation import PLAIN
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision, Observer, Transition
+from aaml.scheduling.sight_log import WHOLE_EVERY
 from aaml.sim.cluster import SimCluster
 from support import make
 from support.kwok import until
@@ -55,6 +56,14 @@ def workload(count=60):
     """Three nodes, and pods of deployments of six that fit on them."""
     return SimCluster(
         make.nodes(3), [make.pod(f"p{i}", 60 + 10 * (i % 3), 1 << 26, owner=f"w{i // 6}") for i in range(count)]
+    )
+
+
+def roomy(count):
+    """Three nodes on which all of so many pods find room."""
+    return SimCluster(
+        make.nodes(3, cpu=1_000_000, memory=1 << 45, pods=1000),
+        [make.pod(f"p{i}", 60 + 10 * (i % 3), 1 << 26, owner=f"w{i // 6}") for i in range(count)],
     )
 
 
@@ -402,3 +411,74 @@ def test_a_learner_has_a_session_of_its_own_that_gets_least():
     finally:
         process.close()
     assert AUTOGROUP.read_text() == ours
+
+
+class NotStarted:
+    """A learner that cannot be started, as where there is no memory for it."""
+
+    def __init__(self, *, awaited):
+        raise OSError(12, "Cannot allocate memory")
+
+
+def test_without_a_learner_what_is_kept_for_one_has_a_bound(monkeypatch):
+    monkeypatch.setattr("aaml.live.learner.LearnerProcess", NotStarted)
+    monkeypatch.setattr("aaml.live.learner._MOST_STEPS", 50)
+    agent = make_agent(replace(small("dqn"), replay_buffer_size=24))
+    learner = LearnsApart(agent)
+    learner.start()
+    play(roomy(600), learner, make_reward("balance"), learn=True)
+    assert agent.decisions == 600
+    assert len(learner._steps) <= agent.memory + 50
+    assert len(learner._log) <= agent.memory + 50 + 2 * WHOLE_EVERY
+    learner.stop()
+
+
+def test_decisions_that_lead_to_no_step_are_not_kept_for_ever(monkeypatch):
+    monkeypatch.setattr("aaml.live.learner._MOST_STEPS", 50)
+    agent = make_agent(replace(small("dqn"), replay_buffer_size=24))
+    learner = LearnsApart(agent)
+    state = make.cluster(make.nodes(3))
+    first = learner.perceive(make.context(state, make.pod()))
+    for _ in range(600):
+        latest = learner.perceive(make.context(state, make.pod()))
+    assert len(learner._log) <= 2 * (agent.memory + 50) + WHOLE_EVERY
+    learner.observe(Transition(first, 0, 1.0, None))  # what it saw is forgotten: there is nothing to learn of it
+    learner.observe(Transition(latest, 0, 1.0, None))
+    assert [step.observation for step in learner._steps] == [latest]
+
+
+class Slow(InThisProcess):
+    """A learner that is paused from its second lesson on until `go_on`."""
+
+    go_on = threading.Event()
+    lessons = 0
+
+    def teach(self, lesson):
+        self.lessons += 1
+        if self.lessons == 2:
+            self.go_on.wait(WAIT_S)
+        return super().teach(lesson)
+
+
+def test_a_learner_that_was_paused_for_longer_than_is_kept_goes_on_with_what_is_left(monkeypatch):
+    monkeypatch.setattr("aaml.live.learner.LearnerProcess", Slow)
+    monkeypatch.setattr("aaml.live.learner._MOST_STEPS", 50)
+    agent = make_agent(replace(small("dqn"), replay_buffer_size=24))
+    with LearnsApart(agent) as learner:
+        play(roomy(600), learner, make_reward("balance"), learn=True)
+        assert learner.waiting > 50
+        Slow.go_on.set()
+        list(learner.catch_up())
+        assert learner.waiting == 0
+    assert learner.restarts == 0
+    assert agent.updates > 0
+
+
+def test_what_comes_back_has_a_bound_where_nothing_is_decided(monkeypatch):
+    """Only the latest weights count; nobody takes them while no pod comes."""
+    monkeypatch.setattr("aaml.live.learner.LearnerProcess", InThisProcess)
+    learner = LearnsApart(make_agent(small("dqn")))
+    for number in range(5000):
+        learner._news.append(Learned(1, number))
+    assert len(learner._news) <= 100
+    assert learner._news[-1].updates == 4999
