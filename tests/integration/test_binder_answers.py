@@ -217,3 +217,16 @@ def test_whatever_goes_wrong_with_a_bind_is_its_result_and_the_next_one_is_made(
     binder.submit(BindJob(Pod(name="p", uid="u-p"), "n1"))
     assert results.get(timeout=30).status == "bound"
     binder.close(10)
+
+
+def test_no_bind_is_sent_once_it_may_not_any_more(api):
+    """As when the lease is lost: another replica may decide by then."""
+    api.on("POST", BINDING, DONE)
+    results: queue.SimpleQueue[BindResult] = queue.SimpleQueue()
+    binder = Binder(Transport(server=api.server), results.put, at_once=1)
+    binder.revoked = "the lease was lost"
+    binder.submit(BindJob(Pod(name="p", uid="u-p"), "n1"))
+    result = results.get(timeout=30)
+    assert (result.status, result.message) == ("gone", "the lease was lost")
+    assert not api.bodies("POST", BINDING)
+    binder.close(10)

@@ -54,13 +54,15 @@ class Binder:
         self, transport: Transport, sink: Callable[[BindResult], None], *, at_once: int = 64, give_up_s: float = 60.0
     ) -> None:
         self._transport, self._sink, self._give_up_s = transport, sink, give_up_s
+        self.revoked = ""
+        """Why no bind is to be sent any more, "" while they may; any thread may set it."""
         self._lane = transport.lane(at_once)
         self._threads = JobThreads("binder", min(at_once, _MOST_THREADS), self._settle, self._fail)
 
     def submit(self, job: BindJob) -> None:
         """Send a bind as soon as there is room for it; returns at once."""
         self._lane.post(
-            f"{_path(job)}/binding", lambda: None if job.cancelled else _binding(job), partial(self._hear, job)
+            f"{_path(job)}/binding", lambda: None if self._why_not(job) else _binding(job), partial(self._hear, job)
         )
 
     def close(self, timeout_s: float) -> None:
@@ -69,6 +71,9 @@ class Binder:
         begin = time.monotonic()
         self._lane.wait_empty(timeout_s)
         self._threads.close(max(0.0, begin + timeout_s - time.monotonic()))
+
+    def _why_not(self, job: BindJob) -> str:
+        return job.cancelled or self.revoked
 
     def _hear(self, job: BindJob, error: Exception | None) -> None:
         if error is None:
@@ -102,8 +107,8 @@ class Binder:
                     raise error
                 if doubtful and (fate := self._look(job, path, doubtful)) is not None:
                     return fate
-                if job.cancelled:
-                    return "gone", job.cancelled
+                if why := self._why_not(job):
+                    return "gone", why
                 self._transport.request("POST", f"{path}/binding", body)
             except Unreachable as error:
                 doubtful, message, wait_s = doubtful or error.sent, str(error), backoff.next_s()

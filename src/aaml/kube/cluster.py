@@ -82,7 +82,7 @@ class _Wake:
 class KubeCluster:
     """The `Cluster` of pods whose `schedulerName` is `scheduler_name`. Make one with `connect`.
 
-    Every method but `stop` belongs to one thread.
+    Every method but `stop` and `revoke` belongs to one thread.
     """
 
     def __init__(self, transport: Transport, scheduler_name: str, options: LiveOptions | None = None) -> None:
@@ -284,6 +284,10 @@ class KubeCluster:
         """Make `next_pod` return at once from now on; safe from a signal handler or another thread."""
         self._stopped = True
         self._inbox.put(_Wake())
+
+    def revoke(self, why: str) -> None:
+        """Send no bind any more; those on their way end as they may. For another thread, once a lease is lost."""
+        self._binder.revoked = why
 
     def drain(self) -> None:
         """Wait at most `close_s` for binds in flight; a cluster that was closed has none any more."""

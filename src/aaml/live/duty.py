@@ -41,6 +41,7 @@ class Duty(Observer):
         self._beat_s: float | None = None
         self._leads = lease is None
         self._awaits = "the cluster's objects are not known yet"
+        self._cluster: Cluster | None = None
         self.lost = False
 
     # ---- what the owner of the loop calls ----------------------------------------------------------------------------
@@ -56,6 +57,9 @@ class Duty(Observer):
     def begin(self, cluster: "Cluster") -> None:
         """The cluster is connected; from now on its queues are counted."""
         self._awaits = "what decides is not ready yet"
+        self._cluster = cluster
+        if self.lost:
+            self._revoke()
         counts: Callable[[], Mapping[str, int]] | None = getattr(cluster, "waiting_by_queue", None)
         if counts is None:
             return
@@ -109,7 +113,14 @@ class Duty(Observer):
 
     def _on_lost(self) -> None:
         self.lost = True
+        self._revoke()
         self._stop()
+
+    def _revoke(self) -> None:
+        """Keep binds that wait from being sent: soon another replica decides."""
+        revoke: Callable[[str], None] | None = getattr(self._cluster, "revoke", None)
+        if revoke is not None:
+            revoke("the lease was lost")
 
 
 def _count(counts: Callable[[], Mapping[str, int]], queue: str) -> float:

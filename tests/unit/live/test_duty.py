@@ -13,8 +13,13 @@ from support.processes import free_port, probe
 
 
 class Cluster:
+    revoked = ""
+
     def waiting_by_queue(self):
         return {"active": 3}
+
+    def revoke(self, why):
+        self.revoked = why
 
 
 def test_probes_and_metrics_follow_the_process() -> None:
@@ -69,3 +74,16 @@ def test_times_that_elect_nobody(options: DutySettings) -> None:
         on_duty(options, lambda: None, kubeconfig=None, profile="mine"),
     ):
         pass
+
+
+def test_who_loses_the_lease_binds_nothing_more() -> None:
+    cluster, stopped = Cluster(), []
+    with on_duty(DutySettings(), lambda: stopped.append(True), kubeconfig=None, profile="mine") as duty:
+        assert duty.acquire(lambda: False)
+        duty.begin(cluster)
+        assert not cluster.revoked
+        duty._on_lost()
+        assert (cluster.revoked, stopped) == ("the lease was lost", [True])
+        connected_since = Cluster()  # while it was connecting, the lease was lost
+        duty.begin(connected_since)
+        assert connected_since.revoked == "the lease was lost"
