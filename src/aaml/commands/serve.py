@@ -138,7 +138,10 @@ def run(args: Args) -> int:
             print(f"{policy.name} {words}", file=sys.stderr, flush=True)
         scheme = "https" if args.tls_cert else "http"
         print(f"{policy.name} answers on {scheme}://{args.host}:{listener.getsockname()[1]}", flush=True)
-        server = PatientServer(app, timeout_graceful_shutdown=5, ssl_certfile=args.tls_cert, ssl_keyfile=args.tls_key)
+        server = PatientServer(
+            app, turn=service.refresh, timeout_graceful_shutdown=5, ssl_certfile=args.tls_cert,
+            ssl_keyfile=args.tls_key,
+        )  # fmt: skip
         # uvicorn hands signals on when it has ended; without a handler of ours that would end the process before
         # everything is closed.
         with ends_by(lambda: setattr(server, "should_exit", True)) as interruption:

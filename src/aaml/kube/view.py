@@ -16,7 +16,10 @@ _NOBODY = "aaml-view"  # no pod names this scheduler, so the queue stays empty
 
 
 class KubeView:
-    """Nodes and pods of a live cluster, kept current by watching. All methods have to be called from one thread."""
+    """Nodes and pods of a live cluster, kept current by `refresh`, which has to be called now and then.
+
+    All methods but `bind_now` have to be called from one thread.
+    """
 
     def __init__(
         self, kubeconfig: Path | str | None = None, *, context: str | None = None, server: str | None = None
@@ -44,7 +47,10 @@ class KubeView:
         return True
 
     def refresh(self) -> None:
-        """Take in what has happened since the last call, without waiting for more."""
+        """Take in what has happened since the last call, without waiting for more.
+
+        Raises `ThreadError` once a thread that watches has ended.
+        """
         self._cluster.next_pod(0.0)
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
@@ -63,7 +69,10 @@ class KubeView:
         }
 
     def bind_now(self, namespace: str, name: str, uid: str, node_name: str) -> str:
-        """Bind a pod and wait for the answer; returns "" when it is bound, or else what went wrong."""
+        """Bind a pod and wait for the answer; returns "" when it is bound, or else what went wrong.
+
+        Any thread may call it.
+        """
         pod = Pod(name, namespace, uid)
         status, message = self._binder.bind(BindJob(pod, node_name))
         return "" if status == "bound" else f"{status}: {message}"

@@ -2,11 +2,13 @@
 
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -20,6 +22,7 @@ from aaml.serve.service import SchedulingService
 
 Body = TypeVar("Body")
 MAX_BODY_BYTES = 64 * 1024 * 1024  # 5,000 full nodes are about 15 MB
+_BODIES = 4  # of the largest kind that are held at once, all requests together
 
 
 class _RefusedError(Exception):
@@ -38,18 +41,34 @@ def _problem(status: int, message: str) -> Response:
     return _json(Problem(" ".join(message.split())), status)
 
 
-async def _body(request: Request, limit_bytes: int) -> bytes:
-    """Return the body. Raises `_RefusedError` as soon as it is known to be larger than `limit_bytes`."""
-    declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared) > limit_bytes:
-        raise _RefusedError(413, f"body: {declared} bytes is not accepted; expected at most {limit_bytes}")
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit_bytes:
-            raise _RefusedError(413, f"body: more than {limit_bytes} bytes is not accepted")
-        parts.append(part)
-    return b"".join(parts)
+class _Bodies:
+    """The bodies that are held: one of at most `limit_bytes`, all together of `_BODIES` times as many."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes, self._held_bytes = limit_bytes, 0
+
+    @asynccontextmanager
+    async def of(self, request: Request) -> AsyncIterator[bytes]:
+        """Yield a request's body, which counts until the end of the block.
+
+        Raises `_RefusedError` as soon as it is known to be larger than there is room for.
+        """
+        declared = request.headers.get("content-length", "0")
+        if declared.isdigit() and int(declared) > self._limit_bytes:
+            raise _RefusedError(413, f"body: {declared} bytes is not accepted; expected at most {self._limit_bytes}")
+        parts, size = [], 0
+        try:
+            async for part in request.stream():
+                size += len(part)
+                self._held_bytes += len(part)
+                if size > self._limit_bytes:
+                    raise _RefusedError(413, f"body: more than {self._limit_bytes} bytes is not accepted")
+                if self._held_bytes > _BODIES * self._limit_bytes:
+                    raise _RefusedError(503, "body: too many requests at once; try again")
+                parts.append(part)
+            yield b"".join(parts)
+        finally:
+            self._held_bytes -= size
 
 
 def _decode(body: bytes, kind: type[Body]) -> Body:
@@ -72,7 +91,8 @@ def create_app(
     """Return the ASGI application of all endpoints.
 
     With `token` every endpoint but the probes answers 401 unless a request carries it as a bearer token. A body of more
-    than `max_body_bytes` is refused with 413, and 403 is for pages of other sites and names that are none of `hosts`.
+    than `max_body_bytes` is refused with 413, and with 503 where those of others take four times as much. 403 is for
+    pages of other sites and names that are none of `hosts`.
     """
 
     def guard(request: Request) -> None:
@@ -82,9 +102,13 @@ def create_app(
         if not hmac.compare_digest(given, b"Bearer " + token.encode()):
             raise _RefusedError(401, "authorization: a valid bearer token is needed")
 
-    def posts(path: str, kind: type[Body], answer: Callable[[Body], object]) -> Route:
+    bodies = _Bodies(max_body_bytes)
+
+    def posts(path: str, kind: type[Body], answer: Callable[[Body], object], *, aside: bool = False) -> Route:
         async def respond(request: Request) -> Response:
-            return _json(answer(_decode(await _body(request, max_body_bytes), kind)))
+            async with bodies.of(request) as body:
+                asked = _decode(body, kind)
+                return _json(await run_in_threadpool(answer, asked) if aside else answer(asked))
 
         return Route(path, measured(path, respond), methods=["POST"])
 
@@ -122,7 +146,7 @@ def create_app(
         [
             posts("/filter", ExtenderArgs, service.filter),
             posts("/prioritize", ExtenderArgs, service.prioritize),
-            posts("/bind", ExtenderBindingArgs, service.bind),
+            posts("/bind", ExtenderBindingArgs, service.bind, aside=True),  # the API server is waited for
             posts("/score", ScoreRequest, service.score),
             gets("/healthz", lambda: Response("ok"), open_to_all=True),
             gets("/readyz", readyz, open_to_all=True),

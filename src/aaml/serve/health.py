@@ -1,20 +1,23 @@
 """Probes and metrics of a scheduler process: /healthz, /readyz and /metrics, answered from a thread of their own."""
 
 import socket
-import threading
 from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from aaml import threads
 from aaml.errors import bad_value
 from aaml.serve.gate import gated
 from aaml.serve.listen import PatientServer
 from aaml.serve.metrics import CONTENT_TYPE, Metrics
+
+if TYPE_CHECKING:
+    import threading
 
 Probe = Callable[[], str]
 """A function that returns what is wrong, or "" when all is well."""
@@ -46,7 +49,8 @@ def create_probe_app(metrics: Metrics, healthy: Probe, ready: Probe, hosts: Coll
 class HealthServer:
     """Answers requests in a thread, from the start of a `with` block to its end.
 
-    `port` 0 takes a free port. Raises `UserError` when the address is taken.
+    `port` 0 takes a free port. Raises `UserError` when the address is taken. Should the thread end by itself, the
+    process ends: whoever probes it would not hear of it any more.
     """
 
     def __init__(self, host: str, port: int, app: Starlette) -> None:
@@ -55,9 +59,7 @@ class HealthServer:
         except (OSError, OverflowError) as error:
             raise bad_value("health-host, health-port", f"{host}:{port}", f"a free address ({error})") from error
         self._server = PatientServer(app, timeout_graceful_shutdown=1)
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._listener]}, name="health", daemon=True
-        )
+        self._thread: threading.Thread | None = None
 
     @property
     def port(self) -> int:
@@ -65,12 +67,13 @@ class HealthServer:
         return int(self._listener.getsockname()[1])
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._thread = threads.start(lambda: self._server.run(sockets=[self._listener]), "health", threads.end_process)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.should_exit = True
-        self._thread.join(5.0)
+        if self._thread is not None:
+            self._thread.join(5.0)
         self._listener.close()

@@ -1,7 +1,9 @@
 """The HTTP server below our services: it holds a limited number of clients, and waits for none for ever."""
 
 import asyncio
+import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -40,19 +42,34 @@ class _Connection(H11Protocol):
 class PatientServer(uvicorn.Server):
     """uvicorn's server, which hangs up on a client that takes longer than `client_s` to ask or to read the answer.
 
-    Requests of more than 64 KiB of headers are refused, and more than `MOST_CONNECTIONS` at once too.
+    Requests of more than 64 KiB of headers are refused, and more than `MOST_CONNECTIONS` at once too. `turn` is called
+    once a second, whether anybody asks or not; what it raises ends the server, and `run` raises it.
     """
 
-    def __init__(self, app: Any, *, client_s: float = 30.0, **options: Any) -> None:
+    def __init__(
+        self, app: Any, *, client_s: float = 30.0, turn: Callable[[], object] = lambda: None, **options: Any
+    ) -> None:
         options = {"log_level": "error", "access_log": False, "lifespan": "off", "ws": "none", **options}
         super().__init__(uvicorn.Config(app, http=_Connection, server_header=False, **options))
-        self._client_s = client_s
+        self._client_s, self._turn = client_s, turn
+        self._failed: Exception | None = None
 
     async def on_tick(self, counter: int) -> bool:
-        """Look once a second whom it has waited for too long."""
+        """Take a turn once a second, and look whom it has waited for too long."""
         if counter % _LOOK_EVERY == 0:
             now_s = time.monotonic()
             for connection in list(self.server_state.connections):
                 if isinstance(connection, _Connection) and connection.waited_s(now_s) > self._client_s:
                     connection.hang_up()
+            try:
+                self._turn()
+            except Exception as error:  # noqa: BLE001  (raised again where the server was started)
+                self._failed = error
+                return True
         return await super().on_tick(counter)
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer until told to end, and raise what has ended the turns."""
+        await super().serve(sockets)
+        if self._failed is not None:
+            raise self._failed

@@ -20,7 +20,13 @@ _BODIES = (
     ExtenderArgs, ExtenderFilterResult, list[HostPriority], ExtenderBindingArgs, ExtenderBindingResult, ScoreRequest,
     ScoreReply, Problem,
 )  # fmt: skip
-_PROBLEMS = {"400": "No such JSON", "401": "No valid token", "413": "Too large", "422": "No such object or field"}
+_PROBLEMS = {
+    "400": "No such JSON",
+    "401": "No valid token",
+    "413": "Too large",
+    "422": "No such object or field",
+    "503": "Too many at once",
+}
 
 
 def document() -> dict[str, Any]:

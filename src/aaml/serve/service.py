@@ -55,7 +55,10 @@ class ClusterView(Protocol):
         ...
 
     def bind_now(self, namespace: str, name: str, uid: str, node_name: str) -> str:
-        """Bind a pod and wait for the answer; returns "" when it is bound, or else what went wrong."""
+        """Bind a pod and wait for the answer; returns "" when it is bound, or else what went wrong.
+
+        Any thread may call it.
+        """
         ...
 
 
@@ -122,6 +125,11 @@ class SchedulingService:
         """Whether every endpoint can answer."""
         return self.view is None or self.view.synced
 
+    def refresh(self) -> None:
+        """Take in what happened on the watched cluster, if one is watched."""
+        if self.view is not None:
+            self.view.refresh()
+
     def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
         """Return the candidates that pass every filter, and for the others why they do not."""
         view, pod = self._watched(), self._readers.pod(bytes(args.pod))
@@ -155,8 +163,11 @@ class SchedulingService:
         return list(map(HostPriority, names, grades.tolist()))
 
     def bind(self, args: ExtenderBindingArgs) -> ExtenderBindingResult:
-        """Bind the pod on behalf of kube-scheduler, and say what went wrong if it could not be bound."""
-        view = self._watched()
+        """Bind the pod on behalf of kube-scheduler, and say what went wrong if it could not be bound.
+
+        The answer of the API server is waited for. Any thread may call it, the other methods belong to one.
+        """
+        view = self._view()
         return ExtenderBindingResult(view.bind_now(args.pod_namespace, args.pod_name, args.pod_uid, args.node))
 
     def score(self, request: ScoreRequest) -> ScoreReply:
@@ -171,11 +182,15 @@ class SchedulingService:
     def _grades(self, state: ClusterState, pod: Pod, mask: BoolArray) -> npt.NDArray[np.float64]:
         return self._scores(Context(state, pod, mask, self._spec))
 
-    def _watched(self) -> ClusterView:
+    def _view(self) -> ClusterView:
         if self.view is None:
             raise UserError("cluster: none is watched; start the service with a kubeconfig to use it as an extender")
-        self.view.refresh()
         return self.view
+
+    def _watched(self) -> ClusterView:
+        view = self._view()
+        view.refresh()
+        return view
 
     def _candidates(self, args: ExtenderArgs) -> Sequence[str]:
         if args.nodenames is not None:

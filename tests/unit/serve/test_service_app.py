@@ -1,10 +1,13 @@
 """The HTTP service as its clients see it: answers, limits, refusals, and a fuzz run from its own OpenAPI document."""
 
 import json
+import socket
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import schemathesis
@@ -12,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from aaml import threads
 from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.commands.serve import Args, run
@@ -23,8 +27,11 @@ from aaml.policies.registry import make_policy
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision
 from aaml.serve.app import create_app
+from aaml.serve.health import HealthServer
+from aaml.serve.listen import PatientServer
 from aaml.serve.metrics import Metrics
 from aaml.serve.service import Readers, SchedulingService, spread
+from support.kwok import until
 
 
 class MostFree:
@@ -144,7 +151,7 @@ def test_kube_schedulers_own_sums_are_served_the_same_for_every_request() -> Non
     body = {"pod": pod, "nodes": nodes, "pods": [running("q", "b", "2"), running("r", "c", "1")]}
     # TaintToleration: 3 * 100 to each node. LeastAllocated: a and d (75 + 87) / 2, b (25 + 75) / 2, c (50 + 75) / 2.
     # BalancedAllocation: a and d 71, b 72, c 72. Sums 452, 422, 434, 452: from 0 to 100 that is 100, 0, 40, 100.
-    for _ in range(5):
+    for _ in range(4):
         assert client.post("/score", json=body).json() == {"scores": {"a": 100, "b": 0, "c": 40, "d": 100}}
 
 
@@ -322,3 +329,78 @@ def test_the_service_keeps_its_own_openapi_document(case: schemathesis.Case) -> 
     # that is not read (full nodes beside nodenames, a label) is not judged.
     names = ("positive_data_acceptance", "negative_data_rejection")
     case.call_and_validate(excluded_checks=[schemathesis.checks.CHECKS.get_one(name) for name in names])
+
+
+class Binding(View):
+    """Binds when it is told to go on, as an API server that is busy does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.turns = 0
+
+    def refresh(self) -> None:
+        self.turns += 1
+        if self.turns == 1000:
+            raise ZeroDivisionError("in taking in what happened")
+
+    def bind_now(self, namespace: str, name: str, uid: str, node_name: str) -> str:
+        self.begun.set()
+        self.go_on.wait(30)
+        return super().bind_now(namespace, name, uid, node_name)
+
+
+BIND = {"podName": "p", "podNamespace": "default", "podUID": "u", "node": "n1"}
+
+
+def test_a_bind_that_takes_its_time_holds_up_no_probe_and_no_score() -> None:
+    view, answers = Binding(), []
+    with HealthServer("127.0.0.1", 0, create_app(service(view), Metrics())) as server:
+        where = f"http://127.0.0.1:{server.port}"
+        asking = threading.Thread(target=lambda: answers.append(httpx.post(f"{where}/bind", json=BIND, timeout=30)))
+        asking.start()
+        try:
+            assert view.begun.wait(30)
+            assert httpx.get(f"{where}/healthz", timeout=10).text == "ok"
+            asked = {"pod": pod_json(), "nodenames": ["n1"]}
+            assert httpx.post(f"{where}/prioritize", json=asked, timeout=10).status_code == 200
+            assert not answers
+        finally:
+            view.go_on.set()
+            asking.join(30)
+    assert answers[0].json() == {}
+
+
+def test_all_bodies_together_have_a_bound(view: View) -> None:
+    """Four clients that have sent nearly all of a large body, and then one that asks in earnest."""
+    app = create_app(service(view), Metrics(), max_body_bytes=10_000)
+    with HealthServer("127.0.0.1", 0, app) as server:
+        slow = []
+        for _ in range(5):
+            client = socket.create_connection(("127.0.0.1", server.port))
+            client.sendall(b"POST /score HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10000\r\n\r\n" + b" " * 9900)
+            slow.append(client)
+        where = f"http://127.0.0.1:{server.port}"
+        body = {"pod": pod_json(), "nodes": [node_json("n1", "4")], "pad": "x" * 4000}
+        until(lambda: httpx.post(f"{where}/score", json=body).status_code == 503, "a refusal")
+        assert httpx.get(f"{where}/healthz").text == "ok"
+        for client in slow:
+            client.close()
+        until(lambda: httpx.post(f"{where}/score", json=body).status_code == 200, "an answer")
+
+
+def test_who_serves_takes_in_what_happens_while_nobody_asks() -> None:
+    """Else it would keep all that a cluster tells, and answer its first question from a state of long ago."""
+    view = Binding()
+    server = PatientServer(create_app(service(view), Metrics()), turn=service(view).refresh)
+    with socket.create_server(("127.0.0.1", 0)) as listener, threads.Task(lambda: server.run([listener]), "serve"):
+        until(lambda: view.turns >= 2, "two turns")
+        server.should_exit = True
+
+
+def test_an_error_in_taking_in_what_happens_ends_the_service() -> None:
+    view = Binding()
+    view.turns = 999
+    server = PatientServer(create_app(service(view), Metrics()), turn=service(view).refresh)
+    with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(ZeroDivisionError):
+        server.run([listener])
