@@ -1,8 +1,8 @@
 """Threads: ours are all started here, so that none ends unheard; those of numerical libraries are kept to one each.
 
-An exception in a thread belongs to somebody. `start` hands it to a function, `Task` and `Pool` raise it in the thread
-that waits for what they do. Where nobody can go on without the thread, `end_process` ends the process with status 1,
-and whoever supervises it starts it again.
+An exception in a thread belongs to somebody. `start` hands it to a function, `Background` and `ThreadPool` raise it in
+the thread that waits for what they do. Where nobody can go on without the thread, `end_process` ends the process with
+status 1, and whoever supervises it starts it again.
 """
 
 import os
@@ -52,7 +52,7 @@ def start(work: Callable[[], object], name: str, failed: Callable[[ThreadError],
     return thread
 
 
-class Task(Generic[T]):
+class Background(Generic[T]):
     """Work in a thread of its own, begun at once. Who asks for its end gets what it returned, or what it raised.
 
     As a context manager it is waited for at the end of the block, which raises what it raised.
@@ -96,7 +96,7 @@ class Task(Generic[T]):
             self._future.result()
 
 
-class Pool(ThreadPoolExecutor):
+class ThreadPool(ThreadPoolExecutor):
     """A few threads that share out work; `map` and each future raise what their work raised.
 
     What was raised is raised by `check` too, and at the end of a `with` block, so that nobody need keep each future.
@@ -117,8 +117,10 @@ class Pool(ThreadPoolExecutor):
         if self._raised:
             raise self._raised[0]
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        super().__exit__(kind, *rest)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
         if kind is None:
             self.check()
 

@@ -5,8 +5,11 @@ import socket
 import struct
 import threading
 import time
+from functools import partial
 from types import TracebackType
 from typing import Literal, Self
+
+from aaml.threads import ThreadError, start
 
 Mode = Literal["pass", "cut", "slow", "silent"]
 
@@ -31,6 +34,7 @@ class Proxy:
         self._ended = False
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()
+        self._failed: list[ThreadError] = []
 
     @property
     def mode(self) -> Mode:
@@ -48,7 +52,7 @@ class Proxy:
         self._close_all(reset=True)
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+        start(self._accept, "proxy", self._failed.append)
         return self
 
     def __exit__(
@@ -57,6 +61,8 @@ class Proxy:
         self._ended = True
         self._listener.close()
         self._close_all(reset=False)
+        if kind is None and self._failed:
+            raise self._failed[0]
 
     def _accept(self) -> None:
         while not self._ended:
@@ -75,7 +81,7 @@ class Proxy:
             pair = (near, far)
             with self._lock:
                 self._pairs.add(pair)
-            threading.Thread(target=self._carry, args=(pair,), name="proxied", daemon=True).start()
+            start(partial(self._carry, pair), "proxied", self._failed.append)
 
     def _carry(self, pair: tuple[socket.socket, socket.socket]) -> None:
         """Hand on what comes, both ways, until either side closes."""

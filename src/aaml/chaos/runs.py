@@ -2,7 +2,6 @@
 
 import csv
 import statistics
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +19,7 @@ from aaml.evaluation.policies import load
 from aaml.files import append_row
 from aaml.kube.provision import KwokCluster
 from aaml.settings import Count, Positive, Settings
+from aaml.threads import Background
 
 _READY_S = 600.0  # the first start compiles for half a minute, on a busy machine for minutes
 
@@ -85,17 +85,11 @@ def run_fault(cluster: KwokCluster, fault: Fault, settings: ChaosSettings) -> Ru
     Raises `UserError` when the scheduler does not come up before the fault has struck.
     """
     with Site(cluster, settings.scheduler, replicas=fault.replicas) as site:
-        workload, creating = site.workload, threading.Event()
-
-        def create() -> None:
-            try:
-                workload.create(range(settings.pods - 1))
-            finally:
-                creating.set()
+        workload = site.workload
 
         for number in range(fault.replicas):
             site.wait(lambda number=number: site.ready(number), "a scheduler that is ready", _READY_S)  # type: ignore[misc]
-        threading.Thread(target=create, name="create", daemon=True).start()
+        coming = Background(lambda: workload.create(range(settings.pods - 1)), "create")
         site.wait(lambda: 4 * workload.bound() >= settings.pods - 1, "the first binds", _READY_S)
         wrong: list[str] = []
         try:
@@ -106,7 +100,8 @@ def run_fault(cluster: KwokCluster, fault: Fault, settings: ChaosSettings) -> Ru
         workload.create([settings.pods - 1])  # so that there is always one to be bound after the fault
         deadline_s = over_s + settings.wait_s
         while time.monotonic() < deadline_s:
-            if creating.is_set() and all(pod["spec"].get("nodeName") for pod in workload.pods()):
+            coming.check()
+            if not coming.running and all(pod["spec"].get("nodeName") for pod in workload.pods()):
                 break
             time.sleep(0.2)
         site.wait(lambda: workload.first_bind_after(over_s) or time.monotonic() > deadline_s, "a bind", settings.wait_s)

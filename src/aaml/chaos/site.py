@@ -40,13 +40,14 @@ class Site:
     """One run's surroundings, from the start of a `with` block to its end.
 
     `decides` is an agent that learns, by name, or any policy; `replicas` of it run, with leader election where there
-    are more than one. Their folders, logs and models are in `folder`.
+    are more than one. Their folders, logs and models are in `folder`. With `serves` what decides only serves, as an
+    extender that is asked nothing: kube-scheduler, which the cluster has to have then, places the pods.
     """
 
-    def __init__(self, cluster: KwokCluster, decides: str, *, replicas: int = 1) -> None:
+    def __init__(self, cluster: KwokCluster, decides: str, *, replicas: int = 1, serves: bool = False) -> None:
         self.cluster, self.decides = cluster, decides
         self.api = cluster.api()
-        self._replicas = replicas
+        self._replicas, self._serves = replicas, serves
         self._stack = ExitStack()
         self.schedulers: list[Supervised] = []
         self._ports: list[int] = []
@@ -87,8 +88,8 @@ class Site:
         folder.mkdir()
         port = free_port()
         command = [
-            sys.executable, "-m", "aaml.chaos.clock", str(self.clock), "schedule", *self._which(),
-            "--scheduler-name", SCHEDULER, "--kubeconfig", str(self._kubeconfig(folder)), "--health-port", str(port),
+            sys.executable, "-m", "aaml.chaos.clock", str(self.clock), *self._which(port),
+            "--kubeconfig", str(self._kubeconfig(folder)),
         ]  # fmt: skip
         if self._replicas > 1:
             times = ("--lease-duration-s", "3", "--renew-deadline-s", "2", "--retry-period-s", "0.5")
@@ -120,12 +121,15 @@ class Site:
                 raise UserError(f"chaos: {what}: not seen in {wait_s:g} s; the schedulers said: {said}")
             time.sleep(0.05)
 
-    def _which(self) -> Sequence[str]:
-        """Return the words of the command line that say what decides."""
-        if self.decides in LIVE:
-            return (self.decides, "--save-every-s", "2")
+    def _which(self, port: int) -> Sequence[str]:
+        """Return the words of the command line that say what runs, and where it answers."""
+        schedules = ("--scheduler-name", SCHEDULER, "--health-port", str(port))
+        if self.decides in LIVE and not self._serves:
+            return ("schedule", self.decides, "--save-every-s", "2", *schedules)
         spec = str(Path(self.decides).resolve()) if origin(self.decides) == "model" else self.decides
-        return ("policy", "--policy", spec)
+        if self._serves:
+            return ("serve", "--policy", "kube-scheduler" if self.decides in LIVE else spec, "--port", str(port))
+        return ("schedule", "policy", "--policy", spec, *schedules)
 
     def _workload(self, namespace: str) -> Workload:
         ask(self.api, "POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
@@ -137,7 +141,7 @@ class Site:
             return False
 
         self.wait(account, "the service account of a new namespace", 120.0)
-        return Workload(self.api, namespace, SCHEDULER)
+        return Workload(self.api, namespace, "default-scheduler" if self._serves else SCHEDULER)
 
     def _kubeconfig(self, folder: Path) -> Path:
         """Write a kubeconfig of the schedulers' account, whose way to the API server goes through the proxy."""

@@ -1,4 +1,8 @@
-"""A long run at half load: pods come and go for an hour, and memory, handles, loss and latency are written down."""
+"""A long run at half load: pods come and go for an hour, and memory, handles, loss and latency are written down.
+
+The same with an agent whose learner cannot live, and with an extender that nobody asks anything: what they keep has a
+bound.
+"""
 
 import itertools
 import json
@@ -6,11 +10,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import psutil
@@ -20,9 +23,11 @@ from aaml.files import write_text
 from aaml.kube.provision import KwokCluster
 from aaml.scheduling.curves import VALUE_LOSS
 from aaml.settings import Count, Positive, Settings
+from aaml.threads import Background, ThreadPool
 
 _READY_S = 600.0
 _AT_ONCE = 16
+_KILL_EVERY_S = 0.2
 _MIB = 1 << 20
 
 
@@ -40,6 +45,9 @@ class SoakSettings(Settings):
     """nodes of the cluster"""
     scheduler: str = "dqn"
     """who decides: an agent that learns meanwhile, a policy by name, or a model file"""
+    run: Literal["scheduler", "without-learner", "idle-extender"] = "scheduler"
+    """what runs: the scheduler; the scheduler, each learner of which is killed at once; or `aaml serve` with that
+    policy (kube-scheduler for an agent), which watches and is asked nothing, while kube-scheduler places the pods"""
     every_s: Positive = 10.0
     """seconds between two lines of the record"""
 
@@ -65,27 +73,37 @@ class Sample:
 
 def soak(cluster: KwokCluster, settings: SoakSettings, tell: Callable[[Sample], None]) -> tuple[list[Sample], int]:
     """Let pods come and go; returns the samples and how many pods had no node a minute after the last had come."""
-    with Site(cluster, settings.scheduler) as site:
-        site.wait(site.ready, "a scheduler that is ready", _READY_S)
+    with Site(cluster, settings.scheduler, serves=settings.run == "idle-extender") as site, ExitStack() as stack:
         ended = threading.Event()
+        if settings.run == "without-learner":
+            stack.enter_context(Background(lambda: _kill_learners(site, ended), "soak-killer"))
+            stack.callback(ended.set)
+        site.wait(site.ready, "a scheduler that is ready", _READY_S)
         samples: list[Sample] = []
-        coming = threading.Thread(target=_come_and_go, args=(site, settings, ended), name="soak", daemon=True)
         began_s = time.monotonic()
-        coming.start()
-        try:
-            while (now_s := time.monotonic()) - began_s < 60.0 * settings.minutes:
-                time.sleep(min(settings.every_s, began_s + 60.0 * settings.minutes - now_s))
-                samples.append(_look(site, time.monotonic() - began_s))
-                tell(samples[-1])
-        finally:
-            ended.set()
-            coming.join()
+        with Background(lambda: _come_and_go(site, settings, ended), "soak") as coming:
+            try:
+                while (now_s := time.monotonic()) - began_s < 60.0 * settings.minutes:
+                    time.sleep(min(settings.every_s, began_s + 60.0 * settings.minutes - now_s))
+                    coming.check()
+                    samples.append(_look(site, time.monotonic() - began_s))
+                    tell(samples[-1])
+            finally:
+                ended.set()
         deadline_s = time.monotonic() + 60.0
         while (waiting := sum(not pod["spec"].get("nodeName") for pod in site.workload.pods())) > 0:
             if time.monotonic() > deadline_s:
                 break
             time.sleep(0.2)
         return samples, waiting
+
+
+def _kill_learners(site: Site, ended: threading.Event) -> None:
+    """Kill every process that the scheduler starts, long before it has loaded what it needs to learn."""
+    while not ended.wait(_KILL_EVERY_S):
+        for process in site.scheduler.children():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def _come_and_go(site: Site, settings: SoakSettings, ended: threading.Event) -> None:
@@ -95,10 +113,11 @@ def _come_and_go(site: Site, settings: SoakSettings, ended: threading.Event) -> 
     began_s = time.monotonic()
 
     def submit(task: Callable[[Sequence[Any]], None], what: Sequence[Any]) -> None:
+        pool.check()
         free.acquire()  # else what the API server is behind with would grow, and come after the end
         pool.submit(task, what).add_done_callback(lambda _: free.release())
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPool(_AT_ONCE, "soak") as pool:
         for index in itertools.count():
             if ended.wait(max(0.0, began_s + index / settings.rate - time.monotonic())):
                 return

@@ -11,6 +11,8 @@ from typing import Self
 
 import psutil
 
+from aaml.threads import Background
+
 _PAUSE_S = 1.0  # between an end and the next start
 _STOP_S = 300.0  # a busy machine takes its time to end one, too
 
@@ -27,7 +29,7 @@ class Supervised:
         self._ending = threading.Event()
         self._paused = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+        self._supervising: Background[None] | None = None
 
     @property
     def pid(self) -> int:
@@ -49,6 +51,8 @@ class Supervised:
     def stop(self) -> int:
         """Send SIGTERM, wait for the end and return the exit status; the process is not started again."""
         self._ending.set()
+        if self._supervising is not None:
+            self._supervising.check()
         process = self._process
         if process is not None:
             process.terminate()
@@ -65,7 +69,7 @@ class Supervised:
 
     def __enter__(self) -> Self:
         self._process = self._start()
-        self._thread.start()
+        self._supervising = Background(self._watch, "supervisor")
         return self
 
     def __exit__(

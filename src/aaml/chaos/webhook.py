@@ -9,6 +9,7 @@ import base64
 import itertools
 import json
 import ssl
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from aaml.kube.transport import Transport
+from aaml.threads import Background
 
 _NAME = "aaml-chaos"
 _PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
@@ -45,6 +47,14 @@ def refusing_binds(api: Transport, pki: Path, refusals: Sequence[Refusal]) -> It
     """Answer the binds of every pod with these refusals in turn, from the start of the block to its end."""
     turn = itertools.cycle(refusals)
     lock = threading.Lock()
+    failed: list[BaseException] = []
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: Any) -> None:
+            if not isinstance(error := sys.exception(), OSError | None):  # an API server that is killed hangs up
+                failed.append(error)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -64,12 +74,11 @@ def refusing_binds(api: Transport, pki: Path, refusals: Sequence[Refusal]) -> It
             self.end_headers()
             self.wfile.write(content)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Handler)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(pki / "admin.crt", pki / "admin.key")
     server.socket = tls.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, name="webhook", daemon=True).start()
+    serving = Background(server.serve_forever, "webhook")
     port = int(server.server_address[1])
     try:
         api.request("POST", _PATH, _configuration(port, (pki / "ca.crt").read_bytes()))
@@ -78,6 +87,9 @@ def refusing_binds(api: Transport, pki: Path, refusals: Sequence[Refusal]) -> It
         api.request("DELETE", f"{_PATH}/{_NAME}")
         server.shutdown()
         server.server_close()
+    serving.result()
+    if failed:
+        raise failed[0]
 
 
 def _configuration(port: int, authority: bytes) -> dict[str, Any]:

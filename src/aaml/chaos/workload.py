@@ -4,7 +4,6 @@ import json
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from aaml.kube.objects import wire
 from aaml.kube.objects.manifest import IMAGE
 from aaml.kube.reflector import Changes, Reflector, Source, Trouble
 from aaml.kube.transport import ApiError, Transport, Unreachable
+from aaml.threads import ThreadError, ThreadPool
 
 SHAPES = ((50, 64), (100, 128), (200, 512), (400, 256))
 """Milli-cores and MiB of the pods, in turn."""
@@ -76,6 +76,7 @@ class Workload:
         self._sent_s: dict[str, float] = {}
         self._latencies: list[float] = []
         self._stopped = threading.Event()
+        self._broken: ThreadError | None = None
         source: Source[wire.PodObject] = Source(
             "pods of chaos", self.path, wire.PodObject, lambda raw: raw,
             key=lambda raw: raw.metadata.name, version=lambda raw: raw.metadata.resource_version,
@@ -85,7 +86,7 @@ class Workload:
 
     def create(self, indices: Iterable[int]) -> None:
         """Create pods, several at once, trying again while the API server is away."""
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPool(_AT_ONCE, "chaos") as pool:
             list(pool.map(self._create, indices))
 
     def bound(self) -> int:
@@ -102,14 +103,20 @@ class Workload:
         return taken
 
     def pods(self) -> list[dict[str, Any]]:
-        """Return the pods as the API server shows them now."""
+        """Return the pods as the API server shows them now. Raises what has ended the watching."""
+        self.check()
         found: list[dict[str, Any]] = json.loads(ask(self._api, "GET", self.path))["items"]
         return found
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete pods at once, as a person does with `kubectl delete --force`."""
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPool(_AT_ONCE, "chaos") as pool:
             list(pool.map(self._delete, names))
+
+    def check(self) -> None:
+        """Raise what has ended the watching, if anything has."""
+        if self._broken is not None:
+            raise self._broken
 
     def close(self) -> None:
         """Stop watching, and delete every pod and the namespace."""
@@ -137,8 +144,10 @@ class Workload:
             if error.status != _NOT_FOUND:
                 raise
 
-    def _take(self, changes: Changes[wire.PodObject] | Trouble) -> None:
-        if isinstance(changes, Trouble):
+    def _take(self, changes: Changes[wire.PodObject] | Trouble | ThreadError) -> None:
+        if isinstance(changes, ThreadError):
+            self._broken = changes
+        if not isinstance(changes, Changes):
             return
         now_s = time.monotonic()
         for delta in changes.deltas:

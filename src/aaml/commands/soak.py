@@ -50,7 +50,9 @@ def run(args: Args) -> int:
 
     with ends_at_once() as interruption:
         there = int(args.rate * (args.lifetime_s + 10.0)) + 100  # pods at a time, and some that wait to be deleted
-        options = ClusterOptions(args.nodes, shape_for(there, args.nodes), scheduler=False, owner=Owner.this_process())
+        options = ClusterOptions(
+            args.nodes, shape_for(there, args.nodes), scheduler=args.run == "idle-extender", owner=Owner.this_process()
+        )
         try:
             cluster.up(options, progress=False)
             _, waiting = soak(cluster, args, tell)

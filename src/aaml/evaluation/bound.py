@@ -6,7 +6,6 @@ one. It returns a placement and a bound that no placement passes; they meet unle
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from aaml.evaluation.results import KEYS
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision
 from aaml.sim.tasks import TASKS, Task, find_task
+from aaml.threads import Background
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -63,9 +63,9 @@ def best_placement(
     solver.parameters.max_time_in_seconds = limit_s
     solver.parameters.num_workers = 1
     solver.parameters.catch_sigint_signal = False
-    with ThreadPoolExecutor(1) as pool:  # the solver does not hold the interpreter's lock: this thread hears of signals
-        solving = pool.submit(solver.solve, model.sat_model)
-        while wait([solving], _LOOK_EVERY_S).not_done:
+    # The solver does not hold the interpreter's lock: this thread hears of signals.
+    with Background(lambda: solver.solve(model.sat_model), "solver") as solving:
+        while not solving.wait(_LOOK_EVERY_S):
             if stopped():
                 solver.stop_search()
     status = solver.status_name(solving.result())

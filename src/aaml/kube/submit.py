@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from aaml.errors import UserError
 from aaml.kube.objects.manifest import IMAGE, gpu_annotations
 from aaml.kube.transport import ApiError, Unreachable
 from aaml.kube.watcher import ClusterWatch
+from aaml.threads import ThreadPool
 from aaml.workload.deployments import Deployment
 from aaml.workload.player import Load
 
@@ -36,7 +36,7 @@ class KubeSink:
         self._namespace = namespace
         self._wanted: dict[str, int] = {}
         self._interrupted = threading.Event()
-        self._pool = ThreadPoolExecutor(_CREATED_AT_ONCE, thread_name_prefix="submit")
+        self._pool = ThreadPool(_CREATED_AT_ONCE, "submit")
 
     @classmethod
     def connect(cls, scheduler_name: str, *, kubeconfig: Path | None = None, namespace: str = "default") -> "KubeSink":

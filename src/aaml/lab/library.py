@@ -5,7 +5,6 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from aaml.lab.tiles import Groups, group, tile
 from aaml.lab.watched import CLUSTER, Watched
 from aaml.scheduling.curves import JUDGED
 from aaml.sim.tasks import find_task
+from aaml.threads import ThreadPool
 from aaml.training.runfolder import CONFIG, METRICS
 
 PAGE = 50  # decisions that are sent at once
@@ -61,7 +61,7 @@ class Library:
         self.opinions: tuple[str, ...] = ()
         self._takes: OrderedDict[str, Take] = OrderedDict()
         self._lock = threading.Lock()
-        self._players = ThreadPoolExecutor(_PLAYED_AT_ONCE, thread_name_prefix="film")
+        self._players = ThreadPool(_PLAYED_AT_ONCE, "film")
         for path in paths:
             self._add(path)
 
@@ -83,6 +83,12 @@ class Library:
         """The policies of Python files that the runs name: code that is run when such a run is played."""
         specs = {spec for each in self.episodes for spec in each.recipe.policies.values() if isinstance(spec, str)}
         return sorted(spec for spec in specs if ".py:" in spec)
+
+    def check(self) -> None:
+        """Raise what has ended the watching of a live cluster or the playing of films, if anything has."""
+        self._players.check()
+        if self.watched is not None:
+            self.watched.check()
 
     def close(self) -> None:
         """End the films that are played, and the watch of a live cluster."""

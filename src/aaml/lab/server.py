@@ -109,4 +109,4 @@ def serve(library: Library, port: int, host: str = "127.0.0.1") -> None:
         raise bad_value("port", port, f"a free port of {host} ({error})") from error
     print(f"http://{host}:{listener.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
     with listener:
-        PatientServer(create_app(library)).run([listener])
+        PatientServer(create_app(library), turn=library.check).run([listener])

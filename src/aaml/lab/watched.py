@@ -7,6 +7,7 @@ from pathlib import Path
 from aaml.cluster.objects import Pod
 from aaml.insight.film import Film
 from aaml.kube.watcher import ClusterWatch
+from aaml.threads import Background
 
 CLUSTER = "the cluster"
 """What the page calls whoever places pods there."""
@@ -24,8 +25,7 @@ class Watched:
         self._placed = set(self._watch.state.placements)
         self._watch.state.observe(self._moved)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="lab-watch", daemon=True)
-        self._thread.start()
+        self._following = Background(self._follow, "lab-watch")
 
     def now_s(self) -> float:
         """Return the seconds since the film began."""
@@ -35,8 +35,12 @@ class Watched:
         """Stop watching."""
         self._stop.set()
         self._watch.wake()
-        self._thread.join()
+        self._following.wait()
         self._watch.close()
+
+    def check(self) -> None:
+        """Raise what has ended the watching, if anything has."""
+        self._following.check()
 
     def _follow(self) -> None:
         while not self._stop.is_set():

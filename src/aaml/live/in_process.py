@@ -1,11 +1,11 @@
 """The in-process cluster that schedulers and workloads in threads share, and a policy at work on it."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from aaml.cluster.fleet import standard_nodes
+from aaml.threads import Background
 
 if TYPE_CHECKING:
     from aaml.sim.threaded import ThreadedCluster
@@ -20,15 +20,16 @@ def in_process_cluster(nodes: int = 10) -> "ThreadedCluster":
 
 @contextmanager
 def background_policy(cluster: "ThreadedCluster", policy: str) -> Iterator[None]:
-    """Schedule on an in-process cluster by a named policy, in a thread, until the block ends."""
+    """Schedule on an in-process cluster by a named policy, in a thread, until the block ends.
+
+    What ended the scheduling before that is raised then.
+    """
     from aaml.live.scheduler import Scheduler
     from aaml.policies.registry import make_policy
 
     scheduler = Scheduler(cluster, make_policy(policy))
-    thread = threading.Thread(target=scheduler.run, name=f"policy-{policy}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        scheduler.stop()
-        thread.join()
+    with Background(scheduler.run, f"policy-{policy}"):
+        try:
+            yield
+        finally:
+            scheduler.stop()

@@ -7,12 +7,10 @@ time (an answer of the API server, a backoff) takes `speed` times as long in tha
 """
 
 import heapq
-import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -49,6 +47,7 @@ from aaml.progress import progress_bar
 from aaml.scheduling.play import Stats, play
 from aaml.scheduling.ports import BindResult, Observer, Policy
 from aaml.sim.recorded import TraceTask
+from aaml.threads import Background, ThreadPool
 from aaml.workload.trace.events import AnyEvent, PodBound, PodSeen
 from aaml.workload.trace.trace import Trace
 from aaml.workload.trace.windows import NodeChange, Placed, Split, Window, Windows, read_windows
@@ -203,7 +202,7 @@ class _Playing:
         create_nodes(api, window.nodes, progress=False)
         open_nodes = sum(not (node.taints or node.unschedulable or node.is_control_plane) for node in window.nodes)
         wait_schedulable(api, open_nodes, wait_s=WAIT_S, progress=False)
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPool(_AT_ONCE, "replay") as pool:
             list(pool.map(lambda placed: self._create(placed.pod, placed), window.running))
         for placed in window.others:
             self._put(placed.at_s, _NODES, partial(self._create, placed.pod, placed))
@@ -300,35 +299,24 @@ class _AtWork:
     """A scheduler in a thread of its own while a block lasts."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler, self._stats = scheduler, Stats()
-        self._failed: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="replay-scheduler", daemon=True)
+        self._scheduler = scheduler
+        self._running = Background(scheduler.run, "replay-scheduler")
 
     def __enter__(self) -> Self:
-        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._scheduler.stop()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self._stats = self._scheduler.run()
-        except BaseException as error:  # noqa: BLE001  (told in the thread that waits)
-            self._failed = error
+        self._running.wait()
 
     def check(self) -> None:
         """Raise what ended the scheduler, if anything did."""
-        if self._failed is not None:
-            raise self._failed
+        self._running.check()
 
     def end(self) -> Stats:
         """Stop it, wait for binds in flight, and return what it did."""
         self._scheduler.stop()
-        self._thread.join()
-        self.check()
-        return self._stats
+        return self._running.result()
 
 
 def _image(pod: Pod) -> dict[str, str]:

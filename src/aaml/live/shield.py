@@ -2,12 +2,12 @@
 
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from aaml import threads
 from aaml.errors import UserError
 from aaml.live.hand_over import HandOver
 from aaml.scheduling.cycle import spec_of
@@ -33,7 +33,7 @@ class _Aside:
         self._asked: queue.SimpleQueue[Context] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Decision | Exception] = queue.SimpleQueue()
         self._late = False
-        threading.Thread(target=self._answer, name="policy", daemon=True).start()
+        threads.start(self._answer, "policy", threads.end_process)
 
     def busy(self) -> bool:
         """Whether the policy is still at a question whose answer nobody waits for any more."""
@@ -63,6 +63,8 @@ class _Aside:
                 answer: Decision | Exception = self._policy.act(context)
             except Exception as error:  # noqa: BLE001  (whatever a policy does, pods go on being placed)
                 answer = error
+            except BaseException as error:  # noqa: BLE001  (sys.exit() ends no more than this answer)
+                answer = threads.ThreadError("policy", error)
             self._answers.put(answer)
 
 

@@ -104,7 +104,10 @@ class KubeInfo:
             if not app.has_ended.is_set():
                 app.call_from_thread(app.exit)
 
-        Ktop(feed).run()
+        app = Ktop(feed)
+        app.run()
+        if app.failed is not None:
+            raise app.failed
 
     def _run(self) -> "RunTail | None":
         from aaml.live.settings import Folders

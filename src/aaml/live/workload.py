@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aaml.live.settings import Folders
+from aaml.threads import Background
 
 if TYPE_CHECKING:
     from aaml.live.run import SchedulerRun
@@ -221,24 +222,16 @@ def run_together(
     scheduler: "SchedulerRun", simulator: WorkloadDeploymentSimulator, cluster: "ThreadedCluster", *, epochs: int = 1
 ) -> "Stats":
     """Run a scheduler in this thread and its workload in another, on one in-process cluster, until the latter ends."""
-    failures: list[BaseException] = []
 
     def play() -> None:
         try:
             simulator.run(interval=0.0, duration=0.0, epochs=epochs)
-        except BaseException as error:  # noqa: BLE001  (raised again below, in the thread that called)
-            failures.append(error)
         finally:
             cluster.end()
 
     _ = scheduler.policy  # a model that does not fit is told before the workload begins
-    thread = threading.Thread(target=play, name="workload")
-    thread.start()
-    try:
-        stats = scheduler.run()
-    finally:
-        simulator.stop()
-        thread.join()
-    if failures:
-        raise failures[0]
-    return stats
+    with Background(play, "workload"):
+        try:
+            return scheduler.run()
+        finally:
+            simulator.stop()

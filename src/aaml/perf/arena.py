@@ -5,13 +5,13 @@ Nothing else changes objects, as in the benchmark's own setting: no kubelet runs
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.transport import ApiError, Transport
 from aaml.perf.templates import Manifest
+from aaml.threads import ThreadPool
 
 AT_ONCE = 16
 _NOT_FOUND = 404
@@ -55,7 +55,7 @@ class Arena:
             for component in _OTHERS:
                 self.cluster.stop_component(component, kill=True)
             self.api = Transport(self.cluster.kubeconfig, connections=2 * AT_ONCE, timeout_s=_LONG_S)
-            self._pool = ThreadPoolExecutor(AT_ONCE)
+            self._pool = ThreadPool(AT_ONCE, "arena")
         except BaseException:
             self.cluster.down()
             raise

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from aaml.errors import UserError
-from aaml.kube.transport import ApiError, Unreachable
 from aaml.perf.arena import Arena
 from aaml.perf.objects import claim_and_volume, new_node, pod_of
 from aaml.perf.operations import (
@@ -28,6 +27,7 @@ from aaml.perf.operations import (
 from aaml.perf.scenarios import Play
 from aaml.perf.tally import Seen, Tally
 from aaml.perf.templates import Manifest, read_object
+from aaml.threads import Background
 
 _SETTLE_S = 10.0
 _QUIET_S = 0.3
@@ -78,9 +78,8 @@ class Player:
     _raced: set[str] = field(init=False, default_factory=set)
     _measured: set[str] = field(init=False, default_factory=set)
     _measuring: tuple[frozenset[str], Mapping[str, str]] | None = field(init=False, default=None)
-    _threads: list[threading.Thread] = field(init=False, default_factory=list)
+    _tasks: list[Background[None]] = field(init=False, default_factory=list)
     _over: threading.Event = field(init=False, default_factory=threading.Event)
-    _failed: list[BaseException] = field(init=False, default_factory=list)
 
     def play(self, play: Play) -> Outcome:
         """Do every operation and return what came of it. The arena must be empty."""
@@ -290,24 +289,17 @@ class Player:
             yield
         finally:
             self._over.set()
-            for thread in self._threads:
-                thread.join()
+            for task in self._tasks:
+                task.wait()
         self._check()
 
     def _start(self, act: Callable[[], None]) -> None:
-        def guarded() -> None:
-            try:
-                act()
-            except (ApiError, Unreachable) as error:
-                self._failed.append(error)
-
-        self._threads.append(threading.Thread(target=guarded, daemon=True))
-        self._threads[-1].start()
+        self._tasks.append(Background(act, "benchmark"))
 
     def _check(self) -> None:
         self.alive()
-        if self._failed:
-            raise self._failed[0]
+        for task in self._tasks:
+            task.check()
 
     def _paced(self, count: int, per_s: int) -> Iterator[int]:
         """Yield 0 to `count` - 1, so many a second (0: at once), until the play is over."""

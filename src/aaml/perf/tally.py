@@ -10,6 +10,7 @@ from aaml.errors import UserError
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Changes, Reflector, Source, Trouble
 from aaml.kube.transport import Transport
+from aaml.threads import ThreadError
 
 _LOOK_EVERY_S = 0.5
 _FIRST_LIST_S = 60.0
@@ -74,6 +75,7 @@ class Tally:
 
     def __enter__(self) -> Self:
         self._changed, self._synced = threading.Condition(), False
+        self._broken: ThreadError | None = None
         self._reflector = Reflector(self.api, _PODS, self._take)
         self._reflector.start()
         if not self.wait(lambda: self._synced, _FIRST_LIST_S):
@@ -100,11 +102,15 @@ class Tally:
                     return False
                 if not self._changed.wait(min(left, _LOOK_EVERY_S)):
                     alive()
+                if self._broken is not None:
+                    raise self._broken
         return True
 
-    def _take(self, changes: Changes[_News] | Trouble) -> None:
+    def _take(self, changes: Changes[_News] | Trouble | ThreadError) -> None:
         """Note what changed; called from the reflector's thread, which tries again after any trouble by itself."""
-        if isinstance(changes, Trouble):
+        if isinstance(changes, ThreadError):
+            self._broken = changes
+        if not isinstance(changes, Changes):
             return
         now_s = time.monotonic()
         with self._changed:

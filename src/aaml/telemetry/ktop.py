@@ -19,6 +19,7 @@ from textual.strip import Strip
 from textual.widgets import Footer, Input, Static
 
 from aaml.telemetry.snapshot import NodeLine, Snapshot, sparkline
+from aaml.threads import ThreadError, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,6 +138,8 @@ class Ktop(App[None]):
         super().__init__()
         self._feed = feed
         self.has_ended = threading.Event()
+        self.failed: ThreadError | None = None
+        """What ended the feed."""
         self.node = ""
         self.snapshot: Snapshot | None = None
         self.by, self.backwards, self.wanted = "name", False, ""
@@ -155,7 +158,12 @@ class Ktop(App[None]):
         """Let the keys go to the nodes."""
         self.query_one(NodeLines).focus()
         if self._feed is not None:
-            self.run_worker(partial(self._feed, self), thread=True, exit_on_error=True)
+            start(partial(self._feed, self), "ktop", self._fail)
+
+    def _fail(self, error: ThreadError) -> None:
+        self.failed = error
+        if not self.has_ended.is_set():
+            self.call_from_thread(self.exit)
 
     def on_unmount(self) -> None:
         """Tell the feed that nobody looks any more."""

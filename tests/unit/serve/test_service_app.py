@@ -393,7 +393,7 @@ def test_who_serves_takes_in_what_happens_while_nobody_asks() -> None:
     """Else it would keep all that a cluster tells, and answer its first question from a state of long ago."""
     view = Binding()
     server = PatientServer(create_app(service(view), Metrics()), turn=service(view).refresh)
-    with socket.create_server(("127.0.0.1", 0)) as listener, threads.Task(lambda: server.run([listener]), "serve"):
+    with socket.create_server(("127.0.0.1", 0)) as there, threads.Background(lambda: server.run([there]), "serve"):
         until(lambda: view.turns >= 2, "two turns")
         server.should_exit = True
 

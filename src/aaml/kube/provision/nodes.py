@@ -1,13 +1,13 @@
 """KWOK nodes on a cluster: many created at once."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from aaml.cluster.objects import Node
 from aaml.errors import UserError
 from aaml.kube.objects.manifest import node_to_json
 from aaml.kube.transport import ApiError, Transport
 from aaml.progress import progress_bar
+from aaml.threads import ThreadPool
 
 _AT_ONCE = 16
 _CONFLICT = 409
@@ -28,7 +28,7 @@ def create_nodes(api: Transport, nodes: Sequence[Node], *, progress: bool = True
             raise UserError(f"node {node.name}: {error.message}") from error
         return True
 
-    with api.explained(), ThreadPoolExecutor(_AT_ONCE) as pool:
+    with api.explained(), ThreadPool(_AT_ONCE, "nodes") as pool:
         answers = pool.map(create, nodes)
         bar = progress_bar("create nodes", len(nodes), "node", over=answers, enabled=progress)
         try:

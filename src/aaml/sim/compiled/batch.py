@@ -7,7 +7,6 @@ compiled episodes cannot express is refused.
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -58,6 +57,7 @@ from aaml.sim.compiled.rows import (
     put,
 )
 from aaml.sim.journal import summary
+from aaml.threads import ThreadPool
 
 FloatArray = npt.NDArray[np.float64]
 FeatureArray = npt.NDArray[np.float32]
@@ -186,7 +186,7 @@ class Batch:
         self._sees = sees
         self._lives = None if sees.expects is None else sees.expects.table
         self._threads = max(1, (os.cpu_count() or 1) if threads is None else threads)
-        self._executor = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
+        self._executor = ThreadPool(self._threads - 1, "batch") if self._threads > 1 else None
         self._models: list[str] = [""]
         sizes = {"B": groups * copies, "P": sees.pod_size, "M": 1, "W": 0} | dict.fromkeys("NGCTSO", 1) | {"R": 4}
         self._number = np.full(groups * copies, -1, dtype=np.int64)
@@ -409,7 +409,7 @@ class Batch:
             _PLAY(*memory, self._work[0], which, actions)
             return
         mine, *others = np.array_split(which, parts)
-        running: list[Future[None]] = [
+        running = [
             self._executor.submit(_PLAY, *memory, work, part, actions)
             for work, part in zip(self._work[1:], others, strict=False)
         ]
