@@ -12,10 +12,10 @@ import inspect
 import itertools
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -34,6 +34,23 @@ Percent = Annotated[int, Meta(ge=0, le=100)]
 SettingsFile = Annotated[Path | None, "holds settings"]
 """Names a YAML file with other settings of the same command."""
 
+_Kind = TypeVar("_Kind")
+if TYPE_CHECKING:
+    Open = Annotated[_Kind, "may be left open"]
+else:
+
+    class Open:
+        """The type of a setting that may be left open: None until a default is chosen by what it is used for."""
+
+        def __class_getitem__(cls, kind: Any) -> Any:
+            return kind | None
+
+
+OPEN: Any = None
+"""The default of a setting that is left open."""
+Former = Mapping[str, tuple[str, Callable[[Any], Any]]]
+"""A setting's name of before -> its name now, and what makes today's value of one of before."""
+
 _Settings = TypeVar("_Settings", bound="Settings")
 
 
@@ -42,6 +59,14 @@ class Settings:
 
     Raises `UserError` for a value that its field does not take; what it does take has the field's type afterwards.
     """
+
+    former: ClassVar[Former] = {}
+    """names that settings had before, which people and files may still say"""
+
+    @classmethod
+    def usual(cls, name: str) -> str:  # noqa: ARG003
+        """Return in words what holds for a setting that is left open; empty where it is none."""
+        return ""
 
     def __post_init__(self) -> None:
         cls: Any = type(self)
@@ -68,12 +93,13 @@ class Named(Settings):
 
 @dataclass(frozen=True)
 class Row:
-    """One setting: its name, type, value (or default) and what it is for."""
+    """One setting: its name, type, value (or default), what it is for, and what holds where it is left open."""
 
     name: str
     kind: Any
     value: Any
     help: str
+    usual: str = ""
 
     @property
     def accepted(self) -> str:
@@ -119,9 +145,10 @@ def fields(settings: Settings | type[Settings]) -> list[Row]:
     A class's field that has to be given has `dataclasses.MISSING` as its value.
     """
     cls: Any = settings if isinstance(settings, type) else type(settings)
-    defaults = {field.name: field.default for field in dataclasses.fields(cls)}
+    helps = _helps(cls)
+    now = {f.name: f.default if settings is cls else getattr(settings, f.name) for f in dataclasses.fields(cls)}
     return [
-        Row(name, kind, defaults[name] if settings is cls else getattr(settings, name), _helps(cls).get(name, ""))
+        Row(name, kind, now[name], helps.get(name, ""), cls.usual(name))
         for name, kind in _kinds(cls).items()
         if name not in getattr(cls, "implied", ())
     ]
@@ -135,13 +162,41 @@ def plain(settings: Settings) -> dict[str, Any]:
 def changed(settings: _Settings, values: Mapping[str, Any]) -> _Settings:
     """Return settings with other values, by name wherever among the parts it is; text is read by the setting's type.
 
-    Raises `UserError` for a name that is none of theirs, and for a value that is not taken.
+    A name of before is taken, too, and one that stands for nothing any more is left out. Raises `UserError` for a name
+    that is none of theirs, and for a value that is not taken.
     """
-    left = dict(values)
+    left = renamed(settings, values)
     result = _changed(settings, left)
-    for name in left:
+    for name in left.keys() - {now for old, (now, _) in former_names(settings).items() if old in values}:
         raise bad_value("setting", name, f"one of {', '.join(row.name for row in rows(result))}")
     return result
+
+
+def renamed(settings: Settings, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by the names that settings have now; what is no name of theirs stays.
+
+    Raises `UserError` for a value that cannot be made one of today.
+    """
+    former = former_names(settings)
+    now = {name: value for name, value in values.items() if name not in former}
+    for name in values.keys() & former.keys():
+        new, convert = former[name]
+        try:
+            now[new] = convert(values[name])
+        except (ValueError, TypeError, ZeroDivisionError):
+            raise bad_value(name, values[name], "a number above 0") from None
+    return now
+
+
+def former_names(settings: Any) -> Former:
+    """Return the names of before of settings and their parts, those left out which a setting has today."""
+    found: dict[str, tuple[str, Callable[[Any], Any]]] = {**getattr(settings, "former", {})}
+    names = set()
+    if isinstance(settings, Settings):
+        for row in fields(settings):
+            found |= former_names(row.value) if isinstance(row.value, Settings) else {}
+        names = {row.name for row in rows(settings)}
+    return {name: now for name, now in found.items() if name not in names}
 
 
 def take(name: str, value: Any, kind: Any, *, text: bool = False) -> Any:

@@ -9,6 +9,7 @@ import pytest
 from aaml.commands import nodes, record, schedule, simulate
 from aaml.commands.flags import parse
 from aaml.errors import UserError
+from aaml.learning.config import FORMER
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(path.name for path in (ROOT / "scripts").glob("*.py"))
@@ -51,6 +52,7 @@ def run(script, *flags, folder=ROOT, stdin=subprocess.DEVNULL):
 def test_flags_and_defaults_are_those_of_the_platform_we_grow_from(settings, expected):
     parsed = parse(settings, [], "script", None)
     given = {**vars(parsed), **vars(getattr(parsed, "agent", parsed))}
+    given |= {old: given[new] for old, (new, _) in FORMER.items() if new in given and old not in given}
     assert {name: given.get(name, "missing") for name in expected} == expected
 
 
@@ -77,7 +79,7 @@ def test_help_needs_none_of_the_heavy_libraries(script):
 def test_help_shows_the_flags_with_underscores():
     text = run("scheduler_dqn.py", "--help").stdout
     for flag in (
-        "--replay_buffer_size",
+        "--buffer_size",
         "--target_update_frequency",
         "--use_heuristic",
         "--log_scrolling",

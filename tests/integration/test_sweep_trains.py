@@ -23,7 +23,7 @@ STEPS = 240
 FIXED = {"pods": 30, "teacher_steps": 0, "envs": 2, "validation_episodes": 1}
 WAYS = {
     "rewards": ({"chunk": 16}, "learning_rate"),
-    "copies": ({"copies": 2, "explore": 0.5, "minibatch": 64}, "rate"),  # two rounds of 2 x 2 episodes
+    "copies": ({"copies": 2, "sampled": 0.5, "batch_size": 64}, "learning_rate"),  # two rounds of 2 x 2 episodes
 }
 YAML = """
 agent: dqn
@@ -99,8 +99,7 @@ def test_tensorboard_compares_the_trials(study, method):
         events.Reload()
         content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
         session = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info
-        shown = rate if method == "copies" else f"agent.{rate}"
-        assert session.hparams[shown].number_value == float(row[rate])
+        assert session.hparams[f"agent.{rate}"].number_value == float(row[rate])
         assert session.hparams["agent.hidden_layers"].number_value == int(row["hidden_layers"])
         assert "Validation/Score" in events.Tags()["tensors"]
         groups.add(session.group_name)

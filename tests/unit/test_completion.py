@@ -36,7 +36,7 @@ def offered(line: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     [
         ("aaml tra", {"train", "trace"}),
         ("aaml train --agent ", {"gnn", "dqn", "acdqn", "acgnn", "qtable", "linear"}),
-        ("aaml train --agent acdqn --clip", {"--clip"}),  # what only this agent has
+        ("aaml train --agent acdqn --clip", {"--clip-range"}),  # what only this agent has
         ("aaml train --task compress", {"compress", "compress-batch"}),
         ("aaml evaluate --seeds 1..2 --policies fgd least-", {"least-allocated", "least-variance"}),
         ("aaml evaluate --models mo", {"models/mine.pth"}),

@@ -122,8 +122,8 @@ def test_an_agent_goes_by_its_name():
 def test_a_live_agent_starts_as_its_command_always_has():
     dqn, gnn, actor_critic = LIVE["dqn"], LIVE["gnn"], LIVE["acgnn"]
     assert (dqn.gamma, dqn.learning_rate, dqn.init_epsi, dqn.epsi_decay, dqn.batch_size) == (0.99, 0.001, 1, 0.995, 200)
-    assert (gnn.replay_buffer_size, gnn.update_frequency, gnn.target_update_frequency) == (1000, 20, 40)
-    assert (actor_critic.gamma, actor_critic.entropy_weight, actor_critic.epochs) == (0.95, 0.01, 1)
+    assert (gnn.buffer_size, gnn.update_frequency, gnn.target_update_frequency) == (1000, 20, 40)
+    assert (actor_critic.gamma, actor_critic.ent_coef, actor_critic.n_epochs) == (0.95, 0.01, 1)
 
 
 def test_exploration_falls_to_its_least_in_half_of_a_training():
@@ -135,7 +135,7 @@ def test_exploration_falls_to_its_least_in_half_of_a_training():
 
 def test_the_header_of_an_older_model_is_read_without_the_other_learners_settings():
     old = {"learning_rate": 0.01, "actor_learning_rate": 0.02, "horizon": 7, "epochs": 2, "init_epsi": 1.0}
-    assert read_agent("acgnn", old) == ActorCritic("gnn", actor_learning_rate=0.02, segment=7, epochs=2)
+    assert read_agent("acgnn", old) == ActorCritic("gnn", learning_rate=0.02, segment=7, n_epochs=2)
     assert read_agent("dqn", old) == Dqn(learning_rate=0.01, init_epsi=1.0)
     with pytest.raises(UserError, match="agent: 'linear'"):
         read_agent("linear", {})
@@ -160,11 +160,11 @@ def file(tmp_path, text):
 
 def test_flags_of_the_agent_stand_beside_those_of_the_training():
     training = told("--agent", "acgnn", "--actor_learning_rate", "3e-4", "--steps", "5", "--horizon", "9").training
-    assert training.agent == ActorCritic("gnn", actor_learning_rate=3e-4)
+    assert training.agent == ActorCritic("gnn", learning_rate=3e-4)
     assert (training.steps, training.search.horizon) == (5, 9)
     assert told("--learning-rate", "1e-4").training.agent == Dqn("gnn", learning_rate=1e-4)
-    with pytest.raises(UserError, match="--learning-rate"):
-        told("--agent", "acdqn", "--learning-rate", "1e-4")
+    with pytest.raises(UserError, match="--buffer_size"):
+        told("--agent", "acdqn", "--buffer_size", "100")
 
 
 def test_defaults_count_less_than_the_file_and_the_file_less_than_the_flags(tmp_path):
@@ -205,8 +205,67 @@ def test_a_sweep_is_told_in_a_file_what_its_flags_say(tmp_path):
 
 
 def test_the_record_of_a_run_reads_as_the_run():
-    config = TrainConfig(ActorCritic(clip=0.3), nodes=(3, 4), trace="default", method="expert")
+    config = TrainConfig(ActorCritic(clip_range=0.3), nodes=(3, 4), trace="default", method="expert")
     assert TrainConfig.read(plain(config)) == config
     old = {"agent": "acdqn", "workers": 1, "nodes": [3], "horizon": 9, "overrides": {"horizon": 5, "clip": 0.3}}
     read = TrainConfig.read(old)
-    assert (read.agent, read.search.horizon, read.nodes) == (ActorCritic(clip=0.3, segment=5), 9, (3,))
+    assert (read.agent, read.search.horizon, read.nodes) == (ActorCritic(clip_range=0.3, segment=5), 9, (3,))
+
+
+def test_a_hyperparameter_that_is_left_open_has_the_default_of_the_method():
+    assert Dqn(learning_rate=3e-4).learning_rate == 3e-4
+    by = {method: TrainConfig(Dqn(n_step=2), method=method).settled.agent for method in ("copies", "rewards")}
+    assert (by["copies"].gamma, by["copies"].batch_size, by["copies"].learning_rate, by["copies"].n_step) == (
+        0.99, 1024, 1e-3, 2,
+    )  # fmt: skip
+    assert (by["rewards"].gamma, by["rewards"].batch_size, by["rewards"].learning_rate) == (0.5, 128, 5e-4)
+    assert TrainConfig(Dqn(gamma=0.9), method="rewards").settled.agent.gamma == 0.9
+    for agent in FAMILY:
+        for method in ("copies", "rewards", "live") if isinstance(agent, Dqn | ActorCritic) else ():
+            left = {row.name for row in rows(agent.settled(method)) if row.value is None}
+            assert left <= {"epsi_decay", "critic_learning_rate"}  # of the length of a training; as the actor's
+
+
+@pytest.mark.parametrize("style", ["--reach 300", "--reach=300", "--gamma 0.9966666666666667"])
+def test_flags_of_before_are_read_by_their_names_of_today(style):
+    """A reach of 300 decisions is a horizon 1 / (1 - gamma) of 300."""
+    others = (
+        "--agent acdqn --rate 1e-4 --minibatch 64 --passes=2 --openness 0.01 --gradient-norm 3 --explore 0.3 --clip 0.1"
+    )
+    agent, copying = (training := told(*others.split(), *style.split()).training).agent, training.copying
+    assert agent == ActorCritic(
+        learning_rate=1e-4,
+        batch_size=64,
+        n_epochs=2,
+        ent_coef=0.01,
+        max_grad_norm=3.0,
+        clip_range=0.1,
+        gamma=1 - 1 / 300,
+    )
+    assert copying.sampled == 0.3
+    dqn = told(
+        "--agent", "dqn", "--bootstrap", "10", "--remembered", "8", "--actor_learning_rate", "1e-5"
+    ).training.agent
+    assert dqn == Dqn(n_step=10, buffer_size=64_000, learning_rate=1e-5)
+    assert told("--agent", "dqn", "--remembered", "4").training.agent == Dqn(buffer_size=0)
+    with pytest.raises(UserError, match="reach: 'far' is not accepted; expected a number above 0"):
+        told("--reach", "far")
+
+
+def test_the_record_of_a_run_with_two_names_for_a_hyperparameter_reads_by_the_name_that_counted():
+    record = {
+        "agent": "dqn", "learning_rate": 5e-4, "gamma": 0.5, "batch_size": 128, "n_step": 3, "explore": 1.0,
+        "replay_buffer_size": 20_000, "max_gradient_norm": 10.0, "reach": 10, "bootstrap": 0, "remembered": 4,
+        "minibatch": 1024, "passes": 4, "rate": 1e-3, "gradient_norm": 0.5, "openness": 1e-3,
+    }  # fmt: skip
+    copies, rewards = TrainConfig.read(record), TrainConfig.read({**record, "method": "rewards"})
+    assert copies.agent == Dqn(
+        learning_rate=1e-3, gamma=0.9, batch_size=1024, n_step=0, buffer_size=0, max_grad_norm=0.5, n_epochs=4
+    )
+    assert copies.copying.sampled == 1.0
+    assert rewards.agent == Dqn(
+        learning_rate=5e-4, gamma=0.5, batch_size=128, n_step=3, buffer_size=20_000, max_grad_norm=10.0
+    )
+    copying = {name: record[name] for name in ("rate", "reach", "passes", "openness", "remembered")}
+    table = TrainConfig.read({"agent": "qtable", "gamma": 0.5, **copying})
+    assert table.agent == QTable(gamma=0.5)

@@ -22,7 +22,7 @@ from aaml.evaluation.leaderboard.board import Board, protocol_table
 from aaml.evaluation.results import Results
 from aaml.evaluation.tables import cells, headers, markdown_table
 from aaml.evaluation.zoo import zoo
-from aaml.learning.config import AGENTS, LIVE
+from aaml.learning.config import AGENTS, LIVE, NetworkAgent
 from aaml.live.settings import LearnerSettings
 from aaml.openb.gains import gains
 from aaml.openb.plots import difference_figure
@@ -451,21 +451,22 @@ def _standings(board: Board, policy: str) -> list[list[str]]:
 def settings(of: str) -> str:
     """Return the settings of a training, of a live scheduler, or of an agent: each as its field says it.
 
-    Agents with a network have a column for the training's default, and one for that of a live scheduler.
+    Agents with a network have a column for the default of each method: among copies, by rewards, live.
     """
     if of in {"training", "scheduler"}:
         said = fields(TrainConfig if of == "training" else LearnerSettings)
         parts = (fields(row.value) if isinstance(row.value, Settings) else [row] for row in said if not row.named)
         shown = list(chain.from_iterable(parts))
-        live: Mapping[str, Any] = {}
     else:
         shown = fields(AGENTS[_known("of", of, ("training", "scheduler", *AGENTS))])
-        live = {row.name: row.value for row in fields(LIVE[of])} if of in LIVE else {}  # type: ignore[index]
-    header = ["setting", "takes", *(("in training", "live") if live else ("default",)), "what for"]
-    rows = [
-        [f"`{row.name}`", row.accepted, _said(row.value), *([_said(live[row.name])] if live else []), row.help]
-        for row in shown
-    ]
+    methods: Mapping[str, Any] = {}
+    if isinstance(agent := AGENTS.get(of), NetworkAgent):
+        methods = {"copies": agent.settled("copies"), "rewards": agent.settled("rewards"), "live": LIVE[agent.name]}
+    header = ["setting", "takes", *(methods or ("default",)), "what for"]
+    rows = []
+    for row in shown:
+        values = [getattr(each, row.name) for each in methods.values()] or [row.value]
+        rows.append([f"`{row.name}`", row.accepted.removesuffix(" or none"), *map(_said, values), row.help])
     return _markdown(header, rows)
 
 

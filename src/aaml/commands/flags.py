@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from aaml.errors import UserError, bad_value, did_you_mean
-from aaml.settings import Settings, SettingsFile, changed, fields, rows
+from aaml.settings import Settings, SettingsFile, changed, fields, former_names, rows
 
 
 def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None, *, underscores: bool = False) -> Any:
@@ -25,6 +25,7 @@ def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None
     import tyro
 
     said = io.StringIO()
+    argv = _of_today(settings, argv)
     how = _how(settings, argv)
     try:
         with contextlib.redirect_stderr(said):
@@ -64,6 +65,25 @@ def _how(settings: Any, argv: Sequence[str]) -> dict[str, Any]:
         "config": (tyro.conf.OmitArgPrefixes,),
         "registry": _registry(),
     }
+
+
+def _of_today(settings: Any, argv: Sequence[str]) -> list[str]:
+    """Return a command line in which flags that were called otherwise before have their names of today."""
+    start = settings() if isinstance(settings, type) and not _has_to_be_told(settings) else settings
+    former, told, words = former_names(start), [], iter(argv)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        if not flag.startswith("--") or name not in former:
+            told.append(word)
+            continue
+        value = value if equals else next(words, "")
+        now, convert = former[name]
+        try:
+            told += [f"--{now}", str(convert(value))]
+        except (ValueError, ZeroDivisionError):
+            raise bad_value(name, value, "a number above 0") from None
+    return told
 
 
 def before_flags(settings: Settings, argv: Sequence[str]) -> Settings:
@@ -118,7 +138,7 @@ def _registry() -> Any:
                 shown.append(StructFieldSpec(name, choice, row.value.name, row.help))
                 name = parts[row.name] = row.value.name
             words = (type(row.value).__doc__ or "").partition("\n")[0] if row.named else row.help
-            shown.append(StructFieldSpec(name, taken, value, "; ".join(filter(None, (words, row.range)))))
+            shown.append(StructFieldSpec(name, taken, value, "; ".join(filter(None, (words, row.usual, row.range)))))
 
         def make(**values: Any) -> Settings:
             chosen = {name: values.pop(part) for name, part in parts.items()}

@@ -7,12 +7,12 @@ looks on as another scheduler works.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
 from aaml.commands.signals import ends_by
-from aaml.learning.config import LIVE
+from aaml.learning.config import FORMER, LIVE
 from aaml.live.settings import LearnerSettings, SchedulerSettings
 from aaml.threads import one_thread
 
@@ -58,6 +58,7 @@ Command = (
 class Args:
     """Which agent, with its own flags."""
 
+    former: ClassVar = FORMER
     agent: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[Command]]
 
 

@@ -36,8 +36,9 @@ class ActorCriticLearner:
         self.config = config
         self.actor = make_network(actor, seed)
         self.critic = make_network(critic, seed + 1)
-        self.actor_optimizer = make_optimizer(config.optimizer, self.actor.parameters(), config.actor_learning_rate)
-        self.critic_optimizer = make_optimizer(config.optimizer, self.critic.parameters(), config.critic_learning_rate)
+        self.actor_optimizer = make_optimizer(config.optimizer, self.actor.parameters(), config.learning_rate)
+        critic_rate = config.critic_learning_rate or config.learning_rate
+        self.critic_optimizer = make_optimizer(config.optimizer, self.critic.parameters(), critic_rate)
         self.scale = RewardScale()
 
     def update(self, pieces: Sequence[Sequence[Transition]], rng: np.random.Generator) -> dict[str, float]:
@@ -51,7 +52,7 @@ class ActorCriticLearner:
         old = old[torch.argsort(torch.cat([rows for rows, _ in batches]))]
         weight = normalize(advantage)
         results: list[tuple[float, float, float]] = []
-        for epoch in range(self.config.epochs):
+        for epoch in range(self.config.n_epochs):
             if epoch > 0 and len(steps) > self.config.batch_size:
                 batches = self._minibatches(observations, rng.permutation(len(steps)))
             results += [
@@ -81,9 +82,9 @@ class ActorCriticLearner:
             results = []
             for rows, batch in self._minibatches(observations, rng.permutation(len(steps))):
                 clone = imitation_loss(self.actor(batch), batch.mask, action[rows])
-                results.append(descend(clone, self.actor, actor, self.config.max_gradient_norm))
+                results.append(descend(clone, self.actor, actor, self.config.max_grad_norm))
                 fit = value_loss(self.critic(batch), returns[rows])
-                descend(fit, self.critic, critic, self.config.max_gradient_norm)
+                descend(fit, self.critic, critic, self.config.max_grad_norm)
             loss = float(np.mean(results))
         return loss
 
@@ -94,12 +95,12 @@ class ActorCriticLearner:
         logits = self.actor(batch)
         log_prob = select(log_policy(logits, batch.mask), action)
         openness = entropy(logits, batch.mask).mean()
-        loss = clipped_policy_loss(log_prob, old, advantage, config.clip)
-        descend(loss - config.entropy_weight * openness, self.actor, self.actor_optimizer, config.max_gradient_norm)
+        loss = clipped_policy_loss(log_prob, old, advantage, config.clip_range)
+        descend(loss - config.ent_coef * openness, self.actor, self.actor_optimizer, config.max_grad_norm)
         value = self.critic(batch)
-        clipped = config.value_clip
+        clipped = config.clip_range_vf
         fit = clipped_value_loss(value, old_value, returns, clipped) if clipped else value_loss(value, returns)
-        critic = descend(fit, self.critic, self.critic_optimizer, config.max_gradient_norm)
+        critic = descend(fit, self.critic, self.critic_optimizer, config.max_grad_norm)
         return float(loss.detach()), critic, float(openness.detach())
 
     def _minibatches(

@@ -27,6 +27,7 @@ from aaml.scheduling.queue_sort import QueueSort
 from aaml.settings import plain
 
 MIN_UPDATE_STEPS = 8
+USUAL_BUFFER = 20_000
 _SCORED, _SCORED_FROM = "scored", "scored_from"  # of a decision among some nodes: how many, and from which row on
 
 
@@ -272,7 +273,7 @@ class ValueAgent(LearnedAgent):
         spec = _spec(config, "q", sees, like)
         self.learner = DqnLearner(spec, config, seed)
         super().__init__(config, self.learner.network, self.learner.scale, sees=sees, seed=seed, learn=learn)
-        self.replay = Replay(config.replay_buffer_size, self.rng, config.prioritized)
+        self.replay = Replay(config.buffer_size or USUAL_BUFFER, self.rng, config.prioritized)
         self.epsilon = config.init_epsi
         self._decay = config.decay()
         self._guide = guide
@@ -304,7 +305,7 @@ class ValueAgent(LearnedAgent):
     @property
     def memory(self) -> int:
         """What the replay buffer holds, and what waits for its n-step return."""
-        return self.config.replay_buffer_size + self.config.n_step
+        return (self.config.buffer_size or USUAL_BUFFER) + self.config.n_step
 
     def gather(self, transition: Transition, stream: int = 0) -> None:
         """Keep a step in the replay buffer, once its n-step return is known."""
@@ -479,7 +480,8 @@ def make_agent(
     guide: Policy | None = None,
     like: NetworkSpec = NetworkSpec(),  # noqa: B008  (frozen)
 ) -> LearnedAgent:
-    """Build an agent with fresh weights, which sees the features that `like` sees."""
+    """Build an agent with fresh weights, which sees the features that `like` sees; what is left open is as live."""
+    config = config.settled("live")
     if isinstance(config, Dqn):
         return ValueAgent(config, sees=sees, seed=seed, learn=learn, guide=guide, like=like)
     if isinstance(config, ActorCritic):

@@ -1,26 +1,70 @@
-"""Agents as values: which kind of agent, with all its settings. The defaults are those of a training in the simulator.
+"""Agents as values: which kind of agent, with its hyperparameters, under the names that the field gives them.
 
     Dqn(encoder="gnn", learning_rate=3e-4)
 
-The four agents with a network are an encoder {MLP, GNN} times a learner {DQN, actor-critic}; people know them and the
-two without by the names in `AGENTS`.
+The four agents with a network are an encoder {MLP, GNN} times an algorithm {DQN, PPO}; people know them and the two
+without by the names in `AGENTS`. A hyperparameter that is left open takes the default of the method that trains
+(`DEFAULTS`), so that each is said once, whatever reads it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 from aaml.errors import bad_value
-from aaml.settings import Count, Fraction, Named, Natural, NotNegative, Positive, Settings, Share, changed, fields
+from aaml.settings import (
+    OPEN,
+    Count,
+    Fraction,
+    Named,
+    Natural,
+    NotNegative,
+    Open,
+    Positive,
+    Settings,
+    Share,
+    changed,
+    fields,
+)
 
 AgentKind = Literal["dqn", "gnn", "acdqn", "acgnn"]
 EncoderKind = Literal["mlp", "gnn"]
 OptimizerName = Literal["Adam", "AdamW", "RMSprop", "SGD"]
+Method = Literal["copies", "rewards", "live"]
 USUAL_STEPS = 60_000
+_ROUND = 8_000  # decisions that a usual round of copies samples
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+FORMER: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "rate": ("learning_rate", _same),
+    "actor_learning_rate": ("learning_rate", _same),
+    "minibatch": ("batch_size", _same),
+    "passes": ("n_epochs", _same),
+    "epochs": ("n_epochs", _same),
+    "openness": ("ent_coef", _same),
+    "entropy_weight": ("ent_coef", _same),
+    "gradient_norm": ("max_grad_norm", _same),
+    "max_gradient_norm": ("max_grad_norm", _same),
+    "clip": ("clip_range", _same),
+    "value_clip": ("clip_range_vf", _same),
+    "reach": ("gamma", lambda decisions: 1.0 - 1.0 / float(decisions)),
+    "bootstrap": ("n_step", _same),
+    "remembered": ("buffer_size", lambda rounds: 0 if int(rounds) == 4 else _ROUND * int(rounds)),
+    "replay_buffer_size": ("buffer_size", _same),
+    "explore": ("sampled", _same),
+    "horizon": ("segment", _same),
+}
+"""What settings were called before, in flags, files and the headers of models: the name and value they have now."""
 
 
 class AgentConfig(Named):
     """Everything an agent is built from. Counts are of decisions where nothing else is said."""
+
+    former: ClassVar = FORMER
 
     @classmethod
     def names(cls) -> Mapping[str, "AgentConfig"]:
@@ -35,10 +79,7 @@ class AgentConfig(Named):
 
 @dataclass(frozen=True)
 class NetworkAgent(AgentConfig):
-    """What the four agents with a network share. Their default discount is small, for less noise.
-
-    The rewards of most tasks say of each placement what it was worth.
-    """
+    """What the four agents with a network share."""
 
     implied: ClassVar[tuple[str, ...]] = ("encoder",)
 
@@ -46,45 +87,63 @@ class NetworkAgent(AgentConfig):
     """what reads the cluster: every node by itself (mlp), or the nodes as a graph (gnn)"""
     hidden_layers: Count = 32
     """width of every hidden layer"""
-    gamma: Fraction = 0.5
-    """discount of a reward one decision later"""
+    learning_rate: Open[Positive] = OPEN
+    """step size of the optimiser, of an actor-critic its actor's; among copies it falls to 0 at the end"""
     optimizer: OptimizerName = "Adam"
     """how gradients become steps"""
-    max_gradient_norm: Positive = 10.0
+    max_grad_norm: Open[Positive] = OPEN
     """gradients are scaled down to this norm"""
+    batch_size: Open[Count] = OPEN
+    """decisions per step of the optimiser"""
+    n_epochs: Open[Count] = OPEN
+    """passes over what was gathered since the last update; at least one step is made"""
+    gamma: Open[Fraction] = OPEN
+    """discount of a reward one decision later. Among copies that is on ten nodes: the horizon, 1 / (1 - gamma)
+    decisions, grows with the number of nodes"""
     scale_rewards: bool = True
-    """divide rewards by their running root mean square, so that learning rates fit any reward"""
-    max_batch_rows: Count = 32_768
-    """an update reads at most this many nodes in all: on large clusters it takes less experience at a time"""
+    """divide rewards by their running root mean square, so that learning rates fit any reward; copies are compared in
+    units of how they differ"""
+    max_batch_rows: Open[Count] = OPEN
+    """a step reads at most this many nodes in all: on large clusters it takes fewer decisions"""
 
     @property
     def name(self) -> AgentKind:
         """The name that people know the agent by, which its model files carry."""
         raise NotImplementedError
 
+    @classmethod
+    def usual(cls, name: str) -> str:
+        """Return in words what holds for a setting that is left open, by the method of a training."""
+        copies, rewards = (DEFAULTS[method][cls].get(name) for method in ("copies", "rewards"))
+        if copies is None and rewards is None:
+            return ""
+        return f"{'the same' if copies is None else copies} among copies, {rewards} by rewards"
+
+    def settled(self, method: Method) -> Self:
+        """Return the agent with nothing left open: what nobody said has the method's default."""
+        usual = DEFAULTS[method][type(self)]
+        return replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
+
 
 @dataclass(frozen=True)
 class Dqn(NetworkAgent):
     """Double dueling DQN: action values, a replay buffer, a chance to explore."""
 
-    learning_rate: Positive = 5e-4
-    """step size of the optimiser"""
-    replay_buffer_size: Count = 20_000
-    """steps of experience kept"""
-    batch_size: Count = 128
-    """experience per update"""
-    update_frequency: Count = 16
-    """decisions between updates"""
-    target_update_frequency: Count = 400
-    """decisions between copies of the network to the target network"""
-    n_step: Count = 3
-    """rewards summed before the bootstrap"""
+    buffer_size: Open[Natural] = OPEN
+    """decisions kept to learn from again; among copies of each cluster size, where 0 keeps its last four rounds"""
+    n_step: Open[Natural] = OPEN
+    """rewards summed before the network's own estimate stands for what follows, 0: all of them; among copies on ten
+    nodes, and in proportion on others"""
     prioritized: bool = False
-    """sample experience by its error instead of uniformly; among copies too"""
+    """sample experience by its error instead of uniformly"""
+    update_frequency: Count = 16
+    """live and by rewards: decisions between updates"""
+    target_update_frequency: Count = 400
+    """live and by rewards: decisions between copies of the network to the target network"""
     init_epsi: Fraction = 0.1
-    """chance to explore at the first decision"""
+    """live and by rewards: chance to explore at the first decision"""
     min_epsi: Fraction = 0.02
-    """chance to explore in the end"""
+    """live and by rewards: chance to explore in the end"""
     epsi_decay: Fraction | None = None
     """factor on the chance to explore, a decision; without it the least is reached in half of the training"""
     use_heuristic: bool = False
@@ -110,28 +169,22 @@ class Dqn(NetworkAgent):
 
 @dataclass(frozen=True)
 class ActorCritic(NetworkAgent):
-    """Actor-critic with generalised advantages: A2C at one pass over the gathered decisions, PPO at several."""
+    """PPO (A2C at one epoch): an actor, and a critic whose values are the baseline where there are no copies."""
 
-    actor_learning_rate: Positive = 5e-4
-    """step size of the actor"""
-    critic_learning_rate: Positive = 1e-3
-    """step size of the critic"""
-    batch_size: Count = 256
-    """decisions per step of the optimisers"""
+    critic_learning_rate: Open[Positive | None] = OPEN
+    """step size of the critic; the actor's where nothing is said"""
     gae_lambda: Fraction = 0.9
-    """weight of longer returns in the advantage"""
-    entropy_weight: NotNegative = 0.0
-    """reward for keeping the policy open, in nats"""
+    """live and by rewards: weight of longer returns in the advantage"""
+    ent_coef: Open[NotNegative] = OPEN
+    """entropy coefficient: reward for keeping the policy open, in nats"""
+    clip_range: Positive = 0.2
+    """how far an update may move the policy"""
+    clip_range_vf: NotNegative = 0.0
+    """live and by rewards: how far an update may move the critic's values, in units of the reward scale; 0: any"""
     segment: Count = 64
-    """an episode that lasts longer is learned from in pieces of this many decisions"""
+    """live and by rewards: an episode that lasts longer is learned from in pieces of this many decisions"""
     update_steps: Count = 1024
-    """decisions of whole episodes gathered before an update"""
-    clip: Positive = 0.2
-    """how far an update may move the policy (PPO)"""
-    value_clip: NotNegative = 0.0
-    """how far an update may move the critic's values, in units of the reward scale; 0: as far as it will"""
-    epochs: Count = 3
-    """passes over the gathered decisions; 1 is A2C"""
+    """live and by rewards: decisions of whole episodes gathered before an update"""
 
     @property
     def name(self) -> AgentKind:
@@ -139,45 +192,42 @@ class ActorCritic(NetworkAgent):
         return "acgnn" if self.encoder == "gnn" else "acdqn"
 
 
+_COPIES = {
+    "learning_rate": 1e-3, "max_grad_norm": 0.5, "batch_size": 1024, "n_epochs": 4, "gamma": 0.99,
+    "max_batch_rows": 262_144,
+}  # fmt: skip
+# The rewards of most tasks say of each placement what it was worth: a small discount is less noise.
+_REWARDS = {"learning_rate": 5e-4, "max_grad_norm": 10.0, "gamma": 0.5, "max_batch_rows": 32_768}
+# A live cluster gives thousands of decisions, not hundreds of thousands.
+_LIVE = {"learning_rate": 1e-3, "max_grad_norm": 10.0, "batch_size": 200, "n_epochs": 1, "max_batch_rows": 32_768}
+DEFAULTS: Mapping[Method, Mapping[type[AgentConfig], Mapping[str, Any]]] = {
+    "copies": {
+        Dqn: {**_COPIES, "buffer_size": 0, "n_step": 0},
+        ActorCritic: {**_COPIES, "critic_learning_rate": None, "ent_coef": 1e-3},
+    },
+    "rewards": {
+        Dqn: {**_REWARDS, "batch_size": 128, "n_epochs": 1, "buffer_size": 20_000, "n_step": 3},
+        ActorCritic: {**_REWARDS, "batch_size": 256, "n_epochs": 3, "critic_learning_rate": 1e-3, "ent_coef": 0.0},
+    },
+    "live": {
+        Dqn: {**_LIVE, "gamma": 0.99, "buffer_size": 2000, "n_step": 3},
+        ActorCritic: {**_LIVE, "gamma": 0.95, "critic_learning_rate": 1e-3, "ent_coef": 0.01},
+    },
+}
+"""What a setting that is left open takes, by the method of the training and the kind of agent."""
+
+
 @dataclass(frozen=True)
 class CopiesConfig(Settings):
-    """How the agents with a network learn from copies of the same episodes in lockstep (`aaml.learning.copies`)."""
+    """How episodes are played by copies in lockstep."""
 
-    agents: ClassVar[frozenset[str]] = frozenset(
-        {"hidden_layers", "optimizer", "max_gradient_norm", "clip", "prioritized"}
-    )
-    """the settings of agents that count here too; all others count where they learn otherwise, live for one"""
-    particular: ClassVar[Mapping[str, type[NetworkAgent]]] = {
-        "bootstrap": Dqn, "remembered": Dqn, "openness": ActorCritic,
-    }  # fmt: skip
-    """the settings here that count for one kind of agent alone"""
+    former: ClassVar = FORMER
 
     copies: Count = 16
     """copies: clusters that see the same arrivals and are compared with one another"""
-    explore: Share = 0.1
-    """copies: share of choices that are drawn, and learned from; the others are the agent's best. On one size and for
+    sampled: Share = 0.1
+    """copies: share of choices that are sampled, and learned from; the others are the agent's best. On one size and for
     a million decisions an actor-critic learns more with 0.3"""
-    reach: Count = 100
-    """copies: a choice is credited with about so many decisions on ten nodes, and in proportion on others"""
-    bootstrap: Natural = 0
-    """copies, DQN: decisions on ten nodes after which the network's own estimate stands for what follows; 0: never"""
-    remembered: Count = 4
-    """copies, DQN: rounds of each cluster size kept to learn from"""
-    minibatch: Count = 1024
-    """copies: decisions per step of the optimisers"""
-    passes: Count = 4
-    """copies: passes over what a round gave"""
-    rate: Positive = 1e-3
-    """copies: step size of the optimisers at the start; it falls to nothing at the end of the training"""
-    gradient_norm: Positive = 0.5
-    """copies: gradients are scaled down to this norm"""
-    openness: NotNegative = 1e-3
-    """copies, actor-critic: reward for keeping the policy open, in nats"""
-
-    def read_by(self, agent: NetworkAgent) -> frozenset[str]:
-        """Return the settings that count where `agent` learns from copies: of these and of its own."""
-        mine = {row.name for row in fields(self) if isinstance(agent, self.particular.get(row.name, NetworkAgent))}
-        return frozenset(mine | self.agents & {row.name for row in fields(agent)})
 
 
 @dataclass(frozen=True)
@@ -248,18 +298,13 @@ AGENTS: Mapping[str, AgentConfig] = {
     "linear": Linear(),
 }
 
-# A live cluster gives thousands of decisions, not hundreds of thousands: less memory, more exploration at first.
 _LIVE_DQN = Dqn(
-    gamma=0.99, learning_rate=0.001, replay_buffer_size=2000, batch_size=200, update_frequency=25,
-    target_update_frequency=50, init_epsi=1.0, min_epsi=0.01, epsi_decay=0.995,
-)  # fmt: skip
-_LIVE_ACTOR_CRITIC = ActorCritic(
-    gamma=0.95, actor_learning_rate=0.001, batch_size=200, gae_lambda=0.95, entropy_weight=0.01, update_steps=16,
-    epochs=1,
-)  # fmt: skip
+    update_frequency=25, target_update_frequency=50, init_epsi=1.0, min_epsi=0.01, epsi_decay=0.995,
+).settled("live")  # fmt: skip
+_LIVE_ACTOR_CRITIC = ActorCritic(gae_lambda=0.95, update_steps=16).settled("live")
 LIVE: Mapping[AgentKind, NetworkAgent] = {
     "dqn": _LIVE_DQN,
-    "gnn": replace(_LIVE_DQN, encoder="gnn", replay_buffer_size=1000, update_frequency=20, target_update_frequency=40),
+    "gnn": replace(_LIVE_DQN, encoder="gnn", buffer_size=1000, update_frequency=20, target_update_frequency=40),
     "acdqn": _LIVE_ACTOR_CRITIC,
     "acgnn": replace(_LIVE_ACTOR_CRITIC, encoder="gnn"),
 }
@@ -270,11 +315,13 @@ def read_agent(name: str, values: Mapping[str, Any]) -> NetworkAgent:
     """Return the agent of a model file by the name and the settings in its header.
 
     Raises `UserError` for a name of no agent with a network, and for values that are not taken. Headers written before
-    agents were values hold the settings of both learners: those of the other one are dropped.
+    agents were values hold the settings of both algorithms: those of the other one are dropped.
     """
     agent = AGENTS.get(name)
     if not isinstance(agent, NetworkAgent):
         raise bad_value("agent", name, f"one of {', '.join(LIVE)}")
+    others = set() if isinstance(agent, ActorCritic) else {"actor_learning_rate", "epochs"}
     known = {row.name for row in fields(agent)}
-    values = {"segment" if key == "horizon" else key: value for key, value in values.items()}
-    return changed(agent, {key: value for key, value in values.items() if key in known})
+    return changed(agent, {
+        key: value for key, value in values.items() if key not in others and FORMER.get(key, (key,))[0] in known
+    })  # fmt: skip

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from aaml.learning.agent import LearnedAgent, PolicyAgent, ValueAgent
 from aaml.learning.collate import Batch
-from aaml.learning.config import CopiesConfig
+from aaml.learning.config import CopiesConfig, NetworkAgent
 from aaml.learning.losses import (
     around_the_value,
     clipped_policy_loss,
@@ -36,7 +36,7 @@ from aaml.learning.optim import descend
 from aaml.learning.replay import Replay
 from aaml.scheduling.curves import ACTION_VALUE, ACTOR_LOSS, CRITIC_LOSS, ENTROPY, VALUE_LOSS
 
-_IMITATION_RATE, _IMITATION_BATCH = 3e-3, 128
+_IMITATION_RATE, _IMITATION_BATCH, _IMITATION_NORM = 3e-3, 128, 10.0
 _SHOWN, _OPEN, _LEAST_FACTOR = 2_000, 0.8, 1e-3  # decisions; share of the largest entropy; of the logits
 _SHARP = 100.0
 _SHARPNESS = 6.0  # of the policy that a DQN draws by: logits, in standard deviations of the action values
@@ -114,7 +114,12 @@ class Remembered:
 
 
 class LastRounds:
-    """The last rounds of each cluster size, `most` of them: what is learned of one size is soon lost without it."""
+    """The last rounds of each cluster size, up to `most` decisions of it, 0: four rounds.
+
+    What is learned of one size is soon lost without it.
+    """
+
+    USUAL = 4
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -125,12 +130,18 @@ class LastRounds:
         size = compared.seen.mask.shape[1]
         highest = max((float(each.priority.max()) for each in self._rounds), default=1.0)
         remembered = Remembered(compared, torch.full((len(compared),), highest))
-        self._by_size.setdefault(size, deque(maxlen=self._most)).append(remembered)
+        kept = self._by_size.setdefault(size, deque())
+        kept.append(remembered)
+        while len(kept) > 1 and self._too_many(kept):
+            kept.popleft()
 
     def draw(self, generator: torch.Generator) -> Remembered:
         """Return one of them, each as likely as any other."""
         rounds = self._rounds
         return rounds[int(torch.randint(len(rounds), (1,), generator=generator))]
+
+    def _too_many(self, kept: Sequence[Remembered]) -> bool:
+        return sum(len(each.compared) for each in kept) > self._most if self._most else len(kept) > self.USUAL
 
     @property
     def _rounds(self) -> list[Remembered]:
@@ -150,10 +161,9 @@ class _Base:
     def __init__(self, agent: LearnedAgent, config: CopiesConfig) -> None:
         self._config = config
         self._network = agent.scorer
+        self._rate = agent.config.learning_rate
 
-    def _imitate(
-        self, shown: Shown, passes: int, loss: ImitationLoss, norm: float, generator: torch.Generator
-    ) -> float:
+    def _imitate(self, shown: Shown, passes: int, loss: ImitationLoss, generator: torch.Generator) -> float:
         """Pass over a teacher's choices, those of all cluster sizes mixed: one after the other, only the last is kept.
 
         Returns the last loss.
@@ -169,7 +179,8 @@ class _Base:
             for number in torch.randperm(len(pieces), generator=generator).tolist():
                 seen, action, rows = pieces[number]
                 batch = seen.take(rows)
-                latest = descend(loss(self._network(batch), batch.mask, action[rows]), self._network, optimizer, norm)
+                error = loss(self._network(batch), batch.mask, action[rows])
+                latest = descend(error, self._network, optimizer, _IMITATION_NORM)
         return latest
 
     @torch.no_grad()
@@ -188,7 +199,7 @@ class _Base:
         log_prob = log_policy(scores, mask)
         # The largest of logits plus Gumbel noise is a sample of the softmax (Gumbel 1954).
         noise = -torch.empty_like(scores).exponential_(generator=generator).log()
-        drawn = torch.rand(len(scores), generator=generator) < self._config.explore
+        drawn = torch.rand(len(scores), generator=generator) < self._config.sampled
         sample = mask_scores(scores + noise, mask).argmax(dim=1)
         action = torch.where(drawn, sample, log_prob.argmax(dim=1))
         return Choice(action, drawn, log_prob)
@@ -198,7 +209,7 @@ class _Base:
 
     def _set_rate(self, optimizer: torch.optim.Optimizer, left: float) -> None:
         for group in optimizer.param_groups:
-            group["lr"] = self._config.rate * left
+            group["lr"] = self._rate * left
 
 
 class CopiesActor(_Base):
@@ -206,8 +217,6 @@ class CopiesActor(_Base):
 
     The critic is no part of the update: it is what a live cluster, where there are no copies, goes on with.
     """
-
-    bootstraps = False
 
     def __init__(self, agent: PolicyAgent, config: CopiesConfig) -> None:
         super().__init__(agent, config)
@@ -230,8 +239,7 @@ class CopiesActor(_Base):
 
     def imitate(self, shown: Shown, passes: int, generator: torch.Generator) -> float:
         """Clone the choices (behaviour cloning); returns the last loss."""
-        norm = self._learner.config.max_gradient_norm
-        loss = self._imitate(shown, passes, imitation_loss, norm, generator)
+        loss = self._imitate(shown, passes, imitation_loss, generator)
         self._scale([seen for seen, _ in shown])
         return loss
 
@@ -249,21 +257,21 @@ class CopiesActor(_Base):
 
     def learn(self, compared: Compared, left: float, generator: torch.Generator) -> Mapping[str, float]:
         """Update by passes over the drawn choices."""
-        learner, config = self._learner, self._config
+        learner, config = self._learner, self._learner.config
         self._set_rate(learner.actor_optimizer, left)
         self._set_rate(learner.critic_optimizer, left)
-        norm, advantage = config.gradient_norm, normalize(compared.advantage)
-        before = select(compared.log_prob, compared.action)
+        norm, advantage = config.max_grad_norm, normalize(compared.advantage)
+        before, size = select(compared.log_prob, compared.action), _step_size(config, compared)
         loss = fit = openness = torch.zeros(())
-        for _ in range(config.passes):
-            for rows in self._batches(len(compared), config.minibatch, generator):
+        for _ in range(config.n_epochs):
+            for rows in self._batches(len(compared), size, generator):
                 batch = compared.seen.take(rows)
                 logits = self._network(batch)
                 log_prob = select(log_policy(logits, batch.mask), compared.action[rows])
-                loss = clipped_policy_loss(log_prob, before[rows], advantage[rows], learner.config.clip)
+                loss = clipped_policy_loss(log_prob, before[rows], advantage[rows], config.clip_range)
                 openness = entropy(logits, batch.mask).mean()
-                descend(loss - config.openness * openness, learner.actor, learner.actor_optimizer, norm)
-        for rows in self._batches(len(compared), config.minibatch, generator):
+                descend(loss - config.ent_coef * openness, learner.actor, learner.actor_optimizer, norm)
+        for rows in self._batches(len(compared), size, generator):
             fit = value_loss(learner.critic(compared.seen.take(rows)), compared.returns[rows])
             descend(fit, learner.critic, learner.critic_optimizer, norm)
         self._agent.updates += 1
@@ -280,12 +288,10 @@ class CopiesValue(_Base):
     network holds the average and its target network the latest.
     """
 
-    bootstraps = True
-
     def __init__(self, agent: ValueAgent, config: CopiesConfig) -> None:
         super().__init__(agent, config)
         self._learner, self._agent = agent.learner, agent
-        self._rounds = LastRounds(config.remembered)
+        self._rounds = LastRounds(agent.config.buffer_size)
 
     @torch.no_grad()
     def choose(self, seen: Batch, generator: torch.Generator) -> Choice:
@@ -295,29 +301,30 @@ class CopiesValue(_Base):
     def imitate(self, shown: Shown, passes: int, generator: torch.Generator) -> float:
         """Rank the teacher's choice first by a margin (Hester et al. 2018); returns the last loss."""
         loss = partial(margin_loss, margin=0.1)
-        latest = self._imitate(shown, passes, loss, self._learner.config.max_gradient_norm, generator)
+        latest = self._imitate(shown, passes, loss, generator)
         self._learner.sync_target()
         return latest
 
     def learn(self, compared: Compared, left: float, generator: torch.Generator) -> Mapping[str, float]:
         """Update on this round and the ones before that are remembered."""
         self._rounds.add(compared)
-        learner = self._learner
+        learner, config = self._learner, self._learner.config
+        size = _step_size(config, compared)
         self._set_rate(learner.optimizer, left)
-        updates = max(1, self._config.passes * len(compared) // self._config.minibatch)
+        updates = max(1, config.n_epochs * len(compared) // size)
         share = _RECENT / (_RECENT + self._agent.updates) / updates
         loss = value = 0.0
         with _exchanged(learner.network, learner.target):
             for _ in range(updates):
-                drawn, size = self._rounds.draw(generator), self._config.minibatch
-                rows, weight = drawn.sample(size, generator, prioritized=learner.config.prioritized)
+                drawn = self._rounds.draw(generator)
+                rows, weight = drawn.sample(size, generator, prioritized=config.prioritized)
                 chosen = drawn.compared
                 batch, target = chosen.seen.take(rows), self._targets(chosen, rows)
                 q = around_the_value(learner.network(batch), chosen.log_prob[rows], batch.mask)
                 taken = select(q, chosen.action[rows])
                 fit = value_loss(taken, target, weight)
-                loss = descend(fit, learner.network, learner.optimizer, self._config.gradient_norm)
-                if learner.config.prioritized:
+                loss = descend(fit, learner.network, learner.optimizer, config.max_grad_norm)
+                if config.prioritized:
                     drawn.reprioritize(rows, (taken - target).detach())
                 value = float(q.detach().gather(1, chosen.action[rows][:, None]).mean())
                 for average, latest in zip(learner.target.parameters(), learner.network.parameters(), strict=True):
@@ -345,6 +352,11 @@ class CopiesValue(_Base):
 
     def _logits(self, q: Tensor, mask: Tensor) -> Tensor:
         return _SHARPNESS * q / (_spread(q, mask) + 1e-6)
+
+
+def _step_size(config: NetworkAgent, compared: Compared) -> int:
+    """Return the decisions of a step of the optimiser."""
+    return max(1, min(config.batch_size, config.max_batch_rows // compared.seen.mask.shape[1]))
 
 
 @contextmanager

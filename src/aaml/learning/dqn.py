@@ -42,7 +42,7 @@ class DqnLearner:
         loss, error = q_loss(q, action, self._targets(items), torch.from_numpy(weights))
         if margin_weight > 0.0:
             loss = loss + margin_weight * margin_loss(q, batch.mask, action)
-        value = descend(loss, self.network, self.optimizer, self.config.max_gradient_norm)
+        value = descend(loss, self.network, self.optimizer, self.config.max_grad_norm)
         replay.reprioritize(places, error.numpy())
         return {VALUE_LOSS: value, ACTION_VALUE: float(q.detach().gather(1, action[:, None]).mean())}
 

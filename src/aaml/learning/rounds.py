@@ -76,7 +76,7 @@ class Record:
         """Put the decisions kept together with what they came to. Raises `UserError` when there are none."""
         kept, going, ahead = torch.stack(self._kept), torch.stack(self._going), self._ahead
         if not kept.any():
-            raise UserError("explore: no choice of a whole round was drawn; raise explore, envs or copies")
+            raise UserError("sampled: no choice of a whole round was sampled; raise sampled, envs or copies")
         returns = discounted_sums(torch.stack(self._earned), gamma)
         advantage = relative_to_copies(returns, self._copies)
         typical = typical_difference(advantage, self._copies)

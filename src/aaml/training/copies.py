@@ -16,6 +16,7 @@ from aaml.cluster.metrics import AVERAGED
 from aaml.errors import bad_value
 from aaml.learning.agent import LearnedAgent, first_agent, single_threaded
 from aaml.learning.collate import Batch
+from aaml.learning.config import Dqn
 from aaml.learning.copies import Compared, CopiesActor, CopiesValue, in_copies
 from aaml.learning.rounds import Generator, Record, demonstrated, make_generator, stars
 from aaml.policies.fragment_meter import FragmentMeter
@@ -37,7 +38,7 @@ _BEGIN: Mapping[str, Mapping[str, float]] = {
     "most-allocated": {"cpu_after": 1.0, "memory_after": 1.0},
 }
 """Heuristics that an actor is by a weighted sum of features: it begins as one instead of imitating it."""
-_TEN = 10.0  # nodes that reaches are said for
+_TEN = 10.0  # nodes that horizons are said for
 _LARGEST_ROUND = 3_000_000  # nodes of all decisions that a round keeps: of more, a random part is learned from
 
 
@@ -159,9 +160,10 @@ class CopiesLearner:
     def _play(self, size: int, generator: Generator, stop: Stop) -> tuple[Compared, int]:
         """Play a round of a size to its end; returns what is learned from, and how many decisions there were."""
         config, agent, lockstep = self._config.copying, self._agent, self._training(size)
-        ahead = ceil(config.bootstrap * size / _TEN) if agent.bootstraps else 0
+        network = self.policy.config
+        ahead = ceil(network.n_step * size / _TEN) if isinstance(network, Dqn) else 0
         pods = self._arena.task.size(size, self._config.pods)[1]
-        wanted = config.explore * pods * len(lockstep) * size
+        wanted = config.sampled * pods * len(lockstep) * size
         keep = min(1.0, _LARGEST_ROUND / max(wanted, 1.0))
         record = Record(config.copies, ahead, keep)
         lockstep.reset()
@@ -174,8 +176,8 @@ class CopiesLearner:
             step = lockstep.step(choice.action.numpy())
             column = self._reward.column
             record.earn(self._reward.sign * (step.reward if column is None else step.held[:, column]))
-        gamma = 1.0 - 1.0 / max(config.reach * size / _TEN, 1.0)
-        return record.compare(gamma), record.decisions
+        horizon = size / _TEN / max(1.0 - network.gamma, 1e-6)
+        return record.compare(1.0 - 1.0 / max(horizon, 1.0)), record.decisions
 
 
 def _batch(lockstep: Lockstep) -> Batch:

@@ -122,7 +122,7 @@ def _train_all(config: DemoConfig, trainings: Sequence[TrainConfig], folder: Pat
 
 def _training(config: DemoConfig, agent: AgentKind) -> TrainConfig:
     # On one size, and for a million decisions, an actor-critic learns more where more of its choices are drawn.
-    copying = CopiesConfig(explore=0.3) if isinstance(AGENTS[agent], ActorCritic) else CopiesConfig()
+    copying = CopiesConfig(sampled=0.3) if isinstance(AGENTS[agent], ActorCritic) else CopiesConfig()
     return TrainConfig(
         agent=AGENTS[agent], task=config.task, steps=config.steps, seed=config.seed, nodes=(config.nodes,),
         teacher_steps=config.teacher_steps, validate_every=max(config.steps // _VALIDATIONS, 1), validation_episodes=10,

@@ -42,8 +42,8 @@ def write_training_report(folder: Path) -> Path:
     models = sorted((folder / "model").glob("*"))  # of an actor and its critic, the actor is the first
     judge = [f"aaml evaluate --task {config.task} --models {models[0]}"] if models else []
     page.code("\n".join([*judge, f"tensorboard --logdir {folder.parent}"]))
-    usual = plain(TrainConfig(agent=type(config.agent).names()[config.agent.name]))
-    page.settings(plain(config), usual)
+    usual = plain(TrainConfig(agent=type(config.agent).names()[config.agent.name], method=config.method).settled)
+    page.settings(plain(config.settled), usual)
     page.hashed([*models, folder / METRICS, *([Path(config.trace)] if config.trace else [])])
     return page.write()
 

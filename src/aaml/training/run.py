@@ -1,6 +1,5 @@
 """A training from its settings to the trained policy: the same for an agent with a network and for one without."""
 
-import logging
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -22,7 +21,6 @@ from aaml.training.train import Trainer, open_run
 from aaml.training.validation import Progress
 
 RUNS = Path("runs")
-_log = logging.getLogger(__name__)
 
 
 def train(
@@ -56,7 +54,7 @@ def train(
     progress
         Show a progress bar.
     **settings
-        Any other setting of a training or its agent, such as `seed`, `workers`, `reward` or `rate`: those of
+        Any other setting of a training or its agent, such as `seed`, `workers`, `reward` or `learning_rate`: those of
         `aaml train --help`.
 
     Returns
@@ -94,7 +92,6 @@ def carry_out(
     config: TrainConfig, folder: RunFolder, stop: Callable[[], bool] = lambda: False, *, progress: bool = True
 ) -> Progress:
     """Train in a folder until the steps are done, `stop()` is true or nothing improves, and leave a report there."""
-    tell_unread(config)
     result = learn(config, folder, stop, progress=progress)
     folder.flush()
     written(lambda: write_training_report(folder.path))
@@ -113,15 +110,6 @@ def learn(
     if not isinstance(config.agent, NetworkAgent) or config.way == "copies":
         return train_in_rounds(config, folder, stop, until=until, progress=progress)
     return Trainer(config, folder, progress=progress).run(stop, until=until)
-
-
-def tell_unread(config: TrainConfig) -> None:
-    """Log which settings were changed that the training does not read."""
-    if config.unread:
-        _log.warning(
-            "%s: not read where %s learns by --method %s (see aaml train --help)", ", ".join(config.unread),
-            config.agent.name, config.way,
-        )  # fmt: skip
 
 
 def run_folder(config: TrainConfig) -> Path:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -11,7 +11,7 @@ from aaml.errors import UserError, bad_value
 from aaml.learning.config import AGENTS, LIVE, AgentConfig, CopiesConfig, NetworkAgent
 from aaml.parallel.workers import parse_workers
 from aaml.scheduling.lifetimes import Rests
-from aaml.settings import Count, Natural, Settings, changed, plain
+from aaml.settings import Count, Natural, Settings, changed
 from aaml.sim.search_config import SearchConfig
 
 if TYPE_CHECKING:
@@ -28,6 +28,14 @@ TEACHERS: Mapping[str, str] = {
 """The usual policy of the warm start by the metric that a task is judged by."""
 
 
+# What a hyperparameter was called in records of when it had one name among copies and another elsewhere.
+_READ_BY_COPIES = {
+    "rate", "minibatch", "passes", "reach", "bootstrap", "remembered", "gradient_norm", "openness",
+}  # fmt: skip
+_READ_BY_OTHERS = {
+    "learning_rate", "actor_learning_rate", "critic_learning_rate", "batch_size", "epochs", "gamma", "n_step",
+    "replay_buffer_size", "max_gradient_norm", "entropy_weight", "max_batch_rows",
+}  # fmt: skip
 _TRIED = 40  # episodes of training and of validation: of a trace of the usual length, every window
 
 
@@ -92,15 +100,20 @@ class TrainConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         parse_workers(self.workers)
-        if self.start is not None:
-            _ = self.network
-        if self.method == "expert":
-            _ = self.network
+        if (self.start is not None or self.method == "expert") and not isinstance(self.agent, NetworkAgent):
+            raise bad_value("agent", self.agent.name, f"one of {', '.join(LIVE)}")
+
+    @property
+    def settled(self) -> Self:
+        """The training with nothing left open that its method has a default for."""
+        if not isinstance(self.agent, NetworkAgent):
+            return self
+        return replace(self, agent=self.agent.settled("copies" if self.way == "copies" else "rewards"))
 
     @property
     def learner(self) -> AgentConfig:
-        """The agent with nothing left open: what depends on the length of the training is chosen."""
-        return self.agent.for_steps(self.steps)
+        """The agent with nothing left open: what depends on the length of the training is chosen, too."""
+        return self.settled.agent.for_steps(self.steps)
 
     @property
     def network(self) -> NetworkAgent:
@@ -132,23 +145,6 @@ class TrainConfig(Settings):
         if self.reward and self.reward not in REWARDS:
             return f"the reward {self.reward} is not compiled"
         return _not_compiled(self.task)
-
-    @property
-    def reads(self) -> frozenset[str]:
-        """The settings of the agent and of how it learns that count in this training, by name."""
-        agent, way = self.agent, self.way
-        if way == "copies" and isinstance(agent, NetworkAgent):
-            return self.copying.read_by(agent)
-        return frozenset(plain(agent)) | ({"chunk"} if way == "rewards" else plain(self.search).keys())
-
-    @property
-    def unread(self) -> tuple[str, ...]:
-        """The settings of an agent with a network, and of how it learns, that were changed and count for nothing."""
-        if not isinstance(self.agent, NetworkAgent):
-            return ()
-        usual, read = plain(type(self)(agent=AGENTS[self.agent.name])), self.reads
-        told = plain(self.agent) | plain(self.copying) | plain(self.search)
-        return tuple(name for name, value in told.items() if value != usual[name] and name not in read)
 
     def check_method(self) -> None:
         """Raise `UserError` where the agent cannot learn by the method."""
@@ -237,13 +233,20 @@ class TrainConfig(Settings):
     def read(cls, record: Mapping[str, Any]) -> Self:
         """Read the record of a run. Raises `UserError` for what is none.
 
-        Records written before agents were values hold the agent's settings under `overrides`.
+        Records written before agents were values hold the agent's settings under `overrides`. Those written before a
+        hyperparameter had one name hold what copies read beside what other methods read: one of them counts.
         """
         values = dict(record)
         overrides = dict(values.pop("overrides", {}))
         if "horizon" in overrides:
             overrides["segment"] = overrides.pop("horizon")
-        return changed(cls(), {**values, **overrides})
+        values |= overrides
+        if "rate" in values:
+            told = {name: value for name, value in values.items() if name not in _READ_BY_COPIES | _READ_BY_OTHERS}
+            copies = values.get("agent") in LIVE and changed(cls(), told).way == "copies"
+            unread = _READ_BY_OTHERS if copies else _READ_BY_COPIES
+            values = {name: value for name, value in values.items() if name not in unread}
+        return changed(cls(), values)
 
 
 @lru_cache(maxsize=8)

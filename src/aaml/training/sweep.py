@@ -22,7 +22,7 @@ from aaml.files import write_json
 from aaml.parallel.pool import Pool
 from aaml.progress import progress_bar
 from aaml.settings import plain
-from aaml.training.run import learn, tell_unread
+from aaml.training.run import learn
 from aaml.training.runfolder import RESUME, RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.sweep_space import SweepConfig
@@ -45,7 +45,7 @@ def train_to(config: TrainConfig, path: Path, rung: int) -> float:
     A rung that was reached is only looked up. Raises `UserError` when the folder holds another run.
     """
     stored = RunFolder.read_config(path)
-    if stored is not None and TrainConfig.read(stored["training"]) != config:
+    if stored is not None and TrainConfig.read(stored["training"]) != config.settled:
         raise UserError(f"out: {path} holds a run with other settings; choose another folder")
     scores = json.loads((path / RUNGS).read_text(encoding="utf-8")) if (path / RUNGS).exists() else {}
     if str(rung) in scores:
@@ -78,7 +78,6 @@ def sweep(
     Raises `UserError` when the folder or the storage holds a study with other settings.
     """
     study = open_study(config, out, storage)
-    tell_unread(config.base)
     if (one := config.whole_round) > (first := config.ladder[0]):
         _log.warning(
             "the first rung is after %d decisions, and a round of copies takes about %d, which is played to its end: "

@@ -33,7 +33,7 @@ _BEST, _OTHER = "#0b6e4f", "#6c757d"
 def write_report(study: "Study", config: SweepConfig, out: Path) -> None:
     """Write best.yaml, trials.csv and report.html anew (each whole or not at all); the study needs a finished trial."""
     best = study.best_trial
-    training = plain(config.training_of(best.params))
+    training = plain(config.training_of(best.params).settled)
     text = (
         f"# trial {best.number} of {len(study.trials)}: validation score {best.value:.6g}, lower is better\n"
         f"{yaml.safe_dump({key: value for key, value in training.items() if key != 'workers'}, sort_keys=False)}"
@@ -73,9 +73,11 @@ def _write_page(study: "Study", config: SweepConfig, out: Path) -> Path:
     models = sorted((folder_of(out, best.number) / "model").glob("*"))  # of an actor and its critic, the actor is first
     judge = [f"aaml evaluate --task {config.training.task} --models {models[0]}"] if models else []
     page.code("\n".join([f"aaml train --config {out / 'best.yaml'}", *judge]))
-    kind = type(config.training.agent)
+    usual = TrainConfig(
+        agent=type(config.training.agent).names()[config.training.agent.name], method=config.base.method
+    )
     page.settings({"space": config.space, "trials": config.trials, "batch": config.batch, "rungs": config.rungs})
-    page.settings(plain(config.training), plain(TrainConfig(agent=kind.names()[config.training.agent.name])))
+    page.settings(plain(config.training.settled), plain(usual.settled))
     page.hashed([*models, out / "trials.csv", out / "best.yaml"])
     return page.write()
 

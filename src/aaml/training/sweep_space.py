@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 
 from aaml.errors import UserError, bad_value, did_you_mean
-from aaml.learning.config import AGENTS, AgentConfig, Dqn
+from aaml.learning.config import AGENTS, FORMER, AgentConfig, Dqn
 from aaml.settings import Count, Row, Settings, changed, plain, rows, take
 from aaml.training.settings import TrainConfig
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 # Settings of a training that leave what its score is measured on and against alone. Those of agent and method all do.
-SEARCHED = frozenset({"agent", "envs", "reward", "teacher_steps", "teacher_passes", "lifetimes"})
-_VALUE_SPACE = (
+SEARCHED = frozenset({"agent", "envs", "chunk", "reward", "teacher_steps", "teacher_passes", "lifetimes"})
+_DQN = (
     "learning_rate=1e-4..5e-3:log", "hidden_layers=16,32,64", "gamma=0.0..0.95", "n_step=1..5",
     "batch_size=64,128,256", "update_frequency=8,16,32",
 )  # fmt: skip
-_POLICY_SPACE = (
-    "actor_learning_rate=1e-4..3e-3:log", "critic_learning_rate=3e-4..5e-3:log", "hidden_layers=16,32,64",
-    "gamma=0.0..0.95", "gae_lambda=0.8..1.0", "clip=0.1..0.3", "epochs=1..5",
+_ACTOR_CRITIC = (
+    "learning_rate=1e-4..3e-3:log", "critic_learning_rate=3e-4..5e-3:log", "hidden_layers=16,32,64",
+    "gamma=0.0..0.95", "gae_lambda=0.8..1.0", "clip_range=0.1..0.3", "n_epochs=1..5",
 )  # fmt: skip
-_COPIES_SPACE = (
-    "rate=3e-4..3e-3:log", "explore=0.03..1.0:log", "reach=10..300:log", "copies=8,16,32", "minibatch=256..4096:log",
-    "passes=1..8:log", "gradient_norm=0.1..10.0:log", "hidden_layers=16,32,64",
+_COPIES = (
+    "learning_rate=3e-4..3e-3:log", "sampled=0.03..1.0:log", "gamma=0.9,0.97,0.99,0.997", "copies=8,16,32",
+    "batch_size=256..4096:log", "n_epochs=1..8:log", "max_grad_norm=0.1..10.0:log", "hidden_layers=16,32,64",
 )  # fmt: skip
-_VALUE_COPIES_SPACE = (*_COPIES_SPACE, "bootstrap=0,10,30", "remembered=1..8:log")
-_POLICY_COPIES_SPACE = (*_COPIES_SPACE, "openness=1e-4..1e-2:log", "clip=0.1..0.3")
+_DQN_COPIES = (*_COPIES, "n_step=0,10,30", "buffer_size=0,5000,50000")
+_ACTOR_CRITIC_COPIES = (*_COPIES, "ent_coef=1e-4..1e-2:log", "clip_range=0.1..0.3")
 _FORMS = "LOW..HIGH, LOW..HIGH:log or two or more values such as 16,32,64"
 
 
@@ -94,34 +94,36 @@ Space = Mapping[str, Range | Choice]
 
 
 def usual_space(base: TrainConfig) -> tuple[str, ...]:
-    """Return what is searched where nothing is said: what matters most of what the training reads."""
-    values = isinstance(base.network, Dqn)
+    """Return what is searched where nothing is said: what matters most."""
+    dqn = isinstance(base.network, Dqn)
     if base.way == "copies":
-        return _VALUE_COPIES_SPACE if values else _POLICY_COPIES_SPACE
-    return _VALUE_SPACE if values else _POLICY_SPACE
+        return _DQN_COPIES if dqn else _ACTOR_CRITIC_COPIES
+    return _DQN if dqn else _ACTOR_CRITIC
 
 
 def parse_space(texts: Sequence[str], base: TrainConfig) -> dict[str, Range | Choice]:
     """Read NAME=LOW..HIGH[:log] and NAME=A,B,C; without any, the usual space of the base.
 
-    Raises `UserError` for a setting that is not there, that one of the agents does not read by the base's method or
-    whose values cannot be compared, and for values that it does not take.
+    Raises `UserError` for a setting that one of the agents does not have or whose values cannot be compared, and for
+    values that it does not take.
     """
     texts = texts or usual_space(base)
     agents = next((text.partition("=")[2].split(",") for text in texts if text.startswith("agent=")), [base.agent.name])
     bases = [changed(base, {"agent": take("space agent", name, AgentConfig)}) for name in agents]
     learners = ", ".join(each.network.name for each in bases)
-    read = SEARCHED | frozenset.intersection(*(each.reads for each in bases))
-    known = {row.name: row for row in rows(bases[0]) if row.name in read}
+    several = [{row.name for part in (each.agent, each.copying, each.search) for row in rows(part)} for each in bases]
+    searched = SEARCHED | set.intersection(*several)
+    known = {row.name: row for row in rows(bases[0]) if row.name in searched}
     space: dict[str, Range | Choice] = {}
     for text in texts:
         name, equals, domain = text.partition("=")
+        name = FORMER.get(name, (name,))[0] if name not in known else name
         if not equals or not domain:
             raise bad_value("space", text, f"NAME={_FORMS}")
         if name not in known:
             raise UserError(
-                f"space: {name!r} cannot be searched for {learners} by --method {base.way}, which does not read it or "
-                f"is judged by it; expected one of {', '.join(sorted(known))}{did_you_mean(name, sorted(known))}"
+                f"space: {name!r} cannot be searched for {learners}; "
+                f"expected one of {', '.join(sorted(known))}{did_you_mean(name, sorted(known))}"
             )
         if name in space:
             raise bad_value("space", text, f"each setting once, and {name} is there already")
@@ -158,9 +160,8 @@ class SweepConfig(Settings):
 
     training: TrainConfig = TrainConfig(agent=AGENTS["dqn"], steps=800_000)
     space: tuple[str, ...] = ()
-    """what to choose, as NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C: the settings of the agent and of its method
-    that the training reads, agent, envs, reward, teacher_steps, teacher_passes or lifetimes; those that usually matter
-    when none is given"""
+    """what to choose, as NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C: the settings of the agent and of its method,
+    agent, envs, reward, teacher_steps, teacher_passes or lifetimes; those that usually matter when none is given"""
     trials: Count = 20
     """trials of the study in all; more of them go on with a study that is there"""
     batch: Count = 4
@@ -204,7 +205,7 @@ class SweepConfig(Settings):
     @property
     def present(self) -> dict[str, Any]:
         """The values that the training has now, as far as the space holds them."""
-        now = plain(self.training)
+        now = plain(self.base.settled)
         return {name: now[name] for name, domain in self.domains.items() if now[name] in domain}
 
     def training_of(self, params: Mapping[str, Any]) -> TrainConfig:

@@ -172,6 +172,7 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
         for spec in {config.reference, config.rollout} - {"", "agent"}:
             arena.policy(spec)
         stem = f"{config.agent.name}_{config.label}_s{config.seed}"
+        config = config.settled  # what it is made of stays, whatever other defaults come later
         return config, RunFolder.create(path, stem, {"training": plain(config)}, _hyperparameters(config))
     if not resume:
         raise UserError(f"out: {path} holds a run already; go on with --resume, or choose another folder")
@@ -196,14 +197,13 @@ def _check_same(config: TrainConfig, stored: TrainConfig, path: Path, *, whole: 
 
 
 _ALWAYS_SHOWN = {
-    "agent", "task", "nodes", "seed", "steps", "rate", "agent.learning_rate", "agent.actor_learning_rate",
-    "agent.hidden_layers",
+    "agent", "task", "nodes", "seed", "steps", "agent.learning_rate", "agent.hidden_layers",
 }  # fmt: skip
 
 
 def _hyperparameters(config: TrainConfig) -> dict[str, bool | int | float | str]:
     """Return what tells runs apart: the settings that matter most, and those that were changed."""
-    usual = _flat(TrainConfig(agent=AGENTS[config.agent.name], steps=config.steps))
+    usual = _flat(TrainConfig(agent=AGENTS[config.agent.name], steps=config.steps, method=config.method))
     told = {name: value for name, value in _flat(config).items() if name in _ALWAYS_SHOWN or usual.get(name) != value}
     return {name: value for name, value in told.items() if isinstance(value, bool | int | float | str)}
 

@@ -18,6 +18,11 @@ ALL = ("dqn", "gnn", "acdqn", "acgnn")
 single_threaded()
 
 
+def copying(name, **settings):
+    """An agent that learns from copies."""
+    return dataclasses.replace(AGENTS[name], **settings).settled("copies")
+
+
 def stars(observations):
     """A batch of stars that is told the number of their nodes instead of their edges."""
     plain = collate(observations, graphs=False)
@@ -81,7 +86,7 @@ def test_a_model_from_before_features_were_added_sees_those_that_it_knows(make, 
 @pytest.mark.parametrize("name", ALL)
 def test_a_share_of_the_choices_is_drawn_and_none_is_infeasible(make, name):
     batch = stars([make.random(6, seed, feasible=0.5) for seed in range(400)])
-    agent = in_copies(make_agent(AGENTS[name], seed=1), CopiesConfig(explore=0.25))
+    agent = in_copies(make_agent(copying(name), seed=1), CopiesConfig(sampled=0.25))
     choice = agent.choose(batch, torch.Generator().manual_seed(0))
     rows = torch.arange(len(batch))
     assert batch.mask[rows, choice.action].all()
@@ -97,7 +102,7 @@ def test_a_share_of_the_choices_is_drawn_and_none_is_infeasible(make, name):
 def test_an_imitator_chooses_as_its_teacher_and_an_actor_stays_open(make, name):
     batch = stars([make.random(5, seed) for seed in range(600)])
     teacher = batch.pairs[:, :, 1].masked_fill(~batch.mask, 9.0).argmin(dim=1)  # the least CPU afterwards
-    agent = make_agent(AGENTS[name], seed=1)
+    agent = make_agent(copying(name), seed=1)
     learner = in_copies(agent, CopiesConfig())
     before = float((learner.best(batch) == teacher).float().mean())
     learner.imitate([(batch, teacher)], 40, torch.Generator().manual_seed(0))
@@ -117,7 +122,7 @@ def test_an_imitator_of_one_cluster_size_does_not_forget_another(make, name):
         (small, small.pairs[:, :, 1].masked_fill(~small.mask, 9.0).argmin(dim=1)),
         (large, large.pairs[:, :, 2].masked_fill(~large.mask, 9.0).argmin(dim=1)),  # another rule: memory
     ]
-    learner = in_copies(make_agent(AGENTS[name], seed=1), CopiesConfig())
+    learner = in_copies(make_agent(copying(name), seed=1), CopiesConfig())
     learner.imitate(shown, 80, torch.Generator().manual_seed(0))
     agreed = [float((learner.best(batch) == teacher).float().mean()) for batch, teacher in shown]
     assert min(agreed) > 0.6  # learned one size after the other, a third or less of the first is left
@@ -128,7 +133,7 @@ def test_an_actor_may_begin_as_a_heuristic_exactly(make, name):
     batch = stars([make.random(5, seed) for seed in range(200)])
     heuristic = {"cpu_after": -1.0, "memory_after": -1.0}
     rule = (batch.pairs[:, :, 1] + batch.pairs[:, :, 2]).masked_fill(~batch.mask, 9.0).argmin(dim=1)
-    learner = in_copies(make_agent(AGENTS[name], seed=1), CopiesConfig())
+    learner = in_copies(make_agent(copying(name), seed=1), CopiesConfig())
     learner.begin_as(heuristic, [batch])
     assert (learner.best(batch) == rule).all()
     assert (learner.choose(batch, torch.Generator().manual_seed(0)).action != rule).any()
@@ -150,7 +155,7 @@ def bandit(batch, agent, generator):
 @pytest.mark.parametrize("name", ALL)
 def test_every_agent_learns_which_choices_beat_the_others(make, name):
     batch = stars([make.random(5, seed) for seed in range(500)])
-    agent = in_copies(make_agent(AGENTS[name], seed=1), CopiesConfig(explore=1.0, minibatch=128, rate=3e-3))
+    agent = in_copies(make_agent(copying(name, batch_size=128, learning_rate=3e-3), seed=1), CopiesConfig(sampled=1.0))
     generator = torch.Generator().manual_seed(0)
 
     def worth():
@@ -167,9 +172,9 @@ def test_every_agent_learns_which_choices_beat_the_others(make, name):
 def test_a_dqn_acts_by_the_average_of_the_last_ninth_of_its_rounds(make, rounds, least, most):
     """The first round is averaged over itself, the 892nd moves the average by a hundredth of what it moves by."""
     batch = stars([make.random(5, seed) for seed in range(200)])
-    agent = make_agent(AGENTS["dqn"], seed=1)
+    agent = make_agent(copying("dqn", batch_size=32), seed=1)
     agent.updates = rounds
-    learner, generator = in_copies(agent, CopiesConfig(explore=1.0, minibatch=32)), torch.Generator().manual_seed(0)
+    learner, generator = in_copies(agent, CopiesConfig(sampled=1.0)), torch.Generator().manual_seed(0)
 
     def weights(network):
         return torch.nn.utils.parameters_to_vector(network.parameters()).detach().clone()
@@ -182,8 +187,8 @@ def test_a_dqn_acts_by_the_average_of_the_last_ninth_of_its_rounds(make, rounds,
 
 def test_rounds_of_a_cluster_size_are_remembered_however_many_of_others_come(make):
     """Where a GNN that learned from three sizes remembered the last four rounds of all, it forgot a size at times."""
-    generator, rounds = torch.Generator().manual_seed(0), LastRounds(2)
-    learner = in_copies(make_agent(AGENTS["dqn"], seed=1), CopiesConfig(explore=1.0))
+    generator, rounds = torch.Generator().manual_seed(0), LastRounds(80)
+    learner = in_copies(make_agent(copying("dqn"), seed=1), CopiesConfig(sampled=1.0))
     small, *large = (bandit(stars([make.random(size, 0)] * 40), learner, generator) for size in (3, 5, 5, 5, 5))
     for each in (small, *large):
         rounds.add(each)
@@ -197,7 +202,7 @@ def test_rounds_of_a_cluster_size_are_remembered_however_many_of_others_come(mak
 def test_decisions_are_drawn_by_their_error_and_count_the_less_the_more_often(make):
     """Schaul et al. 2016: P(i) ~ priority^0.6, weights (M P(i))^-0.4 over their maximum; errors of 1 and 32."""
     generator, rounds = torch.Generator().manual_seed(0), LastRounds(1)
-    learner = in_copies(make_agent(AGENTS["dqn"], seed=1), CopiesConfig(explore=1.0))
+    learner = in_copies(make_agent(copying("dqn"), seed=1), CopiesConfig(sampled=1.0))
     rounds.add(bandit(stars([make.random(3, 0)] * 2), learner, generator))
     drawn = rounds.draw(generator)
     rows, weight = drawn.sample(4_000, generator, prioritized=True)
@@ -216,8 +221,8 @@ def test_decisions_are_drawn_by_their_error_and_count_the_less_the_more_often(ma
 
 def test_a_dqn_learns_from_decisions_drawn_by_their_error(make):
     batch = stars([make.random(5, seed) for seed in range(500)])
-    prioritized = dataclasses.replace(AGENTS["dqn"], prioritized=True)
-    agent = in_copies(make_agent(prioritized, seed=1), CopiesConfig(explore=1.0, minibatch=128, rate=3e-3))
+    prioritized = copying("dqn", prioritized=True, batch_size=128, learning_rate=3e-3)
+    agent = in_copies(make_agent(prioritized, seed=1), CopiesConfig(sampled=1.0))
     generator = torch.Generator().manual_seed(0)
     best = float(-batch.pairs[:, :, 1].masked_fill(~batch.mask, 9.0).min(dim=1).values.mean())
     for _ in range(12):
@@ -234,8 +239,8 @@ def test_a_dqn_believes_its_own_estimate_of_what_follows(make):
         seen, torch.tensor([0, 1, 0, 1]), torch.full((4, 2), 0.5).log(), torch.zeros(4), torch.zeros(4),
         torch.tensor([0.0, 0.0, 1.0, 1.0]), stars([second, second]), torch.tensor([True, True, False, False]), 0.5,
     )  # fmt: skip
-    agent = make_agent(AGENTS["dqn"], seed=1)
-    learner = in_copies(agent, CopiesConfig(minibatch=32, passes=400, rate=3e-3))
+    agent = make_agent(copying("dqn", batch_size=32, n_epochs=400, learning_rate=3e-3), seed=1)
+    learner = in_copies(agent, CopiesConfig())
     generator = torch.Generator().manual_seed(0)
     for _ in range(10):
         learner.learn(compared, 1.0, generator)

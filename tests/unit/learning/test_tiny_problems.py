@@ -17,7 +17,7 @@ from aaml.scheduling.ports import Transition
 
 DQN = dataclasses.replace(LIVE["dqn"], scale_rewards=False, learning_rate=0.01)
 ACTOR_CRITIC = dataclasses.replace(
-    LIVE["acdqn"], scale_rewards=False, gamma=0.99, actor_learning_rate=0.01, critic_learning_rate=0.01
+    LIVE["acdqn"], scale_rewards=False, gamma=0.99, learning_rate=0.01, critic_learning_rate=0.01
 )
 
 
@@ -52,7 +52,7 @@ def test_dqn_finds_the_values_of_a_two_state_problem(make, encoder):
 def test_actor_critic_prefers_the_better_feasible_node_and_knows_its_value(make, encoder, epochs):
     """Rewards 1, 3 and 100 for nodes 0, 1 and 2, where node 2 is not feasible; every episode is one step."""
     observation = make.state(0, 3, [True, True, False])
-    config = dataclasses.replace(ACTOR_CRITIC, epochs=epochs, entropy_weight=0.0)
+    config = dataclasses.replace(ACTOR_CRITIC, n_epochs=epochs, ent_coef=0.0)
     spec = NetworkSpec(encoder=encoder, head="actor")
     learner = ActorCriticLearner(spec, dataclasses.replace(spec, head="critic"), config, seed=0)
     rng = np.random.default_rng(0)

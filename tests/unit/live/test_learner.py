@@ -215,7 +215,7 @@ class Pausing(LearnsApart):
 
 def test_an_agent_goes_on_learning_where_pods_come_with_pauses_for_longer_than_its_buffer_reaches(monkeypatch):
     monkeypatch.setattr("aaml.live.learner.LearnerProcess", InThisProcess)
-    agent = make_agent(replace(small("dqn"), replay_buffer_size=24))
+    agent = make_agent(replace(small("dqn"), buffer_size=24))
     with Pausing(agent) as learner:
         play(workload(), learner, make_reward("balance"), learn=True)
         list(learner.catch_up())

@@ -22,7 +22,7 @@ from aaml.training.train import open_run
 from support.training import agent as make
 from support.training import train
 
-QUICK = {"batch_size": 32, "update_frequency": 32, "update_steps": 128, "epochs": 1}
+QUICK = {"batch_size": 32, "update_frequency": 32, "update_steps": 128, "n_epochs": 1}
 
 
 def small(agent="dqn", **others):

@@ -12,7 +12,7 @@ from tensorboard.util import tensor_util
 from aaml.cli import run as command
 from aaml.errors import UserError
 from aaml.evaluation.policies import load
-from aaml.learning.config import AGENTS, CopiesConfig
+from aaml.learning.config import AGENTS, CopiesConfig, Dqn
 from aaml.settings import changed
 from aaml.training.copies import CopiesLearner
 from aaml.training.rollouts import Arena
@@ -29,8 +29,12 @@ def small(agent="acdqn", **others):
     settings = {
         "task": "balance", "nodes": (3, 4), "pods": 40, "steps": 2_500, "envs": 2, "teacher_steps": 200,
         "teacher_passes": 2, "validate_every": 1_000, "validation_episodes": 2, "seed": 3, "copies": 4,
-        "explore": 0.5, "minibatch": 64, "bootstrap": 10,
+        "sampled": 0.5, "batch_size": 64,
     }  # fmt: skip
+    if isinstance(AGENTS[others.get("agent", agent)], Dqn):
+        settings["n_step"] = 10
+    if agent == "qtable":
+        del settings["batch_size"]
     return changed(TrainConfig(agent=AGENTS[agent]), {**settings, **others})
 
 
@@ -48,15 +52,13 @@ class KilledError(Exception):
     pass
 
 
-def test_settings_of_an_agent_that_copies_do_not_read_are_told(tmp_path, caplog):
-    told = small("dqn", learning_rate=1e-4, n_step=5, hidden_layers=8, prioritized=True, steps=1)
-    assert told.unread == ("learning_rate", "n_step")
-    rewards = changed(told, {"method": "rewards", "rate": 0.01})
-    assert rewards.unread == ("copies", "explore", "bootstrap", "minibatch", "rate")
-    assert small("acdqn", remembered=2).unread == ("bootstrap", "remembered")
-    assert small("qtable", bins=3).unread == ()
-    train(told, tmp_path / "run")
-    assert "learning_rate, n_step: not read where dqn learns by --method copies" in caplog.text
+def test_the_readmes_learning_rate_changes_what_the_usual_training_does(tmp_path):
+    """What is said of an agent counts whatever method trains it."""
+    said, usual = (small("gnn", steps=1, validate_every=10**6, **told) for told in ({"learning_rate": 3e-4}, {}))
+    assert said.way == "copies"
+    runs = [train(config, tmp_path / str(number)) for number, config in enumerate((said, usual))]
+    first, second = (torch.load(folder.model_path(), weights_only=True)["states"]["optimizer"] for *_, folder in runs)
+    assert [each["param_groups"][0]["lr"] for each in (first, second)] == [3e-4, 1e-3]
 
 
 @pytest.mark.parametrize("agent", ALL)
@@ -160,7 +162,7 @@ def test_what_a_run_begins_as_is_kept_until_learning_beats_it(origin, best, kept
 def test_an_agent_that_began_at_random_balances_better_than_it_began(agent, tmp_path):
     """From random weights, without a teacher, within 40,000 decisions."""
     config = small(
-        agent, teacher="none", nodes=(4,), pods=80, steps=40_000, envs=4, copies=8, explore=0.2, validate_every=40_000,
+        agent, teacher="none", nodes=(4,), pods=80, steps=40_000, envs=4, copies=8, sampled=0.2, validate_every=40_000,
         validation_episodes=10,
     )  # fmt: skip
     _, curve, _ = train(config, tmp_path / "run")
@@ -204,9 +206,9 @@ def test_auto_goes_by_copies_where_it_can_and_one_line_says_why_it_cannot(tmp_pa
 
 
 def test_a_round_in_which_nothing_is_drawn_is_told(tmp_path):
-    config = small(explore=1e-9)
+    config = small(sampled=1e-9)
     assert isinstance(config.copying, CopiesConfig)
-    with pytest.raises(UserError, match="no choice of a whole round was drawn"):
+    with pytest.raises(UserError, match="no choice of a whole round was sampled"):
         train(config, tmp_path / "run")
 
 
