@@ -103,7 +103,7 @@ def test_a_first_rung_within_a_round_of_copies_is_told(tmp_path, here, caplog):
         (["--space", "gamma=low..0.9"], ["gamma", "'low'", "a number"]),
         (["--space", "gamma=0.0..nan"], ["gamma", "'nan'", "a number"]),
         (["--space", "gamma=0.5..1.5"], ["gamma", "1.5", "between 0 and 1"]),
-        (["--space", "n_step=0..3"], ["n_step", "0", "at least 1"]),
+        (["--space", "n_step=-1..3"], ["n_step", "-1", "at least 0"]),
         (["--space", "n_step=1.5..3"], ["n_step", "'1.5'", "a whole number"]),
         (["--space", "gamma=0.1..0.9:linear"], ["gamma", "0.1..0.9:linear"]),
         (["--space", "optimizer=Adam..SGD"], ["optimizer", "values such as"]),
