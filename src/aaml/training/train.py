@@ -186,7 +186,7 @@ def _check_same(config: TrainConfig, stored: TrainConfig, path: Path, *, whole: 
     """Raise `UserError` for a setting that is not that of the run; see `open_run`."""
     free = {"steps", "workers"}
     usual = plain(TrainConfig(agent=AGENTS[config.agent.name])) | {"agent": TrainConfig.agent.name}
-    told, known = plain(config), plain(stored)
+    told, known = plain(config.settled if whole else config), plain(stored.settled)
     for name, value in told.items():
         counts = name not in free and (whole or value != usual.get(name))
         if counts and known.get(name) != value:
