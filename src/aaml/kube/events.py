@@ -74,6 +74,10 @@ class EventWriter:
         """Say that a pod has to leave a node for another one."""
         self._put("preempted", victim, f"Preempted by pod {pod.uid} on node {node_name}")
 
+    def handed_over(self, pod: Pod, message: str) -> None:
+        """Say, with a pod that was decided on, that another policy decides from now on."""
+        self._put("handed-over", pod, message)
+
     def scheduled(self, pod: Pod, node_name: str, found: str = "") -> None:
         """Say that a pod was bound, and where the decision is found."""
         text = f"Successfully assigned {pod.key} to {node_name}{found and f' ({found})'}"
@@ -162,6 +166,9 @@ class EventWriter:
     def _tell(self, kind: str, pod: Pod, text: str, nominated: str) -> None:
         if kind == "scheduled":
             self._carefully(lambda: self._create_event(pod, "Normal", "Scheduled", text))
+            return
+        if kind == "handed-over":
+            self._create_event(pod, "Warning", "PolicyHandedOver", text)
             return
         if kind == "preempted":
             self._carefully(lambda: self._create_event(pod, "Normal", "Preempted", text, action="Preempting"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from aaml.errors import bad_value
 from aaml.live.settings import DutySettings
+from aaml.live.shield import REASONS
 from aaml.scheduling.ports import Observer
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class Duty(Observer):
 
     def __init__(self, metrics: "Metrics", stop: Callable[[], None], lease: "LeaderLease | None", profile: str) -> None:
         self._metrics, self._stop, self._lease, self._profile = metrics, stop, lease, profile
+        for result in ("scheduled", "unschedulable", "error"):
+            metrics.attempts.labels(result, profile)  # a counter that begins with its first event hides that event
+        for reason in REASONS:
+            metrics.replaced.labels(reason)
         self._beat_s: float | None = None
         self._leads = lease is None
         self._awaits = "the cluster's objects are not known yet"
@@ -69,6 +74,12 @@ class Duty(Observer):
     def decides(self) -> None:
         """What decides is ready, with the process that learns for it if there is one."""
         self._awaits = ""
+
+    def decided_by(self, policy: str, other: str = "") -> None:
+        """Tell that this policy decides from now on, and no other one."""
+        if other:
+            self._metrics.deciding.labels(other).set(0)
+        self._metrics.deciding.labels(policy).set(1)
 
     def replaced(self, reason: str) -> None:
         """Count a decision that the fallback policy made."""

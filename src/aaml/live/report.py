@@ -28,6 +28,10 @@ class Records:
     outcomes: Counter[str] = field(default_factory=Counter)
     binds: Counter[str] = field(default_factory=Counter)
     nodes: Counter[str] = field(default_factory=Counter)
+    deciders: Counter[str] = field(default_factory=Counter)
+    """Decisions by who made them in the policy's place."""
+    unplaced: Counter[str] = field(default_factory=Counter)
+    """Attempts that found no node, by the pod's uid."""
     bind_s: array = field(default_factory=partial(array, "d"))  # type: ignore[type-arg]
     begin_s: float = 0.0
     end_s: float = 0.0
@@ -56,8 +60,12 @@ class Records:
                 values.append(line["value"])
             case "decision":
                 self.outcomes[line["outcome"]] += 1
+                if "by" in line:
+                    self.deciders[line["by"]] += 1
                 if line["node"]:
                     self.nodes[line["node"]] += 1
+            case "unschedulable":
+                self.unplaced[line["uid"]] += 1
             case "bind":
                 self.binds[line["status"]] += 1
                 self.bind_s.append(line["latency_s"])
@@ -84,8 +92,11 @@ def write_live_report(
     decisions = records.outcomes.total()
     facts: dict[str, object] = {
         "decisions": f"{decisions:,} in {seconds:,.1f} s", "decisions led to": _counted(records.outcomes),
+        "attempts that found no node": f"{records.unplaced.total():,}, of {len(records.unplaced):,} pods",
         "binds": _counted(records.binds),
     }  # fmt: skip
+    if records.deciders:
+        facts["decided by another policy"] = _counted(records.deciders)
     if records.bind_s:
         times = np.percentile(np.asarray(records.bind_s), _PERCENTILES) * 1000.0
         shown = ", ".join(f"p{place} {ms:.1f} ms" for place, ms in zip(_PERCENTILES, times, strict=True))

@@ -15,6 +15,7 @@ from aaml.settings import plain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from aaml.cluster.objects import Pod
     from aaml.kube.cluster import KubeCluster
     from aaml.live.duty import Duty
     from aaml.scheduling.play import Stats
@@ -189,7 +190,7 @@ class SchedulerRun:
                 LOG.info("%s places the pods of %s on %d nodes", name, self.scheduler_name, nodes)
             try:
                 with self._at_work(duty) as policy:
-                    guarded = self._guarded(policy, duty)
+                    guarded = self._guarded(policy, duty, cluster)
                     duty.decides()
                     gc.freeze()  # what is there by now stays: looking through it for garbage makes pods wait
                     stack.callback(gc.unfreeze)
@@ -216,7 +217,7 @@ class SchedulerRun:
         named = self.settings.fallback
         return None if named == "none" else load_policy(named, seed=self.settings.seed)
 
-    def _guarded(self, policy: "Policy", duty: "Duty") -> "Policy":
+    def _guarded(self, policy: "Policy", duty: "Duty", cluster: "Cluster") -> "Policy":
         """Return the policy under guard, or as it is where nobody is to step in."""
         from aaml.live.hand_over import HandOver
         from aaml.live.shield import shield
@@ -224,7 +225,15 @@ class SchedulerRun:
 
         settings, fallback = self.settings, self._fallback()
         if fallback is None:
+            duty.decided_by(policy.name)
             return policy
+        duty.decided_by(policy.name, fallback.name)
+
+        def handed_over(pod: "Pod", said: str) -> None:
+            duty.decided_by(fallback.name, policy.name)
+            if (tell := getattr(cluster, "handed_over", None)) is not None:  # a Kubernetes cluster has events
+                tell(pod, said)
+
         when = settings.hand_over
         compares = (when == "always" or (when == "models" and self.origin == "model")) and not settings.dry_run
         return shield(
@@ -233,6 +242,7 @@ class SchedulerRun:
             trusted=self.origin != "own",
             hand_over=HandOver(fallback, make_reward(settings.reward)) if compares else None,
             count=duty.replaced,
+            handed_over=handed_over,
         )  # fmt: skip
 
     def _observers(self, cluster: "Cluster", log: "Path | None") -> "Iterator[Observer]":

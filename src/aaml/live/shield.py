@@ -5,9 +5,10 @@ import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from aaml import threads
+from aaml.cluster.objects import Pod
 from aaml.errors import UserError
 from aaml.live.hand_over import HandOver
 from aaml.scheduling.cycle import spec_of
@@ -19,6 +20,7 @@ _KEPT = 10_000  # steps that wait while a late policy cannot learn
 
 Reason = Literal["deadline", "error", "row", "handed-over"]
 """Why the fallback decided: the policy was late, raised, named a row that is not feasible, or does worse."""
+REASONS: tuple[Reason, ...] = get_args(Reason)
 
 
 class _Late(Exception):  # noqa: N818  (a state of the policy, not a mistake)
@@ -88,7 +90,10 @@ class Shield:
         Compares both policies' choices; once the policy's are measurably worse, the fallback decides for good.
     count:
         Called with the reason each time that the fallback decides.
+    handed_over:
+        Called when the fallback decides for good from now on, with the pod that was decided on and with what happened.
 
+    What the fallback decides has its name in `Decision.by`.
     """
 
     def __init__(
@@ -100,6 +105,7 @@ class Shield:
         trusted: bool = False,
         hand_over: HandOver | None = None,
         count: Callable[[Reason], None] = lambda _reason: None,
+        handed_over: Callable[[Pod, str], None] = lambda _pod, _said: None,
     ) -> None:
         self.policy, self.fallback = policy, fallback
         self.name = policy.name
@@ -107,7 +113,7 @@ class Shield:
         self.queue_sort = policy.queue_sort if isinstance(policy, Sorter) else None
         self.handed_over = False
         """Whether the fallback decides for good."""
-        self._trusted, self._hand_over, self._count = trusted, hand_over, count
+        self._trusted, self._hand_over, self._count, self._tell = trusted, hand_over, count, handed_over
         self._deadline_s = deadline_s
         self._aside = _Aside(policy, deadline_s) if deadline_s and not trusted else None
         self._told: set[Reason] = set()
@@ -116,7 +122,7 @@ class Shield:
         """Return the policy's decision, or the fallback's."""
         if self.handed_over:
             self._count("handed-over")
-            return self.fallback.act(context)
+            return self._by_fallback(context)
         try:
             decision = self._ask(context)
         except _Late:
@@ -129,11 +135,9 @@ class Shield:
             return self._instead(context, "row", f"chose {decision!r} for {context.pod.key}, which is not feasible")
         if self._hand_over is not None and (worse := self._hand_over.worse(context, decision)) is not None:
             self.handed_over = True
-            _LOG.warning(
-                "%s hands over to %s, which does better: %s. It decides from now on, until a restart; "
-                "`--hand-over never` leaves this out",
-                self.name, self.fallback.name, worse,
-            )  # fmt: skip
+            said = f"{self.name} hands over to {self.fallback.name}, which does better: {worse}"
+            _LOG.warning("%s. It decides from now on, until a restart; `--hand-over never` leaves this out", said)
+            self._tell(context.pod, said)
         return decision
 
     def _ask(self, context: Context) -> Decision:
@@ -161,7 +165,10 @@ class Shield:
                 "%s %s: %s decides instead, whenever that happens (told once; /metrics counts)",
                 self.name, what, self.fallback.name,
             )  # fmt: skip
-        return self.fallback.act(context)
+        return self._by_fallback(context)
+
+    def _by_fallback(self, context: Context) -> Decision:
+        return replace(self.fallback.act(context), by=self.fallback.name)
 
 
 class LearningShield(Shield):

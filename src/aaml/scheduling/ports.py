@@ -24,11 +24,13 @@ class Decision:
     """A policy's choice: a row of the cluster state, or `None` to leave the pod pending.
 
     `gpus` None takes the best-fitting devices. `info` holds what the policy wants remembered (exploration, value ...).
+    `by` names who decided in the policy's place, "" where it did itself.
     """
 
     row: int | None
     gpus: tuple[int, ...] | None = None
     info: Mapping[str, float] = field(default_factory=dict)
+    by: str = ""
 
 
 class Outcome(NamedTuple):

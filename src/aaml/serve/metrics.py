@@ -46,6 +46,12 @@ class Metrics:
             ("reason",),
             registry=self.registry,
         )
+        self.deciding = Gauge(
+            "aaml_policy_deciding",
+            "1 for the policy that decides now, 0 for one that handed over or only steps in.",
+            ("policy",),
+            registry=self.registry,
+        )
         self.learner_pid = Gauge(
             "aaml_learner_pid",
             "Process that learns for this one, 0 while there is none.",

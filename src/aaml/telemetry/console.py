@@ -1,13 +1,15 @@
 """What a person at a terminal sees of a run: log lines, a progress bar, and the log file that stays."""
 
 import logging
+import math
 import sys
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from tqdm.auto import tqdm
 
@@ -19,6 +21,7 @@ DECISIONS = logging.getLogger("aaml.decisions")  # one line a decision: in the f
 _FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 _RATE_WINDOW_S = 10.0
 _REFRESH_S = 0.2
+_FOLD_S, _FOLDS_KEPT = 60.0, 1000
 
 
 def stamp() -> str:
@@ -37,7 +40,56 @@ def unused_path(directory: Path, stem: str, suffix: str) -> Path:
     return path
 
 
-class TqdmHandler(logging.Handler):
+class _Folding(logging.Handler):
+    """A handler that writes a line once a minute at most, and says how often it came meanwhile.
+
+    What goes wrong again and again (an API server that is away, a bind that is forbidden) must not hide the rest.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._folds: OrderedDict[str, tuple[float, int]] = (
+            OrderedDict()
+        )  # text -> when it was written, and how often not
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Write a record, unless the same line was written in the last minute."""
+        if record.name == DECISIONS.name:  # each has its number
+            return bool(super().handle(record))
+        text = record.getMessage()
+        written_s, more = self._folds.get(text, (-math.inf, 0))
+        if record.created - written_s < _FOLD_S:
+            self._folds[text] = (written_s, more + 1)
+            return False
+        if more:
+            record = self._with(record, f"{text} ({_times(more)} more in {record.created - written_s:.0f} s)")
+        self._folds[text] = (record.created, 0)
+        self._folds.move_to_end(text)
+        if len(self._folds) > _FOLDS_KEPT:
+            self._folds.popitem(last=False)
+        return bool(super().handle(record))
+
+    def close(self) -> None:
+        """Say how often each line came that was not written."""
+        folds, self._folds = self._folds, OrderedDict()
+        for text, (_, more) in folds.items():
+            if more:
+                said = f"{text} ({_times(more)} more)"
+                super().handle(logging.LogRecord(LOG.name, logging.INFO, "", 0, said, (), None))
+        super().close()
+
+    @staticmethod
+    def _with(record: logging.LogRecord, text: str) -> logging.LogRecord:
+        changed = copy(record)  # other handlers have theirs to say
+        changed.msg, changed.args = text, ()
+        return changed
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+class TqdmHandler(_Folding):
     """Writes log lines above progress bars instead of through them; in a notebook not as errors, red there."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -52,7 +104,7 @@ class TqdmHandler(logging.Handler):
             self.handleError(record)
 
 
-class _RunFile(logging.FileHandler):
+class _RunFile(_Folding, logging.FileHandler):
     """A log file whose lines are on disk at once.
 
     Decisions are an exception: there are many, so they are written out at most once a second.

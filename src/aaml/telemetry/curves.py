@@ -8,7 +8,7 @@ import numpy.typing as npt
 from aaml.cluster.metrics import usage
 from aaml.scheduling.curves import ACTIONS, CLUSTER_VARIANCE, CUMULATIVE_REWARD
 from aaml.scheduling.observation import Context
-from aaml.scheduling.ports import BindResult, Decision, Observer, Outcome, RunWriter, Step
+from aaml.scheduling.ports import Attempt, BindResult, Decision, Observer, Outcome, RunWriter, Step
 from aaml.telemetry.writers import NullWriter
 
 _ALL_UNTIL = 300  # decisions of which every point is kept: a usual round of the workload simulator
@@ -25,7 +25,8 @@ class Curves(Observer):
     4. Actions             rows (node numbers) chosen, a histogram of each 50 decisions
     =====================  ===========================================================================================
 
-    Decisions and binds are events with the decision's number, from 0, as `aaml explain` takes it.
+    Decisions and binds are events with the decision's number, from 0, as `aaml explain` takes it. An attempt at a pod
+    that fitted nowhere is an event too; it has no number, as the policy was not asked.
 
     The agents' own curves (2, 5, 6) come from `Agent.learn` by way of `on_learned`. Steps count decisions. After 300
     decisions every tenth point is written; the rewards end with their last one.
@@ -40,17 +41,22 @@ class Curves(Observer):
         self.reward = 0.0
         self.variance = 0.0
 
+    def on_attempt(self, attempt: Attempt) -> None:
+        """Take an attempt at a pod that fitted nowhere."""
+        if attempt.outcome.kind == "unschedulable":
+            self._writer.event("unschedulable", {"pod": attempt.pod.key, "uid": attempt.pod.uid})
+
     def on_decision(self, context: Context, decision: Decision, outcome: Outcome) -> None:
         """Take one decision; `context.state` holds its pod already."""
         number, pod = self.step, context.pod
         self.step += 1
         if outcome.kind == "assumed":
             self._binding[pod.uid] = number
-        self._writer.event(
-            "decision",
-            {"number": number, "pod": pod.key, "uid": pod.uid, "outcome": outcome.kind, "node": outcome.node_name,
-             "reward": outcome.reward, "feasible": int(context.mask.sum()), **decision.info},
-        )  # fmt: skip
+        fields = {
+            "number": number, "pod": pod.key, "uid": pod.uid, "outcome": outcome.kind, "node": outcome.node_name,
+            "reward": outcome.reward, "feasible": int(context.mask.sum()), **decision.info,
+        }  # fmt: skip
+        self._writer.event("decision", {**fields, "by": decision.by} if decision.by else fields)
         if self.step <= _ALL_UNTIL or self.step % _THEN_EVERY == 0:
             self.variance = usage(context.state).cpu_variance
             self._writer.scalar(CLUSTER_VARIANCE, self.variance, self.step)

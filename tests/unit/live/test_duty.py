@@ -29,6 +29,9 @@ def test_probes_and_metrics_follow_the_process() -> None:
         assert probe(port, "/readyz") == (503, "the cluster's objects are not known yet")
         duty.begin(Cluster())
         assert probe(port, "/readyz") == (503, "what decides is not ready yet")
+        begun = probe(port, "/metrics")[1]
+        for line in ('attempts_total{profile="mine",result="error"} 0.0', 'replaced_total{reason="handed-over"} 0.0'):
+            assert line in begun, "what is counted begins at 0"
         duty.decides()
         duty.on_attempt(Attempt(Pod("p"), Outcome("assumed"), 0.01, policy_s=0.005))
         duty.on_attempt(Attempt(Pod("p"), Outcome("unschedulable"), 0.01))

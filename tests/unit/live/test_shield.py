@@ -1,5 +1,6 @@
 """A policy under guard: pods go on being placed, whatever it does, and by the better of two."""
 
+import json
 import math
 import re
 import threading
@@ -177,6 +178,42 @@ def test_a_policy_that_does_worse_hands_over_and_says_so(caplog):
     assert set(counted) == {"handed-over"}
     assert 0 < len(counted) <= 200  # not before 100 comparisons
     assert caplog.text.count("most-allocated hands over to least-variance, which does better") == 1
+
+
+def test_after_a_hand_over_whoever_looks_is_told_who_decides(tmp_path, monkeypatch):
+    """The cluster's events, the log of decisions, the records and the metrics: each says it, and from which pod on."""
+    told, seen = [], []
+    cluster = cluster_with(300)
+    cluster.handed_over = lambda pod, said: told.append((pod.name, said))
+    monkeypatch.setattr("aaml.live.hand_over.HandOver.worse", lambda *_: "mean -0.01" if len(seen) == 10 else None)
+    monkeypatch.setattr(
+        "aaml.live.duty.Duty.on_turn",
+        lambda duty: seen.append(duty._metrics.text().decode()) if len(seen) < 12 else None,
+    )
+    run = SchedulerRun(
+        lambda: make_policy("most-allocated"),
+        SchedulerSettings(hand_over="always", fallback="least-variance"),
+        cluster=cluster,
+        folders=Folders(*(tmp_path / each for each in "abcde")),
+    )
+    assert run.run(20).decisions == 20
+    pod, said = told[0]
+    assert len(told) == 1
+    assert said == "most-allocated hands over to least-variance, which does better: mean -0.01"
+    (log,) = (tmp_path / "c").glob("*.log")
+    lines = [line for line in log.read_text().splitlines() if " INFO    decision " in line]
+    first = next(number for number, line in enumerate(lines) if line.endswith(", by least-variance)"))
+    assert f"default/{pod} " in lines[first - 1], "the pod that was decided on is the policy's last one"
+    assert all(line.endswith(", by least-variance)") for line in lines[first:])
+    assert not any("least-variance" in line for line in lines[:first])
+    (events,) = (tmp_path / "c").glob("*.jsonl")
+    by = [each.get("by", "") for each in map(json.loads, events.read_text().splitlines()) if each["kind"] == "decision"]
+    assert by == [""] * first + ["least-variance"] * (20 - first)
+    assert 'aaml_policy_deciding{policy="most-allocated"} 1.0' in seen[0]
+    assert 'aaml_policy_deciding{policy="least-variance"} 0.0' in seen[0]
+    assert 'aaml_policy_replaced_total{reason="handed-over"} 0.0' in seen[0], "a counter that is there before its event"
+    assert 'aaml_policy_deciding{policy="most-allocated"} 0.0' in seen[-1]
+    assert 'aaml_policy_deciding{policy="least-variance"} 1.0' in seen[-1]
 
 
 @pytest.mark.parametrize("fallback", ["least-variance", "most-allocated"])

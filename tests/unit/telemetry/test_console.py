@@ -50,3 +50,28 @@ def test_a_disabled_bar_prints_nothing(capsys):
     bar.advance(3, reward=1.0)
     bar.close()
     assert capsys.readouterr().err == ""
+
+
+def test_lines_that_repeat_are_folded(tmp_path, monkeypatch):
+    """Of a line that comes every second for two minutes there are three, and they say how often it came."""
+    now = [1_000_000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    monkeypatch.setattr("time.time_ns", lambda: int(now[0] * 1e9))
+    with run_log("dqn", tmp_path) as path:
+        for second in range(130):
+            LOG.warning("no answer from %s", "the API server")
+            if second == 70:
+                LOG.info("something else")
+                DECISIONS.info("decision 1")
+                DECISIONS.info("decision 1")
+            now[0] += 1.0
+    lines = [line.split(" ", 3)[-1].strip() for line in path.read_text().splitlines()]
+    assert lines == [
+        "no answer from the API server",
+        "no answer from the API server (59 times more in 60 s)",
+        "something else",
+        "decision 1",
+        "decision 1",
+        "no answer from the API server (59 times more in 60 s)",
+        "no answer from the API server (9 times more)",
+    ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from aaml.cluster.metrics import use_of_nodes
 from aaml.scheduling.curves import CLUSTER_VARIANCE, CUMULATIVE_REWARD, SCHEDULING_LAYOUT
 from aaml.scheduling.observation import Context
-from aaml.scheduling.ports import BindResult, Decision, Observer, Outcome, Step
+from aaml.scheduling.ports import Attempt, BindResult, Decision, Observer, Outcome, Step
 from aaml.telemetry.curves import AgentCurves, Curves
 from aaml.telemetry.timelapse import Timelapse
 from aaml.telemetry.writers import JsonLinesWriter, Lenient, RunWriters, Scalar, TensorBoardWriter
@@ -32,6 +32,10 @@ class CurveFiles(Observer):
         self._lapse, self._step = Timelapse(), 0
         self._next_step, self._next_s = _PICTURE_EVERY, -inf
         self._curves, self._learned = Curves(self._writer), AgentCurves(self._writer)
+
+    def on_attempt(self, attempt: Attempt) -> None:
+        """Record an attempt at a pod that fitted nowhere."""
+        self._curves.on_attempt(attempt)
 
     def on_decision(self, context: Context, decision: Decision, outcome: Outcome) -> None:
         """Record one decision."""

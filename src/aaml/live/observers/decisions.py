@@ -9,7 +9,8 @@ from aaml.telemetry.console import DECISIONS, Bar
 class DecisionLog(Observer):
     """Logs a line a decision; it scrolls where `run_log` says so, and is in the log file where there is one.
 
-    Decisions are numbered from 0, as `aaml explain` takes them.
+    Decisions are numbered from 0, as `aaml explain` takes them. Where another one decided in the policy's place, its
+    name stands behind.
     """
 
     def __init__(self) -> None:
@@ -17,11 +18,11 @@ class DecisionLog(Observer):
 
     def on_decision(self, context: Context, decision: Decision, outcome: Outcome) -> None:
         """Log one decision."""
-        del decision
         self._number += 1
         DECISIONS.info(
-            "decision %d: %s -> %s (%d feasible, reward %.3f)",
+            "decision %d: %s -> %s (%d feasible, reward %.3f%s)",
             self._number, context.pod.key, outcome.node_name or outcome.kind, int(context.mask.sum()), outcome.reward,
+            f", by {decision.by}" if decision.by else "",
         )  # fmt: skip
 
 
