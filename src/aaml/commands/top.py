@@ -1,7 +1,8 @@
-"""Live table of a Kubernetes cluster: nodes as bars, what is pending, decisions a second, the latest with scores.
+"""Live table of a Kubernetes cluster: nodes as bars, what is pending, placements a second, the latest with scores.
 
 At a terminal: n c m g p sort by name, CPU, memory, GPU, pods; / filters; Enter shows a node's pods; q quits. In a pipe
-it is plain text: a line a node while they fit, racks, or quantiles and the extremes, when there are more.
+it is plain text: a line a node while they fit, racks, or quantiles and the extremes, when there are more; below, the
+latest decisions and the curves of a scheduler's log.
 """
 
 from dataclasses import dataclass

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from aaml.cluster.state import ClusterState
     from aaml.sim.threaded import ThreadedCluster
     from aaml.telemetry.ktop import Ktop
-    from aaml.telemetry.snapshot import RunTail, Snapshot
+    from aaml.telemetry.run_tail import RunTail
+    from aaml.telemetry.snapshot import Snapshot
     from aaml.telemetry.top import TopModel
 
 T = TypeVar("T")
+_UNBOUNDED = 100_000  # columns
 _TURN_S = 0.1  # how soon a key or a stop is noticed
 
 
@@ -50,9 +52,10 @@ class KubeInfo:
         return self.table()
 
     def table(self, *, width: int | None = None, height: int | None = None) -> str:
-        """Return the table as it is now, for the terminal's size where none is given."""
+        """Return the table as it is now, for the terminal's size where none is given; elsewhere lines of any width."""
+        run = self._run()
         with self._looking() as source:
-            return source.look(lambda model, state: _text(model, state, width, height))
+            return source.look(lambda model, state: _text(model, state, run, width, height))
 
     def snapshot(self) -> "Snapshot":
         """Return what there is to see now, as a value."""
@@ -75,9 +78,9 @@ class KubeInfo:
             if Console().is_terminal and main and not as_json:
                 self._screen(source, every_s)
                 return
-            run = self._run() if as_json else None
+            run, show = self._run(), _line if as_json else _text
             while True:
-                print(source.look(lambda model, state: _line(model, state, run) if as_json else _text(model, state)))
+                print(source.look(lambda model, state: show(model, state, run)))
                 if self._stop.is_set() or not source.wait(every_s, self._stop.is_set):
                     return
 
@@ -111,7 +114,7 @@ class KubeInfo:
 
     def _run(self) -> "RunTail | None":
         from aaml.live.settings import Folders
-        from aaml.telemetry.snapshot import RunTail, newest_log
+        from aaml.telemetry.run_tail import RunTail, newest_log
 
         path = self._log or newest_log(Folders().logs, now_s=time.time())
         return None if path is None else RunTail(path)
@@ -188,11 +191,15 @@ def _in_turns(seconds: float, ended: Callable[[], bool], spend: Callable[[float]
     return False
 
 
-def _text(model: "TopModel", state: "ClusterState", width: int | None = None, height: int | None = None) -> str:
+def _text(
+    model: "TopModel", state: "ClusterState", run: "RunTail | None", width: int | None = None, height: int | None = None
+) -> str:
     from aaml.telemetry.top import render
 
-    columns, lines = shutil.get_terminal_size((110, 40))
-    return render(model, state, width=width or columns, height=height or lines - 1)
+    if run is not None:
+        run.read()
+    columns, lines = shutil.get_terminal_size((_UNBOUNDED, 40))  # a pipe has no width
+    return render(model, state, run, width=width or columns, height=height or lines - 1)
 
 
 def _line(model: "TopModel", state: "ClusterState", run: "RunTail | None") -> str:

@@ -18,7 +18,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Footer, Input, Static
 
-from aaml.telemetry.snapshot import NodeLine, Snapshot, sparkline
+from aaml.telemetry.run_tail import sparkline
+from aaml.telemetry.snapshot import NodeLine, Snapshot
 from aaml.threads import ThreadError, start
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
 SORTS = {"n": "name", "c": "cpu", "m": "memory", "g": "gpu", "p": "pods"}
 """Keys and what they sort by: names upwards, shares downwards, and the other way round when pressed again."""
+_TITLES = {"cpu": "CPU", "memory": "MEMORY (GiB)", "gpu": "GPU", "pods": "PODS"}
 _NAME = 26
-_WIDEST = 30
+_THINNEST, _WIDEST = 4, 30  # characters of a bar
 _LOW = 22  # lines of a terminal, below which only nodes are shown
 
 
@@ -52,11 +54,15 @@ class NodeLines(ScrollView, can_focus=True):
         super().__init__(id="nodes")
         self.lines: list[NodeLine] = []
         self.cursor = 0
+        self.amount_width = 0
 
     def show(self, lines: list[NodeLine]) -> None:
         """Show these nodes; the cursor stays on its node where that is still there."""
         chosen = self.lines[self.cursor].name if self.cursor < len(self.lines) else ""
         self.lines = lines
+        self.amount_width = max(
+            (len(_amount(line, what)) for line in lines for what in SORTS.values() if what != "name"), default=0
+        )
         places = {line.name: place for place, line in enumerate(lines)}
         self.cursor = places.get(chosen, min(self.cursor, max(len(lines) - 1, 0)))
         self.virtual_size = Size(self.size.width, len(lines))
@@ -81,16 +87,18 @@ class NodeLines(ScrollView, can_focus=True):
         line, style = self.lines[place], Style(reverse=place == self.cursor)
         text = f"{line.name + (' *' if line.cordoned else ''):<{_NAME}.{_NAME}} "
         segments = [Segment(text, style)]
-        gpus = any(each.gpu_offered for each in self.lines[:1] + self.lines[-1:]) or line.gpu_offered
-        for what in ("cpu", "memory", *(("gpu",) if gpus else ()), "pods"):
-            segments += _bar(line.share(what), self.bar_width(bool(gpus)), style)
-            segments.append(Segment(f" {_amount(line, what):<15}", style))
+        bar, columns = self.layout_of_columns()
+        for what in columns:
+            segments += _bar(line.share(what), bar, style)
+            segments.append(Segment(f" {_amount(line, what):<{self.amount_width}} ", style))
         return Strip(segments).adjust_cell_length(self.size.width, style)
 
-    def bar_width(self, gpus: bool) -> int:
-        """Return how many characters a bar has."""
-        columns = 4 if gpus else 3
-        return max(4, min(_WIDEST, (self.size.width - _NAME - 2) // columns - 17))
+    def layout_of_columns(self) -> tuple[int, tuple[str, ...]]:
+        """Return how many characters a bar has, and which columns fit: half a number would be another number."""
+        every = ("cpu", "memory", *(("gpu",) if any(line.gpu_offered for line in self.lines) else ()), "pods")
+        room = self.size.width - _NAME - 1
+        fit = max(1, min(len(every), room // (_THINNEST + self.amount_width + 2)))
+        return max(_THINNEST, min(_WIDEST, room // fit - self.amount_width - 2)), every[:fit]
 
 
 def _bar(share: float, width: int, style: Style) -> list[Segment]:
@@ -238,13 +246,13 @@ class Ktop(App[None]):
         nodes = self.query_one(NodeLines)
         nodes.show(lines)
         gpus = any(line.gpu_offered for line in now.nodes)
-        width = nodes.bar_width(gpus) + 16
-        titles = "".join(f"{title:<{width}}" for title in ("CPU", "MEMORY (GiB)", *(["GPU"] if gpus else []), "PODS"))
+        bar, columns = nodes.layout_of_columns()
+        titles = "".join(f"{_TITLES[what]:<{bar + nodes.amount_width + 2}}" for what in columns)
         self.query_one("#titles", Static).update(f"{'NODE':<{_NAME + 1}}{titles}"[: self.size.width])
         shown = f"{len(lines)} of {len(now.nodes)} nodes" if self.wanted else f"{len(now.nodes)} nodes"
         self.query_one("#head", Static).update(
             f"{now.title}   {shown}   {now.pending} pending   {now.placed} placed meanwhile   "
-            f"{now.per_s:.1f} decisions/s   variance of CPU use {now.cpu_variance:.2g}\n{_totals(now, gpus)}"
+            f"{now.per_s:.1f} placed/s   variance of CPU use {now.cpu_variance:.2g}\n{_totals(now, gpus)}"
         )
         self.query_one("#decisions", Static).update("\n".join(["last decisions", *_decisions(now)]))
         self.query_one("#curves", Static).update("\n".join(_curves(now)))
@@ -270,6 +278,7 @@ def _decisions(now: Snapshot) -> list[str]:
     for each in reversed(now.decisions):
         facts = (("score {:.3g}", each.score), ("reward {:.3g}", each.reward), ("{} feasible", each.feasible))
         told = "  ".join(words.format(value) for words, value in facts if value is not None)
+        told += f"  by {each.by}" if each.by else ""
         lines.append(f"{_tail(each.pod, 24):<24} -> {_tail(each.node, 18):<18} {told}")
     return lines or ["none yet"]
 

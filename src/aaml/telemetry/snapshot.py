@@ -1,22 +1,15 @@
 """Snapshot: a cluster and the scheduler at work on it at one moment, as `ktop` shows it and `--json` prints it."""
 
-import json
-from collections import deque
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.metrics import usage
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.cluster.state import ClusterState
-from aaml.telemetry.top import TopModel
+from aaml.telemetry.run_tail import DecisionLine, RunTail
+from aaml.telemetry.top import TopModel, cpu_variance, takes_pods
 
-_POINTS = 60  # of a curve
-_DECISIONS = 8
 _GIB = 1024**3
-_CHUNK = 1 << 20  # bytes of a log that are read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +33,9 @@ class NodeLine:
         return float(getattr(self, what) / offered) if offered else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionLine:
-    """A decision of a scheduler, with the score of its node where the policy tells one."""
-
-    pod: str
-    node: str
-    score: float | None
-    reward: float | None
-    feasible: int | None
-
-
 @dataclass(frozen=True)
 class Snapshot:
-    """What there is to see at one moment; the control plane is left out."""
+    """What there is to see at one moment; nodes that take no pods, as most control planes, are left out."""
 
     title: str
     pending: int
@@ -67,8 +49,9 @@ class Snapshot:
     """Of the node that is looked into: name, phase, CPU in cores, memory in GiB, GPUs."""
 
     @classmethod
-    def take(cls, model: TopModel, state: ClusterState, run: "RunTail | None" = None, node: str = "") -> "Snapshot":
+    def take(cls, model: TopModel, state: ClusterState, run: RunTail | None = None, node: str = "") -> "Snapshot":
         """Take a snapshot; `run` follows a scheduler's log, `node` is the one that is looked into."""
+        shown = takes_pods(state)
         cpu, memory, pods = (state.resource_index[name] for name in (CPU, MEMORY, PODS))
         lines = tuple(
             NodeLine(
@@ -82,7 +65,7 @@ class Snapshot:
                     state.gpu_count.tolist(), strict=True,
                 )
             )
-            if state.capacity[row]
+            if shown[row]
         )  # fmt: skip
         if run is not None:
             run.read()
@@ -95,59 +78,10 @@ class Snapshot:
                 for pod in state.node_pods[state.index[node]].values()
             )
         return cls(
-            model.title, model.pending, model.bound, model.rate.per_s(model.clock()), usage(state).cpu_variance, lines,
+            model.title, model.pending, model.bound, model.rate.per_s(model.clock()), cpu_variance(state), lines,
             told or seen, {} if run is None else {name: list(each) for name, each in run.curves.items()}, inside,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-able values."""
         return asdict(self)
-
-
-class RunTail:
-    """The latest decisions and curves in a scheduler's log (logs/*.jsonl), as it grows."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.decisions: deque[DecisionLine] = deque(maxlen=_DECISIONS)
-        self.curves: dict[str, deque[float]] = {}
-        self._read_to = max(0, path.stat().st_size - _CHUNK) if path.exists() else 0
-        self._rest = b""
-
-    def read(self) -> None:
-        """Take in what was written since the last time; the first time the end of the file alone."""
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as file:
-            file.seek(self._read_to)
-            content = self._rest + file.read(_CHUNK)
-            self._read_to = file.tell()
-        *lines, self._rest = content.split(b"\n")
-        for line in lines:
-            try:
-                self._take(json.loads(line))
-            except (ValueError, KeyError, TypeError):
-                continue  # the first line may be half of one
-
-    def _take(self, event: dict[str, Any]) -> None:
-        if event["kind"] == "decision":
-            score = event.get("score", event.get("value"))
-            where = event["node"] or event["outcome"]
-            self.decisions.append(DecisionLine(event["pod"], where, score, event["reward"], event["feasible"]))
-        elif event["kind"] == "scalar" and event["value"] is not None:
-            self.curves.setdefault(event["name"], deque(maxlen=_POINTS)).append(float(event["value"]))
-
-
-def newest_log(folder: Path, *, within_s: float = 3600.0, now_s: float) -> Path | None:
-    """Return the scheduler's log in a folder that was written to last, None when that is longer ago than `within_s`."""
-    logs = [path for path in folder.glob("*.jsonl") if not path.name.endswith(".explained.jsonl")]
-    newest = max(logs, key=lambda path: path.stat().st_mtime, default=None)
-    return newest if newest is not None and now_s - newest.stat().st_mtime < within_s else None
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """Return a curve as a line of blocks, from its least to its greatest value."""
-    if not values:
-        return ""
-    low, span = min(values), max(values) - min(values)
-    return "".join("▁▂▃▄▅▆▇█"[round(7 * (value - low) / span) if span else 0] for value in values)

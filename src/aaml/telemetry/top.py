@@ -1,7 +1,7 @@
-"""The live table of a cluster.
+"""The live table of a cluster, as text.
 
 There is a line for each node while they fit the terminal. When there are more, it shows the racks, or else quantiles of
-the nodes and the extremes.
+the nodes and the extremes. A number is shown whole or not at all: columns that do not fit are left out.
 """
 
 import re
@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.metrics import usage
 from aaml.cluster.objects import RACK_LABEL, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.cluster.state import ClusterState
 from aaml.telemetry.console import Rate
+from aaml.telemetry.run_tail import sparkline
 from aaml.telemetry.tables import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+
+    from aaml.telemetry.run_tail import RunTail
 
 _GIB = 1024**3
 _RESOURCES = (PODS, CPU, MEMORY)
@@ -50,38 +52,83 @@ class TopModel:
     bound: int = 0
     recent: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     rate: Rate = field(default_factory=Rate)
+    _left: str = ""
 
     def watch(self, state: ClusterState) -> None:
         """Count every placement from now on."""
         state.observe(self._placed)
 
     def _placed(self, pod: Pod, node_name: str, placed: bool) -> None:
-        if placed:
+        left, self._left = self._left, "" if placed else pod.uid
+        if placed and pod.uid != left:  # a pod that is told anew, for it ends or has other labels, leaves and comes
             self.bound += 1
             self.recent.append((pod.key, node_name))
             self.rate.add(self.clock())
 
 
-def render(model: TopModel, state: ClusterState, *, width: int = 100, height: int = 40) -> str:
-    """Return the table as at most `height` lines, each cut at `width` characters."""
+def takes_pods(state: ClusterState) -> npt.NDArray[np.bool_]:
+    """Return [N], which nodes take pods: all but a control plane whose taint keeps the workload away.
+
+    That of kind or k3s has no such taint.
+    """
+    shown = state.capacity.copy()
+    for row in np.flatnonzero(~shown):
+        shown[row] = all(taint.effect == "PreferNoSchedule" for taint in state.nodes[row].taints)
+    return shown
+
+
+def cpu_variance(state: ClusterState) -> float:
+    """Return the variance of the requested fraction of CPU over the nodes that take pods."""
+    used = _used_fraction(state, CPU)[takes_pods(state)]
+    return float(used.var()) if len(used) else 0.0
+
+
+def render(
+    model: TopModel, state: ClusterState, run: "RunTail | None" = None, *, width: int = 100, height: int = 40
+) -> str:
+    """Return the table as at most `height` lines of at most `width` characters.
+
+    `run` follows a scheduler's log, whose decisions and curves are shown below where the height allows.
+    """
     height = max(height, _FEWEST_LINES)
-    head, tail = _head(model, state), _recent(model) if height > _HEIGHT_FOR_RECENT else []
+    head, tail = _head(model, state, width), _tail(model, run) if height > _HEIGHT_FOR_RECENT else []
     body = plain(*_body(state, height - len(head) - len(tail))).splitlines()
-    return "\n".join(line[:width].rstrip() for line in (*head, *body, *tail))
+    return "\n".join(_fit(line, width) for line in (*head, *body, *tail))
 
 
-def _head(model: TopModel, state: ClusterState) -> list[str]:
-    rows = state.capacity
+def _fit(line: str, width: int) -> str:
+    """Leave out what does not fit, by whole columns: half a number would be another number."""
+    line = line.rstrip()
+    if len(line) <= width:
+        return line
+    kept = line[: width - 1]
+    gap = kept.rfind("  ")
+    return (kept[:gap].rstrip() if kept[:gap].strip() else kept) + "\u2026"
+
+
+def _wrapped(facts: Iterable[str], width: int) -> list[str]:
+    """Return the facts in lines, each fact whole."""
+    lines: list[str] = []
+    for fact in facts:
+        if lines and len(lines[-1]) + 3 + len(fact) <= width:
+            lines[-1] += f"   {fact}"
+        else:
+            lines.append(fact)
+    return lines
+
+
+def _head(model: TopModel, state: ClusterState, width: int) -> list[str]:
+    rows = takes_pods(state)
     nodes, cordoned = int(rows.sum()), int((state.unschedulable & rows).sum())
     facts = (
         model.title,
         f"{nodes} nodes ({cordoned} cordoned: *)" if cordoned else f"{nodes} nodes",
-        f"{len(state.placements)} pods",
+        f"{int(state.requested[rows, state.resource_index[PODS]].sum())} pods",
         f"{model.pending} pending",
-        f"{model.rate.per_s(model.clock()):.1f} pods/s",
-        f"variance of CPU use {usage(state).cpu_variance:.2g}",
+        f"{model.rate.per_s(model.clock()):.1f} placed/s",
+        f"variance of CPU use {cpu_variance(state):.2g}",
     )
-    lines = ["   ".join(facts)]
+    lines = _wrapped(facts, width)
     for resource in (CPU, MEMORY):
         column = state.resource_index[resource]
         offered = float(state.allocatable[rows, column].sum()) / _UNITS[resource]
@@ -96,15 +143,22 @@ def _head(model: TopModel, state: ClusterState) -> list[str]:
     return [*lines, ""]
 
 
-def _recent(model: TopModel) -> list[str]:
-    if not model.recent:
-        return []
-    return ["", "last placed", *(f"  {pod} -> {node}" for pod, node in reversed(model.recent))]
+def _tail(model: TopModel, run: "RunTail | None") -> list[str]:
+    """Return the latest decisions and the curves of a scheduler's log, or what was placed last."""
+    if run is None or not (run.decisions or run.curves):
+        placed = [f"  {pod} -> {node}" for pod, node in reversed(model.recent)]
+        return ["", "last placed", *placed] if placed else []
+    lines = ["", f"last decisions in {run.path.name}", *(f"  {each}" for each in reversed(run.decisions))]
+    width = max((len(name) for name in run.curves), default=0)
+    curves = [
+        f"  {name:<{width}}  {values[-1]:<10.4g}  {sparkline(tuple(values))}" for name, values in run.curves.items()
+    ]
+    return lines + (["", "curves", *curves] if curves else [])
 
 
 def _body(state: ClusterState, room: int) -> "list[RenderableType]":
     """Return the tables for so many lines."""
-    rows = [int(row) for row in np.flatnonzero(state.capacity)]
+    rows = [int(row) for row in np.flatnonzero(takes_pods(state))]
     used = {resource: _used_fraction(state, resource) for resource in _RESOURCES}
     if len(rows) + 1 <= room:
         return [_grid("NODE", [_node(state, used, row) for row in rows])]

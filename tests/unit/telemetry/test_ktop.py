@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from aaml.telemetry.ktop import Ktop, NodeLines
-from aaml.telemetry.snapshot import DecisionLine, RunTail, Snapshot, newest_log, sparkline
+from aaml.telemetry.run_tail import DecisionLine, RunTail, newest_log, sparkline
+from aaml.telemetry.snapshot import Snapshot
 from aaml.telemetry.top import TopModel
 from aaml.telemetry.writers import JsonLinesWriter
 from support import make
@@ -169,3 +170,15 @@ def test_a_snapshot_is_json_and_a_flat_curve_a_flat_line():
     assert (content["pending"], content["title"]) == (3, "kwok")
     assert sparkline([2.0, 2.0]) == "▁▁"
     assert sparkline([]) == ""
+
+
+@pytest.mark.parametrize("width", [45, 60, 75, 100])
+def test_at_a_narrow_terminal_columns_are_left_out_whole(width):
+    async def use(app, pilot):
+        line, titles = app.query_one(NodeLines).render_line(1).text.rstrip(), text(app, "#titles")
+        for title, amount in (("CPU", "2.0/4 50%"), ("MEMORY (GiB)", "1.0/8 12%"), ("PODS", "1/110")):
+            assert (title in titles) == (amount in line)
+        assert line.split()[-1] in {"50%", "12%", "1/110"}
+        assert len(line) <= width
+
+    at_terminal(snapshot(3), use, (width, 30))

@@ -1,8 +1,10 @@
 """The live table says what is there, and fits the terminal at ten and at a thousand nodes."""
 
+from dataclasses import replace
+
 import pytest
 
-from aaml.cluster.objects import CONTROL_PLANE_LABEL
+from aaml.cluster.objects import CONTROL_PLANE_LABEL, Taint
 from aaml.cluster.state import ClusterState
 from aaml.telemetry.top import TopModel, render
 from support import make
@@ -12,7 +14,9 @@ SIZE = (64_000, 256 * GIB)
 
 
 def cluster(count: int, racks: int = 0) -> ClusterState:
-    control = make.node("kwok-ctl-node-0", *SIZE, labels={CONTROL_PLANE_LABEL: ""})
+    control = make.node(
+        "kwok-ctl-node-0", *SIZE, labels={CONTROL_PLANE_LABEL: ""}, taints=(Taint(CONTROL_PLANE_LABEL),)
+    )
     nodes = [make.node(f"n{i}", *SIZE, labels={"rack": f"r{i % racks}"} if racks else {}) for i in range(count)]
     return make.cluster([control, *nodes])
 
@@ -97,6 +101,18 @@ def test_the_rate_is_over_the_last_ten_seconds():
     for i in range(20):
         put(state, f"p{i}", "n0", 1)
         now[0] += 1.0
-    assert "1.0 pods/s" in render(model, state) or "1.1 pods/s" in render(model, state)
+    assert "1.0 placed/s" in render(model, state) or "1.1 placed/s" in render(model, state)
     now[0] += 60.0
-    assert "0.0 pods/s" in render(model, state)
+    assert "0.0 placed/s" in render(model, state)
+
+
+def test_a_pod_that_ends_or_is_labelled_anew_was_not_placed_again():
+    state, model = cluster(1), TopModel("kwok")
+    model.watch(state)
+    pod = make.pod("p", 1)
+    state.assume(pod, "n0")
+    bound = replace(pod, node_name="n0")
+    state.upsert_pod(bound)
+    state.upsert_pod(replace(bound, labels={"a": "b"}))
+    state.upsert_pod(replace(bound, terminating=True))
+    assert (model.bound, len(model.recent)) == (1, 1)

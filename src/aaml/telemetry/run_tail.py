@@ -1,0 +1,81 @@
+"""A scheduler's log as it grows: its latest decisions and its curves."""
+
+import json
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_POINTS = 60  # of a curve
+_DECISIONS = 8
+_CHUNK = 1 << 20  # bytes of a log that are read at once
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionLine:
+    """A decision of a scheduler, with the score of its node where the policy tells one."""
+
+    pod: str
+    node: str
+    score: float | None
+    reward: float | None
+    feasible: int | None
+    by: str = ""
+    """Who decided in the policy's place, "" where it did."""
+
+    def __str__(self) -> str:
+        """Return it as a line, with what is known of it."""
+        facts = (("score {:.3g}", self.score), ("reward {:.3g}", self.reward), ("{} feasible", self.feasible))
+        told = [words.format(value) for words, value in facts if value is not None]
+        return "  ".join([f"{self.pod} -> {self.node}", *told, *([f"by {self.by}"] if self.by else [])])
+
+
+class RunTail:
+    """The latest decisions and curves in a scheduler's log (logs/*.jsonl), as it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.decisions: deque[DecisionLine] = deque(maxlen=_DECISIONS)
+        self.curves: dict[str, deque[float]] = {}
+        self._read_to = max(0, path.stat().st_size - _CHUNK) if path.exists() else 0
+        self._rest = b""
+
+    def read(self) -> None:
+        """Take in what was written since the last time; the first time the end of the file alone."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._read_to)
+            while content := file.read(_CHUNK):
+                *lines, self._rest = (self._rest + content).split(b"\n")
+                for line in lines:
+                    try:
+                        self._take(json.loads(line))
+                    except (ValueError, KeyError, TypeError):
+                        continue  # the first line may be half of one
+            self._read_to = file.tell()
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if event["kind"] == "decision":
+            score = event.get("score", event.get("value"))
+            where = event["node"] or event["outcome"]
+            by = str(event.get("by", ""))
+            self.decisions.append(DecisionLine(event["pod"], where, score, event["reward"], event["feasible"], by))
+        elif event["kind"] == "scalar" and event["value"] is not None:
+            self.curves.setdefault(event["name"], deque(maxlen=_POINTS)).append(float(event["value"]))
+
+
+def newest_log(folder: Path, *, within_s: float = 3600.0, now_s: float) -> Path | None:
+    """Return the scheduler's log in a folder that was written to last, None when that is longer ago than `within_s`."""
+    logs = [path for path in folder.glob("*.jsonl") if not path.name.endswith(".explained.jsonl")]
+    newest = max(logs, key=lambda path: path.stat().st_mtime, default=None)
+    return newest if newest is not None and now_s - newest.stat().st_mtime < within_s else None
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return a curve as a line of blocks, from its least to its greatest value."""
+    if not values:
+        return ""
+    low, span = min(values), max(values) - min(values)
+    return "".join("▁▂▃▄▅▆▇█"[round(7 * (value - low) / span) if span else 0] for value in values)
