@@ -60,7 +60,7 @@ class LiveOptions:
     dry_run: bool = False
     dry_run_wait_s: float = 5.0
     preemption: bool = True
-    scheduled_events: bool = False
+    scheduled_events: bool = True
     binds_at_once: int = 64
     watch_s: int = 300
     silence_s: float = 90.0

@@ -267,9 +267,14 @@ class Player:
             _SETTLE_S,
             self._check,
         )
-        seen = -1
-        while seen != (seen := sum(bool(pod.node) + 2 * pod.gone for pod in list(self._tally.pods.values()))):
+        seen = None
+        while seen != (now := self._placed_and_gone()):
+            seen = now
             time.sleep(_QUIET_S)
+
+    def _placed_and_gone(self) -> tuple[int, int]:
+        pods = list(self._tally.pods.values())
+        return sum(bool(pod.node) for pod in pods), sum(pod.gone for pod in pods)
 
     def _outcome(self, stuck: str) -> Outcome:
         self._stop_measuring()

@@ -1,11 +1,12 @@
 """Policies and rewards by name, a person's own among them: registered by a decorator, or `FILE.py:NAME`.
 
-from aaml.scheduling.queue_sort import QueueSort
-from aaml.policies.registry import register_policy
+A policy is a function that gives each row a score, float [N], or a class with `act(context)`:
 
-@register_policy("emptiest")
-def emptiest(context):                      # a score per row, float [N]; or a class with act(context)
-    return -context.state.requested[:, 0]
+    from aaml.policies.registry import register_policy
+
+    @register_policy("emptiest")
+    def emptiest(context):
+        return -context.state.requested[:, CPU_COLUMN]
 """
 
 import inspect

@@ -5,6 +5,7 @@ import math
 import re
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -99,16 +100,17 @@ def test_the_fallback_decides_as_long_as_a_policy_is_late(trusted):
     pytest.fail("the policy was not asked again after it had answered")
 
 
-def test_a_trusted_policy_is_asked_in_the_thread_that_schedules_until_it_is_late():
-    threads = []
+def test_a_trusted_policy_is_asked_in_the_thread_that_schedules_until_it_is_late(monkeypatch):
+    threads, now_s = [], [0.0]
+    monkeypatch.setattr("aaml.live.shield.time", SimpleNamespace(monotonic=lambda: now_s[0]))
 
     def slow_at_second(_context):
         threads.append(threading.current_thread())
         if len(threads) == 2:
-            time.sleep(0.1)
+            now_s[0] += 61.0
         return Decision(0)
 
-    guarded = shield(Does(slow_at_second), First(), deadline_s=0.05, trusted=True)
+    guarded = shield(Does(slow_at_second), First(), deadline_s=60.0, trusted=True)
     for _ in range(3):
         guarded.act(context())
     here = threading.current_thread()
