@@ -7,13 +7,16 @@ one another. In the kernels of lockstep episodes that took three quarters of the
 uncounted   for kernels that work on arrays which their caller holds: they, and what they call, may not allocate
 counted     for kernels that allocate and are called from such
 compiled    for all others
+inlined     for parts of one kernel that hand on many arrays, each by its name: they are compiled into their caller,
+            for a call costs by the array
 """
 
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numba
 from numba.core import event
@@ -53,6 +56,30 @@ def _kept(kernel: K) -> K:
 
 
 uncounted, counted = _counting(False), _counting(True)
+
+
+def inlined(function: F) -> "Dispatcher[F]":
+    """Make a function part of every kernel that calls it."""
+    return keep(numba.njit(nogil=True, inline="always")(function))
+
+
+class Columns(Protocol):
+    """The columns of an array by name."""
+
+    def __getattr__(self, name: str) -> int:
+        """Return the column of this name."""
+        ...
+
+
+def columns(names: Sequence[str]) -> Columns:
+    """Return the columns of an array by the names of what they hold: `pairs[i, PAIR.cpu_after]`.
+
+    Made once for a module, it is a constant to kernels: they read the number, not the name.
+    """
+    make: Any = namedtuple  # noqa: PYI024  (names that are not spelled out)
+    result: Columns = make("Columns", names)(*range(len(names)))
+    return result
+
 
 _SOON_S = 1.0  # what compiles in less is not worth a word
 _FIRST_WORKER = "SpawnProcess-1"  # which a command with workers waits for

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.kernels import compiled
-from aaml.cluster.state import ClusterState
+from aaml.cluster.kernels import columns, compiled
+from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, ClusterState
 
 Fragmentation = Callable[[ClusterState], npt.NDArray[np.float64]]
 """A state -> float64 [N], the GPU thousandths of each node that are free yet of no use to the expected pods."""
@@ -58,6 +58,7 @@ AVERAGED: tuple[str, ...] = (
     "variance", "cpu_variance", "memory_variance", "cpu_mean", "memory_mean", "cpu_allocation", "memory_allocation",
     "gpu_allocation", "empty_nodes", "empty_fraction", "pending_pods", "whole_gpus", "gpu_waiting",
 )  # fmt: skip
+_AVERAGED = columns(AVERAGED)
 
 
 @dataclass(slots=True)
@@ -106,13 +107,13 @@ def measure_usage(allocatable, requested, capacity, gpu_free, gpu_count):  # typ
         if not capacity[i]:
             continue
         n += 1
-        empty += requested[i, 3] == 0
-        cpu += requested[i, 0] / max(allocatable[i, 0], 1)
-        memory += requested[i, 1] / max(allocatable[i, 1], 1)
-        cpu_asked += requested[i, 0]
-        memory_asked += requested[i, 1]
-        cpu_offered += allocatable[i, 0]
-        memory_offered += allocatable[i, 1]
+        empty += requested[i, PODS_COLUMN] == 0
+        cpu += requested[i, CPU_COLUMN] / max(allocatable[i, CPU_COLUMN], 1)
+        memory += requested[i, MEMORY_COLUMN] / max(allocatable[i, MEMORY_COLUMN], 1)
+        cpu_asked += requested[i, CPU_COLUMN]
+        memory_asked += requested[i, MEMORY_COLUMN]
+        cpu_offered += allocatable[i, CPU_COLUMN]
+        memory_offered += allocatable[i, MEMORY_COLUMN]
         devices += gpu_count[i]
         for g in range(gpu_count[i]):
             free += gpu_free[i, g]
@@ -122,8 +123,8 @@ def measure_usage(allocatable, requested, capacity, gpu_free, gpu_count):  # typ
     # A second pass: the difference of two large sums of squares would lose the small variances that matter here.
     for i in range(len(capacity)):
         if capacity[i]:
-            cpu_square += (requested[i, 0] / max(allocatable[i, 0], 1) - cpu) ** 2
-            memory_square += (requested[i, 1] / max(allocatable[i, 1], 1) - memory) ** 2
+            cpu_square += (requested[i, CPU_COLUMN] / max(allocatable[i, CPU_COLUMN], 1) - cpu) ** 2
+            memory_square += (requested[i, MEMORY_COLUMN] / max(allocatable[i, MEMORY_COLUMN], 1) - memory) ** 2
     gpu = 1.0 - free / (DEVICE_MILLI * devices) if devices else 0.0
     return (
         n, empty, cpu, memory, cpu_square / count, memory_square / count, cpu_asked / max(cpu_offered, 1.0),
@@ -137,20 +138,20 @@ def hold_usage(allocatable, requested, capacity, gpu_free, gpu_count, pending, g
     n, empty, cpu, memory, cpu_variance, memory_variance, cpu_share, memory_share, gpu, whole = measure_usage(
         allocatable, requested, capacity, gpu_free, gpu_count
     )
-    totals[0] += seconds * 0.5 * (cpu_variance + memory_variance)
-    totals[1] += seconds * cpu_variance
-    totals[2] += seconds * memory_variance
-    totals[3] += seconds * cpu
-    totals[4] += seconds * memory
-    totals[5] += seconds * cpu_share
-    totals[6] += seconds * memory_share
-    totals[7] += seconds * gpu
-    totals[8] += seconds * empty
-    totals[9] += seconds * empty / max(n, 1)
-    totals[10] += seconds * pending
-    totals[11] += seconds * whole
+    totals[_AVERAGED.variance] += seconds * 0.5 * (cpu_variance + memory_variance)
+    totals[_AVERAGED.cpu_variance] += seconds * cpu_variance
+    totals[_AVERAGED.memory_variance] += seconds * memory_variance
+    totals[_AVERAGED.cpu_mean] += seconds * cpu
+    totals[_AVERAGED.memory_mean] += seconds * memory
+    totals[_AVERAGED.cpu_allocation] += seconds * cpu_share
+    totals[_AVERAGED.memory_allocation] += seconds * memory_share
+    totals[_AVERAGED.gpu_allocation] += seconds * gpu
+    totals[_AVERAGED.empty_nodes] += seconds * empty
+    totals[_AVERAGED.empty_fraction] += seconds * empty / max(n, 1)
+    totals[_AVERAGED.pending_pods] += seconds * pending
+    totals[_AVERAGED.whole_gpus] += seconds * whole
     if gpu_milli > 0:
         devices = 0
         for i in range(len(capacity)):
             devices += gpu_count[i] if capacity[i] else 0
-        totals[12] += seconds * gpu_milli / (DEVICE_MILLI * max(devices, 1))
+        totals[_AVERAGED.gpu_waiting] += seconds * gpu_milli / (DEVICE_MILLI * max(devices, 1))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from aaml.cluster.objects import RACK_LABEL
 from aaml.cluster.per_state import PerState
-from aaml.cluster.state import ClusterState
+from aaml.cluster.state import CPU_COLUMN, ClusterState
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -73,7 +73,7 @@ def to_networkx(state: ClusterState, graph: Graph) -> nx.Graph[str]:
     import networkx as nx  # most of a second to import: only figures and analysis wait for it
 
     result: nx.Graph[str] = nx.Graph()
-    used = state.requested[:, 0] / np.maximum(state.allocatable[:, 0], 1)
+    used = state.requested[:, CPU_COLUMN] / np.maximum(state.allocatable[:, CPU_COLUMN], 1)
     for row, name in enumerate(state.names):
         result.add_node(name, role="node", cpu_used=float(used[row]))
     for hub in graph.hubs:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from aaml.cluster.kernels import compiled, counted
 from aaml.cluster.objects import Pod
-from aaml.cluster.state import ClusterState
+from aaml.cluster.state import CPU_COLUMN, ClusterState
 from aaml.policies.fragmentation import FragmentTables, TypicalPods, fragment_amount, fragment_tables, typical_pods
 from aaml.policies.gpu.arrays import pod_shape, state_arrays
 from aaml.policies.gpu.features import make_scratch
@@ -105,6 +105,6 @@ def _amounts(allocatable, requested, gpu_free, gpu_count, gpu_model, tables):  #
     bins = np.empty(7)
     for i in range(len(gpu_count)):
         if gpu_count[i] > 0:
-            cpu = allocatable[i, 0] - requested[i, 0]
+            cpu = allocatable[i, CPU_COLUMN] - requested[i, CPU_COLUMN]
             result[i] = fragment_amount(cpu, gpu_free[i, : gpu_count[i]], gpu_model[i], tables, bins)
     return result

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI, GPU_SPEC_LABEL
-from aaml.cluster.kernels import compiled
+from aaml.cluster.kernels import columns, compiled
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU
 
@@ -76,11 +76,16 @@ def typical_pods(pods: Sequence[Pod], coverage: Fraction = COVERAGE) -> TypicalP
     return TypicalPods(tuple(chosen), len(pods))
 
 
+ROW_COLUMNS = ("cpu_milli", "gpu_milli", "gpu_count", "models")
+"""What `FragmentTables.rows` says of a typical pod; models as bits: bit i is index i of `gpu_models`."""
+ROW = columns(ROW_COLUMNS)
+
+
 class FragmentTables(NamedTuple):
     """Typical pods as arrays for the kernels; K pods, P distinct CPU demands, M distinct demands per device.
 
     =========  ======================  ==========================================================================
-    rows       int64 [K, 4]            cpu_milli, gpu_milli, gpu_count, models (bit i: index i of `gpu_models`)
+    rows       int64 [K, 4]            a column each of `ROW_COLUMNS`
     weight     float64 [K]             p_k
     total      int                     C, the pods that the typical ones stand for
     cpu        int64 [P]               CPU demands, ascending; a node's CPU class is how many it can meet
@@ -114,11 +119,11 @@ def fragment_tables(typical: TypicalPods, gpu_models: Sequence[str], devices: in
     rows = np.array(
         [(pod.cpu_milli, pod.gpu_milli, pod.gpu_count, model_mask(pod.models, gpu_models)) for pod in kinds],
         dtype=np.int64,
-    ).reshape(len(kinds), 4)
+    ).reshape(len(kinds), len(ROW_COLUMNS))
     frequency = np.array([pod.frequency for pod in kinds], dtype=np.int64)
     total = int(frequency.sum())
-    cpu = np.unique(rows[:, 0])
-    milli = np.unique(rows[rows[:, 1] > 0, 1])
+    cpu = np.unique(rows[:, ROW.cpu_milli])
+    milli = np.unique(rows[rows[:, ROW.gpu_milli] > 0, ROW.gpu_milli])
     fitting = np.zeros((len(gpu_models), len(milli), devices + 1, len(cpu) + 1), dtype=np.int64)
     demand = np.zeros_like(fitting)
     for (cpu_need, milli_need, count, models), times in zip(rows.tolist(), frequency, strict=True):
@@ -133,7 +138,7 @@ def fragment_tables(typical: TypicalPods, gpu_models: Sequence[str], devices: in
     population = max(typical.population, total, 1)
     # Two divisions, as the published program renormalises: the last bit of p_k decides ties.
     weight = (frequency / population) / (total / population) if total else frequency / population
-    asked = int((frequency * rows[:, 1] * rows[:, 2]).sum())
+    asked = int((frequency * rows[:, ROW.gpu_milli] * rows[:, ROW.gpu_count]).sum())
     return FragmentTables(rows, weight, max(total, 1), cpu, milli, fitting, demand, max(asked, 1))
 
 
@@ -249,11 +254,12 @@ def fragment_bins(cpu: int, gpu: IntArray, model: int, tables: FragmentTables, b
         total += gpu[device]
     for row in range(tables.rows.shape[0]):
         weight = tables.weight[row]
-        need_cpu, need, count = tables.rows[row, 0], tables.rows[row, 1], tables.rows[row, 2]
+        need_cpu, need = tables.rows[row, ROW.cpu_milli], tables.rows[row, ROW.gpu_milli]
+        count = tables.rows[row, ROW.gpu_count]
         if need == 0:
             bins[_XL if cpu >= need_cpu else _XR] += weight * total
             continue
-        if (tables.rows[row, 3] >> model) & 1 == 0:
+        if (tables.rows[row, ROW.models] >> model) & 1 == 0:
             bins[_NA] += weight * total
             continue
         fitting, below = 0, 0

@@ -6,7 +6,7 @@ A policy is a function that gives each row a score, float [N], or a class with `
 
     @register_policy("emptiest")
     def emptiest(context):
-        return -context.state.requested[:, CPU_COLUMN]
+        return -context.state.requested[:, 0]  # CPU
 """
 
 import inspect

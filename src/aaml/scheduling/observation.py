@@ -13,11 +13,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import compiled
+from aaml.cluster.kernels import columns, compiled
 from aaml.cluster.objects import Pod
 from aaml.cluster.owners import OwnerIndex
 from aaml.cluster.quantity import CPU, MEMORY
-from aaml.cluster.state import ClusterState
+from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, ClusterState
 from aaml.cluster.topology import Graph, rack_graph, star, star_graph
 from aaml.scheduling.lifetimes import LifetimeModel
 from aaml.scheduling.rests import NODE_RESTS, PAIR_RESTS, RunningPods
@@ -43,18 +43,17 @@ POD_FEATURES = (
     "memory_mean", "cpu_spread", "memory_spread", "feasible_fraction", "queue",
 )  # fmt: skip
 UPCOMING_FEATURES = ("cpu", "memory", "gpu")
+NODE, PAIR, POD, UPCOMING = map(columns, (NODE_FEATURES, PAIR_FEATURES, POD_FEATURES, UPCOMING_FEATURES))
 
 FULL = 0.99  # from here on what is left of a resource is of use to hardly any pod
-_MAX_DEVICES = 8.0
+MAX_DEVICES = 8.0
 _FAR = 8.0  # standard deviations: no node is shown to be farther from the mean
 FILL_SCRATCH = 6
 NO_POD = Pod("none")
 """What a cluster is looked at with where no pod waits."""
 RESTS_OF_NODES = slice(NODE_FEATURES.index(NODE_RESTS[0]), NODE_FEATURES.index(NODE_RESTS[-1]) + 1)
-_SCALED, _PACKED = PAIR_FEATURES.index("cpu_growth_scaled"), PAIR_FEATURES.index("pods")
-_RANKS, _FRAGMENT_RANK = PAIR_FEATURES.index("cpu_after_rank"), PAIR_FEATURES.index("fragmentation_rank")
-_LOG_PODS = np.log1p(np.arange(256)) / 3.0  # logarithms cost a tenth of all features
 RESTS_OF_PAIRS = slice(PAIR_FEATURES.index(PAIR_RESTS[0]), PAIR_FEATURES.index(PAIR_RESTS[-1]) + 1)
+_LOG_PODS = np.log1p(np.arange(256)) / 3.0  # logarithms cost a tenth of all features
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,24 +162,22 @@ class ObservationSpec:
         """Return what there is to see at `now_s` of `pod` waiting in `state`; `mask` is [N]."""
         n, rests = len(state), np.zeros((0, len(NODE_RESTS) + len(PAIR_RESTS)), dtype=np.float32)
         told = np.zeros(self.pod_size, dtype=np.float32)
-        told[5] = float(bool(pod.gpu.models))
+        told[POD.wants_model] = float(bool(pod.gpu.models))
         if self.lifetimes and pod.lifetime_s is not None:
-            told[6], told[7] = np.log1p(pod.lifetime_s) / 10.0, 1.0
+            told[POD.lifetime], told[POD.lifetime_known] = np.log1p(pod.lifetime_s) / 10.0, 1.0
         if self.expects is not None:
             rest_s = 0.0 if pod is NO_POD else self.expects.rest_s(pod)
             rests = RunningPods.of(state, self.expects).features(rest_s, now_s)
-            if not told[7] and pod is not NO_POD:
-                told[6], told[7] = np.log1p(rest_s) / 10.0, self.expects.certainty(pod)
-        told[13] = np.log1p(queue_length) / 5.0
+            if not told[POD.lifetime_known] and pod is not NO_POD:
+                told[POD.lifetime], told[POD.lifetime_known] = np.log1p(rest_s) / 10.0, self.expects.certainty(pod)
+        told[POD.queue] = np.log1p(queue_length) / 5.0
         if self.lookahead and upcoming:
             mean_cpu, mean_memory = mean_size(state.allocatable, state.capacity)
             for k, other in enumerate(upcoming[: self.lookahead]):
                 start = len(POD_FEATURES) + k * len(UPCOMING_FEATURES)
-                told[start : start + 3] = (
-                    other.request(CPU) / mean_cpu,
-                    other.request(MEMORY) / mean_memory,
-                    other.gpu.total_milli / 1000.0 / _MAX_DEVICES,
-                )
+                told[start + UPCOMING.cpu] = other.request(CPU) / mean_cpu
+                told[start + UPCOMING.memory] = other.request(MEMORY) / mean_memory
+                told[start + UPCOMING.gpu] = other.gpu.total_milli / 1000.0 / MAX_DEVICES
         return Sight(
             request=state.request_vector(pod),  # first: it may add a column
             allocatable=state.allocatable,
@@ -262,8 +259,8 @@ def mean_size(allocatable, capacity):  # type: ignore[no-untyped-def]  # noqa: A
     cpu, memory, count = 0.0, 0.0, 0
     for i in range(len(capacity)):
         if capacity[i]:
-            cpu += allocatable[i, 0]
-            memory += allocatable[i, 1]
+            cpu += allocatable[i, CPU_COLUMN]
+            memory += allocatable[i, MEMORY_COLUMN]
             count += 1
     count = max(count, 1)
     return max(cpu / count, 1.0), max(memory / count, 1.0)
@@ -301,15 +298,15 @@ def fill(  # type: ignore[no-untyped-def]  # noqa: ANN201
     max_cpu, max_memory, total, feasible = 1.0, 1.0, 0, 0
     sum_cpu, sum_memory = 0.0, 0.0
     for i in range(n):
-        cpu[i] = requested[i, 0] / max(allocatable[i, 0], 1)
-        memory[i] = requested[i, 1] / max(allocatable[i, 1], 1)
+        cpu[i] = requested[i, CPU_COLUMN] / max(allocatable[i, CPU_COLUMN], 1)
+        memory[i] = requested[i, MEMORY_COLUMN] / max(allocatable[i, MEMORY_COLUMN], 1)
         feasible += mask[i]
         if capacity[i]:
             total += 1
             sum_cpu += cpu[i]
             sum_memory += memory[i]
-            max_cpu = max(max_cpu, allocatable[i, 0])
-            max_memory = max(max_memory, allocatable[i, 1])
+            max_cpu = max(max_cpu, allocatable[i, CPU_COLUMN])
+            max_memory = max(max_memory, allocatable[i, MEMORY_COLUMN])
     total = max(total, 1)
     mean_cpu, mean_memory = sum_cpu / total, sum_memory / total
     spread_cpu, spread_memory = 0.0, 0.0
@@ -319,10 +316,14 @@ def fill(  # type: ignore[no-untyped-def]  # noqa: ANN201
             spread_memory += (memory[i] - mean_memory) ** 2
     deviation_cpu, deviation_memory = np.sqrt(spread_cpu / total), np.sqrt(spread_memory / total)
     mean_cpu_size, mean_memory_size = mean_size(allocatable, capacity)
-    size_cpu, size_memory = max(request[0] / mean_cpu_size, 1e-6), max(request[1] / mean_memory_size, 1e-6)
+    asked_cpu, asked_memory = request[CPU_COLUMN], request[MEMORY_COLUMN]
+    size_cpu, size_memory = max(asked_cpu / mean_cpu_size, 1e-6), max(asked_memory / mean_memory_size, 1e-6)
     unit = size_cpu * (deviation_cpu + size_cpu) + size_memory * (deviation_memory + size_memory)
+    keep = 1.0 - 1.0 / total
     for i in range(n):
-        devices = gpu_count[i]
+        node_cpu, node_memory = allocatable[i, CPU_COLUMN], allocatable[i, MEMORY_COLUMN]
+        pods, devices = requested[i, PODS_COLUMN], gpu_count[i]
+        gap_cpu, gap_memory = cpu[i] - mean_cpu, memory[i] - mean_memory
         free, largest, whole, shared = 0.0, 0.0, 0.0, 0.0
         best = 2000.0
         for g in range(devices):
@@ -335,71 +336,73 @@ def fill(  # type: ignore[no-untyped-def]  # noqa: ANN201
                 shared += 1
             if amount >= milli:
                 best = min(best, amount)
-        nodes[i, 0], nodes[i, 1] = cpu[i], memory[i]
-        nodes[i, 2] = requested[i, 3] / max(allocatable[i, 3], 1)
-        nodes[i, 3], nodes[i, 4] = cpu[i] - mean_cpu, memory[i] - mean_memory
-        nodes[i, 5], nodes[i, 6] = allocatable[i, 0] / max_cpu, allocatable[i, 1] / max_memory
-        nodes[i, 7] = abs(cpu[i] - memory[i])
-        nodes[i, 8] = 1.0 if requested[i, 3] == 0 else 0.0
+        nodes[i, NODE.cpu_used] = cpu[i]
+        nodes[i, NODE.memory_used] = memory[i]
+        nodes[i, NODE.pods_used] = pods / max(allocatable[i, PODS_COLUMN], 1)
+        nodes[i, NODE.cpu_used_minus_mean] = gap_cpu
+        nodes[i, NODE.memory_used_minus_mean] = gap_memory
+        nodes[i, NODE.cpu_size] = node_cpu / max_cpu
+        nodes[i, NODE.memory_size] = node_memory / max_memory
+        nodes[i, NODE.cpu_memory_imbalance] = abs(cpu[i] - memory[i])
+        nodes[i, NODE.empty] = 1.0 if pods == 0 else 0.0
         if devices > 0:
-            nodes[i, 9] = free / (1000.0 * devices)
-            nodes[i, 10] = largest / 1000.0
-        nodes[i, 11], nodes[i, 12], nodes[i, 13] = whole / 8.0, shared / 8.0, devices / 8.0
-        nodes[i, 14] = 1.0 if unschedulable[i] else 0.0
-        nodes[i, 15] = 1.0 if capacity[i] else 0.0
-        grow_cpu = request[0] / max(allocatable[i, 0], 1)
-        grow_memory = request[1] / max(allocatable[i, 1], 1)
+            nodes[i, NODE.gpu_free] = free / (1000.0 * devices)
+            nodes[i, NODE.largest_free_device] = largest / 1000.0
+        nodes[i, NODE.whole_free_devices] = whole / 8.0
+        nodes[i, NODE.shared_devices] = shared / 8.0
+        nodes[i, NODE.gpu_count] = devices / 8.0
+        nodes[i, NODE.cordoned] = 1.0 if unschedulable[i] else 0.0
+        nodes[i, NODE.capacity] = 1.0 if capacity[i] else 0.0
+        grow_cpu, grow_memory = asked_cpu / max(node_cpu, 1), asked_memory / max(node_memory, 1)
         cpu_after[i], memory_after[i] = cpu[i] + grow_cpu, memory[i] + grow_memory
-        keep = 1.0 - 1.0 / total
         # Change of N times the variance when one node's use grows by d: 2 d (u - mean) + d^2 (1 - 1/N).
         variance[i] = (
-            2.0 * grow_cpu * (cpu[i] - mean_cpu)
-            + grow_cpu**2 * keep
-            + 2.0 * grow_memory * (memory[i] - mean_memory)
-            + grow_memory**2 * keep
+            2.0 * grow_cpu * gap_cpu + grow_cpu**2 * keep + 2.0 * grow_memory * gap_memory + grow_memory**2 * keep
         )
-        left[i] = (1.0 - cpu_after[i]) * allocatable[i, 0] / max_cpu + (1.0 - memory_after[i]) * allocatable[
-            i, 1
-        ] / max_memory
-        pairs[i, 0] = 1.0 if mask[i] else 0.0
-        pairs[i, 1], pairs[i, 2] = min(cpu_after[i], 2.0), min(memory_after[i], 2.0)
-        pairs[i, 3], pairs[i, 4] = pairs[i, 1] - mean_cpu, pairs[i, 2] - mean_memory
-        pairs[i, 5] = abs(pairs[i, 1] - pairs[i, 2])
+        left_cpu, left_memory = (1.0 - cpu_after[i]) * node_cpu, (1.0 - memory_after[i]) * node_memory
+        left[i] = left_cpu / max_cpu + left_memory / max_memory
+        pairs[i, PAIR.feasible] = 1.0 if mask[i] else 0.0
+        pairs[i, PAIR.cpu_after] = min(cpu_after[i], 2.0)
+        pairs[i, PAIR.memory_after] = min(memory_after[i], 2.0)
+        pairs[i, PAIR.cpu_after_minus_mean] = pairs[i, PAIR.cpu_after] - mean_cpu
+        pairs[i, PAIR.memory_after_minus_mean] = pairs[i, PAIR.memory_after] - mean_memory
+        pairs[i, PAIR.imbalance_after] = abs(pairs[i, PAIR.cpu_after] - pairs[i, PAIR.memory_after])
         if milli > 0 and devices > 0:
             if count == 1 and best <= 1000.0:
-                pairs[i, 10] = (best - milli) / 1000.0
-            pairs[i, 11] = max(free - count * milli, 0.0) / (1000.0 * devices)
+                pairs[i, PAIR.device_left] = (best - milli) / 1000.0
+            pairs[i, PAIR.gpu_free_after] = max(free - count * milli, 0.0) / (1000.0 * devices)
         else:
-            pairs[i, 11] = nodes[i, 9]
-        pairs[i, 12] = min(siblings[i], 8.0) / 8.0
-        pairs[i, 13] = growth[i] / 1000.0
-        pairs[i, 14] = nodes[i, 8]
+            pairs[i, PAIR.gpu_free_after] = nodes[i, NODE.gpu_free]
+        pairs[i, PAIR.siblings] = min(siblings[i], 8.0) / 8.0
+        pairs[i, PAIR.fragmentation_growth] = growth[i] / 1000.0
+        pairs[i, PAIR.newly_used] = nodes[i, NODE.empty]
         # What balancing looks at are hundredths. Brought to about 1, they are learned from as fast as the rest.
-        pairs[i, 16] = 40.0 * grow_cpu * (cpu[i] - mean_cpu)
-        pairs[i, 17] = 40.0 * grow_memory * (memory[i] - mean_memory)
-        pairs[i, 18], pairs[i, 19] = 8.0 * pairs[i, 3], 8.0 * pairs[i, 4]
-        pairs[i, 20], pairs[i, 21] = 8.0 * nodes[i, 3], 8.0 * nodes[i, 4]
+        pairs[i, PAIR.cpu_variance_growth] = 40.0 * grow_cpu * gap_cpu
+        pairs[i, PAIR.memory_variance_growth] = 40.0 * grow_memory * gap_memory
+        pairs[i, PAIR.cpu_gap_after] = 8.0 * pairs[i, PAIR.cpu_after_minus_mean]
+        pairs[i, PAIR.memory_gap_after] = 8.0 * pairs[i, PAIR.memory_after_minus_mean]
+        pairs[i, PAIR.cpu_gap] = 8.0 * nodes[i, NODE.cpu_used_minus_mean]
+        pairs[i, PAIR.memory_gap] = 8.0 * nodes[i, NODE.memory_used_minus_mean]
         # The same whole, with what depends on the node's size, in units of this pod and of how far nodes differ now:
         # with small pods on even nodes all is a hundred times smaller than with large ones, and counts as much.
         if capacity[i]:
-            pairs[i, _SCALED] = _bounded(grow_cpu * (2.0 * (cpu[i] - mean_cpu) + grow_cpu * keep) / unit)
-            pairs[i, _SCALED + 1] = _bounded(
-                grow_memory * (2.0 * (memory[i] - mean_memory) + grow_memory * keep) / unit
-            )
-            pairs[i, _SCALED + 2] = _bounded((cpu[i] - mean_cpu) / (deviation_cpu + size_cpu))
-            pairs[i, _SCALED + 3] = _bounded((memory[i] - mean_memory) / (deviation_memory + size_memory))
+            pairs[i, PAIR.cpu_growth_scaled] = _bounded(grow_cpu * (2.0 * gap_cpu + grow_cpu * keep) / unit)
+            pairs[i, PAIR.memory_growth_scaled] = _bounded(grow_memory * (2.0 * gap_memory + grow_memory * keep) / unit)
+            pairs[i, PAIR.cpu_gap_scaled] = _bounded(gap_cpu / (deviation_cpu + size_cpu))
+            pairs[i, PAIR.memory_gap_scaled] = _bounded(gap_memory / (deviation_memory + size_memory))
         # What packing looks at: few pods are soon gone, and a node that is full to the brim wastes nothing. No smooth
         # function of the use tells a node that is full from one that lacks a little.
-        pods = requested[i, 3]
-        pairs[i, _PACKED] = _LOG_PODS[pods] if pods < len(_LOG_PODS) else np.log1p(pods) / 3.0
-        pairs[i, _PACKED + 1] = 1.0 if cpu_after[i] > FULL else 0.0
-        pairs[i, _PACKED + 2] = 1.0 if memory_after[i] > FULL else 0.0
-    for k in range(4):  # cpu_after, memory_after, variance, left
-        _rank(scratch[2 + k], mask, pairs, _RANKS + k)
-    _rank(growth, mask, pairs, _FRAGMENT_RANK)
-    pod[0], pod[1] = request[0] / mean_cpu_size, request[1] / mean_memory_size
-    pod[2], pod[3] = milli / 1000.0, count / 8.0
-    pod[4] = 1.0 if count == 1 and 0 < milli < 1000 else 0.0
-    pod[8], pod[9] = mean_cpu, mean_memory
-    pod[10], pod[11] = deviation_cpu, deviation_memory
-    pod[12] = feasible / max(n, 1)
+        pairs[i, PAIR.pods] = _LOG_PODS[pods] if pods < len(_LOG_PODS) else np.log1p(pods) / 3.0
+        pairs[i, PAIR.cpu_full_after] = 1.0 if cpu_after[i] > FULL else 0.0
+        pairs[i, PAIR.memory_full_after] = 1.0 if memory_after[i] > FULL else 0.0
+    _rank(cpu_after, mask, pairs, PAIR.cpu_after_rank)
+    _rank(memory_after, mask, pairs, PAIR.memory_after_rank)
+    _rank(variance, mask, pairs, PAIR.variance_rank)
+    _rank(left, mask, pairs, PAIR.free_after_rank)
+    _rank(growth, mask, pairs, PAIR.fragmentation_rank)
+    pod[POD.cpu], pod[POD.memory] = asked_cpu / mean_cpu_size, asked_memory / mean_memory_size
+    pod[POD.gpu_share], pod[POD.gpu_count] = milli / 1000.0, count / 8.0
+    pod[POD.is_share] = 1.0 if count == 1 and 0 < milli < 1000 else 0.0
+    pod[POD.cpu_mean], pod[POD.memory_mean] = mean_cpu, mean_memory
+    pod[POD.cpu_spread], pod[POD.memory_spread] = deviation_cpu, deviation_memory
+    pod[POD.feasible_fraction] = feasible / max(n, 1)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from aaml.cluster.objects import RACK_LABEL
 from aaml.cluster.quantity import CPU
-from aaml.cluster.state import ClusterState
+from aaml.cluster.state import CPU_COLUMN, ClusterState
 from aaml.scheduling.observation import Context
 
 _CLIP = 2.0
@@ -25,8 +25,8 @@ def rack_of(state: ClusterState) -> npt.NDArray[np.int64]:
 def rack_use(state: ClusterState) -> npt.NDArray[np.float64]:
     """Return float64 [racks], CPU requested over allocatable of each rack with capacity."""
     rack, counted = rack_of(state), state.capacity
-    used = np.bincount(rack, weights=np.where(counted, state.requested[:, 0], 0))
-    offered = np.bincount(rack, weights=np.where(counted, state.allocatable[:, 0], 0))
+    used = np.bincount(rack, weights=np.where(counted, state.requested[:, CPU_COLUMN], 0))
+    offered = np.bincount(rack, weights=np.where(counted, state.allocatable[:, CPU_COLUMN], 0))
     return np.asarray(used[offered > 0] / offered[offered > 0])
 
 
@@ -47,7 +47,7 @@ class RackSpread:
     def after(self, context: Context, row: int) -> float:  # noqa: ARG002
         """Return the fall in units of what the pod could change at most."""
         state, use = context.state, rack_use(context.state)
-        offered = float(state.allocatable[state.capacity, 0].sum()) / max(len(use), 1)
+        offered = float(state.allocatable[state.capacity, CPU_COLUMN].sum()) / max(len(use), 1)
         asked = context.pod.request(CPU) / max(offered, 1.0)
         if asked <= 0 or not len(use):
             return 0.0

@@ -5,21 +5,23 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import counted, uncounted
+from aaml.cluster.kernels import columns, counted, uncounted
 from aaml.cluster.objects import Pod
-from aaml.cluster.state import ClusterState
+from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, ClusterState
 from aaml.scheduling.lifetimes import LifetimeModel, mean_rest, survival
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 HORIZONS_S: FloatArray = np.array([60.0, 600.0, 3600.0])
-LOADS = 3  # CPU, memory, GPU
+LOADS = 3
+LOAD = columns(("cpu", "memory", "gpu"))
 NODE_RESTS = (
     "cpu_in_1m", "memory_in_1m", "gpu_in_1m", "cpu_in_10m", "memory_in_10m", "gpu_in_10m", "cpu_in_1h", "memory_in_1h",
     "gpu_in_1h", "empty_in",
 )  # fmt: skip
 PAIR_RESTS = ("extends", "outlived")
+_NODE, _PAIR = columns(NODE_RESTS), columns(PAIR_RESTS)
 _CLASS, _ROW = range(2)
 _SINCE, _LIMIT, _AMOUNTS = range(3)  # amounts: CPU milli, memory bytes, GPU milli, from _AMOUNTS on
 
@@ -126,9 +128,9 @@ def add_rest(load, empty_s, row, table, kind, age_s, limit_s, cpu, memory, gpu):
     empty_s[row] = max(empty_s[row], mean_rest(table, kind, age_s, limit_s))
     for h in range(load.shape[1]):
         share = survival(table, kind, age_s, HORIZONS_S[h], limit_s)
-        load[row, h, 0] += int(np.rint(share * cpu))
-        load[row, h, 1] += int(np.rint(share * memory))
-        load[row, h, 2] += int(np.rint(share * gpu))
+        load[row, h, LOAD.cpu] += int(np.rint(share * cpu))
+        load[row, h, LOAD.memory] += int(np.rint(share * memory))
+        load[row, h, LOAD.gpu] += int(np.rint(share * gpu))
 
 
 @counted
@@ -142,9 +144,10 @@ def show_rests(load, empty_s, rest_s, allocatable, gpu_count, nodes, pairs):  # 
     """Write `NODE_RESTS` into `nodes` [N, 10] and, for a pod of the expected rest `rest_s`, `PAIR_RESTS` [N, 2]."""
     for i in range(len(empty_s)):
         for h in range(load.shape[1]):
-            nodes[i, LOADS * h] = load[i, h, 0] / max(allocatable[i, 0], 1)
-            nodes[i, LOADS * h + 1] = load[i, h, 1] / max(allocatable[i, 1], 1)
-            nodes[i, LOADS * h + 2] = load[i, h, 2] / (1000.0 * max(gpu_count[i], 1))
-        nodes[i, LOADS * load.shape[1]] = log_minutes(empty_s[i])
-        pairs[i, 0] = log_minutes(max(rest_s - empty_s[i], 0.0))
-        pairs[i, 1] = log_minutes(max(empty_s[i] - rest_s, 0.0))
+            first = LOADS * h  # of this horizon's columns
+            nodes[i, first + LOAD.cpu] = load[i, h, LOAD.cpu] / max(allocatable[i, CPU_COLUMN], 1)
+            nodes[i, first + LOAD.memory] = load[i, h, LOAD.memory] / max(allocatable[i, MEMORY_COLUMN], 1)
+            nodes[i, first + LOAD.gpu] = load[i, h, LOAD.gpu] / (1000.0 * max(gpu_count[i], 1))
+        nodes[i, _NODE.empty_in] = log_minutes(empty_s[i])
+        pairs[i, _PAIR.extends] = log_minutes(max(rest_s - empty_s[i], 0.0))
+        pairs[i, _PAIR.outlived] = log_minutes(max(empty_s[i] - rest_s, 0.0))

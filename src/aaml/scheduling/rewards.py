@@ -36,7 +36,7 @@ import numpy as np
 
 from aaml.cluster.kernels import compiled
 from aaml.cluster.metrics import Fragmentation, usage
-from aaml.cluster.state import ClusterState
+from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, ClusterState
 from aaml.errors import UserError, bad_value
 from aaml.scheduling.cycle import Reward
 from aaml.scheduling.observation import Context
@@ -80,7 +80,7 @@ class Balance:
         """Return the fall of N times the variance over its scale."""
         state = context.state
         request = state.request_vector(context.pod)
-        return float(balance_reward(state.allocatable, state.requested, state.capacity, row, request[0], request[1]))
+        return float(balance_reward(state.allocatable, state.requested, state.capacity, row, *request[:2]))
 
 
 class BalanceLevel:
@@ -178,7 +178,7 @@ class SeedACorrected:
         request = int(state.request_vector(context.pod)[0])
         if not request:
             return 0.0
-        mean_size = float(state.allocatable[state.capacity, 0].mean())
+        mean_size = float(state.allocatable[state.capacity, CPU_COLUMN].mean())
         change = (self._before - sqrt(usage(state).cpu_variance)) * int(state.capacity.sum()) * mean_size / request
         return float(np.clip(change, -2.0, 2.0))
 
@@ -270,10 +270,10 @@ def balance_reward(allocatable, requested, capacity, row, cpu, memory):  # type:
         if capacity[i]:
             n += 1
             own = 1.0 if i == row else 0.0
-            mean_cpu += (requested[i, 0] - own * cpu) / max(allocatable[i, 0], 1)
-            mean_memory += (requested[i, 1] - own * memory) / max(allocatable[i, 1], 1)
-            cpu_size += allocatable[i, 0]
-            memory_size += allocatable[i, 1]
+            mean_cpu += (requested[i, CPU_COLUMN] - own * cpu) / max(allocatable[i, CPU_COLUMN], 1)
+            mean_memory += (requested[i, MEMORY_COLUMN] - own * memory) / max(allocatable[i, MEMORY_COLUMN], 1)
+            cpu_size += allocatable[i, CPU_COLUMN]
+            memory_size += allocatable[i, MEMORY_COLUMN]
     if n == 0 or not capacity[row]:
         return 0.0
     mean_cpu /= n
@@ -281,10 +281,12 @@ def balance_reward(allocatable, requested, capacity, row, cpu, memory):  # type:
     for i in range(len(capacity)):
         if capacity[i]:
             own = 1.0 if i == row else 0.0
-            variance += ((requested[i, 0] - own * cpu) / max(allocatable[i, 0], 1) - mean_cpu) ** 2
-            variance += ((requested[i, 1] - own * memory) / max(allocatable[i, 1], 1) - mean_memory) ** 2
+            room_cpu, room_memory = max(allocatable[i, CPU_COLUMN], 1), max(allocatable[i, MEMORY_COLUMN], 1)
+            variance += ((requested[i, CPU_COLUMN] - own * cpu) / room_cpu - mean_cpu) ** 2
+            variance += ((requested[i, MEMORY_COLUMN] - own * memory) / room_memory - mean_memory) ** 2
     change, asked = 0.0, 0.0
-    for r, request, mean, size in ((0, cpu, mean_cpu, cpu_size), (1, memory, mean_memory, memory_size)):
+    each = ((CPU_COLUMN, cpu, mean_cpu, cpu_size), (MEMORY_COLUMN, memory, mean_memory, memory_size))
+    for r, request, mean, size in each:
         room = max(allocatable[row, r], 1)
         grow = request / room
         away = (requested[row, r] - request) / room - mean
@@ -299,9 +301,11 @@ def balance_reward(allocatable, requested, capacity, row, cpu, memory):  # type:
 @compiled
 def compress_reward(allocatable, requested, mask, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return the reward "compress" of a pod that is on `row` already."""
-    reward = 0.5 * (requested[row, 0] / max(allocatable[row, 0], 1) + requested[row, 1] / max(allocatable[row, 1], 1))
-    if requested[row, 3] == 1:  # the pod is the only one: the node was empty
+    cpu = requested[row, CPU_COLUMN] / max(allocatable[row, CPU_COLUMN], 1)
+    memory = requested[row, MEMORY_COLUMN] / max(allocatable[row, MEMORY_COLUMN], 1)
+    reward = 0.5 * (cpu + memory)
+    if requested[row, PODS_COLUMN] == 1:  # the pod is the only one: the node was empty
         for i in range(len(mask)):
-            if i != row and mask[i] and requested[i, 3] > 0:
+            if i != row and mask[i] and requested[i, PODS_COLUMN] > 0:
                 return reward - 1.0
     return reward

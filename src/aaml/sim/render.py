@@ -9,6 +9,7 @@ from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.metrics import usage, use_of_nodes
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY, format_bytes, format_cpu
+from aaml.cluster.state import PODS_COLUMN
 from aaml.sim.cluster import SimCluster
 
 if TYPE_CHECKING:
@@ -27,11 +28,10 @@ def text(cluster: SimCluster, pod: Pod | None = None) -> str:
     lines = [_headline(cluster), f"{'node':<{width}}  {'CPU':<{_BAR + 5}}  {'memory':<{_BAR + 5}}  pods  GPUs"]
     for row, name in enumerate(state.names[:_MOST_LINES]):
         cpu, memory = (state.requested[row, r] / max(state.allocatable[row, r], 1) for r in range(2))
+        pods = state.requested[row, PODS_COLUMN]
         devices = "".join(_device(free) for free in state.gpu_free[row, : state.gpu_count[row]])
         cordoned = "  cordoned" if state.unschedulable[row] else ""
-        lines.append(
-            f"{name:<{width}}  {_bar(cpu)}  {_bar(memory)}  {state.requested[row, 3]:>4}  {devices}{cordoned}".rstrip()
-        )
+        lines.append(f"{name:<{width}}  {_bar(cpu)}  {_bar(memory)}  {pods:>4}  {devices}{cordoned}".rstrip())
     if len(state) > _MOST_LINES:
         lines.append(f"... and {len(state) - _MOST_LINES} more nodes")
     if pod is not None:

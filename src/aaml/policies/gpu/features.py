@@ -42,7 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.kernels import compiled
+from aaml.cluster.kernels import columns, compiled
 from aaml.policies.fragmentation import (
     FragmentTables,
     cpu_class,
@@ -78,6 +78,7 @@ FEATURES = (
 # Pods are told apart by these groups; a linear scorer has weights for each, and more where models are named.
 GROUPS = ("no_gpu", "share", "one_gpu", "several_gpus", "named_models")
 POD_INPUTS = (*GROUPS, "cpu", "gpu", "share_milli")  # what a network sees besides phi
+PHI, GROUP, POD = map(columns, (FEATURES, GROUPS, POD_INPUTS))
 _CPU_PER_GPU = 16.0
 
 
@@ -108,10 +109,10 @@ def make_scratch(tables: FragmentTables, widest_layer: int) -> Scratch:
 def pod_group(shape: IntArray) -> int:
     """Return the index in `GROUPS` of a pod's shape, whatever models it names."""
     if shape[SHAPE_MILLI] <= 0:
-        return 0
+        return GROUP.no_gpu
     if is_share(shape):
-        return 1
-    return 2 if shape[SHAPE_COUNT] == 1 else 3
+        return GROUP.share
+    return GROUP.one_gpu if shape[SHAPE_COUNT] == 1 else GROUP.several_gpus
 
 
 @compiled
@@ -120,10 +121,10 @@ def pod_inputs(shape: IntArray, phi: FloatArray) -> None:
     first = len(FEATURES)
     phi[first : first + len(POD_INPUTS)] = 0.0
     phi[first + pod_group(shape)] = 1.0
-    phi[first + 4] = 1.0 if shape[SHAPE_MODELS] >= 0 and shape[SHAPE_MILLI] > 0 else 0.0
-    phi[first + 5] = shape[SHAPE_CPU] / 32_000.0
-    phi[first + 6] = shape[SHAPE_COUNT] * shape[SHAPE_MILLI] / LARGEST_GPU_MILLI
-    phi[first + 7] = shape[SHAPE_MILLI] / DEVICE_MILLI if is_share(shape) else 0.0
+    phi[first + POD.named_models] = 1.0 if shape[SHAPE_MODELS] >= 0 and shape[SHAPE_MILLI] > 0 else 0.0
+    phi[first + POD.cpu] = shape[SHAPE_CPU] / 32_000.0
+    phi[first + POD.gpu] = shape[SHAPE_COUNT] * shape[SHAPE_MILLI] / LARGEST_GPU_MILLI
+    phi[first + POD.share_milli] = shape[SHAPE_MILLI] / DEVICE_MILLI if is_share(shape) else 0.0
 
 
 @compiled
@@ -170,38 +171,40 @@ def features_on_device(
     devices = nodes.gpu_count[row]
     kind = nodes.kinds[row]
     same = 1 << shape[SHAPE_KIND]
-    phi[0] = gain / DEVICE_MILLI
-    phi[1] = logistic_score(gain) / 100.0
-    phi[2] = cpu / LARGEST_CPU_MILLI
-    phi[3] = left / LARGEST_GPU_MILLI
-    phi[4] = cpu / max(nodes.cpu_size[row], 1)
-    phi[5] = left / (DEVICE_MILLI * devices) if devices > 0 else 0.0
-    phi[6] = abs(phi[4] - phi[5])
-    phi[7] = (nodes.cpu[row] / LARGEST_CPU_MILLI) * (shape[SHAPE_CPU] / LARGEST_CPU_MILLI)
-    phi[7] += (free / LARGEST_GPU_MILLI) * (asked / LARGEST_GPU_MILLI)
-    phi[8] = (whole - opened) / 8.0
-    phi[9] = opened / 8.0
-    phi[10] = (device_free - milli) / DEVICE_MILLI if device >= 0 else 0.0
-    phi[11] = 1.0 if device >= 0 and device_free == milli else 0.0
-    phi[12] = 1.0 if kind == 0 else 0.0
-    phi[13] = 1.0 if devices > 0 and left == 0 else 0.0
-    phi[14] = after / tables.total / LARGEST_GPU_MILLI
-    phi[15] = phi[2] if left == 0 else 0.0
-    phi[16] = min(cpu / max(left, 1) / _CPU_PER_GPU, 2.0)
-    phi[17] = cls / max(tables.cpu.shape[0], 1)
-    phi[18] = 1.0 if kind & same else 0.0
-    phi[19] = 1.0 if kind & ~same else 0.0
-    phi[20] = scarce.models[model, 0]
-    phi[21] = scarce.models[model, 1]
-    phi[22] = devices / 8.0
-    phi[23] = partial / LARGEST_GPU_MILLI
+    phi[PHI.fragment_gain] = gain / DEVICE_MILLI
+    phi[PHI.fgd] = logistic_score(gain) / 100.0
+    phi[PHI.cpu_left] = cpu / LARGEST_CPU_MILLI
+    phi[PHI.gpu_left] = left / LARGEST_GPU_MILLI
+    phi[PHI.cpu_fraction] = cpu / max(nodes.cpu_size[row], 1)
+    phi[PHI.gpu_fraction] = left / (DEVICE_MILLI * devices) if devices > 0 else 0.0
+    phi[PHI.imbalance] = abs(phi[PHI.cpu_fraction] - phi[PHI.gpu_fraction])
+    phi[PHI.dot] = (nodes.cpu[row] / LARGEST_CPU_MILLI) * (shape[SHAPE_CPU] / LARGEST_CPU_MILLI)
+    phi[PHI.dot] += (free / LARGEST_GPU_MILLI) * (asked / LARGEST_GPU_MILLI)
+    phi[PHI.whole_left] = (whole - opened) / 8.0
+    phi[PHI.whole_opened] = opened / 8.0
+    phi[PHI.device_left] = (device_free - milli) / DEVICE_MILLI if device >= 0 else 0.0
+    phi[PHI.device_full] = 1.0 if device >= 0 and device_free == milli else 0.0
+    phi[PHI.unused] = 1.0 if kind == 0 else 0.0
+    phi[PHI.exhausted] = 1.0 if devices > 0 and left == 0 else 0.0
+    phi[PHI.usable] = after / tables.total / LARGEST_GPU_MILLI
+    phi[PHI.stranded_cpu] = phi[PHI.cpu_left] if left == 0 else 0.0
+    phi[PHI.cpu_per_gpu] = min(cpu / max(left, 1) / _CPU_PER_GPU, 2.0)
+    phi[PHI.cpu_class] = cls / max(tables.cpu.shape[0], 1)
+    phi[PHI.same_kind] = 1.0 if kind & same else 0.0
+    phi[PHI.other_kind] = 1.0 if kind & ~same else 0.0
+    phi[PHI.model_demand] = scarce.models[model, 0]
+    phi[PHI.model_access] = scarce.models[model, 1]
+    phi[PHI.gpu_count] = devices / 8.0
+    phi[PHI.waste] = partial / LARGEST_GPU_MILLI
     cores, size, was_intact = nodes.cpu[row] / LARGEST_CPU_MILLI, devices / 8.0, whole == devices
-    phi[24] = fits_after / tables.asked
-    phi[25] = (fits_before - fits_after) / tables.asked
-    phi[26] = (size * cores if was_intact else 0.0) - (size * phi[2] if was_intact and opened == 0 else 0.0)
-    phi[27] = (whole / 8.0) ** 2 * cores - phi[8] ** 2 * phi[2]
-    phi[28] = scarce.rests[device_free] - scarce.rests[device_free - milli] if device >= 0 else 0.0
-    phi[29] = scarce.models[model, 2] - 1.0
+    phi[PHI.placeable] = fits_after / tables.asked
+    phi[PHI.placeable_lost] = (fits_before - fits_after) / tables.asked
+    phi[PHI.intact_lost] = (size * cores if was_intact else 0.0) - (
+        size * phi[PHI.cpu_left] if was_intact and opened == 0 else 0.0
+    )
+    phi[PHI.room_lost] = (whole / 8.0) ** 2 * cores - phi[PHI.whole_left] ** 2 * phi[PHI.cpu_left]
+    phi[PHI.rest_lost] = scarce.rests[device_free] - scarce.rests[device_free - milli] if device >= 0 else 0.0
+    phi[PHI.model_load] = scarce.models[model, 2] - 1.0
 
 
 @compiled

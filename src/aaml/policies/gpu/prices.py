@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.kernels import compiled
-from aaml.policies.fragmentation import FragmentTables
+from aaml.policies.fragmentation import ROW, FragmentTables
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -39,10 +39,10 @@ def scarcity(tables: FragmentTables, devices: npt.ArrayLike) -> Scarcity:
 def model_demand(tables: FragmentTables, devices: npt.ArrayLike) -> FloatArray:
     """Return the first table of `Scarcity`, float64 [models, 3]."""
     count, rows = np.asarray(devices, dtype=np.float64), tables.rows
-    demand = tables.weight * rows[:, 1] * rows[:, 2]
-    serves = (rows[:, 3, None] >> np.arange(len(count)) & 1).astype(np.float64)  # [K, models]
+    demand = tables.weight * rows[:, ROW.gpu_milli] * rows[:, ROW.gpu_count]
+    serves = (rows[:, ROW.models, None] >> np.arange(len(count)) & 1).astype(np.float64)  # [K, models]
     each = demand / np.maximum(serves @ count, 1.0)
-    named = demand * (rows[:, 3] >= 0)
+    named = demand * (rows[:, ROW.models] >= 0)
     total = max(float(demand.sum()), _EXACT)
     columns = (named @ serves, demand @ serves, each @ serves * count.sum())
     return np.asarray(np.stack(columns, axis=1) / total)
@@ -55,9 +55,9 @@ def rest_values(tables: FragmentTables) -> FloatArray:
     their proportions. A rest is worth the dearest shares that fit into it together: a whole device 1, or 0
     where no shares are expected.
     """
-    rows = tables.rows
-    share = (rows[:, 2] == 1) & (rows[:, 1] > 0) & (rows[:, 1] < DEVICE_MILLI)
-    sizes, kind = np.unique(rows[share, 1], return_inverse=True)
+    milli, count = tables.rows[:, ROW.gpu_milli], tables.rows[:, ROW.gpu_count]
+    share = (count == 1) & (milli > 0) & (milli < DEVICE_MILLI)
+    sizes, kind = np.unique(milli[share], return_inverse=True)
     demand = np.bincount(kind, weights=tables.weight[share], minlength=len(sizes))
     return _rest_values(tuple(sizes.tolist()), tuple(demand.tolist()))
 

@@ -27,7 +27,8 @@ The last four, and the term, are log(1 + minutes) / 5, and 0 where the scorer ha
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import compiled
+from aaml.cluster.kernels import columns, compiled
+from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.scheduling.observation import FULL, PAIR_FEATURES, Context, ObservationSpec, mean_size
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
@@ -42,6 +43,7 @@ GPU = ("device_left", "gpu_free_after", "fragmentation_growth", "fragmentation_r
 LIFE = ("extends", "opens", "outlived", "stays")
 FEATURES = (*PLAIN, *GPU, *LIFE)
 TERMS = ("one", "pod_cpu", "pod_memory", "pod_rest")
+FEATURE, TERM = columns(FEATURES), columns(TERMS)
 _TERM_SCALE = 5.0  # a pod asks for about a fifth of a node at most: this brings the terms to unit size
 _LIFE = len(PLAIN) + len(GPU)
 _GPU_COLUMNS = [PAIR_FEATURES.index(name) for name in GPU]
@@ -50,8 +52,8 @@ _GPU_COLUMNS = [PAIR_FEATURES.index(name) for name in GPU]
 @compiled
 def weigh(weights, cpu, memory, rest_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return the weights [F] for a pod that asks for so much of a mean node and is expected to run for so long."""
-    plain = weights[0] + _TERM_SCALE * (cpu * weights[1] + memory * weights[2])
-    return plain + log_minutes(rest_s) * weights[3]
+    plain = weights[TERM.one] + _TERM_SCALE * (cpu * weights[TERM.pod_cpu] + memory * weights[TERM.pod_memory])
+    return plain + log_minutes(rest_s) * weights[TERM.pod_rest]
 
 
 @compiled
@@ -60,8 +62,9 @@ def life_score(weights, rest_s, empty_s, pods):  # type: ignore[no-untyped-def] 
     extends = log_minutes(max(rest_s - empty_s, 0.0))
     opens, longer = (extends, 0.0) if pods == 0 else (0.0, extends)
     return (
-        weights[_LIFE] * longer + weights[_LIFE + 1] * opens
-        + weights[_LIFE + 2] * log_minutes(max(empty_s - rest_s, 0.0)) + weights[_LIFE + 3] * log_minutes(empty_s)
+        weights[FEATURE.extends] * longer + weights[FEATURE.opens] * opens
+        + weights[FEATURE.outlived] * log_minutes(max(empty_s - rest_s, 0.0))
+        + weights[FEATURE.stays] * log_minutes(empty_s)
     )  # fmt: skip
 
 
@@ -69,10 +72,12 @@ def life_score(weights, rest_s, empty_s, pods):  # type: ignore[no-untyped-def] 
 def plain_score(weights, cpu, memory, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return a node's score by weights [F], from its use after the pod is placed and its number of pods before."""
     return (
-        weights[0] * cpu + weights[1] * memory + weights[2] * cpu * cpu + weights[3] * memory * memory
-        + weights[4] * cpu * memory + weights[5] * np.log1p(pods) + (weights[6] if pods == 0 else 0.0)
-        + weights[7] * abs(cpu - memory) + weights[8] * max(cpu, memory)
-        + (weights[9] if cpu > FULL else 0.0) + (weights[10] if memory > FULL else 0.0)
+        weights[FEATURE.cpu] * cpu + weights[FEATURE.memory] * memory
+        + weights[FEATURE.cpu_squared] * cpu * cpu + weights[FEATURE.memory_squared] * memory * memory
+        + weights[FEATURE.cpu_memory] * cpu * memory
+        + weights[FEATURE.pods] * np.log1p(pods) + (weights[FEATURE.empty] if pods == 0 else 0.0)
+        + weights[FEATURE.imbalance] * abs(cpu - memory) + weights[FEATURE.fullest] * max(cpu, memory)
+        + (weights[FEATURE.cpu_full] if cpu > FULL else 0.0) + (weights[FEATURE.memory_full] if memory > FULL else 0.0)
     )  # fmt: skip
 
 
@@ -84,13 +89,13 @@ def plain_scores(weights, allocatable, requested, capacity, request, rest_s, emp
     pod's weights [F].
     """
     mean_cpu, mean_memory = mean_size(allocatable, capacity)
-    total = weigh(weights, request[0] / mean_cpu, request[1] / mean_memory, rest_s)
+    total = weigh(weights, request[CPU_COLUMN] / mean_cpu, request[MEMORY_COLUMN] / mean_memory, rest_s)
     for row in range(len(scores)):
-        cpu = (requested[row, 0] + request[0]) / max(allocatable[row, 0], 1)
-        memory = (requested[row, 1] + request[1]) / max(allocatable[row, 1], 1)
-        scores[row] = plain_score(total, cpu, memory, requested[row, 3])
+        cpu = (requested[row, CPU_COLUMN] + request[CPU_COLUMN]) / max(allocatable[row, CPU_COLUMN], 1)
+        memory = (requested[row, MEMORY_COLUMN] + request[MEMORY_COLUMN]) / max(allocatable[row, MEMORY_COLUMN], 1)
+        scores[row] = plain_score(total, cpu, memory, requested[row, PODS_COLUMN])
         if len(empty_s):
-            scores[row] += life_score(total, rest_s, empty_s[row], requested[row, 3])
+            scores[row] += life_score(total, rest_s, empty_s[row], requested[row, PODS_COLUMN])
     return total
 
 
@@ -153,7 +158,7 @@ class LinearPolicy:
         request = state.request_vector(context.pod)
         total, _ = self._plain(context, rest_s, empty_s)
         after = (state.requested[:, :2] + request[:2]) / np.maximum(state.allocatable[:, :2], 1)
-        cpu, memory, pods = after[:, 0], after[:, 1], state.requested[:, 3]
+        cpu, memory, pods = after[:, 0], after[:, 1], state.requested[:, PODS_COLUMN]
         features = [
             cpu, memory, cpu**2, memory**2, cpu * memory, np.log1p(pods), pods == 0, np.abs(cpu - memory),
             np.maximum(cpu, memory), cpu > FULL, memory > FULL,

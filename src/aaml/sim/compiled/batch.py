@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.metrics import AVERAGED, Usage, measure_usage
+from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.errors import UserError, bad_value
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.fragmentation import FragmentTables, fragment_tables
@@ -28,33 +29,19 @@ from aaml.sim.compiled.lockstep import BEGIN, Settings, play_rows
 from aaml.sim.compiled.plan import Plan
 from aaml.sim.compiled.rewards import REWARDS
 from aaml.sim.compiled.rows import (
-    ALIVE,
-    ARRIVAL,
-    ARRIVED,
-    BOUND,
-    CAPACITY,
-    DECLINED,
-    DEPARTED,
-    GPU_COUNT,
-    INFEASIBLE,
-    LIMIT,
-    NODE,
-    NODES,
-    NOW,
-    OVER,
-    REJECTED,
-    SECONDS,
-    SLOT,
-    STEPS,
-    TOTALS,
-    UNTIL,
-    WAITED_S,
+    NODE_FACTS,
+    NODE_FLAGS,
+    POD_FACTS,
+    POD_STATE_TIMES,
+    POD_STATES,
+    POD_TIMES,
     Pool,
     Rows,
     View,
     Work,
     allocate,
     put,
+    put_columns,
 )
 from aaml.sim.journal import summary
 from aaml.threads import ThreadPool
@@ -65,7 +52,7 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Episodes = Callable[[int, int], Plan]
 """(group, number of its episode from 0 on) -> the plan. Asked once for each, numbers of a group in order."""
-_COUNTED = {"arrived": ARRIVED, "bound": BOUND, "departed": DEPARTED, "rejected": REJECTED, "declined": DECLINED}
+_COUNTED = ("arrived", "bound", "departed", "rejected", "declined")
 _PLAY: Callable[..., None] = play_rows
 _WORTH_A_THREAD = 256  # nodes of all rows together, below which waking a thread costs more than it saves
 
@@ -216,23 +203,23 @@ class Batch:
     @property
     def alive(self) -> BoolArray:
         """Which rows' episodes go on, bool [B]; the others rest."""
-        return np.asarray(self._rows.state[:, ALIVE] > 0)
+        return np.asarray(self._rows.progress["alive"] > 0)
 
     @property
     def nodes(self) -> IntArray:
         """How many nodes each row has, int64 [B]."""
-        return np.asarray(self._pool.numbers[self._rows.state[:, SLOT], NODES])
+        return np.asarray(self._pool.episodes["nodes"][self._rows.progress["slot"]])
 
     @property
     def now_s(self) -> FloatArray:
         """The virtual time of each row, float64 [B]."""
-        return np.array(self._rows.clock[:, NOW])
+        return np.array(self._rows.progress["now_s"])
 
     @property
     def pending(self) -> IntArray:
         """How many pods wait besides the one that is shown, int64 [B]."""
-        count = self._rows.state
-        return np.asarray(count[:, ARRIVED] - count[:, BOUND] - count[:, ALIVE])
+        at = self._rows.progress
+        return np.asarray(at["arrived"] - at["bound"] - at["alive"])
 
     def step(self, actions: npt.ArrayLike) -> Step:
         """Place each row's pod on a row of its cluster: int [B]. What a resting row is told counts for nothing.
@@ -247,15 +234,15 @@ class Batch:
         if chosen.min() < 0 or chosen.max() >= self._sizes["N"]:
             raise ValueError(f"actions lie in {chosen.min()} ... {chosen.max()}, expected 0 ... {self._sizes['N'] - 1}")
         self._play(np.arange(len(self)), chosen)
-        view, rows = self._view, self._rows
-        over, limit, infeasible = view.flags[:, OVER], view.flags[:, LIMIT], view.flags[:, INFEASIBLE].copy()
-        cut = np.isfinite(self._pool.spans[rows.state[:, SLOT], UNTIL])
+        at, held = self._rows.progress, self._view.held
+        over, limit, reward, infeasible = at["over"] > 0, at["cut"] > 0, at["reward"].copy(), at["infeasible"] > 0
+        cut = np.isfinite(self._pool.episodes["until_s"][at["slot"]])
         terminated, truncated = over & ~cut, (over & cut) | limit
         ended = np.flatnonzero(over | limit)
         results = [self._end(int(row)) for row in ended]
-        step = Step(view.reward, infeasible, terminated, truncated, view.held, results)
+        step = Step(reward, infeasible, terminated, truncated, held, results)
         if len(ended) and self._restart:
-            step = Step(view.reward.copy(), infeasible, terminated, truncated, view.held.copy(), results)
+            step = Step(reward, infeasible, terminated, truncated, held.copy(), results)
             self._begin(ended, None)
         return step
 
@@ -283,9 +270,9 @@ class Batch:
         for slot, plan in plans.items():
             self._load(slot, plan)
         for row in which.tolist():
-            self._rows.state[row, SLOT] = self._slots[row // self._copies, int(self._number[row])]
+            self._rows.progress["slot"][row] = self._slots[row // self._copies, int(self._number[row])]
         self._play(which, np.full(len(self), BEGIN))
-        dead = which[self._rows.state[which, ALIVE] == 0]
+        dead = which[self._rows.progress["alive"][which] == 0]
         if len(dead):
             group, number = int(dead[0]) // self._copies, int(self._number[dead[0]])
             raise UserError(f"episode {number} of group {group} has no pod that fits anywhere")
@@ -338,29 +325,33 @@ class Batch:
         """Write a plan into its slot."""
         pool, state = self._pool, plan.fleet.state
         mean_cpu, mean_memory = plan.fleet.mean_size
-        pool.numbers[slot] = len(state), len(plan.arrival_s), state.gpu_count.any()
-        pool.spans[slot] = plan.until_s, mean_cpu, mean_memory
+        sizes = len(state), len(plan.arrival_s), state.gpu_count.any()
+        pool.episodes[slot] = (*sizes, plan.until_s, mean_cpu, mean_memory)
         pool.allocatable[slot] = 0  # resources of other plans are columns too
         put(pool.allocatable[slot], state.allocatable)
         number = np.array([self._models.index(name) for name in state.gpu_models])  # a model's number in this batch
-        put(pool.node_facts[slot], np.stack([state.gpu_count, number[state.gpu_model]]))
-        put(pool.node_flags[slot], np.vstack([state.unschedulable, state.capacity, plan.allowed]))
-        since_s, lasting = plan.arrival_s, self._lasting(plan)
+        put_columns(pool.node_facts[slot], NODE_FACTS, gpu_count=state.gpu_count, gpu_model=number[state.gpu_model])
+        put_columns(pool.node_flags[slot], NODE_FLAGS, cordoned=state.unschedulable, capacity=state.capacity)
+        put(pool.node_flags[slot, NODE_FLAGS.allowed :], plan.allowed)
+        since_s, (expected, sure, rest_s) = plan.arrival_s, self._lasting(plan)
         if self._queue_sort is not None:
             asked = plan.request[plan.shape]
             since_s = since_s + self._queue_sort.delays_s(
-                asked[:, 0] / mean_cpu, asked[:, 1] / mean_memory, lasting[-1]
+                asked[:, CPU_COLUMN] / mean_cpu, asked[:, MEMORY_COLUMN] / mean_memory, rest_s
             )
-        put(pool.pod_times[slot], np.stack([plan.arrival_s, plan.lifetime_s, since_s, *lasting]))
-        put(pool.pod_facts[slot], np.stack([plan.owner, plan.shape, plan.kind]))
+        put_columns(
+            pool.pod_times[slot], POD_TIMES, arrival_s=plan.arrival_s, lifetime_s=plan.lifetime_s, since_s=since_s,
+            expected=expected, sure=sure, limit_s=plan.limit_s, rest_s=rest_s,
+        )  # fmt: skip
+        put_columns(pool.pod_facts[slot], POD_FACTS, owner=plan.owner, shape=plan.shape, kind=plan.kind)
         gpu, bits = plan.gpu.copy(), plan.gpu[:, SHAPE_MODELS]
         ours = sum(((bits >> old & 1) << new for old, new in enumerate(number)), start=np.zeros_like(bits))
         gpu[:, SHAPE_MODELS] = np.where(plan.picky, ours, -1)
         pool.shapes[slot] = 0
         put(pool.shapes[slot], np.column_stack([gpu, plan.tolerance, plan.picky, plan.request]))
 
-    def _lasting(self, plan: Plan) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Return the features of the pods' lifetimes, their limits and their expected rests, each [T]."""
+    def _lasting(self, plan: Plan) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the features of the pods' lifetimes and their expected rests, each [T]."""
         rest_s, sure = np.zeros((2, len(plan.kind)))
         if self._lives is not None:
             expected_rest(self._lives, plan.kind, plan.limit_s, rest_s, sure)
@@ -368,34 +359,34 @@ class Batch:
         if self._sees.lifetimes:
             known = np.isfinite(plan.lifetime_s)
             sure[known], expected[known] = 1.0, np.log1p(plan.lifetime_s[known]) / 10.0
-        return expected, sure, plan.limit_s, rest_s
+        return expected, sure, rest_s
 
     def _end(self, row: int) -> Ended:
         """Take down how a row's episode ended."""
         pool, rows, view = self._pool, self._rows, self._view
-        count, clock = rows.state[row], rows.clock[row]
-        slot = count[SLOT]
-        n = int(pool.numbers[slot, NODES])
-        counts = {name: int(count[column]) for name, column in _COUNTED.items()}
-        arrival_s = pool.pod_times[slot, ARRIVAL, : counts["arrived"]]
-        waiting = rows.pods[row, NODE, : counts["arrived"]] < 0
-        seconds = clock[SECONDS]
-        means = (clock[TOTALS:] / seconds).tolist() if seconds else [float("nan")] * len(AVERAGED)
+        at = rows.progress[row]
+        slot, now_s, seconds = at["slot"], float(at["now_s"]), float(at["seconds"])
+        n = int(pool.episodes["nodes"][slot])
+        counts = {name: int(at[name]) for name in _COUNTED}
+        arrived, bound = counts["arrived"], counts["bound"]
+        waiting = rows.pods[row, POD_STATES.node, :arrived] < 0
+        waits_s = now_s - pool.pod_times[slot, POD_TIMES.arrival_s, :arrived][waiting]
+        means = (rows.totals[row] / seconds).tolist() if seconds else [float("nan")] * len(AVERAGED)
         usage = measure_usage(
-            pool.allocatable[slot, :n], rows.requested[row, :n], pool.node_flags[slot, CAPACITY, :n],
-            rows.gpu_free[row, :n], pool.node_facts[slot, GPU_COUNT],
+            pool.allocatable[slot, :n], rows.requested[row, :n], pool.node_flags[slot, NODE_FLAGS.capacity, :n],
+            rows.gpu_free[row, :n], pool.node_facts[slot, NODE_FACTS.gpu_count],
         )  # fmt: skip
         return Ended(
             row,
             int(self._number[row]),
             n,
-            int(count[STEPS]),
-            float(clock[NOW]),
-            counts["arrived"] - counts["bound"] - int(not view.flags[row, OVER]),
+            int(at["steps"]),
+            now_s,
+            arrived - bound - int(not at["over"]),
             Seen(view.nodes[row].copy(), view.pairs[row].copy(), view.pod[row].copy(), view.mask[row].copy()),
             dict(zip(AVERAGED, means, strict=True)),
             Usage(*usage),
-            np.concatenate([rows.times[row, WAITED_S, : counts["bound"]], clock[NOW] - arrival_s[waiting]]),
+            np.concatenate([rows.times[row, POD_STATE_TIMES.waited_s, :bound], waits_s]),
             counts,
         )
 
@@ -442,6 +433,6 @@ def _checked(
 
 def _work(sizes: Mapping[str, int]) -> Work:
     work = allocate(Work, sizes)
-    work.nothing[3] = 1  # no pod takes the room of one, as in `ClusterState.request_vector`
+    work.nothing[PODS_COLUMN] = 1  # no pod takes the room of one, as in `ClusterState.request_vector`
     work.queued[:] = np.log1p(np.arange(sizes["T"])) / 5.0
     return work

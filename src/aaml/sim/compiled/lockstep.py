@@ -1,4 +1,4 @@
-"""Episodes in lockstep: what `SimCluster` and the scheduling cycle do between two decisions, for a range of rows.
+"""Environments in lockstep: what `SimCluster` and the scheduling cycle do between two decisions, for a range of rows.
 
 The kernels hold no global lock, and a row depends on nothing but its own decisions, so rows may be split over threads.
 """
@@ -8,74 +8,27 @@ from typing import NamedTuple
 import numpy as np
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.kernels import uncounted
+from aaml.cluster.kernels import inlined, uncounted
 from aaml.cluster.metrics import hold_usage
+from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.policies.fragment_meter import fragment_growth
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI, SHAPE_MODELS, NodeArrays
 from aaml.policies.gpu.fit import extreme_device, is_share
-from aaml.scheduling.observation import POD_FEATURES, RESTS_OF_NODES, RESTS_OF_PAIRS, UPCOMING_FEATURES, fill
+from aaml.scheduling.observation import (
+    MAX_DEVICES,
+    POD,
+    POD_FEATURES,
+    RESTS_OF_NODES,
+    RESTS_OF_PAIRS,
+    UPCOMING,
+    UPCOMING_FEATURES,
+    fill,
+)
 from aaml.scheduling.rests import add_rest, show_rests
 from aaml.sim.compiled.departures import drop, push
 from aaml.sim.compiled.queueing import give_up, make_ready
 from aaml.sim.compiled.rewards import after, before, forget
-from aaml.sim.compiled.rows import (
-    ALIVE,
-    ALLOWED,
-    ARRIVAL,
-    ARRIVED,
-    ASKED,
-    BOUND,
-    BOUND_S,
-    CAPACITY,
-    CORDONED,
-    CURSOR,
-    DECLINED,
-    DEFERRED,
-    DEPARTED,
-    DEVICES,
-    EXPECTED,
-    FAILURES,
-    GPU_COUNT,
-    GPU_MODEL,
-    GROWTH,
-    HAS_GPUS,
-    INFEASIBLE,
-    KIND,
-    LEAVE_S,
-    LEAVING,
-    LEFT,
-    LIFETIME,
-    LIMIT,
-    LIMIT_S,
-    MEAN_CPU,
-    MEAN_MEMORY,
-    NODE,
-    NODES,
-    NOW,
-    OVER,
-    OWNER,
-    PICKY,
-    PODS,
-    READY,
-    READY_PODS,
-    REJECTED,
-    REQUEST,
-    REST_S,
-    RUNNING,
-    SECONDS,
-    SHAPE,
-    SIBLINGS,
-    SLOT,
-    STALE,
-    STEPS,
-    SURE,
-    TOLERANCE,
-    TOTALS,
-    UNSCHEDULABLE,
-    UNTIL,
-    WAITED_S,
-    WAITING,
-)
+from aaml.sim.compiled.rows import SHAPE_PICKY, SHAPE_REQUEST, SHAPE_TOLERANCE, env_of
 
 INFEASIBLE_REWARD = -1.0
 BEGIN = -1
@@ -101,157 +54,111 @@ def play_rows(pool, rows, view, tables, lives, settings, work, which, actions): 
     BEGIN begins the episode in the row's slot. A row that is over is left alone. `tables` is None where nothing
     asks for fragments, and `lives` where nothing is expected of running pods: numba then leaves out what they are for.
     """
-    keys, late, sums, bins = work.keys, work.late, work.sums, work.bins
     for b in which:
-        count, clock, pods, times, blocked = rows.state[b], rows.clock[b], rows.pods[b], rows.times[b], rows.blocked[b]
-        w = count[SLOT]
-        n, arriving, until_s = pool.numbers[w, NODES], pool.numbers[w, PODS], pool.spans[w, UNTIL]
-        allocatable, node_facts, node_flags = pool.allocatable[w, :n], pool.node_facts[w], pool.node_flags[w]
-        pod_times, pod_facts, shapes = pool.pod_times[w], pool.pod_facts[w], pool.shapes[w]
-        requested, gpu_free, owners, worth = rows.requested[b, :n], rows.gpu_free[b, :n], rows.owners[b], rows.worth[b]
-        capacity, mask, held, flags = node_flags[CAPACITY, :n], view.mask[b, :n], view.held[b], view.flags[b]
-        flags[:] = False
-        view.reward[b] = 0.0
+        env = env_of(pool, rows, b)
+        at, n = env.at, env.episode.nodes
+        mask, held = view.mask[b, :n], view.held[b]
+        at.over, at.cut, at.infeasible, at.reward = 0, 0, 0, 0.0
         held[:] = 0.0
         if actions[b] == BEGIN:
-            _begin(count, clock, requested, gpu_free, owners, pods, blocked, node_facts, arriving)
-            forget(clock, worth)
-            clock[NOW] = min(0.0, pod_times[ARRIVAL, 0]) if arriving else 0.0
+            _begin(env)
+            forget(env)
             view.nodes[b] = 0.0
             view.pairs[b] = 0.0
             view.mask[b] = False
-        elif count[ALIVE] == 0:
+        elif at.alive == 0:
             continue
         else:
-            row = actions[b]
             for i in range(len(held)):
-                held[i] = clock[TOTALS + i]
-            count[STEPS] += 1
-            if view.mask[b, row]:
-                pod = pods[READY_PODS, count[CURSOR]]
-                remembered = before(
-                    settings.reward, count, clock, allocatable, requested, gpu_free, node_facts, capacity, worth,
-                    tables, bins,
-                )  # fmt: skip
-                shape = shapes[pod_facts[SHAPE, pod]]
-                _bind(count, clock, requested, gpu_free, owners, pods, times, worth, pod_times, pod_facts, shape, row)
-                view.reward[b] = after(
-                    settings.reward, clock, allocatable, requested, gpu_free, node_facts, capacity, worth, tables,
-                    bins, mask, row, shape[REQUEST], shape[REQUEST + 1], remembered,
-                )  # fmt: skip
+                held[i] = env.totals[i]
+            at.steps += 1
+            if view.mask[b, actions[b]]:
+                remembered = before(settings.reward, env, tables, work.bins)
+                pod = env.queue.ready[at.cursor]
+                _bind(env, pod, actions[b])
+                at.reward = after(settings.reward, env, tables, work.bins, mask, pod, actions[b], remembered)
             else:
-                count[DECLINED] += 1
-                give_up(count, clock, pods, times, LEFT, DEFERRED)
-                flags[INFEASIBLE] = True
-                view.reward[b] = INFEASIBLE_REWARD
-        goes_on = False
-        while True:
-            while count[CURSOR] < count[READY]:
-                number = pod_facts[SHAPE, pods[READY_PODS, count[CURSOR]]]
-                if blocked[number] != count[DEPARTED]:
-                    shape = shapes[number]
-                    allowed = node_flags[ALLOWED + shape[TOLERANCE]]
-                    if _feasible(allocatable, requested, gpu_free, node_facts, allowed, shape, mask):
-                        goes_on = True
-                        break
-                    blocked[number] = count[DEPARTED]
-                count[REJECTED] += 1
-                give_up(count, clock, pods, times, WAITING, UNSCHEDULABLE)
-            if goes_on:
-                break
-            at_s = _next_event(count, times, pod_times, arriving)
-            ends = at_s > until_s or at_s == np.inf
-            if ends:
-                at_s = until_s if until_s < np.inf else clock[NOW]
-            if at_s > clock[NOW]:
-                if at_s > 0.0:
-                    pending, seconds = float(count[ARRIVED] - count[BOUND]), at_s - max(clock[NOW], 0.0)
-                    hold_usage(
-                        allocatable, requested, capacity, gpu_free, node_facts[GPU_COUNT], pending, count[ASKED],
-                        seconds, clock[TOTALS:],
-                    )  # fmt: skip
-                    clock[SECONDS] += seconds
-                clock[NOW] = at_s
-            if ends:
-                mask[:] = False
-                break
-            helped = _depart(count, clock, requested, gpu_free, owners, pods, times, worth, pod_facts, shapes)
-            arrived = count[ARRIVED]
-            make_ready(count, clock, pods, times, pod_times, arriving, settings, keys, late, helped)
-            for pod in range(arrived, count[ARRIVED]):
-                shape = shapes[pod_facts[SHAPE, pod]]
-                count[ASKED] += shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
-        if count[STEPS]:
+                _leave(env)
+        goes_on = _next_decision(env, settings, work, mask)
+        if at.steps:
             for i in range(len(held)):
-                held[i] = clock[TOTALS + i] - held[i]
-        flags[OVER] = not goes_on
-        flags[LIMIT] = 0 < settings.max_steps <= count[STEPS]
-        count[ALIVE] = goes_on and not flags[LIMIT]
-        # What is seen: of the first ready pod, or of no pod at the end, as `ObservationSpec.observe` has it.
-        nodes, pairs, vector = view.nodes[b, :n], view.pairs[b, :n], view.pod[b]
-        nodes[:] = 0.0
-        pairs[:] = 0.0
-        vector[:] = 0.0
-        growth, siblings, request = work.floats[GROWTH, :n], work.floats[SIBLINGS, :n], work.nothing
-        growth[:] = 0.0
-        siblings[:] = 0.0
-        devices, milli = 0, 0
-        if goes_on:
-            pod = pods[READY_PODS, count[CURSOR]]
-            shape, owner = shapes[pod_facts[SHAPE, pod]], pod_facts[OWNER, pod]
-            request, devices, milli = shape[REQUEST:], shape[SHAPE_COUNT], shape[SHAPE_MILLI]
-            if owner >= 0:
-                for i in range(n):
-                    siblings[i] = owners[owner, i]
-            if tables is not None and settings.growth and pool.numbers[w, HAS_GPUS]:
-                _measure_growth(
-                    allocatable, requested, gpu_free, node_facts, shape, tables, work.free, sums, bins, growth
-                )
-        fill(
-            allocatable, requested, gpu_free, node_facts[GPU_COUNT], node_flags[CORDONED], capacity, mask, request,
-            devices, milli, growth, siblings, work.floats, nodes, pairs, vector,
-        )  # fmt: skip
-        rest_s = 0.0
-        if goes_on:
-            rest_s = pod_times[REST_S, pods[READY_PODS, count[CURSOR]]]
-            _describe(count, pods, pod_times, pod_facts, shapes, pool.spans[w], settings, work.queued, vector)
-        if lives is not None:
-            load, empty_s = work.load[:n], work.empty_s[:n]
-            _remain(count, clock, pods, times, pod_times, pod_facts, shapes, lives, load, empty_s)
-            show_rests(
-                load, empty_s, rest_s, allocatable, node_facts[GPU_COUNT], nodes[:, RESTS_OF_NODES],
-                pairs[:, RESTS_OF_PAIRS],
-            )  # fmt: skip
+                held[i] = env.totals[i] - held[i]
+        at.over = not goes_on
+        at.cut = 0 < settings.max_steps <= at.steps
+        at.alive = goes_on and not at.cut
+        _show(env, settings, tables, lives, work, goes_on, mask, view.nodes[b, :n], view.pairs[b, :n], view.pod[b])
 
 
-@uncounted
-def _begin(count, clock, requested, gpu_free, owners, pods, blocked, node_facts, arriving):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Empty a row's cluster and its queue."""
-    slot = count[SLOT]
-    count[:] = 0
-    count[SLOT] = slot
-    clock[:] = 0.0
-    requested[:] = 0
-    owners[:] = 0
-    blocked[:] = -1
-    for i in range(gpu_free.shape[0]):
-        for g in range(gpu_free.shape[1]):
-            gpu_free[i, g] = DEVICE_MILLI if g < node_facts[GPU_COUNT, i] else 0
-    pods[NODE, :arriving] = -1
-    pods[FAILURES, :arriving] = 0
+@inlined
+def _begin(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Empty an environment's cluster and its queue."""
+    at, nodes, pods, arriving = env.at, env.nodes, env.pods, env.episode.pods
+    at.alive, at.steps, at.seconds = 0, 0, 0.0
+    at.running, at.departed, at.bound, at.gpu_waiting = 0, 0, 0, 0
+    at.arrived, at.ready, at.cursor, at.unschedulable, at.deferred = 0, 0, 0, 0, 0
+    at.rejected, at.declined = 0, 0
+    at.now_s = min(0.0, pods.arrival_s[0]) if arriving else 0.0
+    env.totals[:] = 0.0
+    nodes.requested[:] = 0
+    nodes.owners[:] = 0
+    for i in range(nodes.gpu_free.shape[0]):
+        for g in range(nodes.gpu_free.shape[1]):
+            nodes.gpu_free[i, g] = DEVICE_MILLI if g < nodes.gpu_count[i] else 0
+    pods.node[:arriving] = -1
+    pods.failures[:arriving] = 0
+    env.queue.blocked[:] = -1
 
 
-@uncounted
-def _feasible(allocatable, requested, gpu_free, node_facts, allowed, shape, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _next_decision(env, settings, work, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Let time pass until a pod fits somewhere, whose `mask` is written; returns whether there is one."""
+    at, until_s = env.at, env.episode.until_s
+    while True:
+        if _ready_pod_fits(env, mask):
+            return True
+        at_s = _next_event_s(env)
+        ends = at_s > until_s or at_s == np.inf
+        if ends:
+            at_s = until_s if until_s < np.inf else at.now_s
+        _hold_until(env, at_s)
+        if ends:
+            mask[:] = False
+            return False
+        helped, arrived = _depart(env), at.arrived
+        make_ready(env, settings, work.keys, work.late, helped)
+        for pod in range(arrived, at.arrived):
+            shape = env.shapes[env.pods.shape[pod]]
+            at.gpu_waiting += shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
+
+
+@inlined
+def _ready_pod_fits(env, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Go on to the first ready pod that fits somewhere, and write its mask; returns whether there is one."""
+    at, queue = env.at, env.queue
+    while at.cursor < at.ready:
+        number = env.pods.shape[queue.ready[at.cursor]]
+        if queue.blocked[number] != at.departed:
+            if _feasible(env.nodes, env.shapes[number], mask):
+                return True
+            queue.blocked[number] = at.departed
+        at.rejected += 1
+        queue.waiting[at.unschedulable] = give_up(env)
+        at.unschedulable += 1
+    return False
+
+
+@inlined
+def _feasible(nodes, shape, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Write the mask of the nodes where a pod of a shape fits; returns whether it fits anywhere."""
-    asks_gpu, somewhere = shape[SHAPE_COUNT] > 0 or shape[PICKY] > 0, False
+    asks_gpu, somewhere = shape[SHAPE_COUNT] > 0 or shape[SHAPE_PICKY] > 0, False
+    allowed = nodes.allowed[shape[SHAPE_TOLERANCE]]
     for i in range(len(mask)):
         fits = allowed[i]
-        for r in range(allocatable.shape[1]):
-            amount = shape[REQUEST + r]
-            fits &= amount == 0 or allocatable[i, r] - requested[i, r] >= amount
+        for r in range(nodes.allocatable.shape[1]):
+            amount = shape[SHAPE_REQUEST + r]
+            fits &= amount == 0 or nodes.allocatable[i, r] - nodes.requested[i, r] >= amount
         if fits and asks_gpu:
-            fits = _devices_fit(gpu_free[i], node_facts[GPU_MODEL, i], shape)
+            fits = _devices_fit(nodes.gpu_free[i], nodes.gpu_model[i], shape)
         mask[i] = fits
         somewhere |= fits
     return somewhere
@@ -271,27 +178,26 @@ def _devices_fit(free, model, shape):  # type: ignore[no-untyped-def]  # noqa: A
     return enough >= shape[SHAPE_COUNT]
 
 
-@uncounted
-def _bind(  # type: ignore[no-untyped-def]  # noqa: ANN202
-    count, clock, requested, gpu_free, owners, pods, times, worth, pod_times, pod_facts, shape, row,  # noqa: ANN001
-):  # fmt: skip
+@inlined
+def _bind(env, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Place the first ready pod, as `ClusterState.assume` and `SimCluster.bind` do."""
-    pod = pods[READY_PODS, count[CURSOR]]
-    for r in range(requested.shape[1]):
-        requested[row, r] += shape[REQUEST + r]
+    at, nodes, pods, queue = env.at, env.nodes, env.pods, env.queue
+    shape = env.shapes[pods.shape[pod]]
+    for r in range(nodes.requested.shape[1]):
+        nodes.requested[row, r] += shape[SHAPE_REQUEST + r]
     if shape[SHAPE_MILLI] > 0:
-        pods[DEVICES, pod] = _take_devices(gpu_free[row], shape)
-    if pod_facts[OWNER, pod] >= 0:
-        owners[pod_facts[OWNER, pod], row] += 1
-    worth[STALE, row] = 1.0
-    pods[NODE, pod] = row
-    times[WAITED_S, count[BOUND]] = clock[NOW] - pod_times[ARRIVAL, pod]
-    count[BOUND] += 1
-    count[ASKED] -= shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
-    count[CURSOR] += 1
-    times[BOUND_S, pod] = clock[NOW]
-    push(times[LEAVE_S], pods[LEAVING], count[RUNNING], clock[NOW] + pod_times[LIFETIME, pod], pod)
-    count[RUNNING] += 1
+        pods.devices[pod] = _take_devices(nodes.gpu_free[row], shape)
+    if pods.owner[pod] >= 0:
+        nodes.owners[pods.owner[pod], row] += 1
+    nodes.stale[row] = 1.0
+    pods.node[pod] = row
+    queue.waited_s[at.bound] = at.now_s - pods.arrival_s[pod]
+    at.bound += 1
+    at.gpu_waiting -= shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
+    at.cursor += 1
+    pods.bound_s[pod] = at.now_s
+    push(queue.leave_s, queue.leaving, at.running, at.now_s + pods.lifetime_s[pod], pod)
+    at.running += 1
 
 
 @uncounted
@@ -311,74 +217,140 @@ def _take_devices(free, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001,
     return taken
 
 
-@uncounted
-def _next_event(count, times, pod_times, arriving):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _leave(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Leave the first ready pod, for which a node was chosen where it does not fit."""
+    at = env.at
+    at.declined += 1
+    env.queue.left[at.deferred] = give_up(env)
+    at.deferred += 1
+    at.infeasible, at.reward = 1, INFEASIBLE_REWARD
+
+
+@inlined
+def _next_event_s(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Return when the next pod leaves or comes, inf when none does."""
-    at_s = times[LEAVE_S, 0] if count[RUNNING] else np.inf
-    return min(at_s, pod_times[ARRIVAL, count[ARRIVED]]) if count[ARRIVED] < arriving else at_s
+    at = env.at
+    at_s = env.queue.leave_s[0] if at.running else np.inf
+    return min(at_s, env.pods.arrival_s[at.arrived]) if at.arrived < env.episode.pods else at_s
 
 
-@uncounted
-def _depart(count, clock, requested, gpu_free, owners, pods, times, worth, pod_facts, shapes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _hold_until(env, at_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Let time pass, and count how well the cluster was used meanwhile."""
+    at, nodes = env.at, env.nodes
+    if at_s <= at.now_s:
+        return
+    if at_s > 0.0:
+        pending, seconds = float(at.arrived - at.bound), at_s - max(at.now_s, 0.0)
+        hold_usage(
+            nodes.allocatable, nodes.requested, nodes.capacity, nodes.gpu_free, nodes.gpu_count, pending,
+            at.gpu_waiting, seconds, env.totals,
+        )  # fmt: skip
+        at.seconds += seconds
+    at.now_s = at_s
+
+
+@inlined
+def _depart(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Let go the pods whose time has come; returns whether there were any."""
-    before_that = count[DEPARTED]
-    while count[RUNNING] and times[LEAVE_S, 0] <= clock[NOW]:
-        pod = pods[LEAVING, 0]
-        drop(times[LEAVE_S], pods[LEAVING], count[RUNNING])
-        count[RUNNING] -= 1
-        count[DEPARTED] += 1
-        row, shape = pods[NODE, pod], shapes[pod_facts[SHAPE, pod]]
-        for r in range(requested.shape[1]):
-            requested[row, r] -= shape[REQUEST + r]
+    at, nodes, pods, queue = env.at, env.nodes, env.pods, env.queue
+    before_that = at.departed
+    while at.running and queue.leave_s[0] <= at.now_s:
+        pod = queue.leaving[0]
+        drop(queue.leave_s, queue.leaving, at.running)
+        at.running -= 1
+        at.departed += 1
+        row, shape = pods.node[pod], env.shapes[pods.shape[pod]]
+        for r in range(nodes.requested.shape[1]):
+            nodes.requested[row, r] -= shape[SHAPE_REQUEST + r]
         if shape[SHAPE_MILLI] > 0:
-            for g in range(gpu_free.shape[1]):
-                if (pods[DEVICES, pod] >> g) & 1:
-                    gpu_free[row, g] += shape[SHAPE_MILLI]
-        if pod_facts[OWNER, pod] >= 0:
-            owners[pod_facts[OWNER, pod], row] -= 1
-        worth[STALE, row] = 1.0
-    return count[DEPARTED] > before_that
+            for g in range(nodes.gpu_free.shape[1]):
+                if (pods.devices[pod] >> g) & 1:
+                    nodes.gpu_free[row, g] += shape[SHAPE_MILLI]
+        if pods.owner[pod] >= 0:
+            nodes.owners[pods.owner[pod], row] -= 1
+        nodes.stale[row] = 1.0
+    return at.departed > before_that
 
 
-@uncounted
-def _describe(count, pods, pod_times, pod_facts, shapes, span, settings, queued, vector):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _show(env, settings, tables, lives, work, goes_on, mask, nodes, pairs, vector):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Write what is seen of the first ready pod, or of no pod at the end, as `ObservationSpec.observe` has it."""
+    nodes[:] = 0.0
+    pairs[:] = 0.0
+    vector[:] = 0.0
+    own, n = env.nodes, len(mask)
+    growth, siblings, request = work.growth[:n], work.siblings[:n], work.nothing
+    growth[:] = 0.0
+    siblings[:] = 0.0
+    devices, milli, rest_s = 0, 0, 0.0
+    if goes_on:
+        pod = env.queue.ready[env.at.cursor]
+        shape, owner = env.shapes[env.pods.shape[pod]], env.pods.owner[pod]
+        request, devices, milli = shape[SHAPE_REQUEST:], shape[SHAPE_COUNT], shape[SHAPE_MILLI]
+        rest_s = env.pods.rest_s[pod]
+        if owner >= 0:
+            for i in range(n):
+                siblings[i] = own.owners[owner, i]
+        if tables is not None and settings.growth and env.episode.has_gpus:
+            _measure_growth(own, shape, tables, work, growth)
+    fill(
+        own.allocatable, own.requested, own.gpu_free, own.gpu_count, own.cordoned, own.capacity, mask, request, devices,
+        milli, growth, siblings, work.scratch, nodes, pairs, vector,
+    )  # fmt: skip
+    if goes_on:
+        _describe(env, settings.lookahead, work.queued, vector)
+    if lives is not None:
+        load, empty_s = work.load[:n], work.empty_s[:n]
+        _remain(env, lives, load, empty_s)
+        show_rests(
+            load, empty_s, rest_s, own.allocatable, own.gpu_count, nodes[:, RESTS_OF_NODES], pairs[:, RESTS_OF_PAIRS]
+        )
+
+
+@inlined
+def _describe(env, lookahead, queued, vector):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Write the features of the pod that are not in `fill`, and the pods that follow."""
-    pod = pods[READY_PODS, count[CURSOR]]
-    vector[5] = shapes[pod_facts[SHAPE, pod], PICKY]
-    vector[6], vector[7] = pod_times[EXPECTED, pod], pod_times[SURE, pod]
-    vector[13] = queued[count[ARRIVED] - count[BOUND] - 1]
-    for k in range(min(settings.lookahead, count[READY] - count[CURSOR] - 1)):
-        shape = shapes[pod_facts[SHAPE, pods[READY_PODS, count[CURSOR] + 1 + k]]]
+    at, pods, ready, episode = env.at, env.pods, env.queue.ready, env.episode
+    pod = ready[at.cursor]
+    vector[POD.wants_model] = env.shapes[pods.shape[pod], SHAPE_PICKY]
+    vector[POD.lifetime], vector[POD.lifetime_known] = pods.expected[pod], pods.sure[pod]
+    vector[POD.queue] = queued[at.arrived - at.bound - 1]
+    for k in range(min(lookahead, at.ready - at.cursor - 1)):
+        shape = env.shapes[pods.shape[ready[at.cursor + 1 + k]]]
         start = _POD + k * _UPCOMING
-        vector[start] = shape[REQUEST] / span[MEAN_CPU]
-        vector[start + 1] = shape[REQUEST + 1] / span[MEAN_MEMORY]
-        vector[start + 2] = shape[SHAPE_COUNT] * shape[SHAPE_MILLI] / 1000.0 / 8.0
+        vector[start + UPCOMING.cpu] = shape[SHAPE_REQUEST + CPU_COLUMN] / episode.mean_cpu
+        vector[start + UPCOMING.memory] = shape[SHAPE_REQUEST + MEMORY_COLUMN] / episode.mean_memory
+        vector[start + UPCOMING.gpu] = shape[SHAPE_COUNT] * shape[SHAPE_MILLI] / 1000.0 / MAX_DEVICES
 
 
-@uncounted
-def _remain(count, clock, pods, times, pod_times, pod_facts, shapes, lives, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _remain(env, lives, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Write what is expected of the running pods: `RunningPods.remaining`."""
+    pods = env.pods
     load[:] = 0
     empty_s[:] = 0.0
-    for i in range(count[RUNNING]):
-        pod = pods[LEAVING, i]
-        shape = shapes[pod_facts[SHAPE, pod]]
+    for i in range(env.at.running):
+        pod = env.queue.leaving[i]
+        shape = env.shapes[pods.shape[pod]]
         add_rest(
-            load, empty_s, pods[NODE, pod], lives, pod_facts[KIND, pod], max(clock[NOW] - times[BOUND_S, pod], 0.0),
-            pod_times[LIMIT_S, pod], shape[REQUEST], shape[REQUEST + 1], shape[SHAPE_COUNT] * shape[SHAPE_MILLI],
+            load, empty_s, pods.node[pod], lives, pods.kind[pod], max(env.at.now_s - pods.bound_s[pod], 0.0),
+            pods.limit_s[pod], shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN],
+            shape[SHAPE_COUNT] * shape[SHAPE_MILLI],
         )  # fmt: skip
 
 
-@uncounted
-def _measure_growth(allocatable, requested, gpu_free, node_facts, shape, tables, free, sums, bins, growth):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _measure_growth(nodes, shape, tables, work, growth):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Write by how much each node's fragments would grow with a pod of this shape."""
     n = len(growth)
     for i in range(n):
-        free[0, i] = allocatable[i, 0] - requested[i, 0]
-        free[1, i] = allocatable[i, 1] - requested[i, 1]
-        free[2, i] = allocatable[i, 3] - requested[i, 3]
-    nodes = NodeArrays(
-        free[0, :n], free[0, :n], free[1, :n], free[2, :n], gpu_free, node_facts[GPU_COUNT, :n],
-        node_facts[GPU_MODEL, :n], free[3, :n],
+        work.free_cpu[i] = nodes.allocatable[i, CPU_COLUMN] - nodes.requested[i, CPU_COLUMN]
+        work.free_memory[i] = nodes.allocatable[i, MEMORY_COLUMN] - nodes.requested[i, MEMORY_COLUMN]
+        work.free_pods[i] = nodes.allocatable[i, PODS_COLUMN] - nodes.requested[i, PODS_COLUMN]
+    arrays = NodeArrays(
+        work.free_cpu[:n], work.free_cpu[:n], work.free_memory[:n], work.free_pods[:n], nodes.gpu_free,
+        nodes.gpu_count, nodes.gpu_model, work.kinds[:n],
     )  # fmt: skip
-    fragment_growth(nodes, shape, tables, sums[0], sums[1], bins, growth)
+    fragment_growth(arrays, shape, tables, work.sums[0], work.sums[1], work.bins, growth)

@@ -4,22 +4,7 @@ It is `aaml.scheduling.queue` for what a simulated cluster does to it: time only
 tried, so that whoever waits then is unschedulable, or was left by the policy. A departure helps all the former.
 """
 
-from aaml.cluster.kernels import uncounted
-from aaml.sim.compiled.rows import (
-    ADDED_S,
-    ARRIVAL,
-    ARRIVED,
-    CURSOR,
-    DEFERRED,
-    FAILURES,
-    LEFT,
-    NOW,
-    READY,
-    READY_PODS,
-    SINCE,
-    UNSCHEDULABLE,
-    WAITING,
-)
+from aaml.cluster.kernels import inlined, uncounted
 
 _RUN = 16
 
@@ -58,53 +43,53 @@ def stable_sort(keys, pods, count, other_keys, other):  # type: ignore[no-untype
         width *= 2
 
 
-@uncounted
-def give_up(count, clock, pods, times, kept, column):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Move the first ready pod of a row to the list `kept` (WAITING or LEFT), whose length is in `column`."""
-    pod = pods[READY_PODS, count[CURSOR]]
-    pods[FAILURES, pod] += 1
-    times[ADDED_S, pod] = clock[NOW]
-    pods[kept, count[column]] = pod
-    count[column] += 1
-    count[CURSOR] += 1
+@inlined
+def give_up(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Take the first ready pod out of the queue's first list; returns it."""
+    pod = env.queue.ready[env.at.cursor]
+    env.pods.failures[pod] += 1
+    env.pods.added_s[pod] = env.at.now_s
+    env.at.cursor += 1
+    return pod
 
 
-@uncounted
-def make_ready(count, clock, pods, times, pod_times, arriving, settings, keys, late, helped):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def make_ready(env, settings, keys, late, helped):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Line up the pods to try now: those that departures helped, those that come, those that the policy left.
 
-    `arriving`: how many pods the row's workload has. `keys` and `late` [2, T] are overwritten.
+    `keys` and `late` [2, T] are overwritten.
     """
-    now_s, ready, active, held_back = clock[NOW], pods[READY_PODS], 0, 0
+    at, pods, queue = env.at, env.pods, env.queue
+    ready, active, held_back = queue.ready, 0, 0
     if helped:
-        for i in range(count[UNSCHEDULABLE]):
-            pod = pods[WAITING, i]
-            end_s = times[ADDED_S, pod]
+        for i in range(at.unschedulable):
+            pod = queue.waiting[i]
+            end_s = pods.added_s[pod]
             if not settings.sorted and settings.initial_backoff_s > 0.0:
-                doubled = 2.0 ** min(pods[FAILURES, pod] - 1, 60)
+                doubled = 2.0 ** min(pods.failures[pod] - 1, 60)
                 end_s += min(settings.max_backoff_s, settings.initial_backoff_s * doubled)
-            if end_s > now_s:
+            if end_s > at.now_s:
                 late[0, held_back], keys[0, held_back] = pod, end_s
                 held_back += 1
             else:
                 ready[active] = pod
                 active += 1
-        count[UNSCHEDULABLE] = 0
+        at.unschedulable = 0
         stable_sort(keys[0], late[0], held_back, keys[1], late[1])
-    while count[ARRIVED] < arriving and pod_times[ARRIVAL, count[ARRIVED]] <= now_s:
-        pod = count[ARRIVED]
-        times[ADDED_S, pod] = now_s
+    while at.arrived < env.episode.pods and pods.arrival_s[at.arrived] <= at.now_s:
+        pod = at.arrived
+        pods.added_s[pod] = at.now_s
         ready[active] = pod
         active += 1
-        count[ARRIVED] += 1
-    for i in range(count[DEFERRED]):
-        ready[active] = pods[LEFT, i]
+        at.arrived += 1
+    for i in range(at.deferred):
+        ready[active] = queue.left[i]
         active += 1
-    count[DEFERRED] = 0
+    at.deferred = 0
     for i in range(held_back):
         ready[active + i] = late[0, i]
     if active > 1:
         for i in range(active):
-            keys[0, i] = pod_times[SINCE, ready[i]] if settings.sorted else times[ADDED_S, ready[i]]
+            keys[0, i] = pods.since_s[ready[i]] if settings.sorted else pods.added_s[ready[i]]
         stable_sort(keys[0], ready, active, keys[1], late[1])
-    count[READY], count[CURSOR] = active + held_back, 0
+    at.ready, at.cursor = active + held_back, 0

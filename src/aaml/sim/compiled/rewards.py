@@ -2,21 +2,12 @@
 
 import numpy as np
 
-from aaml.cluster.kernels import counted, uncounted
+from aaml.cluster.kernels import counted, inlined, uncounted
 from aaml.cluster.metrics import measure_usage
+from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.policies.fragmentation import fragment_amount
 from aaml.scheduling.rewards import LARGEST_VARIANCE, WAITING_SCALE_S, balance_reward, compress_reward
-from aaml.sim.compiled.rows import (
-    ARRIVED,
-    BOUND,
-    CHOSEN,
-    FRAGMENTS,
-    GPU_COUNT,
-    GPU_MODEL,
-    MEMORY,
-    NOW,
-    STALE,
-)
+from aaml.sim.compiled.rows import SHAPE_REQUEST
 
 REWARDS = {
     "balance": 0, "balance-level": 1, "compress": 2, "fragmentation": 3, "waiting-time": 4, "seed-a": 5,
@@ -24,7 +15,6 @@ REWARDS = {
 }  # fmt: skip
 _BALANCE, _BALANCE_LEVEL, _COMPRESS, _FRAGMENTATION, _WAITING, _SEED_A, _SEED_A_CORRECTED = range(7)
 _BLOCK = 128  # as in numpy's sums
-_LAST_S, _LAST_QUEUE, _LAST_ROW = MEMORY, MEMORY + 1, MEMORY  # what waiting-time and seed-a remember
 
 
 @uncounted
@@ -81,76 +71,82 @@ def pairwise_sum(values, count):  # type: ignore[no-untyped-def]  # noqa: ANN001
     return total
 
 
-@uncounted
-def _fragments(allocatable, requested, gpu_free, node_facts, worth, tables, bins):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _fragments(nodes, tables, bins):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Return the cluster's fragments, measuring only the nodes that have changed."""
-    n = len(allocatable)
+    n = len(nodes.allocatable)
     for i in range(n):
-        if worth[STALE, i] > 0.0:
-            worth[STALE, i] = 0.0
-            devices = node_facts[GPU_COUNT, i]
+        if nodes.stale[i] > 0.0:
+            nodes.stale[i] = 0.0
+            devices = nodes.gpu_count[i]
             if devices > 0:
-                cpu = allocatable[i, 0] - requested[i, 0]
-                worth[FRAGMENTS, i] = fragment_amount(
-                    cpu, gpu_free[i, :devices], node_facts[GPU_MODEL, i], tables, bins
-                )
-    return pairwise_sum(worth[FRAGMENTS], n)
+                cpu = nodes.allocatable[i, CPU_COLUMN] - nodes.requested[i, CPU_COLUMN]
+                nodes.fragments[i] = fragment_amount(cpu, nodes.gpu_free[i, :devices], nodes.gpu_model[i], tables, bins)
+    return pairwise_sum(nodes.fragments, n)
 
 
-@uncounted
-def forget(clock, worth):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Begin a row's rewards anew."""
-    worth[:] = 0.0
-    worth[STALE] = 1.0
-    clock[MEMORY], clock[MEMORY + 1] = np.nan, 0.0
+@inlined
+def _usage(nodes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return how many nodes count, and the variances of their use of CPU and memory."""
+    count, _, _, _, cpu_variance, memory_variance, _, _, _, _ = measure_usage(
+        nodes.allocatable, nodes.requested, nodes.capacity, nodes.gpu_free, nodes.gpu_count
+    )
+    return count, cpu_variance, memory_variance
 
 
-@uncounted
-def before(  # type: ignore[no-untyped-def]  # noqa: ANN201
-    reward, count, clock, allocatable, requested, gpu_free, node_facts, capacity, worth, tables, bins,  # noqa: ANN001
-):  # fmt: skip
-    """Return what the reward has to know of a row's state before the pod is placed."""
+@inlined
+def forget(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Begin an environment's rewards anew."""
+    env.nodes.fragments[:] = 0.0
+    env.nodes.stale[:] = 1.0
+    env.nodes.chosen[:] = 0.0
+    env.at.last_s, env.at.last_queue, env.at.last_row = np.nan, 0.0, np.nan
+
+
+@inlined
+def before(reward, env, tables, bins):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return what the reward has to know of an environment before the pod is placed."""
+    at = env.at
     if tables is not None and reward == _FRAGMENTATION:
-        return _fragments(allocatable, requested, gpu_free, node_facts, worth, tables, bins)
+        return _fragments(env.nodes, tables, bins)
     if reward == _WAITING:
-        queue, waited_s = count[ARRIVED] - count[BOUND] - 1, 0.0
-        if clock[NOW] >= clock[_LAST_S]:  # never at the first decision, where it is NaN
-            waited_s = 0.5 * (clock[_LAST_QUEUE] + queue + 1) * (clock[NOW] - clock[_LAST_S])
-        clock[_LAST_S], clock[_LAST_QUEUE] = clock[NOW], queue
+        queue, waited_s = at.arrived - at.bound - 1, 0.0
+        if at.now_s >= at.last_s:  # never at the first decision, where it is NaN
+            waited_s = 0.5 * (at.last_queue + queue + 1) * (at.now_s - at.last_s)
+        at.last_s, at.last_queue = at.now_s, queue
         return waited_s
     if reward == _SEED_A_CORRECTED:
-        return np.sqrt(measure_usage(allocatable, requested, capacity, gpu_free, node_facts[GPU_COUNT])[4])
+        return np.sqrt(_usage(env.nodes)[1])
     return 0.0
 
 
-@uncounted
-def after(  # type: ignore[no-untyped-def]  # noqa: ANN201
-    reward, clock, allocatable, requested, gpu_free, node_facts, capacity, worth, tables, bins, mask, row,  # noqa: ANN001
-    cpu, memory, remembered,  # noqa: ANN001
-):  # fmt: skip
-    """Return the reward of the pod that asks for `cpu` and `memory` and is on `row` now; the mask is that of before."""
+@inlined
+def after(reward, env, tables, bins, mask, pod, row, remembered):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return the reward of a pod that is on `row` now; the mask is that of before."""
+    at, nodes, shape = env.at, env.nodes, env.shapes[env.pods.shape[pod]]
+    cpu, memory = shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN]
     if reward == _BALANCE:
-        return balance_reward(allocatable, requested, capacity, row, cpu, memory)
+        return balance_reward(nodes.allocatable, nodes.requested, nodes.capacity, row, cpu, memory)
     if reward == _COMPRESS:
-        return compress_reward(allocatable, requested, mask, row)
+        return compress_reward(nodes.allocatable, nodes.requested, mask, row)
     if tables is not None and reward == _FRAGMENTATION:
-        return (remembered - _fragments(allocatable, requested, gpu_free, node_facts, worth, tables, bins)) / 1000.0
+        return (remembered - _fragments(nodes, tables, bins)) / 1000.0
     if reward == _WAITING:
         return -remembered / WAITING_SCALE_S
-    usage = measure_usage(allocatable, requested, capacity, gpu_free, node_facts[GPU_COUNT])
+    count, cpu_variance, memory_variance = _usage(nodes)
     if reward == _BALANCE_LEVEL:
-        return -10.0 * np.sqrt(2.0 * (0.5 * (usage[4] + usage[5])))
+        return -10.0 * np.sqrt(2.0 * (0.5 * (cpu_variance + memory_variance)))
     if reward == _SEED_A:
-        worth[CHOSEN, row] += 1.0
-        level = 1.0 - usage[4] / LARGEST_VARIANCE
-        again = row == clock[_LAST_ROW]
-        clock[_LAST_ROW] = row
-        return (-level if again else level) / np.sqrt(worth[CHOSEN, row])
+        nodes.chosen[row] += 1.0
+        level = 1.0 - cpu_variance / LARGEST_VARIANCE
+        again = row == at.last_row
+        at.last_row = row
+        return (-level if again else level) / np.sqrt(nodes.chosen[row])
     if cpu == 0:
         return 0.0
     size = 0.0
-    for i in range(len(capacity)):
-        if capacity[i]:
-            size += allocatable[i, 0]
-    change = (remembered - np.sqrt(usage[4])) * usage[0] * (size / usage[0]) / cpu
+    for i in range(len(nodes.capacity)):
+        if nodes.capacity[i]:
+            size += nodes.allocatable[i, CPU_COLUMN]
+    change = (remembered - np.sqrt(cpu_variance)) * count * (size / count) / cpu
     return min(max(change, -2.0), 2.0)

@@ -1,9 +1,11 @@
-"""The memory of a batch: workloads in slots, episodes in rows, what policies see, and working memory; padded arrays.
+"""The memory of a batch: episodes in slots, environments in rows, what policies see, and working memory; padded arrays.
 
 Sizes have letters: W slots, B rows; of the largest episode N nodes, R resources, G devices, C kinds of toleration, T
 pods, S shapes, O owners; P features of the pod, M demands of the fragment tables. What lies beyond an episode's own
-sizes is zero where policies see it, and anything elsewhere. Amounts of one kind share an array and are told apart by
-the constants below: compiled calls cost by the array.
+sizes is zero where policies see it, and anything elsewhere.
+
+Amounts of one kind share an array, because compiled calls cost by the array. Only this module knows which column holds
+what: kernels work on an `Env`, whose views have names.
 """
 
 from collections.abc import Mapping
@@ -12,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from aaml.cluster.kernels import Columns, columns, inlined
 from aaml.cluster.metrics import AVERAGED
 from aaml.policies.gpu.arrays import SHAPE_COLUMNS
 from aaml.scheduling.observation import FILL_SCRATCH, NODE_FEATURES, PAIR_FEATURES
@@ -22,35 +25,50 @@ IntArray = npt.NDArray[np.int64]
 SmallArray = npt.NDArray[np.int32]
 FeatureArray = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
+RecordArray = npt.NDArray[np.void]
 A = TypeVar("A", "Pool", "Rows", "View", "Work")
 
-NODES, PODS, HAS_GPUS = range(3)  # Pool.numbers
-UNTIL, MEAN_CPU, MEAN_MEMORY = range(3)  # Pool.spans
-GPU_COUNT, GPU_MODEL = range(2)  # Pool.node_facts
-CORDONED, CAPACITY, ALLOWED = range(3)  # Pool.node_flags: from ALLOWED on, a row for each kind of toleration
-ARRIVAL, LIFETIME, SINCE, EXPECTED, SURE, LIMIT_S, REST_S = range(7)  # Pool.pod_times: SINCE orders the queue,
-# EXPECTED and SURE are the features of its lifetime, LIMIT_S and REST_S what a model of lifetimes says
-OWNER, SHAPE, KIND = range(3)  # Pool.pod_facts
-TOLERANCE, PICKY = len(SHAPE_COLUMNS), len(SHAPE_COLUMNS) + 1  # Pool.shapes, after `SHAPE_COLUMNS`
-REQUEST = PICKY + 1  # from here on what the shape asks of each resource
-(
-    SLOT, ALIVE, RUNNING, ARRIVED, READY, CURSOR, UNSCHEDULABLE, DEFERRED, BOUND, DEPARTED, REJECTED, DECLINED, STEPS,
-    ASKED,
-) = range(14)  # Rows.state; `ready` pods are tried from CURSOR to READY; ASKED: GPU of those that wait  # fmt: skip
-NOW, SECONDS, MEMORY, TOTALS = 0, 1, 2, 4  # Rows.clock: two numbers of the reward's memory; TOTALS are `AVERAGED`
-NODE, FAILURES, DEVICES, LEAVING, READY_PODS, WAITING, LEFT = range(7)  # Rows.pods: facts of pods, then lists of pods
-LEAVE_S, ADDED_S, WAITED_S, BOUND_S = range(4)  # Rows.times: a heap beside LEAVING; when queued last; how long it
-# waited, of pods by order of bind; when bound
-FRAGMENTS, STALE, CHOSEN = range(3)  # Rows.worth: what rewards remember of nodes
-OVER, LIMIT, INFEASIBLE = range(3)  # View.flags
-GROWTH, SIBLINGS = FILL_SCRATCH, FILL_SCRATCH + 1  # Work.floats, after `fill`'s
+EPISODE = np.dtype(
+    [
+        *((name, np.int64) for name in ("nodes", "pods", "has_gpus")),
+        *((name, np.float64) for name in ("until_s", "mean_cpu", "mean_memory")),
+    ]
+)
+"""An episode's sizes, when it is cut off, and the CPU and memory of its mean node."""
+PROGRESS = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            "slot", "alive", "running", "arrived", "ready", "cursor", "unschedulable", "deferred", "bound", "departed",
+            "rejected", "declined", "steps", "gpu_waiting", "over", "cut", "infeasible",
+        )
+    ]
+    + [(name, np.float64) for name in ("now_s", "seconds", "reward", "last_s", "last_queue", "last_row")]
+)  # fmt: skip
+"""How far an environment is.
+
+`slot`: its episode's. The `ready` pods are tried from `cursor` on. `gpu_waiting`: GPU thousandths that waiting pods ask
+for. `over`: nothing can happen any more; `cut`: after the most steps; `infeasible`: the last action was. `last_*`: what
+rewards remember of the decision before.
+"""
+NODE_FACTS = columns(("gpu_count", "gpu_model"))
+NODE_FLAGS = columns(("cordoned", "capacity", "allowed"))  # from `allowed` on, a row for each kind of toleration
+POD_TIMES = columns(("arrival_s", "lifetime_s", "since_s", "expected", "sure", "limit_s", "rest_s"))
+POD_FACTS = columns(("owner", "shape", "kind"))
+POD_STATES = columns(("node", "failures", "devices", "leaving", "ready", "waiting", "left"))
+POD_STATE_TIMES = columns(("leave_s", "added_s", "waited_s", "bound_s"))
+WORTH = columns(("fragments", "stale", "chosen"))
+SHAPE_TOLERANCE, SHAPE_PICKY = len(SHAPE_COLUMNS), len(SHAPE_COLUMNS) + 1  # of `shapes`, after `SHAPE_COLUMNS`
+SHAPE_REQUEST = SHAPE_PICKY + 1  # from here on what the shape asks of each resource
 
 
 class Pool(NamedTuple):
-    """Workloads, one a slot: rows that see the same arrivals point to the same slot. See `aaml.sim.compiled.plan`."""
+    """Episodes, one a slot: environments that see the same arrivals point to the same slot.
 
-    numbers: IntArray
-    spans: FloatArray
+    See `aaml.sim.compiled.plan`.
+    """
+
+    episodes: RecordArray
     allocatable: IntArray
     node_facts: IntArray
     node_flags: BoolArray
@@ -60,15 +78,10 @@ class Pool(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Episodes under way, one a row.
+    """Environments, one a row."""
 
-    `pods[READY_PODS]` lists the pods to try at this moment, `pods[WAITING]` those that fitted nowhere, `pods[LEFT]`
-    those that the policy left, the latter two in the order in which they were given up. `blocked`: by shape, the
-    DEPARTED at which a pod of it was found to fit nowhere: until another pod leaves, none does.
-    """
-
-    state: IntArray
-    clock: FloatArray
+    progress: RecordArray
+    totals: FloatArray
     requested: IntArray
     gpu_free: IntArray
     owners: SmallArray
@@ -79,14 +92,12 @@ class Rows(NamedTuple):
 
 
 class View(NamedTuple):
-    """What policies see, and what the last step was worth."""
+    """What policies see, and what the last step added to the time averages' sums."""
 
     nodes: FeatureArray
     pairs: FeatureArray
     pod: FeatureArray
     mask: BoolArray
-    reward: FloatArray
-    flags: BoolArray
     held: FloatArray
 
 
@@ -97,8 +108,13 @@ class Work(NamedTuple):
     pods are expected to leave.
     """
 
-    floats: FloatArray
-    free: IntArray
+    scratch: FloatArray
+    growth: FloatArray
+    siblings: FloatArray
+    free_cpu: IntArray
+    free_memory: IntArray
+    free_pods: IntArray
+    kinds: IntArray
     nothing: IntArray
     queued: FloatArray
     keys: FloatArray
@@ -109,34 +125,141 @@ class Work(NamedTuple):
     empty_s: FloatArray
 
 
+class Nodes(NamedTuple):
+    """The nodes of an environment, as in `ClusterState`; `N` counts its own.
+
+    `allowed` [C, N] by kind of toleration; `owners` [O, N] counts pods by owner. `fragments`, `stale` and `chosen` [N]
+    are what rewards remember: the fragments as last measured, whether the node has changed since, how often it was
+    chosen.
+    """
+
+    allocatable: IntArray
+    requested: IntArray
+    gpu_free: IntArray
+    gpu_count: IntArray
+    gpu_model: IntArray
+    cordoned: BoolArray
+    capacity: BoolArray
+    allowed: BoolArray
+    owners: SmallArray
+    fragments: FloatArray
+    stale: FloatArray
+    chosen: FloatArray
+
+
+class Pods(NamedTuple):
+    """The pods of an environment in order of arrival, [T] each.
+
+    `since_s` orders the queue, `expected` and `sure` are the features of a lifetime, `limit_s` and `rest_s` what a
+    model of lifetimes says; `node` (-1: waits), `devices` (as bits) and `bound_s` where a pod is, `failures` and
+    `added_s` how often and when it was given up last.
+    """
+
+    arrival_s: FloatArray
+    lifetime_s: FloatArray
+    since_s: FloatArray
+    expected: FloatArray
+    sure: FloatArray
+    limit_s: FloatArray
+    rest_s: FloatArray
+    owner: IntArray
+    shape: IntArray
+    kind: IntArray
+    node: SmallArray
+    failures: SmallArray
+    devices: SmallArray
+    added_s: FloatArray
+    bound_s: FloatArray
+
+
+class Queue(NamedTuple):
+    """Lists of pods by number.
+
+    `ready`: to try at this moment; `waiting`: those that fitted nowhere; `left`: those that the policy left; the latter
+    two in the order in which they were given up. `leaving`: the running ones, a heap by `leave_s`. `waited_s`: of bound
+    pods by order of bind. `blocked` [S]: the number of departures at which a shape was found to fit nowhere; until
+    another pod leaves, none of it does.
+    """
+
+    ready: SmallArray
+    waiting: SmallArray
+    left: SmallArray
+    leaving: SmallArray
+    leave_s: FloatArray
+    waited_s: FloatArray
+    blocked: IntArray
+
+
+class Env(NamedTuple):
+    """One environment of a batch, as views: how far it is (`at`: a `PROGRESS`), its `EPISODE`, and what it holds."""
+
+    at: Any
+    episode: Any
+    nodes: Nodes
+    pods: Pods
+    queue: Queue
+    shapes: IntArray
+    totals: FloatArray
+
+
+@inlined
+def env_of(pool, rows, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return the environment in row `b`."""
+    at = rows.progress[b]
+    w = at.slot
+    episode = pool.episodes[w]
+    n = episode.nodes
+    facts, flags, worth = pool.node_facts[w], pool.node_flags[w], rows.worth[b]
+    times, own, states, since = pool.pod_times[w], pool.pod_facts[w], rows.pods[b], rows.times[b]
+    nodes = Nodes(
+        pool.allocatable[w, :n], rows.requested[b, :n], rows.gpu_free[b, :n], facts[NODE_FACTS.gpu_count, :n],
+        facts[NODE_FACTS.gpu_model, :n], flags[NODE_FLAGS.cordoned, :n], flags[NODE_FLAGS.capacity, :n],
+        flags[NODE_FLAGS.allowed :], rows.owners[b], worth[WORTH.fragments], worth[WORTH.stale], worth[WORTH.chosen],
+    )  # fmt: skip
+    pods = Pods(
+        times[POD_TIMES.arrival_s], times[POD_TIMES.lifetime_s], times[POD_TIMES.since_s], times[POD_TIMES.expected],
+        times[POD_TIMES.sure], times[POD_TIMES.limit_s], times[POD_TIMES.rest_s],
+        own[POD_FACTS.owner], own[POD_FACTS.shape], own[POD_FACTS.kind],
+        states[POD_STATES.node], states[POD_STATES.failures], states[POD_STATES.devices],
+        since[POD_STATE_TIMES.added_s], since[POD_STATE_TIMES.bound_s],
+    )  # fmt: skip
+    queue = Queue(
+        states[POD_STATES.ready], states[POD_STATES.waiting], states[POD_STATES.left], states[POD_STATES.leaving],
+        since[POD_STATE_TIMES.leave_s], since[POD_STATE_TIMES.waited_s], rows.blocked[b],
+    )  # fmt: skip
+    return Env(at, episode, nodes, pods, queue, pool.shapes[w], rows.totals[b])
+
+
 _F, _I, _S, _B = np.float64, np.int64, np.int32, np.bool_
 _LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     "Pool": {
-        "numbers": (_I, "W3"), "spans": (_F, "W3"), "allocatable": (_I, "WNR"), "node_facts": (_I, "W2N"),
-        "node_flags": (_B, "WcN"), "pod_times": (_F, "W7T"), "pod_facts": (_I, "W3T"), "shapes": (_I, "WSq"),
+        "episodes": (EPISODE, "W"), "allocatable": (_I, "WNR"), "node_facts": (_I, "W2N"), "node_flags": (_B, "WcN"),
+        "pod_times": (_F, "W7T"), "pod_facts": (_I, "W3T"), "shapes": (_I, "WSq"),
     },
     "Rows": {
-        "state": (_I, "Bs"), "clock": (_F, "Bt"), "requested": (_I, "BNR"), "gpu_free": (_I, "BNG"),
+        "progress": (PROGRESS, "B"), "totals": (_F, "Ba"), "requested": (_I, "BNR"), "gpu_free": (_I, "BNG"),
         "owners": (_S, "BON"), "pods": (_S, "B7T"), "times": (_F, "B4T"), "blocked": (_I, "BS"), "worth": (_F, "B3N"),
     },
     "View": {
         "nodes": (np.float32, "BNf"), "pairs": (np.float32, "BNk"), "pod": (np.float32, "BP"), "mask": (_B, "BN"),
-        "reward": (_F, "B"), "flags": (_B, "B3"), "held": (_F, "Ba"),
+        "held": (_F, "Ba"),
     },
     "Work": {
-        "floats": (_F, "wN"), "free": (_I, "4N"), "nothing": (_I, "R"), "queued": (_F, "T"), "keys": (_F, "2T"),
-        "late": (_S, "2T"), "sums": (_I, "2M"), "bins": (_F, "7"), "load": (_I, "Nhl"), "empty_s": (_F, "N"),
+        "scratch": (_F, "wN"), "growth": (_F, "N"), "siblings": (_F, "N"), "free_cpu": (_I, "N"),
+        "free_memory": (_I, "N"), "free_pods": (_I, "N"), "kinds": (_I, "N"), "nothing": (_I, "R"), "queued": (_F, "T"),
+        "keys": (_F, "2T"), "late": (_S, "2T"), "sums": (_I, "2M"), "bins": (_F, "7"), "load": (_I, "Nhl"),
+        "empty_s": (_F, "N"),
     },
 }  # fmt: skip
 _FIXED = {
-    "s": ASKED + 1, "t": TOTALS + len(AVERAGED), "a": len(AVERAGED), "f": len(NODE_FEATURES), "k": len(PAIR_FEATURES),
-    "w": SIBLINGS + 1, "h": len(HORIZONS_S), "l": LOADS,
+    "a": len(AVERAGED), "f": len(NODE_FEATURES), "k": len(PAIR_FEATURES), "w": FILL_SCRATCH, "h": len(HORIZONS_S),
+    "l": LOADS,
 }  # fmt: skip
 
 
 def allocate(kind: type[A], sizes: Mapping[str, int], old: A | None = None) -> A:
     """Return zeroed arrays of these sizes, with what `old` held at its place in them."""
-    sizes = {**_FIXED, **sizes, "c": ALLOWED + sizes["C"], "q": REQUEST + sizes["R"]}
+    sizes = {**_FIXED, **sizes, "c": NODE_FLAGS.allowed + sizes["C"], "q": SHAPE_REQUEST + sizes["R"]}
     fresh: dict[str, npt.NDArray[Any]] = {}
     for name, (dtype, letters) in _LAYOUT[kind.__name__].items():
         shape = [int(letter) if letter.isdigit() else sizes[letter] for letter in letters]
@@ -149,3 +272,9 @@ def allocate(kind: type[A], sizes: Mapping[str, int], old: A | None = None) -> A
 def put(target: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
     """Write an array into the beginning of a larger one."""
     target[tuple(slice(0, size) for size in values.shape)] = values
+
+
+def put_columns(target: npt.NDArray[Any], names: Columns, **values: npt.ArrayLike) -> None:
+    """Write each array into the beginning of its column of `target` [columns, ...]."""
+    for name, array in values.items():
+        put(target[getattr(names, name)], np.asarray(array))
