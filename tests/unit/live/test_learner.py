@@ -423,7 +423,7 @@ class NotStarted:
 def test_without_a_learner_what_is_kept_for_one_has_a_bound(monkeypatch):
     monkeypatch.setattr("aaml.live.learner.LearnerProcess", NotStarted)
     monkeypatch.setattr("aaml.live.learner._MOST_STEPS", 50)
-    agent = make_agent(replace(small("dqn"), replay_buffer_size=24))
+    agent = make_agent(replace(small("dqn"), buffer_size=24))
     learner = LearnsApart(agent)
     learner.start()
     play(roomy(600), learner, make_reward("balance"), learn=True)
@@ -435,7 +435,7 @@ def test_without_a_learner_what_is_kept_for_one_has_a_bound(monkeypatch):
 
 def test_decisions_that_lead_to_no_step_are_not_kept_for_ever(monkeypatch):
     monkeypatch.setattr("aaml.live.learner._MOST_STEPS", 50)
-    agent = make_agent(replace(small("dqn"), replay_buffer_size=24))
+    agent = make_agent(replace(small("dqn"), buffer_size=24))
     learner = LearnsApart(agent)
     state = make.cluster(make.nodes(3))
     first = learner.perceive(make.context(state, make.pod()))
@@ -463,7 +463,7 @@ class Slow(InThisProcess):
 def test_a_learner_that_was_paused_for_longer_than_is_kept_goes_on_with_what_is_left(monkeypatch):
     monkeypatch.setattr("aaml.live.learner.LearnerProcess", Slow)
     monkeypatch.setattr("aaml.live.learner._MOST_STEPS", 50)
-    agent = make_agent(replace(small("dqn"), replay_buffer_size=24))
+    agent = make_agent(replace(small("dqn"), buffer_size=24))
     with LearnsApart(agent) as learner:
         play(roomy(600), learner, make_reward("balance"), learn=True)
         assert learner.waiting > 50
