@@ -57,11 +57,12 @@ def _trace(args: Args, folder: Path) -> int:
 
     if folder.exists() and not folder.is_dir():
         raise bad_value("out", str(folder), f"a folder, or a file that ends in {_TABLE}")
-    key = None
+    key, made = None, None
     if args.hash_names:
         file = args.key or folder.resolve().with_name(f"{folder.resolve().name}.key")
         if file.resolve().is_relative_to(folder.resolve()):
             raise bad_value("key", str(file), "a file outside the trace, which may be given away without it")
+        made = None if file.exists() else file
         key = read_key(file)
     elif args.key is not None:
         raise UserError("key: is of use with --hash-names only")
@@ -78,6 +79,10 @@ def _trace(args: Args, folder: Path) -> int:
 
         try:
             record.run(show)
+        except UserError:
+            if made is not None and not folder.exists():  # nothing was written by this key
+                made.unlink(missing_ok=True)
+            raise
         finally:
             bar.close()
     print(f"{folder}: {', '.join(f'{count} {kind}' for kind, count in sorted(record.counts.items()))}")
@@ -86,13 +91,12 @@ def _trace(args: Args, folder: Path) -> int:
 
 def _table(args: Args) -> int:
     from aaml.live.record import SchedulerRecord
-    from aaml.live.settings import Folders
-    from aaml.telemetry.console import run_log
+    from aaml.telemetry.console import terminal_log
 
     record = SchedulerRecord(
         args.scheduler_name, kubeconfig=args.kubeconfig, reward=args.reward, max_pods=args.max_pods, path=args.out
     )
-    with run_log("record", Folders().logs), ends_by(record.stop):
+    with terminal_log(), ends_by(record.stop):
         path = record.run()
     if not path.exists():
         print(f"nothing was placed by {args.scheduler_name}: no file was written")

@@ -73,6 +73,9 @@ def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
     if kind == "network":
         from aaml.learning.agent import load_agent, single_threaded
 
+        if path.name.startswith("Critic_"):
+            actor = path.name.replace("Critic_", "Actor_", 1)
+            raise bad_value("model", str(path), f"a file that chooses, {actor}; a critic only says how good a state is")
         single_threaded()
         return load_agent(path, learn=False, seed=seed)
     if kind == "qtable":

@@ -23,6 +23,15 @@ _NODES_SHOWN = 10
 _PARTS_SHOWN = 6
 
 
+@dataclass(frozen=True)
+class Counts:
+    """What is known of all nodes where an explanation holds only some: how many, feasible, and refused by which."""
+
+    nodes: int
+    feasible: int
+    refused: Mapping[tuple[str, str], int]
+
+
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """One decision taken apart; N is the number of nodes, in the order of the cluster's rows.
@@ -42,7 +51,8 @@ class Explanation:
 
     `number` counts the decisions of a run from 0, -1 where there is no such number; `time_s` is the run's time, None
     where it has none that says anything.
-    `notes` say what a reader has to know of this explanation.
+    `notes` say what a reader has to know of this explanation. A record in a log holds some of the nodes, and `counts` of
+    all.
     """
 
     pod: str
@@ -59,6 +69,7 @@ class Explanation:
     time_s: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    counts: Counts | None = None
 
     # ---- what follows from it ----------------------------------------------------------------------------------------
 
@@ -68,8 +79,20 @@ class Explanation:
         return "" if self.chosen is None else self.nodes[self.chosen]
 
     @property
+    def feasible(self) -> int:
+        """How many nodes of the cluster passed every filter."""
+        return int(self.mask.sum()) if self.counts is None else self.counts.feasible
+
+    @property
+    def of(self) -> int:
+        """How many nodes the cluster had."""
+        return len(self.mask) if self.counts is None else self.counts.nodes
+
+    @property
     def refused(self) -> Mapping[tuple[str, str], int]:
-        """(filter, reason) -> how many nodes it refused, most first."""
+        """(filter, reason) -> how many nodes of the cluster it refused, most first."""
+        if self.counts is not None:
+            return self.counts.refused
         return dict(Counter(refusal for refusal in self.refusals if refusal[0]).most_common())
 
     @property
@@ -138,7 +161,7 @@ class Explanation:
         number = f"decision {self.number} of " if self.number >= 0 else ""
         at = "" if self.time_s is None else f" at {self.time_s:,.1f} s"
         yield f"{self.pod} ({self.asks}) -> {self.node or 'nowhere'}, {number}{self.policy}{at}"
-        yield f"{int(self.mask.sum())} of {len(self.mask)} nodes are feasible"
+        yield f"{self.feasible} of {self.of} nodes are feasible"
         for (plugin, reason), count in self.refused.items():
             yield f"  {plugin} refuses {count}: {reason}"
         if self.chosen is not None and self.scores is not None:
@@ -160,13 +183,11 @@ class Explanation:
         return header, rows
 
     def _footnotes(self) -> Iterator[str]:
-        left_out = int(self.mask.sum()) - _NODES_SHOWN
-        if left_out > 0:
-            yield (
-                f"{left_out} more feasible nodes have lower scores"
-                if self.scores is not None
-                else f"and {left_out} more"
-            )
+        hidden = self.order[_NODES_SHOWN:]
+        if hidden:
+            yield f"{_nodes(len(hidden))}{self._compared(hidden)}"
+        if (lacking := self.feasible - int(self.mask.sum())) > 0:
+            yield f"{_nodes(lacking)} {'is' if lacking == 1 else 'are'} not in this record"
         if self.parts:
             hidden = len(self.parts) - _PARTS_SHOWN
             more = f"; {hidden} smaller ones are not shown" if hidden > 0 else ""
@@ -174,6 +195,19 @@ class Explanation:
         yield from self.notes
         if self.seconds:
             yield "time: " + ", ".join(f"{name} {_milliseconds(value)} ms" for name, value in self.seconds.items())
+
+    def _compared(self, rows: list[int]) -> str:
+        """Return how the scores of rows that are not shown compare with the last one that is."""
+        if self.scores is None:
+            return ""
+        last = self.scores[self.order[_NODES_SHOWN - 1]]
+        level = int((self.scores[rows] >= last).sum())
+        if level == len(rows):
+            return " with the score of the last one shown"
+        lower = len(rows) - level
+        if not level:
+            return " with lower scores" if lower > 1 else " with a lower score"
+        return f": {level} with the score of the last one shown, {lower} with {'a lower one' if lower == 1 else 'lower ones'}"
 
     # ---- in files ----------------------------------------------------------------------------------------------------
 
@@ -187,7 +221,7 @@ class Explanation:
         kept = rows + (others if top is None else others[:top])
         return {
             "pod": self.pod, "asks": self.asks, "policy": self.policy, "number": self.number, "time_s": self.time_s,
-            "node": self.node, "feasible": int(self.mask.sum()), "of": len(self.mask), "margin": self.margin,
+            "node": self.node, "feasible": self.feasible, "of": self.of, "margin": self.margin,
             "second": "" if self.second is None else self.nodes[self.second],
             "refused": [[plugin, reason, count] for (plugin, reason), count in self.refused.items()],
             "nodes": [self.nodes[row] for row in kept],
@@ -202,16 +236,16 @@ class Explanation:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Explanation":
-        """Read what `to_dict` wrote; the nodes that it left out are named in a note. Raises `UserError`."""
+        """Read what `to_dict` wrote; of the nodes that it left out there are the counts. Raises `UserError`."""
         try:
-            left_out = fields["of"] - len(fields["nodes"])
-            note = (f"{left_out} of {fields['of']} nodes are not in this record",) if left_out else ()
+            refused = {(plugin, why): count for plugin, why, count in fields["refused"]}
+            counts = Counts(fields["of"], fields["feasible"], refused) if fields["of"] > len(fields["nodes"]) else None
             return cls(
                 fields["pod"], fields["asks"], fields["policy"], tuple(fields["nodes"]),
                 np.array(fields["mask"], dtype=np.bool_), tuple((plugin, why) for plugin, why in fields["refusals"]),
                 None if fields["scores"] is None else _array(fields["scores"]),
                 {name: _array(values) for name, values in fields["parts"].items()}, fields["parts_are"],
-                fields["chosen"], fields["number"], fields["time_s"], fields["seconds"], (*fields["notes"], *note),
+                fields["chosen"], fields["number"], fields["time_s"], fields["seconds"], tuple(fields["notes"]), counts,
             )  # fmt: skip
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"explanation: is not one that was written by aaml ({error!r})") from error
@@ -227,6 +261,10 @@ def asked(pod: Pod) -> str:
         whole = pod.gpu.milli >= DEVICE_MILLI
         words.append(f"{pod.gpu.count} GPU" if whole else f"{pod.gpu.milli / DEVICE_MILLI:g} of a GPU")
     return ", ".join(words) or "nothing"
+
+
+def _nodes(count: int) -> str:
+    return f"{count} more feasible node{'s' if count > 1 else ''}"
 
 
 def _cell(text: str) -> str:

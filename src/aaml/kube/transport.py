@@ -4,6 +4,7 @@ Threads share one `Transport`. Bodies are always read to the end: an unread one 
 """
 
 import logging
+import re
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -372,7 +373,53 @@ def _load(kubeconfig: Path | str | None, context: str | None) -> Any:
                 raise
             config.load_incluster_config(client_configuration=settings)
     except config.ConfigException as error:
-        raise UserError(f"{where}: no usable cluster configuration ({_short(error)}); try `aaml cluster up`") from error
-    except (yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"{where}: cannot be read ({_short(error)})") from error
+        said = _wrong(file) or _short(error)
+        raise UserError(f"{where}: no usable cluster configuration ({said}); try `aaml cluster up`") from error
+    except (yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{where}: cannot be read ({_wrong(file) or _short(error)})") from error
+    if not urlsplit(str(settings.host)).hostname:
+        raise UserError(f"{where}: the cluster's server is {settings.host!r}; expected https://HOST:PORT")
     return settings
+
+
+class _Server(msgspec.Struct):
+    server: str = ""
+
+
+class _Cluster(msgspec.Struct):
+    cluster: _Server
+    name: str = ""
+
+
+class _User(msgspec.Struct):
+    user: dict[str, Any] | None = None
+    name: str = ""
+
+
+class _Context(msgspec.Struct):
+    context: dict[str, Any]
+    name: str = ""
+
+
+class _Kubeconfig(msgspec.Struct):
+    """The shape of a kubeconfig: what the official client takes for granted."""
+
+    clusters: list[_Cluster] | None = None
+    users: list[_User] | None = None
+    contexts: list[_Context] | None = None
+
+
+def _wrong(file: str | None) -> str:
+    """Return where a kubeconfig is not of a kubeconfig's shape, "" where that is not what is wrong."""
+    import yaml
+
+    try:
+        msgspec.convert(yaml.safe_load(Path(file or "").read_bytes()), _Kubeconfig)
+    except msgspec.ValidationError as error:
+        said = str(error).replace("`", "").replace(" | null", "").replace(" - at $.", " in ")
+        for theirs, plain in (("object", "a mapping"), ("array", "a list"), ("str", "text")):
+            said = re.sub(rf"\b{theirs}\b", plain, said)
+        return said[0].lower() + said[1:]
+    except (yaml.YAMLError, OSError, ValueError):
+        return ""
+    return ""

@@ -33,6 +33,8 @@ from aaml.workload.trace.events import (
 
 _SYNC_S = 30.0
 _JOIN_S = 2.0
+_CATCH_UP_S = 1.0  # what comes this soon after a lost connection is back happened, most likely, meanwhile
+_HALF_A_SECOND = 0.5  # the API server tells whole seconds, and clocks in between show more
 _log = logging.getLogger(__name__)
 Sink = Callable[[AnyEvent], object]
 
@@ -41,7 +43,8 @@ class Recorder:
     """Hands every event of a cluster to `sink`, from the thread that calls `start` and `pump`.
 
     A lost connection is taken up again: what happened meanwhile is told with the API server's own times, after an
-    event that says from when to when nobody looked.
+    event that says from when to when nobody looked. A pod that was deleted meanwhile ends when the connection was lost:
+    nobody saw it run any longer.
     """
 
     def __init__(self, transport: Transport, sink: Sink, *, clock: Callable[[], float] = time.time) -> None:
@@ -49,6 +52,7 @@ class Recorder:
         self._inbox = Inbox()
         self._unsynced = {NODES.name, EVERY_POD.name}
         self._troubled: dict[str, float] = {}  # by source: since when it hears nothing
+        self._missed: dict[str, tuple[float, float]] = {}  # by source: since when it was lost; until when that is told
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}  # as they wait, by uid; finished ones are no longer in it
         self._bound: set[str] = set()
@@ -69,8 +73,8 @@ class Recorder:
         return recorder
 
     def start(self) -> None:
-        """Begin; returns when all there is has been told."""
-        self._sink(Began(at=self._clock(), source=self._transport.server))
+        """Begin; returns when all there is has been told. Nothing is told before all of it may be read."""
+        begun_s = self._clock()
         for reflector in self._reflectors:
             reflector.start()
         deadline_s = time.monotonic() + _SYNC_S
@@ -83,12 +87,12 @@ class Recorder:
                 raise UserError(f"{self._transport.server}: no list of {missing} in {_SYNC_S:g} s") from None
             if isinstance(item, Trouble):
                 raise self._transport.explain(item.error)
-            if isinstance(item, threads.ThreadError) or item.source == NODES.name:
-                self._take(item)
-            else:
-                early.append(item)  # a pod is told after its node
+            if isinstance(item, threads.ThreadError):
+                raise item
+            early.append(item)
             self._unsynced -= {item.source} if item.synced else set()
-        for item in early:
+        self._sink(Began(at=begun_s, source=self._transport.server))
+        for item in sorted(early, key=lambda each: each.source != NODES.name):  # a pod is told after its node
             self._take(item)
         self._sink(Listed(at=self._clock()))
 
@@ -127,9 +131,12 @@ class Recorder:
         if isinstance(item, Trouble):
             self._troubled.setdefault(item.source, now_s)
             return
-        since_s = self._troubled.pop(item.source, None)
-        if since_s is not None:
-            self._sink(Lost(at=now_s, since=since_s))
+        lost_s = self._troubled.pop(item.source, None)
+        if lost_s is not None:
+            self._sink(Lost(at=now_s, since=lost_s))
+            self._missed[item.source] = (lost_s, time.monotonic() + _CATCH_UP_S)
+        since_s, until_s = self._missed.get(item.source, (None, 0.0))
+        since_s = since_s if time.monotonic() < until_s else None
         found = item.synced or since_s is not None
         for delta in item.deltas:
             if item.source == NODES.name:
@@ -158,10 +165,10 @@ class Recorder:
         pod = waiting(seen.pod)
         if known != pod:
             self._pods[uid] = pod
-            self._sink(PodSeen(at=_past(pod.created_s if known is None and found else None, now_s), pod=pod))
+            self._sink(PodSeen(at=_past(pod.created_s if known is None and found else None, now_s, now_s), pod=pod))
         if seen.pod.node_name and uid not in self._bound:
             self._bound.add(uid)
-            at_s = _past(seen.bound_s if found else None, now_s)
+            at_s = _past(seen.bound_s if found else None, now_s, now_s)
             self._sink(
                 PodBound(at=at_s, uid=uid, node_name=seen.pod.node_name, gpus=seen.gpus, found=found or known is None)
             )
@@ -169,9 +176,13 @@ class Recorder:
             del self._pods[uid]
             self._bound.discard(uid)
             how = seen.ended or seen.if_deleted
-            self._sink(PodEnded(at=_past(seen.ended_s if found else None, now_s), uid=uid, how=how))
+            last_s = now_s if since_s is None else since_s
+            self._sink(PodEnded(at=_past(seen.ended_s if found else None, last_s, now_s), uid=uid, how=how))
 
 
-def _past(known_s: float | None, now_s: float) -> float:
-    """Return the time that the API server tells, or now; its clock may be ahead of ours."""
-    return now_s if known_s is None else min(known_s, now_s)
+def _past(known_s: float | None, else_s: float, now_s: float) -> float:
+    """Return the middle of the second that the API server tells, `else_s` where it tells none.
+
+    Its clock may be ahead of ours, which says `now_s`.
+    """
+    return else_s if known_s is None else min(known_s + _HALF_A_SECOND, now_s)

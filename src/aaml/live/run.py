@@ -4,6 +4,7 @@ import gc
 import re
 import threading
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -58,6 +59,8 @@ class SchedulerRun:
         if cluster is not None and (settings.dry_run or settings.leader_elect):
             name = "dry-run" if settings.dry_run else "leader-elect"
             raise bad_value(name, True, "the cluster of a kubeconfig: no other scheduler works on this one")
+        if settings.explain:  # explanations are among the records
+            settings = replace(settings, records=True)
         self.settings, self.folders, self.origin = settings, folders, origin
         self.run_name = ""
         self.report: Path | None = None
@@ -102,8 +105,6 @@ class SchedulerRun:
         settings = self.settings
         make_reward(settings.reward)
         self._fallback()
-        if settings.explain and not settings.records:
-            raise bad_value("explain", True, "records too: that is where explanations are written")
         self._sample_nodes()  # the policy, or what of it does not fit, is told of before anything is touched
         with (
             terminal_log(scrolling=settings.log_scrolling),
@@ -257,10 +258,9 @@ class SchedulerRun:
             yield CurveFiles(self.folders.curves / self.run_name, log.with_suffix(".jsonl"), self.parameters)
             if settings.explain:
                 from aaml.live.observers.explanations import Explanations
-                from aaml.telemetry.writers import JsonLinesWriter, Lenient
+                from aaml.telemetry.writers import JsonLinesWriter
 
-                path = log.with_suffix(".explained.jsonl")
-                yield Explanations(Lenient(JsonLinesWriter(path), str(path)), self.policy)
+                yield Explanations(JsonLinesWriter(log.with_suffix(".explained.jsonl")), self.policy)
         if settings.progress:
             yield ProgressBar(name, cluster)
         if settings.dry_run:

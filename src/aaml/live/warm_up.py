@@ -1,5 +1,7 @@
 """Compiling what decisions need before the first one is waited for."""
 
+import logging
+
 from aaml.cluster.filters import feasible
 from aaml.cluster.fleet import standard_nodes
 from aaml.cluster.metrics import usage
@@ -12,17 +14,25 @@ from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Policy
 
+_LOG = logging.getLogger("aaml")
+
 
 def warm_up(policy: Policy) -> None:
     """Let a policy place a pod on a cluster of two nodes: half a minute on a machine that never did it before.
 
-    Hand over a twin of the policy that is to decide: this one's random choices are not at their seed any more.
+    Hand over a twin of the policy that is to decide: this one's random choices are not at their seed any more. A policy
+    that fails here fails on pods too, where it is told of and another one may decide instead.
     """
     state, pod = ClusterState(standard_nodes(2)), Pod("warm-up", requests={CPU: 100, MEMORY: 1 << 20})
     mask = feasible(state, pod).mask
     context, reward = Context(state, pod, mask, spec_of(policy)), make_reward(DEFAULT_REWARD)
-    row = policy.act(context).row
+    node_name = state.names[1]
+    try:
+        row = policy.act(context).row
+        node_name = node_name if row is None else state.names[row]
+    except Exception as error:  # noqa: BLE001  (nothing is decided yet)
+        _LOG.debug("%s failed as it was warmed up", policy.name, exc_info=error)
     reward.before(context)
-    state.assume(pod, state.names[1 if row is None else row])
-    reward.after(context, 1 if row is None else row)
+    state.assume(pod, node_name)
+    reward.after(context, state.index[node_name])
     usage(state)

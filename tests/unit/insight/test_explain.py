@@ -131,13 +131,33 @@ def test_it_prints_the_pod_its_node_and_its_parts_and_a_notebook_shows_the_same(
     assert said.frame().loc[3, "reason"] == "Insufficient cpu"
 
 
-def test_a_file_keeps_the_best_nodes_and_says_what_it_left_out():
+def test_a_file_keeps_the_best_nodes_and_counts_those_that_it_left_out():
     said = explain(waiting(), make_policy("kube-scheduler"))
     kept = Explanation.from_dict(json.loads(json.dumps(said.to_dict(top=1))))
     assert kept.nodes == ("a", "c")
     assert (kept.node, kept.scores[0]) == ("a", said.scores[0])
-    assert "2 of 4 nodes are not in this record" in kept.notes
+    assert kept.refused == said.refused, "b and d are not in it, and yet it knows of them"
+    text = str(kept)
+    assert "2 of 4 nodes are feasible" in text
+    assert "NodeUnschedulable refuses 1" in text
+    assert "NodeResourcesFit refuses 1" in text
+    assert "1 more feasible node is not in this record" in text
+    assert Explanation.from_dict(json.loads(json.dumps(kept.to_dict()))).refused == said.refused
     whole = Explanation.from_dict(json.loads(json.dumps(said.to_dict())))
     assert (whole.margin, whole.refused) == (said.margin, said.refused)
     with pytest.raises(UserError, match="explanation: is not one"):
         Explanation.from_dict({"pod": "x"})
+
+
+def test_nodes_that_are_not_shown_are_called_lower_only_where_they_are():
+    """Fifteen equal nodes, and one that is half full: ten are shown."""
+    state = make.cluster(make.nodes(16), used=[(7, 2000, 4 * GIB)])
+    said = str(explain(make.context(state, make.pod("p")), make_policy("kube-scheduler"), Decision(3)))
+    assert "level with the best other node" in said
+    assert "6 more feasible nodes: 5 with the score of the last one shown, 1 with a lower one" in said
+    state = make.cluster(make.nodes(12))
+    said = str(explain(make.context(state, make.pod("p")), make_policy("kube-scheduler"), Decision(3)))
+    assert "2 more feasible nodes with the score of the last one shown" in said
+    state = make.cluster(make.nodes(12), used=[(row, 100 * row, GIB) for row in range(1, 12)])
+    said = str(explain(make.context(state, make.pod("p")), make_policy("least-allocated"), Decision(0)))
+    assert "2 more feasible nodes with lower scores" in said

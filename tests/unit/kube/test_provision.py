@@ -375,6 +375,25 @@ def test_foreign_file_as_kubeconfig_is_one_line(tmp_path, content):
         Transport(garbage)
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"just text", r"expected a mapping, got text"),
+        (b"[]", r"expected a mapping, got a list"),
+        (b"clusters: 3", r"expected a list, got int in clusters"),
+        (b"current-context: c\nclusters: [{name: c, cluster: {server: 5}}]\ncontexts: [{name: c, context: {cluster: c}}]",
+         r"expected text, got int in clusters\[0\].cluster.server"),
+        (b"current-context: c\nclusters: [{name: c, cluster: {server: ''}}]\ncontexts: [{name: c, context: {cluster: c, "
+         b"user: u}}]\nusers: [{name: u, user: {}}]", r"the cluster's server is ''; expected https://HOST:PORT"),
+    ],
+)  # fmt: skip
+def test_a_malformed_kubeconfig_is_told_where_it_is_wrong(tmp_path, content, said):
+    garbage = tmp_path / "garbage"
+    garbage.write_bytes(content)
+    with pytest.raises(UserError, match=said):
+        Transport(garbage)
+
+
 def test_proxy_of_the_environment_is_not_asked_for_a_local_server(server, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")

@@ -10,6 +10,7 @@ from aaml.live.explaining import logged
 from aaml.live.observers.explanations import Explanations
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
+from aaml.scheduling.ports import Observer
 from aaml.sim.cluster import SimCluster
 from aaml.telemetry.writers import JsonLinesWriter
 from support import make
@@ -32,6 +33,18 @@ def test_a_decision_is_found_by_its_number_and_by_its_pod(log):
     assert (logged(log, 0).node, logged(log, 1).node) == ("n0", "n1")
     assert logged(log, 1).margin > 0, "the state is that before the pod was placed: n0 holds the first one alone"
     assert set(logged(log, 1).seconds) == {"filters and features", "policy", "carrying it out"}
+
+
+def test_the_newest_decision_is_in_the_log_while_the_scheduler_goes_on(tmp_path):
+    path, policy = tmp_path / "run.explained.jsonl", make_policy("least-allocated")
+    observer, found = Explanations(JsonLinesWriter(path), policy), []
+
+    class Reader(Observer):
+        def on_decision(self, context, decision, outcome):
+            found.append(logged(path, context.pod.name).node)
+
+    play(SimCluster(make.nodes(2), [make.pod("first"), make.pod("second")]), policy, observers=[observer, Reader()])
+    assert found == ["n0", "n1"]
 
 
 def test_what_is_not_in_a_log_is_told_in_one_line(log, tmp_path, capsys):

@@ -1,8 +1,10 @@
 """The one scheduler: what those who look on are told, and what it leaves as it was."""
 
+import numpy as np
 import pytest
 
 from aaml.errors import UserError
+from aaml.live.explaining import logged
 from aaml.live.in_process import in_process_cluster
 from aaml.live.observers.autosave import Autosave
 from aaml.live.run import SchedulerRun
@@ -139,6 +141,34 @@ def test_a_run_keeps_records_only_where_it_is_told_to(tmp_path):
     beside = {path.suffix for path in log.parent.glob(f"{log.stem}-curves.*")}
     assert beside == {".png", ".svg", ".csv"}
     assert run.report == log.with_suffix(".html")
+
+
+class Nonsense:
+    """Chooses no node that there is, and has no scores."""
+
+    name = "nonsense"
+
+    def __init__(self, row):
+        self._row = row
+
+    def act(self, context):
+        if self._row is None:
+            raise ZeroDivisionError("no answer")
+        return Decision(self._row)
+
+    def scores(self, context):
+        raise ZeroDivisionError("no scores")
+
+
+@pytest.mark.parametrize("row", [float("nan"), np.float64("nan"), 7, None])
+def test_a_policy_that_answers_nonsense_is_replaced_from_the_first_pod_on_and_what_is_explained_says_so(row, tmp_path):
+    run = SchedulerRun(
+        lambda: Nonsense(row), SchedulerSettings(explain=True, records=False), cluster=cluster_with(make.pod("a")),
+        folders=folders(tmp_path),
+    )  # fmt: skip
+    assert run.run().binds["bound"] == 1
+    (log,) = (tmp_path / "logs").glob("*.explained.jsonl")  # without being asked for records too
+    assert "no scores" in " ".join(logged(log, "a").notes)
 
 
 @pytest.mark.parametrize("setting", ["dry_run", "leader_elect"])

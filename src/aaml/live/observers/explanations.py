@@ -1,10 +1,11 @@
 """Why each node was chosen, a JSON line a decision in a scheduler's log."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from aaml.insight.explain import explain
 from aaml.scheduling.observation import Context
-from aaml.scheduling.ports import Attempt, Decision, Observer, Outcome, Policy, RunWriter
+from aaml.scheduling.ports import Attempt, Decision, Observer, Outcome, Policy
+from aaml.telemetry.writers import JsonLinesWriter, Lenient
 
 NODES_KEPT = 5  # the best of a decision, and as many of the refused ones
 
@@ -12,11 +13,13 @@ NODES_KEPT = 5  # the best of a decision, and as many of the refused ones
 class Explanations(Observer):
     """Writes an event "explanation" a decision, with its `NODES_KEPT` best nodes, numbered as in the log from 0.
 
-    The state is copied for each decision and the policy asked again: a cluster of thousands of nodes feels it.
+    The state is copied for each decision and the policy asked again: a cluster of thousands of nodes feels it. Each
+    line is in the file at once. Pods go on being placed where the disk is full, and where the policy fails.
     """
 
-    def __init__(self, writer: RunWriter, policy: Policy) -> None:
-        self._writer, self._policy = writer, policy
+    def __init__(self, lines: JsonLinesWriter, policy: Policy) -> None:
+        self._lines, self._policy = lines, policy
+        self._writer = Lenient(lines, str(lines.path))
         self._number = -1
         self._seconds: dict[str, float] = {}
 
@@ -33,10 +36,26 @@ class Explanations(Observer):
         self._number += 1
         before = context.state.fork()
         before.forget(context.pod.uid)
-        explained = explain(replace(context, state=before), self._policy, decision, number=self._number)
+        earlier = replace(context, state=before)
+        try:
+            explained = explain(earlier, self._policy, decision, number=self._number)
+        except Exception as error:  # noqa: BLE001  (a policy that fails has somebody who decides in its place)
+            said = f"{self._policy.name} fails when it is asked for its scores ({type(error).__name__}: {error})"
+            explained = replace(explain(earlier, _Scoreless(self._policy.name), decision, number=self._number), notes=(said,))
         fields = replace(explained, seconds=self._seconds).to_dict(NODES_KEPT)
         self._writer.event("explanation", {"uid": context.pod.uid, "explanation": fields})
+        self._writer.attempt(self._lines.flush)
 
     def close(self) -> None:
-        """Write what is buffered."""
+        """Close the file."""
         self._writer.close()
+
+
+@dataclass(frozen=True)
+class _Scoreless:
+    """Stands for a policy that cannot be asked."""
+
+    name: str
+
+    def act(self, context: Context) -> Decision:
+        raise AssertionError("its decision is known")

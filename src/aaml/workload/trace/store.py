@@ -41,7 +41,7 @@ class TraceWriter:
         self._lines: list[bytes] = []
         self._flushed_s = time.monotonic()
         self._file: FileIO | None = None
-        self._made = not folder.exists()
+        self._made = [each for each in (folder, *folder.parents) if not each.exists()]  # the innermost first
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(folder / _LOCK, timeout=0)
@@ -84,7 +84,7 @@ class TraceWriter:
             self._file = None
 
     def close(self) -> None:
-        """Put the rest on disk and let others write; a folder that was made for nothing is gone then."""
+        """Put the rest on disk and let others write; folders that were made for nothing are gone then."""
         try:
             self.flush()
         finally:
@@ -93,7 +93,8 @@ class TraceWriter:
             self._lock.release()
             if self._made and not self.written:
                 (self.folder / _LOCK).unlink(missing_ok=True)
-                self.folder.rmdir()
+                for folder in self._made:
+                    folder.rmdir()
 
     def __enter__(self) -> Self:
         return self

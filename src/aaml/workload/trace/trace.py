@@ -35,7 +35,7 @@ class Life:
     """One pod from its creation to its end.
 
     `bound_s` and `ended_s` are None for what did not happen before the trace's end. `found`: it had its node when it
-    was first seen.
+    was first seen. A pod that ended while nobody looked ends when it was last known to be there.
     """
 
     pod: Pod
@@ -154,7 +154,7 @@ class _Reader:
         if life is not None and life.ended_s is not None and self._again is not None:
             life.ended_s = life.how = None  # an end that was wrongly taken for one
         if life is None:
-            self.lives[pod.uid] = Life(pod, min(at_s, pod.created_s - self.began_s) if pod.created_s else at_s)
+            self.lives[pod.uid] = Life(pod, at_s)  # not by the pod's own time: that is in whole seconds
         elif life.pod == pod:
             return
         else:
@@ -168,17 +168,20 @@ class _Reader:
             self.events.append(PodEnded(at=at_s, uid=uid, how=how))
 
     def _listed(self) -> None:
-        """End what was there before the recorder was away and is not any more, as of when it came back."""
+        """End what was there before the recorder was away and is not any more.
+
+        Pods end when it was last there, since nobody saw them run any longer; nodes go when it came back.
+        """
         if self._again is None:
             return
         nodes, pods = self._again
         self._again = None
-        at_s = self.gaps[-1][1] if self.gaps else 0.0
+        left_s, back_s = self.gaps[-1] if self.gaps else (0.0, 0.0)
         for uid in [uid for uid, life in self.lives.items() if life.ended_s is None and uid not in pods]:
-            self._ended(uid, at_s, "unseen")
+            self._ended(uid, left_s, "unseen")
         for name in [name for name in self._nodes if name not in nodes]:
             del self._nodes[name]
-            self.events.append(NodeGone(at=at_s, name=name))
+            self.events.append(NodeGone(at=back_s, name=name))
 
 
 class Follower:

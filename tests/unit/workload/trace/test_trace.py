@@ -19,12 +19,13 @@ def begin(at, *there):
 
 
 def test_a_pod_has_the_times_at_which_things_happened_from_the_traces_beginning():
+    """Seen at 3.5 s, which its own time tells as 3: it waited for half a second, not for one."""
     trace = Trace.of([
         *begin(1000.0, NodeSeen(at=1000.0, node=A)), PodSeen(at=1003.5, pod=pod("p", 1003.0)),
         PodBound(at=1004.0, uid="default/p", node_name="a"), PodEnded(at=1010.0, uid="default/p", how="succeeded"),
     ])  # fmt: skip
     life = trace.lives["default/p"]
-    assert (life.created_s, life.bound_s, life.ended_s, life.ran_s) == (3.0, 4.0, 10.0, 6.0)
+    assert (life.created_s, life.bound_s, life.ended_s, life.ran_s) == (3.5, 4.0, 10.0, 6.0)
     assert (life.node_name, life.how, life.found) == ("a", "succeeded", False)
     assert (trace.began_s, trace.end_s, trace.gaps) == (1000.0, 10.0, ())
     assert trace.schedulers == {"default-scheduler": 1}
@@ -50,7 +51,8 @@ def test_a_recorder_that_comes_back_ends_what_is_gone_and_tells_nothing_twice():
         PodEnded(at=1070.0, uid="default/p"),
     ])  # fmt: skip
     assert trace.gaps == ((2.0, 60.0),)
-    assert (trace.lives["default/q"].how, trace.lives["default/q"].ended_s) == ("unseen", 60.0)
+    gone = trace.lives["default/q"]
+    assert (gone.how, gone.ended_s) == ("unseen", 2.0), "nobody saw it run any longer: the gap is no lifetime"
     p_life = trace.lives["default/p"]
     assert (p_life.bound_s, p_life.found, p_life.ended_s) == (2.0, False, 70.0)
     assert [type(event).__name__ for event in trace.events] == [

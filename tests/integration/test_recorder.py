@@ -1,0 +1,140 @@
+"""The recorder beside an API server that does what a test says: times, gaps, and what a refusal leaves behind."""
+
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from aaml.cli import run as command
+from aaml.errors import UserError
+from aaml.kube.transport import Transport
+from aaml.live.recorder import Recorder
+from aaml.workload.trace.events import Lost, PodBound, PodEnded, PodSeen
+from aaml.workload.trace.trace import Trace
+from support.scripted_api import CUT, HANG, ScriptedApi, event, listing, node, pod, status
+
+NODES, PODS, NAMESPACES = "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces"
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
+
+
+def created(body, second):
+    body["metadata"]["creationTimestamp"] = f"2026-03-01T12:00:{second:02d}Z"
+    return body
+
+
+@pytest.fixture
+def api():
+    with ScriptedApi() as server:
+        server.on_list(NODES, listing(node("a")))
+        server.on_watch(NODES, [HANG])
+        server.on_list(NAMESPACES, listing({"metadata": {"name": "kube-system", "uid": "here"}}))
+        yield server
+
+
+@pytest.fixture
+def recording(api):
+    """Start a recorder whose clock the test sets; returns its events and a way to go on until one satisfies."""
+    made = []
+
+    def start(now):
+        told = []
+        recorder = Recorder(Transport(server=api.server), told.append, clock=lambda: NOON + now[0])
+        made.append(recorder)
+        recorder.start()
+
+        def until(found):
+            for _ in range(200):
+                over = any(map(found, told))
+                recorder.pump(0.05)
+                if over:
+                    return
+            raise AssertionError(told)
+
+        return told, until
+
+    yield start
+    for recorder in made:
+        recorder.close()
+
+
+def test_a_wait_is_measured_by_the_clock_that_saw_both_of_its_ends(api, recording):
+    """The API server tells a creation in whole seconds: 12:00:10. Seen at 10.90 and bound at 10.96, a pod waited 60 ms."""
+    came, went, now = threading.Event(), threading.Event(), [5.0]
+    api.on_list(PODS, listing())
+    api.on_watch(PODS, [came, event("ADDED", created(pod("p", 2), 10)),
+                        went, event("MODIFIED", created(pod("p", 3, node="a"), 10)), HANG])  # fmt: skip
+    told, until = recording(now)
+    now[0] = 10.90
+    came.set()
+    until(lambda each: isinstance(each, PodSeen))
+    now[0] = 10.96
+    went.set()
+    until(lambda each: isinstance(each, PodBound))
+    (life,) = Trace.of(told).lives.values()
+    assert life.bound_s - life.created_s == pytest.approx(0.06)
+
+
+def test_what_a_list_tells_happened_in_the_middle_of_its_second(api, recording):
+    """A pod that waited when the recorder came was made some time from 12:00:03.0 to 12:00:04.0."""
+    bound, now = threading.Event(), [5.0]
+    api.on_list(PODS, listing(created(pod("p", 1), 3)))
+    api.on_watch(PODS, [bound, event("MODIFIED", created(pod("p", 2, node="a"), 3)), HANG])
+    told, until = recording(now)
+    now[0] = 7.0
+    bound.set()
+    until(lambda each: isinstance(each, PodBound))
+    (life,) = Trace.of(told).lives.values()
+    assert life.bound_s - life.created_s == pytest.approx(3.5)
+
+
+def test_a_pod_that_was_deleted_while_nobody_looked_ran_until_the_connection_was_lost(api, recording):
+    """Bound at 10 s, connection lost at 12 s, back at 50 s: the pod is known to have run for 2 s, not for 40."""
+    lost, back, now = threading.Event(), threading.Event(), [10.0]
+    api.on_list(PODS, listing())
+    api.on_watch(PODS, [event("ADDED", pod("p", 2)), event("MODIFIED", pod("p", 3, node="a")), lost, CUT],
+                 [back, event("DELETED", pod("p", 4, node="a")), HANG])  # fmt: skip
+    told, until = recording(now)
+    until(lambda each: isinstance(each, PodBound))
+    now[0] = 12.0
+    lost.set()
+    until(lambda _: len(api.asked("GET", PODS)) == 3)  # a list, a watch, and the next one once the loss was told
+    now[0] = 50.0
+    back.set()
+    until(lambda each: isinstance(each, PodEnded))
+    assert [each.at - each.since for each in told if isinstance(each, Lost)] == [38.0]
+    (life,) = Trace.of(told).lives.values()
+    assert life.ended_s - life.bound_s == pytest.approx(2.0)
+
+
+def kubeconfig(api, folder):
+    file = folder / "kubeconfig"
+    file.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: '%s'}}]\n"
+        "users: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n" % api.server
+    )
+    return file
+
+
+def test_a_recording_that_is_refused_leaves_nothing_behind(api, tmp_path, monkeypatch, capsys):
+    """Nodes may be listed, pods may not: nothing was recorded, so there is no folder, no key, no log and no table."""
+    monkeypatch.chdir(tmp_path)
+    api.on_list(PODS, (403, status(403, "Forbidden", "pods is forbidden")))
+    file = kubeconfig(api, tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    for flags in (["--out=deep/trace"], ["--out=trace", "--hash-names"], ["--out=tables/t.csv"], []):
+        assert command("record", [f"--kubeconfig={file}", *flags]) == 2
+        assert "pods is forbidden" in capsys.readouterr().err
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_recording_that_is_refused_leaves_the_trace_that_was_there(api, tmp_path):
+    from aaml.live.record import TraceRecord
+
+    api.on_list(PODS, listing())
+    api.on_watch(PODS, [HANG])
+    TraceRecord(tmp_path / "trace", kubeconfig=kubeconfig(api, tmp_path), seconds=0.01).run()
+    parts = sorted((tmp_path / "trace").iterdir())
+    api.on_list(PODS, (403, status(403, "Forbidden", "pods is forbidden")))
+    with pytest.raises(UserError, match="pods is forbidden"):
+        TraceRecord(tmp_path / "trace", kubeconfig=kubeconfig(api, tmp_path), seconds=0.01).run()
+    assert sorted((tmp_path / "trace").iterdir()) == parts
