@@ -58,7 +58,7 @@ def recording(api):
 
 
 def test_a_wait_is_measured_by_the_clock_that_saw_both_of_its_ends(api, recording):
-    """The API server tells a creation in whole seconds: 12:00:10. Seen at 10.90 and bound at 10.96, a pod waited 60 ms."""
+    """The API server says 12:00:10 for all of that second. Seen at 10.90 and bound at 10.96, a pod waited 60 ms."""
     came, went, now = threading.Event(), threading.Event(), [5.0]
     api.on_list(PODS, listing())
     api.on_watch(PODS, [came, event("ADDED", created(pod("p", 2), 10)),
@@ -109,8 +109,8 @@ def test_a_pod_that_was_deleted_while_nobody_looked_ran_until_the_connection_was
 def kubeconfig(api, folder):
     file = folder / "kubeconfig"
     file.write_text(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: '%s'}}]\n"
-        "users: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n" % api.server
+        f"current-context: c\nclusters: [{{name: c, cluster: {{server: '{api.server}'}}}}]\n"
+        "users: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
     )
     return file
 

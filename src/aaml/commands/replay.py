@@ -18,6 +18,7 @@ from aaml.settings import Positive, Settings
 if TYPE_CHECKING:
     from aaml.evaluation.evaluate import Contestant
     from aaml.sim.recorded import TraceTask
+    from aaml.workload.trace.windows import Window, Windows
 
 _ALSO = ("waiting_mean_s", "mean_empty_fraction")
 _GPUS = "mean_gpu_allocation"
@@ -71,13 +72,14 @@ def run(args: Args) -> int:
                 f"none learned from this trace: aaml trace split {args.trace} --holdout 1"
             )
         check(contestant, task, travels=False)  # before the minutes that judging the recorded decisions takes
-    _reproduce(args, task)
+    reproduced = _reproduce(args, task)
     if entered:
-        _what_if(args, task, entered)
+        _what_if(args, task, entered, reproduced)
     return 0
 
 
-def _reproduce(args: Args, task: "TraceTask") -> None:
+def _reproduce(args: Args, task: "TraceTask") -> str:
+    """Judge the recorded decisions, and return in a line how many are reproduced."""
     import pandas as pd
 
     from aaml.evaluation.reproduce import reproduce
@@ -96,6 +98,7 @@ def _reproduce(args: Args, task: "TraceTask") -> None:
     elif len(trace.schedulers):
         names = ", ".join(f"{name} ({count})" for name, count in trace.schedulers.most_common())
         print(f"who placed pods: {names}; name one with --scheduler")
+    return str(reproduction).partition("\n")[0]
 
 
 def _live(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", trace_s: float) -> "list[dict[str, Any]]":
@@ -108,40 +111,56 @@ def _live(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", trac
     return [each.row for each in found]
 
 
-def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]") -> None:
+def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", reproduced: str) -> None:
     from aaml.evaluation.page import written
     from aaml.evaluation.replay import write_recipes
     from aaml.evaluation.report import write_report
-    from aaml.evaluation.what_if import REFERENCE, what_if
+    from aaml.evaluation.what_if import REFERENCE, comparable, what_if
     from aaml.files import write_text
     from aaml.workload.trace.windows import read_windows
 
     windows = read_windows(task.folder)
-    names = [windows.window(number) for number in task.episodes]
-    head = "seed,start_s,end_s,arrivals,running_at_start\n"
-    lines = "".join(
-        f"{each.index},{each.start_s:g},{each.start_s + each.length_s:g},{len(each.arrivals)},{len(each.running)}\n"
-        for each in names
-    )
-    write_text(args.out / "windows.csv", head + lines, field="out")
+    played = [windows.window(number) for number in task.episodes]
+    write_text(args.out / "windows.csv", _table(windows, played), field="out")
     results = what_if(task, entered, workers=args.workers)
     if args.on:
-        results = results.plus(_live(args, task, entered, len(names) * windows.split.window_s))
+        results = results.plus(_live(args, task, entered, len(played) * windows.split.window_s))
     write_text(args.out / "results.csv", results.runs.to_csv(index=False), field="out")
     write_recipes(args.out, results.recipes)
-    gpus = any(node.gpu_count for node in names[0].nodes)
+    gpus = any(node.gpu_count for node in played[0].nodes)
     metrics = args.metric or tuple(dict.fromkeys((task.metric, *_ALSO, *((_GPUS,) if gpus else ()))))
-    arrivals = sum(len(each.arrivals) for each in names)
-    print(
-        f"\n{len(names)} windows of {windows.split.window_s:g} s ({args.windows}), {arrivals} pods arrive in them; "
-        "paired by window"
-    )
-    if not arrivals:
-        print("nothing to decide: record for longer, or cut other windows with `aaml trace split`")
-    comparisons = [results.compare(REFERENCE, metric) for metric in metrics]
+    tally = windows.tally(task.episodes)
+    said = [
+        f"{len(played)} windows of {windows.split.window_s:g} s ({args.windows}), paired by window: of the trace's "
+        f"{len(windows.trace.lives)} pods {tally.arrive} arrive in them, {tally.ran} have a node already, "
+        f"{tally.outside} are in none of them"
+        + (f"; {tally.twice} wait from one window into the next and arrive in both" if tally.twice else "")
+    ]
+    said += [f"Caution: {each}." for each in windows.cautions(task.episodes)]
+    if not tally.arrive:
+        said.append("nothing to decide: record for longer, or cut other windows with `aaml trace split`")
+    comparisons = []
+    simulated = (REFERENCE, *(each.name for each in entered))
+    for metric in metrics:
+        chosen, left_out = comparable(results, metric, simulated)
+        comparisons.append(chosen.compare(REFERENCE, metric))
+        said += [left_out] if left_out else []
+    print("", *said, sep="\n")
     for comparison in comparisons:
         print(f"\n{comparison}")
     title = f"What if: {windows.trace.name}, by window"
-    page = written(lambda: write_report(results, comparisons, args.out, title))
+    page = written(lambda: write_report(results, comparisons, args.out, title, [reproduced, *said]))
     paths = (args.out / "results.csv", args.out / "windows.csv", page)
     print("\n" + ", ".join(str(path) for path in paths if path is not None))
+
+
+def _table(windows: "Windows", played: "list[Window]") -> str:
+    """Return a line a window; a pod that waits when it begins came before, so that arrivals add up."""
+    lines = ["seed,start_s,end_s,arrivals,waiting_at_start,running_at_start"]
+    for each in played:
+        waiting = sum(windows.trace.lives[pod.uid].created_s < each.start_s for pod in each.arrivals)
+        lines.append(
+            f"{each.index},{each.start_s:g},{each.start_s + each.length_s:g},{len(each.arrivals) - waiting},{waiting},"
+            f"{len(each.running)}"
+        )
+    return "\n".join(lines) + "\n"

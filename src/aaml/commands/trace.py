@@ -110,6 +110,8 @@ def _split(args: Args) -> int:
         f"{folder}: windows of {split.window_s:g} s, {early} for training and validation, "
         f"{len(windows.numbers) - early} from {split.holdout_from_s:g} s on for judging"
     )
+    for each in windows.cautions(windows.part("holdout")):
+        print(f"Caution: {each}.")
     return 0
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Line:
     """One policy: its value, how it compares with the reference on the same seeds, and the time of its decisions.
 
-    `against` is None for the reference itself. The times, in ms, are medians over the seeds of each run's 50th and 99th
-    percentile; NaN where they were not measured.
+    `against` is None for the reference itself, `equal` the share of the seeds on which both have the same value. The
+    times, in ms, are medians over the seeds of each run's 50th and 99th percentile; NaN where they were not measured.
     """
 
     policy: str
@@ -28,6 +28,7 @@ class Line:
     against: Paired | None
     p50_ms: float = float("nan")
     p99_ms: float = float("nan")
+    equal: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +133,14 @@ def rank(
                 f"only paired {unit}s are compared"
             )
         values = run[metric.name].to_numpy(dtype=float)
-        against = None
+        against, equal = None, 0.0
         if policy != reference:
-            against = paired(values, base[metric.name].to_numpy(dtype=float), metric.better)
+            theirs = base[metric.name].to_numpy(dtype=float)
+            against, equal = paired(values, theirs, metric.better), float((values == theirs).mean())
         times = [
             float(np.median(run[name])) if name in run else np.nan for name in ("latency_p50_ms", "latency_p99_ms")
         ]
-        lines.append(Line(policy, bootstrap(values), against, *times))
+        lines.append(Line(policy, bootstrap(values), against, times[0], times[1], equal))
     lines.sort(key=lambda line: line.value.mean, reverse=metric.better == "higher")
     return Ranking(task, nodes, metric, reference, tuple(lines), learned & runs.keys(), unit)
 

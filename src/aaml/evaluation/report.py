@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from aaml.evaluation.results import Results
 
 
-def write_report(results: "Results", comparisons: "Iterable[Comparison]", folder: Path, title: str) -> Path:
-    """Write report.html and its figures into a folder; returns the page's path."""
+def write_report(
+    results: "Results", comparisons: "Iterable[Comparison]", folder: Path, title: str, said: Iterable[str] = ()
+) -> Path:
+    """Write report.html and its figures into a folder, after paragraphs that are to be `said`; returns its path."""
     page = Page(title, folder)
+    for text in said:
+        page.text(text)
     for comparison in comparisons:
         add_comparison(page, comparison)
     add_origin(page, results, folder)

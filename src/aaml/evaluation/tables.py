@@ -33,11 +33,18 @@ def cells(line: "Line", unit: str = "seed") -> Mapping[str, str]:
         "value": str(line.value),
         "difference": "" if against is None else f"{against.difference:+}",
         "ratio": "" if against is None or against.ratio is None else f"{against.ratio:.3f}",
-        "improvement": "" if against is None else f"{against.improvement:.0%} of {unit}s",
+        "improvement": "" if against is None else _better_on(against.improvement, line.equal, unit),
         "verdict": "reference" if against is None else against.verdict,
     }
     times = {"p50": line.p50_ms, "p99": line.p99_ms}
     return texts | {name: f"{ms:.2f}" for name, ms in times.items() if not math.isnan(ms)}
+
+
+def _better_on(improvement: float, equal: float, unit: str) -> str:
+    """Return on how many seeds a policy is better, of an improvement that counts those that are equal by half."""
+    if equal == 1.0:
+        return f"equal on all {unit}s"
+    return f"{improvement - equal / 2.0:.0%} of {unit}s" + (f", equal on {equal:.0%}" if equal else "")
 
 
 def ranking_table(ranking: "Ranking") -> pd.DataFrame:

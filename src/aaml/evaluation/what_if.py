@@ -1,6 +1,7 @@
 """What if: the windows of a trace under other policies, beside what really happened, by the same metrics."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from aaml.cluster.objects import Pod
@@ -14,6 +15,22 @@ from aaml.sim.recorded import TraceTask
 from aaml.workload.trace.windows import NodeChange, Placed, Window, read_windows
 
 RECORDED, REFERENCE = "recorded", "kube-scheduler"
+_OF_TIME = ("waiting_", "mean_pending")  # what a bind's own time is in
+
+
+def comparable(results: Results, metric: str, simulated: Iterable[str]) -> tuple[Results, str]:
+    """Return what can be compared by a metric, and in words what is left out of that, "" where nothing is.
+
+    The simulator binds at once. What happened on a real cluster waited for the API server besides, which is nothing
+    that a policy did: by waiting only policies of the simulator are compared.
+    """
+    names = set(simulated)
+    left = results.runs[~results.runs["policy"].isin(names)]
+    if not metric.startswith(_OF_TIME) or left.empty:
+        return results, ""
+    means = ", ".join(f"{name} {mean:.4g}" for name, mean in left.groupby("policy")[metric].mean().items())
+    said = f"{metric} on a real cluster, with what a bind takes, which the simulator leaves out: {means}"
+    return replace(results, runs=results.runs[results.runs["policy"].isin(names)]), said
 
 
 def what_if(

@@ -62,8 +62,10 @@ def explain(
     # The context's mask may come from a cluster with other rules (a benchmark's): the filters only give the reasons.
     diagnosis = feasible(context.state, context.pod).diagnosis
     clock.lap("filters and their reasons")
+    by = ", ".join(diagnosis.plugins) if diagnosis.rejected_before else "the cluster"
+    why = diagnosis.rejected_before or "not feasible here"
     refusals = tuple(
-        ("", "") if passed else (plugin or "the cluster", ", ".join(reasons) or "not feasible here")
+        ("", "") if passed else (plugin or by, ", ".join(reasons) or why)
         for passed, plugin, reasons in zip(context.mask, diagnosis.plugin_by_node, diagnosis.by_node, strict=True)
     )
     explained = Explanation(

@@ -51,8 +51,8 @@ class Explanation:
 
     `number` counts the decisions of a run from 0, -1 where there is no such number; `time_s` is the run's time, None
     where it has none that says anything.
-    `notes` say what a reader has to know of this explanation. A record in a log holds some of the nodes, and `counts` of
-    all.
+    `notes` say what a reader has to know of this explanation. A record in a log holds some of the nodes, and `counts`
+    tells of all.
     """
 
     pod: str
@@ -183,15 +183,15 @@ class Explanation:
         return header, rows
 
     def _footnotes(self) -> Iterator[str]:
-        hidden = self.order[_NODES_SHOWN:]
-        if hidden:
-            yield f"{_nodes(len(hidden))}{self._compared(hidden)}"
+        more = self.order[_NODES_SHOWN:]
+        if more:
+            yield f"{_nodes(len(more))}{self._compared(more)}"
         if (lacking := self.feasible - int(self.mask.sum())) > 0:
             yield f"{_nodes(lacking)} {'is' if lacking == 1 else 'are'} not in this record"
         if self.parts:
             hidden = len(self.parts) - _PARTS_SHOWN
-            more = f"; {hidden} smaller ones are not shown" if hidden > 0 else ""
-            yield f"parts: {self.parts_are}{more}"
+            smaller = f"; {hidden} smaller ones are not shown" if hidden > 0 else ""
+            yield f"parts: {self.parts_are}{smaller}"
         yield from self.notes
         if self.seconds:
             yield "time: " + ", ".join(f"{name} {_milliseconds(value)} ms" for name, value in self.seconds.items())
@@ -202,12 +202,9 @@ class Explanation:
             return ""
         last = self.scores[self.order[_NODES_SHOWN - 1]]
         level = int((self.scores[rows] >= last).sum())
-        if level == len(rows):
-            return " with the score of the last one shown"
-        lower = len(rows) - level
-        if not level:
-            return " with lower scores" if lower > 1 else " with a lower score"
-        return f": {level} with the score of the last one shown, {lower} with {'a lower one' if lower == 1 else 'lower ones'}"
+        if level in (0, len(rows)):
+            return f" with {'the score of the last one shown' if level else 'lower scores'}"
+        return f": {level} with the score of the last one shown, {len(rows) - level} with a lower one"
 
     # ---- in files ----------------------------------------------------------------------------------------------------
 

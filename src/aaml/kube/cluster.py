@@ -163,6 +163,22 @@ class KubeCluster:
         """Return the node on which another scheduler put the pod that a dry run decides on, "" while none has."""
         return self._intake.chosen.get(uid, "")
 
+    def settle(self, timeout_s: float) -> bool:
+        """Take in what happened until all that decisions wait for is known; False where that takes too long."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._drain()
+            if not self._intake.awaited:
+                return True
+            try:
+                self._take(self._inbox.get(deadline - time.monotonic()))
+            except queue.Empty:
+                return False
+
+    def waits(self, uid: str) -> Pod | None:
+        """Return a pod of ours that waits, as it would be decided on; None where there is none."""
+        return next((queued.pod for queued in self._queue.pods() if queued.uid == uid), None)
+
     # ---- the Cluster port --------------------------------------------------------------------------------------------
 
     @property

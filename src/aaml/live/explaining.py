@@ -7,8 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from aaml.errors import UserError, bad_value
 from aaml.insight.explanation import Explanation
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
     from aaml.cluster.objects import Pod
 
 _NOW = "by the cluster as it is now: it may have been another one when the pod was decided on"
-_NOT_LOOKED_AT = "volumes and selectors of namespaces are not looked at"
+_SETTLE_S = 30.0
 
 
 def pod_key(name: str) -> str:
@@ -56,44 +54,79 @@ def _lines(path: Path) -> Iterator[dict]:  # type: ignore[type-arg]
 def live(pod: str, policy: str = "kube-scheduler", *, kubeconfig: Path | None = None) -> Explanation:
     """Say where a policy would put a pod of a live cluster, by the cluster as it is now without that pod.
 
-    Nothing is written to the cluster. Raises `UserError` when there is no such pod or no permission to look.
+    The cluster is seen as `aaml schedule` sees it, volumes and selectors of namespaces included, so that both say the
+    same. Nothing is written to it. Raises `UserError` when there is no such pod or no permission to look.
     """
-    from aaml.cluster.filters import feasible
     from aaml.evaluation.policies import load_policy
     from aaml.insight.explain import explain
-    from aaml.kube.watcher import ClusterWatch
+    from aaml.kube.cluster import KubeCluster, LiveOptions
     from aaml.scheduling.cycle import spec_of
     from aaml.scheduling.observation import Context
     from aaml.scheduling.ports import Decision
 
     player = load_policy(policy)
-    watch = ClusterWatch.connect(kubeconfig, connections=2)
+    spec = spec_of(player)
+    found = _find(kubeconfig, pod)
+    looking = LiveOptions(preemption=False, scheduled_events=False)
+    cluster = KubeCluster.connect(found.scheduler_name, kubeconfig=kubeconfig, options=looking)
     try:
-        found = _find(watch.pods.values(), pod)
-        state = watch.state
-        placement = state.remove_pod(found.uid)
-        waiting = replace(found, node_name="")
-        context = Context(state, waiting, feasible(state, waiting).mask, spec_of(player), queue_length=watch.pending)
-        decided = None
-        notes = [_NOT_LOOKED_AT]
+        notes = [] if cluster.settle(_SETTLE_S) else [f"not all of its volumes were known after {_SETTLE_S:g} s"]
+        state, decided = cluster.state, None
+        queued, placement = cluster.waits(found.uid), state.remove_pod(found.uid)
+        waiting = replace(found if queued is None else queued, node_name="")
         if placement is not None:
+            waiting = replace(placement.pod, node_name="")
             row = state.index[placement.node_name]
             decided = Decision(row)
-            notes = [_NOW, _NOT_LOOKED_AT]
+        upcoming = [each for each in cluster.upcoming(spec.lookahead + 1) if each.uid != found.uid][: spec.lookahead]
+        context = Context(
+            state, waiting, cluster.feasible(waiting), spec, tuple(upcoming),
+            cluster.pending_count() - (queued is not None), cluster.now_s(),
+        )  # fmt: skip
+        if placement is not None:
+            notes.append(_NOW)
             if not context.mask[row]:
                 notes.append(f"it runs on {placement.node_name}, which the filters refuse now")
         explained = explain(context, player, decided)
     finally:
-        watch.close()
-    if decided is not None and explained.scores is not None and np.isfinite(explained.scores).any():
-        best = explained.nodes[int(np.nanargmax(explained.scores))]
-        notes.append(f"it runs on {explained.node}; {player.name} has the highest score for {best}")
+        cluster.close()
+    if decided is not None and explained.margin is not None and explained.margin < 0 and explained.second is not None:
+        notes.append(
+            f"it runs on {explained.node}; {player.name} has a higher score for {explained.nodes[explained.second]}"
+        )
     return replace(explained, time_s=None, notes=(*explained.notes, *notes))
 
 
-def _find(pods: "object", name: str) -> "Pod":
-    known = {pod.key: pod for pod in pods}  # type: ignore[attr-defined]
-    if pod_key(name) not in known:
-        some = ", ".join(list(known)[:3]) or "none"
-        raise bad_value("pod", name, f"a pod of the cluster that has not finished, such as {some}")
-    return known[pod_key(name)]  # type: ignore[no-any-return]
+def _find(kubeconfig: Path | None, name: str) -> "Pod":
+    """Return a pod that has not finished, without its volumes' needs."""
+    import msgspec
+
+    from aaml.kube.objects import wire
+    from aaml.kube.sources import see_pod
+    from aaml.kube.transport import Transport
+
+    class Listed(msgspec.Struct):
+        items: list[wire.PodObject] | None = None
+
+    key = pod_key(name)
+    namespace, _, own = key.partition("/")
+    transport = Transport(kubeconfig, connections=1)
+    lists = (
+        (f"/api/v1/namespaces/{namespace}/pods", {"fieldSelector": f"metadata.name={own}"}),
+        ("/api/v1/pods", {"limit": "100"}),
+    )
+    known: list[Pod] = []
+    try:
+        for path, query in lists:
+            with transport.explained():
+                answer = msgspec.json.decode(transport.request("GET", path, query=query), type=Listed)
+            known = [
+                see_pod(each).pod for each in answer.items or () if each.status.phase not in ("Succeeded", "Failed")
+            ]
+            for each in known:
+                if each.key == key:
+                    return each
+    finally:
+        transport.close()
+    some = ", ".join(each.key for each in known[:3]) or "none"
+    raise bad_value("pod", name, f"a pod of the cluster that has not finished, such as {some}")

@@ -87,8 +87,8 @@ class SchedulerSettings(DutySettings):
     records: bool = True
     """write curves to tlogs/, every decision and the log to logs/"""
     explain: Flag = False
-    """write why each node was chosen to logs/*.explained.jsonl, for `aaml explain`, and the other records too; copies the
-    state for each decision"""
+    """write why each node was chosen to logs/*.explained.jsonl, for `aaml explain`, and the other records too (copies
+    the state for each decision)"""
     tensorboard_name: str = ""
     """name of the run: tlogs/<policy>_<name>; without it the time"""
     sim_nodes: Count = 10

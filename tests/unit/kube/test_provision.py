@@ -378,18 +378,15 @@ def test_foreign_file_as_kubeconfig_is_one_line(tmp_path, content):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"just text", r"expected a mapping, got text"),
-        (b"[]", r"expected a mapping, got a list"),
         (b"clusters: 3", r"expected a list, got int in clusters"),
-        (b"current-context: c\nclusters: [{name: c, cluster: {server: 5}}]\ncontexts: [{name: c, context: {cluster: c}}]",
-         r"expected text, got int in clusters\[0\].cluster.server"),
-        (b"current-context: c\nclusters: [{name: c, cluster: {server: ''}}]\ncontexts: [{name: c, context: {cluster: c, "
-         b"user: u}}]\nusers: [{name: u, user: {}}]", r"the cluster's server is ''; expected https://HOST:PORT"),
+        (b"clusters: [{name: c, cluster: {server: 5}}]", r"expected text, got int in clusters\[0\].cluster.server"),
+        (b"users: [{name: u, user: {}}]\nclusters: [{name: c, cluster: {server: ''}}]",
+         r"the cluster's server is ''; expected https://HOST:PORT"),
     ],
 )  # fmt: skip
 def test_a_malformed_kubeconfig_is_told_where_it_is_wrong(tmp_path, content, said):
     garbage = tmp_path / "garbage"
-    garbage.write_bytes(content)
+    garbage.write_bytes(content + b"\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]")
     with pytest.raises(UserError, match=said):
         Transport(garbage)
 

@@ -134,7 +134,7 @@ def test_a_trace_is_a_task_like_any_other(tmp_path):
     assert set(results.runs["nodes"]) == {2}
     said = str(results.compare("first-fit"))
     assert "6 windows" in said
-    assert "% of windows" in said
+    assert "equal on all windows" in said, "one pod at a time: both leave as much variance"
     packed = find_task(f"compress@{folder}")
     assert (packed.metric, packed.reward, packed.episodes) == ("mean_empty_fraction", "compress", task_episodes(folder))
     with pytest.raises(UserError, match="nodes: 5 is not accepted"):
@@ -169,17 +169,43 @@ def test_the_command_compares_policies_by_window(tmp_path, capsys):
     out = tmp_path / "out"
     assert command("replay", [f"compress@{folder}", "--policy", "first-fit", "random", f"--out={out}"]) == 0
     said = capsys.readouterr().out
-    assert "6 windows of 5 s (holdout), 30 pods arrive in them; paired by window" in said
+    assert (
+        "6 windows of 5 s (holdout), paired by window: of the trace's 100 pods 30 arrive in them, 0 have a node "
+        "already, 70 are in none of them"
+    ) in said
+    assert "Caution" not in said
     assert "mean_empty_fraction (higher is better), 6 windows" in said
     for name in ("recorded", "first-fit", "random", "kube-scheduler"):
         assert name in said
-    assert (out / "windows.csv").read_text().splitlines()[1] == "14,70,75,5,0"
+    assert (out / "windows.csv").read_text().splitlines()[1] == "14,70,75,5,0,0"
     assert len((out / "results.csv").read_text().splitlines()) == 1 + 4 * 6
-    assert (out / "report.html").is_file()
+    page = (out / "report.html").read_text()
+    assert "default-scheduler: 100 decisions; the simulated kube-scheduler reproduces" in page
+    assert "30 arrive in them" in page
+    waits = said[said.index("waiting_mean_s (lower") :].split("\n\n")[0]
+    assert "equal on all windows" in waits, "nobody waits: that is not better in half of the windows"
+    assert "recorded" not in waits, "the time of a bind is nothing that a policy did"
+    assert (
+        "waiting_mean_s on a real cluster, with what a bind takes, which the simulator leaves out: recorded 0" in said
+    )
     assert command("replay", [folder, "--policy", "models/x.pth", "--windows=all", f"--out={out}"]) == 2
     assert f"may have seen some of them. Where none learned from this trace: aaml trace split {folder} --holdout 1" in (
         capsys.readouterr().err
     )
+
+
+def test_the_command_warns_of_windows_that_are_few_and_short(tmp_path, capsys):
+    """Pods of 4 s in eleven windows of 2 s, of which four are judged."""
+    folder = write(tmp_path / "t", *(event for at in range(20) for event in life(f"p{at}", at, at, "a", at + 4.0, 100)),
+                   until=20.0)  # fmt: skip
+    assert command("trace", ["split", folder, "--window-s=2", "--holdout=0.3"]) == 0
+    split = capsys.readouterr().out
+    assert command("replay", [folder, "--policy", "first-fit", f"--out={tmp_path / 'out'}"]) == 0
+    said = capsys.readouterr().out
+    for caution in ("4 windows are too few for a verdict", "windows of 2 s are short"):
+        assert f"Caution: {caution}" in said
+        assert caution in split
+        assert caution in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_training_knows_which_traces_can_be_played_in_compiled_episodes(tmp_path):

@@ -41,7 +41,9 @@ class Explanations(Observer):
             explained = explain(earlier, self._policy, decision, number=self._number)
         except Exception as error:  # noqa: BLE001  (a policy that fails has somebody who decides in its place)
             said = f"{self._policy.name} fails when it is asked for its scores ({type(error).__name__}: {error})"
-            explained = replace(explain(earlier, _Scoreless(self._policy.name), decision, number=self._number), notes=(said,))
+            explained = replace(
+                explain(earlier, _Scoreless(self._policy.name), decision, number=self._number), notes=(said,)
+            )
         fields = replace(explained, seconds=self._seconds).to_dict(NODES_KEPT)
         self._writer.event("explanation", {"uid": context.pod.uid, "explanation": fields})
         self._writer.attempt(self._lines.flush)
@@ -57,5 +59,5 @@ class _Scoreless:
 
     name: str
 
-    def act(self, context: Context) -> Decision:
+    def act(self, context: Context) -> Decision:  # noqa: ARG002  (never asked)
         raise AssertionError("its decision is known")

@@ -1,7 +1,7 @@
 """What is in a trace, in numbers: nodes, pods, how long they ran and waited, who placed them, when nobody looked."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True)
 class Summary:
-    """The numbers of a trace; `load` is what was requested of what the nodes offered, on average over time."""
+    """The numbers of a trace; `load` is what was requested of what nodes offered, on average while somebody looked."""
 
     name: str
     source: str
@@ -65,7 +65,6 @@ class Summary:
 def summarise(trace: Trace) -> Summary:
     """Return what is in a trace. Load is known where a trace says who ran where."""
     lives = list(trace.lives.values())
-    ran = [life.ran_s if life.ran_s is not None else life.pod.lifetime_s for life in lives]
     waits = [life.bound_s - life.created_s for life in lives if life.bound_s is not None and not life.found]
     most, load = _follow(trace)
     return Summary(
@@ -73,7 +72,7 @@ def summarise(trace: Trace) -> Summary:
         len(lives), sum(life.found for life in lives), sum(life.bound_s is None for life in lives),
         sum(life.ended_s is None for life in lives),
         dict(Counter(str(life.how) for life in lives if life.how).most_common()), dict(trace.schedulers.most_common()),
-        _percentiles([each for each in ran if each is not None]), _percentiles(waits),
+        _percentiles(trace.lifetimes_s), _percentiles(waits),
         load if any(life.bound_s is not None for life in lives) else {},
     )  # fmt: skip
 
@@ -90,7 +89,7 @@ def _follow(trace: Trace) -> tuple[int, dict[str, float]]:
     columns = [state.resource_index[CPU], state.resource_index[MEMORY]]
     for event in trace.events:
         if event.at > now_s and len(state):
-            held_s = event.at - now_s
+            held_s = event.at - now_s - _overlap(trace.gaps, now_s, event.at)
             rows = state.capacity
             used += held_s * state.requested[rows][:, columns].sum(axis=0)
             offered += held_s * state.allocatable[rows][:, columns].sum(axis=0)
@@ -99,3 +98,8 @@ def _follow(trace: Trace) -> tuple[int, dict[str, float]]:
         most = max(most, len(state))
     shares = np.divide(used, offered, out=np.zeros(2), where=offered > 0)
     return most, {CPU: float(shares[0]), MEMORY: float(shares[1])}
+
+
+def _overlap(gaps: Iterable[tuple[float, float]], since_s: float, until_s: float) -> float:
+    """Return how much of a time nobody looked."""
+    return sum(max(0.0, min(until_s, end_s) - max(since_s, begin_s)) for begin_s, end_s in gaps)

@@ -49,8 +49,10 @@ class Life:
 
     @property
     def ran_s(self) -> float | None:
-        """How long it ran, None where that is not known."""
-        return None if self.bound_s is None or self.ended_s is None else max(0.0, self.ended_s - self.bound_s)
+        """How long it ran, None where that is not known, as of a pod that ended while nobody looked."""
+        if self.bound_s is None or self.ended_s is None or self.how == "unseen":
+            return None
+        return max(0.0, self.ended_s - self.bound_s)
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,12 @@ class Trace:
     def schedulers(self) -> Counter[str]:
         """How many pods each scheduler placed while somebody looked."""
         return Counter(life.pod.scheduler_name for life in self.lives.values() if life.bound_s is not None)
+
+    @cached_property
+    def lifetimes_s(self) -> list[float]:
+        """How long pods ran, of those of which that is known."""
+        ran = (life.ran_s if life.ran_s is not None else life.pod.lifetime_s for life in self.lives.values())
+        return [each for each in ran if each is not None]
 
 
 class _Reader:

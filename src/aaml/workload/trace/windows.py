@@ -6,8 +6,8 @@ stays, so that what a policy was trained on is never what it is judged on, howev
 
 import math
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -25,8 +25,9 @@ from aaml.workload.trace.trace import Life, Trace
 
 Part = Literal["training", "validation", "holdout", "all"]
 SPLIT = "split.json"
-_WINDOWS = 20  # of a trace that nobody said anything else about
-_HOLDOUT = 0.3
+_WINDOWS, _LONG_WINDOWS = 20, 10  # of a trace that nobody said anything else about; fewer only where it is short
+_LIFETIMES = 5.0  # a window is to last this many median lifetimes: what ran already says little then
+_HOLDOUT, _FEWEST = 0.3, 5  # windows that a verdict takes
 _VALIDATION = 5  # every so many training windows one judges a training while it goes on
 _SECOND_S, _MINUTE_S = 1.0, 60.0
 
@@ -82,6 +83,20 @@ class Window:
     others: tuple[Placed, ...]
     removed: tuple[tuple[float, str], ...]
     chosen: Mapping[str, Placed]
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What part a trace's pods have in some windows: `arrive`, `ran` and `outside` add up to all of them.
+
+    `arrive` came in them, or waited when one began; `twice` of these waited from one window into the next and arrive in
+    both. `ran` had a node when they were first met, `outside` are in none of them.
+    """
+
+    arrive: int
+    twice: int
+    ran: int
+    outside: int
 
 
 @dataclass(frozen=True)
@@ -163,6 +178,49 @@ class Windows:
             tuple(sorted(others, key=lambda each: each.at_s)), tuple(sorted(removed)), chosen,
         )  # fmt: skip
 
+    # ---- what they say -----------------------------------------------------------------------------------------------
+
+    def tally(self, numbers: Iterable[int]) -> "Tally":
+        """Return what part the trace's pods have in some windows; each pod counts once."""
+        arrived: Counter[str] = Counter()
+        there: set[str] = set()
+        for number in numbers:
+            window = self.window(number)
+            arrived.update(pod.uid for pod in window.arrivals)
+            there |= {placed.pod.uid for placed in (*window.running, *window.others)}
+        ran = len(there - arrived.keys())
+        twice = arrived.total() - len(arrived)
+        return Tally(len(arrived), twice, ran, len(self.trace.lives) - len(arrived) - ran)
+
+    def carried(self, numbers: Iterable[int]) -> float:
+        """Return which share of the pods' time in some windows is of pods that ran when these began; NaN of none."""
+        _, bound, ended = self._times
+        whole = before = 0.0
+        for number in numbers:
+            start_s = number * self.split.window_s
+            held = np.minimum(ended, start_s + self.split.window_s) - np.maximum(bound, start_s)
+            held = np.maximum(held, 0.0)
+            whole += float(held.sum())
+            before += float(held[bound < start_s].sum())
+        return before / whole if whole else math.nan
+
+    def cautions(self, numbers: Sequence[int]) -> list[str]:
+        """Return what a reader of differences over some windows has to be told, a sentence each."""
+        said, window_s, lived_s = [], self.split.window_s, self.trace.lifetimes_s
+        if len(numbers) < _FEWEST:
+            said.append(
+                f"{len(numbers)} windows are too few for a verdict; it takes {_FEWEST}: record for longer, cut shorter "
+                "ones with `aaml trace split`, or play all where no model learned from this trace"
+            )
+        if lived_s and window_s < _LIFETIMES * (usual_s := float(np.median(lived_s))):
+            carried = self.carried(numbers)
+            share = "" if math.isnan(carried) else f", so {carried:.0%} of the pods' time is of pods that ran already"
+            said.append(
+                f"windows of {window_s:g} s are short: half of the pods that end run for {usual_s:.3g} s or "
+                f"longer{share}, and those stay where they were recorded. Differences come out smaller than they are"
+            )
+        return said
+
     # ---- inside ------------------------------------------------------------------------------------------------------
 
     def _nodes(self, start_s: float, end_s: float) -> tuple[tuple[Node, ...], tuple[NodeChange, ...]]:
@@ -209,13 +267,17 @@ class Windows:
 
 
 def usual_split(trace: Trace) -> Split:
-    """Return twenty windows, of whole minutes where the trace is that long, of which the last 30% are the holdout.
+    """Return windows of five median lifetimes: twenty at most and, where the trace is long enough, ten at least.
 
-    A trace of less than twenty seconds has fewer, of a second each, and one of less than a second is one window.
+    They last whole minutes where twenty of them fit. The last 30% are the holdout, and five of ten or more. A trace of
+    less than twenty seconds has fewer, of a second each, and one of less than a second is one window.
     """
     unit_s = _MINUTE_S if trace.end_s >= _WINDOWS * _MINUTE_S else _SECOND_S
-    window_s = max(unit_s, trace.end_s / _WINDOWS // unit_s * unit_s)
-    return make_split(trace, min(window_s, trace.end_s), _HOLDOUT)
+    lived_s = _LIFETIMES * float(np.median(trace.lifetimes_s)) if trace.lifetimes_s else 0.0
+    wanted_s = min(max(trace.end_s / _WINDOWS, lived_s), max(trace.end_s / _LONG_WINDOWS, unit_s))
+    window_s = min(max(unit_s, wanted_s // unit_s * unit_s), trace.end_s)
+    count = trace.end_s // window_s if window_s else 0
+    return make_split(trace, window_s, max(_HOLDOUT, _FEWEST / count) if count >= _LONG_WINDOWS else _HOLDOUT)
 
 
 def make_split(trace: Trace, window_s: float, holdout: float) -> Split:

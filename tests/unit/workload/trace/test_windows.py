@@ -99,7 +99,9 @@ def test_the_first_split_stays_when_the_recording_goes_on(tmp_path):
         for event in EVENTS:
             writer.write(event)
     first = read_windows(tmp_path).split
-    assert first == usual_split(TRACE) == Split(15.0, 210.0)  # 300 s in twenty windows, the last six for judging
+    # Pods ran for 10, 43, 103 and 210 s: five times the median of 73 s is more than the tenth of 300 s that a window
+    # may have at most, and a verdict needs five of the ten windows.
+    assert first == usual_split(TRACE) == Split(30.0, 150.0)
     with TraceWriter(tmp_path) as writer:
         writer.write(NodeGone(at=T0 + 10_000, name="b"))
     from aaml.workload.trace import windows
@@ -118,6 +120,55 @@ def test_the_first_split_stays_when_the_recording_goes_on(tmp_path):
 def test_a_short_trace_has_fewer_windows_and_one_of_less_than_a_second_is_a_window_itself(end_s, split):
     events = [Began(at=0.0), NodeSeen(at=0.0, node=A), Listed(at=0.0), NodeSeen(at=end_s, node=B)]
     assert usual_split(Trace.of(events)) == split
+
+
+def lived(seconds, every=10, until=2000):
+    """One pod after the other, each for so long."""
+    pods = [(f"p{at}", at) for at in range(0, until, every)]
+    events = [each for name, at in pods for each in (seen(name, at), bound(name, at), ended(name, at + seconds))]
+    begin = [Began(at=T0), NodeSeen(at=T0, node=A), Listed(at=T0)]
+    last = NodeSeen(at=T0 + until, node=B)
+    return Trace.of(
+        [*begin, *sorted((each for each in events if each.at < T0 + until), key=lambda each: each.at), last]
+    )
+
+
+@pytest.mark.parametrize(("seconds", "window_s", "holdout_from_s"), [
+    (5, 60.0, 1380.0), (30, 120.0, 1320.0), (500, 180.0, 1080.0),
+])  # fmt: skip
+def test_a_window_lasts_five_lifetimes_where_ten_of_them_fit_into_the_trace(seconds, window_s, holdout_from_s):
+    """2,000 s: a twentieth is 100 s, 60 in whole minutes; 150 s for pods of 30 s are two minutes; a tenth is three."""
+    assert usual_split(lived(seconds)) == Split(window_s, holdout_from_s)
+
+
+def test_windows_that_are_too_few_or_too_short_are_told_with_what_they_hide():
+    """Pods of 21 s, three at a time: in a window of 10 s those that ran have 20.5 of its 30 pod-seconds."""
+    trace = lived(21, every=7, until=700)
+    short = Windows(trace, Split(10.0, 0.0))
+    assert short.carried([30]) == pytest.approx(carried_by_hand(trace, 300.0, 310.0))
+    (said,) = short.cautions(short.numbers)
+    assert "windows of 10 s are short: half of the pods that end run for 21 s or longer" in said
+    assert "of the pods' time" in said
+    (said,) = Windows(trace, Split(200.0, 0.0)).cautions((0, 1, 2))
+    assert "3 windows are too few for a verdict; it takes 5" in said
+    assert Windows(trace, Split(120.0, 0.0)).cautions((0, 1, 2, 3, 4)) == []
+
+
+def carried_by_hand(trace, start_s, end_s):
+    """The share of a window's pod-seconds that pods have which were bound before it."""
+    inside = [(life.bound_s < start_s, min(end_s, life.ended_s or end_s) - max(start_s, life.bound_s))
+              for life in trace.lives.values()]  # fmt: skip
+    whole = sum(seconds for _, seconds in inside if seconds > 0)
+    return sum(seconds for before, seconds in inside if before and seconds > 0) / whole
+
+
+def test_every_pod_of_the_trace_is_accounted_for_once():
+    """Of seven pods one ran before the trace and one came with its node; `waits` waits from one window to the next."""
+    found = WINDOWS.tally((0, 1))
+    assert (found.arrive, found.twice, found.ran, found.outside) == (4, 1, 2, 1)
+    assert found.arrive + found.ran + found.outside == len(TRACE.lives) == 7
+    late = WINDOWS.tally((2,))
+    assert (late.arrive, late.twice, late.ran, late.outside) == (1, 0, 2, 4)
 
 
 def test_a_trace_in_which_nothing_happens_has_no_windows():
