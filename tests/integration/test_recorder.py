@@ -27,7 +27,7 @@ def api():
     with ScriptedApi() as server:
         server.on_list(NODES, listing(node("a")))
         server.on_watch(NODES, [HANG])
-        server.on_list(NAMESPACES, listing({"metadata": {"name": "kube-system", "uid": "here"}}))
+        server.on_list(NAMESPACES, listing({"metadata": {"name": "kube-system", "uid": "here"}}, version=100))
         yield server
 
 

@@ -1,0 +1,44 @@
+"""The page of features names every feature that there is, in the order of the columns; and what it says is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from aaml.policies.heuristics.linear import FEATURES, TERMS
+from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATURES, UPCOMING_FEATURES
+from support import make
+from support.make import GIB
+
+PAGE = Path(__file__).parents[3] / "docs" / "features.md"
+
+
+def tables():
+    """The first column of each table of the page."""
+    found = []
+    for line in PAGE.read_text().splitlines():
+        if line.startswith(("| feature |", "| term |")):
+            found.append([])
+        elif row := re.match(r"\| `(\w+)` \| \S", line):
+            found[-1].append(row[1])
+    return [tuple(each) for each in found]
+
+
+def test_every_feature_that_aaml_explain_can_name_is_explained():
+    assert tables() == [NODE_FEATURES, PAIR_FEATURES, POD_FEATURES, UPCOMING_FEATURES, FEATURES, TERMS]
+
+
+def test_what_the_page_says_of_the_scaled_features_is_so():
+    """Nodes of 4 cores, 0, 1 and 2 in use: mean 1/4, deviation sqrt(1/24). The pod asks for one core, 1/4 of a node."""
+    state = make.cluster(make.nodes(3), used=[(1, 1000, GIB), (2, 2000, 2 * GIB)])
+    shown = make.context(state, make.pod("p", 1000, 2 * GIB)).observation
+    pairs = dict(zip(PAIR_FEATURES, shown.pairs.T, strict=True))
+    deviation = (1 / 24) ** 0.5
+    gaps = [-1 / 4, 0.0, 1 / 4]
+    assert pairs["cpu_gap_scaled"] == pytest.approx([gap / (deviation + 1 / 4) for gap in gaps])
+    assert pairs["cpu_variance_growth"] == pytest.approx([40 * 1 / 4 * gap for gap in gaps])
+    assert pairs["cpu_gap"] == pytest.approx([8 * gap for gap in gaps])
+    assert pairs["variance_rank"] == pytest.approx([0.0, 0.5, 1.0])
+    pod = dict(zip(POD_FEATURES, shown.pod, strict=True))
+    assert (pod["cpu"], pod["memory"], pod["cpu_mean"]) == pytest.approx((1 / 4, 1 / 4, 1 / 4))
+    assert pod["cpu_spread"] == pytest.approx(deviation)
