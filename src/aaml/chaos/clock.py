@@ -1,15 +1,23 @@
-"""The `aaml` command with a clock that can be stepped: `python -m aaml.chaos.clock FILE ARGUMENTS`.
+"""The `aaml` command with a clock that can be stepped, and a state that is checked.
 
-The seconds in FILE are added to the time of day as `aaml.kube` reads it, for leases, events and conditions. Nothing
-else of the machine notices, and the monotonic clock goes on, as it does where an administrator or NTP sets the clock.
+`python -m aaml.chaos.clock FILE ARGUMENTS` adds the seconds in FILE to the time of day as `aaml.kube` reads it, for
+leases, events and conditions. Nothing else of the machine notices, and the monotonic clock goes on, as it does where an
+administrator or NTP sets the clock. Each second the cluster state is compared with the pods and nodes that it is of.
+What is wrong ends the process and stands in its log after `WRONG`.
 """
 
 import runpy
 import sys
+import time
 from datetime import UTC, datetime, timedelta, tzinfo
 from importlib import import_module
 from pathlib import Path
 
+from aaml.cluster.objects import Pod
+from aaml.kube.cluster import KubeCluster
+
+WRONG = "cluster state:"
+_CHECK_S = 1.0
 _READ_THE_CLOCK = ("aaml.kube.events", "aaml.kube.evictor", "aaml.kube.lease")
 
 
@@ -29,9 +37,29 @@ def step_by(file: Path) -> None:
         import_module(name).datetime = Stepped  # type: ignore[attr-defined]
 
 
+def check_states() -> None:
+    """Let every live cluster check its state once a second, before it hands out a pod, and when it is closed."""
+    checked_s = 0.0
+    next_pod, close = KubeCluster.next_pod, KubeCluster.close
+
+    def checking(self: KubeCluster, timeout_s: float) -> Pod | None:
+        nonlocal checked_s
+        if time.monotonic() - checked_s > _CHECK_S:
+            self.state.check()
+            checked_s = time.monotonic()
+        return next_pod(self, timeout_s)
+
+    def closing(self: KubeCluster) -> None:
+        close(self)
+        self.state.check()
+
+    KubeCluster.next_pod, KubeCluster.close = checking, closing  # type: ignore[method-assign]
+
+
 def main() -> None:
-    """Step the clock and be `aaml`."""
+    """Step the clock, check the state and be `aaml`."""
     step_by(Path(sys.argv[1]))
+    check_states()
     sys.argv[1:] = sys.argv[2:]
     runpy.run_module("aaml", run_name="__main__")
 

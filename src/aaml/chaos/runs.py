@@ -127,6 +127,7 @@ def _wrong_with(site: Site) -> Iterator[str]:
                 yield str(error)
         if scheduler.stop() != 0:
             yield f"scheduler {number} ended with {scheduler.status}: {scheduler.said().strip().splitlines()[-1:]}"
+    yield from site.wrong_states()
     for path in site.models():
         try:
             load(path)

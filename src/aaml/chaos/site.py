@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from aaml.chaos.clock import WRONG
 from aaml.chaos.proxy import Proxy
 from aaml.chaos.supervised import Supervised
 from aaml.chaos.workload import Workload, ask
@@ -107,6 +108,11 @@ class Site:
                 return bool(reply.status == 200)
         except (OSError, urllib.error.URLError):
             return False
+
+    def wrong_states(self) -> list[str]:
+        """Return what the schedulers have said of a cluster state that is not as pods and nodes say."""
+        said = [line for scheduler in self.schedulers for line in scheduler.said().splitlines()]
+        return [line.partition(WRONG)[2].strip() for line in said if WRONG in line]
 
     def models(self) -> list[Path]:
         """Return the model files that the schedulers have left so far."""

@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 
 from aaml.chaos.site import Site
+from aaml.errors import UserError
 from aaml.files import write_text
 from aaml.kube.provision import KwokCluster
 from aaml.scheduling.curves import VALUE_LOSS
@@ -72,7 +73,10 @@ class Sample:
 
 
 def soak(cluster: KwokCluster, settings: SoakSettings, tell: Callable[[Sample], None]) -> tuple[list[Sample], int]:
-    """Let pods come and go; returns the samples and how many pods had no node a minute after the last had come."""
+    """Let pods come and go; returns the samples and how many pods had no node a minute after the last had come.
+
+    Raises `UserError` where the scheduler finds that its state is not as pods and nodes say.
+    """
     with Site(cluster, settings.scheduler, serves=settings.run == "idle-extender") as site, ExitStack() as stack:
         ended = threading.Event()
         if settings.run == "without-learner":
@@ -95,6 +99,9 @@ def soak(cluster: KwokCluster, settings: SoakSettings, tell: Callable[[Sample], 
             if time.monotonic() > deadline_s:
                 break
             time.sleep(0.2)
+        site.scheduler.stop()
+        if wrong := site.wrong_states():
+            raise UserError(f"soak: the scheduler's state was wrong: {wrong[0]}")
         return samples, waiting
 
 

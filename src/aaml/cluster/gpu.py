@@ -29,6 +29,16 @@ def devices_fit(
     return np.asarray((free_milli >= DEVICE_MILLI).sum(axis=1) >= gpu.count)
 
 
+def devices_named(devices: tuple[int, ...] | None, gpu: GpuRequest, count: int) -> bool:
+    """Whether these can be the devices of a request on a node that has `count`: each is one of them, none comes twice.
+
+    Whether they are free is not asked.
+    """
+    if devices is None or len(devices) != gpu.count or not 0 < gpu.milli <= DEVICE_MILLI:
+        return False
+    return len(set(devices)) == len(devices) and all(0 <= device < count for device in devices)
+
+
 def choose_devices(free_milli: npt.NDArray[np.int64], gpu: GpuRequest, rule: DeviceRule = "best") -> tuple[int, ...]:
     """Return the indices of the devices that the request takes on one node, whose free thousandths are [G].
 
@@ -36,7 +46,7 @@ def choose_devices(free_milli: npt.NDArray[np.int64], gpu: GpuRequest, rule: Dev
     ones that with the lowest index. Whole devices are the first entirely free ones. The result is empty when the
     request does not fit, and when it reserves nothing.
     """
-    if gpu.milli <= 0:
+    if not 0 < gpu.milli <= DEVICE_MILLI:
         return ()
     if gpu.count == 1 and gpu.milli < DEVICE_MILLI:
         fits = np.flatnonzero(free_milli >= gpu.milli)

@@ -206,6 +206,7 @@ class Pod:
     gang_size: int = 0
     phase: str = "Pending"
     terminating: bool = False
+    preempted: bool = False  # it is terminating because a scheduler has preempted it
     created_s: float = 0.0
     started_s: float = 0.0  # status.startTime, for the choice of preemption victims
     lifetime_s: float | None = None  # how long it runs once bound, which nobody knows beforehand; None: until deleted

@@ -49,6 +49,16 @@ class OwnerIndex:
             self._arrays.move_to_end(owner)
         return array
 
+    def faults(self) -> list[str]:
+        """Return what differs from an index made anew, in words; empty when nothing does."""
+        fresh = OwnerIndex(self._state.fork())
+        if self._by_node != fresh._by_node:
+            return [f"pods by owner are counted as {self._by_node}, and are {fresh._by_node}"]
+        if self._generation != self._state.topology_generation:
+            return []
+        wrong = [owner for owner, array in self._arrays.items() if not np.array_equal(array, fresh.counts(owner))]
+        return [f"pods of {owner} by node are counted wrongly" for owner in wrong]
+
     def _observe(self, pod: Pod, node_name: str, *, placed: bool) -> None:
         if not pod.owner:
             return

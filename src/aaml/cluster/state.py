@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.gpu import DEVICE_MILLI, choose_devices
+from aaml.cluster.audit import faults
+from aaml.cluster.gpu import DEVICE_MILLI, choose_devices, devices_named
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
@@ -29,7 +30,8 @@ class Placement:
 
     It is `assumed` when it was decided here and the cluster has not confirmed it yet. The `node_name` of an assumed
     placement's pod is still empty, so read the placement's own. `since_s` is when the pod began to run, on the clock of
-    the cluster that the state belongs to (`Cluster.now_s`).
+    the cluster that the state belongs to (`Cluster.now_s`). `noted` are the devices that the cluster says it has, or
+    that were chosen with the decision; None where nobody says, so that `gpus` are a guess.
     """
 
     pod: Pod
@@ -37,6 +39,7 @@ class Placement:
     gpus: tuple[int, ...] = ()
     assumed: bool = False
     since_s: float = 0.0
+    noted: tuple[int, ...] | None = None
 
     @property
     def until_s(self) -> float:
@@ -54,7 +57,7 @@ class ClusterState:
     allocatable          int [N, R]  what each node offers
     requested            int [N, R]  what placed pods (assumed ones included) ask for
     nonzero              int [N, 2]  CPU and memory with kube-scheduler's defaults for pods without requests
-    gpu_free             int [N, G]  thousandths left of each device, 0 beyond a node's last
+    gpu_free             int [N, G]  thousandths left of each device, 0 beyond a node's last and where more is claimed
     gpu_count            int [N]     devices per node
     gpu_model            int [N]     index into `gpu_models` (0 is "", no model)
     unschedulable        bool [N]    cordoned
@@ -63,6 +66,9 @@ class ClusterState:
     ===================  ==========  =================================================================
 
     Arrays are views that live until the next node is added or removed; do not keep them across changes.
+
+    The order in which the cluster's words come does not matter, except where nobody says which devices a pod holds:
+    what was chosen for it then stays, unless a pod whose devices are known needs the room.
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
@@ -79,12 +85,15 @@ class ClusterState:
         self.namespace_labels: dict[str, Mapping[str, str]] = {}
         self.nominated: dict[str, tuple[Pod, str]] = {}  # by pod uid: (pod, node it made room on by preemption)
         self.indexes: dict[type, Any] = {}  # views that follow this state, by their class; a fork starts without
-        self._homeless: dict[str, dict[str, Placement]] = {}  # bound to a node that is not known (yet)
+        self._homeless: dict[str, dict[str, Placement]] = {}  # bound to a node that is not known (yet), by its name
+        self._awaits: dict[str, str] = {}  # the name of that node by pod uid
         self._observers: list[Callable[[Pod, str, bool], None]] = []
         self._allocatable = np.zeros((0, len(self.resources)), dtype=np.int64)
         self._requested = self._allocatable.copy()
         self._nonzero = np.zeros((0, 2), dtype=np.int64)
         self._gpu_free = np.zeros((0, 0), dtype=np.int64)
+        self._gpu_used = np.zeros((0, 0), dtype=np.int64)  # what pods claim, which may be more than there is
+        self._without: set[str] = set()  # uids of placed pods for which there was no device
         self._gpu_count = np.zeros(0, dtype=np.int64)
         self._gpu_model = np.zeros(0, dtype=np.int64)
         self._unschedulable = np.zeros(0, dtype=np.bool_)
@@ -203,10 +212,11 @@ class ClusterState:
         self._gpu_model[row] = self.gpu_models.index(node.gpu_model)
         if self._gpu_count[row] != node.gpu_count or is_new:
             self._gpu_count[row] = node.gpu_count
-            self._recount_devices(row)
+            self._settle_devices(row)
         self._touch(row)
         self.topology_generation += 1
         for placement in self._homeless.pop(node.name, {}).values():
+            del self._awaits[placement.pod.uid]
             self._place(placement)
 
     def remove_node(self, name: str) -> list[Placement]:
@@ -218,9 +228,9 @@ class ClusterState:
         row = self.index[name]
         displaced = [self.placements[uid] for uid in self.node_pods[row]]
         for placement in displaced:
-            self._displace(placement.pod.uid)
+            self._take_out(placement.pod.uid)
             if not placement.assumed:
-                self._homeless.setdefault(name, {})[placement.pod.uid] = placement
+                self._keep_aside(placement)
         last = len(self.nodes)
         for array in self._arrays():
             array[row : last - 1] = array[row + 1 : last]
@@ -238,34 +248,38 @@ class ClusterState:
         """Take the cluster's word on a pod: it is where `pod.node_name` says, and gone when it has finished.
 
         This confirms an assumed placement, or moves it when the cluster bound the pod elsewhere. A pod that the cluster
-        shows as unbound stays assumed where it was. Without `gpus` the devices that are known are kept, and otherwise
-        the best-fitting ones are chosen. `since_s` is when it began to run, for a pod that was not placed on this node
-        before.
+        shows as unbound stays assumed where it was. `gpus` are the devices that the cluster says the pod has. Where it
+        says nothing, or names devices that the node or the pod cannot have, those that are known are kept, and
+        otherwise the best-fitting ones are chosen. `since_s` is when it began to run, for a pod that was not placed on
+        this node before.
         """
-        known = self.placements.get(pod.uid)
         if not pod.node_name:
-            if known is not None and not known.assumed:
+            known = self.placements.get(pod.uid)
+            if known is None or not known.assumed:
                 self._displace(pod.uid)
             return
         if pod.phase in _FINISHED:
             self.remove_pod(pod.uid)
             return
-        if known is not None and known.node_name == pod.node_name and known.pod.requests == pod.requests:
-            self.placements[pod.uid] = replace(known, pod=pod, assumed=False)
-            self.node_pods[self.index[pod.node_name]][pod.uid] = pod
-            seen = (pod.labels, pod.terminating, pod.owner)
-            if (known.pod.labels, known.pod.terminating, known.pod.owner) != seen:
-                self._notify(known.pod, pod.node_name, placed=False)
-                self._notify(pod, pod.node_name, placed=True)
-            return
-        if known is not None:
+        self.nominated.pop(pod.uid, None)
+        known = self.placements.get(pod.uid) or self._homeless.get(pod.node_name, {}).get(pod.uid)
+        if known is None or known.node_name != pod.node_name:
             self._displace(pod.uid)
-        self._place(Placement(pod, pod.node_name, gpus if gpus is not None else (-1,), since_s=since_s))
+            self._place(Placement(pod, pod.node_name, since_s=since_s, noted=gpus))
+            return
+        now = replace(known, pod=pod, assumed=False, noted=gpus)
+        row = self.index.get(pod.node_name)
+        if row is not None and gpus in {None, known.gpus, known.noted} and _counts_as(pod, known.pod):
+            self.placements[pod.uid] = now
+            self.node_pods[row][pod.uid] = pod
+            return
+        self._take_out(pod.uid)
+        self._place(now)
+        if row is not None:
+            self._use_room(row)
 
     def remove_pod(self, uid: str) -> Placement | None:
         """Free what a pod holds and return its placement, or None when it held nothing."""
-        for waiting in self._homeless.values():
-            waiting.pop(uid, None)
         self.nominated.pop(uid, None)
         return self._displace(uid)
 
@@ -279,7 +293,7 @@ class ClusterState:
             raise ValueError(f"pod {pod.key} is placed on {self.placements[pod.uid].node_name} already")
         if node_name not in self.index:
             raise KeyError(node_name)
-        return self._place(Placement(pod, node_name, gpus if gpus is not None else (-1,), True, since_s))
+        return self._place(Placement(pod, node_name, (), True, since_s, gpus))
 
     def forget(self, uid: str) -> None:
         """Undo an assumed placement whose bind failed; does nothing to a confirmed one."""
@@ -326,31 +340,19 @@ class ClusterState:
         twin.namespace_labels, twin.nominated = dict(self.namespace_labels), dict(self.nominated)
         twin.generation, twin.topology_generation = self.generation, self.topology_generation
         twin._homeless = {name: dict(pods) for name, pods in self._homeless.items()}
+        twin._awaits, twin._without = dict(self._awaits), set(self._without)
         for name in _ARRAYS:
             setattr(twin, name, getattr(self, name)[: len(self.nodes)].copy())
         return twin
 
     def check(self) -> None:
-        """Raise AssertionError unless every sum agrees with the placed pods and no amount is negative."""
-        requested = np.zeros_like(self.requested)
-        nonzero = np.zeros_like(self.nonzero)
-        used = np.zeros_like(self.gpu_free)
-        for placement in self.placements.values():
-            row = self.index[placement.node_name]
-            requested[row] += self.request_vector(placement.pod)
-            nonzero[row] += self.nonzero_request(placement.pod)
-            used[row, list(placement.gpus)] += placement.pod.gpu.milli
-        devices = np.arange(self.gpu_free.shape[1]) < self.gpu_count[:, None]
-        if not np.array_equal(requested, self.requested) or not np.array_equal(nonzero, self.nonzero):
-            raise AssertionError("requested amounts differ from the sum over placed pods")
-        if not np.array_equal(np.where(devices, DEVICE_MILLI - used, 0), self.gpu_free):
-            raise AssertionError("free GPU thousandths differ from the sum over placed pods")
-        if (
-            (self.requested < 0).any()
-            or (self.gpu_free < 0).any()
-            or sum(map(len, self.node_pods)) != len(self.placements)
-        ):
-            raise AssertionError("a negative amount, or a pod counted twice")
+        """Raise AssertionError that says what is wrong, where an array or index differs from what pods and nodes say.
+
+        Also where an amount is negative, or a device has more left than its size.
+        """
+        wrong = faults(self)
+        if wrong:
+            raise AssertionError(f"cluster state: {'; '.join(wrong)}")
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
@@ -368,26 +370,45 @@ class ClusterState:
     def _place(self, placement: Placement) -> Placement:
         pod, row = placement.pod, self.index.get(placement.node_name)
         if row is None:
-            self._homeless.setdefault(placement.node_name, {})[pod.uid] = placement
+            self._keep_aside(placement)
             return placement
-        if placement.gpus == (-1,):
-            chosen = choose_devices(self._gpu_free[row], pod.gpu) if pod.gpu.milli else ()
+        if pod.gpu.milli:
+            gpus = self._devices_for(row, placement)
+            noted = gpus or None if placement.assumed else placement.noted
             placement = Placement(
-                pod, placement.node_name, chosen, placement.assumed, placement.since_s
+                pod, placement.node_name, gpus, placement.assumed, placement.since_s, noted
             )  # `replace` takes 5 times as long
+        elif placement.gpus:
+            placement = replace(placement, gpus=())
         vector = self.request_vector(pod)  # may add a column, so before the row is read
         self._requested[row] += vector
         self._nonzero[row] += self.nonzero_request(pod)
-        for device in placement.gpus:
-            self._gpu_free[row, device] -= pod.gpu.milli
         self.placements[pod.uid] = placement
         self.node_pods[row][pod.uid] = pod
         self.nominated.pop(pod.uid, None)
         self._touch(row)
+        if pod.gpu.milli:
+            self._hold(row, placement)
+            if any(self._gpu_used[row, device] > DEVICE_MILLI for device in placement.gpus):
+                self._settle_devices(row)  # a guess may have to give way
+                placement = self.placements[pod.uid]
         self._notify(pod, placement.node_name, placed=True)
         return placement
 
     def _displace(self, uid: str) -> Placement | None:
+        """Take a pod out, wherever it is, and return its placement on a known node."""
+        if uid in self._awaits:
+            del self._homeless[self._awaits.pop(uid)][uid]
+        placement = self._take_out(uid)
+        if placement is not None:
+            self._use_room(self.index[placement.node_name])
+        return placement
+
+    def _keep_aside(self, placement: Placement) -> None:
+        self._homeless.setdefault(placement.node_name, {})[placement.pod.uid] = placement
+        self._awaits[placement.pod.uid] = placement.node_name
+
+    def _take_out(self, uid: str) -> Placement | None:
         placement = self.placements.pop(uid, None)
         if placement is None:
             return None
@@ -395,18 +416,49 @@ class ClusterState:
         self._requested[row] -= self.request_vector(pod)
         self._nonzero[row] -= self.nonzero_request(pod)
         for device in placement.gpus:
-            self._gpu_free[row, device] += pod.gpu.milli
+            self._gpu_used[row, device] -= pod.gpu.milli
+            self._gpu_free[row, device] = max(DEVICE_MILLI - self._gpu_used[row, device], 0)
+        self._without.discard(uid)
         del self.node_pods[row][uid]
         self._touch(row)
         self._notify(pod, placement.node_name, placed=False)
         return placement
 
-    def _recount_devices(self, row: int) -> None:
-        free = np.where(np.arange(self._gpu_free.shape[1]) < self._gpu_count[row], DEVICE_MILLI, 0)
-        for uid in self.node_pods[row]:
-            placement = self.placements[uid]
-            free[list(placement.gpus)] -= placement.pod.gpu.milli
-        self._gpu_free[row] = free
+    # ---- devices -----------------------------------------------------------------------------------------------------
+
+    def _devices_for(self, row: int, placement: Placement) -> tuple[int, ...]:
+        """Return the devices that are noted, or else those that the pod has had, or else the best-fitting ones."""
+        gpu, free, count = placement.pod.gpu, self._gpu_free[row], int(self._gpu_count[row])
+        if devices_named(placement.noted, gpu, count):
+            return placement.noted or ()
+        if devices_named(placement.gpus, gpu, count) and (free[list(placement.gpus)] >= gpu.milli).all():
+            return placement.gpus
+        return choose_devices(free, gpu)
+
+    def _hold(self, row: int, placement: Placement) -> None:
+        for device in placement.gpus:
+            self._gpu_used[row, device] += placement.pod.gpu.milli
+            self._gpu_free[row, device] = max(DEVICE_MILLI - self._gpu_used[row, device], 0)
+        if not placement.gpus:
+            self._without.add(placement.pod.uid)
+
+    def _use_room(self, row: int) -> None:
+        """Give devices to pods that had none, where some were set free."""
+        if self._without and not self._without.isdisjoint(self.node_pods[row]):
+            self._settle_devices(row)
+
+    def _settle_devices(self, row: int) -> None:
+        """Share out a row's devices: to the pods of which they are noted, to those that have some, to the others."""
+        count = int(self._gpu_count[row])
+        self._gpu_used[row] = 0
+        self._gpu_free[row] = np.where(np.arange(self._gpu_free.shape[1]) < count, DEVICE_MILLI, 0)
+        held = [placement for uid in self.node_pods[row] if (placement := self.placements[uid]).pod.gpu.milli]
+        held.sort(key=lambda each: (not devices_named(each.noted, each.pod.gpu, count), not each.gpus))
+        for placement in held:
+            settled = replace(placement, gpus=self._devices_for(row, placement))
+            self.placements[placement.pod.uid] = settled
+            self._without.discard(placement.pod.uid)
+            self._hold(row, settled)
 
     def _add_resource(self, name: str) -> None:
         self.resource_index[name] = len(self.resources)
@@ -423,13 +475,24 @@ class ClusterState:
         more = max(2 * room, rows, 16) if rows > room else room
         for name in _ARRAYS:
             old = getattr(self, name)
-            shape = (more, *old.shape[1:]) if name != "_gpu_free" else (more, max(width, devices))
+            shape = (more, max(width, devices)) if name in _BY_DEVICE else (more, *old.shape[1:])
             grown = np.zeros(shape, dtype=old.dtype)
             grown[tuple(slice(0, size) for size in old.shape)] = old
             setattr(self, name, grown)
 
 
+def _counts_as(pod: Pod, known: Pod) -> bool:
+    """Whether nothing of a pod has changed that an array or an index over the pods counts."""
+    if pod is known:
+        return True
+    return pod == replace(
+        known, phase=pod.phase, started_s=pod.started_s, nominated_node=pod.nominated_node, preempted=pod.preempted,
+        resource_version=pod.resource_version, node_name=pod.node_name,
+    )  # fmt: skip
+
+
+_BY_DEVICE = ("_gpu_free", "_gpu_used")
 _ARRAYS = (
-    "_allocatable", "_requested", "_nonzero", "_gpu_free", "_gpu_count", "_gpu_model", "_unschedulable", "_capacity",
+    "_allocatable", "_requested", "_nonzero", *_BY_DEVICE, "_gpu_count", "_gpu_model", "_unschedulable", "_capacity",
     "_node_generation",
 )  # fmt: skip

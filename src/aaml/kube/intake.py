@@ -12,7 +12,7 @@ from aaml.cluster.objects import NO_AFFINITY, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.kube.lookups import Storage
 from aaml.kube.reflector import Changes, Delta, Source, Trouble
-from aaml.kube.sources import CSI_NODES, NAMESPACES, NODES, PODS, STORAGE, SeenPod, devices_named
+from aaml.kube.sources import CSI_NODES, NAMESPACES, NODES, PODS, STORAGE, SeenPod
 from aaml.kube.transport import ApiError
 from aaml.scheduling.queue import SchedulingQueue
 
@@ -140,13 +140,13 @@ class Intake:
         if pod.node_name:
             self._leave(uid)
             before = delta.before.pod if delta.before is not None else None
-            self._state.upsert_pod(pod, devices_named(delta.obj, self._state), _runs_since_s(pod))
+            self._state.upsert_pod(pod, delta.obj.gpus, _runs_since_s(pod))
             if before is not None and before.node_name:
                 self._queue.on_event("pod_update", pod, before)
             else:
                 self._queue.on_event("pod_add", pod)
             return
-        if pod.nominated_node:
+        if pod.nominated_node and uid not in self._state.placements:
             self._state.nominate(pod, pod.nominated_node)
         elif uid in self._state.nominated:
             if delta.before is not None and delta.before.pod.nominated_node:
@@ -214,9 +214,11 @@ class Intake:
         for seen in self._storage.apply(changes):
             pod = self._storage.resolve(seen)
             if pod.node_name:
-                self._state.upsert_pod(pod)
-            else:
-                self._enqueue(pod)
+                self._state.upsert_pod(pod, seen.gpus)
+                continue
+            if pod.uid in self._state.nominated:
+                self._state.nominate(pod, self._state.nominated[pod.uid][1])
+            self._enqueue(pod)
         if changes.source == CSI_NODES.name:
             for node in list(self._state.nodes):
                 if (limited := self._with_limits(node)) is not node:

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aaml.cluster.gpu import DEVICE_MILLI
+from aaml.cluster.gpu import DEVICE_MILLI, devices_named
 from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError, bad_value
 from aaml.kube.objects import wire
 from aaml.kube.objects.convert import node_from_api, read_object
-from aaml.kube.sources import devices_named, see_pod
+from aaml.kube.sources import see_pod
 
 GPU_SHARE = "simon/node-gpu-share"
 
@@ -63,10 +63,9 @@ def posted_state(nodes: Sequence[bytes], pods: Sequence[bytes] = ()) -> ClusterS
         if pod.node_name not in state.index:
             raise UserError(f"pods[{position}].spec.nodeName: {pod.node_name!r} is none of the posted nodes")
         posted.add(pod.key)
-        gpus = devices_named(seen, state)
-        if gpus is None and pod.gpu.milli:
-            listed = tuple(use.idx for use in noted.get(pod.node_name, ()) if pod.key in (use.pod_list or ()))
-            gpus = listed if len(listed) == pod.gpu.count else None
+        gpus = seen.gpus
+        if not devices_named(gpus, pod.gpu, int(state.gpu_count[state.index[pod.node_name]])):
+            gpus = tuple(use.idx for use in noted.get(pod.node_name, ()) if pod.key in (use.pod_list or ()))
         state.upsert_pod(pod, gpus)
     for name, devices in noted.items():
         for number, (gpu, gpus) in enumerate(_unposted(devices, state, state.index[name], posted)):

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from aaml.cluster.objects import DisruptionBudget, Node, Pod
-from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.kube.objects import wire
 from aaml.kube.objects.convert import budget_from_api, claim_names, gpu_indices, node_from_api, pod_from_api
@@ -45,15 +44,6 @@ def see_pod(raw: wire.PodObject) -> SeenPod:
         gpu_indices(raw) if raw.spec.node_name else None,
         raw if raw.spec.volumes and claim_names(raw) else None,
     )
-
-
-def devices_named(seen: SeenPod, state: ClusterState) -> tuple[int, ...] | None:
-    """Return the GPUs that a bound pod's annotation names where its node has them, None when they are to be chosen."""
-    row = state.index.get(seen.pod.node_name)
-    if seen.gpus is None or row is None or not seen.pod.gpu.milli:
-        return None
-    real = all(device < state.gpu_count[row] for device in seen.gpus)
-    return seen.gpus if real and len(set(seen.gpus)) == len(seen.gpus) else None
 
 
 @dataclass(frozen=True, slots=True)

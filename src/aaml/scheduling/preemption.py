@@ -68,9 +68,10 @@ def attempt(
 ) -> PreemptionAttempt:
     """Look for the node on which making room does least harm.
 
-    `verdict` is what the filters said of the pod; without it they are run here. In a large cluster the search ends when
-    a tenth of the nodes, and at least 100, would do. It starts at the `offset`-th node, which kube-scheduler draws at
-    random.
+    A pod that is nominated to a node waits while a less important one that was preempted leaves it; one that is deleted
+    for another reason holds nobody up. `verdict` is what the filters said of the pod; without it they are run here. In
+    a large cluster the search ends when a tenth of the nodes, and at least 100, would do. It starts at the `offset`-th
+    node, which kube-scheduler draws at random.
     """
     diagnosis = (verdict or feasible(state, pod)).diagnosis
     if pod.preemption_policy == "Never":
@@ -78,7 +79,7 @@ def attempt(
     nominated = state.index.get(pod.nominated_node)
     if nominated is not None and not diagnosis.unresolvable[nominated]:
         others = state.node_pods[nominated].values()
-        if any(other.terminating and other.priority < pod.priority for other in others):
+        if any(other.preempted and other.priority < pod.priority for other in others):
             return PreemptionAttempt(None, WAITING)
     rejected = np.array([bool(reasons) for reasons in diagnosis.by_node], dtype=np.bool_)
     potential = np.flatnonzero(rejected & ~diagnosis.unresolvable)

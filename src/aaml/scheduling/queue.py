@@ -12,7 +12,7 @@ are those of kube-scheduler's `podInitialBackoffSeconds` and `podMaxBackoffSecon
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import inf
+from math import floor, inf
 from typing import Any, Literal
 
 from aaml.cluster.objects import Pod
@@ -55,7 +55,8 @@ class SchedulingQueue:
     After its n-th failure a pod backs off for `initial_backoff_s` * 2^(n-1) seconds, at most `max_backoff_s`; 0 turns
     backoff off. A pod counts as unschedulable for at most `flush_after_s`, which may be infinite. With
     `pop_from_backoff`, kube-scheduler's default, a pod in backoff is tried early when nothing else is ready, unless its
-    last try ended in an error.
+    last try ended in an error. Backoffs then end with the second of the clock in which they are over, and of those that
+    end with the same second higher priority comes first, then who has waited longest.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class SchedulingQueue:
         self._clock = clock
         self._initial_backoff_s, self._max_backoff_s = initial_backoff_s, max_backoff_s
         self._flush_after_s, self._pop_from_backoff = flush_after_s, pop_from_backoff
+        self._window_s = 1.0 if pop_from_backoff else 0.0
         self._pods: dict[str, QueuedPod] = {}
         self._active = TicketHeap(self._is_valid)
         self._backoff = TicketHeap(self._is_valid)
@@ -140,8 +142,10 @@ class SchedulingQueue:
         elif room == "unschedulable":
             if before != pod and helped_by_own_update(pod, before, queued.last_failure):
                 self._ready(queued)
-        elif room == "active" and before.priority != pod.priority:
-            self._enter(queued, "active")
+        elif room == "in_flight":
+            self._flight.events.append(Event("own_update", pod, before))
+        elif before.priority != pod.priority:
+            self._enter(queued, room)
 
     def remove(self, uid: str) -> None:
         """Forget a pod that was deleted, was bound, or is no longer this scheduler's."""
@@ -189,8 +193,7 @@ class SchedulingQueue:
         queued.last_failure = plugins
         queued.failures += 1
         queued.errors = 0
-        events = self._flight.since(queued.popped_at_event)
-        if any(helped_by(queued.pod, plugins, each.kind, each.now, each.before) for each in events):
+        if any(self._helps(each, queued, plugins) for each in self._flight.since(queued.popped_at_event)):
             self._ready(queued)
         else:
             self._enter(queued, "unschedulable")
@@ -243,8 +246,16 @@ class SchedulingQueue:
         self._advance()
         if self._active.peek() is not None or (self._pop_from_backoff and self._backoff.peek() is not None):
             return self._clock()
-        tops = (heap.peek() for heap in (self._backoff, self._error_backoff, self._flush))
-        return min((top[0][0] for top in tops if top is not None and top[0][0] < inf), default=None)
+        times = [
+            top[0][0] + wait_s
+            for heap, wait_s in (
+                (self._backoff, self._window_s),
+                (self._error_backoff, self._window_s),
+                (self._flush, 0.0),
+            )
+            if (top := heap.peek()) is not None and top[0][0] < inf
+        ]
+        return min(times, default=None)
 
     def upcoming(self, count: int) -> list[Pod]:
         """Return up to `count` pods in the order in which they would be popped.
@@ -324,7 +335,8 @@ class SchedulingQueue:
         return 0.0 if self._delay_s is None else self._delay_s(pod)
 
     def _ready(self, queued: QueuedPod) -> None:
-        self._enter(queued, "backoff" if self._backoff_end_s(queued) > self._clock() else "active")
+        over = self._is_over(self._backoff_end_s(queued), self._clock())
+        self._enter(queued, "active" if over else "backoff")
 
     def _returns(self, queued: QueuedPod) -> bool:
         """Whether a popped pod still belongs in the queue; its age starts anew."""
@@ -336,18 +348,30 @@ class SchedulingQueue:
     def _backoff_end_s(self, queued: QueuedPod) -> float:
         tries = queued.errors or (queued.failures if self._delay_s is None else 0)
         if not tries or not self._initial_backoff_s:
-            return queued.added_s
+            return -inf
         # The exponent is capped because a float overflows beyond 2^1023.
-        return queued.added_s + min(self._max_backoff_s, self._initial_backoff_s * 2.0 ** min(tries - 1, 60))
+        end_s = queued.added_s + min(self._max_backoff_s, self._initial_backoff_s * 2.0 ** min(tries - 1, 60))
+        return float(floor(end_s)) if self._window_s else end_s
+
+    def _is_over(self, backoff_end_s: float, now_s: float) -> bool:
+        """Whether a backoff is over: its whole window is, where there are windows."""
+        return backoff_end_s + self._window_s <= now_s
 
     def _advance(self) -> None:
         """Move what has become ready by the passing of time."""
         now = self._clock()
         for heap in (self._backoff, self._error_backoff):
-            while (top := heap.peek()) is not None and top[0][0] <= now:
+            while (top := heap.peek()) is not None and self._is_over(top[0][0], now):
                 self._enter(self._pods[top[1]], "active")
         while (top := self._flush.peek()) is not None and top[0][0] <= now:
             self._ready(self._pods[top[1]])
+
+    @staticmethod
+    def _helps(event: Event, queued: QueuedPod, plugins: frozenset[str]) -> bool:
+        """Whether an event that came during a pod's try may have cured what the plugins rejected."""
+        if event.kind == "own_update":
+            return bool(event.now.uid == queued.uid) and helped_by_own_update(event.now, event.before, plugins)
+        return helped_by(queued.pod, plugins, event.kind, event.now, event.before)
 
     def _trim_events(self) -> None:
         oldest = min((queued.popped_at_event for queued in self._flying.values()), default=self._flight.count)

@@ -21,6 +21,7 @@ EventKind = Literal[
     "node_add", "node_update", "node_delete",
     "pod_add", "pod_update", "pod_delete",  # of placed pods (assumed ones included)
     "volume_change", "namespace_change",
+    "own_update",  # of the waiting pod itself
     "any",  # a reason to try everything again
 ]  # fmt: skip
 
@@ -108,6 +109,10 @@ def _gpu_pod(_pod: Pod, other: Pod, _before: Pod | None) -> bool:
     return other.gpu.total_milli > 0
 
 
+def _smaller_gpu_pod(_pod: Pod, other: Pod, before: Pod | None) -> bool:
+    return before is None or before.gpu.total_milli > other.gpu.total_milli
+
+
 def _port_pod(pod: Pod, other: Pod, _before: Pod | None) -> bool:
     taken = {(each.protocol, each.port) for each in other.host_ports}
     return any((each.protocol, each.port) in taken for each in pod.host_ports)
@@ -166,6 +171,8 @@ def helped_by_own_update(pod: Pod, before: Pod, plugins: frozenset[str]) -> bool
         return True
     if "NodeResourcesFit" in plugins and any(before.request(name) > pod.request(name) for name in before.requests):
         return True
+    if "GpuDevices" in plugins and before.gpu != pod.gpu:
+        return True
     if before.tolerations != pod.tolerations:
         if plugins & {"TaintToleration", "PodTopologySpread"}:
             return True
@@ -181,7 +188,7 @@ HINTS: Mapping[str, Mapping[str, Hint]] = {
         "pod_delete": _always, "pod_update": _smaller_pod, "node_add": _fit_node, "node_update": _fit_node,
     },
     "GpuDevices": {
-        "pod_delete": _gpu_pod, "node_add": _gpu_node, "node_update": _gpu_node,
+        "pod_delete": _gpu_pod, "pod_update": _smaller_gpu_pod, "node_add": _gpu_node, "node_update": _gpu_node,
     },
     "NodeName": {"node_add": _named_node},
     "NodeUnschedulable": {"node_add": _schedulable_node, "node_update": _schedulable_node},

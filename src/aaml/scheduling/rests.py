@@ -72,6 +72,18 @@ class RunningPods:
         show_rests(load, empty_s, rest_s, state.allocatable, state.gpu_count, nodes, pairs)
         return shown
 
+    def faults(self) -> list[str]:
+        """Return what differs from a view made anew, in words; empty when nothing does."""
+        self._refresh()
+        fresh = RunningPods(self._state.fork(), self.model)
+        wrong = self._slots.keys() ^ fresh._slots.keys()
+        for uid in self._slots.keys() & fresh._slots.keys():
+            mine, other = self._slots[uid], fresh._slots[uid]
+            same = np.array_equal(self._facts[:, mine], fresh._facts[:, other])
+            if not same or not np.array_equal(self._times[:, mine], fresh._times[:, other]):
+                wrong.add(uid)
+        return [f"running pods are counted wrongly: {', '.join(sorted(wrong))}"] if wrong else []
+
     def _remain(self, now_s: float, horizons: int) -> tuple[IntArray, FloatArray]:
         self._refresh()
         load = np.zeros((len(self._state), horizons, LOADS), dtype=np.int64)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from aaml.chaos.clock import WRONG, check_states
 from aaml.chaos.faults import FAULTS
 from aaml.chaos.proxy import Proxy
 from aaml.chaos.runs import ChaosSettings, Run, append, missing, read, summary
@@ -17,6 +18,8 @@ from aaml.chaos.supervised import Supervised
 from aaml.chaos.workload import overfull, shape_for
 from aaml.cli import run as aaml
 from aaml.errors import UserError
+from aaml.kube.cluster import KubeCluster
+from support import make
 from support.kwok import until
 
 
@@ -186,6 +189,20 @@ def test_a_stepped_clock_is_that_of_leases_and_events(tmp_path):
     with Process([sys.executable, "-c", program, str(file)], log) as process:
         assert process.process.wait(120) == 0
     assert log.read_text() == "60 minutes\n"
+
+
+def test_a_scheduler_whose_state_is_wrong_says_so_and_ends(monkeypatch):
+    """A pod's CPU is taken away behind the state's back: the next pod is not decided on."""
+    for name in ("next_pod", "close"):
+        monkeypatch.setattr(KubeCluster, name, lambda *_: None)
+    check_states()
+    cluster = KubeCluster.__new__(KubeCluster)
+    cluster._state = make.cluster([make.node("n")], n=[make.pod("p")])
+    cluster.next_pod(0.0)
+    cluster.close()
+    cluster.state.requested[0, 0] = 0
+    with pytest.raises(AssertionError, match=f"^{WRONG} requested amounts differ from the sum over placed pods$"):
+        cluster.close()
 
 
 def test_the_command_lists_what_happens(capsys):

@@ -373,3 +373,20 @@ def test_a_node_survives_the_way_to_the_api_and_back():
         images={"a:1": 5},
     )
     assert node_from_json(node_to_json(original)) == original
+
+
+@pytest.mark.parametrize(
+    ("conditions", "deleted", "preempted"),
+    [
+        ([("DisruptionTarget", "True", "PreemptionByScheduler")], True, True),
+        ([("DisruptionTarget", "True", "PreemptionByScheduler")], False, False),
+        ([("DisruptionTarget", "False", "PreemptionByScheduler")], True, False),
+        ([("DisruptionTarget", "True", "EvictionByEvictionAPI")], True, False),
+        ([("Ready", "True", "PreemptionByScheduler")], True, False),
+    ],
+)
+def test_a_pod_is_preempted_when_it_is_deleted_and_its_condition_says_by_a_scheduler(conditions, deleted, preempted):
+    listed = [{"type": kind, "status": status, "reason": reason} for kind, status, reason in conditions]
+    meta = {"name": "p", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
+    pod = pod_from_json({"metadata": meta, "spec": {}, "status": {"conditions": listed}})
+    assert (pod.terminating, pod.preempted) == (deleted, preempted)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from aaml.cluster.objects import Affinity, GpuRequest, LabelSelector, Node, Pod, PodAffinityTerm
+from aaml.cluster.filters import FilterIndex, feasible
+from aaml.cluster.objects import Affinity, GpuRequest, LabelSelector, Node, Pod, PodAffinityTerm, VolumeNeeds
 from aaml.cluster.state import ClusterState
 from aaml.kube.intake import Intake
 from aaml.kube.objects import wire
@@ -298,3 +299,117 @@ def test_what_we_bound_ourselves_runs_since_the_bind(rig):
     rig.state.assume(pod, "n1", since_s=5.0)
     rig.pod("modified", replace(pod, node_name="n1", started_s=6_400.0), pod)
     assert rig.state.placements["p"].since_s == 5.0
+
+
+def gpu_pod(name: str, milli: int, **more: Any) -> Pod:
+    return replace(mine(name, **more), gpu=GpuRequest(1, milli))
+
+
+def test_a_device_is_not_given_twice_when_pods_are_heard_of_before_their_node(rig):
+    """p runs on device 1 of 2; the pod that comes next must get device 0."""
+    rig.pod("added", gpu_pod("p", 1000, node_name="late"), gpus=(1,))
+    rig.say(NODES, "added", Node("late", {"cpu": 1000, "pods": 10}, gpu_count=2))
+    assert rig.state.placements["p"].gpus == (1,)
+    assert rig.state.assume(gpu_pod("next", 1000), "late").gpus == (0,)
+    rig.state.check()
+
+
+def test_a_guessed_device_gives_way_to_one_that_is_noted(rig):
+    """Nobody says where a is; b is known to be on device 0, so that a must be on the other one."""
+    rig.pod("added", gpu_pod("a", 600, node_name="n1"))
+    assert rig.state.placements["a"].gpus == (0,)
+    rig.pod("added", gpu_pod("b", 600, node_name="n1"), gpus=(0,))
+    assert [rig.state.placements[uid].gpus for uid in "ab"] == [(1,), (0,)]
+    assert rig.state.gpu_free.tolist() == [[400, 400]]
+    rig.state.check()
+
+
+def test_a_gpu_annotation_that_is_edited_on_a_running_pod_counts_as_it_reads_now(rig):
+    """100 thousandths edited to 900 leave 100, and after the pod 1000: never more than the device has."""
+    before, after = gpu_pod("p", 100, node_name="n1"), gpu_pod("p", 900, node_name="n1")
+    rig.pod("added", before, gpus=(0,))
+    rig.pod("modified", after, before, gpus=(0,))
+    assert rig.state.gpu_free.tolist() == [[100, 1000]]
+    rig.pod("deleted", after, after, gpus=(0,))
+    assert rig.state.gpu_free.tolist() == [[1000, 1000]]
+    rig.state.check()
+
+
+def test_a_gpu_annotation_that_becomes_unreadable_leaves_nothing_behind(rig):
+    before = gpu_pod("p", 400, node_name="n1")
+    rig.pod("added", before, gpus=(0,))
+    rig.pod("modified", mine("p", node_name="n1"), before)
+    assert rig.state.gpu_free.tolist() == [[1000, 1000]]
+    rig.pod("deleted", mine("p", node_name="n1"))
+    assert rig.state.gpu_free.tolist() == [[1000, 1000]]
+
+
+def test_a_device_that_is_claimed_beyond_its_size_is_full_and_no_more(rig):
+    """Two annotations claim 1400 thousandths of one device; each pod that goes gives back what then is free."""
+    for name in ("a", "b"):
+        rig.pod("added", gpu_pod(name, 700, node_name="n1"), gpus=(0,))
+    assert rig.state.gpu_free.tolist() == [[0, 1000]]
+    rig.pod("deleted", gpu_pod("a", 700, node_name="n1"))
+    assert rig.state.gpu_free.tolist() == [[300, 1000]]
+    rig.state.check()
+
+
+def test_a_pod_that_is_resized_in_place_keeps_the_devices_that_were_chosen_for_it(rig):
+    """p shares device 0 with q. When q has gone, a choice anew would be device 1, where less is left."""
+    for name, milli in (("q", 500), ("p", 300), ("r", 700)):
+        rig.pod("added", gpu_pod(name, milli, node_name="n1"))
+    assert [rig.state.placements[uid].gpus for uid in "qpr"] == [(0,), (0,), (1,)]
+    rig.pod("deleted", gpu_pod("q", 500, node_name="n1"))
+    before = gpu_pod("p", 300, node_name="n1")
+    rig.pod("modified", replace(before, requests={"cpu": 200}), before)
+    assert rig.state.placements["p"].gpus == (0,)
+    assert rig.state.gpu_free.tolist() == [[700, 300]]
+    rig.state.check()
+
+
+def test_a_pod_that_found_no_device_gets_one_when_there_is_one(rig):
+    for name in ("a", "b", "c"):
+        rig.pod("added", gpu_pod(name, 1000, node_name="n1"))
+    assert rig.state.placements["c"].gpus == ()
+    rig.pod("deleted", gpu_pod("a", 1000, node_name="n1"))
+    assert rig.state.placements["c"].gpus == (0,)
+    rig.state.check()
+
+
+def test_a_claim_that_ends_while_its_pod_is_under_way_does_not_come_back(rig):
+    """News of the nomination comes after the pod was assumed; the room must not count twice once it is bound."""
+    pod = mine()
+    rig.pod("added", pod)
+    rig.state.assume(pod, "n1")
+    nominated = replace(pod, nominated_node="n1")
+    rig.pod("modified", nominated, pod)
+    rig.pod("modified", replace(nominated, node_name="n1"), nominated)
+    assert rig.state.nominated == {}
+    rig.state.check()
+
+
+class TestVolumesThatAreKnownLate:
+    """A bound pod's claim resolves to a volume after the pod was placed."""
+
+    def placed(self, rig: Rig, *modes: str) -> None:
+        FilterIndex.of(rig.state)  # pods were filtered before
+        rig.pod("added", mine("first", node_name="n1"), claims=TestStorage.raw)
+        claim = wire.ClaimObject(wire.Metadata("data", namespace="default"), wire.ClaimSpec("pv1", list(modes)))
+        TestStorage().list_all(rig, claim)
+
+    def test_they_count_against_the_nodes_limit(self, rig):
+        """n1 attaches three volumes; with the first pod's there is room for two more, and not for three."""
+        self.placed(rig)
+        for count, fits in ((2, True), (3, False)):
+            more = VolumeNeeds(attachments=frozenset(("csi.x", f"h{number}") for number in range(count)))
+            assert feasible(rig.state, replace(mine("second"), volumes=more)).mask.tolist() == [fits]
+        rig.state.check()
+
+    def test_a_read_write_once_pod_claim_is_taken_and_free_again_when_its_pod_has_gone(self, rig):
+        self.placed(rig, "ReadWriteOncePod")
+        needs = VolumeNeeds(exclusive=frozenset({"default/data"}))
+        second = replace(mine("second"), volumes=needs)
+        assert feasible(rig.state, second).mask.tolist() == [False]
+        rig.pod("deleted", mine("first", node_name="n1"))
+        assert feasible(rig.state, second).mask.tolist() == [True]
+        assert not FilterIndex.of(rig.state).claims

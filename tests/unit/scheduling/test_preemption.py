@@ -148,8 +148,14 @@ def test_devices_are_made_free():
     assert chosen(state, Pod("vip", priority=9, gpu=GpuRequest(1, 900))) == ("a", ["p"])
 
 
+def test_a_pod_that_is_deleted_by_somebody_else_does_not_make_the_nominated_pod_wait():
+    """kube-scheduler waits only for pods with the condition DisruptionTarget and the reason PreemptionByScheduler."""
+    state = cluster(a=[small("p", terminating=True), small("q")])
+    assert chosen(state, replace(VIP, nominated_node="a")) == ("a", ["p", "q"])
+
+
 def test_the_pod_waits_while_victims_leave_its_nominated_node():
-    state = cluster(a=[small("p", terminating=True), small("q")], b=[small("r"), small("s")])
+    state = cluster(a=[small("p", terminating=True, preempted=True), small("q")], b=[small("r"), small("s")])
     pod = replace(VIP, nominated_node="a")
     result = attempt(state, pod)
     assert result.preemption is None

@@ -8,6 +8,7 @@ from hypothesis import given
 
 from aaml.cluster.objects import (
     Affinity,
+    GpuRequest,
     HostPort,
     LabelSelector,
     Node,
@@ -115,9 +116,35 @@ def test_an_idle_scheduler_takes_a_pod_out_of_backoff_early_but_not_after_an_err
     assert queue.pop() is queued
     queue.retry(queued)
     assert queue.pop() is None
-    assert queue.next_ready_s() == clock.now + 1
-    clock.now += 1
+    assert queue.next_ready_s() == 102.0  # the second with which it ends, 101, must be over
+    clock.now = 101.9
+    assert queue.pop() is None
+    clock.now = 102.0
     assert queue.pop() is queued
+
+
+def test_backoffs_that_end_with_the_same_second_are_ordered_by_priority_and_then_by_age(queue, clock):
+    """First tries fail at 100.1, 100.3, 100.6 and 101.0: backoffs of 1 s end with the seconds 101 (three) and 102."""
+    for name, priority, moment in (("old", 0, 100.1), ("young", 0, 100.3), ("vip", 5, 100.6), ("late", 9, 101.0)):
+        clock.now = moment
+        fail(queue, Pod(name, priority=priority))
+    queue.on_event("any")
+    assert queue.counts()["backoff"] == 4
+    assert [pod.name for pod in queue.upcoming(4)] == ["vip", "old", "young", "late"]
+    clock.now = 101.99
+    assert queue.counts()["backoff"] == 4
+    clock.now = 102.0
+    assert queue.next_ready_s() == 102.0
+    assert queue.counts() == {"active": 3, "backoff": 1, "unschedulable": 0, "gated": 0}
+    assert popped_names(queue) == ["vip", "old", "young", "late"]
+
+
+def test_a_priority_that_is_raised_during_backoff_counts(queue, clock):
+    for name in "ab":
+        fail(queue, Pod(name))
+    queue.on_event("any")
+    queue.update(Pod("b", priority=1))
+    assert popped_names(queue) == ["b", "a"]
 
 
 def test_requeue_without_a_plugin_is_an_error(queue, clock):
@@ -221,11 +248,31 @@ def test_an_update_that_cannot_help_leaves_the_pod_waiting(queue):
     assert queue.counts()["unschedulable"] == 0
 
 
+def test_a_pod_that_asks_for_less_of_a_gpu_is_tried_again(queue):
+    pod = Pod("p", gpu=GpuRequest(1, 800))
+    fail(queue, pod, frozenset({"GpuDevices"}))
+    queue.update(replace(pod, labels={"a": "b"}))
+    assert queue.counts()["unschedulable"] == 1
+    queue.update(replace(pod, gpu=GpuRequest(1, 300)))
+    assert queue.counts()["unschedulable"] == 0
+
+
+def test_a_pod_that_asks_for_less_during_its_try_is_tried_again(queue):
+    for name in "pq":
+        queue.add(Pod(name, requests={"cpu": 500}))
+    first, second = queue.pop(), queue.pop()
+    queue.update(Pod("p", requests={"cpu": 100}))
+    queue.requeue(first, FIT)
+    queue.requeue(second, FIT)
+    assert queue.counts() == {"active": 0, "backoff": 1, "unschedulable": 1, "gated": 0}
+
+
 TERM = PodAffinityTerm("zone", LabelSelector((Requirement("app", "In", ("db",)),)), frozenset({"default"}))
 DB = Pod("db", labels={"app": "db"}, node_name="n")
 WEB = Pod("web", labels={"app": "web"}, node_name="n")
 NEAR = Pod("p", affinity=Affinity(required_pods=(TERM,)))
 FAR = Pod("p", affinity=Affinity(required_anti_pods=(TERM,)))
+SHARES, HOLDS = Pod("p", gpu=GpuRequest(1, 300)), Pod("p", gpu=GpuRequest(1, 1000))
 PORT_80 = Pod("p", host_ports=(HostPort(80),))
 SPREAD = Pod("p", spread=(TopologySpread(1, "zone", TERM.selector),))
 ON_SSD = Pod("p", affinity=Affinity(required_nodes=(NodeSelectorTerm((Requirement("disk", "In", ("ssd",)),)),)))
@@ -259,6 +306,8 @@ ON_SSD = Pod("p", affinity=Affinity(required_nodes=(NodeSelectorTerm((Requiremen
         ("NodeUnschedulable", WEB, "node_add", Node("n", unschedulable=True), None, False),
         ("NodePorts", PORT_80, "pod_delete", PORT_80, None, True),
         ("NodePorts", PORT_80, "pod_delete", Pod("q", host_ports=(HostPort(81),)), None, False),
+        ("GpuDevices", SHARES, "pod_update", replace(SHARES, uid="q"), replace(HOLDS, uid="q"), True),
+        ("GpuDevices", SHARES, "pod_update", replace(HOLDS, uid="q"), replace(SHARES, uid="q"), False),
         (
             "NodeResourcesFit", Pod("p", requests={"cpu": 2000}), "node_update",
             Node("n", allocatable={"cpu": 4000, "pods": 9}), Node("n", allocatable={"cpu": 1000, "pods": 9}), True,
@@ -372,7 +421,7 @@ def test_a_sorted_queue_still_backs_off_after_errors(clock, queue):
     queue.add(Pod("p"))
     queue.retry(queue.pop())
     assert queue.pop() is None
-    assert queue.next_ready_s() == 101.0
+    assert queue.next_ready_s() == 102.0
 
 
 def test_a_sort_takes_waiting_pods_along_and_can_be_taken_back(clock, queue):

@@ -169,6 +169,22 @@ class FilterIndex:
             if wanted == _WILDCARD_IP or wanted in addresses or _WILDCARD_IP in addresses
         ]
 
+    def faults(self) -> list[str]:
+        """Return what differs from an index made anew, in words; empty when nothing does."""
+        fresh = FilterIndex(self.state.fork())
+        found = [
+            f"{name} of placed pods are counted as {getattr(self, name)}, and are {getattr(fresh, name)}"
+            for name in ("owned", "ports", "claims", "attached")
+            if getattr(self, name) != getattr(fresh, name)
+        ]
+        if self._generation == self.state.topology_generation:
+            found += [
+                f"pods that match {key} are counted as {counter.counts.tolist()}"
+                for key, counter in self._counters.items()
+                if not np.array_equal(counter.counts, fresh._count(key, counter.wanted))
+            ]
+        return found
+
     # ---- inside ------------------------------------------------------------------------------------------------------
 
     def _count(self, key: Hashable, wanted: Callable[[Pod], bool]) -> IntArray:
@@ -221,8 +237,11 @@ class FilterIndex:
         for weighted in affinity.preferred_pods:
             self._own("preferred", weighted.term, node_name, sign * weighted.weight)
         for each in pod.host_ports:
-            nodes = self.ports.setdefault((each.protocol or "TCP", each.port), {})
+            port = each.protocol or "TCP", each.port
+            nodes = self.ports.setdefault(port, {})
             _tally(nodes, node_name, each.host_ip or _WILDCARD_IP, sign)
+            if not nodes:
+                del self.ports[port]
         for claim in volumes.exclusive:
             self.claims[claim] += sign
             if not self.claims[claim]:

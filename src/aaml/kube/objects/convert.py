@@ -89,6 +89,7 @@ def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Po
         owner=next((f"{ref.kind}/{ref.name}" for ref in meta.owner_references or () if ref.controller), ""),
         phase=status.phase or "Pending",
         terminating=meta.deletion_timestamp is not None,
+        preempted=meta.deletion_timestamp is not None and _preempted(status.conditions or ()),
         created_s=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
         started_s=status.start_time.timestamp() if status.start_time else 0.0,
         deadline_s=None if spec.active_deadline_seconds is None else float(spec.active_deadline_seconds),
@@ -129,6 +130,12 @@ def _gpu_request(annotations: Mapping[str, str], requests: Mapping[str, int]) ->
 
 def _models(annotations: Mapping[str, str]) -> frozenset[str]:
     return frozenset(model for model in annotations.get(wire.GPU_MODEL, "").split("|") if model)
+
+
+def _preempted(conditions: Iterable[wire.Condition]) -> bool:
+    """Whether a scheduler has made the pod leave: the first condition DisruptionTarget tells."""
+    target = next((each for each in conditions if each.type == "DisruptionTarget"), None)
+    return target is not None and target.status == "True" and target.reason == "PreemptionByScheduler"
 
 
 def _toleration(each: wire.TolerationObject) -> objects.Toleration:

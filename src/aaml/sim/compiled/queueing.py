@@ -4,6 +4,8 @@ It is `aaml.scheduling.queue` for what a simulated cluster does to it: time only
 tried, so that whoever waits then is unschedulable, or was left by the policy. A departure helps all the former.
 """
 
+import numpy as np
+
 from aaml.cluster.kernels import inlined, uncounted
 
 _RUN = 16
@@ -53,6 +55,15 @@ def give_up(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     return pod
 
 
+@uncounted
+def backoff_window(added_s, failures, settings):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return the second with which a pod's backoff ends, -inf where it does not back off."""
+    if settings.sorted or settings.initial_backoff_s <= 0.0:
+        return -np.inf
+    doubled = 2.0 ** min(failures - 1, 60)
+    return np.floor(added_s + min(settings.max_backoff_s, settings.initial_backoff_s * doubled))
+
+
 @inlined
 def make_ready(env, settings, keys, late, helped):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Line up the pods to try now: those that departures helped, those that come, those that the policy left.
@@ -64,17 +75,17 @@ def make_ready(env, settings, keys, late, helped):  # type: ignore[no-untyped-de
     if helped:
         for i in range(at.unschedulable):
             pod = queue.waiting[i]
-            end_s = pods.added_s[pod]
-            if not settings.sorted and settings.initial_backoff_s > 0.0:
-                doubled = 2.0 ** min(pods.failures[pod] - 1, 60)
-                end_s += min(settings.max_backoff_s, settings.initial_backoff_s * doubled)
-            if end_s > at.now_s:
-                late[0, held_back], keys[0, held_back] = pod, end_s
+            if backoff_window(pods.added_s[pod], pods.failures[pod], settings) + 1.0 > at.now_s:
+                late[0, held_back], keys[0, held_back] = pod, pods.added_s[pod]
                 held_back += 1
             else:
                 ready[active] = pod
                 active += 1
         at.unschedulable = 0
+        stable_sort(keys[0], late[0], held_back, keys[1], late[1])  # of one window who waits longest comes first
+        for i in range(held_back):
+            pod = late[0, i]
+            keys[0, i] = backoff_window(pods.added_s[pod], pods.failures[pod], settings)
         stable_sort(keys[0], late[0], held_back, keys[1], late[1])
     while at.arrived < env.episode.pods and pods.arrival_s[at.arrived] <= at.now_s:
         pod = at.arrived
