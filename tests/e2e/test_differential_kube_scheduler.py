@@ -81,6 +81,8 @@ def test_preemption_is_that_of_kube_scheduler(bench, capsys):
         leaving = cases.chance(0.5)
         state = bench.reset(cases, nodes, cases.running(nodes, 14 * len(nodes), leaving=leaving), budgets)
         for _ in range(PODS_PER_EPISODE):
-            compare_preemption(bench, state, cases.important(leaving=leaving), budgets, tally, seed)
+            nominated = cases.nomination(nodes, leaving=leaving)
+            compare_preemption(bench, state, cases.important(leaving=leaving), budgets, tally, seed, nominated)
     report("preemption", tally, capsys)
     assert tally.counts["victims"] > episodes
+    assert tally.counts["stays nominated"] > 0

@@ -151,11 +151,12 @@ class Bench:
 
     def _create_pod(self, pod: Manifest) -> None:
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
-        terminating, started = pod.pop("terminating", False), pod.pop("started", None)
+        terminating, started, disrupted = (pod.pop(name, None) for name in ("terminating", "started", "disrupted"))
         created = json.loads(self.api.request("POST", path, pod))
         name = pod["metadata"]["name"]
         if started is not None:
-            created["status"] = {**created["status"], "startTime": started}
+            conditions = [{"type": "DisruptionTarget", **disrupted}] if disrupted else []
+            created["status"] = {**created["status"], "startTime": started, "conditions": conditions}
             self.api.request("PUT", f"{path}/{name}/status", created)
         if terminating:
             self.api.request("DELETE", f"{path}/{name}?gracePeriodSeconds=3600")
@@ -221,16 +222,23 @@ def _compare_verdicts(
 
 
 def compare_preemption(
-    bench: Bench, state: ClusterState, manifest: Manifest, budgets: list[Manifest], tally: Tally, seed: int
+    bench: Bench,
+    state: ClusterState,
+    manifest: Manifest,
+    budgets: list[Manifest],
+    tally: Tally,
+    seed: int,
+    nominated: str = "",
 ) -> None:
     """Let both judge one important pod, then take it and its victims away, so that only those that run stay.
 
-    Where several nodes are equally good either may choose any: what kube-scheduler takes must be as harmless as our
-    choice, and its victims there must be ours.
+    It may be `nominated` to a node already, and then waits for pods that were preempted there. Where several nodes are
+    equally good either may choose any: what kube-scheduler takes must be as harmless as our choice, and its victims
+    there must be ours.
     """
-    verdict = bench.real.decide(manifest)
-    pod = bench.pod(verdict.pod, node_name="", nominated_node="")
-    context = f"seed {seed}, {json.dumps(manifest)}"
+    verdict = bench.real.decide(manifest, nominated)
+    pod = bench.pod(verdict.pod, node_name="", nominated_node=nominated)
+    context = f"seed {seed}, nominated {nominated!r}, {json.dumps(manifest)}"
     ours = feasible(state, pod)
     if not verdict.message:
         tally.compare("fits without preemption", bool(ours.mask.any()), True, context)
@@ -240,6 +248,9 @@ def compare_preemption(
     result = preemption.attempt(state, pod, protection, ours)
     tally.compare("message", *_without_dra(ours.message(result.message), verdict.message), context)
     node = verdict.pod["status"].get("nominatedNodeName", "")
+    if result.message in {preemption.NEVER, preemption.WAITING}:
+        tally.compare("stays nominated", nominated, node, context)
+        node = ""
     tally.compare("preempts", result.preemption is not None, bool(node), context)
     if result.preemption is not None and node:
         there = preemption._victims_on(state.fork(), state.index[node], pod, protection)
@@ -289,14 +300,15 @@ def _victims(bench: Bench, state: ClusterState, node: str, expected: list[str]) 
     while True:
         there = bench.real.pods()
         gone = [
-            uid
-            for uid in known
-            if uid not in there
-            or any(each["type"] == "DisruptionTarget" for each in there[uid]["status"].get("conditions", ()))
+            uid for uid, pod in known.items() if uid not in there or (not pod.terminating and _is_disrupted(there[uid]))
         ]
         if set(gone) >= set(expected) or time.monotonic() > deadline:
             return sorted(gone)
         time.sleep(0.01)
+
+
+def _is_disrupted(pod: dict[str, Any]) -> bool:
+    return any(each["type"] == "DisruptionTarget" for each in pod["status"].get("conditions", ()))
 
 
 def _compare_scores(

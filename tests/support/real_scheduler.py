@@ -86,13 +86,21 @@ class RealScheduler:
 
     # ---- what the test does ------------------------------------------------------------------------------------------
 
-    def decide(self, manifest: Mapping[str, Any]) -> Verdict:
-        """Create a pod and wait until the scheduler has bound it or given it up."""
+    def decide(self, manifest: Mapping[str, Any], nominated: str = "") -> Verdict:
+        """Create a pod, nominated to a node or to none, and wait until the scheduler has bound it or given it up."""
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         key = f"{namespace}/{name}"
         self._passed.pop(key, None)
-        created = json.loads(self.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", manifest))
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        if nominated:  # it is gated until the scheduler can see both at once
+            manifest = {**manifest, "spec": {**manifest["spec"], "schedulingGates": [{"name": "test/nominated"}]}}
+        created = json.loads(self.api.request("POST", path, manifest))
         uid = created["metadata"]["uid"]
+        if nominated:
+            created["status"]["nominatedNodeName"] = nominated
+            created = json.loads(self.api.request("PUT", f"{path}/{name}/status", created))
+            created["spec"]["schedulingGates"] = []
+            self.api.request("PUT", f"{path}/{name}", created)
         pod = self.wait(uid, lambda pod: pod["spec"].get("nodeName") or condition(pod))
         verdict = Verdict(pod, message=(condition(pod) or {}).get("message", ""))
         verdict.passed = self._passed.pop(key, frozenset())
@@ -222,8 +230,8 @@ class RealScheduler:
 
 
 def condition(pod: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the PodScheduled condition when it says that the pod was not scheduled."""
+    """Return the PodScheduled condition when it says that the pod was tried and not scheduled."""
     for each in pod.get("status", {}).get("conditions", ()):
-        if each["type"] == "PodScheduled" and each["status"] == "False":
+        if each["type"] == "PodScheduled" and each["status"] == "False" and each["reason"] != "SchedulingGated":
             return each
     return None

@@ -65,6 +65,13 @@ def priority_class(name: str) -> Manifest:
     return {"metadata": {"name": name}, "value": PRIORITIES[name], "preemptionPolicy": policy}
 
 
+DISRUPTIONS = (
+    {"status": "True", "reason": "PreemptionByScheduler"}, {"status": "True", "reason": "EvictionByEvictionAPI"},
+    {"status": "False", "reason": "PreemptionByScheduler"},
+)  # fmt: skip
+"""What conditions DisruptionTarget of pods that are leaving say."""
+
+
 class Cases:
     """Draws manifests from one generator; the same seed draws the same ones."""
 
@@ -103,6 +110,8 @@ class Cases:
         found = self.placed(nodes, count, demanding=0.1)
         for second, pod in zip(self.rng.sample(range(600), len(found)), found, strict=True):
             pod["terminating"] &= leaving
+            if pod["terminating"]:
+                pod["disrupted"] = self.rng.choice([None, *DISRUPTIONS])
             pod["spec"]["priorityClassName"] = self.rng.choice(["lowest", "low", "middle"])
             pod["started"] = f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z"
         return found
@@ -118,6 +127,10 @@ class Cases:
         if leaving:
             pod["spec"].pop("topologySpreadConstraints", None)
         return pod
+
+    def nomination(self, nodes: Sequence[Manifest], *, leaving: bool) -> str:
+        """The node that a pod is nominated to before it is tried, "" for none."""
+        return self.rng.choice(nodes)["metadata"]["name"] if leaving and self.chance(0.5) else ""
 
     def budgets(self) -> list[Manifest]:
         """Disruption budgets with what they allow now in `status`."""

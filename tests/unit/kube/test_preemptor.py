@@ -102,7 +102,7 @@ def test_while_a_victim_terminates_nobody_else_has_to_leave(rig):
     rig.budgets()
     rig.reject(VIP)
     rig.preemptor.settle(Evicted(VIP, "a"))
-    rig.state.upsert_pod(replace(rig.state.placements["web"].pod, terminating=True))
+    rig.state.upsert_pod(replace(rig.state.placements["web"].pod, terminating=True, preempted=True))
     assert rig.reject(VIP) == "not eligible due to a terminating pod on the nominated node."
     assert len(rig.asked) == 1
     assert rig.state.nominated["vip"][1] == "a"
