@@ -1,6 +1,7 @@
-"""Report on a shadow log: how often a policy agrees with the scheduler it was run beside, and which does better.
+"""Report on a shadow log: how often each policy agrees with the scheduler it was run beside, and which does better.
 
-The log is made by `aaml schedule policy --policy NAME --dry-run --shadow-log FILE.jsonl`.
+Several policies, and several models of one kind, may share a log. It is made by
+`aaml schedule policy --policy NAME --dry-run --shadow-log FILE.jsonl`.
 """
 
 from dataclasses import dataclass
@@ -24,11 +25,11 @@ class Args(Settings):
 
 def run(args: Args) -> int:
     """Print the report."""
-    import json
-    from dataclasses import asdict
+    import msgspec
 
     from aaml.live.shadow import read_report
 
     report = read_report(args.report)
-    print(json.dumps(asdict(report), indent=2) if args.json else report)
+    plain = msgspec.json.format(msgspec.json.encode(report.to_dict()), indent=2).decode()  # null for what is not known
+    print(plain if args.json else report)
     return 0

@@ -138,6 +138,15 @@ class SchedulerRun:
         named = getattr(self.settings, "policy", "")
         return [Path(named)] if self.origin == "model" and named else []
 
+    @property
+    def _source(self) -> str:
+        """The file that the policy comes from, as a person wrote it; "" for one of ours, and for a new agent."""
+        if self.origin == "own":
+            return str(getattr(self.settings, "policy", ""))
+        from aaml.evaluation.policies import model_file
+
+        return str(model_file(self.models[0])) if self.origin == "model" and self.models else ""
+
     def _write_report(self) -> None:
         """Leave a page of the run beside its log; a run is not to fail by that."""
         from aaml.live.report import write_live_report
@@ -264,9 +273,9 @@ class SchedulerRun:
         if settings.progress:
             yield ProgressBar(name, cluster)
         if settings.dry_run:
-            from aaml.live.observers.shadow import ShadowLog
+            from aaml.live.observers.shadow import Player, ShadowLog
 
-            yield ShadowLog(settings.shadow_log, cast("KubeCluster", cluster), name)
+            yield ShadowLog(settings.shadow_log, cast("KubeCluster", cluster), Player.of(name, self._source))
 
     @contextmanager
     def _ahead(self) -> "Iterator[None]":

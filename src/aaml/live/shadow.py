@@ -1,46 +1,100 @@
-"""What a shadow log says: how often a policy agrees with the scheduler that it looked at, and which does better."""
+"""What a shadow log says: how often each policy agrees with the scheduler that it looked at, and which does better."""
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.statistics import Interval, bootstrap
-from aaml.live.observers.shadow import OBJECTIVES
+from aaml.evaluation.statistics import Paired, paired
+from aaml.live.observers.shadow import OBJECTIVES, Player
+from aaml.sim.metrics import Metric, find_metric
+
+Record = Mapping[str, Any]
+EVERYWHERE = ""
+"""Stands for all nodes, whatever pool they are of."""
 
 
 @dataclass(frozen=True)
-class ShadowReport:
-    """What a log says.
+class Judgement:
+    """An objective after both choices for the pods that the scheduler put on one pool of nodes, or on any.
 
-    `agreement`: share of pods on the same node. `expected_agreement`: what choosing at random among the feasible nodes
-    would give. `infeasible`: pods whose actual node fails our filters. `objectives`: name -> (mean after the policy's
-    choice, mean after the actual one, interval of the mean difference policy - actual).
+    `policy` and `chosen` are the means after the policy's choice and after the scheduler's, `paired` the comparison pod
+    by pod, policy - chosen.
     """
 
-    policies: tuple[str, ...]
+    objective: str
+    pool: str
+    policy: float
+    chosen: float
+    paired: Paired
+
+    @property
+    def metric(self) -> Metric:
+        """The objective's unit, direction and meaning."""
+        return find_metric(f"final_{self.objective}")
+
+    def __str__(self) -> str:
+        mean = self.paired.difference.mean
+        where = f"pool {self.pool}" if self.pool else "all nodes"
+        more = f"{'more' if mean > 0 else 'less'}, {self.paired.verdict}" if mean else self.paired.verdict
+        pods = self.paired.difference.count
+        return f"{where}, {pods} pods: {self.policy:.5g} against {self.chosen:.5g}: {self.paired.difference:+} {more}"
+
+
+@dataclass(frozen=True)
+class PlayerReport:
+    """What a log says of one policy.
+
+    `agreement`: share of pods on the same node. `expected_agreement`: what choosing at random among the feasible nodes
+    would give. `infeasible`: pods whose actual node fails our filters.
+    """
+
+    player: Player
+    schedulers: tuple[str, ...]
     pods: int
     agreement: float
     expected_agreement: float
     infeasible: int
-    objectives: Mapping[str, tuple[float, float, Interval]]
+    judgements: tuple[Judgement, ...]
 
     def __str__(self) -> str:
+        source, sha256 = self.player.source, self.player.sha256
+        origin = f" from {source}" + (f" ({sha256[:8]})" if sha256 else "") if source else ""
         lines = [
-            f"policy              {', '.join(self.policies)}",
-            f"pods                {self.pods}",
-            f"agreement           {self.agreement:.1%} (by chance {self.expected_agreement:.1%})",
-            f"chosen, infeasible  {self.infeasible}",
-            "",
-            f"{'objective':<14} {'policy':>12} {'chosen':>12}  difference [95% interval]",
+            f"{self.player.policy}{origin} beside {', '.join(self.schedulers)}: {self.pods} pods",
+            f"  agreement {self.agreement:.1%} (by chance {self.expected_agreement:.1%})",
+            f"  {self.infeasible} pods are on nodes that our filters refuse",
         ]
-        for name, (ours, theirs, difference) in self.objectives.items():
-            lines.append(f"{name:<14} {ours:>12.5g} {theirs:>12.5g}  {difference}")
+        told = ""
+        for each in self.judgements:
+            if each.objective != told:
+                metric, told = each.metric, each.objective
+                lines.append(
+                    f"  {told}, {metric.better} is better, in {metric.unit}: {metric.meaning.partition(', at')[0]}"
+                )
+            lines.append(f"    {each}")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class ShadowReport:
+    """What a log says, policy by policy; two files of one name are two policies."""
+
+    players: tuple[PlayerReport, ...]
+
+    def __str__(self) -> str:
+        said = (
+            "Each pod is judged alone, from the state just before it: the policy against the scheduler [95% interval]."
+        )
+        return "\n\n".join([*map(str, self.players), said])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as JSON has them."""
+        return asdict(self)
 
 
 def read_report(path: Path) -> ShadowReport:
@@ -57,24 +111,44 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         raise bad_value("report", str(path), f"a readable shadow log ({error})") from error
 
 
-def report(records: Iterable[Mapping[str, Any]]) -> ShadowReport:
-    """Sum up the records of a log; the last one of a pod counts. Raises `UserError` when there is none."""
-    last = {record["uid"]: record for record in records}
-    if not last:
+def report(records: Iterable[Record]) -> ShadowReport:
+    """Sum up the records of a log; a policy's last one of a pod counts. Raises `UserError` when there is none."""
+    by_player: dict[Player, dict[str, Record]] = {}
+    for record in records:
+        player = Player(record["policy"], record.get("source", ""), record.get("sha256", ""))
+        by_player.setdefault(player, {})[record["uid"]] = record
+    if not by_player:
         raise UserError("report: no pod in it; expected at least one line of `aaml schedule ... --dry-run`")
-    kept = list(last.values())
-    objectives = {}
-    for name in OBJECTIVES:
-        pairs = np.array([[record["objectives"][name][side] for side in ("policy", "chosen")] for record in kept])
-        objectives[name] = (float(pairs[:, 0].mean()), float(pairs[:, 1].mean()), bootstrap(pairs[:, 0] - pairs[:, 1]))
-    return ShadowReport(
-        policies=tuple(sorted({record["policy"] for record in kept})),
-        pods=len(kept),
-        agreement=float(np.mean([record["agree"] for record in kept])),
-        expected_agreement=float(np.mean([1.0 / max(record["feasible_nodes"], 1) for record in kept])),
-        infeasible=sum(not record["chosen_feasible"] for record in kept),
-        objectives=objectives,
+    return ShadowReport(tuple(_sum_up(player, list(kept.values())) for player, kept in by_player.items()))
+
+
+def _sum_up(player: Player, kept: Sequence[Record]) -> PlayerReport:
+    return PlayerReport(
+        player,
+        tuple(sorted({str(record.get("scheduler", "another scheduler")) for record in kept})),
+        len(kept),
+        float(np.mean([record["agree"] for record in kept])),
+        float(np.mean([1.0 / max(record["feasible_nodes"], 1) for record in kept])),
+        sum(not record["chosen_feasible"] for record in kept),
+        tuple(_judgements(kept)),
     )
+
+
+def _judgements(kept: Sequence[Record]) -> Iterator[Judgement]:
+    """Yield each objective over all nodes and, where there are several, over each pool."""
+    pools = sorted({record.get("chosen_pool", "") for record in kept} - {EVERYWHERE})
+    for name in OBJECTIVES:
+        better = find_metric(f"final_{name}").better
+        for pool in (EVERYWHERE, *(pools if len(pools) > 1 else ())):
+            sides = np.array(
+                [
+                    [record["objectives"][name][side] for side in ("policy", "chosen")]
+                    for record in kept
+                    if pool in (EVERYWHERE, record.get("chosen_pool", ""))
+                ]
+            )
+            ours, theirs = sides.T
+            yield Judgement(name, pool, float(ours.mean()), float(theirs.mean()), paired(ours, theirs, better))
 
 
 def _records(path: Path, lines: Iterable[str]) -> Iterable[dict[str, Any]]:
@@ -86,6 +160,7 @@ def _records(path: Path, lines: Iterable[str]) -> Iterable[dict[str, Any]]:
             values = [float(record["objectives"][name][side]) for name in OBJECTIVES for side in ("policy", "chosen")]
             whole = isinstance(record["agree"], bool) and isinstance(record["chosen_feasible"], bool)
             whole &= isinstance(record["uid"], str) and isinstance(record["policy"], str)
+            whole &= all(isinstance(record.get(name, ""), str) for name in ("source", "sha256", "chosen_pool"))
             whole &= isinstance(record["feasible_nodes"], int) and bool(np.isfinite(values).all())
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"report: {path}, line {number} is no line of a shadow log ({error!r})") from error

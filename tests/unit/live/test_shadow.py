@@ -1,6 +1,8 @@
 """Shadow lines and their report, on a cluster small enough to work out by hand."""
 
+import hashlib
 import json
+from statistics import fmean
 
 import pytest
 
@@ -10,7 +12,7 @@ from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
-from aaml.live.observers.shadow import ShadowLog
+from aaml.live.observers.shadow import Player, ShadowLog, pool_of
 from aaml.live.shadow import read_report
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Attempt, Decision, Outcome
@@ -37,7 +39,7 @@ def pod(name: str, **fields) -> Pod:
 @pytest.fixture
 def lines(tmp_path):
     cluster, path = Watched(), tmp_path / "shadow.jsonl"
-    shadow = ShadowLog(str(path), cluster, "spread")
+    shadow = ShadowLog(str(path), cluster, Player("spread"))
 
     def decide(name: str, ours: str) -> None:
         context = Context(cluster.state, pod(name), feasible(cluster.state, pod(name)).mask)
@@ -80,14 +82,102 @@ def test_a_pod_that_our_filters_would_not_have_placed_there_is_told(lines) -> No
 def test_report(lines, tmp_path, capsys) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in [*lines[:2], lines[1]]))
-    found = read_report(path)
+    (found,) = read_report(path).players
     assert found.pods == 2, "a pod counts once"
     assert found.expected_agreement == 0.5
-    ours, theirs, difference = found.objectives["empty_nodes"]
-    assert (ours, theirs, difference.mean) == (0.5, 1.0, -0.5)
-    assert "spread" in str(found)
+    empty = found.judgements[1]
+    assert (empty.objective, empty.policy, empty.chosen, empty.paired.difference.mean) == (
+        "empty_nodes",
+        0.5,
+        1.0,
+        -0.5,
+    )
     assert run("shadow", [str(path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["objectives"]["empty_nodes"][2]["mean"] == -0.5
+    told = json.loads(capsys.readouterr().out)["players"][0]["judgements"][1]
+    assert told["paired"]["difference"]["mean"] == -0.5
+
+
+def line(uid, *, source="", sha256="", pool="", policy=(0.1, 2.0), chosen=(0.1, 2.0), **more):
+    """A line of a log, with the variance and the empty nodes after both choices."""
+    return {
+        "uid": uid, "policy": "gnn", "source": source, "sha256": sha256, "scheduler": "default-scheduler",
+        "chosen_pool": pool, "agree": policy == chosen, "feasible_nodes": 4, "chosen_feasible": True,
+        "objectives": {name: {"policy": policy[place], "chosen": chosen[place]}
+                       for place, name in enumerate(("variance", "empty_nodes"))}, **more,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def several(tmp_path):
+    """Eight pods on two pools and two models of one kind: one spreads better on big nodes, one does nothing else."""
+    path = tmp_path / "log.jsonl"
+    logged = []
+    for number in range(8):
+        pool, gain = ("big", 0.02 + number / 1000) if number < 5 else ("small", 0.0)
+        logged.append(line(f"u{number}", source="models/a.pth", sha256="aa", pool=pool,
+                           policy=(0.1 - gain, 1.0), chosen=(0.1, 3.0)))  # fmt: skip
+        logged.append(line(f"u{number}", source="models/b.pth", sha256="bb", pool=pool))
+    path.write_text("".join(json.dumps(each) + "\n" for each in logged))
+    return path, logged
+
+
+def test_models_that_share_a_log_and_a_name_are_told_apart(several) -> None:
+    path, _ = several
+    first, second = read_report(path).players
+    assert (first.player.source, first.pods, first.agreement) == ("models/a.pth", 8, 0.0)
+    assert (second.player.source, second.pods, second.agreement) == ("models/b.pth", 8, 1.0)
+    said = str(read_report(path))
+    assert "gnn from models/a.pth (aa) beside default-scheduler: 8 pods" in said
+    assert "gnn from models/b.pth (bb) beside default-scheduler: 8 pods" in said
+
+
+def test_there_is_a_verdict_an_objective_and_pool_with_its_direction_in_words_and_its_unit(several) -> None:
+    """Less variance is better; a model that leaves one empty node where the scheduler left three packs worse."""
+    path, _ = several
+    first, second = read_report(path).players
+    said = str(first)
+    assert "variance, lower is better, in fraction squared: variance of use over nodes" in said
+    assert "empty_nodes, higher is better, in nodes: nodes without a pod" in said
+    verdicts = {(each.objective, each.pool): each.paired.verdict for each in first.judgements}
+    assert verdicts["variance", "big"] == "better"
+    assert verdicts["variance", ""] == "better"
+    assert verdicts["empty_nodes", ""] == "worse"
+    assert "all nodes, 8 pods: 1 against 3: " in said
+    assert "less, worse" in said
+    assert "pool small, 3 pods: 0.1 against 0.1" in said
+    assert {each.paired.verdict for each in second.judgements if not each.pool} == {"level"}
+
+
+def test_each_number_is_that_of_the_raw_lines(several, capsys) -> None:
+    path, logged = several
+    assert run("shadow", [str(path), "--json"]) == 0
+    for told in json.loads(capsys.readouterr().out)["players"]:
+        mine = [each for each in logged if each["source"] == told["player"]["source"]]
+        assert told["pods"] == len(mine)
+        assert told["agreement"] == sum(each["agree"] for each in mine) / len(mine)
+        assert told["expected_agreement"] == 1 / 4
+        for judged in told["judgements"]:
+            here = [each["objectives"][judged["objective"]] for each in mine
+                    if judged["pool"] in ("", each["chosen_pool"])]  # fmt: skip
+            assert judged["policy"] == pytest.approx(fmean(each["policy"] for each in here))
+            assert judged["chosen"] == pytest.approx(fmean(each["chosen"] for each in here))
+            difference = judged["paired"]["difference"]
+            assert difference["mean"] == pytest.approx(fmean(each["policy"] - each["chosen"] for each in here))
+            assert difference["count"] == len(here)
+
+
+def test_who_looks_on_is_a_name_and_the_content_of_the_file_that_it_comes_from(tmp_path) -> None:
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    (tmp_path / "m.pth").write_bytes(b"weights")
+    assert Player.of("gnn", str(tmp_path / "m.pth")).sha256 == hashlib.sha256(b"weights").hexdigest()
+    assert Player.of("mine", f"{tmp_path}/mine.py:mine").sha256 == hashlib.sha256(b"x = 1\n").hexdigest()
+    assert Player.of("least-variance") == Player("least-variance", "", "")
+
+
+def test_a_pool_is_what_a_nodes_labels_say() -> None:
+    assert pool_of(Node("n", {}, {"cloud.google.com/gke-nodepool": "gpus"})) == "gpus"
+    assert pool_of(Node("n", {}, {"node.kubernetes.io/instance-type": "m5", "eks.amazonaws.com/nodegroup": "x"})) == "x"
+    assert pool_of(Node("n", {})) == ""
 
 
 @pytest.mark.parametrize("text", ["", "nonsense\n", '{"uid": "u"}\n', "[]\n"])

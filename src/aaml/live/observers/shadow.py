@@ -7,22 +7,52 @@ policy and scheduler blurs the comparison, and none is summed up either.
 import json
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
 from aaml.cluster.metrics import usage
-from aaml.cluster.objects import Pod
+from aaml.cluster.objects import Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import bad_value
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Attempt, Decision, Observer, Outcome
+from aaml.telemetry.provenance import digest
 
 OBJECTIVES: Mapping[str, Callable[[ClusterState], float]] = {
     "variance": lambda state: usage(state).variance,
     "empty_nodes": lambda state: float(usage(state).empty_nodes),
 }
 """What both choices are judged by: `aaml.cluster.metrics.Usage` after the pod was placed."""
+
+_POOL_LABELS = (
+    "karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup",
+    "kubernetes.azure.com/agentpool", "doks.digitalocean.com/node-pool", "node.kubernetes.io/instance-type",
+)  # fmt: skip
+
+
+def pool_of(node: Node) -> str:
+    """Return the pool that a node says it belongs to, or else its kind of machine; "" where it says neither."""
+    return next((node.labels[label] for label in _POOL_LABELS if label in node.labels), "")
+
+
+@dataclass(frozen=True)
+class Player:
+    """Who looks on: a policy by its name, with the file that it comes from and that file's SHA-256 where there is one.
+
+    Names are not enough: two models of one kind have the same.
+    """
+
+    policy: str
+    source: str = ""
+    sha256: str = ""
+
+    @classmethod
+    def of(cls, policy: str, source: str = "") -> "Player":
+        """Return who a policy is that was made of a model file, or of `FILE.py:NAME`."""
+        file = Path(source.partition(".py:")[0] + ".py") if ".py:" in source else Path(source)
+        return cls(policy, source, digest(file) if source and file.exists() else "")
 
 
 class Watched(Protocol):
@@ -50,8 +80,8 @@ class ShadowLog(Observer):
     there goes on.
     """
 
-    def __init__(self, path: str, cluster: Watched, policy: str) -> None:
-        self._cluster, self._policy = cluster, policy
+    def __init__(self, path: str, cluster: Watched, player: Player) -> None:
+        self._cluster, self._player = cluster, player
         try:
             self._file = sys.stdout if path == "-" else Path(path).open("a", encoding="utf-8")  # noqa: SIM115  (`close` does)
         except OSError as error:
@@ -82,8 +112,8 @@ class ShadowLog(Observer):
         state.forget(pod.uid)
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "pod": pod.key, "uid": pod.uid, "policy": self._policy, "scheduler": self._cluster.scheduler_name,
-            "policy_node": ours, "chosen_node": theirs, "agree": ours == theirs,
+            "pod": pod.key, "uid": pod.uid, **asdict(self._player), "scheduler": self._cluster.scheduler_name,
+            "policy_node": ours, "chosen_node": theirs, "agree": ours == theirs, "chosen_pool": self._pool(theirs),
             "feasible_nodes": feasible_nodes, "chosen_feasible": chosen_feasible,
             "objectives": {
                 name: {"policy": _after(state, pod, ours, judge), "chosen": _after(state, pod, theirs, judge)}
@@ -91,6 +121,10 @@ class ShadowLog(Observer):
             },
         }  # fmt: skip
         print(json.dumps(line), file=self._file, flush=True)
+
+    def _pool(self, node_name: str) -> str:
+        state = self._cluster.state
+        return pool_of(state.nodes[state.index[node_name]]) if node_name in state.index else ""
 
 
 def _after(state: ClusterState, pod: Pod, node_name: str, judge: Callable[[ClusterState], float]) -> float:
