@@ -235,8 +235,10 @@ class Explanation:
     def from_dict(cls, fields: Mapping[str, Any]) -> "Explanation":
         """Read what `to_dict` wrote; of the nodes that it left out there are the counts. Raises `UserError`."""
         try:
-            refused = {(plugin, why): count for plugin, why, count in fields["refused"]}
-            counts = Counts(fields["of"], fields["feasible"], refused) if fields["of"] > len(fields["nodes"]) else None
+            counts = None
+            if fields["of"] > len(fields["nodes"]):
+                refused = {(plugin, why): int(count) for plugin, why, count in fields["refused"]}
+                counts = Counts(fields["of"], fields["feasible"], refused)
             return cls(
                 fields["pod"], fields["asks"], fields["policy"], tuple(fields["nodes"]),
                 np.array(fields["mask"], dtype=np.bool_), tuple((plugin, why) for plugin, why in fields["refusals"]),
