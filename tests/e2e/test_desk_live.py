@@ -43,6 +43,16 @@ def test_a_live_cluster_is_filmed_and_its_decisions_are_explained(kwok, namespac
         window = library.window(take, 0.0, end_s)
         assert len(window["rows"]) == 10, "the control plane has no row"
         assert window["decided"][-1] == 1
+        assert row[6] == "default-scheduler"
+        api.request("POST", path, pod("huge", cpu="500"))
+
+        def waits():
+            return [each for each in library.waiting(take, 0.0)["pods"] if each[0] == f"{namespace}/huge" and each[4]]
+
+        until(waits, "the pod that waits, with what kube-scheduler says of it")
+        ((_, _, _, scheduler, why),) = waits()
+        assert scheduler == "default-scheduler"
+        assert why.startswith("0/11 nodes are available: 1 node(s) had untolerated taint(s), 10 Insufficient cpu.")
 
 
 def test_the_event_of_a_bind_names_the_decision_that_is_explained(kwok, namespace, tmp_path):

@@ -16,7 +16,10 @@ from aaml.insight.film import Film, Move, Scene
 from aaml.lab.library import Library, Take
 from aaml.lab.page import export
 from aaml.lab.server import create_app
+from aaml.policies.registry import make_policy
+from aaml.scheduling.play import play
 from aaml.settings import plain
+from aaml.sim.cluster import SimCluster
 from aaml.telemetry.writers import JsonLinesWriter
 from aaml.training.settings import TrainConfig
 from support import make
@@ -88,6 +91,9 @@ def test_two_policies_run_in_step_and_a_click_explains_a_decision(runs, tmp_path
         rows.nth(0).click()
         until(lambda: int(clock.input_value()) < before, "the clock at the moment of the decision", 120.0)
         page.locator("#slider").fill("10")
+        until(
+            lambda: page.locator("#waiting").is_hidden(), "the list of pods that wait, of which there are none", 120.0
+        )
         page.locator("#play").click()
         until(lambda: int(page.locator("#slider").input_value()) > 12, "the slider moving", 120.0)
         page.locator("#play").click()
@@ -103,6 +109,26 @@ def test_two_policies_run_in_step_and_a_click_explains_a_decision(runs, tmp_path
         more.scalar("Validation/Score", 0.7, 200)
         more.close()
         until(lambda: page.evaluate(points) == [[1.5, 0.9, 0.7]], "the point that the training added", 120.0)
+        assert errors == []
+
+
+def test_pods_that_wait_are_named_on_the_page_with_their_reason(tmp_path):
+    """Nodes of 4 CPU and 40 pods at once, of which not all fit."""
+    pods = [make.pod(f"p{i}", 1000, at=0.0, life=50.0) for i in range(40)]
+    cluster, policy = SimCluster(make.nodes(2), pods), make_policy("kube-scheduler")
+    film = Film.of(cluster, policy)
+    play(cluster, policy, observers=[film])
+    evaluate(["kube-scheduler"], seeds=[1], nodes=4, pods=10, progress=False).save(tmp_path / "eval")
+    library, take = Library([tmp_path / "eval"]), Take(0, 4, 1, "kube-scheduler", film)
+    take.ended.set()
+    library._takes["0-4-1-kube-scheduler"] = take
+    with served(library) as address, opened(tmp_path / "profile") as (page, errors):
+        page.goto(address)
+        page.wait_for_selector(READY)
+        page.locator("#slider").fill("20")
+        page.get_by_text("Pods that wait, under kube-scheduler, 20 of").wait_for()
+        row = page.locator("#waiting tbody tr").first.locator("td").all_inner_texts()
+        assert (row[0], row[3]) == ("default/p8", "0/2 nodes are available: 2 Insufficient cpu.")
         assert errors == []
 
 

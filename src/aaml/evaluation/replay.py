@@ -90,7 +90,7 @@ class Recipe:
             player = contestant.policy(self.task, seed)  # its scores do not depend on what it has decided before
             context = film.context(scene, player)
             decided = film.decision(scene) if contestant.name == film.policy else None
-            number = film.decisions.index(scene) if scene in film.decisions else -1
+            number = film.forgotten + film.decisions.index(scene) if scene in film.decisions else -1
             explained = explain(context, player, decided, number=number, name=contestant.name)
         timed = decided is not None and scene.kind != "bound"  # which was seen when somebody else had decided
         took = {"filters (in the run)": scene.filter_s, "policy (in the run)": scene.policy_s} if timed else {}

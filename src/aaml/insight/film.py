@@ -5,6 +5,7 @@ nodes at any time, and the very state that a decision was made in, follow from t
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -45,7 +46,8 @@ class Scene(NamedTuple):
 
     `node` is the place of the chosen node in the film's list, -1 where there is none. `moves` counts the moves before
     it, `pending` the pods that waited besides this one. `upcoming` are places of the pods that the policy could see
-    behind it. `filter_s` and `policy_s` are what the filters and the policy took.
+    behind it. `filter_s` and `policy_s` are what the filters and the policy took. `by` names who decided, "" where the
+    film's own policy did.
     """
 
     time_s: float
@@ -59,12 +61,14 @@ class Scene(NamedTuple):
     policy_s: float
     explored: bool = False
     upcoming: tuple[int, ...] = ()
+    by: str = ""
 
 
 class Film(Observer):
     """What happened on a cluster, as it goes on happening: `nodes`, `pods`, `moves` and `scenes` only grow.
 
-    `decisions` are the scenes in which the policy was asked, in their order: the decisions of a run, numbered from 0.
+    `decisions` are the scenes in which the policy was asked, in their order: the decisions of a run. The first one has
+    the number `forgotten`, which is 0 unless this is the `later` part of a film.
     As long as nobody tells it of attempts, there are moves only. The nodes are those that were there at any time, as
     they were last seen.
     """
@@ -76,6 +80,7 @@ class Film(Observer):
         self.moves: list[Move] = []
         self.scenes: list[Scene] = []
         self.decisions: list[Scene] = []
+        self.forgotten = 0
         self._state, self._now_s = state, now_s
         self._node_of: dict[str, int] = {}
         self._pod_of: dict[str, int] = {}
@@ -87,7 +92,7 @@ class Film(Observer):
         self._look_at_nodes()
         for placement in state.pods():
             self._moved(placement.pod, placement.node_name, True)
-        state.observe(self._moved)
+        self._end = state.observe(self._moved)
 
     @classmethod
     def of(cls, cluster: Cluster, policy: Policy) -> "Film":
@@ -107,17 +112,65 @@ class Film(Observer):
             0 if context is None else int(context.mask.sum()), max(attempt.latency_s - attempt.policy_s, 0.0),
             attempt.policy_s, bool(attempt.decision and attempt.decision.info.get("explored")),
             () if context is None else tuple(map(self._pod, context.upcoming)),
+            "" if attempt.decision is None else attempt.decision.by,
         )  # fmt: skip
         self.scenes.append(scene)
         if attempt.decision is not None:
             self.decisions.append(scene)
 
     def on_seen(self, pod: Pod, node_name: str, pending: int) -> None:
-        """Keep a placement by somebody else, which has just come into the state."""
+        """Keep a placement by the pod's own scheduler, which has just come into the state."""
         node = self._node_of[node_name]
-        scene = Scene(self._now_s(), self._pod(pod), "bound", node, len(self.moves) - 1, pending, 0, 0.0, 0.0)
+        scene = Scene(
+            self._now_s(), self._pod(pod), "bound", node, len(self.moves) - 1, pending, 0, 0.0, 0.0,
+            by=pod.scheduler_name,
+        )  # fmt: skip
         self.scenes.append(scene)
         self.decisions.append(scene)
+
+    def later(self, time_s: float) -> "Film":
+        """Return the film from a time on, which goes on in the place of this one; what came before is forgotten.
+
+        What ran then comes at that time. Whoever still looks at this film may do so: it stays as it is.
+        """
+        self._end()
+        twin = copy(self)
+        twin.begin_at(time_s)
+        return twin
+
+    def begin_at(self, time_s: float) -> None:
+        """Forget what came before a time; pods, nodes and moves get other places in other lists."""
+        gone = sum(move.time_s < time_s for move in self.moves)
+        running: dict[int, Move] = {}
+        for move in self.moves[:gone]:
+            if move.comes:
+                running[move.pod] = move._replace(time_s=time_s)
+            else:
+                running.pop(move.pod, None)
+        moves = [*running.values(), *self.moves[gone:]]
+        scenes = [scene for scene in self.scenes if scene.time_s >= time_s]
+        there = {place for place, node in enumerate(self.nodes) if node.name in self._state.index}
+        nodes = sorted(there | {move.node for move in moves} | {scene.node for scene in scenes if scene.node >= 0})
+        pods = sorted({move.pod for move in moves} | {place for each in scenes for place in (each.pod, *each.upcoming)})
+        node_of, pod_of = ({old: new for new, old in enumerate(kept)} for kept in (nodes, pods))
+        decided = {id(scene) for scene in self.decisions}
+        self.forgotten += sum(scene.time_s < time_s for scene in self.decisions)
+        self.nodes, self.pods = [self.nodes[place] for place in nodes], [self.pods[place] for place in pods]
+        self._node_of = {node.name: place for place, node in enumerate(self.nodes)}
+        self._pod_of = {pod.uid: place for place, pod in enumerate(self.pods)}
+        self.moves = [move._replace(pod=pod_of[move.pod], node=node_of[move.node]) for move in moves]
+        self.scenes = [
+            scene._replace(
+                pod=pod_of[scene.pod], node=node_of.get(scene.node, -1),
+                upcoming=tuple(pod_of[place] for place in scene.upcoming),
+                moves=max(scene.moves - gone, 0) + len(running),
+            )
+            for scene in scenes
+        ]  # fmt: skip
+        self.decisions = [new for old, new in zip(scenes, self.scenes, strict=True) if id(old) in decided]
+        self._seen_nodes, self._kept, self._queue = -1, (np.zeros(0),) * 3, (np.zeros(0),) * 3
+        self._asked_of = (None, self._state)
+        self._end = self._state.observe(self._moved)
 
     # ---- what can be asked of it -------------------------------------------------------------------------------------
 

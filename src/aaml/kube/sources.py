@@ -21,11 +21,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:
-    """A pod with the devices noted on it; `claims` is the API object where volumes are still to be resolved."""
+    """A pod with the devices noted on it; `claims` is the API object where volumes are still to be resolved.
+
+    `why` is what its condition says of why it has no node.
+    """
 
     pod: Pod
     gpus: tuple[int, ...] | None = None
     claims: wire.PodObject | None = None
+    why: str = ""
 
 
 def see_pod(raw: wire.PodObject) -> SeenPod:
@@ -43,7 +47,13 @@ def see_pod(raw: wire.PodObject) -> SeenPod:
         pod,
         gpu_indices(raw) if raw.spec.node_name else None,
         raw if raw.spec.volumes and claim_names(raw) else None,
+        "" if raw.spec.node_name else _why_unplaced(raw),
     )
+
+
+def _why_unplaced(raw: wire.PodObject) -> str:
+    said = (each for each in raw.status.conditions or () if each.type == "PodScheduled" and each.status == "False")
+    return next((each.message or each.reason for each in said), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,15 @@ _JOIN_S = 2.0
 class ClusterWatch:
     """Nodes and pods of a cluster, kept current by `pump`; all but `wake` belongs to one thread.
 
-    `pods` holds every pod that has not finished, by uid; those without a node are counted in `pending`.
+    `pods` holds every pod that has not finished, by uid; those without a node are counted in `pending`, and `why` holds
+    what the API says of why they have none.
     """
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.state = ClusterState()
         self.pods: dict[str, Pod] = {}
+        self.why: dict[str, str] = {}
         self.pending = 0
         self._inbox = Inbox()
         self._unsynced = {NODES.name, PODS.name}
@@ -123,10 +125,13 @@ class ClusterWatch:
     def _pod(self, delta: Delta[SeenPod]) -> None:
         pod = replace(delta.obj.pod, volumes=NO_VOLUMES)
         before = self.pods.pop(pod.uid, None)
+        self.why.pop(pod.uid, None)
         self.pending -= before is not None and not before.node_name
         if delta.kind == "deleted":
             self.state.remove_pod(pod.uid)
             return
         self.pods[pod.uid] = pod
+        if not pod.node_name:
+            self.why[pod.uid] = delta.obj.why
         self.pending += not pod.node_name
         self.state.upsert_pod(pod, delta.obj.gpus)

@@ -8,6 +8,8 @@ from bokeh.models import (
     ColorBar,
     ColumnDataSource,
     DataRange1d,
+    DatetimeTicker,
+    DatetimeTickFormatter,
     FixedTicker,
     HoverTool,
     LinearColorMapper,
@@ -22,12 +24,16 @@ from aaml.insight.film import RESOURCES
 from aaml.scheduling.curves import VALIDATION_DIFFERENCE
 
 SIDES = ("a", "b")
+_CLOCK = "%H:%M:%S"
 COLOURS = {"a": "#0b6e4f", "b": "#c2571a"}
 _PALETTE = interp_palette(["#f3f6fa", "#a9cbe3", "#3f83bd", "#0b3c6f"], 256)
 
 
-def cluster_figures() -> dict[str, Drawn]:
-    """Return the heat maps of both sides, now and over time, and the charts below them, by their place on the page."""
+def cluster_figures(*, live: bool = False) -> dict[str, Drawn]:
+    """Return the heat maps of both sides, now and over time, and the charts below them, by their place on the page.
+
+    Times are seconds of a run, or of a `live` cluster the milliseconds of a date.
+    """
     clock = Range1d(0, 1, name="clock")
     drawn: dict[str, Drawn] = {}
     for side in SIDES:
@@ -35,6 +41,16 @@ def cluster_figures() -> dict[str, Drawn]:
         drawn[f"past_{side}"] = _past(side, clock)
     drawn["queue"] = _series("queue", "pods that wait", clock, 4.0)
     drawn["spread"] = _series("spread", "variance of CPU use", clock, 1e-6)
+    for plot in drawn.values() if live else ():
+        if plot.x_range is clock:
+            plot.xaxis.formatter = DatetimeTickFormatter(
+                seconds=_CLOCK, minsec=_CLOCK, minutes=_CLOCK, hourmin=_CLOCK, hours=_CLOCK, milliseconds=_CLOCK
+            )
+            plot.xaxis.ticker = DatetimeTicker()
+            plot.xaxis.axis_label = "time"
+            for hover in plot.select(HoverTool):
+                hover.tooltips = [("time", f"@time{{{_CLOCK}}}"), *hover.tooltips[1:]]
+                hover.formatters = {"@time": "datetime"}
     return drawn
 
 

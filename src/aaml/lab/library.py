@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aaml.cluster.filters import feasible
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.policies import load_policy
 from aaml.evaluation.replay import Recipe
 from aaml.evaluation.results import RESULTS
-from aaml.insight.film import RESOURCES, Film
+from aaml.insight.film import RESOURCES, Film, Scene
 from aaml.lab.runs import Playable, playable
 from aaml.lab.tiles import Groups, group, tile
 from aaml.lab.watched import CLUSTER, Watched
@@ -27,6 +28,7 @@ _FILMS_KEPT = 8
 _PLAYED_AT_ONCE = 4
 _NODES_EXPLAINED = 40
 _POINTS = 400  # of a curve
+_NAMED, _EXPLAINED = 20, 5  # pods that wait: that are named, and of which it is said why
 _BLOCKS, _LEAST_BLOCK = 100, 20  # of a shadow log's pods, whose agreement is one point: of a few pods it is noise
 
 
@@ -40,7 +42,10 @@ class Take:
     policy: str
     film: Film | None = None
     error: str = ""
+    grouped: tuple[Film, int] | None = None
+    """The film, and how many nodes it had, that `groups` are of."""
     groups: dict[int, Groups] = field(default_factory=dict)
+    whys: dict[Scene, str] = field(default_factory=dict)
     stop: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -162,25 +167,29 @@ class Library:
             return self._takes[key]
 
     def status(self, take: Take) -> dict[str, Any]:
-        """Return how far a film is, and what there is to choose from it."""
-        film = take.film
+        """Return how far a film is, and what there is to choose from it.
+
+        `began_unix_s` is when a live cluster's second 0 was; 0 for a run that is played again, which has no date.
+        """
+        film, live = self._film_of(take), self.watched
         if film is None:
             return {"done": take.ended.is_set(), "error": take.error, "decisions": 0, "span_s": [0, 0]}
-        pods = sum(scene.kind in ("assumed", "bound") for scene in film.decisions)
         return {
-            "done": take.ended.is_set(), "error": take.error, "decisions": len(film.decisions), "placed": pods,
-            "attempts": len(film.scenes), "resources": RESOURCES,
-            "span_s": film.span_s if self.watched is None else (0.0, self.watched.now_s()),
-            "nodes": film.workers, "policy": film.policy,
+            "done": take.ended.is_set(), "error": take.error, "decisions": film.forgotten + len(film.decisions),
+            "resources": RESOURCES, "nodes": film.workers, "policy": film.policy,
+            "span_s": film.span_s if live is None else (live.from_s, live.now_s()),
+            "began_unix_s": 0.0 if live is None else live.began_unix_s,
         }  # fmt: skip
 
     def window(self, take: Take, start_s: float, end_s: float, row: int = -1) -> dict[str, Any]:
         """Return a window of a film; with `row` the nodes of one row of its heat map, with -1 all of them."""
-        film = _film(take)
+        film = self._filmed(take)
         if not (math.isfinite(start_s) and math.isfinite(end_s) and start_s <= end_s):
             raise bad_value("start, end", f"{start_s:g}, {end_s:g}", "two times in seconds, the first one first")
+        if take.grouped != (film, len(film.nodes)):
+            take.grouped, take.groups = (film, len(film.nodes)), {}
         groups = take.groups.get(row)
-        if groups is None or len(groups.of) != len(film.nodes):
+        if groups is None:
             whole = group(film)
             if not -1 <= row < len(whole.names):
                 raise bad_value("row", row, f"-1 to {len(whole.names) - 1}")
@@ -189,30 +198,86 @@ class Library:
         return tile(film, groups, start_s, end_s)
 
     def decisions(self, take: Take, page: int) -> list[list[Any]]:
-        """Return `PAGE` decisions as rows of number, time, pod, node, feasible nodes and outcome."""
-        film = _film(take)
+        """Return `PAGE` decisions as rows of number, time, pod, node, feasible nodes, outcome and who decided.
+
+        The last is "" where the film's own policy did. Those that are forgotten are left out.
+        """
+        film = self._filmed(take)
         if page < 0:
             raise bad_value("page", page, "0 or more")
-        first = page * PAGE
+        first, begin = page * PAGE, max(page * PAGE - film.forgotten, 0)
         return [
-            [first + place, scene.time_s, film.pods[scene.pod].key, _name(film, scene.node), scene.feasible, scene.kind]
-            for place, scene in enumerate(film.decisions[first : first + PAGE])
+            [film.forgotten + begin + place, scene.time_s, film.pods[scene.pod].key, _name(film, scene.node),
+             scene.feasible, scene.kind, scene.by]
+            for place, scene in enumerate(film.decisions[begin : max(first + PAGE - film.forgotten, 0)])
+        ]  # fmt: skip
+
+    def waiting(self, take: Take, at_s: float) -> dict[str, Any]:
+        """Name the pods that wait: on a live cluster now, in a run that is played at a time, the longest first.
+
+        Rows are the pod, since when in seconds, how often it was tried (0: not known), who is to place it, and why it
+        has no node. In a run these are the pods that were tried already, and the first few have their reasons.
+        """
+        if (live := self.watched) is not None:
+            rows = [[each.pod, each.since_unix_s - live.began_unix_s, 0, *each[2:]] for each in live.waiting]
+            return {"pending": live.pending, "pods": rows[:_NAMED]}
+        if not math.isfinite(at_s):
+            raise bad_value("at", at_s, "a time in seconds")
+        film = self._filmed(take)
+        left: dict[int, tuple[float, int, Scene]] = {}
+        for scene in film.scenes[:]:
+            if scene.time_s > at_s:
+                break
+            if scene.kind in ("unschedulable", "declined"):
+                since_s, tries, _ = left.get(scene.pod, (scene.time_s, 0, scene))
+                left[scene.pod] = (since_s, tries + 1, scene)
+            else:
+                left.pop(scene.pod, None)
+        rows = [
+            [film.pods[pod].key, since_s, tries, film.policy, self._why(take, scene) if place < _EXPLAINED else ""]
+            for place, (pod, (since_s, tries, scene)) in enumerate([*left.items()][:_NAMED])
         ]
+        return {"pending": len(left), "pods": rows}
+
+    def _why(self, take: Take, scene: Scene) -> str:
+        """Return why a pod was left without a node, in kube-scheduler's words."""
+        film = self._filmed(take)
+        if scene.kind == "declined":
+            return f"{scene.by or film.policy} left it pending"
+        if scene not in take.whys:
+            if len(take.whys) >= PAGE:
+                take.whys.clear()
+            take.whys[scene] = feasible(film.state_before(scene), film.pods[scene.pod]).message()
+        return take.whys[scene]
+
+    def _filmed(self, take: Take) -> Film:
+        film = self._film_of(take)
+        if film is None:
+            raise bad_value("film", take.policy, "one that has begun to be played")
+        return film
+
+    def _film_of(self, take: Take) -> Film | None:
+        """Return the film of a take; that of a live cluster is another one when its beginning was forgotten."""
+        if self.watched is not None:
+            take.film = self.watched.film
+        return take.film
 
     def explain(self, take: Take, number: int, beside: Take | None = None) -> dict[str, Any]:
         """Explain a decision of a film; and what the policy of another film makes of it, here and in its own run."""
-        film, recipe = _film(take), self.episodes[take.episode].recipe
-        if not 0 <= number < len(film.decisions):
-            raise bad_value("decision", number, f"0 to {len(film.decisions) - 1}")
-        scene = film.decisions[number]
+        film, recipe = self._filmed(take), self.episodes[take.episode].recipe
+        last = film.forgotten + len(film.decisions) - 1
+        if not film.forgotten <= number <= last:
+            raise bad_value("decision", number, f"{film.forgotten} to {last}")
+        scene = film.decisions[number - film.forgotten]
         said: dict[str, Any] = {"own": recipe.explain(film, scene, seed=take.seed).to_dict(_NODES_EXPLAINED)}
+        said["by"] = scene.by
         said["scores_of"] = film.policy if self.watched is None else recipe.policies[CLUSTER]
         said["others"] = [
             {"policy": each, "here": recipe.explain(film, scene, each, seed=take.seed).node, "in_its_run": ""}
             for each in self.opinions
         ]
         if beside is not None and beside.policy != take.policy:
-            there = _film(beside)
+            there = self._filmed(beside)
             again = there.latest(film.pods[scene.pod].uid)
             said["others"].append(
                 {
@@ -260,12 +325,6 @@ class Library:
             {"name": path.name, "report": str(read_report(path)), **_agreement(read_records(path))}
             for path in self.shadows
         ]
-
-
-def _film(take: Take) -> Film:
-    if take.film is None:
-        raise bad_value("film", take.policy, "one that has begun to be played")
-    return take.film
 
 
 def _name(film: Film, node: int) -> str:

@@ -4,7 +4,7 @@
 const FRAMES = 200, PAGE = 50, DOTS = 100, SHOWN = 12, SCALE = 200, NOTHING = 255, SIDES = ["a", "b"];
 const $ = (id) => document.getElementById(id);
 const S = { episode: 0, level: 0, at: 0, row: -1, resource: 0, frame: 0, span: [0, 1], take: {}, tile: {}, pages: {}, picked: null,
-            timer: null, turn: 0 };
+            timer: null, turn: 0, began: 0 };
 let models = {};
 
 // ---- where answers come from -----------------------------------------------------------------------------------------
@@ -40,6 +40,9 @@ function options(select, values, chosen) {
   select.replaceChildren(...values.map((value) => { const each = element("option", value); each.value = value; return each; }));
   select.value = chosen ?? values[0];
 }
+const when = (s) => S.began ? new Date(1000 * (S.began + s)).toLocaleTimeString("en-GB") : seconds(s);
+const axis = (s) => S.began ? 1000 * (S.began + s - 60 * new Date().getTimezoneOffset()) : s;  // dates on an axis are told as if in Greenwich
+const unaxis = (x) => S.began ? x / 1000 - S.began + 60 * new Date().getTimezoneOffset() : x;
 const seconds = (s) => s >= 7200 ? `${(s / 3600).toFixed(2)} h` : `${s.toFixed(1)} s`;
 const short = (x) => x === null || x === undefined ? "" : Number(x).toPrecision(4).replace(/\.?0+$/, "").replace(/\.?0+e/, "e");
 const pct = (x) => Number.isNaN(x) ? "none" : `${Math.round(100 * x)}%`;
@@ -83,8 +86,8 @@ function drawWindow() {
     columns.major_label_overrides = new Map(S.shown.map((r, place) => [place + 0.5, AAML.resources[r]]));
     models[`now_${side}`].x_range.setv({ start: 0, end: S.shown.length });
     models[`past_${side}`].title.text = `${AAML.resources[S.resource]} over time`;
-    picture(`past_${side}_data`, values, [G, FRAMES], tile.start_s, Math.max(tile.end_s - tile.start_s, 1e-9));
-    const time = tile.pending.map((_, t) => tile.start_s + (tile.end_s - tile.start_s) * t / (FRAMES - 1));
+    picture(`past_${side}_data`, values, [G, FRAMES], axis(tile.start_s), Math.max(axis(tile.end_s) - axis(tile.start_s), 1e-9));
+    const time = tile.pending.map((_, t) => axis(tile.start_s + (tile.end_s - tile.start_s) * t / (FRAMES - 1)));
     models[`queue_${side}_data`].data = { time, value: tile.pending };
     models[`spread_${side}_data`].data = { time, value: tile.spread };
     const card = document.querySelector(`.card.side-${side} small`);
@@ -92,7 +95,7 @@ function drawWindow() {
       `${tile.nodes ? "a row a node" : "a row a group of nodes: click one to see its nodes"}`;
   }
   const first = S.tile[sides()[0]];
-  models.clock.setv({ start: first.start_s, end: Math.max(first.end_s, first.start_s + 1e-9) });
+  models.clock.setv({ start: axis(first.start_s), end: Math.max(axis(first.end_s), axis(first.start_s) + 1e-9) });
   drawNow();
 }
 function now() {
@@ -113,13 +116,14 @@ function drawNow() {
     const tile = S.tile[side], G = tile.rows.length, values = new Float32Array(G * R);
     for (let g = 0; g < G; g++) S.shown.forEach((r, place) => { values[(G - 1 - g) * R + place] = level(tile, S.frame, g, r); });
     picture(`now_${side}_data`, values, [G, R], 0, R);
-    models[`past_cursor_${side}`].location = now();
+    models[`past_cursor_${side}`].location = axis(now());
     models[`now_${side}`].title.text = `now: ${tile.pending[S.frame]} ${tile.pending[S.frame] === 1 ? "pod waits" : "pods wait"}`;
     listDecisions(side);
   }
-  for (const name of ["queue_cursor", "spread_cursor"]) models[name].location = now();
+  for (const name of ["queue_cursor", "spread_cursor"]) models[name].location = axis(now());
   $("slider").value = S.frame;
-  $("clock").textContent = seconds(now()) + (S.level ? `, window 1/${2 ** S.level}` : "");
+  nameWaiting();
+  $("clock").textContent = when(now()) + (S.level ? `, window 1/${2 ** S.level}` : "");
 }
 function frameAt(time) {
   const tile = S.tile[sides()[0]];
@@ -131,8 +135,8 @@ function readout(side, x, y, which) {
   let t = S.frame;
   if (which === "past") t = Math.round((x - tile.start_s) / (tile.end_s - tile.start_s) * (FRAMES - 1));
   if (!(t >= 0 && t < FRAMES)) return "";
-  const when = which === "past" ? ` at ${seconds(tile.start_s + (tile.end_s - tile.start_s) * t / (FRAMES - 1))}` : "";
-  return tile.rows[g] + when + ": " + S.shown.map((r) => `${AAML.resources[r]} ${pct(level(tile, t, g, r))}`).join(", ");
+  const at = which === "past" ? ` at ${when(tile.start_s + (tile.end_s - tile.start_s) * t / (FRAMES - 1))}` : "";
+  return tile.rows[g] + at + ": " + S.shown.map((r) => `${AAML.resources[r]} ${pct(level(tile, t, g, r))}`).join(", ");
 }
 
 // ---- films -----------------------------------------------------------------------------------------------------------
@@ -154,6 +158,7 @@ async function open() {
       takes[side] = await ask("take", { episode: S.episode, nodes: $("nodes").value, seed: $("seed").value, policy: $(`policy_${side}`).value });
     if (turn !== S.turn) return;
     S.take = takes;
+    S.began = takes.a.status.began_unix_s ?? 0;
     const all = chosen.map((side) => takes[side].status), ready = all.every((each) => each.decisions > 0 || each.done);
     const wrong = all.find((each) => each.error);
     if (wrong) { $("state").textContent = wrong.error; $("state").className = "error"; return; }
@@ -231,9 +236,10 @@ async function listDecisions(side) {
   if (turn !== S.turn || frame !== S.frame) return;
   rows = rows.filter((row) => row[0] >= first && row[0] < first + SHOWN);
   const live = AAML.episodes[S.episode].live;  // nobody tells there how many nodes were feasible
-  box.querySelector("thead").replaceChildren(line(["", "time", "pod", "node", ...(live ? [] : ["feasible"])], "th"));
+  const by = live || rows.some((row) => row[6]);
+  box.querySelector("thead").replaceChildren(line(["", "time", "pod", "node", ...(live ? [] : ["feasible"]), ...(by ? ["by"] : [])], "th"));
   box.querySelector("tbody").replaceChildren(...rows.map((row) => {
-    const made = line([row[0], seconds(row[1]), row[2], row[3] || row[5], ...(live ? [] : [row[4] || ""])]);
+    const made = line([row[0], when(row[1]), row[2], row[3] || row[5], ...(live ? [] : [row[4] || ""]), ...(by ? [row[6]] : [])]);
     made.classList.toggle("chosen", S.picked ? S.picked.side === side && S.picked.number === row[0] : row[0] === done - 1);
     made.onclick = () => goTo(side, row);
     return made;
@@ -241,8 +247,24 @@ async function listDecisions(side) {
 }
 function line(cells, tag = "td") {
   const row = element("tr");
-  row.append(...cells.map((cell, place) => element(tag, String(cell), place === 0 || place === 4 ? "number" : "")));
+  row.append(...cells.map((cell) => element(tag, String(cell), typeof cell === "number" || cell === "feasible" ? "number" : "")));
   return row;
+}
+async function nameWaiting() {  // which pods have no node at this moment, and why
+  const box = $("waiting"), turn = S.turn, frame = S.frame;
+  if (embedded || S.timer !== null || S.asking) return;
+  S.asking = true;
+  try {
+    const said = await ask("waiting", { take: S.take.a.key }, { at: now() }), live = AAML.episodes[S.episode].live;
+    if (turn !== S.turn) return;
+    box.hidden = said.pods.length === 0;
+    const of = said.pods.length < said.pending ? `, ${said.pods.length} of ${said.pending}` : "";
+    box.querySelector("h2").textContent = (live ? "Pods that wait now" : `Pods that wait, under ${$("policy_a").value}`) + of;
+    box.querySelector("thead").replaceChildren(line(["pod", "since", ...(live ? ["scheduler"] : ["attempts"]), "why"], "th"));
+    box.querySelector("tbody").replaceChildren(...said.pods.map(([pod, since, tries, by, why]) =>
+      line([pod, when(since), live ? by : tries, why])));
+  } catch (error) { box.hidden = true; } finally { S.asking = false; }
+  if (frame !== S.frame && turn === S.turn) nameWaiting();  // the slider went on meanwhile
 }
 async function go(change) {  // to another decision of the left policy
   const last = S.take.a.status.decisions - 1, from = S.picked?.side === "a" ? S.picked.number : S.tile.a.decided[S.frame] - 1;
@@ -267,10 +289,10 @@ async function explain(side, number) {
     if (S.picked?.side === side && S.picked.number === number) box.replaceChildren(...explanation(said));
   } catch (error) { box.replaceChildren(element("h2", "Why this node?"), element("p", error.message, "hint")); }
 }
-function* explanation({ own, others, scores_of }) {
+function* explanation({ own, others, scores_of, by }) {
   yield element("h2", `${own.pod} (${own.asks}) \u2192 ${own.node || "left pending"}`);
   const facts = element("ul", "", "plain"), add = (text) => facts.append(element("li", text));
-  add(`decision ${own.number} of ${own.policy} at ${seconds(own.time_s)}; ${own.feasible} of ${own.of} nodes are feasible`);
+  add(`decision ${own.number} of ${own.policy}${by ? ` (by ${by})` : ""} at ${when(own.time_s)}; ${own.feasible} of ${own.of} nodes are feasible`);
   for (const [filter, reason, count] of own.refused) add(`${filter} refuses ${count}: ${reason}`);
   const its = scores_of === own.policy ? "its score" : `its score by ${scores_of}`;
   if (own.margin !== null) add(own.margin === 0 ? `${its} is level with that of ${own.second}` :
@@ -392,11 +414,11 @@ async function begin() {
     $("all").onclick = () => { S.row = -1; load(); };
     for (const side of SIDES) for (const which of ["now", "past"]) {
       const plot = models[`${which}_${side}`], box = document.querySelector(`.card.side-${side} .readout`);
-      plot.on_event("mousemove", (event) => { if (S.tile[side]) box.textContent = readout(side, event.x, event.y, which); });
+      plot.on_event("mousemove", (event) => { if (S.tile[side]) box.textContent = readout(side, which === "past" ? unaxis(event.x) : event.x, event.y, which); });
       plot.on_event("tap", async (event) => {
         const tile = S.tile[side], g = tile.rows.length - 1 - Math.floor(event.y);
         if (!tile.nodes && g in tile.rows && !embedded) { S.row = g; await load(); }
-        else if (which === "past") { S.frame = Math.max(0, Math.min(FRAMES - 1, Math.round((event.x - tile.start_s) / (tile.end_s - tile.start_s) * (FRAMES - 1)))); drawNow(); }
+        else if (which === "past") { S.frame = Math.max(0, Math.min(FRAMES - 1, Math.round((unaxis(event.x) - tile.start_s) / (tile.end_s - tile.start_s) * (FRAMES - 1)))); drawNow(); }
       });
     }
     document.addEventListener("keydown", (event) => {

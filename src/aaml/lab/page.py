@@ -29,7 +29,7 @@ def page(library: Library, packed: str = "") -> str:
     from bokeh.resources import Resources
 
     curves = list(library.curves())
-    drawn: dict[str, Any] = dict(figures.cluster_figures())
+    drawn: dict[str, Any] = dict(figures.cluster_figures(live=library.watched is not None))
     drawn |= {f"curve {number}": plot for number, plot in enumerate(figures.curve_figures(curves)) if plot is not None}
     comparisons, shadows = _comparisons(library), library.shadow()
     for number, (_, _, plot) in enumerate(comparisons):

@@ -42,6 +42,9 @@ def create_app(library: Library) -> Starlette:
     def decisions(query: "_Query") -> Any:
         return library.decisions(library.known(query.text("take")), query.number("page"))
 
+    def waiting(query: "_Query") -> Any:
+        return library.waiting(library.known(query.text("take")), query.real("at"))
+
     def explain(query: "_Query") -> Any:
         beside = query.get("beside")
         other = library.known(beside) if beside else None
@@ -53,6 +56,7 @@ def create_app(library: Library) -> Starlette:
             _api("take", taken),
             _api("window", window),
             _api("decisions", decisions),
+            _api("waiting", waiting),
             _api("explain", explain),
             _api("curves", lambda _: library.curves()),
         ],

@@ -80,7 +80,7 @@ def tile(film: Film, groups: Groups, start_s: float, end_s: float) -> dict[str, 
         "use": base64.b64encode(levels.tobytes()).decode(),
         "pending": pending.tolist(),
         "spread": spread.tolist(),
-        "decided": np.searchsorted(decided, times, side="right").tolist(),
+        "decided": (film.forgotten + np.searchsorted(decided, times, side="right")).tolist(),
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from aaml.cluster.objects import Pod
 from aaml.insight.film import Film
@@ -12,17 +13,34 @@ from aaml.threads import Background
 CLUSTER = "the cluster"
 """What the page calls whoever places pods there."""
 _TURN_S = 0.5
+_KEPT = 100_000  # moves of pods, and placements, of which the older half is forgotten
+_MOST_WAITING = 200  # pods that are named
+
+
+class Waiting(NamedTuple):
+    """A pod without a node: since when by the cluster's clock, who is to place it, and why it has none, where known."""
+
+    pod: str
+    since_unix_s: float
+    scheduler: str
+    why: str
 
 
 class Watched:
-    """A film of a live cluster; only looked at, with no more rights than to list and watch nodes and pods."""
+    """A film of a live cluster; only looked at, with no more rights than to list and watch nodes and pods.
 
-    def __init__(self, kubeconfig: Path | None) -> None:
+    The film has a limit: of more than `kept` moves of pods, or placements, the older half is forgotten, and `from_s` is
+    where it begins. `waiting` are the pods that have no node now, those that wait longest first.
+    """
+
+    def __init__(self, kubeconfig: Path | None, kept: int = _KEPT) -> None:
         """Connect and wait for the first lists; raises `UserError` when there is no cluster or no permission."""
         self._watch = ClusterWatch.connect(kubeconfig, connections=2)
-        self._since_s = time.monotonic()
+        self._since_s, self.began_unix_s = time.monotonic(), time.time()
+        self._kept, self._left = kept, ""
         self.film = Film(self._watch.state, self.now_s, CLUSTER)
-        self._placed = set(self._watch.state.placements)
+        self.from_s = 0.0
+        self.waiting: tuple[Waiting, ...] = ()
         self._watch.state.observe(self._moved)
         self._stop = threading.Event()
         self._following = Background(self._follow, "lab-watch")
@@ -30,6 +48,11 @@ class Watched:
     def now_s(self) -> float:
         """Return the seconds since the film began."""
         return time.monotonic() - self._since_s
+
+    @property
+    def pending(self) -> int:
+        """How many pods have no node."""
+        return self._watch.pending
 
     def close(self) -> None:
         """Stop watching."""
@@ -44,10 +67,27 @@ class Watched:
 
     def _follow(self) -> None:
         while not self._stop.is_set():
+            self._name_waiting()
+            self._forget()
             self._watch.pump(_TURN_S)
 
+    def _name_waiting(self) -> None:
+        unplaced = sorted((self._watch.pods[uid].created_s, uid) for uid in self._watch.why)
+        pods = [self._watch.pods[uid] for _, uid in unplaced[:_MOST_WAITING]]
+        self.waiting = tuple(
+            Waiting(pod.key, pod.created_s, pod.scheduler_name, self._watch.why[pod.uid]) for pod in pods
+        )
+
+    def _forget(self) -> None:
+        film, running = self.film, len(self._watch.state.placements)
+        times = [each.time_s for each in film.moves[running:]]  # at least so many come as the film begins
+        for kept in (times, [scene.time_s for scene in film.scenes]):
+            if len(kept) > self._kept:
+                self.from_s = max(self.from_s, kept[len(kept) - self._kept // 2])
+                self.film = film = film.later(self.from_s)
+
     def _moved(self, pod: Pod, node_name: str, placed: bool) -> None:
-        """Keep a pod's first placement; a change of its labels comes as another one."""
-        if placed and pod.uid not in self._placed:
-            self._placed.add(pod.uid)
+        """Keep a pod's placement; one that ends or gets other labels leaves and comes, which is none."""
+        left, self._left = self._left, "" if placed else pod.uid
+        if placed and pod.uid != left:
             self.film.on_seen(pod, node_name, self._watch.pending)

@@ -95,3 +95,30 @@ def test_another_policy_may_be_asked_about_the_same_state():
     assert own.node == film.nodes[scene.node].name
     assert other.policy == "least-variance"
     assert other.node != own.node, "the one fills nodes, the other evens them out"
+
+
+def test_a_film_whose_beginning_is_forgotten_says_the_same_of_the_rest():
+    """Use, states and numbers of decisions, with what ran at the cut; and it goes on in the place of the whole one."""
+    pods = [make.pod(f"p{i}", 100 * (1 + i % 3), at=float(i), life=7.0 + i % 5) for i in range(60)]
+    cluster, policy = SimCluster(make.nodes(4), pods), make_policy("least-variance")
+    whole = Film.of(cluster, policy)
+    play(cluster, policy, observers=[whole])
+    times = np.arange(30.0, 60.0, 0.5)
+    use, last = whole.use(times), whole.decisions[-1]
+    states = [whole.state_before(scene).requested for scene in whole.decisions if scene.time_s >= 30.0]
+    late = whole.later(30.0)
+    np.testing.assert_allclose(late.use(times), use, rtol=1e-12)
+    assert np.array_equal([late.state_before(scene).requested for scene in late.decisions], states)
+    assert late.forgotten + len(late.decisions) == len(whole.decisions) == 60
+    assert late.pods[late.decisions[-1].pod] == whole.pods[last.pod]
+    assert {late.pods[move.pod].name for move in late.moves}.isdisjoint({"p0", "p1", "p15"}), "they had ended"
+    assert len(late.moves) < len(whole.moves)
+    assert late.later(45.0).forgotten == sum(scene.time_s < 45.0 for scene in whole.decisions)
+
+
+def test_only_the_later_film_goes_on():
+    state = make.cluster(make.nodes(1))
+    whole = Film(state, lambda: 1.0)
+    late = whole.later(1.0)
+    state.assume(make.pod("p", 1000), "n0")
+    assert (len(whole.moves), len(late.moves)) == (0, 1)
