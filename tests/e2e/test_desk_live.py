@@ -74,3 +74,28 @@ def test_the_event_of_a_bind_names_the_decision_that_is_explained(kwok, namespac
         explained = logged(folders.logs / log, int(number))
         assert explained.pod == f"{namespace}/{event['involvedObject']['name']}"
         assert f"decision {number}: {explained.pod} -> {explained.node}" in written
+
+
+def test_a_hand_over_is_an_event_of_the_pod_that_was_decided_on(kwok, namespace, tmp_path, monkeypatch):
+    api, path = kwok.api(), f"/api/v1/namespaces/{namespace}"
+    for number in range(4):
+        api.request("POST", f"{path}/pods", pod(f"p{number}", schedulerName="handed"))
+    verdicts = iter([None, "difference of rewards below 0"])
+    monkeypatch.setattr("aaml.live.hand_over.HandOver.worse", lambda *_: next(verdicts, None))
+    settings = SchedulerSettings(
+        kubeconfig=kwok.kubeconfig, scheduler_name="handed", namespaces=(namespace,), hand_over="always",
+        fallback="least-variance",
+    )  # fmt: skip
+    folders = Folders(curves=tmp_path / "curves", models=tmp_path / "models", logs=tmp_path / "logs")
+    assert SchedulerRun(lambda: make_policy("most-allocated"), settings, folders=folders).run(4).binds["bound"] == 4
+    found = api.request("GET", f"{path}/events", query={"fieldSelector": "reason=PolicyHandedOver"})
+    (event,) = json.loads(found)["items"]
+    assert event["type"] == "Warning"
+    assert (
+        event["message"]
+        == "most-allocated hands over to least-variance, which does better: difference of rewards below 0"
+    )
+    (log,) = folders.logs.glob("*.log")
+    lines = [line for line in log.read_text().splitlines() if " decision " in line]
+    assert [line.endswith(", by least-variance)") for line in lines] == [False, False, True, True]
+    assert f"/{event['involvedObject']['name']} " in lines[1]

@@ -69,6 +69,7 @@ class Film(Observer):
 
     `decisions` are the scenes in which the policy was asked, in their order: the decisions of a run. The first one has
     the number `forgotten`, which is 0 unless this is the `later` part of a film.
+    `waits` are the times at which the number of waiting pods changed, where somebody tells of that besides attempts.
     As long as nobody tells it of attempts, there are moves only. The nodes are those that were there at any time, as
     they were last seen.
     """
@@ -81,12 +82,14 @@ class Film(Observer):
         self.scenes: list[Scene] = []
         self.decisions: list[Scene] = []
         self.forgotten = 0
+        self.waits: list[tuple[float, int]] = []
         self._state, self._now_s = state, now_s
         self._node_of: dict[str, int] = {}
         self._pod_of: dict[str, int] = {}
         self._seen_nodes = -1
         self._kept: tuple[npt.NDArray[Any], ...] = (np.zeros(0),) * 3
         self._queue: tuple[FloatArray, FloatArray, FloatArray] = (np.zeros(0),) * 3
+        self._queued = (0, 0)
         self._asked_of: tuple[Scene | None, ClusterState] = (None, state)
         self._pending: Callable[[], int] = lambda: 0
         self._look_at_nodes()
@@ -128,6 +131,11 @@ class Film(Observer):
         self.scenes.append(scene)
         self.decisions.append(scene)
 
+    def on_waiting(self, pending: int) -> None:
+        """Keep how many pods wait from now on, where that is known at other times than those of attempts too."""
+        if not self.waits or self.waits[-1][1] != pending:
+            self.waits.append((self._now_s(), pending))
+
     def later(self, time_s: float) -> "Film":
         """Return the film from a time on, which goes on in the place of this one; what came before is forgotten.
 
@@ -168,7 +176,9 @@ class Film(Observer):
             for scene in scenes
         ]  # fmt: skip
         self.decisions = [new for old, new in zip(scenes, self.scenes, strict=True) if id(old) in decided]
-        self._seen_nodes, self._kept, self._queue = -1, (np.zeros(0),) * 3, (np.zeros(0),) * 3
+        earlier = [pending for at_s, pending in self.waits if at_s < time_s][-1:]
+        self.waits = [*((time_s, pending) for pending in earlier), *(each for each in self.waits if each[0] >= time_s)]
+        self._seen_nodes, self._kept, self._queued = -1, (np.zeros(0),) * 3, (-1, -1)
         self._asked_of = (None, self._state)
         self._end = self._state.observe(self._moved)
 
@@ -229,15 +239,19 @@ class Film(Observer):
             return np.asarray(np.where(offered > 0, held[:-1].cumsum(axis=0) / offered, np.nan))
 
     def queue(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the times of all attempts, how many pods waited after each, and the times of the decisions."""
-        count = len(self.scenes)
-        if len(self._queue[0]) != count:
-            scenes = self.scenes[:count]
-            waiting = [scene.pending + (scene.kind in ("unschedulable", "declined")) for scene in scenes]
-            self._queue = (
-                np.array([scene.time_s for scene in scenes]), np.array(waiting, dtype=np.float64),
-                np.array([scene.time_s for scene in scenes if scene.kind != "unschedulable"]),
-            )  # fmt: skip
+        """Return the times at which pods were counted, how many waited from each on, and the times of the decisions.
+
+        They are counted at each attempt, unless somebody tells of it (`waits`).
+        """
+        count = len(self.scenes), len(self.waits)
+        if self._queued != count:
+            scenes = self.scenes[: count[0]]
+            waits = self.waits[: count[1]] or [
+                (scene.time_s, scene.pending + (scene.kind in ("unschedulable", "declined"))) for scene in scenes
+            ]
+            times, waiting = np.array(waits, dtype=np.float64).reshape(-1, 2).T
+            self._queue = times, waiting, np.array([each.time_s for each in scenes if each.kind != "unschedulable"])
+            self._queued = count
         return self._queue
 
     def latest(self, uid: str) -> Scene | None:

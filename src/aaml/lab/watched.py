@@ -72,6 +72,7 @@ class Watched:
             self._watch.pump(_TURN_S)
 
     def _name_waiting(self) -> None:
+        self.film.on_waiting(self._watch.pending)
         unplaced = sorted((self._watch.pods[uid].created_s, uid) for uid in self._watch.why)
         pods = [self._watch.pods[uid] for _, uid in unplaced[:_MOST_WAITING]]
         self.waiting = tuple(
@@ -81,7 +82,7 @@ class Watched:
     def _forget(self) -> None:
         film, running = self.film, len(self._watch.state.placements)
         times = [each.time_s for each in film.moves[running:]]  # at least so many come as the film begins
-        for kept in (times, [scene.time_s for scene in film.scenes]):
+        for kept in (times, [scene.time_s for scene in film.scenes], [at_s for at_s, _ in film.waits]):
             if len(kept) > self._kept:
                 self.from_s = max(self.from_s, kept[len(kept) - self._kept // 2])
                 self.film = film = film.later(self.from_s)

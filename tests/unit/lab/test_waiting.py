@@ -104,6 +104,8 @@ def test_a_live_cluster_names_what_waits_who_decided_and_the_time_of_day(api, tm
         assert (waiting["pending"], name, by) == (1, "default/huge", "default-scheduler")
         assert why == "0/1 nodes are available: 1 Insufficient cpu."
         assert since_s + status["began_unix_s"] == pytest.approx(1767225600.0), "midnight of the first of January 2026"
+        window = {"take": key, "start": 0, "end": library.watched.now_s(), "row": -1}
+        assert client.get("/api/window", params=window).json()["pending"][-1] == 1, "though nobody tried it meanwhile"
         (row,) = client.get("/api/decisions", params={"take": key, "page": 0}).json()
         assert (row[2], row[3], row[6]) == ("default/web", "n1", "mine"), (
             "once, though the pod was told again as it ends"
