@@ -23,7 +23,7 @@ QUICK = ("--lease-duration-s=4", "--renew-deadline-s=3", "--retry-period-s=0.5")
 
 @pytest.fixture(scope="module")
 def deployed(kwok: KwokCluster) -> Iterator[KwokCluster]:
-    folders = ["scheduler", "extender-bind"]
+    folders = ["scheduler", "extender-bind", "shadow"]
     for folder in folders:
         apply(kwok, folder)
     yield kwok
@@ -179,6 +179,40 @@ def test_the_rules_are_these_and_no_others(deployed: KwokCluster, account: Path)
     }  # fmt: skip
     extender = deployed.service_account_kubeconfig("aaml", "aaml-extender")
     assert rules(extender) == reads | {("create", "pods/binding", ""), ("get", "pods", "")}
+
+
+def test_a_shadow_may_read_alone_and_needs_no_more(deployed: KwokCluster, namespace: str, tmp_path: Path) -> None:
+    shadow, api, log = (
+        deployed.service_account_kubeconfig("aaml", "aaml-shadow"),
+        deployed.api(),
+        tmp_path / "log.jsonl",
+    )
+    assert rules(shadow) == {(verb, resource, "") for verb in ("list", "watch") for resource in READS}
+    deployment = yaml.safe_load((DEPLOY / "shadow" / "deployment.yaml").read_text())
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    kept = [each for each in arguments[1:] if not each.startswith(("--health-", "--shadow-log"))]
+    flags = [f"--shadow-log={log}", f"--kubeconfig={shadow}", f"--namespaces={namespace}"]
+    with Process([AAML, *kept, *flags], tmp_path / "shadow.log") as process:
+        process.wait_for("looks on")
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        for number in range(5):
+            api.request("POST", path, pod(f"p{number}", schedulerName="default-scheduler"))
+        until(lambda: log.exists() and len(log.read_text().splitlines()) == 5, "a line for each pod")
+        assert process.stop() == 0
+        assert "403" not in process.said()
+    report = subprocess.run([AAML, "shadow", str(log)], check=True, capture_output=True, text=True, timeout=120)
+    assert "5" in report.stdout
+
+
+def test_a_scheduler_that_may_not_bind_ends_with_what_is_missing(deployed: KwokCluster, tmp_path: Path) -> None:
+    """Before, each pod ended in a 403 and was tried again for ever."""
+    shadow = deployed.service_account_kubeconfig("aaml", "aaml-shadow")
+    ended = subprocess.run(
+        [AAML, "schedule", "policy", f"--kubeconfig={shadow}"], cwd=tmp_path, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert "this account may not create pods/binding, get pods" in ended.stderr
 
 
 def test_of_two_replicas_one_decides_and_the_other_goes_on_when_it_is_killed(

@@ -1,6 +1,7 @@
 """`aaml soak` in short: two minutes of pods that come and go, with an agent that learns."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,16 +15,28 @@ AT_A_TIME = 400  # pods, those that wait to be deleted included
 
 
 @pytest.fixture
-def cluster():
+def cluster(request):
     if not binaries.built():
         pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
-    cluster = KwokCluster(f"soak-{os.getpid()}")
+    cluster, extender = KwokCluster(f"soak-{os.getpid()}"), "idle-extender" in request.node.name
     shape = shape_for(AT_A_TIME, SETTINGS.nodes)
     try:
-        cluster.up(ClusterOptions(SETTINGS.nodes, shape, scheduler=False, owner=Owner.this_process()), progress=False)
+        cluster.up(
+            ClusterOptions(SETTINGS.nodes, shape, scheduler=extender, owner=Owner.this_process()), progress=False
+        )
         yield cluster
     finally:
         cluster.down()
+
+
+@pytest.mark.parametrize("run", ["without-learner", "idle-extender"])
+def test_an_agent_without_a_learner_and_an_extender_that_nobody_asks_keep_no_more_from_minute_to_minute(cluster, run):
+    """The memory that defects of these two took grew with each decision and each event."""
+    samples, waiting = soak(cluster, replace(SETTINGS, minutes=1.0, run=run), lambda _sample: None)
+    assert waiting == samples[-1].restarts == 0
+    assert samples[-1].bound >= 0.8 * samples[-1].created
+    assert max(each.handles for each in samples) < 200
+    assert samples[-1].memory_mib < 1.3 * samples[len(samples) // 2].memory_mib
 
 
 def test_pods_come_and_go_for_two_minutes_and_nothing_is_lost_or_grows(cluster):

@@ -42,11 +42,13 @@ def run(args: Args) -> int:
 
     from aaml.commands.sure import ask
     from aaml.errors import bad_value
+    from aaml.kube import rights
     from aaml.kube.clean import OURS, delete, workload
     from aaml.kube.place import Place
     from aaml.kube.transport import Transport
 
     with closing(Transport(args.kubeconfig)) as api:
+        rights.check(api, rights.CLEAN)
         place = Place.look(api, args.kubeconfig)
         place.check("real", told=args.real or args.dry_run)
         if args.all and not place.ours:

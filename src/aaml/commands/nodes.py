@@ -38,6 +38,7 @@ class Args(Settings):
 def run(args: Args) -> int:
     """Create the nodes and wait until they take pods."""
     from aaml.cluster.fleet import standard_nodes
+    from aaml.kube import rights
     from aaml.kube.place import Place
     from aaml.kube.provision import count_nodes, create_nodes, wait_schedulable
     from aaml.kube.transport import Transport
@@ -45,6 +46,7 @@ def run(args: Args) -> int:
     count = _ask() if args.node_count is None else args.node_count
     nodes = standard_nodes(count, args.shape)
     api = Transport(args.kubeconfig)
+    rights.check(api, rights.NODES)
     place = Place.look(api, args.kubeconfig)
     place.check("real", told=args.real or args.dry_run)
     print(place)

@@ -21,6 +21,7 @@ from aaml.cluster.filters import Feasibility, feasible
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
+from aaml.kube import rights
 from aaml.kube.binder import Binder, BindJob
 from aaml.kube.events import EventWriter
 from aaml.kube.evictor import Evicted, Evictor
@@ -66,6 +67,16 @@ class LiveOptions:
     silence_s: float = 90.0
     sync_s: float = 60.0
     close_s: float = 15.0
+
+    @property
+    def rights(self) -> rights.Rights:
+        """What the account has to be allowed."""
+        return rights.scheduling(self.namespaces, preemption=self.preemption, dry_run=self.dry_run)
+
+    @property
+    def granted_by(self) -> str:
+        """The folder of deploy/kubernetes that grants these rights."""
+        return "shadow" if self.dry_run else "scheduler"
 
 
 @dataclass(slots=True)
@@ -130,11 +141,12 @@ class KubeCluster:
     ) -> "KubeCluster":
         """Connect to a cluster and wait until its nodes and pods are known.
 
-        Raises `UserError` when there is no configuration, no answer or no permission.
+        Raises `UserError` when there is no configuration, no answer or no permission, all of which it names.
         """
         transport = Transport(kubeconfig, context=context, server=server, connections=_CONNECTIONS)
         cluster = cls(transport, scheduler_name, options)
         try:
+            rights.check(transport, cluster.options.rights, cluster.options.granted_by)
             cluster.start()
         except BaseException:
             cluster.close()

@@ -9,6 +9,7 @@ from typing import Any
 
 from aaml.cluster.quantity import CPU, MEMORY, format_bytes, format_cpu
 from aaml.errors import UserError
+from aaml.kube import rights
 from aaml.kube.objects.manifest import IMAGE, gpu_annotations
 from aaml.kube.transport import ApiError, Unreachable
 from aaml.kube.watcher import ClusterWatch
@@ -41,7 +42,13 @@ class KubeSink:
     @classmethod
     def connect(cls, scheduler_name: str, *, kubeconfig: Path | None = None, namespace: str = "default") -> "KubeSink":
         """Connect and wait for the first lists; raises `UserError` when there is no cluster or no permission."""
-        return cls(ClusterWatch.connect(kubeconfig), scheduler_name, namespace)
+        watch = ClusterWatch.connect(kubeconfig)
+        try:
+            rights.check(watch.transport, rights.within(rights.SIMULATE, namespace))
+        except BaseException:
+            watch.close()
+            raise
+        return cls(watch, scheduler_name, namespace)
 
     def now_s(self) -> float:
         """Monotonic seconds."""

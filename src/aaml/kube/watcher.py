@@ -11,6 +11,7 @@ from aaml import threads
 from aaml.cluster.objects import NO_VOLUMES, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
+from aaml.kube import rights
 from aaml.kube.history import History
 from aaml.kube.inbox import Inbox
 from aaml.kube.reflector import Changes, Delta, Reflector, Trouble
@@ -46,6 +47,7 @@ class ClusterWatch:
         """Connect and wait for the first lists; raises `UserError` when there is no cluster or no permission."""
         watch = cls(Transport(kubeconfig, connections=connections))
         try:
+            rights.check(watch.transport, rights.LOOK, "recorder")
             watch.start()
         except BaseException:
             watch.close()

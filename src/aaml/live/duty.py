@@ -167,11 +167,13 @@ def on_duty(
 
 
 def _lease(options: DutySettings, kubeconfig: Path | None) -> "LeaderLease":
+    from aaml.kube import rights
     from aaml.kube.lease import LeaderLease, LeaseOptions, process_prefix
     from aaml.kube.transport import Transport
 
     # A renewal that hangs must fail while there is time for another.
     transport = Transport(kubeconfig, connections=2, timeout_s=max(1.0, options.renew_deadline_s / 2))
+    rights.check(transport, rights.lease(options.lease_namespace, options.lease_name), "scheduler")
     settings = LeaseOptions(
         options.lease_name, options.lease_namespace, options.lease_duration_s, options.renew_deadline_s,
         options.retry_period_s,

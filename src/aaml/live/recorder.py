@@ -11,6 +11,7 @@ from typing import Any, Self
 from aaml import threads
 from aaml.cluster.objects import Node, Pod
 from aaml.errors import UserError
+from aaml.kube import rights
 from aaml.kube.history import History
 from aaml.kube.inbox import Inbox
 from aaml.kube.recorded import EVERY_POD, RecordedPod
@@ -66,6 +67,7 @@ class Recorder:
         """Connect and tell what there is. Raises `UserError` when there is no cluster or no permission."""
         recorder = cls(Transport(kubeconfig, connections=4), sink)
         try:
+            rights.check(recorder._transport, rights.LOOK, "recorder")
             recorder.start()
         except BaseException:
             recorder.close()

@@ -24,6 +24,7 @@ from aaml.errors import UserError
 from aaml.evaluation.evaluate import Contestant
 from aaml.evaluation.policies import frozen
 from aaml.evaluation.what_if import recorded_metrics
+from aaml.kube import rights
 from aaml.kube.cluster import KubeCluster
 from aaml.kube.objects import wire
 from aaml.kube.objects.manifest import pod_to_json
@@ -90,6 +91,7 @@ def replay_live(
     """
     record = records.load(cluster)
     api = cluster_of(cluster, record.runtime).api()
+    rights.check(api, rights.REPLAY)
     windows = read_windows(task.folder)
     found = []
     with closing(api), api.explained(), without_nodes(api, cluster):

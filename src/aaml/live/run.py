@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from aaml.cluster.objects import Pod
-    from aaml.kube.cluster import KubeCluster
+    from aaml.kube.cluster import KubeCluster, LiveOptions
     from aaml.live.duty import Duty
     from aaml.scheduling.play import Stats
     from aaml.scheduling.ports import Cluster, Observer, Policy
@@ -105,6 +105,8 @@ class SchedulerRun:
         settings = self.settings
         make_reward(settings.reward)
         self._fallback()
+        if settings.leader_elect:  # who stands by is to hear of it now, and not when it leads
+            self._check_rights()
         self._sample_nodes()  # the policy, or what of it does not fit, is told of before anything is touched
         with (
             terminal_log(scrolling=settings.log_scrolling),
@@ -290,15 +292,26 @@ class SchedulerRun:
     def _end(self) -> None:
         """Keep what is to outlive the run; called when it ends, whichever way."""
 
-    def _connect(self) -> "KubeCluster":
-        from aaml.kube.cluster import KubeCluster, LiveOptions
+    def _check_rights(self) -> None:
+        from aaml.kube.rights import check_at
+
+        options = self._options()
+        check_at(self.settings.kubeconfig, options.rights, options.granted_by)
+
+    def _options(self) -> "LiveOptions":
+        from aaml.kube.cluster import LiveOptions
 
         settings = self.settings
-        options = LiveOptions(
+        return LiveOptions(
             namespaces=settings.namespaces, dry_run=settings.dry_run, preemption=settings.preemption,
             scheduled_events=settings.scheduled_events,
         )  # fmt: skip
-        return KubeCluster.connect(settings.profile, kubeconfig=settings.kubeconfig, options=options)
+
+    def _connect(self) -> "KubeCluster":
+        from aaml.kube.cluster import KubeCluster
+
+        settings = self.settings
+        return KubeCluster.connect(settings.profile, kubeconfig=settings.kubeconfig, options=self._options())
 
 
 def _words(stats: "Stats") -> str:
