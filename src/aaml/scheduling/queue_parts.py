@@ -7,21 +7,33 @@ from typing import Any
 
 from aaml.scheduling.queue_hints import EventKind
 
+_LEAST_SWEPT = 1024  # entries below which outdated ones are left where they are
+
 
 class TicketHeap:
     """A heap of pods by a key.
 
-    Each entry carries a ticket. An entry is outdated when its pod has another ticket by now, and is dropped when it
-    comes to the top.
+    Each entry carries a ticket. An entry is outdated when its pod has another ticket by now. It is dropped when it comes
+    to the top, or with all others of its kind once these may be more than those that count: behind a pod that stays on
+    top they would only ever become more.
     """
 
     def __init__(self, is_valid: Callable[[str, int], bool]) -> None:
         self._entries: list[tuple[tuple[float, ...], int, str]] = []
         self._is_valid = is_valid
+        self._most = _LEAST_SWEPT
+
+    def __len__(self) -> int:
+        """How many entries there are, outdated ones included."""
+        return len(self._entries)
 
     def push(self, key: tuple[float, ...], ticket: int, uid: str) -> None:
         """Add an entry; among equal keys the lower ticket comes first."""
         heapq.heappush(self._entries, (key, ticket, uid))
+        if len(self._entries) > self._most:
+            self._entries = [entry for entry in self._entries if self._is_valid(entry[2], entry[1])]
+            heapq.heapify(self._entries)
+            self._most = max(_LEAST_SWEPT, 2 * len(self._entries))
 
     def peek(self) -> tuple[tuple[float, ...], str] | None:
         """Return (key, uid) of the first valid entry, None when there is none."""
@@ -39,7 +51,7 @@ class TicketHeap:
     def copy(self, is_valid: Callable[[str, int], bool]) -> "TicketHeap":
         """Return an independent copy for another queue."""
         twin = TicketHeap(is_valid)
-        twin._entries = list(self._entries)
+        twin._entries, twin._most = list(self._entries), self._most
         return twin
 
     def in_order(self) -> Iterator[str]:

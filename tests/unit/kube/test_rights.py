@@ -83,8 +83,10 @@ def test_what_a_scheduler_can_do_without_is_said_with_what_comes_of_it(api, acco
     KubeCluster.connect("mine", server=api.server).close()
     assert [each.message for each in caplog.records if "may not" in each.message] == [
         "this account may not patch events: kubectl describe tells nothing of its decisions",
-        "this account may not delete pods, list poddisruptionbudgets, watch poddisruptionbudgets: "
-        "no pod gives way to a more important one",
+        (
+            "this account may not delete pods, list poddisruptionbudgets, watch poddisruptionbudgets: "
+            "no pod gives way to a more important one"
+        ),
     ]
 
 
