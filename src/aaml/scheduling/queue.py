@@ -193,7 +193,9 @@ class SchedulingQueue:
         queued.last_failure = plugins
         queued.failures += 1
         queued.errors = 0
-        if any(self._helps(each, queued, plugins) for each in self._flight.since(queued.popped_at_event)):
+        log = self._flight
+        helped = any(self._helps(each, queued, plugins) for each in log.since(queued.popped_at_event))
+        if helped or not log.knows(queued.popped_at_event):
             self._ready(queued)
         else:
             self._enter(queued, "unschedulable")
@@ -217,7 +219,7 @@ class SchedulingQueue:
         where it was updated. An update without `before` is taken as one that may have changed everything.
         """
         if self._flying:
-            self._flight.events.append(Event(kind, obj, before))
+            self._flight.add(Event(kind, obj, before))
         helped = [
             queued
             for plugins, group in self._unschedulable.items()

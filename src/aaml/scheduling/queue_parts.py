@@ -7,14 +7,15 @@ from typing import Any
 
 from aaml.scheduling.queue_hints import EventKind
 
+EVENTS_KEPT = 100_000
 _LEAST_SWEPT = 1024  # entries below which outdated ones are left where they are
 
 
 class TicketHeap:
     """A heap of pods by a key.
 
-    Each entry carries a ticket. An entry is outdated when its pod has another ticket by now. It is dropped when it comes
-    to the top, or with all others of its kind once these may be more than those that count: behind a pod that stays on
+    Each entry carries a ticket. An entry is outdated when its pod has another ticket by now. It is dropped when it
+    comes to the top, or with all other outdated ones once these may be more than the rest: behind a pod that stays on
     top they would only ever become more.
     """
 
@@ -80,7 +81,7 @@ class Event:
 
 @dataclass(slots=True)
 class EventLog:
-    """The events since the oldest pod under way was popped.
+    """The events since the oldest pod under way was popped, the latest `EVENTS_KEPT` of them at most.
 
     One of them may already help a pod that fails to find a node.
     """
@@ -93,8 +94,18 @@ class EventLog:
         """How many events there have been in all."""
         return self.first + len(self.events)
 
+    def add(self, event: Event) -> None:
+        """Take an event; where there are too many the older half is let go."""
+        self.events.append(event)
+        if len(self.events) > EVENTS_KEPT:
+            self.drop_before(self.first + EVENTS_KEPT // 2)
+
+    def knows(self, number: int) -> bool:
+        """Whether all events are kept that came when `count` was `number` or later."""
+        return number >= self.first
+
     def since(self, number: int) -> list[Event]:
-        """Return the events that came when `count` was `number` or later."""
+        """Return the events that are kept of those that came when `count` was `number` or later."""
         return self.events[max(0, number - self.first) :]
 
     def drop_before(self, number: int) -> None:

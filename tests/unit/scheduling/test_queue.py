@@ -475,3 +475,44 @@ def test_delays_are_by_shares_of_a_mean_node(sort, delay_s):
     assert sort.delay_s(
         ClusterState(nodes), Pod("p", requests={"cpu": 1000, "memory": 10}, lifetime_s=60.0)
     ) == pytest.approx(delay_s)
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_comes_and_goes_behind_a_pod_that_stays_on_top_leaves_nothing(clock):
+    """As under load, where less important pods are deleted by who made them before their turn comes."""
+    queue = SchedulingQueue(clock)
+    queue.add(Pod("top", uid="top", priority=10))
+    for number in range(20_000):
+        queue.add(Pod(f"p{number}", uid=f"u{number}"))
+        queue.remove(f"u{number}")
+    assert len(queue._active) < 2_000
+    assert queue.pop().uid == "top"
+    assert queue.pop() is None
+
+
+def test_what_is_swept_are_the_outdated_entries_alone(clock):
+    queue = SchedulingQueue(clock)
+    for number in range(5_000):
+        queue.add(Pod(f"p{number}", uid=f"u{number}", priority=number % 7))
+        if number % 3:
+            queue.remove(f"u{number}")
+    expected = sorted((number for number in range(0, 5_000, 3)), key=lambda number: (-(number % 7), number))
+    assert [queue.pop().uid for _ in expected] == [f"u{number}" for number in expected]
+
+
+def test_events_that_come_while_a_pod_is_under_way_have_a_bound_and_none_is_missed(clock, monkeypatch):
+    """Where some had to be let go, one of these may have helped: the pod is tried again."""
+    monkeypatch.setattr("aaml.scheduling.queue_parts.EVENTS_KEPT", 100)
+    queue = SchedulingQueue(clock)
+    queue.add(Pod("p", uid="u", requests={"cpu": 1000}))
+    popped = queue.pop()
+    queue.on_event("node_add", Node("helps", {"cpu": 4000, "pods": 110}))
+    for number in range(10_000):
+        queue.on_event("node_add", Node(f"full-{number}", {"cpu": 0, "pods": 0}))
+    assert len(queue._flight.events) <= 100
+    queue.requeue(popped, FIT)
+    assert queue.counts()["unschedulable"] == 0
+    clock.now += 10.0
+    assert queue.pop() is popped
