@@ -74,7 +74,7 @@ def pair(kwok: KwokCluster, tmp_path: Path) -> Iterator[Pair]:
 
 def served(port: int, path: str) -> str:
     with socket.create_connection(("127.0.0.1", port), 10) as connection:
-        connection.sendall(f"GET {path} HTTP/1.0\r\nHost: here\r\n\r\n".encode())
+        connection.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
         return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 

@@ -102,10 +102,13 @@ def _reproduce(args: Args, task: "TraceTask") -> str:
 
 
 def _live(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", trace_s: float) -> "list[dict[str, Any]]":
+    from aaml.kube.provision import records
     from aaml.live.replay import replay_live
 
+    record = records.load(args.on)
     minutes = trace_s * len(entered) / args.speed / 60
     print(f"\n{len(task.episodes)} windows on {args.on}, {args.speed:g} times as fast: about {minutes:.3g} minutes")
+    print(f"cluster {args.on} at {record.server}: its {record.nodes} nodes are deleted, and made again afterwards")
     found = replay_live(task, entered, args.on, args.speed)
     print("\n".join(map(str, found)))
     return [each.row for each in found]

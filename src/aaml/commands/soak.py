@@ -11,6 +11,9 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from aaml.chaos.soak import SoakSettings
 from aaml.commands.signals import ends_at_once
@@ -24,6 +27,8 @@ class Args(SoakSettings):
 
     out: Path | None = None
     """a CSV file for the record"""
+    dry_run: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """say what would be made, and make nothing"""
 
 
 def run(args: Args) -> int:
@@ -35,6 +40,12 @@ def run(args: Args) -> int:
     from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 
     cluster = KwokCluster(f"soak-{os.getpid()}")
+    if args.dry_run:
+        print(
+            f"a cluster soak-PID of {args.nodes} KWOK nodes would be made on this machine, {args.rate:g} pods a second "
+            "put on it, and all of it taken down at the end"
+        )
+        return 0
     samples: list[Sample] = []
     waiting = 0
 

@@ -199,6 +199,11 @@ class KubeCluster:
         return self._state
 
     @property
+    def where(self) -> str:
+        """The server of the API."""
+        return self._transport.server
+
+    @property
     def exhausted(self) -> bool:
         """False: anything can happen on a live cluster."""
         return False

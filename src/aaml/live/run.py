@@ -199,7 +199,8 @@ class SchedulerRun:
                 LOG.info("%s looks on as %s places pods", name, self.scheduler_name)
             else:
                 nodes = int(cluster.state.capacity.sum())
-                LOG.info("%s places the pods of %s on %d nodes", name, self.scheduler_name, nodes)
+                where = getattr(cluster, "where", "this process")
+                LOG.info("%s places the pods of %s on %d nodes of %s", name, self.scheduler_name, nodes, where)
             try:
                 with self._at_work(duty) as policy:
                     guarded = self._guarded(policy, duty, cluster)

@@ -109,8 +109,8 @@ def test_there_is_nothing_to_write(client):
 def test_ten_thousand_odd_requests_open_nothing_and_none_fails(library, client):
     key = client.get("/api/take", params=ASKED).json()["key"]
     assert library.known(key).ended.wait(30)
-    paths = [f"/api/{name}" for name in ("take", "window", "decisions", "explain", "curves")]
-    names = ["episode", "nodes", "seed", "policy", "row", "start", "end", "page", "decision", "beside"]
+    paths = [f"/api/{name}" for name in ("take", "window", "decisions", "waiting", "explain", "curves")]
+    names = ["episode", "nodes", "seed", "policy", "row", "start", "end", "page", "decision", "beside", "at"]
     requests = fuzz(1, 10_000, paths, [*names, f"take={key}&x"], lambda _: b"")
     statuses = set()
 
