@@ -190,17 +190,17 @@ def words(asked: rights.Rights) -> str:
 
 
 PAGE = {
-    "`aaml top`, `record`, `explain`, `lab` on a cluster": rights.LOOK,
-    "`aaml schedule ... --dry-run`, the shadow": rights.scheduling(dry_run=True),
-    "`aaml serve`": rights.FILTER,
+    "`top`, `record`, `explain`, `lab` on a cluster": rights.LOOK,
+    "`schedule --dry-run`, the shadow": rights.scheduling(dry_run=True),
+    "`serve`": rights.FILTER,
     "its `/bind`": rights.BIND,
-    "`aaml schedule`": rights.scheduling(preemption=False),
+    "`schedule`": rights.scheduling(preemption=False),
     "unless `--no-preemption`": rights.PREEMPT,
     "`--leader-elect`, its one Lease": rights.LEASE,
-    "`aaml simulate`, `runsim`": rights.SIMULATE,
-    "`aaml clean`": rights.CLEAN,
-    "`aaml nodes`": rights.NODES,
-    "`aaml replay --on`": rights.REPLAY,
+    "`simulate`, `runsim`": rights.SIMULATE,
+    "`clean`": rights.CLEAN,
+    "`nodes`": rights.NODES,
+    "`replay --on`": rights.REPLAY,
 }
 
 
