@@ -102,6 +102,7 @@ POLICIES: Registry[Callable[[PolicyOptions], Policy]] = Registry(
         "smallest-first": _scored("smallest-first", scores.least_variance, QueueSort(larger_s=2000.0)),
         "kube-scheduler": policies.kube_scheduler,
         "kube-scheduler-packing": policies.kube_scheduler_packing,
+        "alphaevolve": _scored("alphaevolve", scores.alphaevolve),
         "best-fit": policies.best_fit,
         "dot-product": policies.dot_product,
         "gpu-packing": policies.gpu_packing,

@@ -47,6 +47,26 @@ def test_least_variance_scores_the_change_of_the_variance():
         assert score[row] == pytest.approx(-1e4 * change)
 
 
+def test_alphaevolves_heuristic_by_hand():
+    """A pod of 1 CPU and 1 GiB; free are 4 and 8, 2 and 7, 1 and 1, and 3.9 and 4 of each.
+
+    What runs on the last node asks for no CPU, which counts as 100m in Kubernetes' scores.
+    """
+    situation = context([(4000, 8)] * 4, [(1, 2000, 1), (2, 3000, 7), (3, 0, 4)])
+    shares = [(1 / 4, 1 / 8), (1 / 2, 1 / 7), (1.0, 1.0), (1 / 3.9, 1 / 4)]
+    by_hand = [-(c + m + m / c + c / m) for c, m in shares]
+    assert scores.alphaevolve(situation) == pytest.approx(by_hand)
+    assert make_policy("alphaevolve").act(situation).row == 3, "as even a share of both, and a small one"
+
+
+def test_alphaevolves_heuristic_divides_nothing_by_zero():
+    """A pod that asks for nothing at all, and a node without anything left."""
+    nothing = Pod("p", requests={"cpu": 0, "memory": 0})
+    found = scores.alphaevolve(context([(4000, 8), (1000, 1)], [(1, 1000, 1)], pod=nothing))
+    assert np.isfinite(found).all()
+    assert np.isfinite(scores.alphaevolve(context([(1000, 1)], [(0, 1000, 1)]))).all()
+
+
 def test_pods_without_requests_count_as_kube_scheduler_counts_them():
     situation = context([(1000, 1)], pod=Pod("p"))
     assert scores.least_allocated(situation) == pytest.approx([50 * (0.9 + 1 - 200 / 1024)])

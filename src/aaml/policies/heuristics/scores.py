@@ -1,8 +1,9 @@
 """Scores over CPU and memory that spread, pack or balance, compiled over all rows.
 
 The amounts of a pod are those of kube-scheduler's scores, which count 100m and 200Mi where nothing is requested
-(`ClusterState.nonzero`). Scores lie in 0 ... 100. The first three are those of the plugins NodeResourcesFit and
-NodeResourcesBalancedAllocation, but without their integer arithmetic, to which `truncate` comes close:
+(`ClusterState.nonzero`). Scores lie in 0 ... 100, but for the last two. The first three are those of the plugins
+NodeResourcesFit and NodeResourcesBalancedAllocation, but without their integer arithmetic, to which `truncate` comes
+close:
 https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugins
 """
 
@@ -13,7 +14,7 @@ from aaml.cluster.kernels import compiled
 from aaml.scheduling.observation import Context
 
 FloatArray = npt.NDArray[np.float64]
-_LEAST, _MOST, _BALANCED, _BEST_FIT, _DOT_PRODUCT, _VARIANCE = range(6)
+_LEAST, _MOST, _BALANCED, _BEST_FIT, _DOT_PRODUCT, _ALPHAEVOLVE, _VARIANCE = range(7)
 
 
 def least_allocated(context: Context) -> FloatArray:
@@ -39,6 +40,16 @@ def best_fit(context: Context) -> FloatArray:
 def dot_product(context: Context) -> FloatArray:
     """Score 100 (1 - mean over CPU and memory of free times requested, each over the largest node's allocatable)."""
     return _scored(context, _DOT_PRODUCT)
+
+
+def alphaevolve(context: Context) -> FloatArray:
+    """Score -(c + m + m / c + c / m), where the pod asks for c of the node's free CPU and m of its free memory.
+
+    The heuristic that AlphaEvolve found for Borg: Novikov et al., 2025, https://arxiv.org/abs/2506.13131. The smaller a
+    part of what is free and the more evenly it is one of both, the better. Amounts and what is free are at least one
+    unit (a milli-core, a byte), so nothing is divided by zero.
+    """
+    return _scored(context, _ALPHAEVOLVE)
 
 
 def least_variance(context: Context) -> FloatArray:
@@ -86,6 +97,8 @@ def _score(kind, allocatable, requested, capacity, cpu, memory):  # type: ignore
                 fractions[r] = min(after / size, 1.0)
             elif kind == _BEST_FIT:
                 score += 50.0 * (1.0 - (size - after) / largest[r])
+            elif kind == _ALPHAEVOLVE:
+                fractions[r] = max(amounts[r], 1.0) / max(size - requested[i, r], 1)
             elif kind == _DOT_PRODUCT:
                 score += 50.0 * (1.0 - (size - requested[i, r]) / largest[r] * amounts[r] / largest[r])
             else:
@@ -94,5 +107,7 @@ def _score(kind, allocatable, requested, capacity, cpu, memory):  # type: ignore
                 score -= 1e4 * (2.0 * grow * away + grow * grow * (1.0 - 1.0 / max(count, 1)))
         if kind == _BALANCED:
             score = 100.0 * (1.0 - 0.5 * abs(fractions[0] - fractions[1]))
+        elif kind == _ALPHAEVOLVE:
+            score = -(fractions.sum() + fractions[1] / fractions[0] + fractions[0] / fractions[1])
         scores[i] = score
     return scores
