@@ -41,7 +41,12 @@ def cells(line: "Line", unit: str = "seed") -> Mapping[str, str]:
 
 
 def _better_on(improvement: float, equal: float, unit: str) -> str:
-    """Return on how many seeds a policy is better, of an improvement that counts those that are equal by half."""
+    """Return on how many seeds or windows a policy is better, of an improvement that counts equal ones by half.
+
+    Windows in which little happens are often equal: that is told apart. Over seeds it is a probability of improvement.
+    """
+    if unit == "seed":
+        return f"{improvement:.0%} of seeds"
     if equal == 1.0:
         return f"equal on all {unit}s"
     return f"{improvement - equal / 2.0:.0%} of {unit}s" + (f", equal on {equal:.0%}" if equal else "")
