@@ -65,6 +65,7 @@ def priority_class(name: str) -> Manifest:
     return {"metadata": {"name": name}, "value": PRIORITIES[name], "preemptionPolicy": policy}
 
 
+RESTART_ALL = "RestartAllContainersOnContainerExits"
 DISRUPTIONS = (
     {"status": "True", "reason": "PreemptionByScheduler"}, {"status": "True", "reason": "EvictionByEvictionAPI"},
     {"status": "False", "reason": "PreemptionByScheduler"},
@@ -179,11 +180,15 @@ class Cases:
             for image, size in IMAGES.items()
             if self.chance(0.4)
         ]
+        features = self.some([RESTART_ALL, "ExtendWebSocketsToKubelet", "NobodyKnowsIt"])
         return {
             "metadata": {"name": name, "labels": labels},
             "spec": {"taints": taints, **({"unschedulable": True} if self.chance(0.1) else {})},
-            "status": {"allocatable": allocatable, "capacity": allocatable, "images": images},
-        }
+            "status": {
+                "allocatable": allocatable, "capacity": allocatable, "images": images,
+                "declaredFeatures": sorted(features),
+            },
+        }  # fmt: skip
 
     # ---- pods --------------------------------------------------------------------------------------------------------
 
@@ -254,6 +259,10 @@ class Cases:
         }
         if init and self.chance(0.5):
             container["restartPolicy"] = "Always"
+        elif self.chance(0.05):
+            exits = {"operator": "In", "values": [42]}
+            rules = [{"action": "RestartAllContainers", "exitCodes": exits}]
+            container |= {"restartPolicy": "Never", "restartPolicyRules": rules}
         if self.chance(0.12):
             port = {"containerPort": 80 + number, "hostPort": rng.choice([8000, 8001]) + 10 * number}
             port["protocol"] = rng.choice(["TCP", "UDP"])

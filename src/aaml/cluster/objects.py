@@ -200,6 +200,7 @@ class Pod:
     volumes: VolumeNeeds = NO_VOLUMES
     images: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
+    required_features: frozenset[str] = frozenset()  # what the kubelet of its node has to declare
     resource_claims: tuple[str, ...] = ()  # devices that somebody else has to allocate before the pod can run
     owner: str = ""  # "ReplicaSet/name-abc", "" without a controller
     gang: str = ""  # pods with the same gang are placed all or none
@@ -250,6 +251,7 @@ class Node:
     gpu_model: str = ""
     images: Mapping[str, int] = field(default_factory=dict)  # image name -> size in bytes
     volume_limits: Mapping[str, int] = field(default_factory=dict)  # CSI driver -> attachable volumes
+    declared_features: frozenset[str] = frozenset()  # what its kubelet can do, where not every kubelet can
     resource_version: str = ""
 
     @property

@@ -69,6 +69,10 @@ def _selected_node(pod: Pod, node: Node, before: Node | None) -> bool:
     return matches_required_nodes(pod, node) and (before is None or not matches_required_nodes(pod, before))
 
 
+def _declaring_node(_pod: Pod, node: Node, before: Node | None) -> bool:
+    return before is None or before.declared_features != node.declared_features
+
+
 def _named_node(pod: Pod, node: Node, _before: Node | None) -> bool:
     return pod.node_name == node.name
 
@@ -173,6 +177,8 @@ def helped_by_own_update(pod: Pod, before: Pod, plugins: frozenset[str]) -> bool
         return True
     if "GpuDevices" in plugins and before.gpu != pod.gpu:
         return True
+    if "NodeDeclaredFeatures" in plugins and before.required_features != pod.required_features:
+        return True
     if before.tolerations != pod.tolerations:
         if plugins & {"TaintToleration", "PodTopologySpread"}:
             return True
@@ -206,6 +212,7 @@ HINTS: Mapping[str, Mapping[str, Hint]] = {
     "VolumeRestrictions": {"pod_delete": _always, "node_add": _always, "volume_change": _always},
     "NodeVolumeLimits": {"pod_delete": _always, "node_add": _always, "volume_change": _always},
     "VolumeBinding": {"node_add": _always, "node_update": _always, "volume_change": _always},
+    "NodeDeclaredFeatures": {"node_add": _declaring_node, "node_update": _declaring_node},
     "SchedulingGates": {},
     "DynamicResources": {},
 }  # fmt: skip

@@ -115,6 +115,22 @@ def test_node_name():
     )
 
 
+def test_a_pod_that_requires_a_feature_goes_where_it_is_declared():
+    features = frozenset({"RestartAllContainersOnContainerExits"})
+    state = cluster(
+        node("a"), node("b", declared_features=features | {"Other"}), node("c", declared_features={"Other"})
+    )
+    verdict = feasible(state, Pod("p", required_features=features))
+    assert verdict.mask.tolist() == [False, True, False]
+    assert verdict.diagnosis.unresolvable.tolist() == [True, False, True]
+    assert verdict.plugins == {"NodeDeclaredFeatures"}
+    state.upsert_node(node("b"))
+    assert feasible(state, Pod("p", required_features=features)).message() == (
+        "0/3 nodes are available: 3 node(s) didn't match Pod's required features."
+    )
+    assert feasible(state, Pod("q")).mask.all()
+
+
 @pytest.mark.parametrize(
     ("toleration", "fits"),
     [

@@ -390,3 +390,27 @@ def test_a_pod_is_preempted_when_it_is_deleted_and_its_condition_says_by_a_sched
     meta = {"name": "p", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
     pod = pod_from_json({"metadata": meta, "spec": {}, "status": {"conditions": listed}})
     assert (pod.terminating, pod.preempted) == (deleted, preempted)
+
+
+RULES = {"restartPolicyRules": [{"action": "Restart"}, {"action": "RestartAllContainers"}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "features"),
+    [
+        ({"containers": [{"name": "c"}], "hostNetwork": True}, set()),
+        ({"containers": [{"name": "c", "restartPolicyRules": [{"action": "Restart"}]}]}, set()),
+        ({"containers": [{"name": "c"}, RULES]}, {"RestartAllContainersOnContainerExits"}),
+        ({"initContainers": [RULES]}, {"RestartAllContainersOnContainerExits"}),
+        ({"hostUsers": False}, set()),
+        ({"hostNetwork": True, "hostUsers": False}, {"UserNamespacesHostNetworkSupport"}),
+    ],
+)
+def test_what_a_pod_requires_of_its_kubelet_is_what_kube_scheduler_infers(spec, features):
+    assert pod_from_json({"metadata": {"name": "p"}, "spec": spec}).required_features == features
+
+
+def test_what_a_kubelet_declares_is_read_and_written():
+    node = node_from_json({"metadata": {"name": "n"}, "status": {"declaredFeatures": ["B", "A"]}})
+    assert node.declared_features == {"A", "B"}
+    assert node_to_json(node)["status"]["declaredFeatures"] == ["A", "B"]

@@ -306,6 +306,9 @@ ON_SSD = Pod("p", affinity=Affinity(required_nodes=(NodeSelectorTerm((Requiremen
         ("NodeUnschedulable", WEB, "node_add", Node("n", unschedulable=True), None, False),
         ("NodePorts", PORT_80, "pod_delete", PORT_80, None, True),
         ("NodePorts", PORT_80, "pod_delete", Pod("q", host_ports=(HostPort(81),)), None, False),
+        ("NodeDeclaredFeatures", WEB, "node_update", Node("n", declared_features=frozenset({"F"})), Node("n"), True),
+        ("NodeDeclaredFeatures", WEB, "node_update", Node("n", unschedulable=True), Node("n"), False),
+        ("NodeDeclaredFeatures", WEB, "pod_delete", DB, None, False),
         ("GpuDevices", SHARES, "pod_update", replace(SHARES, uid="q"), replace(HOLDS, uid="q"), True),
         ("GpuDevices", SHARES, "pod_update", replace(HOLDS, uid="q"), replace(SHARES, uid="q"), False),
         (

@@ -8,6 +8,7 @@ from aaml.cluster.filters import (
     gpu_devices,
     inter_pod_affinity,
     node_affinity,
+    node_declared_features,
     node_name,
     node_ports,
     node_resources,
@@ -61,6 +62,8 @@ def passing(index: FilterIndex, pod: Pod) -> BoolArray:
         _narrow(mask, volumes.restrictions_pass(index, pod))
         _narrow(mask, volumes.limits_pass(index, pod))
         _narrow(mask, volumes.binding_passes(index, pod))
+    if pod.required_features:
+        _narrow(mask, node_declared_features.passes(index, pod))
     if pod.spread:
         _narrow(mask, topology_spread.passes(index, pod))
     if index.owned["required_anti"] or pod.affinity is not NO_AFFINITY:

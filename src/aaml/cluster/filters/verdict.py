@@ -15,6 +15,7 @@ from aaml.cluster.filters import (
     gpu_devices,
     inter_pod_affinity,
     node_affinity,
+    node_declared_features,
     node_name,
     node_ports,
     node_resources,
@@ -41,6 +42,7 @@ FILTERS: tuple[Filter, ...] = (
     dynamic_resources.FILTER,
     topology_spread.FILTER,
     inter_pod_affinity.FILTER,
+    node_declared_features.FILTER,
 )
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
 

@@ -85,6 +85,7 @@ def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Po
         volumes=resolve_volumes(pod, volumes) if volumes is not None and spec.volumes else objects.NO_VOLUMES,
         images=tuple(each.image for each in (*(spec.init_containers or ()), *(spec.containers or ())) if each.image),
         gates=tuple(gate.name for gate in spec.scheduling_gates or ()),
+        required_features=_required_features(spec),
         resource_claims=tuple(claim.name for claim in spec.resource_claims or ()),
         owner=next((f"{ref.kind}/{ref.name}" for ref in meta.owner_references or () if ref.controller), ""),
         phase=status.phase or "Pending",
@@ -130,6 +131,20 @@ def _gpu_request(annotations: Mapping[str, str], requests: Mapping[str, int]) ->
 
 def _models(annotations: Mapping[str, str]) -> frozenset[str]:
     return frozenset(model for model in annotations.get(wire.GPU_MODEL, "").split("|") if model)
+
+
+def _required_features(spec: wire.PodSpec) -> frozenset[str]:
+    """Return what NodeDeclaredFeatures of kube-scheduler 1.36 asks for (component-helpers/nodedeclaredfeatures)."""
+    rules = (
+        rule.action
+        for container in (*(spec.containers or ()), *(spec.init_containers or ()))
+        for rule in container.restart_policy_rules or ()
+    )
+    needed = {
+        "RestartAllContainersOnContainerExits": "RestartAllContainers" in rules,
+        "UserNamespacesHostNetworkSupport": spec.host_network and spec.host_users is False,
+    }
+    return frozenset(name for name, needs in needed.items() if needs)
 
 
 def _preempted(conditions: Iterable[wire.Condition]) -> bool:
@@ -310,6 +325,7 @@ def node_from_api(node: wire.NodeObject, volume_limits: Mapping[str, int] | None
         gpu_model=labels.get(wire.GPU_MODEL, labels.get(wire.NVIDIA_MODEL, "")) if count else "",
         images={name: image.size_bytes for image in status.images or () for name in image.names or ()},
         volume_limits=dict(volume_limits or {}),
+        declared_features=frozenset(status.declared_features or ()),
         resource_version=meta.resource_version,
     )
 

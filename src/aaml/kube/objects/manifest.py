@@ -87,8 +87,8 @@ def gpu_annotations(gpu: objects.GpuRequest) -> dict[str, str]:
 def pod_to_json(pod: Pod, *, image: str = IMAGE) -> dict[str, Any]:
     """Return the manifest of a pod with one container that requests everything.
 
-    What the API server sets itself (uid, node, phase, times) is left out, volumes too. A priority is not written:
-    the API server takes it from a priority class only.
+    What the API server sets itself (uid, node, phase, times) is left out, volumes and required features too. A
+    priority is not written: the API server takes it from a priority class only.
     """
     ports = [
         {"containerPort": each.port, "hostPort": each.port, "protocol": each.protocol, "hostIP": each.host_ip}
@@ -152,5 +152,12 @@ def node_to_json(node: Node) -> dict[str, Any]:
         "kind": "Node",
         "metadata": _drop_empty({"name": node.name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}}),
         "spec": _drop_empty({"taints": taints, "unschedulable": node.unschedulable or None}),
-        "status": _drop_empty({"allocatable": amounts, "capacity": amounts, "images": images}),
+        "status": _drop_empty(
+            {
+                "allocatable": amounts,
+                "capacity": amounts,
+                "images": images,
+                "declaredFeatures": sorted(node.declared_features),
+            }
+        ),
     }

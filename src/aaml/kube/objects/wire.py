@@ -64,6 +64,12 @@ class ContainerPort(Wire):
     host_ip: str = msgspec.field(default="", name="hostIP")
 
 
+class RestartRule(Wire):
+    """`restartPolicyRules[]` of a container."""
+
+    action: str = ""
+
+
 class Container(Wire):
     """A container or, with `restartPolicy: Always` among the init containers, a sidecar."""
 
@@ -72,6 +78,7 @@ class Container(Wire):
     resources: ResourceNeeds | None = None
     ports: list[ContainerPort] | None = None
     restart_policy: str | None = None
+    restart_policy_rules: list[RestartRule] | None = None
 
 
 class Expression(Wire):
@@ -210,6 +217,8 @@ class PodSpec(Wire):
     active_deadline_seconds: int | None = None
     volumes: list[Volume] | None = None
     resource_claims: list[Named] | None = None
+    host_network: bool = False
+    host_users: bool | None = None
 
 
 class ContainerStatus(Wire):
@@ -277,6 +286,7 @@ class NodeStatus(Wire):
     allocatable: Quantities = None
     capacity: Quantities = None
     images: list[Image] | None = None
+    declared_features: list[str] | None = None
 
 
 class NodeObject(Wire):
