@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from aaml.cli import COMMANDS, run
+from aaml.kube.provision import records
 from support.scripted_api import ScriptedApi, listing, node, pod
 
 WORKLOAD = ("deployments", "statefulsets", "replicasets", "jobs", "replicationcontrollers", "pods")
@@ -53,7 +54,9 @@ class Cluster:
 
     @property
     def written(self) -> list[tuple[str, str, dict[str, str]]]:
-        return [(method, path, query) for method, path, query, _ in self.api.requests if method != "GET"]
+        """What was asked for besides reading, and besides asking what one may do."""
+        asked = [each[:3] for each in self.api.requests if not each[1].endswith("selfsubjectaccessreviews")]
+        return [each for each in asked if each[0] != "GET"]
 
 
 @pytest.fixture
@@ -141,6 +144,18 @@ def test_nodes_and_workloads_are_not_put_on_a_cluster_with_real_nodes(production
         assert run(command, [*argv, "--dry-run", "--kubeconfig", str(production.kubeconfig)]) == 0
         assert "would be" in capsys.readouterr().out
     assert production.written == []
+
+
+def test_a_cluster_that_is_gone_does_not_make_another_one_on_its_port_ours(production, tmp_path, monkeypatch, capsys):
+    """A machine was switched off and its cluster is still remembered; then a kind cluster took the port."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    records.save(records.Record("old", "binary", "1.36.1", production.api.server, 2, scheduler=True))
+    records.save(records.Record("damaged", "binary", "1.36.1", "x", 2, scheduler=True))
+    (records.cluster_dir("damaged") / "aaml.json").write_text("{")
+    assert records.names() == ["damaged", "old"]
+    assert production.clean("--yes") == 2
+    assert production.written == []
+    assert "1 of them real (n1)" in capsys.readouterr().err
 
 
 # ---- the table of docs/security.md -----------------------------------------------------------------------------------

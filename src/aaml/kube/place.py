@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from aaml.errors import UserError
-from aaml.kube.provision import records
+from aaml.kube.provision import cluster_of, records
 from aaml.kube.transport import Transport
 
 KWOK_NODE = "kwok.x-k8s.io/node"
@@ -33,7 +33,7 @@ class _Nodes(msgspec.Struct):
 class Place:
     """A cluster: the context of the kubeconfig that names it, its server, its nodes, and the real ones of them.
 
-    `made_here` says whether `aaml cluster up` made it on this machine.
+    `made_here` says whether it is one that `aaml cluster up` runs on this machine.
     """
 
     context: str
@@ -48,10 +48,8 @@ class Place:
         with transport.explained():
             nodes = msgspec.json.decode(transport.request("GET", "/api/v1/nodes"), type=_Nodes).items
         real = tuple(each.metadata.name for each in nodes if KWOK_NODE not in (each.metadata.annotations or {}))
-        made_here = any(record.server == transport.server for record in map(records.load, records.names()))
-        return cls(
-            context_of(kubeconfig), transport.server, frozenset(each.metadata.name for each in nodes), real, made_here
-        )
+        names = frozenset(each.metadata.name for each in nodes)
+        return cls(context_of(kubeconfig), transport.server, names, real, _made_here(transport.server))
 
     @property
     def ours(self) -> bool:
@@ -74,6 +72,18 @@ class Place:
             else "none of them real"
         )
         return f"{self.context} at {self.server}, {len(self.names)} nodes, {real}"
+
+
+def _made_here(server: str) -> bool:
+    """Say whether a cluster of this machine has that address and runs: one that is gone may have left its port."""
+    for name in records.names():
+        try:
+            record = records.load(name)
+            if record.server == server:
+                return cluster_of(name, record.runtime).running()
+        except UserError:
+            continue  # its record is damaged, or no container engine answers
+    return False
 
 
 def context_of(kubeconfig: Path | str | None) -> str:

@@ -6,6 +6,7 @@ rebinding) stands in `Host`.
 """
 
 from collections.abc import Collection, Sequence
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -21,7 +22,11 @@ _OWN = frozenset({"", "none", "same-origin"})  # no browser, typed by a person, 
 
 def names_of(host: str) -> frozenset[str] | None:
     """Return the names by which a server that listens on `host` may be called; None, any, beyond loopback."""
-    return LOOPBACK if host in LOOPBACK else None
+    try:
+        loopback = host in LOOPBACK or ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    return LOOPBACK | {host} if loopback else None
 
 
 class Gate:

@@ -1,6 +1,7 @@
 """What a web page, a neighbour or a slow client may do to the services: refusals, and ten thousand odd requests."""
 
 import json
+import random
 import socket
 import threading
 import time
@@ -48,7 +49,8 @@ def test_no_page_of_a_browser_binds_a_pod(headers):
 
 def test_names_are_checked_on_loopback_and_not_where_other_hosts_ask():
     assert names_of("127.0.0.1") == names_of("localhost") == {"127.0.0.1", "localhost", "::1"}
-    assert names_of("0.0.0.0") is None
+    assert names_of("127.0.0.5") == {"127.0.0.1", "127.0.0.5", "localhost", "::1"}
+    assert names_of("0.0.0.0") is names_of("build-host") is None
     assert client(View()).get("/healthz", headers={"host": "aaml.kube-system.svc:8899"}).status_code == 200
 
 
@@ -193,3 +195,16 @@ def test_headers_without_end_are_refused():
     with listening(create_app(service(None), Metrics())) as address, socket.create_connection(address) as wide:
         wide.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X: " + b"a" * 100_000)
         assert wide.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def test_bytes_that_are_no_request_end_nothing():
+    draw = random.Random(4)
+    with listening(create_app(service(None), Metrics())) as address:
+        for _ in range(300):
+            with socket.create_connection(address) as rude, suppress(ConnectionError):
+                rude.sendall(
+                    draw.choice([draw.randbytes(200), b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01" + draw.randbytes(99)])
+                )
+        with socket.create_connection(address) as asked:
+            asked.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert asked.recv(100).startswith(b"HTTP/1.1 200")
