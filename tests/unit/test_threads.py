@@ -394,7 +394,7 @@ def test_a_live_cluster_in_the_lab(monkeypatch):
     from aaml.lab.watched import Watched
 
     class Watch:
-        state, pending = make.cluster([make.node()]), 0
+        state, pending, pods, why = make.cluster([make.node()]), 0, {}, {}
         pump = staticmethod(strange)
 
         @classmethod
@@ -546,7 +546,8 @@ def site(monkeypatch):
     """A site of chaos without a cluster, whose pods cannot be created."""
     made = SimpleNamespace(
         workload=SimpleNamespace(create=strange, bound=lambda: 1000, pods=list, first_bind_after=lambda _s: 1.0),
-        wait=lambda *_: None, ready=lambda *_: True, scheduler=SimpleNamespace(pid=0, children=strange, restarts=0),
+        wait=lambda *_: None, ready=lambda *_: True, wrong_states=list,
+        scheduler=SimpleNamespace(pid=0, children=strange, restarts=0, stop=lambda: 0),
         folder=Path("/nowhere"),
     )  # fmt: skip
 
