@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from aaml.errors import bad_value
-from aaml.own_files import load_file
+from aaml.own_files import being_loaded, load_file
 from aaml.policies import lifetime_rules
 from aaml.policies.heuristics import FirstFit, PolicyOptions, RandomPolicy, RoundRobin, ScorePolicy, policies, scores
 from aaml.scheduling.cycle import Reward
@@ -30,7 +30,10 @@ Anything = TypeVar("Anything")
 
 
 class Registry(Generic[T]):
-    """Makers of one kind of thing by name; `file.py:name` finds what is not registered."""
+    """Makers of one kind of thing by name, or by `FILE.py:NAME`: what a file registers is found by that alone.
+
+    So two files may use one name.
+    """
 
     def __init__(self, kind: str, built_in: Mapping[str, T]) -> None:
         self._kind = kind
@@ -45,7 +48,8 @@ class Registry(Generic[T]):
         """Add a person's own under a name. Raises ValueError when a built-in one has it."""
         if name in self._made:
             raise ValueError(f"{self._kind} {name!r} is built in: choose another name")
-        self._own[name] = thing
+        file = being_loaded()
+        self._own[name if file is None else _key(file, name)] = thing
 
     def find(self, spec: str) -> tuple[str, Any, bool]:
         """Return (name, what is registered, whether it is a person's own) for a name or `file.py:name`."""
@@ -55,16 +59,21 @@ class Registry(Generic[T]):
         if spec in self._own:
             return spec, self._own[spec], True
         if spec not in self._made:
-            raise bad_value(self._kind, spec, f"one of {', '.join(self.names())}, or FILE.py:NAME")
+            names = [name for name in self.names() if ".py:" not in name]
+            raise bad_value(self._kind, spec, f"one of {', '.join(names)}, or FILE.py:NAME")
         return spec, self._made[spec], False
 
     def _from_file(self, path: Path, attribute: str) -> Any:
         module = load_file(path, self._kind)
-        if attribute in self._own:
-            return self._own[attribute]
+        if (key := _key(path, attribute)) in self._own:
+            return self._own[key]
         if not hasattr(module, attribute):
             raise bad_value(f"{self._kind} in {path}", attribute, "a name that the file defines or registers")
         return getattr(module, attribute)
+
+
+def _key(file: Path, name: str) -> str:
+    return f"{file.resolve()}:{name}"
 
 
 def _make(thing: Any, options: object) -> Any:

@@ -17,9 +17,11 @@ from aaml.learning.config import LIVE
 from aaml.learning.linear import save_linear
 from aaml.learning.qtable import QTableAgent
 from aaml.policies.heuristics.linear import LinearPolicy
+from aaml.policies.registry import make_reward
 from aaml.scheduling.ports import Decision
 from aaml.sim.tasks import find_task
 from aaml.training.linear import start_weights
+from support import make
 
 POLICIES = ("least-variance", "random")
 
@@ -54,6 +56,60 @@ def test_a_policy_of_ones_own_is_found_in_a_file(tmp_path: Path) -> None:
     file.write_text("def emptiest(context):\n    return -context.state.requested[:, 0]\n")
     frame = small((f"{file}:emptiest", "mine=least-allocated"), seeds=(1,))
     assert list(frame["policy"]) == [f"{file}:emptiest", "mine"]
+
+
+REGISTERED = """
+from aaml.policies.registry import register_policy, register_reward
+
+@register_policy("mine")
+def score(context):
+    return {sign}context.state.requested[:, 0]
+
+@register_reward("mine")
+def value(context, row):
+    return {sign}1.0
+"""
+
+
+@pytest.fixture
+def two_files(tmp_path: Path) -> dict[str, str]:
+    """Two files with policies and rewards of the same names: v1 spreads the pods, v2 packs them."""
+    for name, sign in (("v1", "-"), ("v2", "+")):
+        (tmp_path / f"{name}.py").write_text(REGISTERED.format(sign=sign))
+    return {name: f"{tmp_path / name}.py:mine" for name in ("v1", "v2")}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_policies_of_one_name_in_two_files_are_two_policies(two_files: dict[str, str], workers: int) -> None:
+    both = small(two_files, workers=workers).set_index(["policy", "seed"])["mean_variance"]
+    assert (both["v1"] < both["v2"]).all()
+    for name, spec in two_files.items():
+        assert small({name: spec}, seeds=(1,))["mean_variance"].item() == both[name, 1]
+
+
+def test_a_file_that_registers_nothing_gets_nothing_of_another_one(two_files: dict[str, str], tmp_path: Path) -> None:
+    small(two_files, seeds=(1,))
+    (tmp_path / "v3.py").write_text("mine = None")
+    with pytest.raises(UserError, match="policy: .*v3.py:mine' is not accepted"):
+        small({"v3": f"{tmp_path / 'v3.py'}:mine"})
+    (tmp_path / "v4.py").write_text("")
+    with pytest.raises(UserError, match=r"policy in .*v4.py: 'mine' is not accepted"):
+        small({"v4": f"{tmp_path / 'v4.py'}:mine"})
+
+
+def test_rewards_of_one_name_in_two_files_are_two_rewards(two_files: dict[str, str]) -> None:
+    context = make.context(make.cluster(make.nodes(1)), make.pod(), [1])
+    order = ("v1", "v2", "v1")
+    assert [make_reward(two_files[name]).after(context, 0) for name in order] == [-1.0, 1.0, -1.0]
+
+
+def test_a_file_that_has_changed_is_run_again(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    numbers = []
+    for sign in "-+":  # both texts are of the same second and length
+        file.write_text(f"def score(context):\n    return {sign}context.state.requested[:, 0]\n")
+        numbers.append(small((f"{file}:score",), seeds=(1,))["mean_variance"].item())
+    assert numbers[0] < numbers[1]
 
 
 def test_results_are_appended_read_back_and_compared(tmp_path: Path) -> None:
