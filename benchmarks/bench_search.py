@@ -3,7 +3,7 @@
     python benchmarks/bench_search.py --task compress --nodes 10 --base most-allocated --seeds 500..509
 
 Printed are each seed's metric under the search, the base policy and --others, then the mean gains of the search over
-each with 95% bootstrap intervals over seeds. Decisions are timed in CPU seconds of one thread.
+each with 95% intervals over seeds. Decisions are timed in CPU seconds of one thread.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from aaml.evaluation.evaluate import parse_seeds
-from aaml.evaluation.statistics import bootstrap
+from aaml.evaluation.statistics import mean_interval
 from aaml.scheduling.observation import Context
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision
@@ -69,7 +69,7 @@ def main() -> None:
     values = np.array(rows)
     for column, name in enumerate((args.base, *args.others), 1):
         gain = (values[:, 0] - values[:, column]) * (1.0 if task.higher_is_better else -1.0)
-        print(f"search gains over {name}: {bootstrap(gain)}")
+        print(f"search gains over {name}: {mean_interval(gain)}")
 
 
 if __name__ == "__main__":

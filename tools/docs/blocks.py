@@ -176,7 +176,7 @@ def openb(
 
 def openb_summary(results: Folders, policies: Labels, reference: str = "fgd", at: Numbers = (100, 130)) -> str:
     """Return a row a policy: mean difference over the traces, the least of a trace, and on how many it is better."""
-    table = _allocation(results)
+    table, words = _allocation(results), ("better", "level", "worse")
     rows = []
     for label, name in policies:
         found = gains(table, name, reference)
@@ -188,12 +188,12 @@ def openb_summary(results: Folders, policies: Labels, reference: str = "fgd", at
             cells += [
                 f"{found.mean(column):+.2f}",
                 f"{traces[least].difference.mean:+.2f} ({least})",
-                " / ".join(str(verdicts.count(word)) for word in ("better", "level", "worse")),
+                " / ".join(str(verdicts.count(word)) for word in words),
             ]
         rows.append(cells)
     header = ["policy"]
     for column in at:
-        header += [f"above {reference} @{column}", "least of a trace", "traces better / level / worse"]
+        header += [f"above {reference} @{column}", "least of a trace", f"traces {' / '.join(words)}"]
     return _markdown(header, rows)
 
 

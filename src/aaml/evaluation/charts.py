@@ -55,7 +55,7 @@ def comparison_figure(ranking: "Ranking") -> Drawn:
     them apart. Learned policies are in colour, the best is at the top.
     """
     lines = ranking.lines[::-1]
-    positive = [line.value.mean for line in lines if line.value.low > 0]
+    positive = [line.value.mean for line in lines if line.value.ends[0] > 0]
     log = len(positive) == len(lines) and max(positive) > _WIDE * min(positive)
     means = _intervals(ranking, [line.value for line in lines], ranking.metric.name, log=log)
     means.title.text = f"mean [95% interval], {ranking.metric.better} is better"
@@ -79,8 +79,8 @@ def _intervals(ranking: "Ranking", values: Sequence["Interval"], axis: str, *, l
     kind = "log" if log else "linear"
     plot = plain_figure(y_range=names, height=70 + 26 * max(len(names), 1), x_axis_type=kind)
     source = ColumnDataSource({
-        "policy": names, "mean": [each.mean for each in values], "low": [each.low for each in values],
-        "high": [each.high for each in values], "seeds": [each.count for each in values],
+        "policy": names, "mean": [each.mean for each in values], "low": [each.ends[0] for each in values],
+        "high": [each.ends[1] for each in values], "seeds": [each.count for each in values],
         "verdict": ["reference" if line.against is None else line.against.verdict for line in lines],
         "colour": [LEARNED if name in ranking.learned else OTHER for name in names],
     })  # fmt: skip
@@ -113,7 +113,7 @@ def _keep_near(plot: Drawn, ranking: "Ranking") -> None:
     near = [size for size in sizes if size <= _FAR * sizes[(len(sizes) - 1) // 2]]
     if not near or len(near) == len(sizes) or near[-1] == 0.0:
         return
-    limit = 1.3 * max(max(abs(each.low), abs(each.high)) for _, each in found if abs(each.mean) <= near[-1])
+    limit = 1.3 * max(max(map(abs, each.ends)) for _, each in found if abs(each.mean) <= near[-1])
     plot.x_range = Range1d(-limit, limit)
     for policy, difference in found:
         if abs(difference.mean) > limit:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.statistics import Interval, Paired, bootstrap, paired
+from aaml.evaluation.statistics import Interval, Paired, mean_interval, paired
 from aaml.sim.metrics import Metric
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ class Ranking:
 class Comparison:
     """Policies against a reference, on every task and size that they were run on.
 
-    Intervals are 95% percentile-bootstrap intervals over the seeds; differences are paired by seed. Printed it is a
-    table, in a notebook too.
+    Intervals are 95% intervals over the seeds (see `aaml.evaluation.statistics`); differences are paired by seed, and
+    below five seeds nothing is decided. Printed it is a table, in a notebook too.
     """
 
     rankings: tuple[Ranking, ...]
@@ -122,6 +122,12 @@ def rank(
     if metric.name not in frame.columns:
         raise bad_value("metric", metric.name, f"one of {', '.join(frame.columns)}")
     runs = {str(name): group.set_index("seed").sort_index() for name, group in frame.groupby("policy")}
+    for policy, run in runs.items():
+        if not run.index.is_unique:
+            raise UserError(
+                f"{task}, {nodes} nodes: {policy} has {unit} {run.index[run.index.duplicated()][0]} more than once: "
+                "the same episode again says nothing new"
+            )
     if reference not in runs:
         raise UserError(f"{task}, {nodes} nodes: reference: {reference!r} is not among {', '.join(sorted(runs))}")
     base = runs[reference]
@@ -140,7 +146,7 @@ def rank(
         times = [
             float(np.median(run[name])) if name in run else np.nan for name in ("latency_p50_ms", "latency_p99_ms")
         ]
-        lines.append(Line(policy, bootstrap(values), against, times[0], times[1], equal))
+        lines.append(Line(policy, mean_interval(values), against, times[0], times[1], equal))
     lines.sort(key=lambda line: line.value.mean, reverse=metric.better == "higher")
     return Ranking(task, nodes, metric, reference, tuple(lines), learned & runs.keys(), unit)
 

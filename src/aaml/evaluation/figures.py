@@ -133,7 +133,8 @@ def _draw_intervals(
 
 def _draw_interval(axes: "Axes", y: int, interval: "Interval", learned: bool, scale: float = 1.0) -> None:
     colour = _LEARNED if learned else _OTHER
-    axes.hlines(y, interval.low * scale, interval.high * scale, color=colour, lw=2.5, alpha=0.55)
+    low, high = interval.ends
+    axes.hlines(y, low * scale, high * scale, color=colour, lw=2.5, alpha=0.55)
     axes.plot(interval.mean * scale, y, "o", color=colour, ms=6)
 
 
@@ -144,7 +145,7 @@ def _keep_near(axes: "Axes", ranking: "Ranking") -> None:
     near = [size for size in sizes if size <= _FAR * sizes[(len(sizes) - 1) // 2]]
     if not near or len(near) == len(sizes) or near[-1] == 0.0:
         return
-    limit = 1.3 * max(max(abs(d.low), abs(d.high)) for _, d in found if abs(d.mean) <= near[-1])
+    limit = 1.3 * max(max(map(abs, d.ends)) for _, d in found if abs(d.mean) <= near[-1])
     axes.set_xlim(-limit, limit)
     for y, difference in found:
         if abs(difference.mean) > limit:

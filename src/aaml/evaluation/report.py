@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aaml.evaluation.figures import interval_figure
 from aaml.evaluation.page import Page, html_table
 from aaml.evaluation.policies import is_model
+from aaml.evaluation.statistics import INTERVALS
 from aaml.evaluation.tables import ranking_table
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ def add_comparison(page: Page, comparison: "Comparison") -> None:
         page.figure(comparison_figure(ranking), name, partial(interval_figure, ranking), frame[mine])
         page.table(ranking_table(ranking))
     page.text(
-        "Intervals are 95% bootstrap intervals over the seeds, or over the windows of a trace. Every policy met the "
-        "same ones, so differences are paired; where the interval includes 0, the two are not told apart. Learned "
-        "policies are green."
+        f"Intervals are 95% intervals over the seeds, or over the windows of a trace: {INTERVALS}. Every policy met the "
+        "same ones, so differences are paired; where the interval includes 0, the two are level. Learned policies are "
+        "green."
     )
 
 

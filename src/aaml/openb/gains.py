@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.statistics import Interval, Paired, bootstrap, paired
+from aaml.evaluation.statistics import Interval, Paired, mean_interval, paired
 from aaml.openb.run import COLUMNS
 
 
@@ -46,7 +46,7 @@ class Gains:
 
     def mean(self, column: int) -> Interval:
         """Return the mean difference over the traces, with its interval over the seeds."""
-        return bootstrap(self.points[column].groupby(level="seed").mean().to_numpy())
+        return mean_interval(self.points[column].groupby(level="seed").mean().to_numpy())
 
 
 def gains(allocation: pd.DataFrame, policy: str, reference: str) -> Gains:

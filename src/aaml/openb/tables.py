@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from aaml.errors import UserError
-from aaml.evaluation.statistics import bootstrap
+from aaml.evaluation.statistics import mean_interval
 from aaml.files import write_json, write_text
 from aaml.openb.run import COLUMNS, OpenbResult
 
@@ -106,7 +106,7 @@ def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
 class Summary:
     """A policy on a trace: means over seeds at 100 and 130 percent arrived, and how they stand to the published runs.
 
-    `interval_130` is where the published mean may lie: ours with the 99% bootstrap interval of the paired difference.
+    `interval_130` is where the published mean may lie: ours with the 99% interval of the paired difference.
     """
 
     trace: str
@@ -147,7 +147,7 @@ def summarise(results: list[OpenbResult], published: Published | None) -> list[S
         known = [run for run, count in zip(runs, counts, strict=False) if count is not None]
         there = [published["allocation"][trace, policy, run.seed][-1] for run in known] if published else []
         last = np.array([run.allocation[-1] for run in runs])
-        difference = bootstrap(last - np.array(there), confidence=0.99) if len(there) == len(runs) > 1 else None
+        difference = mean_interval(last - np.array(there), confidence=0.99) if len(there) == len(runs) > 1 else None
         reference = float(np.mean(there)) if there else float("nan")
         interval = (last.mean() - difference.high, last.mean() - difference.low) if difference else (reference,) * 2
         summary.append(

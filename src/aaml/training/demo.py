@@ -64,7 +64,7 @@ def run_demo(
     page.text(
         f"Each agent saw {config.teacher_steps:,} decisions of a heuristic and made {config.steps:,} of its own on "
         f"simulated clusters of {config.nodes} nodes; all are judged on {len(config.seeds)} episodes that none of them "
-        "has seen. The intervals are 95% bootstrap intervals over these episodes, differences are paired."
+        "has seen. The intervals are 95% intervals over these episodes, differences are paired."
     )
     comparison = results.compare()
     add_comparison(page, comparison)

@@ -10,7 +10,7 @@ import numpy as np
 
 from aaml.cluster.metrics import use_of_nodes
 from aaml.evaluation.policies import frozen
-from aaml.evaluation.statistics import bootstrap
+from aaml.evaluation.statistics import mean_interval
 from aaml.files import write_json
 from aaml.scheduling.curves import VALIDATION_DIFFERENCE, VALIDATION_SCORE, validation_metric
 from aaml.scheduling.observation import Context
@@ -95,8 +95,8 @@ class Validation:
             ratio = _ratio(mine[:, 1], self._expected[size][:, 1], alike=not self._task.higher_is_better)
             ratios.append(2.0 - ratio if self._task.higher_is_better else ratio)
         metric, reference = (np.concatenate(list(each.values()))[:, 0] for each in (values, self._expected))
-        difference = bootstrap(metric - reference)
-        interval = (difference.mean, difference.low, difference.high)
+        difference = mean_interval(metric - reference)
+        interval = (difference.mean, *difference.ends)
         return {
             validation_metric(self._task.metric): float(metric.mean()), VALIDATION_SCORE: float(np.mean(ratios)),
             **dict(zip(VALIDATION_DIFFERENCE, interval, strict=True)),

@@ -12,7 +12,7 @@ from aaml.evaluation.comparison import Line, Ranking
 from aaml.evaluation.leaderboard.entry import Entry, Who
 from aaml.evaluation.leaderboard.protocol import PROTOCOL, Piece, Protocol
 from aaml.evaluation.results import Results
-from aaml.evaluation.statistics import Interval, share_of_gain
+from aaml.evaluation.statistics import LEAST_SEEDS, Interval, share_of_gain
 from aaml.sim.metrics import find_metric
 
 _SHORT = 12  # characters of a hash that tables show
@@ -120,7 +120,7 @@ class Board:
         header, rows = ["policy"], dict[str, list[str]]()
         for ranking in rankings:
             shares, first = self.shares(task, ranking.nodes, metric), len(header) - 1
-            header += [f"{ranking.nodes} nodes", f"against {ranking.reference}"]
+            header += [f"{ranking.nodes} nodes{_undecided(ranking)}", f"against {ranking.reference}"]
             header += [f"of {round_.knows}'s gain"] if shares else []
             best = next((line.policy for line in ranking.lines if line.policy != round_.knows), "") if bold else ""
             for line in ranking.scaled(round_.scale_of(metric)).lines:
@@ -153,10 +153,14 @@ def protocol_table(protocol: Protocol = PROTOCOL) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["task", "nodes (episodes)", "metrics", "reference", "knows all lifetimes"])
 
 
+def _undecided(ranking: Ranking) -> str:
+    return "" if ranking.seeds >= LEAST_SEEDS else f" ({ranking.seeds} episodes: undecided)"
+
+
 def _in_terms(rankings: Sequence[Ranking], *, bold: bool) -> pd.DataFrame:
     """Return a row a policy with its ratio to the reference at each size, the best at the first size first."""
     columns = [_ratios(ranking, bold=bold) for ranking in rankings]
-    header = ["policy", *(f"{each.nodes} nodes, of {each.reference}'s" for each in rankings)]
+    header = ["policy", *(f"{each.nodes} nodes, of {each.reference}'s{_undecided(each)}" for each in rankings)]
     names = dict.fromkeys(name for column in columns for name in column)
     return pd.DataFrame([[name, *(column.get(name, "") for column in columns)] for name in names], columns=header)
 
@@ -168,7 +172,7 @@ def _ratios(ranking: Ranking, *, bold: bool) -> dict[str, str]:
     found[ranking.reference] = Interval(1.0, 1.0, 1.0, ranking.seeds)
     texts: dict[str, str] = {}
     for name, ratio in sorted(found.items(), key=lambda each: sign * each[1].mean):
-        worse = sign * (ratio.low - 1.0) > 0.0 and sign * (ratio.high - 1.0) > 0.0
+        worse = ratio.count >= LEAST_SEEDS and min(sign * (ratio.low - 1.0), sign * (ratio.high - 1.0)) > 0.0
         shown = "reference" if name == ranking.reference else f"{ratio}{' worse' if worse else ''}"
         texts[name] = f"**{shown}**" if bold and not texts else shown
     return texts
