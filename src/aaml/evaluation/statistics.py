@@ -33,6 +33,8 @@ _MOST_DECIMALS = 9
 _LARGEST_LOG = 709.0
 _EXACT = 200  # degrees of freedom up to which quantiles of t are exact
 _LEAST_CURVED = 1e-6
+_SHARES = np.array([0.9, *(0.5**power for power in range(1, 9))])
+_ENOUGH = 50.0  # the logarithm of a capital that nobody needs more of
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +193,9 @@ def share_of_gain(
     """Return which share of the mean gain of `most` on `reference` `values` gain, paired by seed; 1 is all of it.
 
     The interval is Fieller's of a ratio of means ("Some problems in interval estimation", Journal of the Royal
-    Statistical Society B 16, 1954): the shares s for which the mean of gain - s x whole gain is not told from zero. None
-    where the gain of `most` cannot be told from zero, for then there is nothing to have a share of. Raises ValueError
-    when the lengths differ.
+    Statistical Society B 16, 1954): the shares s for which the mean of gain - s x whole gain is not told from zero.
+    None where the gain of `most` cannot be told from zero, for then there is nothing to have a share of. Raises
+    ValueError when the lengths differ.
     """
     if paired(most, reference, better, confidence=confidence).verdict != "better":
         return None
@@ -209,50 +211,37 @@ def share_of_gain(
     return Interval(share, float((middle - half) / square), float((middle + half) / square), len(base))
 
 
-class RunningInterval:
-    """An interval of a mean that holds at all times at once: it may be looked at after every value.
+class Bets:
+    """Evidence that values have a mean below zero, which may be looked at after every value.
 
-    A confidence interval of a fixed size is wrong far more often than it says where one stops as soon as it looks good.
-    This is the asymptotic confidence sequence of Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, "Time-uniform central
-    limit theory and asymptotic confidence sequences" (Annals of Statistics, 2024): with t values of standard
-    deviation s and a number r, mean +- s sqrt(2 (t r^2 + 1) / (t^2 r^2) log(sqrt(t r^2 + 1) / alpha)). It is as narrow
-    as it can be near `tightest` values, by their choice of r.
+    A player bets a fixed share of its capital, which begins at 1, on each value x in -1 ... 1 being negative: the
+    capital is multiplied by 1 - share x. As long as each x has a mean of at least zero, whatever came before, the
+    capital never passes 1 / alpha but with the chance alpha (Ville's inequality). That is exact, for skewed values too:
+    Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting" (Journal of the Royal Statistical
+    Society B 86, 2024). `capital` is that of many players together, one a share; every `every` values new ones begin,
+    for what was true long ago may not be so today. Those who begin k-th own 1 / (k (k + 1)) of the whole, so that all
+    together begin with at most 1; of the players the last `kept` beginnings go on.
 
-    `alpha` is the chance that the mean is ever outside. The interval is infinite before the second value.
+    Values may be arrays, each place a sequence of its own.
     """
 
-    def __init__(self, alpha: float = 0.05, tightest: int = 300) -> None:
-        self.count, self.mean = 0, 0.0
-        self._squares = 0.0  # sum of squared distances from the mean, by Welford's recurrence
-        self._alpha = alpha
-        odds = -2.0 * math.log(alpha)
-        self._r2 = (odds + math.log(odds) + 1.0) / tightest
+    def __init__(self, *, every: int = 1000, kept: int = 8) -> None:
+        self._every, self._kept = every, kept
+        self.count, self.mean = 0, np.zeros(())
+        self._logs: FloatArray = np.empty((0, len(_SHARES)))  # [beginnings, shares, *values]
 
-    def add(self, value: float) -> None:
-        """Take the next value."""
+    def add(self, value: float | FloatArray) -> None:
+        """Take the next value, of -1 ... 1."""
+        if self.count % self._every == 0:
+            begun = self.count // self._every + 1
+            weight = 1.0 / (begun * (begun + 1) * len(_SHARES))
+            fresh = np.full((1, len(_SHARES), *np.shape(value)), math.log(weight))
+            self._logs = np.concatenate([self._logs[1 - self._kept :], fresh]) if self.count else fresh
         self.count += 1
-        away = value - self.mean
-        self.mean += away / self.count
-        self._squares += away * (value - self.mean)
+        self.mean = self.mean + (np.asarray(value) - self.mean) / self.count
+        self._logs = np.minimum(self._logs + np.log1p(-np.multiply.outer(_SHARES, value)), _ENOUGH)
 
     @property
-    def half(self) -> float:
-        """Half the width."""
-        t = self.count
-        if t < 2:
-            return math.inf
-        deviation, grown = math.sqrt(self._squares / (t - 1)), t * self._r2 + 1.0
-        return deviation * math.sqrt(2.0 * grown / (t * t * self._r2) * math.log(math.sqrt(grown) / self._alpha))
-
-    @property
-    def low(self) -> float:
-        """The lower end."""
-        return self.mean - self.half
-
-    @property
-    def high(self) -> float:
-        """The upper end."""
-        return self.mean + self.half
-
-    def __str__(self) -> str:
-        return format(Interval(self.mean, self.low, self.high, self.count), "")
+    def capital(self) -> FloatArray:
+        """What the players own together, float64 of the values' shape."""
+        return np.asarray(np.exp(self._logs).sum(axis=(0, 1)))

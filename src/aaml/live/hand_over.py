@@ -1,26 +1,34 @@
 """When a policy is to step aside: its choices against another one's, from the same states."""
 
+import copy
+import logging
 import time
 from dataclasses import replace
 
-from aaml.evaluation.statistics import RunningInterval
+import numpy as np
+
+from aaml.evaluation.statistics import Bets
 from aaml.scheduling.cycle import Reward
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision, Policy
+from aaml.scheduling.rewards import range_of
 
-ROUND = 1000  # comparisons after which the counting begins anew, for what was true long ago may not be so today
-_LEAST = 100  # comparisons before a verdict: the interval is that of many
+_LOG = logging.getLogger("aaml")
 _MISTAKES = 0.01  # chance that a policy that is not worse is ever made to step aside
+_USUAL = (-1.0, 1.0)  # the range of a reward that says none
 
 
 class HandOver:
     """Compares the reward of a policy's choice with that of the `fallback`'s, from the same state.
 
-    `worse` is called with each decision before it is carried out. Differences are summed up by an interval that holds
-    at all times at once, so that it may be looked at after each of them; every `ROUND` comparisons a new one begins,
-    each with a smaller share of the 1% chance that a policy which is not worse is made to step aside (shares of
-    1 / (k (k + 1)), which sum to 1). Decisions by which the policy only tries something out do not count. The reward is
-    that of the one placement: what a choice is worth later is not seen.
+    `worse` is called with each decision before it is carried out. Differences of rewards, in units of the reward's
+    range, go to `aaml.evaluation.statistics.Bets`: a policy that is on average no worse than the fallback, at any time,
+    is made to step aside with a chance of 1% at most, however often one looks and however skewed the differences are.
+    For that the range of a reward has to be known (`aaml.scheduling.rewards.range_of`): values outside count as its
+    nearer end. A person's own reward that says none is taken to lie in -1 ... 1, and a warning says so.
+
+    Decisions by which the policy only tries something out do not count. The reward is that of the one placement, by a
+    reward that remembers nothing: what a choice is worth later is not seen.
 
     `share` is the part of the time that comparisons may take, as a copy of a large cluster's state takes milliseconds:
     decisions in between are not compared.
@@ -28,8 +36,15 @@ class HandOver:
 
     def __init__(self, fallback: Policy, reward: Reward, *, share: float = 0.02) -> None:
         self._fallback, self._reward, self._share = fallback, reward, share
-        self._round = 1
-        self._interval = RunningInterval(_MISTAKES / 2.0)
+        known = range_of(reward)
+        self._low, self._high = known or _USUAL
+        if known is None:
+            _LOG.warning(
+                "the reward says no range: where policies are compared its values count as within %g ... %g; "
+                "say it as the attribute `range` of the function or class",
+                *_USUAL,
+            )  # fmt: skip
+        self._bets = Bets()
         self._began_s, self._spent_s = time.monotonic(), 0.0
 
     def worse(self, context: Context, decision: Decision) -> str | None:
@@ -43,30 +58,30 @@ class HandOver:
             return None
         other = self._fallback.act(context)
         if other.row is not None:
-            self._interval.add(0.0 if other.row == decision.row else self._difference(context, decision, other))
+            self._bets.add(0.0 if other.row == decision.row else self._difference(context, decision, other))
         self._spent_s += time.monotonic() - began_s
         return self._verdict()
 
     def _difference(self, context: Context, decision: Decision, other: Decision) -> float:
-        """Return the reward of the decision less that of the other, tried on a copy of the state."""
+        """Return the reward of the decision less that of the other, tried on a copy of the state, in -1 ... 1."""
         trial = replace(context, state=context.state.fork())
         worth = []
         for row, gpus in ((decision.row, decision.gpus), (other.row, other.gpus)):
             if row is None:
                 raise AssertionError("both place the pod")
-            self._reward.before(trial)
+            reward = copy.deepcopy(self._reward)  # what it remembers of the one is nothing to the other
+            reward.before(trial)
             trial.state.assume(trial.pod, trial.state.names[row], gpus)
-            worth.append(self._reward.after(trial, row))
+            worth.append(float(np.clip(reward.after(trial, row), self._low, self._high)))
             trial.state.forget(trial.pod.uid)
-        return worth[0] - worth[1]
+        return (worth[0] - worth[1]) / (self._high - self._low)
 
     def _verdict(self) -> str | None:
-        interval = self._interval
-        if interval.count < _LEAST:
+        bets = self._bets
+        if not bets.count or bets.capital < 1.0 / _MISTAKES:
             return None
-        if interval.high < 0.0:
-            return f"difference of rewards {interval} over {interval.count} decisions"
-        if interval.count >= ROUND:
-            self._round += 1
-            self._interval = RunningInterval(_MISTAKES / (self._round * (self._round + 1)))
-        return None
+        difference = float(bets.mean) * (self._high - self._low)
+        return (
+            f"the reward is lower by {-difference:.3g} on average over {bets.count} decisions; "
+            f"one that is no worse gets here with a chance of {_MISTAKES:.0%} at most"
+        )

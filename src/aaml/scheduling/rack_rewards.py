@@ -4,6 +4,7 @@ A node's rack is its label `rack` (`aaml topology` writes it); a node without th
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,7 @@ class RackSpread:
     """
 
     _before: float = 0.0
+    range: ClassVar[tuple[float, float]] = (-_CLIP, _CLIP)
 
     def before(self, context: Context) -> None:
         """Remember the deviation."""
@@ -60,6 +62,8 @@ class GangRack:
 
     It is 1 for the first member of a gang, and 0 for a pod without one.
     """
+
+    range: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def before(self, context: Context) -> None:
         """Nothing to remember."""

@@ -30,7 +30,8 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,6 +44,7 @@ from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import BindStatus
 from aaml.scheduling.rack_rewards import GangRack, RackSpread
 
+Range = tuple[float, float]
 WAITING_SCALE_S = 60.0
 LARGEST_VARIANCE = 0.25  # of fractions in 0 ... 1
 
@@ -56,6 +58,23 @@ def check_reward(reward: float) -> None:
     """Raise `UserError` for a reward that is no finite number: one NaN in its experience spoils a learner for good."""
     if not isfinite(reward):
         raise bad_value("reward", reward, "a finite number: nothing is learned from this step")
+
+
+def range_of(reward: Reward) -> Range | None:
+    """Return the least and the greatest value of a reward, None where it does not say. Raises `UserError` for nonsense.
+
+    Rewards are compared within it: what lies outside counts as the nearer end (see `aaml.live.hand_over`).
+    """
+    within = getattr(reward, "range", None)
+    if within is None:
+        return None
+    try:
+        low, high = map(float, within)
+    except (TypeError, ValueError) as error:
+        raise bad_value("range of the reward", within, "two numbers, as in (-1.0, 1.0)") from error
+    if not -inf < low < high < inf:
+        raise bad_value("range of the reward", within, "two numbers, the lower one first, as in (-1.0, 1.0)")
+    return low, high
 
 
 def after_bind(reward: float, status: BindStatus) -> float:
@@ -73,6 +92,9 @@ class RewardOptions:
 class Balance:
     """How much the spread of use over nodes falls through the placement."""
 
+    range: ClassVar[Range] = (-4.0, 4.0)
+    """Of 99% of placements by chance on 40 nodes; on N nodes alike the rewards end at -+2 sqrt(N - 1)."""
+
     def before(self, context: Context) -> None:
         """Nothing to remember: what was before follows from the pod."""
 
@@ -86,6 +108,8 @@ class Balance:
 class BalanceLevel:
     """The spread that the placement leaves, negative."""
 
+    range: ClassVar[Range] = (-10.0 * sqrt(2.0 * LARGEST_VARIANCE), 0.0)
+
     def before(self, context: Context) -> None:
         """Nothing to remember."""
 
@@ -96,6 +120,8 @@ class BalanceLevel:
 
 class Compress:
     """Full nodes and empty nodes, nothing between."""
+
+    range: ClassVar[Range] = (-1.0, 1.0)
 
     def before(self, context: Context) -> None:
         """Nothing to remember: what was before follows from the pod."""
@@ -109,6 +135,9 @@ class Compress:
 @dataclass(slots=True)
 class LessFragmentation:
     """Fall of the cluster's GPU fragments."""
+
+    range: ClassVar[Range] = (-8.0, 8.0)
+    """The GPUs of a node: one placement changes the fragments of no other."""
 
     fragmentation: Fragmentation
     _before: float = 0.0
@@ -125,6 +154,9 @@ class LessFragmentation:
 @dataclass(slots=True)
 class WaitingTime:
     """Time that pods have spent waiting since the last decision, negative."""
+
+    range: ClassVar[Range] = (-1.0, 0.0)
+    """Of up to a minute; the choice of a node changes nothing of it."""
 
     _last_s: float | None = None
     _last_queue: int = 0
@@ -147,6 +179,8 @@ class WaitingTime:
 class SeedA:
     """CPU variance, damped by how often the node was chosen, negative for the same node twice in a row."""
 
+    range: ClassVar[Range] = (-1.0, 1.0)
+
     _chosen: Counter[str] = field(default_factory=Counter)
     _last: str = ""
 
@@ -165,6 +199,8 @@ class SeedA:
 @dataclass(slots=True)
 class SeedACorrected:
     """Fall of the standard deviation of CPU use over nodes."""
+
+    range: ClassVar[Range] = (-2.0, 2.0)
 
     _before: float = 0.0
 
@@ -189,6 +225,13 @@ class WeightedSum:
 
     parts: Sequence[tuple[float, Reward]]
 
+    @property
+    def range(self) -> Range | None:
+        """The sums of the parts' least and greatest values, None where a part's are not known."""
+        ends = [(weight, range_of(reward)) for weight, reward in self.parts]
+        scaled = [sorted((weight * end[0], weight * end[1])) for weight, end in ends if end is not None]
+        return (sum(low for low, _ in scaled), sum(high for _, high in scaled)) if len(scaled) == len(ends) else None
+
     def before(self, context: Context) -> None:
         """Let each remember."""
         for _, reward in self.parts:
@@ -204,6 +247,7 @@ class Potential:
     """How much a function of the state rises through the placement (Ng, Harada, Russell, ICML 1999, undiscounted)."""
 
     potential: Callable[[ClusterState], float]
+    range: Range | None = None
     _before: float = 0.0
 
     def before(self, context: Context) -> None:
@@ -220,6 +264,7 @@ class Value:
     """A function of the context and the chosen row, with the pod placed."""
 
     value: Callable[[Context, int], float]
+    range: Range | None = None
 
     def before(self, context: Context) -> None:
         """Nothing to remember."""
@@ -230,12 +275,15 @@ class Value:
 
 
 def own_reward(name: str, function: Callable[..., float]) -> Reward:
-    """Return the reward of a person's function: of (state) a potential, of (context, row) a value."""
-    count = len(inspect.signature(function).parameters)
+    """Return the reward of a person's function: of (state) a potential, of (context, row) a value.
+
+    The function may say the least and the greatest reward as its attribute `range`.
+    """
+    count, within = len(inspect.signature(function).parameters), getattr(function, "range", None)
     if count == 1:
-        return Potential(function)
+        return Potential(function, within)
     if count == 2:
-        return Value(function)
+        return Value(function, within)
     raise UserError(f"reward {name}: a function of (state) or of (context, row) is needed, not of {count} arguments")
 
 
