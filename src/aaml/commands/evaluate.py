@@ -53,7 +53,7 @@ def run(args: Args) -> int:
     names = [contestant.name for contestant in entered]
     if args.reference not in ("", *names):
         raise bad_value("reference", args.reference, f"one of {', '.join(names)}")
-    file, seeds = ResultFile(args.out), parse_seeds(args.seeds) if args.seeds else ()
+    file, seeds = ResultFile(args.out), parse_seeds(args.seeds) if args.seeds else None
     known = Results.read(args.out) if args.resume and file.path.exists() else None
     try:
         with ends_at_once() as interruption:

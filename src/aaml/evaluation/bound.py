@@ -15,6 +15,7 @@ from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.evaluate import episode_row
+from aaml.evaluation.identity import IDENTITY, identity
 from aaml.evaluation.results import KEYS
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision
@@ -264,8 +265,8 @@ def bound_rows(
     row = episode_row(task.name, seed, cluster, Planned(optimum.places), "cp-sat")
     if not math.isclose(row[task.metric], optimum.value, rel_tol=1e-9, abs_tol=1e-12):
         raise AssertionError(f"{task.metric} is {row[task.metric]} in the simulator, {optimum.value} to the solver")
-    row |= dict.fromkeys(("latency_p50_ms", "latency_p99_ms"), math.nan)
-    bound = dict.fromkeys(row, math.nan) | {key: row[key] for key in KEYS}
+    row |= dict.fromkeys(("latency_p50_ms", "latency_p99_ms"), math.nan) | identity(task, pods)
+    bound = dict.fromkeys(row, math.nan) | {key: row[key] for key in (*KEYS, *IDENTITY)}
     bound |= {"policy": "cp-sat-bound", task.metric: optimum.bound}
     return optimum, [row, bound]
 

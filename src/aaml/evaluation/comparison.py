@@ -35,7 +35,8 @@ class Line:
 class Ranking:
     """The policies on one task at one size, best mean first; `learned` are those with a model.
 
-    They are paired by `unit`: by seed, or by window of a trace.
+    They are paired by `unit`: by seed, or by window of a trace. `about` says what else the episodes were made of, where
+    that tells rankings apart.
     """
 
     task: str
@@ -45,6 +46,7 @@ class Ranking:
     lines: tuple[Line, ...]
     learned: frozenset[str] = frozenset()
     unit: str = "seed"
+    about: str = ""
 
     @property
     def seeds(self) -> int:
@@ -56,7 +58,7 @@ class Ranking:
         """What is compared, in a line."""
         compared = f"{self.metric.name} ({self.metric.better} is better), {self.seeds} {self.unit}s"
         size = f", {self.nodes} nodes" if self.nodes else ""  # a recording may begin before its nodes do
-        return f"{self.task}{size}: {compared}"
+        return f"{self.task}{size}{', ' * bool(self.about)}{self.about}: {compared}"
 
     def scaled(self, factor: float) -> "Ranking":
         """Return the same in another unit: all values multiplied."""
@@ -112,31 +114,37 @@ class Comparison:
 
 
 def rank(
-    frame: "pd.DataFrame", metric: Metric, reference: str, learned: frozenset[str] = frozenset(), unit: str = "seed"
+    frame: "pd.DataFrame",
+    metric: Metric,
+    reference: str,
+    learned: frozenset[str] = frozenset(),
+    unit: str = "seed",
+    about: str = "",
 ) -> Ranking:
     """Compare the policies in results of one task at one size; a `unit`, seed or window, is paired by its number.
 
-    Raises `UserError` when the reference or the metric is missing, and when a policy was run on other seeds.
+    Raises `UserError` when the reference or the metric is missing, and when a policy was run on other seeds, twice on
+    one, or from two files.
     """
     task, nodes = str(frame["task"].iloc[0]), int(frame["nodes"].iloc[0])
+    where = f"{task}, {nodes} nodes{', ' * bool(about)}{about}"
     if metric.name not in frame.columns:
         raise bad_value("metric", metric.name, f"one of {', '.join(frame.columns)}")
     runs = {str(name): group.set_index("seed").sort_index() for name, group in frame.groupby("policy")}
     for policy, run in runs.items():
+        if len(files := sorted(set(run.get("policy_sha256", ())))) > 1:
+            raise UserError(f"{where}: {policy} is of several files: {', '.join(files)}")
         if not run.index.is_unique:
-            raise UserError(
-                f"{task}, {nodes} nodes: {policy} has {unit} {run.index[run.index.duplicated()][0]} more than once: "
-                "the same episode again says nothing new"
-            )
+            again = run.index[run.index.duplicated()][0]
+            raise UserError(f"{where}: {policy} has {unit} {again} more than once, which says nothing new")
     if reference not in runs:
-        raise UserError(f"{task}, {nodes} nodes: reference: {reference!r} is not among {', '.join(sorted(runs))}")
+        raise UserError(f"{where}: reference: {reference!r} is not among {', '.join(sorted(runs))}")
     base = runs[reference]
     lines = []
     for policy, run in runs.items():
         if list(run.index) != list(base.index):
             raise UserError(
-                f"{task}, {nodes} nodes: {policy} was run on other {unit}s than {reference}: "
-                f"only paired {unit}s are compared"
+                f"{where}: {policy} was run on other {unit}s than {reference}: only paired {unit}s are compared"
             )
         values = run[metric.name].to_numpy(dtype=float)
         against, equal = None, 0.0
@@ -148,11 +156,12 @@ def rank(
         ]
         lines.append(Line(policy, mean_interval(values), against, times[0], times[1], equal))
     lines.sort(key=lambda line: line.value.mean, reverse=metric.better == "higher")
-    return Ranking(task, nodes, metric, reference, tuple(lines), learned & runs.keys(), unit)
+    return Ranking(task, nodes, metric, reference, tuple(lines), learned & runs.keys(), unit, about)
 
 
 def _numbers(ranking: Ranking, line: Line) -> dict[str, object]:
     facts = {"task": ranking.task, "nodes": ranking.nodes, "policy": line.policy, "metric": ranking.metric.name}
+    facts |= {"about": ranking.about} if ranking.about else {}
     value, against = line.value, line.against
     (low, mean, high), (least, ratio, most) = (
         (np.nan,) * 3 if interval is None else (interval.low, interval.mean, interval.high)

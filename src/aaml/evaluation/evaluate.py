@@ -20,6 +20,7 @@ import numpy as np
 
 from aaml.cluster.objects import Pod
 from aaml.errors import UserError, bad_value
+from aaml.evaluation.identity import IDENTITY, identity, with_identity
 from aaml.evaluation.policies import frozen, is_model, kind_of_model, load, model_file, needs_expected_pods
 from aaml.evaluation.results import Results
 from aaml.parallel.pool import open_pool
@@ -29,6 +30,7 @@ from aaml.policies.registry import make_policy
 from aaml.progress import progress_bar
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Agent, Policy
+from aaml.settings import Count, Natural, take
 from aaml.sim.cluster import SimCluster
 from aaml.sim.tasks import Task, find_task
 
@@ -75,7 +77,7 @@ Policies = str | Path | Policy | Contestant
 def evaluate(
     policies: Policies | Iterable[Policies] | Mapping[str, str | Path | Policy],
     task: str | Task = "balance",
-    seeds: Iterable[int] = (),
+    seeds: Iterable[int] | None = None,
     nodes: int | Sequence[int] = (),
     *,
     pods: int | None = None,
@@ -94,7 +96,7 @@ def evaluate(
     task
         What the episodes are like, by name or as `aaml.task` makes it.
     seeds
-        One episode each; 1000 to 1019 when none is given, or all windows of a trace's holdout. Those of training and
+        One episode each; 1000 to 1019 when not given, or all windows of a trace's holdout. Those of training and
         validation lie above a thousand million.
     nodes
         Cluster sizes; the task's own when none is given.
@@ -106,7 +108,8 @@ def evaluate(
     progress
         Show a progress bar.
     known
-        Runs of these policies from an evaluation that was cut off: they are taken as they are and not made again.
+        Runs from an evaluation that was cut off: those of the same episodes by the same policies, files and program are
+        taken as they are and not made again.
     on_row
         Is called with each row as it arrives, so that a run which is cut off keeps what it had.
 
@@ -118,16 +121,17 @@ def evaluate(
     Raises
     ------
     UserError
-        For what is no policy, task or number of workers, before anything runs.
+        For what is no policy, task, seed or number of workers, before anything runs.
 
     """
     found = find_task(task) if isinstance(task, str) else task
-    entered, drawn = contestants(policies), tuple(seeds) or found.episodes or tuple(SEEDS)
-    sizes = ((nodes,) if isinstance(nodes, int) else tuple(nodes)) or found.sizes or (None,)
+    entered, drawn = contestants(policies), _seeds(seeds, found)
+    sizes = _sizes(nodes) or found.sizes or (None,)
     for contestant in entered:
         check(contestant, found, travels=parse_workers(workers) != Workers())
+    origin = {contestant.name: identity(found, pods, contestant.spec) for contestant in entered}
     jobs = [(contestant, found, seed, size, pods) for size in sizes for seed in drawn for contestant in entered]
-    rows = {} if known is None else _known(known, jobs)
+    rows = {} if known is None else _known(known, jobs, origin)
     missing = [position for position in range(len(jobs)) if position not in rows]
     with ExitStack() as stack:
         for contestant in entered:
@@ -135,8 +139,8 @@ def evaluate(
         pool = stack.enter_context(open_pool(workers))
         bar = progress_bar(f"evaluate {found.name}", len(jobs), "run", enabled=progress, at=len(rows))
         stack.enter_context(bar)
-        for index, row in pool.run(run_episode, [jobs[position] for position in missing]):
-            rows[missing[index]] = row
+        for index, played in pool.run(run_episode, [jobs[position] for position in missing]):
+            rows[missing[index]] = row = {**played, **origin[played["policy"]]}
             bar.update()
             if on_row is not None:
                 on_row(row)
@@ -146,15 +150,40 @@ def evaluate(
     return Results.of((rows[position] for position in sorted(rows)), learned, Recipe.of(found, entered, pods))
 
 
-def _known(known: Results, jobs: Sequence[Job]) -> dict[int, dict[str, Any]]:
+def _known(known: Results, jobs: Sequence[Job], origin: Mapping[str, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
     """Return the rows of jobs that were run before, by their position among all."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in known.frame().to_dict("records"):
+    frame = known.frame()
+    identities = with_identity(frame)[list(IDENTITY)].itertuples(index=False)
+    for row, same in zip(frame.to_dict("records"), identities, strict=True):
         own = {str(name): value for name, value in row.items()}
         for size in (None, own["nodes"]):  # a task that has no sizes says afterwards how many nodes there were
-            rows[own["policy"], own["task"], own["seed"], size] = own
-    keys = ((contestant.name, task.name, seed, size) for contestant, task, seed, size, _ in jobs)
+            rows[own["policy"], own["task"], own["seed"], size, *same] = own
+    keys = (
+        (contestant.name, task.name, seed, size, *(str(value) for value in origin[contestant.name].values()))
+        for contestant, task, seed, size, _ in jobs
+    )
     return {position: rows[key] for position, key in enumerate(keys) if key in rows}
+
+
+def _seeds(seeds: Iterable[int] | None, task: Task) -> tuple[int, ...]:
+    """Return the seeds of the episodes. Raises `UserError` for none, for one twice, and for what is no seed."""
+    accepted = "whole numbers of at least 0, each once, such as range(1000, 1020)"
+    if seeds is None:
+        return task.episodes or tuple(SEEDS)
+    if not isinstance(seeds, Iterable) or isinstance(seeds, str):
+        raise bad_value("seeds", seeds, accepted)
+    drawn = tuple(take("seeds", seed, Natural) for seed in seeds)
+    again = [seed for number, seed in enumerate(drawn) if seed in drawn[:number]]
+    if again or not drawn:
+        raise bad_value("seeds", again[0] if again else [], accepted)
+    return drawn
+
+
+def _sizes(nodes: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the cluster sizes. Raises `UserError` for what is none."""
+    several = tuple(nodes) if isinstance(nodes, Iterable) and not isinstance(nodes, str) else (nodes,)
+    return tuple(take("nodes", size, Count) for size in several)
 
 
 def contestants(
@@ -187,18 +216,22 @@ def _contestant(policy: Policies) -> Contestant:
 def _called(policy: str | Path | Policy, label: str = "") -> Contestant:
     """Return who is meant by an object, a name, a file, or the folder of a training, by which its model is called."""
     if not isinstance(policy, str | Path):
-        return Contestant(_own(policy), label)
+        return Contestant(_own(policy, label), label)
     path = Path(policy)
     if not is_model(str(policy)) or (file := model_file(path)) == path:
         return Contestant(str(policy), label)
     return Contestant(str(file), label or path.resolve().name)
 
 
-def _own(policy: Policy) -> Policy:
+def _own(policy: Policy, label: str) -> Policy:
     if isinstance(policy, FunctionType):
         return ScorePolicy(policy.__name__, policy)
+    if isinstance(policy, type):
+        raise bad_value("policy", policy, f"an object, not its class: {policy.__name__}(...)")
     if not callable(getattr(policy, "act", None)):
         raise bad_value("policy", policy, "a name, FILE.py:NAME, a model file, or an object with act(context)")
+    if not label and not isinstance(getattr(policy, "name", None), str):
+        raise UserError(f"policy: {policy!r} has no name; give it a `name`, or a label as in {{'mine': policy}}")
     return policy
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aaml.evaluation.figures import interval_figure
+from aaml.evaluation.identity import with_identity
 from aaml.evaluation.page import Page, html_table
 from aaml.evaluation.policies import is_model
 from aaml.evaluation.statistics import INTERVALS
@@ -40,13 +41,16 @@ def add_comparison(page: Page, comparison: "Comparison") -> None:
         page.heading(ranking.title)
         task = re.sub(r"[^\w.-]+", "-", ranking.task).strip("-")  # a trace's is the name of a folder
         mine = (frame["task"] == ranking.task) & (frame["nodes"] == ranking.nodes)
-        name = f"{task}-{ranking.nodes}-{ranking.metric.name}"
+        if "about" in frame:
+            mine &= frame["about"].fillna("") == ranking.about
+        about = "".join(f"-{word}" for word in re.findall(r"\w+", ranking.about))
+        name = f"{task}-{ranking.nodes}{about}-{ranking.metric.name}"
         page.figure(comparison_figure(ranking), name, partial(interval_figure, ranking), frame[mine])
         page.table(ranking_table(ranking))
     page.text(
-        f"Intervals are 95% intervals over the seeds, or over the windows of a trace: {INTERVALS}. Every policy met the "
-        "same ones, so differences are paired; where the interval includes 0, the two are level. Learned policies are "
-        "green."
+        f"Intervals are 95% intervals over the seeds, or over the windows of a trace: {INTERVALS}. Every policy met "
+        "the same ones, so differences are paired; where the interval includes 0, the two are level. Learned policies "
+        "are green."
     )
 
 
@@ -54,12 +58,13 @@ def add_origin(page: Page, results: "Results", folder: Path) -> None:
     """Say on which episodes the policies were compared, what each of them is, and what the files hold."""
     runs, models = results.runs, []
     for task, rows in runs.groupby("task", sort=True):
-        recipe = results.recipes.get(str(task))
+        recipe, known = results.recipes.get(str(task)), with_identity(rows)
         told: dict[str, object] = {
             "task": task, "nodes": ", ".join(map(str, dict.fromkeys(rows["nodes"]))), "seeds": spans(rows["seed"]),
+            "pods of an episode": ", ".join(pods or "the task's own" for pods in dict.fromkeys(known["pods"])),
+            "code_sha256": ", ".join(code or "unknown" for code in dict.fromkeys(known["code_sha256"])),
         }  # fmt: skip
         if recipe is not None:
-            told["pods of an episode"] = "the task's own" if recipe.pods is None else recipe.pods
             specs = {label: spec for label, spec in recipe.policies.items() if label in set(rows["policy"])}
             told |= {f"policy {label}": _spec(spec) for label, spec in specs.items()}
             models += [Path(spec) for spec in specs.values() if isinstance(spec, str) and is_model(spec)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.comparison import Comparison, rank
+from aaml.evaluation.identity import EPISODE, with_identity
 from aaml.files import append_row, write_text
 from aaml.sim.metrics import METRICS, find_metric
 from aaml.sim.tasks import find_task
@@ -22,12 +23,16 @@ if TYPE_CHECKING:
 
 RESULTS = "results.csv"
 KEYS = ("task", "nodes", "policy", "seed")
+RUN = (*KEYS, *EPISODE)
+"""What a run is known by: the last one of a policy on an episode counts."""
 REFERENCE = "kube-scheduler"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Results:
     """Runs of policies on tasks: a row has `task`, `nodes`, `policy`, `seed` and the metrics of that run.
+
+    What else an episode was made of (see `aaml.evaluation.identity`) is in its row too, and keeps results apart.
 
     `learned` are the policies with a model, which figures show in colour. `recipes` say by task how its runs were made,
     so that a decision can be looked up. Printed, or at the end of a notebook's cell,
@@ -60,7 +65,8 @@ class Results:
         if not frames:
             raise UserError("results: none given; expected folders made by `aaml evaluate`")
         whole = pd.concat(frames, ignore_index=True)
-        runs = whole.drop_duplicates(list(KEYS), keep="last").reset_index(drop=True)
+        again = with_identity(whole).duplicated(list(RUN), keep="last")
+        runs = whole[~again].reset_index(drop=True)
         from aaml.evaluation.replay import read_recipes
 
         recipes = read_recipes(Path(folder) for folder in folders)
@@ -103,23 +109,28 @@ class Results:
     def compare(self, reference: str = "", metric: str = "") -> Comparison:
         """Compare the policies with one of them, on each task and size, by a metric or else the task's own.
 
+        Runs of other episodes (another number of pods, another file of the task, another program) are compared apart.
         Raises `UserError` for an unknown metric or reference, and for policies that were run on different seeds.
         """
         policies = list(dict.fromkeys(self.runs["policy"]))
         reference = reference or (REFERENCE if REFERENCE in policies else policies[0])
-        groups = self.runs.groupby(["task", "nodes"], sort=True)
-        return Comparison(
-            tuple(
+        runs = with_identity(self.runs)
+        told = [name for name in EPISODE[1:] if len(set(runs[name])) > 1]
+        rankings = []
+        for (task, _, pods, *_), group in runs.groupby(["task", "nodes", *EPISODE], sort=True):
+            about = [f"{pods} pods"] if pods else []
+            about += [f"{name} {group[name].iloc[0] or 'unknown'}" for name in told]
+            rankings.append(
                 rank(
                     group,
                     find_metric(metric or find_task(str(task)).metric),
                     reference,
                     self.learned,
                     self._unit(str(task)),
+                    ", ".join(about),
                 )
-                for (task, _), group in groups
             )
-        )
+        return Comparison(tuple(rankings))
 
     def _unit(self, task: str) -> str:
         """Return what the runs on a task are paired by."""
@@ -155,6 +166,8 @@ class Results:
         runs = self.where(task, nodes, [policy] if policy else [], seed).runs
         row = runs.iloc[0]
         recipe = self.recipes.get(row["task"]) or Recipe(find_task(row["task"]))
+        if pods := with_identity(runs)["pods"].iloc[0]:
+            recipe = replace(recipe, pods=int(pods))
         number = decision if isinstance(decision, int) else None
         seed = int(row["seed"])
         film = recipe.film(
@@ -204,7 +217,7 @@ class ResultFile:
         """Leave the last run alone where a policy was judged on a seed more than once."""
         with self.path.open(newline="", encoding="utf-8") as file:
             header, *lines = csv.reader(file)
-        places = [header.index(key) for key in KEYS]
+        places = [header.index(key) for key in RUN if key in header]
         last: dict[tuple[str, ...], list[str]] = {}
         for line in lines:
             key = tuple(line[place] for place in places)

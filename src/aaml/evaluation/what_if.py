@@ -8,6 +8,7 @@ from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import bad_value
 from aaml.evaluation.evaluate import Contestant, evaluate
+from aaml.evaluation.identity import identity
 from aaml.evaluation.reproduce import recorded_kube_scheduler
 from aaml.evaluation.results import Results
 from aaml.sim.journal import Journal
@@ -51,7 +52,8 @@ def what_if(
         raise bad_value("policy", RECORDED, "another label: this one is of what was recorded")
     windows = read_windows(task.folder)
     placed = any(life.bound_s is not None for life in windows.trace.lives.values())  # some formats do not say where
-    rows = [recorded_row(task.name, task.nodes, windows.window(number)) for number in task.episodes if placed]
+    same = identity(task)
+    rows = [recorded_row(task.name, task.nodes, windows.window(number)) | same for number in task.episodes if placed]
     for row in rows:
         on_row(row)
     reference = Contestant(recorded_kube_scheduler(), REFERENCE)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from aaml.cluster.objects import Pod
+from aaml.errors import bad_value
 from aaml.scheduling.cycle import Reward, SchedulingCycle, spec_of
 from aaml.scheduling.observation import Context, ObservationSpec
 from aaml.scheduling.ports import (
@@ -129,7 +130,7 @@ class Walk:
         """Yield what happens until `stop()` is true or the cluster is exhausted; binds in flight are awaited then.
 
         Close the iterator (`contextlib.closing`) where it may be left early: binds in flight are awaited then too.
-        Raises ValueError when the policy chooses a row that is not feasible.
+        Raises ValueError when the policy chooses a row that is not feasible, `UserError` when it returns no Decision.
         """
         cluster, cycle, quiet_since = self._cycle.cluster, self._cycle, time.monotonic()
         try:
@@ -159,6 +160,9 @@ class Walk:
                 asked = time.perf_counter()
                 decision = self.policy.act(context)
                 policy_s = time.perf_counter() - asked
+                if not isinstance(decision, Decision):
+                    name = getattr(self.policy, "name", type(self.policy).__name__)
+                    raise bad_value(f"policy {name}: act(context)", decision, "a Decision, such as Decision(row)")
                 outcome = cycle.finish(context, decision)
                 if outcome.kind == "assumed":
                     self._binding[pod.uid] = placement = _Open(pod, decision, outcome, perceived)

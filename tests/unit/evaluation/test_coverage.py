@@ -1,4 +1,4 @@
-"""What intervals promise, simulated: how often they hold at 2 to 50 seeds, for normal, skewed, tied and paired values."""
+"""What intervals promise, simulated: how often they hold at 2 to 50 seeds, for normal, skewed, tied and paired data."""
 
 from collections.abc import Callable
 

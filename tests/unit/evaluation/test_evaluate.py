@@ -1,15 +1,20 @@
 """Evaluation: paired episodes, files that survive a cut, and clear words for mistakes."""
 
 import copy
+import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import aaml
 from aaml.cli import run
 from aaml.errors import UserError
 from aaml.evaluation import evaluate as evaluation
 from aaml.evaluation.evaluate import Expected, evaluate, parse_seeds
+from aaml.evaluation.identity import IDENTITY, identity
 from aaml.evaluation.policies import load
 from aaml.evaluation.results import ResultFile, Results
 from aaml.learning.agent import make_agent
@@ -90,7 +95,7 @@ def test_policies_of_one_name_in_two_files_are_two_policies(two_files: dict[str,
 def test_a_file_that_registers_nothing_gets_nothing_of_another_one(two_files: dict[str, str], tmp_path: Path) -> None:
     small(two_files, seeds=(1,))
     (tmp_path / "v3.py").write_text("mine = None")
-    with pytest.raises(UserError, match="policy: .*v3.py:mine' is not accepted"):
+    with pytest.raises(UserError, match=r"policy: .*v3.py:mine' is not accepted"):
         small({"v3": f"{tmp_path / 'v3.py'}:mine"})
     (tmp_path / "v4.py").write_text("")
     with pytest.raises(UserError, match=r"policy in .*v4.py: 'mine' is not accepted"):
@@ -118,7 +123,7 @@ def test_results_are_appended_read_back_and_compared(tmp_path: Path) -> None:
     results = Results.read(tmp_path)
     assert sorted(results.where(policies=["random"]).frame()["seed"]) == [1, 2, 3]
     text = str(results.compare("random")).splitlines()
-    assert text[0] == "balance, 3 nodes: mean_variance (lower is better), 3 seeds"
+    assert text[0] == "balance, 3 nodes, 30 pods: mean_variance (lower is better), 3 seeds"
     assert text[3].startswith("least-variance")
     with pytest.raises(UserError, match="metric: 'nothing' is not accepted"):
         results.compare("random", "nothing")
@@ -182,7 +187,7 @@ def test_results_show_themselves_and_survive_a_folder(tmp_path: Path) -> None:
     assert results.plot()._repr_png_().startswith(b"\x89PNG")
     assert {path.name for path in (tmp_path / "new").iterdir()} == {
         "results.csv", "recipes.json", "report.html",
-        *(f"balance-3-mean_variance.{kind}" for kind in ("png", "svg", "csv")),
+        *(f"balance-3-30-pods-mean_variance.{kind}" for kind in ("png", "svg", "csv")),
     }  # fmt: skip
     numbers = results.compare("random").frame().set_index("policy")
     assert numbers.loc["least-variance", "improvement"] == 1.0
@@ -284,6 +289,133 @@ def test_expected_pods_are_drawn_for_those_who_look(monkeypatch, caplog) -> None
 def test_mistakes_are_found_before_anything_runs(policies: tuple[str, ...], words: str) -> None:
     with pytest.raises(UserError, match=words):
         small(policies)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seeds": 5}, "seeds: 5 is not accepted; expected whole numbers of at least 0, each once"),
+        ({"seeds": [-1]}, "seeds: -1 is not accepted"),
+        ({"seeds": [1.5]}, "seeds: 1.5 is not accepted"),
+        ({"seeds": []}, r"seeds: \[\] is not accepted"),
+        ({"seeds": [7] * 5}, "seeds: 7 is not accepted; expected .* each once"),
+        ({"nodes": 0}, "nodes: 0 is not accepted"),
+        ({"nodes": "many"}, "nodes: 'many' is not accepted"),
+        ({"pods": 0}, "pods: 0 is not accepted"),
+    ],
+)
+def test_what_makes_no_episode_is_told_in_a_line(options: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        evaluate("random", "balance", progress=False, **options)  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    frame = evaluate("random", "balance", np.arange(2), np.int64(3), pods=20, progress=False).frame()
+    assert (list(frame["seed"]), set(frame["nodes"])) == ([0, 1], {3})
+
+
+class Nameless:
+    def act(self, context):
+        return int(context.mask.nonzero()[0][0])
+
+
+def test_what_is_no_policy_is_told_in_a_line() -> None:
+    with pytest.raises(UserError, match=r"policy: .*Nameless object.* has no name; give it a `name`, or a label"):
+        small([Nameless()])
+    with pytest.raises(
+        UserError, match=r"policy: .*Turns.* is not accepted; expected an object, not its class: Turns\("
+    ):
+        small([Turns])
+    with pytest.raises(UserError, match=r"policy Nameless: act\(context\): 0 is not accepted; expected a Decision"):
+        small({"mine": Nameless()})
+
+
+# ---- which results belong together -----------------------------------------------------------------------------------
+
+
+def test_runs_with_other_pods_are_other_runs(tmp_path: Path, capsys) -> None:
+    judged(tmp_path, *POLICIES)
+    fewer = ("--resume", "--pods", "20", "--json")
+    capsys.readouterr()
+    judged(tmp_path, *POLICIES, more=fewer)
+    first = capsys.readouterr().out
+    judged(tmp_path / "alone", *POLICIES, more=("--pods", "20", "--json"))
+    numbers = [
+        {row["policy"]: (row["about"], row["mean"]) for row in json.loads(text[: text.index("]") + 1])}
+        for text in (first, capsys.readouterr().out)
+    ]
+    assert numbers[0] == numbers[1]
+    assert {about for about, _ in numbers[0].values()} == {"20 pods"}
+    run("compare", [str(tmp_path), "--reference", "random"])
+    said = capsys.readouterr().out
+    assert "balance, 3 nodes, 20 pods: mean_variance (lower is better), 2 seeds" in said
+    assert "balance, 3 nodes, 30 pods: mean_variance (lower is better), 2 seeds" in said
+
+
+OWN_TASK = """
+from dataclasses import replace
+from aaml.sim.tasks import TASKS
+mine = replace(TASKS["balance"], pods_per_node={pods})
+"""
+
+
+def test_a_task_that_was_changed_is_another_task(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    rows: list[Results] = []
+    for pods in (6, 9):
+        file.write_text(OWN_TASK.format(pods=pods))
+        known = rows[0] if rows else None
+        rows.append(evaluate(POLICIES, f"{file}:mine", (1, 2), 3, progress=False, known=known))
+    assert set(rows[0].frame()["arrived"]) == {18}
+    assert set(rows[1].frame()["arrived"]) == {27}
+    both = rows[0].plus(rows[1].frame().to_dict("records"))
+    first, second = both.compare("random")
+    assert first.about.startswith("task_sha256 ")
+    assert first.about != second.about
+    same = evaluate(POLICIES, f"{file}:mine", (1, 2), 3, progress=False, known=rows[1])
+    assert same.frame().equals(rows[1].frame())
+
+
+def test_a_task_that_a_program_made_is_not_ours_of_the_same_name() -> None:
+    ours = find_task("balance")
+    assert identity(ours)["task_sha256"] == identity(aaml.task("balance", nodes=4))["task_sha256"] == ""
+    assert identity(aaml.task("balance", pods=7))["pods"] == 7
+    changed = [identity(replace(ours, pods_per_node=count))["task_sha256"] for count in (5, 6, 5)]
+    assert changed[0] == changed[2]
+    assert len({*changed, ""}) == 3
+
+
+def test_results_of_another_program_are_not_pooled_and_old_files_stay_readable(tmp_path: Path, monkeypatch) -> None:
+    results = evaluate(POLICIES, "balance", (1, 2), 3, progress=False, pods=20)
+    old = results.frame().drop(columns=list(IDENTITY))
+    (tmp_path / "old").mkdir()
+    old.to_csv(tmp_path / "old/results.csv", index=False)
+    results.save(tmp_path / "new")
+    (alone,) = Results.read(tmp_path / "old").compare("random")
+    assert alone.title == "balance, 3 nodes: mean_variance (lower is better), 2 seeds"
+    unknown, known = Results.read(tmp_path / "old", tmp_path / "new").compare("random")
+    assert unknown.about == "code_sha256 unknown"
+    assert known.about == f"20 pods, code_sha256 {identity(find_task('balance'))['code_sha256']}"
+    played = []
+    original = evaluation.run_episode
+    monkeypatch.setattr(evaluation, "run_episode", lambda *job: played.append(job) or original(*job))
+    for before, count in ((results, 0), (Results.read(tmp_path / "new"), 0), (Results.read(tmp_path / "old"), 4)):
+        played.clear()
+        evaluate(POLICIES, "balance", (1, 2), 3, progress=False, pods=20, known=before)
+        assert len(played) == count
+
+
+def test_a_model_that_was_trained_on_is_judged_again(tmp_path: Path) -> None:
+    save_linear(LinearPolicy(start_weights("least-variance")), tmp_path / "mine.json")
+    first = evaluate([tmp_path / "mine.json", "random"], "balance", (1, 2), 3, pods=20, progress=False)
+    save_linear(LinearPolicy(start_weights("most-allocated")), tmp_path / "mine.json")
+    later = evaluate([tmp_path / "mine.json", "random"], "balance", (1, 2), 3, pods=20, progress=False, known=first)
+    values = [each.frame().set_index(["policy", "seed"])["mean_variance"] for each in (first, later)]
+    assert values[0]["random"].equals(values[1]["random"])
+    assert (values[0]["mine"] < values[1]["mine"]).all()
+    mixed = first.where(seed=1).plus(later.where(seed=2).frame().to_dict("records"))
+    with pytest.raises(UserError, match="balance, 3 nodes, 20 pods: mine is of several files"):
+        mixed.compare("random")
 
 
 def test_foreign_result_files_are_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_values_without_skew_have_the_t_interval() -> None:
 
 
 def test_a_long_tail_moves_the_end_on_its_side() -> None:
-    """Of 0, 0, 0, 0, 5: mean 1, deviation sqrt(5), error 1; its third moment is 12 and that of the spread 8, skewness 1.5.
+    """Of 0, 0, 0, 0, 5: mean 1, deviation sqrt(5), error 1; the third moment 12 over 8 is a skewness of 1.5.
 
     With c = 1.5 / sqrt(5) = 0.67082 Hall's upper end is 1 - 3 / c ((1 + c (-2.77645 - c / 6))^(1/3) - 1):
     the bracket is 1 - 1.93750 = -0.93750, its root -0.97872, so 1 + 4.47214 x 1.97872 = 9.8491. The lower end is t's.
