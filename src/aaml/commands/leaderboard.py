@@ -14,8 +14,8 @@ from aaml.settings import Count, Settings
 class Run(Settings):
     """Run policies over the protocol: a file for each piece, that is a policy on a task at a size.
 
-    What is there is not run again, so that the same command goes on where it was interrupted. Where a model or file has
-    changed since, it is.
+    What is there is not run again, so that the same command goes on where it was interrupted. Where a model, file or
+    AAML itself has changed since, it is.
     """
 
     policy: tuple[str, ...] = ()

@@ -38,7 +38,7 @@ _CODE = ("cluster", "scheduling", "sim", "workload", "policies")
 def identity(task: Task, pods: int | None = None, policy: object = "") -> dict[str, Any]:
     """Return the columns of this module for runs of a policy (as `aaml.evaluate` takes it) on a task."""
     asked = task.pods if pods is None else pods
-    values = ("" if asked is None else asked, _task_sha256(task), _code_sha256(), _policy_sha256(policy))
+    values = ("" if asked is None else asked, _task_sha256(task), program_sha256(), _policy_sha256(policy))
     return dict(zip(IDENTITY, values, strict=True))
 
 
@@ -87,7 +87,8 @@ def _policy_sha256(policy: object) -> str:
 
 
 @cache
-def _code_sha256() -> str:
+def program_sha256() -> str:
+    """Return a hash of the code that plays episodes and decides."""
     root = Path(__file__).parents[1]
     files = sorted(path for part in _CODE for path in (root / part).rglob("*.py"))
     return _sha256(path.relative_to(root).as_posix().encode() + path.read_bytes() for path in files)

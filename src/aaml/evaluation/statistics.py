@@ -30,7 +30,7 @@ LEAST_SEEDS = 5
 INTERVALS = f"Student's t, widened where values are skewed; below {LEAST_SEEDS} nothing is decided"
 """What intervals are, in the words of reports."""
 _MOST_DECIMALS = 9
-_LARGEST_LOG = 709.0
+_LARGEST_LOG = 709.0  # of a float
 _EXACT = 200  # degrees of freedom up to which quantiles of t are exact
 _LEAST_CURVED = 1e-6
 _SHARES = np.array([0.9, *(0.5**power for power in range(1, 9))])
@@ -179,7 +179,8 @@ def _ratio(first: FloatArray, second: FloatArray, confidence: float) -> Interval
     if not ((first > 0).all() and (second > 0).all()):
         return None
     logs = mean_interval(np.log(first / second), confidence=confidence)
-    return Interval(*(math.exp(min(log, _LARGEST_LOG)) for log in (logs.mean, logs.low, logs.high)), logs.count)
+    mean, low, high = (math.exp(min(log, _LARGEST_LOG)) for log in (logs.mean, logs.low, logs.high))
+    return Interval(mean, low, high, logs.count)
 
 
 def share_of_gain(

@@ -10,7 +10,7 @@ from aaml.errors import UserError
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.leaderboard import run as runs
 from aaml.evaluation.leaderboard.board import Board
-from aaml.evaluation.leaderboard.entry import Entry
+from aaml.evaluation.leaderboard.entry import Code, Entry
 from aaml.evaluation.leaderboard.protocol import PROTOCOL, Protocol, Round
 from aaml.evaluation.statistics import share_of_gain
 
@@ -115,6 +115,7 @@ def test_files_that_do_not_belong_together_are_refused_in_a_line(folder: Path, t
     for content, said in (
         ({"protocol": 1}, "protocol 1 is not accepted; expected 7"),
         ({"data": "0" * 64}, "data 000000000000 is not that of"),
+        ({"code": Code("0.1", "0" * 64, "0" * 12)}, "was played by another program"),
         ({"seeds": (1, 2, 3)}, "its seeds or metrics are not those of seedc-3 in protocol 7"),
         ({"nodes": 4}, "seedc-4 is no piece of protocol 7"),
         ({"scores": {"mean_variance": (1.0,)}}, "mean_variance has 1 values for 3 seeds"),
@@ -133,41 +134,61 @@ def test_files_that_do_not_belong_together_are_refused_in_a_line(folder: Path, t
     assert "policy random (mine.py:random 111111111111) is not that of" in refused(folder, tmp_path / "other")
 
 
-def test_tables_hold_losses_and_the_share_of_what_there_is_to_gain(folder: Path) -> None:
-    for name, scores in (("least-variance", (0.001, 0.002, 0.003)), ("random", (0.002, 0.004, 0.003))):
-        changed(folder / name / "seedc-3.json", {"scores": {"mean_variance": scores}})
-    board = Board.read(folder, protocol=SMALL)
-    # Differences 1, 2, 0: mean 1; of 27 resamples of three, one has mean 0: 3.7%, more than the 2.5% of a side.
+def judged(folder: Path, protocol: Protocol, **scores: tuple[float, ...]) -> Board:
+    """Return the board where policies have these values, twice each."""
+    for name, values in scores.items():
+        content = {"seeds": tuple(range(50_000, 50_006)), "scores": {"mean_variance": values * 2}}
+        changed(folder / name.replace("_", "-") / "seedc-3.json", content)
+    return Board.read(folder, protocol=protocol)
+
+
+def test_tables_hold_losses(folder: Path) -> None:
+    six = Protocol(7, 50_000, (replace(SMALL.rounds[0], sizes=((3, 6),)),))
+    board = judged(folder, six, least_variance=(0.001, 0.002, 0.003), random=(0.002, 0.005, 0.002))
+    # 1, 2, 3: error sqrt(0.8 / 6) = 0.365, t of five degrees 2.571. Differences 1, 3, -1: error sqrt(3.2 / 6) = 0.730.
+    # 2, 5, 2: error 0.632, skewness 1 / sqrt(2), so c = 0.289, and Hall's upper end is 3 + 0.632 x 3.898.
     assert board.table("seedc", bold=True).to_numpy().tolist() == [
-        ["least-variance", "**2.0 [1.0, 3.0]**", "reference"],
-        ["random", "3.0 [2.0, 4.0]", "+1.0 [+0.0, +2.0]"],
+        ["least-variance", "**2.0 [1.1, 2.9]**", "reference"],
+        ["random", "3.0 [1.4, 5.5]", "+1.0 [-0.9, +2.9]"],
     ]
-    changed(folder / "random" / "seedc-3.json", {"scores": {"mean_variance": (0.002, 0.003, 0.004)}})
-    assert Board.read(folder, protocol=SMALL).table("seedc").to_numpy()[1, 2] == "+1 [+1, +1] worse"
+    worse = judged(folder, six, random=(0.002, 0.003, 0.004))
+    assert worse.table("seedc").to_numpy()[1, 2] == "+1 [+1, +1] worse"
+
+
+def test_few_episodes_decide_nothing_and_the_table_says_so(folder: Path) -> None:
+    table = Board.read(folder, protocol=SMALL).table("seedc")
+    assert list(table.columns) == ["policy", "3 nodes (3 episodes: undecided)", "against least-variance"]
+    assert not table["against least-variance"].str.contains("worse").any()
+    relative = Protocol(7, 50_000, (replace(SMALL.rounds[0], relative=True),))
+    table = Board.read(folder, protocol=relative).table("seedc")
+    assert list(table.columns) == ["policy", "3 nodes, of least-variance's (3 episodes: undecided)"]
+    assert not table.iloc[:, 1].str.contains("worse").any()
 
 
 def test_episodes_that_differ_more_than_policies_are_shown_in_terms_of_the_reference(folder: Path) -> None:
-    relative = Protocol(7, 50_000, (replace(SMALL.rounds[0], relative=True),))
-    for name, scores in (("least-variance", (0.001, 0.1, 1.0)), ("random", (0.002, 0.2, 2.0))):
-        changed(folder / name / "seedc-3.json", {"scores": {"mean_variance": scores}})
-    table = Board.read(folder, protocol=relative).table("seedc", bold=True)
+    relative = Protocol(7, 50_000, (replace(SMALL.rounds[0], sizes=((3, 6),), relative=True),))
+    board = judged(folder, relative, least_variance=(0.001, 0.1, 1.0), random=(0.002, 0.2, 2.0))
+    table = board.table("seedc", bold=True)
     assert list(table.columns) == ["policy", "3 nodes, of least-variance's"]
     assert table.to_numpy().tolist() == [["least-variance", "**reference**"], ["random", "2 [2, 2] worse"]]
-    changed(folder / "random" / "seedc-3.json", {"scores": {"mean_variance": (0.00025, 0.1, 2.0)}})
     # Quarter, equal, double: the geometric mean is a half's cube root, 0.79, and the interval holds 1.
-    first, second = Board.read(folder, protocol=relative).table("seedc").to_numpy().tolist()
+    first, second = judged(folder, relative, random=(0.00025, 0.1, 2.0)).table("seedc").to_numpy().tolist()
     assert (first[0], second) == ("random", ["least-variance", "reference"])
     assert first[1].startswith("0.8 [")
     assert "worse" not in first[1]
 
 
 def test_the_share_of_a_gain_is_a_ratio_of_means() -> None:
-    share = share_of_gain((2.0, 4.0), (1.0, 1.0), (3.0, 5.0), "higher")
+    """Gains 1, 3 of 2, 4: variances and covariance are 1.2, times t^2 / 6 = 1.1013 that is 1.3216.
+
+    Fieller's shares are (4.6784 -+ sqrt(4.6784^2 - 7.6784 x 2.6784)) / 7.6784.
+    """
+    share = share_of_gain((2.0, 4.0) * 3, (1.0, 1.0) * 3, (3.0, 5.0) * 3, "higher")
     assert share is not None
-    assert share.mean == pytest.approx((1 + 3) / (2 + 4))  # resamples: (1, 1), (3, 3) and mixed
-    assert (share.low, share.high) == pytest.approx((1 / 2, 3 / 4))
-    assert share_of_gain((2.0, 4.0), (1.0, 1.0), (3.0, 5.0), "lower") is None
-    assert share_of_gain((2.0, 4.0), (1.0, 4.0), (3.0, 3.0), "higher") is None  # +2 and -1: not told from zero
+    assert share.mean == pytest.approx((1 + 3) / (2 + 4))
+    assert (share.low, share.high) == pytest.approx((0.4596, 0.7590), abs=2e-4)
+    assert share_of_gain((2.0, 4.0) * 3, (1.0, 1.0) * 3, (3.0, 5.0) * 3, "lower") is None
+    assert share_of_gain((2.0, 4.0) * 3, (1.0, 4.0) * 3, (3.0, 3.0) * 3, "higher") is None  # +2 and -1
 
 
 def test_the_command_runs_draws_and_tells_mistakes_in_a_line(tmp_path, monkeypatch, capsys) -> None:

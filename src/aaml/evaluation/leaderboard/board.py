@@ -33,12 +33,14 @@ class Board:
         """Read all result files of folders and their sub-folders.
 
         Raises `UserError`, in one line, for a folder without any, a file of another protocol, one that was changed
-        after it was written, episodes or weights that are not those of other files, and a piece that is there twice.
+        after it was written, episodes, a program or weights that are not those of other files, and a piece that is
+        there twice. Older files do not say their program; what they played is known by the hash of their episodes.
         """
         pieces = {piece.name: piece for piece in protocol.pieces()}
         found: dict[str, dict[str, Entry]] = {name: {} for name in pieces}
         who: dict[str, tuple[Path, Who]] = {}
         data: dict[str, tuple[Path, str]] = {}
+        programs: dict[str, Path] = {}
         for path in _files(map(Path, folders)):
             entry = Entry.read(path)
             _fits(path, entry, protocol, pieces)
@@ -48,6 +50,13 @@ class Board:
                 raise UserError(
                     f"{path}: data {entry.data[:_SHORT]} is not that of {first} ({known[:_SHORT]}): other episodes"
                 )
+            if program := entry.code.episodes:
+                programs.setdefault(program, path)
+                if len(programs) > 1:
+                    raise UserError(
+                        f"{path}: was played by another program ({program}) than {next(iter(programs.values()))} "
+                        f"({next(iter(programs))}): run one of them again"
+                    )
             other, same = who.setdefault(name, (path, entry.policy))
             if same != entry.policy:
                 raise UserError(

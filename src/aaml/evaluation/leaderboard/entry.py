@@ -14,6 +14,7 @@ import msgspec
 from aaml.cluster.objects import Node, Pod
 from aaml.errors import UserError
 from aaml.evaluation.evaluate import Contestant
+from aaml.evaluation.identity import program_sha256
 from aaml.evaluation.policies import origin
 from aaml.files import write_json
 from aaml.sim.cluster import SimCluster
@@ -53,15 +54,16 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The version of AAML, and a hash of its source files."""
+    """The version of AAML, a hash of its source files, and one of those that play episodes, empty in older results."""
 
     version: str
     source: str
+    episodes: str = ""
 
     @classmethod
     def here(cls) -> "Code":
         """Return that of the running program."""
-        return cls(version("aaml"), _source())
+        return cls(version("aaml"), _source(), program_sha256())
 
 
 @dataclass(frozen=True, slots=True)

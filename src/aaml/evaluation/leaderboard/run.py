@@ -27,11 +27,12 @@ class Job:
     path: Path
 
     def done(self, protocol: Protocol) -> bool:
-        """Whether the file is there, for this protocol and this very policy. Raises `UserError` for a damaged one."""
+        """Whether the file is there, for this protocol, policy and program. Raises `UserError` for a damaged one."""
         if not self.path.is_file():
             return False
         entry = Entry.read(self.path)
-        return (entry.protocol, entry.policy) == (protocol.version, self.who)
+        found, wanted = (entry.protocol, entry.policy), (protocol.version, self.who)
+        return found == wanted and entry.code.episodes == Code.here().episodes
 
 
 def plan(
