@@ -69,8 +69,8 @@ def test_evaluate_says_what_a_hand_calculation_does(root: Path) -> None:
         "| policy | 10 nodes | difference from theirs | better than theirs on | against theirs | ms p50 | ms p99 |"
     )
     # Differences -1, -2, 0, twice: mean -1, error sqrt(0.8 / 6) = 0.365, t of five degrees 2.571, so 0.94 on each side.
-    # Four seeds are better, two tied.
-    assert ours == "| ours | **2 [2, 2]** | -1.0 [-1.9, -0.1] | 67% of seeds, equal on 33% | better | 0.25 | 0.75 |"
+    # Four seeds are better, two tied, which count by half: 5 / 6.
+    assert ours == "| ours | **2 [2, 2]** | -1.0 [-1.9, -0.1] | 83% of seeds | better | 0.25 | 0.75 |"
     assert theirs.startswith("| theirs | 3.0 [2.1, 3.9] |  |  | reference | 1.00 | 2.00 |")
 
 
@@ -99,7 +99,7 @@ def test_a_policy_that_is_not_shown_may_have_been_run_on_other_seeds(root: Path)
     with (root / "r" / "results.csv").open("a") as file:
         file.write("balance,10,third,7,1,1,1\n")
     marker = "evaluate results=r reference=theirs nodes=10 columns=improvement"
-    assert content(root, f"{marker} policies=ours")[2:] == ["| ours | 67% of seeds, equal on 33% |"]
+    assert content(root, f"{marker} policies=ours")[2:] == ["| ours | 83% of seeds |"]
     with pytest.raises(UserError, match="third was run on other seeds than theirs"):
         content(root, marker)
 
