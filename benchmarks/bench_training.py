@@ -18,9 +18,9 @@ from aaml.learning.config import AGENTS
 from aaml.settings import changed
 from aaml.training.copies import CopiesLearner
 from aaml.training.rollouts import Arena
+from aaml.training.run import open_run
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
-from aaml.training.train import open_run
 
 
 def main() -> None:

@@ -1,10 +1,17 @@
 """Training runs in tests."""
 
 import json
+from dataclasses import dataclass
 
+import torch
+
+from aaml.learning.agent import load_agent
 from aaml.learning.config import AGENTS
 from aaml.settings import changed, fields
-from aaml.training.train import Trainer, open_run
+from aaml.training.run import carry_out, open_run
+from aaml.training.runfolder import RunFolder
+from aaml.training.settings import TrainConfig
+from aaml.training.validation import Progress
 
 
 def agent(name, **settings):
@@ -14,10 +21,46 @@ def agent(name, **settings):
 
 
 def train(config, path, *, resume=False, stop=lambda: False):
-    """Train in a folder and return (trainer, its curve as (name, step, value) in order)."""
+    """Train in a folder and return (the run, its curve as (name, step, value) in order)."""
     config, folder = open_run(config, path, resume=resume)
-    trainer = Trainer(config, folder, progress=False)
-    trainer.run(stop)
-    folder.close()
+    try:
+        progress = carry_out(config, folder, stop, progress=False)
+    finally:
+        folder.close()
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return trainer, [(line["name"], line["step"], line["value"]) for line in lines if line["kind"] == "scalar"]
+    curve = [(line["name"], line["step"], line["value"]) for line in lines if line["kind"] == "scalar"]
+    return Run(config, folder, progress), curve
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training that has ended."""
+
+    config: TrainConfig
+    folder: RunFolder
+    progress: Progress
+
+    @property
+    def agent(self):
+        """The best agent."""
+        return load_agent(self.folder.model_path())
+
+    @property
+    def weights(self):
+        """The latest weights, the target's and the state of the optimiser."""
+        return self.folder.read_resume()["learner"]["agent"]["parts"]
+
+
+def assert_equal(mine, theirs):
+    """Compare states of any depth to the last bit."""
+    assert type(mine) is type(theirs)
+    if isinstance(mine, dict):
+        assert mine.keys() == theirs.keys()
+        for key in mine:
+            assert_equal(mine[key], theirs[key])
+    elif isinstance(mine, list):
+        assert len(mine) == len(theirs)
+        for one, other in zip(mine, theirs, strict=True):
+            assert_equal(one, other)
+    else:
+        assert torch.equal(mine, theirs) if torch.is_tensor(mine) else mine == theirs

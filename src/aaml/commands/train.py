@@ -48,8 +48,7 @@ def run(args: Args) -> int:
     stop, again = _Stop(), ""
     with ends_by(stop.signalled) as interruption:  # from here on, for torch alone takes seconds to import
         try:
-            from aaml.training.run import carry_out, run_folder
-            from aaml.training.train import open_run
+            from aaml.training.run import carry_out, open_run, run_folder
 
             config, folder = open_run(args.training, args.out or run_folder(args.training), resume=args.resume)
             again = f"go on with: aaml train --out {folder.path} --resume --steps {config.steps}"

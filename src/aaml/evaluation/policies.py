@@ -71,13 +71,13 @@ def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
     path = model_file(Path(path))
     kind = kind_of_model(path)
     if kind == "network":
-        from aaml.learning.agent import load_agent, single_threaded
+        from aaml.learning.policy import load_network_policy, single_threaded
 
         if path.name.startswith("Critic_"):
             actor = path.name.replace("Critic_", "Actor_", 1)
             raise bad_value("model", str(path), f"a file that chooses, {actor}; a critic only says how good a state is")
         single_threaded()
-        return load_agent(path, learn=False, seed=seed)
+        return load_network_policy(path, seed=seed)
     if kind == "qtable":
         from aaml.learning.qtable import load_qtable
 

@@ -6,7 +6,7 @@ what the agent looks at, settings, counters) and tensors (weights, and the optim
 
 import io
 import pickle
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,11 @@ def archived(content: Any) -> bytes:
     archive = io.BytesIO()
     torch.save(content, archive)
     return archive.getvalue()
+
+
+def opened(archive: bytes) -> dict[str, Any]:
+    """Return what `archived` was given."""
+    return dict(torch.load(io.BytesIO(archive), weights_only=True))
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -100,6 +105,16 @@ def load_checkpoint(path: Path) -> Checkpoint:
             changed = sorted(set(theirs) ^ set(ours)) or ["their order"]
             raise UserError(f"model {path}: {name} differ from this version's: {', '.join(changed)}; train it again")
     return checkpoint
+
+
+def part_of(path: Path, name: str, names: Collection[str]) -> Path:
+    """Return the file `name` of a model, given any of its files. Raises UserError for a file whose name says none."""
+    prefix = next((each for each in names if path.name.startswith(f"{each}_")), None)
+    if len(names) == 1:
+        return path
+    if prefix is None:
+        raise UserError(f"model {path}: the file's name must begin with {' or '.join(f'{each}_' for each in names)}")
+    return path.with_name(f"{name}_{path.name.removeprefix(f'{prefix}_')}")
 
 
 def restore(path: Path, target: Any, state: Any) -> None:

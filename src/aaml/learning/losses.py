@@ -127,8 +127,8 @@ def relative_to_copies(values: Tensor, copies: int) -> Tensor:
     return (grouped - grouped.mean(dim=2, keepdim=True)).reshape(values.shape)
 
 
-def around_the_value(q: Tensor, log_prob: Tensor, mask: Tensor) -> Tensor:
-    """Return [B, N], dueling action values with another mean of A taken off: that of the policy which drew, `log_prob`.
+def dueling_under(q: Tensor, log_prob: Tensor, mask: Tensor) -> Tensor:
+    """Return [B, N], dueling action values whose advantages have mean 0 under the policy that sampled, `log_prob`.
 
     Then V's error says nothing of A. With the mean over the rows, which no policy has, whatever V does not see in a
     state is put down to the rows that it offers (Robinson 1988; for advantages Pan et al.: Direct Advantage Estimation,

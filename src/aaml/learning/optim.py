@@ -1,16 +1,18 @@
-"""Optimisers by name, and one step of them."""
+"""Optimisers by name, the batches of their steps, and one step."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from aaml.errors import UserError
-from aaml.learning.config import OptimizerName
+from aaml.learning.buffers import Observations, Seen
+from aaml.learning.collate import Batch
+from aaml.learning.config import NetworkAgent, OptimizerName
 
 
-def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+def make_optimizer(name: OptimizerName, network: nn.Module, rate: float) -> torch.optim.Optimizer:
     """Build the optimiser called `name` with the learning rate `rate`."""
     kinds: dict[str, type[torch.optim.Optimizer]] = {
         "Adam": torch.optim.Adam,
@@ -18,7 +20,29 @@ def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], rate
         "RMSprop": torch.optim.RMSprop,
         "SGD": torch.optim.SGD,
     }
-    return kinds[name](list(parameters), lr=rate)  # type: ignore[call-arg]
+    return kinds[name](list(network.parameters()), lr=rate)  # type: ignore[call-arg]
+
+
+def anneal(optimizer: torch.optim.Optimizer, rate: float, left: float) -> None:
+    """Let the learning rate `rate` fall to 0 in a training of which the share `left` is to come."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * left
+
+
+def step_size(seen: Seen, config: NetworkAgent) -> int:
+    """Return the decisions of a step: a batch, or as many as have `max_batch_rows` nodes in all."""
+    if isinstance(seen, Batch):
+        widest = seen.mask.shape[1]
+    else:
+        widest = max((len(each.mask) for each in seen.items), default=1) if isinstance(seen, Observations) else 1
+    return max(1, min(config.batch_size, config.max_batch_rows // widest))
+
+
+def minibatches(seen: Seen, config: NetworkAgent, generator: torch.Generator | None = None) -> Iterator[Tensor]:
+    """Yield all rows of what was seen, int64, in parts of about a step's size; shuffled by a generator."""
+    count, size = len(seen), step_size(seen, config)
+    order = torch.arange(count) if generator is None else torch.randperm(count, generator=generator)
+    yield from torch.tensor_split(order, -(-count // size))
 
 
 def descend(loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer, max_norm: float) -> float:

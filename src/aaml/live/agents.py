@@ -13,9 +13,9 @@ from aaml.settings import changed, plain
 if TYPE_CHECKING:
     import pandas as pd
 
-    from aaml.learning.agent import LearnedAgent
+    from aaml.learning.agent import Agent
     from aaml.live.duty import Duty
-    from aaml.live.learner import LearnsApart
+    from aaml.live.learner import AsynchronousLearner
     from aaml.scheduling.ports import Cluster, Observer, Policy
     from aaml.telemetry.writers import Scalar
 
@@ -34,12 +34,13 @@ class AgentRun(SchedulerRun):
         super().__init__(self._make_agent, settings, cluster=cluster, folders=folders, origin=origin)
         self.kind, self.learner = settings.agent.name, settings
         self.saved: tuple[str, ...] = ()
-        self._apart: LearnsApart | None = None
+        self.apart: AsynchronousLearner | None = None
+        """The learner in a process of its own, which a live cluster gets."""
 
     @property
-    def agent(self) -> "LearnedAgent":
+    def agent(self) -> "Agent":
         """The agent, made at first use; it lives on from run to run."""
-        return cast("LearnedAgent", self.policy)
+        return cast("Agent", self.policy)
 
     @property
     def parameters(self) -> "Mapping[str, Scalar]":
@@ -57,7 +58,7 @@ class AgentRun(SchedulerRun):
 
     def load_model(self, path: Path | str) -> None:
         """Go on from a model file (of an actor and its critic either one); raises `UserError` when it does not fit."""
-        self.policy, self.origin, self._apart = self._load(path), "model", None
+        self.policy, self.origin, self.apart = self._load(path), "model", None
 
     def save_model(self) -> tuple[str, ...]:
         """Write the model to models/, whole or not at all, and return the paths."""
@@ -66,8 +67,8 @@ class AgentRun(SchedulerRun):
         name = self.run_name or f"{self.kind}_{self.settings.tensorboard_name or stamp()}"
         # A file DQN_Model_* or GNN_Model_* says of which agent it is; Actor_* and Critic_* are of two.
         stem = name.removeprefix(f"{self.kind}_") if self.kind in {"dqn", "gnn"} else name
-        if self._apart is not None:
-            self._apart.sync()
+        if self.apart is not None:
+            self.apart.sync()
         self.saved = tuple(self.agent.save(str(self.folders.models), stem))
         LOG.info("model saved: %s", ", ".join(self.saved))
         return self.saved
@@ -76,17 +77,17 @@ class AgentRun(SchedulerRun):
         """Fill the replay buffer from a recording (data/sched_*.csv, a file or a table); returns the steps added."""
         from aaml.live.experience import fill_replay
 
-        self._apart = None
+        self.apart = None
         return fill_replay(self.agent, recording)
 
-    def _make_agent(self) -> "LearnedAgent":
+    def _make_agent(self) -> "Agent":
         from aaml.learning.agent import make_agent
 
         if self.learner.model is not None:
             return self._load(self.learner.model)
         return make_agent(self.learner.agent, seed=self.settings.seed, learn=not self.learner.no_learn)
 
-    def _load(self, path: Path | str) -> "LearnedAgent":
+    def _load(self, path: Path | str) -> "Agent":
         from aaml.evaluation.policies import model_file
         from aaml.learning.agent import load_agent
 
@@ -96,27 +97,27 @@ class AgentRun(SchedulerRun):
     @contextmanager
     def _ahead(self) -> "Iterator[None]":
         """Start the learner: one who stands by keeps it ready."""
-        from aaml.live.learner import LearnsApart, waits
+        from aaml.live.learner import AsynchronousLearner, waits
 
         if self.learner.no_learn or (self._given is not None and waits(self._given)):
             yield
             return
-        if self._apart is None:
-            self._apart = LearnsApart(self.agent, self._stop.is_set)
-        self._apart.start()
+        if self.apart is None:
+            self.apart = AsynchronousLearner(self.agent, self._stop.is_set)
+        self.apart.start()
         try:
             yield
         finally:
-            self._apart.stop()
+            self.apart.stop()
 
     @contextmanager
     def _at_work(self, duty: "Duty") -> "Iterator[Policy]":
         """Yield the agent, which on a live cluster learns in a process of its own."""
-        if self._apart is None:
+        if self.apart is None:
             yield self.agent
             return
-        duty.follow(self._apart)
-        with self._apart as apart:
+        duty.follow(self.apart)
+        with self.apart as apart:
             yield apart
 
     def _observers(self, cluster: "Cluster", log: Path | None) -> "Iterator[Observer]":

@@ -16,7 +16,7 @@ from aaml.scheduling.ports import Observer
 
 if TYPE_CHECKING:
     from aaml.kube.lease import LeaderLease
-    from aaml.live.learner import LearnsApart
+    from aaml.live.learner import AsynchronousLearner
     from aaml.scheduling.ports import Attempt, BindResult, Cluster
     from aaml.serve.metrics import Metrics
 
@@ -85,7 +85,7 @@ class Duty(Observer):
         """Count a decision that the fallback policy made."""
         self._metrics.replaced.labels(reason).inc()
 
-    def follow(self, learner: "LearnsApart") -> None:
+    def follow(self, learner: "AsynchronousLearner") -> None:
         """From now on tell of the process that learns for this one."""
         self._metrics.learner_pid.set_function(lambda: learner.pid)
         self._metrics.learner_restarts.set_function(lambda: learner.restarts)

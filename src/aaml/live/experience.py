@@ -19,7 +19,7 @@ from aaml.workload.table import Parser, quantity
 if TYPE_CHECKING:
     import pandas as pd
 
-    from aaml.learning.agent import LearnedAgent
+    from aaml.learning.agent import Agent
 
 _STANDARD = fleet.STANDARD.allocatable()  # for tables without sizes
 
@@ -49,18 +49,17 @@ def transitions(table: "pd.DataFrame", spec: ObservationSpec = PLAIN) -> Iterato
         yield _transition(*previous, None)
 
 
-def fill_replay(agent: "LearnedAgent", recording: "pd.DataFrame | Path | str") -> int:
+def fill_replay(agent: "Agent", recording: "pd.DataFrame | Path | str") -> int:
     """Put a recording's steps into the replay buffer of a DQN agent; returns how many became experience.
 
     Raises `UserError` for an agent without such a buffer: an actor learns only from what it chose itself.
     """
-    from aaml.learning.agent import ValueAgent
-    from aaml.learning.replay import NStep
+    from aaml.learning.agent import DqnAgent
 
-    if not isinstance(agent, ValueAgent):
-        raise UserError(f"agent {agent.kind}: has no replay buffer to fill; dqn and gnn have one")
+    if not isinstance(agent, DqnAgent):
+        raise UserError(f"agent {agent.name}: has no replay buffer to fill; dqn and gnn have one")
     table = read_recording(recording) if isinstance(recording, str | Path) else recording
-    chain, added = NStep(agent.config.n_step, agent.config.gamma), 0
+    chain, added = agent.chain(), 0
     for step in transitions(table, agent.sees):
         agent.scale.add(step.reward)
         for item in chain.push(step):

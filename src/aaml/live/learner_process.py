@@ -1,7 +1,7 @@
 """The process that learns beside a scheduler: takes experience over a socket, hands weights back.
 
 It ends with the scheduler, whose socket closes then, and on nobody's signal but SIGKILL: supervisors send theirs to a
-whole group, and what the last lesson taught is still to be handed over. It runs where nobody else wants a processor
+whole group, and what the last batch taught is still to be handed over. It runs where nobody else wants a processor
 (`step_back`) and for a part of the time only (`Pace`), so that decisions come first and learning takes what they leave.
 """
 
@@ -22,31 +22,31 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from aaml.cluster.objects import Node
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.cluster.state import ClusterState
 from aaml.cluster.topology import Graph
-from aaml.learning.agent import LearnedAgent, make_agent, single_threaded
+from aaml.learning.agent import Agent, make_agent
+from aaml.learning.checkpoint import archived, opened
 from aaml.learning.config import NetworkAgent
-from aaml.learning.handover import acting_weights, opened, saved
 from aaml.learning.networks import NetworkSpec
+from aaml.learning.policy import Weights, single_threaded
 from aaml.parallel.worker import Desk
 from aaml.scheduling.observation import NO_POD, ObservationSpec
 from aaml.scheduling.ports import Transition
 from aaml.scheduling.sight_log import Entry, Recalled, Recaller, SightLog
 
 SHARE = 0.25  # of a core at most: on 1,000 nodes a learner that went on at once took half of one, and pods waited
-_REHEARSED = 1024  # steps at most until a twin has learned from its own
+_REHEARSED = 1024  # steps at most until a twin has update from its own
 _HURRY = b""
 NICENESS = 19  # where there is no idle class: of two processes that want one core, this one gets a seventieth of it
 AUTOGROUP = Path("/proc/self/autogroup")
 _ATTEMPTS, _AGAIN_S = 10, 0.15
 
 
-class Pupil(NamedTuple):
-    """The agent to be taught: its settings, what it sees, and the `states` that it takes in turn (see `saved`)."""
+class AgentSetup(NamedTuple):
+    """The agent to be taught: its settings, what it sees, and the `states` that it takes in turn (see `archived`)."""
 
     config: NetworkAgent
     sees: ObservationSpec
@@ -54,14 +54,14 @@ class Pupil(NamedTuple):
     states: Sequence[bytes]
 
 
-class Lesson(NamedTuple):
-    """What was seen and gathered since the lesson before.
+class ExperienceBatch(NamedTuple):
+    """What was seen and gathered since the batch before.
 
     The observations of `steps` are numbers of sights. The first `known` steps were counted by a learner before this
     one. No step to come has a sight before `forget`.
     """
 
-    pupil: Pupil | None
+    setup: AgentSetup | None
     graphs: Mapping[int, Graph]
     sights: Sequence[Entry]
     steps: Sequence[Transition]
@@ -70,18 +70,18 @@ class Lesson(NamedTuple):
     hurry: bool = False
 
 
-class Learned(NamedTuple):
-    """What came of a lesson: how many of the latest steps are still of use, and of an update what it told and made.
+class Update(NamedTuple):
+    """What came of a batch: how many of the latest steps are still of use, and of an update what it told and made.
 
-    `weights` are the acting network's parameters, one after the other, `state` what the next learner goes on from, and
-    `rest_s` how long the learner is to rest before the next lesson.
+    `weights` are what the policy acts by, `state` what the next learner goes on from, and
+    `rest_s` how long the learner is to rest before the next batch.
     """
 
     memory: int
     updates: int = 0
     rest_s: float = 0.0
     scalars: Mapping[str, float] = {}
-    weights: npt.NDArray[np.float32] | None = None
+    weights: Weights | None = None
     state: bytes = b""
 
 
@@ -116,70 +116,70 @@ class Pace:
         return (time.process_time() - self._mark_s) * (1.0 / SHARE - 1.0)
 
 
-class Learner:
-    """The far end: an agent that is taught one lesson after the other, at a pace."""
+class LearnerWorker:
+    """The far end: an agent that is taught one batch after the other, at a pace."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
-        self._agent: LearnedAgent | None = None
+        self.agent: Agent | None = None
         self._log = SightLog()
         self._recaller = Recaller(self._log, 0)
 
-    def __call__(self, lesson: Lesson) -> Learned:
-        """Take a lesson in, and update where that is due: once, however much has gathered."""
-        self._pace.begin(hurry=lesson.hurry)
-        learned = self._take(lesson)
-        rest_s = 0.0 if lesson.pupil is not None else self._pace.owed_s()  # what the first took was the start
-        return learned._replace(rest_s=rest_s)
+    def __call__(self, batch: ExperienceBatch) -> Update:
+        """Take a batch in, and update where that is due: once, however much has gathered."""
+        self._pace.begin(hurry=batch.hurry)
+        update = self._take(batch)
+        rest_s = 0.0 if batch.setup is not None else self._pace.owed_s()  # what the first took was the start
+        return update._replace(rest_s=rest_s)
 
-    def _take(self, lesson: Lesson) -> Learned:
-        if lesson.pupil is not None:
-            self._begin(lesson.pupil)
-        agent = self._agent
+    def _take(self, batch: ExperienceBatch) -> Update:
+        if batch.setup is not None:
+            self._begin(batch.setup)
+        agent = self.agent
         if agent is None:
-            raise RuntimeError("the first lesson brings no pupil")
-        self._log.graphs.update(lesson.graphs)
-        self._log.take(lesson.sights)
-        for place, step in enumerate(lesson.steps):
+            raise RuntimeError("the first batch brings no setup")
+        self._log.graphs.update(batch.graphs)
+        self._log.take(batch.sights)
+        for place, step in enumerate(batch.steps):
             recalled = replace(
                 step,
                 observation=self._recaller.recall(step.observation),
                 next_observation=self._recaller.recall(step.next_observation),
             )
-            if place < lesson.known:
+            if place < batch.known:
                 agent.gather(recalled)
             else:
                 agent.observe(recalled)
-        scalars = agent.learn() if len(lesson.steps) > lesson.known else {}
+        scalars = agent.learn() if len(batch.steps) > batch.known else {}
         # Steps before pauses are left out of a replay buffer, which reaches further back then than what is kept.
-        agent.forget(lambda item: isinstance(item.observation, Recalled) and item.observation.number < lesson.forget)
-        self._recaller.forget(lesson.forget)
+        agent.forget(lambda item: isinstance(item.observation, Recalled) and item.observation.number < batch.forget)
+        self._recaller.forget(batch.forget)
         if not scalars:
-            return Learned(agent.memory)
-        weights, state = acting_weights(agent), saved(agent, experience=False)
-        return Learned(agent.memory, agent.updates, scalars=scalars, weights=weights, state=state)
+            return Update(agent.memory)
+        weights, state = agent.policy.weights(), archived(agent.state(experience=False))
+        return Update(agent.memory, agent.updates, scalars=scalars, weights=weights, state=state)
 
-    def _begin(self, pupil: Pupil) -> None:
-        rehearse(pupil)
-        self._agent = make_agent(pupil.config, sees=pupil.sees, like=pupil.like)
-        for state in pupil.states:
-            self._agent.restore(opened(state))
-        self._agent.after_steps(self._pace.step)
+    def _begin(self, setup: AgentSetup) -> None:
+        rehearse(setup)
+        self.agent = make_agent(setup.config, sees=setup.sees, like=setup.like)
+        for state in setup.states:
+            self.agent.restore(opened(state))
+        self.agent.after_steps(self._pace.step)
         self._log = SightLog()
-        self._recaller = Recaller(self._log, 2 * pupil.config.max_batch_rows)
+        self._recaller = Recaller(self._log, 2 * setup.config.max_batch_rows)
 
 
-def rehearse(pupil: Pupil) -> None:
-    """Let a twin of a pupil learn once, of two empty nodes, so that all is loaded that an update needs.
+def rehearse(setup: AgentSetup) -> None:
+    """Let a twin of a setup learn once, of two empty nodes, so that all is loaded that an update needs.
 
     Later that would take most of a second of the time in which pods wait.
     """
-    twin = make_agent(pupil.config, sees=pupil.sees, like=pupil.like)
+    twin = make_agent(setup.config, sees=setup.sees, like=setup.like)
     log = SightLog()
-    recaller = Recaller(log, 2 * pupil.config.max_batch_rows)
+    recaller = Recaller(log, 2 * setup.config.max_batch_rows)
     offers = {CPU: 1000, MEMORY: 2**30, PODS: 110}
     state = ClusterState([Node("a", offers), Node("b", offers)])
-    sight = pupil.sees.look(state, NO_POD, np.ones(2, dtype=bool))
+    sight = setup.sees.look(state, NO_POD, np.ones(2, dtype=bool))
     for before, after in pairwise(log.write(sight) for _ in range(_REHEARSED + 1)):
         twin.observe(Transition(recaller.recall(before), before % 2, float(before % 2), recaller.recall(after)))
         if twin.learn():
@@ -209,16 +209,16 @@ class LearnerProcess:
         self._sending = threading.Lock()
         self.pid = self._process.pid
 
-    def teach(self, lesson: Lesson) -> bytes:
-        """Return the answer to a lesson, which `open_answer` opens; raises OSError or EOFError when it is lost."""
-        message = pickle.dumps((lesson,), pickle.HIGHEST_PROTOCOL)
+    def teach(self, batch: ExperienceBatch) -> bytes:
+        """Return the answer to a batch, which `open_answer` opens; raises OSError or EOFError when it is lost."""
+        message = pickle.dumps((batch,), pickle.HIGHEST_PROTOCOL)
         with self._sending:
             self._connection.send_bytes(message)
         return self._connection.recv_bytes()
 
     def hurry(self) -> None:
-        """Let what is being learned be learned without a rest."""
-        if self._sending.acquire(blocking=False):  # a lesson on its way says so itself
+        """Let what is being update be update without a rest."""
+        if self._sending.acquire(blocking=False):  # a batch on its way says so itself
             try:
                 with suppress(OSError):  # it is lost, which who waits for it will see
                     self._connection.send_bytes(_HURRY)
@@ -267,14 +267,14 @@ def _yield_session() -> None:
 
 
 def main(place: int, *, awaited: bool) -> None:
-    """Answer lessons until the socket closes."""
+    """Answer batches until the socket closes."""
     if not awaited:
         step_back()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     single_threaded()
     with Connection(place) as connection, suppress(EOFError, OSError):  # the scheduler is gone
-        desk = Desk(".", Learner(Pace(connection.poll)))
+        desk = Desk(".", LearnerWorker(Pace(connection.poll)))
         connection.send_bytes(desk.answer(connection.recv_bytes()))
         step_back()
         while True:

@@ -209,17 +209,17 @@ class SchedulerRun:
                     stack.callback(gc.unfreeze)
                     scheduler = Scheduler(cluster, guarded, observers, reward=settings.reward, stop=self._stop)
                     stats = scheduler.run(max_decisions)
-                    self._last_lessons(policy, observers, stats)
+                    self._last_updates(policy, observers, stats)
             finally:
                 self._end()
             LOG.info("%s ends: %s", name, _words(stats))
         return stats
 
-    def _last_lessons(self, policy: "Policy", observers: "Sequence[Observer]", stats: "Stats") -> None:
+    def _last_updates(self, policy: "Policy", observers: "Sequence[Observer]", stats: "Stats") -> None:
         """Tell of the updates that a learner of its own makes after the last decision."""
-        from aaml.live.learner import LearnsApart
+        from aaml.live.learner import AsynchronousLearner
 
-        for scalars in policy.catch_up() if isinstance(policy, LearnsApart) else ():
+        for scalars in policy.catch_up() if isinstance(policy, AsynchronousLearner) else ():
             for observer in observers:
                 observer.on_learned(scalars, stats.decisions)
 

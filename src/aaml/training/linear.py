@@ -15,8 +15,8 @@ from aaml.scheduling.curves import SEARCH_DEVIATION
 from aaml.scheduling.ports import RunWriter
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.compiled.flow import BY_ARRIVAL, Flow
+from aaml.training.learner import Stop, StoppedError, draw_episode
 from aaml.training.rollouts import TRAINING_SEEDS, Arena
-from aaml.training.rounds import Stop, StoppedError, draw_episode
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.validation import Glimpse, by_playing
@@ -67,6 +67,10 @@ class LinearLearner:
     def begin(self) -> bool:
         """Begin from nothing, which is no model."""
         return False
+
+    def settle(self) -> Mapping[str, float]:
+        """Return nothing: every round is learned from at once."""
+        return {}
 
     def judge(self, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None) -> Sequence[Mapping[str, float]]:
         """Play episodes one after the other."""

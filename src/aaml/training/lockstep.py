@@ -1,18 +1,88 @@
-"""Judging a policy in compiled episodes in lockstep: all the episodes of a validation at once."""
+"""Compiled episodes in lockstep: rounds that copies play to learn from, and those that a policy is judged on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from aaml.sim.compiled.batch import Batch
+from aaml.cluster.metrics import AVERAGED
+from aaml.learning.collate import Batch
+from aaml.learning.copies import Generator, Record, best, choose, stars
+from aaml.learning.networks import Network
+from aaml.policies.fragment_meter import FragmentMeter
+from aaml.sim.compiled.batch import Batch as Lockstep
+from aaml.sim.compiled.episodes import TaskEpisodes
+from aaml.sim.compiled.rewards import REWARDS
+from aaml.sim.tasks import Task
+from aaml.training.learner import Stop, StoppedError
+from aaml.training.rollouts import TRAINING_SEEDS, Arena
+from aaml.training.settings import TrainConfig
 from aaml.training.validation import Glimpse
 
-Choose = Callable[[Batch], npt.NDArray[np.int64]]
+Choose = Callable[[Lockstep], npt.NDArray[np.int64]]
 """What rows see now -> int64 [B], the node that takes each row's pod; what it says of a resting row counts nothing."""
+_LARGEST_ROUND = 3_000_000  # nodes of all decisions that a round keeps: of more, a random part is learned from
 
 
-def judge_in_lockstep(batch: Batch, choose: Choose, glimpse: Glimpse | None) -> list[Mapping[str, float]]:
+class LockstepCollector:
+    """Plays rounds of whole episodes, each by many copies at once.
+
+    A round's episodes depend on the seed and its number alone. A decision earns what the task's own metric changed by
+    until the next, where that is an average over time, or a reward by name.
+    """
+
+    def __init__(self, config: TrainConfig, arena: Arena) -> None:
+        self._config, self._arena = config, arena
+        self._episodes = TaskEpisodes(arena.task, config.pods, config.trace, arena.sees.expects)
+        self._column, self._sign = _measured(arena.task, config.reward)
+        self._round = 0
+        self._opened: dict[int, Lockstep] = {}
+
+    def play(self, number: int, size: int, network: Network, n_step: int, generator: Generator, stop: Stop) -> Record:
+        """Play round `number` on clusters of a size to its end. Raises `StoppedError`."""
+        config, self._round = self._config.copying, number
+        if size not in self._opened:
+            self._opened[size] = self._open(size, self._config.groups(size), config.copies, self._seed)
+        lockstep, pods = self._opened[size], self._arena.task.size(size, self._config.pods)[1]
+        expected = config.sampled * pods * len(lockstep) * size
+        record = Record(config.copies, n_step, min(1.0, _LARGEST_ROUND / max(expected, 1.0)))
+        lockstep.reset()
+        while (going := lockstep.alive).any():
+            if stop():
+                raise StoppedError
+            seen = _batch(lockstep)
+            choice = choose(network, seen, config.sampled, generator)
+            record.see(seen, choice, going, generator)
+            step = lockstep.step(choice.action.numpy())
+            record.earn(self._sign * (step.reward if self._column is None else step.held[:, self._column]))
+        return record
+
+    def judge(
+        self, network: Network, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None
+    ) -> list[Mapping[str, float]]:
+        """Return the metrics of episodes that a network plays by its best choices, in the order of their seeds."""
+        lockstep = self._open(nodes, len(seeds), 1, lambda group, _: seeds[group])
+        return judge_in_lockstep(lockstep, lambda rows: best(network, _batch(rows)).numpy(), glimpse)
+
+    def _open(self, nodes: int, groups: int, copies: int, seed: Callable[[int, int], int]) -> Lockstep:
+        expected, reward = self._arena.sees.fragmentation, self._config.reward or self._arena.task.reward
+        return Lockstep(
+            lambda group, number: self._episodes.plan(seed(group, number), nodes),
+            groups,
+            copies=copies,
+            sees=self._arena.sees,
+            reward=reward if reward in REWARDS else "balance",
+            expected=expected if isinstance(expected, FragmentMeter) else None,
+            queue_sort=self._arena.queue_sort,
+            restart=False,
+        )
+
+    def _seed(self, group: int, _number: int) -> int:
+        sequence = np.random.SeedSequence([self._config.seed, self._round, group])
+        return TRAINING_SEEDS + int(sequence.generate_state(1)[0])
+
+
+def judge_in_lockstep(batch: Lockstep, choose: Choose, glimpse: Glimpse | None) -> list[Mapping[str, float]]:
     """Play an episode in each row to its end and return their metrics, by row; closes the batch.
 
     `glimpse` is told what was chosen, and sees the first row.
@@ -29,3 +99,17 @@ def judge_in_lockstep(batch: Batch, choose: Choose, glimpse: Glimpse | None) -> 
         metrics |= {each.row: each.metrics for each in batch.step(choice).ended}
     batch.close()
     return [metrics[row] for row in range(len(batch))]
+
+
+def _measured(task: Task, reward: str) -> tuple[int | None, float]:
+    """Return the column of what is held that a decision earns, None: its reward; and the sign."""
+    metric = "pending_pods" if task.metric == "waiting_mean_s" else task.metric.removeprefix("mean_")
+    if reward or metric not in AVERAGED:
+        return None, 1.0
+    return AVERAGED.index(metric), 1.0 if task.higher_is_better else -1.0
+
+
+def _batch(lockstep: Lockstep) -> Batch:
+    """Return views of what all rows see."""
+    seen = lockstep.seen
+    return stars(seen.nodes, seen.pairs, seen.pod, seen.mask, lockstep.nodes)

@@ -17,9 +17,9 @@ from aaml.scheduling.walk import Walk, whole_run
 from aaml.sim.compiled.batch import Batch, Episodes
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.plan import Plan
+from aaml.training.learner import Stop, draw_episode
 from aaml.training.lockstep import judge_in_lockstep
 from aaml.training.rollouts import Arena
-from aaml.training.rounds import Stop, draw_episode
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.validation import Glimpse, by_playing
@@ -52,6 +52,10 @@ class QTableLearner:
     def begin(self) -> bool:
         """Begin from nothing, which is no model."""
         return False
+
+    def settle(self) -> Mapping[str, float]:
+        """Return nothing: every round is learned from at once."""
+        return {}
 
     def judge(self, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None) -> Sequence[Mapping[str, float]]:
         """Play episodes by the best choices, all at once where they are compiled."""

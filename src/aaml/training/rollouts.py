@@ -1,14 +1,13 @@
-"""Experience from many simulated clusters at once, in this process or over several, the same whatever their number.
+"""What a training's episodes are like, and streams of them in the simulator.
 
-Each stream is an endless row of episodes with its own generator; its steps depend on the weights it was given and on
-nothing else, so that one process and many collect the same, and a stream is rebuilt from its actions alone.
+Each stream is an endless row of episodes with its own generator; its steps depend on who acts in it and on nothing
+else, so that a stream is rebuilt from its actions alone.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,7 +28,6 @@ from aaml.sim.search_config import SearchConfig
 from aaml.sim.tasks import Task, find_task
 
 if TYPE_CHECKING:
-    from aaml.learning.config import NetworkAgent
     from aaml.scheduling.queue_sort import QueueSort
 
 TRAINING_SEEDS = 1 << 31  # episodes of training have seeds from here on, those of validation and tests lie below
@@ -201,98 +199,6 @@ class Stream:
 
 def _observation(context: Context) -> Observation:
     return context.observation
-
-
-@dataclass(frozen=True)
-class Actor:
-    """How the agent that acts in a stream is made: the learner's twin, and the policy that guides it.
-
-    With `search` an expert acts: it searches among the twin's best choices, and lets `rollout` ("": the twin) go on.
-    `start` is the model file that the learner began with.
-    """
-
-    agent: "NetworkAgent"
-    guide: str = ""
-    search: SearchConfig | None = None
-    rollout: str = ""
-    start: Path | None = None
-
-
-@dataclass(frozen=True)
-class Expert:
-    """A policy that searches ahead in the cluster of one stream."""
-
-    search: Search
-    stream: Stream
-    name: str = "expert"
-
-    def act(self, context: Context) -> Decision:
-        """Choose."""
-        return self.search.choose(self.stream.cluster, context, self.stream.rng)
-
-
-class Collector(Protocol):
-    """Where a learner's steps come from."""
-
-    def collect(self, weights: Mapping[str, Any], steps: int) -> Steps:
-        """Let every stream make `steps` decisions with these weights; returns (stream, step), in a fixed order."""
-        ...
-
-    def cut(self) -> None:
-        """Forget steps whose continuation is awaited."""
-        ...
-
-    def state(self) -> list[dict[str, Any]]:
-        """Return the streams' states."""
-        ...
-
-    def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Continue each stream from its state, as `state` returned them."""
-        ...
-
-
-class LocalCollector:
-    """Streams in this process."""
-
-    def __init__(self, setting: Setting, actor: Actor, seed: int, indices: Sequence[int]) -> None:
-        from aaml.learning.agent import first_agent, single_threaded
-
-        single_threaded()
-        arena = Arena(setting)
-        guide = arena.policy(actor.guide, seed) if actor.guide else None
-        agent = first_agent(actor.agent, actor.start, sees=arena.sees, seed=seed, guide=guide)
-        self._agent = agent
-        self._streams = [Stream(arena, seed, index) for index in indices]
-        self._policies: list[Policy] = [agent] * len(self._streams)
-        if actor.search is not None:
-            agent.learning = False
-            rollout = arena.policy(actor.rollout, seed) if actor.rollout else agent
-            search = arena.search(actor.search, agent.scores, rollout)
-            self._policies = [Expert(search, stream) for stream in self._streams]
-
-    def collect(self, weights: Mapping[str, Any], steps: int) -> Steps:
-        """Let every stream make `steps` decisions."""
-        self._agent.take_weights(weights)
-        collected = []
-        for stream, policy in zip(self._streams, self._policies, strict=True):
-            self._agent.rng = stream.rng
-            for _ in range(steps):
-                collected += [(stream.index, step) for step in stream.step(policy)]
-        return collected
-
-    def cut(self) -> None:
-        """Forget steps whose continuation is awaited."""
-        for stream in self._streams:
-            stream.cut()
-
-    def state(self) -> list[dict[str, Any]]:
-        """Return the streams' states."""
-        return [stream.state() for stream in self._streams]
-
-    def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Continue each stream from its state, as `state` returned them."""
-        for stream, state in zip(self._streams, states, strict=True):
-            stream.restore(state)
 
 
 def demonstrate(arena: Arena, teacher: str, seed: int, steps: int) -> list[list[Transition]]:

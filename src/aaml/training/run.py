@@ -6,19 +6,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aaml.errors import UserError
+import numpy as np
+import numpy.typing as npt
+
+from aaml.errors import UserError, bad_value
 from aaml.evaluation.page import written
 from aaml.evaluation.policies import load
-from aaml.learning.config import AgentConfig, NetworkAgent
+from aaml.learning.config import AGENTS, AgentConfig, NetworkAgent
+from aaml.scheduling.play import play
 from aaml.scheduling.ports import Policy
-from aaml.settings import changed, take
+from aaml.settings import changed, plain, take
 from aaml.sim.tasks import Task, find_task
 from aaml.training.report import write_training_report
-from aaml.training.rounds import train_in_rounds
+from aaml.training.rollouts import Arena
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
-from aaml.training.train import Trainer, open_run
-from aaml.training.validation import Progress
+from aaml.training.trainer import run_training
+from aaml.training.validation import VALIDATION_SEEDS, Progress
 
 RUNS = Path("runs")
 
@@ -92,24 +96,12 @@ def carry_out(
     config: TrainConfig, folder: RunFolder, stop: Callable[[], bool] = lambda: False, *, progress: bool = True
 ) -> Progress:
     """Train in a folder until the steps are done, `stop()` is true or nothing improves, and leave a report there."""
-    result = learn(config, folder, stop, progress=progress)
+    result = run_training(config, folder, stop, progress=progress)
+    if result.best_step >= 0:
+        folder.picture(_last_placement(config, folder), result.step)
     folder.flush()
     written(lambda: write_training_report(folder.path))
     return result
-
-
-def learn(
-    config: TrainConfig,
-    folder: RunFolder,
-    stop: Callable[[], bool] = lambda: False,
-    *,
-    until: int | None = None,
-    progress: bool = True,
-) -> Progress:
-    """Train by the method of the training until the steps are done, or `until` so many, or as `carry_out` says."""
-    if not isinstance(config.agent, NetworkAgent) or config.way == "copies":
-        return train_in_rounds(config, folder, stop, until=until, progress=progress)
-    return Trainer(config, folder, progress=progress).run(stop, until=until)
 
 
 def run_folder(config: TrainConfig) -> Path:
@@ -123,3 +115,82 @@ def _unused(path: Path) -> Path:
     while path.exists():
         path, number = path.with_name(f"{path.name.removesuffix(f'-{number - 1}')}-{number}"), number + 1
     return path
+
+
+def _last_placement(config: TrainConfig, folder: RunFolder) -> npt.NDArray[np.uint8]:
+    """Return the best model's placement of one validation episode as a picture, uint8 [H, W, 3]."""
+    from aaml.sim.render import picture
+
+    cluster = Arena(config.setting).build(VALIDATION_SEEDS, config.sizes[0])
+    play(cluster, load(folder.model_path()))
+    return picture(cluster)
+
+
+def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = False) -> tuple[TrainConfig, RunFolder]:
+    """Open a run folder: a new one, or with `resume` one that is there, whose settings count but for `steps`.
+
+    Raises `UserError` when the folder holds a run already and `resume` is not set, or holds one with other settings
+    than those of `config` that were changed from their defaults, or with `whole` than any of them.
+    """
+    if path == Path():
+        raise bad_value("out", "", "a folder of the run's own")
+    known = RunFolder.read_config(path)
+    if known is None:
+        if config.steps == 0 and not isinstance(config.agent, NetworkAgent):
+            raise bad_value("steps", 0, f"at least 1: {config.agent.name} begins with nothing")
+        arena = Arena(config.setting)  # what cannot be made is told before there is a folder
+        arena.reward()
+        if config.start is not None:
+            _check_start(config, arena)
+        for spec in {config.reference, config.rollout} - {"", "agent"}:
+            arena.policy(spec)
+        stem = f"{config.agent.name}_{config.label}_s{config.seed}"
+        config = config.settled  # what it is made of stays, whatever other defaults come later
+        return config, RunFolder.create(path, stem, {"training": plain(config)}, _hyperparameters(config))
+    if not resume:
+        raise UserError(f"out: {path} holds a run already; go on with --resume, or choose another folder")
+    stored = TrainConfig.read(known["training"])
+    _check_same(config, stored, path, whole=whole)
+    stored = replace(stored, steps=max(config.steps, stored.steps), workers=config.workers)
+    return stored, RunFolder.open(path)
+
+
+def _check_start(config: TrainConfig, arena: Arena) -> None:
+    """Raise `UserError` for a model file that the agent cannot go on from."""
+    from aaml.learning.agent import first_agent
+
+    first_agent(config.network, config.begins_with, sees=arena.sees, seed=config.seed)
+
+
+def _check_same(config: TrainConfig, stored: TrainConfig, path: Path, *, whole: bool) -> None:
+    """Raise `UserError` for a setting that is not that of the run; see `open_run`."""
+    free = {"steps", "workers"}
+    usual = plain(TrainConfig(agent=AGENTS[config.agent.name])) | {"agent": TrainConfig.agent.name}
+    told, known = plain(config.settled if whole else config), plain(stored.settled)
+    for name, value in told.items():
+        counts = name not in free and (whole or value != usual.get(name))
+        if counts and known.get(name) != value:
+            raise UserError(
+                f"{name}: {value!r} is not what the run in {path} was begun with, {known.get(name)!r}; "
+                "choose another folder"
+            )
+
+
+_ALWAYS_SHOWN = {
+    "agent", "task", "nodes", "seed", "steps", "agent.learning_rate", "agent.hidden_layers",
+}  # fmt: skip
+
+
+def _hyperparameters(config: TrainConfig) -> dict[str, bool | int | float | str]:
+    """Return what tells runs apart: the settings that matter most, and those that were changed."""
+    usual = _flat(TrainConfig(agent=AGENTS[config.agent.name], steps=config.steps, method=config.method))
+    told = {name: value for name, value in _flat(config).items() if name in _ALWAYS_SHOWN or usual.get(name) != value}
+    return {name: value for name, value in told.items() if isinstance(value, bool | int | float | str)}
+
+
+def _flat(config: TrainConfig) -> dict[str, Any]:
+    agent = plain(config.learner)
+    training = {name: value for name, value in plain(config).items() if name not in agent}
+    given = {**training, **{f"agent.{name}": value for name, value in agent.items()}}
+    lists = {name: ", ".join(map(str, value)) for name, value in given.items() if isinstance(value, list)}
+    return {**given, **lists, "nodes": ", ".join(map(str, config.sizes))}

@@ -15,7 +15,8 @@ from aaml.settings import Count, Natural, Settings, changed
 from aaml.sim.search_config import SearchConfig
 
 if TYPE_CHECKING:
-    from aaml.training.rollouts import Actor, Setting
+    from aaml.training.collectors import Actor
+    from aaml.training.rollouts import Setting
 
 TEACHERS: Mapping[str, str] = {
     "mean_variance": "least-variance",
@@ -175,7 +176,7 @@ class TrainConfig(Settings):
     @property
     def actor(self) -> "Actor":
         """Who acts in training: the agent, or the expert that searches from the agent's choices."""
-        from aaml.training.rollouts import Actor
+        from aaml.training.collectors import Actor
 
         teacher = "" if self.teacher_name == "none" else self.teacher_name
         guide = teacher if getattr(self.agent, "use_heuristic", False) else ""

@@ -22,11 +22,11 @@ from aaml.files import write_json
 from aaml.parallel.pool import Pool
 from aaml.progress import progress_bar
 from aaml.settings import plain
-from aaml.training.run import learn
+from aaml.training.run import open_run
 from aaml.training.runfolder import RESUME, RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.sweep_space import SweepConfig
-from aaml.training.train import open_run
+from aaml.training.trainer import run_training
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -54,7 +54,7 @@ def train_to(config: TrainConfig, path: Path, rung: int) -> float:
         shutil.rmtree(path)  # it was killed before it was first saved
     _, folder = open_run(config, path, resume=True)
     try:
-        score = learn(config, folder, until=rung, progress=False).best
+        score = run_training(config, folder, until=rung, progress=False).best
     finally:
         folder.close()
     write_json(path / RUNGS, {**scores, str(rung): score}, field="out")

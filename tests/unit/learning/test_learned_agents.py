@@ -58,10 +58,10 @@ def test_an_agent_that_scores_some_nodes_takes_the_best_of_them(make, kind):
     agent.score_some(NodeSampling(50))
     chosen = [agent.act(context(observation)).row for _ in range(2)]
     halves = np.arange(150), np.arange(150, 300)
-    best = [half[agent.preferences(observation.of(half)).argmax()] for half in halves]
+    best = [half[agent.policy.preferences(observation.of(half)).argmax()] for half in halves]
     assert chosen == best
     agent.score_some(None)
-    assert agent.act(context(observation)).row == agent.greedy(observation)
+    assert agent.act(context(observation)).row == agent.policy.greedy(observation)
 
 
 @pytest.mark.parametrize("kind", ["acdqn", "acgnn"])
@@ -89,7 +89,7 @@ def test_an_actor_that_scores_some_nodes_learns_to_take_the_best_of_them(make):
         reward = float(1.0 - now.pairs[decision.row, 3])
         agent.observe(Transition(now, decision.row, reward, following, truncated=number % 10 == 9, info=decision.info))
         agent.learn()
-    assert np.corrcoef(agent.preferences(unseen), unseen.pairs[:, 3])[0, 1] < -0.5
+    assert np.corrcoef(agent.policy.preferences(unseen), unseen.pairs[:, 3])[0, 1] < -0.5
 
 
 def test_who_cannot_score_some_nodes_says_so():
@@ -103,14 +103,14 @@ def test_who_cannot_score_some_nodes_says_so():
 @pytest.mark.parametrize("kind", LIVE)
 def test_learning_changes_the_weights_and_a_frozen_agent_stays(make, kind):
     agent = make_agent(quick(kind), seed=1)
-    before = [p.clone() for p in agent.scorer.parameters()]
+    before = [p.clone() for p in agent.policy.network.parameters()]
     train(agent, make, 0, 40)
-    assert any(not torch.equal(a, b) for a, b in zip(before, agent.scorer.parameters(), strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(before, agent.policy.network.parameters(), strict=True))
     assert agent.updates > 0
     frozen = make_agent(quick(kind), seed=1, learn=False)
-    before = [p.clone() for p in frozen.scorer.parameters()]
+    before = [p.clone() for p in frozen.policy.network.parameters()]
     actions = train(frozen, make, 0, 40)
-    assert all(torch.equal(a, b) for a, b in zip(before, frozen.scorer.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, frozen.policy.network.parameters(), strict=True))
     assert actions == train(frozen, make, 0, 40)
 
 
@@ -136,10 +136,10 @@ def test_a_saved_agent_comes_back_and_chooses_the_same(make, kind, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == names
     for path in paths:
         other = load_agent(path, learn=False)
-        assert (other.kind, other.decisions, other.updates) == (kind, agent.decisions, agent.updates)
+        assert (other.name, other.decisions, other.updates) == (kind, agent.decisions, agent.updates)
         for i in range(20):
             observation = make.random(15, 500 + i)
-            assert other.greedy(observation) == agent.greedy(observation)
+            assert other.policy.greedy(observation) == agent.policy.greedy(observation)
 
 
 @pytest.mark.parametrize("kind", LIVE)
@@ -151,7 +151,7 @@ def test_an_agent_goes_on_from_its_state_to_the_last_bit(make, kind):
     twin = make_agent(quick(kind), seed=99)
     twin.restore(state)
     assert train(whole, make, 60, 120) == train(twin, make, 60, 120)
-    for mine, theirs in zip(whole.scorer.parameters(), twin.scorer.parameters(), strict=True):
+    for mine, theirs in zip(whole.policy.network.parameters(), twin.policy.network.parameters(), strict=True):
         assert torch.equal(mine, theirs)
 
 
@@ -220,20 +220,20 @@ def test_settings_out_of_range_are_named(field, value):
 def test_a_reward_that_is_no_number_is_refused_and_leaves_the_agent_as_it_was(make, kind, reward):
     agent = make_agent(quick(kind), seed=1)
     train(agent, make, 0, 20)
-    before, decisions = [p.clone() for p in agent.scorer.parameters()], agent.decisions
+    before, decisions = [p.clone() for p in agent.policy.network.parameters()], agent.decisions
     with pytest.raises(UserError, match=rf"reward: {reward} is not accepted; expected a finite number"):
         agent.observe(Transition(make.random(8, 1), 0, reward, make.random(8, 2)))
     assert agent.decisions == decisions
-    assert all(torch.equal(a, b) for a, b in zip(before, agent.scorer.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, agent.policy.network.parameters(), strict=True))
     train(agent, make, 20, 40)
-    assert all(torch.isfinite(p).all() for p in agent.scorer.parameters())
+    assert all(torch.isfinite(p).all() for p in agent.policy.network.parameters())
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_takes_no_step(value):
     torch.manual_seed(0)
     network = torch.nn.Linear(2, 1)
-    optimizer = make_optimizer("Adam", network.parameters(), 0.1)
+    optimizer = make_optimizer("Adam", network, 0.1)
     descend(network(torch.ones(1, 2)).sum() ** 2, network, optimizer, 10.0)
     weights = {name: each.clone() for name, each in network.state_dict().items()}
     moments = [each["exp_avg"].clone() for each in optimizer.state_dict()["state"].values()]

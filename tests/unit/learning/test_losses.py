@@ -239,12 +239,12 @@ def test_each_episodes_copies_are_measured_by_their_own_differences():
     torch.testing.assert_close(losses.typical_difference(advantage, 2), expected)
 
 
-def test_advantages_around_the_value_have_no_mean_under_the_policy_that_drew():
+def test_advantages_have_no_mean_under_the_policy_that_drew():
     """Dueling values 1, 2, 3 are V = 2 with advantages -1, 0, 1, whose mean is -0.25 where the first is drawn half."""
     q = torch.tensor([[1.0, 2.0, 3.0, 70.0], [5.0, 5.0, 70.0, 9.0]])
     mask = torch.tensor([[True, True, True, False], [True, True, False, True]])
     log_prob = losses.log_policy(torch.tensor([[0.5, 0.25, 0.25, 1.0], [0.2, 0.3, 1.0, 0.5]]).log(), mask)
-    seen = losses.around_the_value(q, log_prob, mask)
+    seen = losses.dueling_under(q, log_prob, mask)
     torch.testing.assert_close(seen[0, :3], torch.tensor([1.25, 2.25, 3.25]))
     value = torch.tensor([2.0, 19.0 / 3.0])
     torch.testing.assert_close((log_prob.exp() * seen).sum(dim=1), value)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
-from aaml.learning.replay import Experience, NStep, Replay, RewardScale
+from aaml.learning.buffers import Experience, NStep, Replay, RewardScale
 from aaml.scheduling.ports import Transition
 
 
@@ -47,7 +48,7 @@ def test_a_step_whose_continuation_nobody_saw_is_left_out(make):
 
 
 def test_the_buffer_forgets_the_oldest(make):
-    replay = Replay(3, np.random.default_rng(0))
+    replay = Replay(3)
     for number in range(5):
         replay.add(Experience(make.state(0), 0, float(number), 0.0, None))
     assert sorted(item.reward for item in replay.items) == [2.0, 3.0, 4.0]
@@ -55,7 +56,7 @@ def test_the_buffer_forgets_the_oldest(make):
 
 def test_the_buffer_lets_go_of_its_oldest_items_and_fills_again(make):
     """Six into four places leave 2 to 5; without those below 4 there is room for two more."""
-    replay = Replay(4, np.random.default_rng(0), prioritized=True)
+    replay = Replay(4, prioritized=True)
 
     def add(*numbers):
         for number in numbers:
@@ -66,31 +67,32 @@ def test_the_buffer_lets_go_of_its_oldest_items_and_fills_again(make):
     assert [item.reward for item in replay.items] == [4.0, 5.0]
     add(6, 7, 8)
     assert sorted(item.reward for item in replay.items) == [5.0, 6.0, 7.0, 8.0]
-    assert {item.reward for item in replay.sample(64)[0]} == {5.0, 6.0, 7.0, 8.0}
+    assert set(replay.sample(64, torch.Generator().manual_seed(0)).reward.tolist()) == {5.0, 6.0, 7.0, 8.0}
 
 
 def test_priorities_decide_how_often_an_item_is_drawn(make):
-    replay = Replay(4, np.random.default_rng(0), prioritized=True)
+    replay = Replay(4, prioritized=True)
     for number in range(4):
         replay.add(Experience(make.state(0), 0, float(number), 0.0, None))
-    replay.reprioritize(np.arange(4), np.array([0.0, 0.0, 0.0, 100.0]))
-    items, places, weights = replay.sample(2000)
-    share = np.mean([item.reward == 3.0 for item in items])
+    generator = torch.Generator().manual_seed(0)
+    drawn = replay.sample(64, generator)
+    replay.reprioritize(torch.where(drawn.reward == 3.0, 100.0, 0.0))
+    drawn = replay.sample(2000, generator)
+    often = drawn.reward == 3.0
     chance = 100.001**0.6 / (100.001**0.6 + 3 * 0.001**0.6)
-    assert share == pytest.approx(chance, abs=0.01)
-    assert weights[places != 3].min(initial=1.0) == 1.0  # the rare ones weigh most
-    assert weights[places == 3].max() < 0.1
+    assert float(often.float().mean()) == pytest.approx(chance, abs=0.01)
+    assert drawn.weight[~often].numpy().min(initial=1.0) == 1.0  # the rare ones weigh most
+    assert float(drawn.weight[often].max()) < 0.1
 
 
 def test_a_buffer_comes_back_from_its_state_with_what_its_items_share(make):
-    rng = np.random.default_rng(0)
-    replay = Replay(10, rng)
+    replay = Replay(10)
     graph = make.two_racks(6)
     seen = [make.random(6, 1, graph), make.random(6, 2, graph), make.random(4, 3)]
     replay.add(Experience(seen[0], 2, 1.5, 0.9, seen[1]))
     replay.add(Experience(seen[1], 1, -2.5, 0.9, seen[2]))
     replay.add(Experience(seen[2], 3, 0.25, 0.0, None))
-    other = Replay(10, rng)
+    other = Replay(10)
     other.restore(replay.state())
     for mine, theirs in zip(replay.items, other.items, strict=True):
         assert (mine.action, mine.reward, mine.discount) == (theirs.action, theirs.reward, theirs.discount)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from aaml.learning.actor_critic import ActorCriticLearner
+from aaml.learning.agent import agreement, make_agent
+from aaml.learning.algorithms.dqn import QLearning
+from aaml.learning.buffers import Experience, Replay
 from aaml.learning.collate import collate
 from aaml.learning.config import LIVE
-from aaml.learning.dqn import DqnLearner
 from aaml.learning.losses import log_policy
 from aaml.learning.networks import NetworkSpec
-from aaml.learning.replay import Experience, Replay
 from aaml.scheduling.ports import Transition
 
 DQN = dataclasses.replace(LIVE["dqn"], scale_rewards=False, learning_rate=0.01)
@@ -30,7 +30,7 @@ def test_dqn_finds_the_values_of_a_two_state_problem(make, encoder):
     """
     mask = [True, True, False]
     first, second = make.state(0, 3, mask), make.state(1, 3, mask)
-    replay = Replay(4, np.random.default_rng(0))
+    replay = Replay(4)
     for item in (
         Experience(first, 0, 0.0, 0.9, second),
         Experience(first, 1, 1.0, 0.0, None),
@@ -38,11 +38,10 @@ def test_dqn_finds_the_values_of_a_two_state_problem(make, encoder):
         Experience(second, 1, 0.0, 0.0, None),
     ):
         replay.add(item)
-    learner = DqnLearner(NetworkSpec(encoder=encoder), dataclasses.replace(DQN, batch_size=16), seed=0)
-    for update in range(400):
-        learner.update(replay)
-        if update % 20 == 0:
-            learner.sync_target()
+    learner, generator = QLearning(DQN, NetworkSpec(encoder=encoder), seed=0), torch.Generator().manual_seed(0)
+    for _ in range(20):
+        learner.learn(replay, 16, 20, generator)
+        learner.sync_target()
     q = learner.network(collate([first, second])).detach()
     torch.testing.assert_close(q[:, :2], torch.tensor([[1.8, 1.0], [2.0, 0.0]]), rtol=0.0, atol=0.1)
 
@@ -53,16 +52,16 @@ def test_actor_critic_prefers_the_better_feasible_node_and_knows_its_value(make,
     """Rewards 1, 3 and 100 for nodes 0, 1 and 2, where node 2 is not feasible; every episode is one step."""
     observation = make.state(0, 3, [True, True, False])
     config = dataclasses.replace(ACTOR_CRITIC, n_epochs=epochs, ent_coef=0.0)
-    spec = NetworkSpec(encoder=encoder, head="actor")
-    learner = ActorCriticLearner(spec, dataclasses.replace(spec, head="critic"), config, seed=0)
-    rng = np.random.default_rng(0)
+    agent, rng = make_agent(dataclasses.replace(config, encoder=encoder, update_steps=16)), np.random.default_rng(0)
+    learner = agent.algorithm
     batch = collate([observation])
     for _ in range(120):
         chance = log_policy(learner.actor(batch).detach(), batch.mask).exp()[0].double().numpy()
         assert chance[2] == 0.0
         actions = rng.choice(3, size=16, p=chance / chance.sum())
-        pieces = [[Transition(observation, int(a), [1.0, 3.0][a], None, terminated=True)] for a in actions]
-        learner.update(pieces, rng)
+        for action in actions:
+            agent.observe(Transition(observation, int(action), [1.0, 3.0][action], None, terminated=True))
+        agent.learn()
     assert log_policy(learner.actor(batch), batch.mask).exp()[0, 1] > 0.95
     assert float(learner.critic(batch)[0].detach()) == pytest.approx(3.0, abs=0.15)
 
@@ -74,17 +73,16 @@ def test_the_critic_finds_the_value_of_a_truncated_walk(make):
         Transition(states[0], 0, 1.0, states[1]),
         Transition(states[1], 0, 1.0, states[0], truncated=True),
     ]
-    config = dataclasses.replace(ACTOR_CRITIC, gamma=0.5)
-    learner = ActorCriticLearner(NetworkSpec(head="actor"), NetworkSpec(head="critic"), config, seed=0)
+    agent = make_agent(dataclasses.replace(ACTOR_CRITIC, gamma=0.5, update_steps=2))
     for _ in range(200):
-        learner.update([walk], np.random.default_rng(0))
-    torch.testing.assert_close(learner.critic(collate(states)).detach(), torch.full((2,), 2.0), rtol=0.0, atol=0.1)
+        for step in walk:
+            agent.observe(step)
+        agent.learn()
+    values = agent.algorithm.critic(collate(states)).detach()
+    torch.testing.assert_close(values, torch.full((2,), 2.0), rtol=0.0, atol=0.1)
 
 
 def test_imitation_finds_the_teachers_rule(make):
-    from aaml.learning.agent import make_agent
-    from aaml.learning.imitation import agreement, imitate
-
     rng = np.random.default_rng(0)
     pieces = []
     for episode in range(6):
@@ -95,6 +93,6 @@ def test_imitation_finds_the_teachers_rule(make):
               (make.random(20, 9000 + i) for i in range(100))]  # fmt: skip
     for config in (DQN, dataclasses.replace(ACTOR_CRITIC, encoder="gnn")):
         agent = make_agent(dataclasses.replace(config, batch_size=32, gamma=0.0), seed=0)
-        assert agreement(agent, unseen) < 0.5
-        imitate(agent, pieces, passes=30)
-        assert agreement(agent, unseen) > 0.55
+        assert agreement(agent.policy, unseen) < 0.5
+        agent.follow(pieces, passes=30)
+        assert agreement(agent.policy, unseen) > 0.55

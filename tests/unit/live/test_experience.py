@@ -78,7 +78,7 @@ def test_a_replay_buffer_fills_and_can_be_learned_from(recorded):
     agent = make_agent(Dqn(batch_size=8, n_step=1), seed=1)
     added = fill_replay(agent, recorded[0])
     assert added == len(agent.replay) == 4  # nobody saw what followed the last step
-    assert agent.learner.update(agent.replay)["2. Loss/Train"] >= 0.0
+    assert agent.algorithm.learn(agent.replay, 8, 1, agent.generator)["2. Loss/Train"] >= 0.0
     assert agent.decisions == 0  # they were not its own
 
 

@@ -11,23 +11,23 @@ import numpy as np
 import pytest
 import torch
 
+from aaml.evaluation.policies import frozen
 from aaml.learning.agent import make_agent
 from aaml.learning.config import LIVE
-from aaml.learning.handover import acting_weights, saved
 from aaml.learning.networks import NetworkSpec
 from aaml.live.agents import AgentRun
 from aaml.live.duty import Duty
-from aaml.live.learner import LearnsApart, apart, waits
+from aaml.live.learner import AsynchronousLearner, apart, waits
 from aaml.live.learner_process import (
     AUTOGROUP,
     NICENESS,
     SHARE,
-    Learned,
-    Learner,
+    AgentSetup,
+    ExperienceBatch,
     LearnerProcess,
-    Lesson,
+    LearnerWorker,
     Pace,
-    Pupil,
+    Update,
     rehearse,
 )
 from aaml.live.settings import Folders, LearnerSettings
@@ -36,7 +36,7 @@ from aaml.policies.registry import make_reward
 from aaml.scheduling.node_sampling import NodeSampling
 from aaml.scheduling.observation import PLAIN
 from aaml.scheduling.play import play
-from aaml.scheduling.ports import Decision, Observer, Transition
+from aaml.scheduling.ports import Observer, Transition
 from aaml.scheduling.sight_log import WHOLE_EVERY
 from aaml.sim.cluster import SimCluster
 from support import make
@@ -50,6 +50,16 @@ def small(kind):
     if kind == "dqn":
         return replace(LIVE["dqn"], batch_size=16, update_frequency=5, target_update_frequency=10, hidden_layers=8)
     return replace(LIVE["acdqn"], update_steps=8, hidden_layers=8)
+
+
+def vector(weights):
+    """All parameters of a network that acts, one after the other."""
+    return np.concatenate([each.reshape(-1) for each in weights["network"].values()])
+
+
+def acting_weights(agent):
+    """The parameters that an agent acts by."""
+    return vector(agent.policy.weights())
 
 
 def workload(count=60):
@@ -73,19 +83,24 @@ def unpaced():
 
 
 class Twin:
-    """Learns as its agent does, and lets a `Learner` at the far end take the same steps, a lesson each."""
+    """Learns as its agent does, and lets a worker at the far end take the first `told` steps too, a batch each."""
 
     learning = True
 
-    def __init__(self, agent):
-        self.agent, self.name, self.far = agent, agent.name, Learner(unpaced())
-        self.kept = LearnsApart(agent)
-        self.taught = [self.far(self.kept._first_lesson())]
-        self.numbers, self.steps = {}, 0
+    def __init__(self, agent, told=60):
+        self.agent, self.name, self.far, self.told = agent, agent.name, LearnerWorker(unpaced()), told
+        self.kept = AsynchronousLearner(agent)
+        self.backlog = self.kept.backlog
+        self.taught, self.numbers, self.steps = [], {}, 0
+        self.tell(self.backlog.first())
+
+    def tell(self, batch):
+        self.taught.append(self.far(batch))
+        self.backlog.answered(self.taught[-1])
 
     def act(self, context):
-        rows, values, scored = self.agent._considered(context.observation)
-        return Decision(int(rows[values.argmax()]), info=scored)  # so that only learning draws random numbers
+        with frozen(self.agent):  # so that only learning draws random numbers
+            return self.agent.act(context)
 
     def perceive(self, context):
         seen = self.agent.perceive(context)
@@ -96,7 +111,7 @@ class Twin:
         self.steps += 1
         self.agent.observe(step)
         after = step.next_observation
-        self.kept._steps.append(
+        self.backlog.add(
             replace(
                 step,
                 observation=self.numbers[id(step.observation)][0],
@@ -105,8 +120,8 @@ class Twin:
         )
 
     def learn(self):
-        if self.kept._untaught():
-            self.taught.append(self.far(self.kept._next_lesson()))
+        if self.backlog.waiting and self.steps <= self.told:
+            self.tell(self.backlog.next())
         return self.agent.learn()
 
     def save(self, directory, stem):
@@ -129,21 +144,20 @@ def test_what_is_learned_apart_is_what_would_be_learned_here_to_the_last_bit(kin
     updates = [each for each in twin.taught if each.weights is not None]
     assert updates[-1].updates == agent.updates
     assert len(updates) >= 3
-    assert np.array_equal(updates[-1].weights, acting_weights(agent))
+    assert np.array_equal(vector(updates[-1].weights), acting_weights(agent))
 
 
 def test_a_learner_after_a_lost_one_holds_all_that_was_gathered_and_counts_it_once():
     agent = make_agent(small("dqn"), seed=3)
-    twin = Twin(agent)
+    twin = Twin(agent, told=53)  # of 60 steps, with an update at each fifth
     play(workload(), twin, make_reward("balance"), learn=True)
-    kept, second = twin.kept, Learner(unpaced())
-    kept._counted, kept._state = twin.steps - 7, twin.taught[-1].state or saved(agent, experience=False)
-    counted = second(kept._first_lesson())
+    second = LearnerWorker(unpaced())
+    counted = second(twin.backlog.first())
     assert counted.memory == agent.memory
-    theirs, ours = second._agent.replay.items, agent.replay.items
+    theirs, ours = second.agent.replay.items, agent.replay.items
     assert [(item.action, item.reward) for item in theirs] == [(item.action, item.reward) for item in ours]
     assert all(np.array_equal(a.observation.pairs, b.observation.pairs) for a, b in zip(theirs, ours, strict=True))
-    assert second._agent.decisions == agent.decisions + 7  # the last seven had been told to nobody
+    assert second.agent.decisions == 50 + 7  # by the latest update, and those that had been told to nobody
 
 
 class Killer(Observer):
@@ -166,7 +180,7 @@ class Killer(Observer):
 def test_a_learner_that_is_killed_is_followed_by_one_that_goes_on(tmp_path):
     agent = make_agent(small("dqn"), seed=3)
     before = acting_weights(agent)
-    with LearnsApart(agent) as learner:
+    with AsynchronousLearner(agent) as learner:
         killer = Killer(learner, at=30, count=60)
         play(workload(), learner, make_reward("balance"), learn=True, observers=[killer])
         last = learner.pid
@@ -188,10 +202,10 @@ class InThisProcess:
     pid = 1
 
     def __init__(self, *, awaited):
-        self.desk = Desk(".", Learner(unpaced()))
+        self.desk = Desk(".", LearnerWorker(unpaced()))
 
-    def teach(self, lesson):
-        return self.desk.answer(pickle.dumps((lesson,)))
+    def teach(self, batch):
+        return self.desk.answer(pickle.dumps((batch,)))
 
     def hurry(self):
         """Nothing rests."""
@@ -203,14 +217,14 @@ class InThisProcess:
         return 0
 
 
-class Pausing(LearnsApart):
+class Pausing(AsynchronousLearner):
     """Takes each second step for the last one before a pause, and waits until its learner knows a step."""
 
     def observe(self, transition):
         if self.agent.decisions % 2:
             transition = replace(transition, next_observation=None, truncated=True)
         super().observe(transition)
-        until(lambda: not self.waiting or self._error, "a learner that knows all steps", WAIT_S)
+        until(lambda: not self.waiting, "a learner that knows all steps", WAIT_S)
 
 
 def test_an_agent_goes_on_learning_where_pods_come_with_pauses_for_longer_than_its_buffer_reaches(monkeypatch):
@@ -231,7 +245,7 @@ class Silent:
     def __init__(self, *, awaited):
         self.killed = threading.Event()
 
-    def teach(self, lesson):
+    def teach(self, batch):
         self.killed.wait(WAIT_S)
         raise EOFError
 
@@ -260,33 +274,30 @@ class Clock:
 
 def test_who_is_stopped_while_its_learner_loads_neither_waits_for_it_nor_asks_it_for_anything(monkeypatch, caplog):
     monkeypatch.setattr("aaml.live.learner.LearnerProcess", Silent)
-    with LearnsApart(make_agent(small("dqn")), stopped=lambda: True) as learner:
+    with AsynchronousLearner(make_agent(small("dqn")), stopped=lambda: True) as learner:
         assert list(learner.catch_up()) == []
     assert not caplog.records
 
 
-def test_a_last_lesson_that_nobody_answers_is_waited_for_twenty_seconds_in_all(monkeypatch, caplog):
+def test_a_last_batch_that_nobody_answers_is_waited_for_twenty_seconds_in_all(monkeypatch, caplog):
     clock = Clock()
     monkeypatch.setattr("aaml.live.learner.LearnerProcess", Silent)
     monkeypatch.setattr("aaml.live.learner.time", clock)
-    learner = LearnsApart(make_agent(small("dqn")))
+    learner = AsynchronousLearner(make_agent(small("dqn")))
     learner.start()
     learner.observe(Transition(0, 0, 1.0, None))
     assert list(learner.catch_up()) == []
     learner.stop()
     assert clock.now_s == pytest.approx(20.0, abs=0.1)
-    assert caplog.messages == ["learner process 1 does not answer: its last lesson is lost"]
+    assert caplog.messages == ["learner process 1 does not answer: its last batch is lost"]
 
 
 def test_an_error_in_learning_is_raised_where_decisions_are_made(monkeypatch):
     monkeypatch.setattr("aaml.live.learner.LearnerProcess", InThisProcess)
-    with LearnsApart(make_agent(small("dqn"))) as learner:
-        with learner._changed:
-            learner._steps.append(Transition(0, 0, "no number", None))
-            learner._changed.notify()
-        until(lambda: learner._error is not None, "the error", WAIT_S)
+    with AsynchronousLearner(make_agent(small("dqn"))) as learner:
+        learner.backlog.add(Transition(0, 0, "no number", None))
         with pytest.raises(TypeError, match="must be real number"):
-            learner.learn()
+            until(lambda: bool(learner.learn()), "the error", WAIT_S)
 
 
 def test_a_run_on_a_live_cluster_learns_apart_and_saves_what_came_back(monkeypatch, tmp_path):
@@ -301,7 +312,7 @@ def test_a_run_on_a_live_cluster_learns_apart_and_saves_what_came_back(monkeypat
     assert run.run().binds["bound"] == 60
     assert ready == ["what decides is not ready yet"]  # before its learner has started
     assert run.report is not None
-    assert run._apart.waiting == 0  # the last lesson was taken before the model was saved
+    assert run.apart.waiting == 0  # the last batch was taken before the model was saved
     model = torch.load(tmp_path / "models/DQN_Model_apart.pth", weights_only=True)
     assert model["fields"]["decisions"] == 60
     assert model["states"]["optimizer"]["state"]
@@ -315,13 +326,13 @@ def test_who_stands_by_has_a_learner_already_and_ends_it(monkeypatch):
     stood_by = []
 
     def never_leads(_duty, _stopped):
-        until(run._apart._ready.is_set, "the learner", WAIT_S)
-        stood_by.append(run._apart._thread)
+        assert run.apart.wait(WAIT_S)
+        stood_by.append(run.apart.pid)
         return False
 
     monkeypatch.setattr(Duty, "acquire", never_leads)
     assert run.run().decisions == 0
-    assert not stood_by[0].is_alive()
+    assert (stood_by, run.apart.pid) == ([1], 0)
 
 
 def test_where_time_waits_an_agent_learns_between_its_decisions():
@@ -331,12 +342,12 @@ def test_where_time_waits_an_agent_learns_between_its_decisions():
         assert policy is agent
 
 
-def test_a_lesson_without_a_pupil_is_refused():
-    with pytest.raises(RuntimeError, match="no pupil"):
-        Learner(unpaced())(Lesson(None, {}, (), ()))
+def test_a_first_batch_without_an_agent_is_refused():
+    with pytest.raises(RuntimeError, match="no setup"):
+        LearnerWorker(unpaced())(ExperienceBatch(None, {}, (), ()))
     assert (
-        Learner(unpaced())(
-            Lesson(Pupil(small("dqn"), make_agent(small("dqn")).sees, NetworkSpec(), ()), {}, (), ())
+        LearnerWorker(unpaced())(
+            ExperienceBatch(AgentSetup(small("dqn"), make_agent(small("dqn")).sees, NetworkSpec(), ()), {}, (), ())
         ).memory
         == 2003
     )
@@ -372,20 +383,20 @@ def test_an_update_of_many_steps_rests_between_them_until_there_is_a_hurry(monke
 
 @pytest.mark.parametrize("kind", ["dqn", "acdqn"])
 def test_all_that_an_update_needs_is_loaded_by_a_twin_which_learns_once(kind, monkeypatch):
-    learner = {"dqn": "DqnLearner", "acdqn": "ActorCriticLearner"}[kind]
+    update = {"dqn": "QLearning.learn", "acdqn": "Ppo.update"}[kind]
     updates = []
-    monkeypatch.setattr(f"aaml.learning.agent.{learner}.update", lambda *_: updates.append(kind) or {"loss": 0.0})
-    rehearse(Pupil(LIVE[kind], PLAIN, NetworkSpec(), ()))
+    monkeypatch.setattr(f"aaml.learning.agent.{update}", lambda *_, **__: updates.append(kind) or {"loss": 0.0})
+    rehearse(AgentSetup(LIVE[kind], PLAIN, NetworkSpec(), ()))
     assert updates == [kind]
 
 
 def test_a_learner_with_nothing_to_do_hears_that_there_is_a_hurry_and_goes_on():
     agent = make_agent(small("dqn"))
-    kept, process = LearnsApart(agent), LearnerProcess(awaited=True)
+    kept, process = AsynchronousLearner(agent), LearnerProcess(awaited=True)
     try:
-        first: Learned = open_answer(process.teach(kept._first_lesson()))
+        first: Update = open_answer(process.teach(kept.backlog.first()))
         process.hurry()
-        assert open_answer(process.teach(kept._first_lesson())) == first
+        assert open_answer(process.teach(kept.backlog.first())) == first
     finally:
         process.close()
 
@@ -422,49 +433,49 @@ class NotStarted:
 
 def test_without_a_learner_what_is_kept_for_one_has_a_bound(monkeypatch):
     monkeypatch.setattr("aaml.live.learner.LearnerProcess", NotStarted)
-    monkeypatch.setattr("aaml.live.learner._MOST_STEPS", 50)
+    monkeypatch.setattr("aaml.live.backlog.MOST_STEPS", 50)
     agent = make_agent(replace(small("dqn"), buffer_size=24))
-    learner = LearnsApart(agent)
+    learner = AsynchronousLearner(agent)
     learner.start()
     play(roomy(600), learner, make_reward("balance"), learn=True)
     assert agent.decisions == 600
-    assert len(learner._steps) <= agent.memory + 50
-    assert len(learner._log) <= agent.memory + 50 + 2 * WHOLE_EVERY
+    assert len(learner.backlog) <= agent.memory + 50
+    assert learner.backlog.sights <= agent.memory + 50 + 2 * WHOLE_EVERY
     learner.stop()
 
 
 def test_decisions_that_lead_to_no_step_are_not_kept_for_ever(monkeypatch):
-    monkeypatch.setattr("aaml.live.learner._MOST_STEPS", 50)
+    monkeypatch.setattr("aaml.live.backlog.MOST_STEPS", 50)
     agent = make_agent(replace(small("dqn"), buffer_size=24))
-    learner = LearnsApart(agent)
+    learner = AsynchronousLearner(agent)
     state = make.cluster(make.nodes(3))
     first = learner.perceive(make.context(state, make.pod()))
     for _ in range(600):
         latest = learner.perceive(make.context(state, make.pod()))
-    assert len(learner._log) <= 2 * (agent.memory + 50) + WHOLE_EVERY
+    assert learner.backlog.sights <= 2 * (agent.memory + 50) + WHOLE_EVERY
     learner.observe(Transition(first, 0, 1.0, None))  # what it saw is forgotten: there is nothing to learn of it
     learner.observe(Transition(latest, 0, 1.0, None))
-    assert [step.observation for step in learner._steps] == [latest]
+    assert [step.observation for step in learner.backlog.first().steps] == [latest]
 
 
 class Slow(InThisProcess):
-    """A learner that is paused from its second lesson on until `go_on`."""
+    """A learner that is paused from its second batch on until `go_on`."""
 
     go_on = threading.Event()
-    lessons = 0
+    batches = 0
 
-    def teach(self, lesson):
-        self.lessons += 1
-        if self.lessons == 2:
+    def teach(self, batch):
+        self.batches += 1
+        if self.batches == 2:
             self.go_on.wait(WAIT_S)
-        return super().teach(lesson)
+        return super().teach(batch)
 
 
 def test_a_learner_that_was_paused_for_longer_than_is_kept_goes_on_with_what_is_left(monkeypatch):
     monkeypatch.setattr("aaml.live.learner.LearnerProcess", Slow)
-    monkeypatch.setattr("aaml.live.learner._MOST_STEPS", 50)
+    monkeypatch.setattr("aaml.live.backlog.MOST_STEPS", 50)
     agent = make_agent(replace(small("dqn"), buffer_size=24))
-    with LearnsApart(agent) as learner:
+    with AsynchronousLearner(agent) as learner:
         play(roomy(600), learner, make_reward("balance"), learn=True)
         assert learner.waiting > 50
         Slow.go_on.set()
@@ -476,9 +487,25 @@ def test_a_learner_that_was_paused_for_longer_than_is_kept_goes_on_with_what_is_
 
 def test_what_comes_back_has_a_bound_where_nothing_is_decided(monkeypatch):
     """Only the latest weights count; nobody takes them while no pod comes."""
-    monkeypatch.setattr("aaml.live.learner.LearnerProcess", InThisProcess)
-    learner = LearnsApart(make_agent(small("dqn")))
-    for number in range(5000):
-        learner._news.append(Learned(1, number))
-    assert len(learner._news) <= 100
-    assert learner._news[-1].updates == 4999
+    agent, made = make_agent(small("dqn")), []
+
+    class Prompt(InThisProcess):
+        """Makes an update of whatever it is told."""
+
+        def __init__(self, *, awaited):
+            self.desk = Desk(".", lambda _batch: self.update())
+
+        def update(self):
+            made.append(len(made))
+            return Update(1, len(made), weights=agent.policy.weights(), scalars={"update": float(len(made))})
+
+    monkeypatch.setattr("aaml.live.learner.LearnerProcess", Prompt)
+    with AsynchronousLearner(agent) as learner:
+        learner.backlog.hurry.set()
+        for number in range(120):
+            learner.backlog.add(Transition(0, 0, float(number), None))
+            until(lambda: not learner.waiting, "an update", WAIT_S)
+        taken = list(iter(learner.learn, {}))
+    assert len(made) == 121
+    assert len(taken) <= 100
+    assert taken[-1] == {"update": 121.0}

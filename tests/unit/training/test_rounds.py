@@ -12,9 +12,9 @@ from aaml.settings import changed
 from aaml.sim.tasks import find_task
 from aaml.training.qtable import QTableLearner
 from aaml.training.rollouts import Arena, Setting
-from aaml.training.rounds import train_in_rounds
+from aaml.training.run import open_run
 from aaml.training.settings import TrainConfig
-from aaml.training.train import open_run
+from aaml.training.trainer import run_training
 from aaml.training.validation import Validation, _ratio
 
 
@@ -29,7 +29,7 @@ def small(agent, **others):
 def train(config, path, *, resume=False, stop=lambda: False):
     config, folder = open_run(config, path, resume=resume)
     try:
-        progress = train_in_rounds(config, folder, stop, progress=False)
+        progress = run_training(config, folder, stop, progress=False)
     finally:
         folder.close()
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
@@ -91,7 +91,7 @@ def test_the_best_model_stays_and_patience_ends_the_run(tmp_path, monkeypatch):
     saved = []
     monkeypatch.setattr(QTableLearner, "save", lambda _self, _folder: saved.append(0))
     config, folder = open_run(small("qtable", steps=5_000, patience=2), tmp_path / "run", resume=False)
-    progress = train_in_rounds(config, folder, progress=False)
+    progress = run_training(config, folder, progress=False)
     folder.close()
     assert (progress.best, progress.validations, len(saved)) == (1.0, 4, 2)
 
@@ -132,7 +132,7 @@ def test_a_reward_of_ones_own_is_learned_from_in_the_simulator(tmp_path):
 
 def test_cluster_sizes_are_drawn_from_those_given(tmp_path):
     config, folder = open_run(small("qtable", nodes=(2, 4), steps=200), tmp_path / "run", resume=False)
-    train_in_rounds(config, folder, progress=False)
+    run_training(config, folder, progress=False)
     folder.close()
     table = load_policy(str(folder.model_path()))
     assert {len(key) - 3 for key in table.table} == {2, 4}

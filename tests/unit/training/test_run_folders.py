@@ -49,7 +49,7 @@ def test_the_command_goes_on_by_the_folder_alone_and_refuses_what_it_was_not_beg
 def test_a_second_training_into_a_folder_in_use_is_refused(task, tmp_path):
     """Its process holds the folder until it ends, however it ends."""
     program = (
-        "import sys, aaml; from aaml.training.settings import TrainConfig; from aaml.training.train import open_run\n"
+        "import sys, aaml; from aaml.training.settings import TrainConfig; from aaml.training.run import open_run\n"
         f"folder = open_run(TrainConfig(task='seedc'), __import__('pathlib').Path({str(tmp_path / 'run')!r}), "
         "resume=False)\n"
         "print('open', flush=True); sys.stdin.read()"

@@ -16,10 +16,9 @@ from aaml.learning.config import AGENTS, CopiesConfig, Dqn
 from aaml.settings import changed
 from aaml.training.copies import CopiesLearner
 from aaml.training.rollouts import Arena
-from aaml.training.rounds import train_in_rounds
-from aaml.training.run import carry_out
+from aaml.training.run import carry_out, open_run
 from aaml.training.settings import TrainConfig
-from aaml.training.train import open_run
+from aaml.training.trainer import run_training
 from aaml.training.validation import Validation
 
 ALL = ("dqn", "gnn", "acdqn", "acgnn")
@@ -153,7 +152,7 @@ def test_what_a_run_begins_as_is_kept_until_learning_beats_it(origin, best, kept
     monkeypatch.setattr(CopiesLearner, "save", lambda *_: saved.append(0))
     config = small(start=start, teacher="none" if origin == "nothing" else "")
     folder = open_run(config, tmp_path / "run", resume=False)[1]
-    progress = train_in_rounds(config, folder, progress=False)
+    progress = run_training(config, folder, progress=False)
     folder.close()
     assert (progress.best, len(saved)) == (best, kept)
 

@@ -1,19 +1,19 @@
 """Expert iteration: an agent learns what a search chooses; same seed, same curve; killed and resumed, the same."""
 
 import pytest
-import torch
 
 from aaml.errors import UserError
-from aaml.learning.agent import load_agent, make_agent
+from aaml.learning.agent import agreement, load_agent, make_agent
 from aaml.learning.config import AGENTS
-from aaml.learning.imitation import Apprentice, agreement
 from aaml.scheduling.observation import ObservationSpec
 from aaml.settings import changed
 from aaml.sim.search_config import SearchConfig
-from aaml.training.rollouts import Arena, LocalCollector, demonstrate
+from aaml.training.collectors import LocalCollector
+from aaml.training.rewards import Apprentice
+from aaml.training.rollouts import Arena, demonstrate
 from aaml.training.settings import TrainConfig
 from support.training import agent as make
-from support.training import train
+from support.training import assert_equal, train
 
 QUICK = {"batch_size": 32, "hidden_layers": 16}
 
@@ -45,9 +45,8 @@ def test_a_killed_run_goes_on_to_the_same_curve_and_weights(agent, tmp_path):
         train(small(agent), tmp_path / "cut", stop=kill)
     resumed, other = train(small(agent), tmp_path / "cut", resume=True)
     assert other == curve
-    for mine, theirs in zip(whole.agent.scorer.parameters(), resumed.agent.scorer.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
-    assert load_agent(whole.folder.model_path(), learn=False).kind == agent
+    assert_equal(whole.weights, resumed.weights)
+    assert load_agent(whole.folder.model_path(), learn=False).name == agent
 
 
 @pytest.mark.parametrize("agent", ["dqn", "acdqn"])
@@ -58,10 +57,10 @@ def test_an_apprentice_comes_to_choose_as_the_expert_does(agent):
     shown = [step for piece in pieces for step in piece]
     for step in shown:
         apprentice.observe(step)
-    before = agreement(apprentice.agent, shown)
+    before = agreement(apprentice.agent.policy, shown)
     facts = apprentice.flush()
     assert facts["Expert/Agreed before"] == before < 0.8
-    assert facts["Expert/Agreed after"] == agreement(apprentice.agent, shown) > 0.85
+    assert facts["Expert/Agreed after"] == agreement(apprentice.agent.policy, shown) > 0.85
     assert apprentice.flush() == {}  # nothing new
 
 
@@ -70,7 +69,7 @@ def test_the_agent_itself_may_go_on_after_a_candidate():
     assert config.actor.rollout == ""
     assert small().actor.rollout == "least-variance"
     collector = LocalCollector(config.setting, config.actor, 0, range(1))
-    weights = make_agent(config.network, sees=ObservationSpec(2), seed=0).weights()
+    weights = make_agent(config.network, sees=ObservationSpec(2), seed=0).policy.weights()
     steps = collector.collect(weights, 6)
     again = LocalCollector(config.setting, config.actor, 0, range(1)).collect(weights, 6)
     assert [step.action for _, step in steps] == [step.action for _, step in again]

@@ -1,0 +1,1 @@
+"""What changes a network: an algorithm a module, its update of tensors on one screen."""

@@ -1,0 +1,176 @@
+"""A network as a policy: it scores nodes and takes the best, or now and then another one while it explores."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TypedDict
+
+import numpy as np
+import torch
+
+from aaml.errors import UserError
+from aaml.learning.checkpoint import load_checkpoint, part_of, restore
+from aaml.learning.config import AgentKind, Dqn, NetworkAgent
+from aaml.learning.inference import FastNetwork
+from aaml.learning.networks import HeadKind, Network, NetworkSpec, make_network
+from aaml.scheduling.node_sampling import NodeSampling
+from aaml.scheduling.observation import PAIR_FEATURES, Context, Observation, ObservationSpec
+from aaml.scheduling.ports import Decision, Policy
+from aaml.scheduling.queue_sort import QueueSort
+
+SCORED, SCORED_FROM = "scored", "scored_from"  # of a decision among some nodes: how many, and from which row on
+_CPU_AFTER, _MEMORY_AFTER = PAIR_FEATURES.index("cpu_after"), PAIR_FEATURES.index("memory_after")
+_KINDS: Mapping[tuple[str, str], AgentKind] = {
+    ("q", "mlp"): "dqn", ("q", "gnn"): "gnn", ("actor", "mlp"): "acdqn", ("actor", "gnn"): "acgnn",
+}  # fmt: skip
+
+
+class Weights(TypedDict):
+    """What acting needs, for a twin in another place: the network's parameters, and the chance to explore."""
+
+    network: Mapping[str, np.ndarray]
+    epsilon: float
+
+
+class NetworkPolicy:
+    """Scores the feasible nodes by a compiled twin of a network.
+
+    `sees` is what it looks at and `queue_sort` the order in which it wants waiting pods (None: kube-scheduler's). While
+    it is `exploring` an actor samples its nodes, and action values take another node than the best with the chance
+    `epsilon`: the one that `guide` takes, or any.
+    """
+
+    def __init__(self, network: Network, *, sees: ObservationSpec, seed: int = 0, guide: Policy | None = None) -> None:
+        self.network, self.sees = network, sees
+        self.name: AgentKind = _KINDS[network.spec.head, network.spec.encoder]
+        self.rng = np.random.default_rng(seed)
+        self.exploring, self.epsilon = False, 0.0
+        self._guide = guide
+        self._queue_sort: QueueSort | None = None
+        self._sampling: NodeSampling | None = None
+        self._fast = FastNetwork(network)
+
+    @property
+    def queue_sort(self) -> QueueSort | None:
+        """The order in which it wants waiting pods, by what it expects of them."""
+        return self._queue_sort
+
+    @queue_sort.setter
+    def queue_sort(self, sort: QueueSort | None) -> None:
+        self._queue_sort = None if sort is None else sort.knowing(self.sees.expects)
+
+    def perceive(self, context: Context) -> Observation:
+        """Return the features that this policy looks at."""
+        return context.seen_by(self.sees)
+
+    def act(self, context: Context) -> Decision:
+        """Choose among the feasible rows."""
+        observation = self.perceive(context)
+        samples = self.network.spec.head == "actor"
+        if self.exploring and not samples and self.rng.random() < self.epsilon:
+            return Decision(self._explore(context), info={"explored": 1.0})
+        rows, scores, scored = self._considered(observation)
+        if (
+            self.exploring and samples
+        ):  # the largest of logits plus Gumbel noise is a sample of the softmax (Gumbel 1954)
+            scores = scores + self.rng.gumbel(size=len(rows))
+        best = int(scores.argmax())
+        return Decision(int(rows[best]), info=scored if samples else {"value": float(scores[best]), **scored})
+
+    def preferences(self, observation: Observation) -> np.ndarray:
+        """Return [N], how much each node is wanted (action values or logits); mind the mask."""
+        return np.asarray(self._fast(observation))
+
+    def scores(self, context: Context) -> np.ndarray:
+        """Return [N] preferences in a context, higher is better; mind the mask."""
+        return self.preferences(self.perceive(context))
+
+    def greedy(self, observation: Observation) -> int:
+        """Return the feasible row with the highest score."""
+        return int(np.where(observation.mask, self.preferences(observation), -np.inf).argmax())
+
+    def score_some(self, sampling: NodeSampling | None) -> None:
+        """Score the nodes that `sampling` says when it chooses, None: all. Raises `UserError` where it cannot."""
+        if sampling is not None and self.sees.racks:
+            raise UserError(f"{self.name} sees racks: it scores all nodes")
+        self._sampling = sampling
+
+    def weights(self) -> Weights:
+        """Return a copy of what a twin in another place acts by."""
+        state = self.network.state_dict()
+        return {"network": {name: each.numpy().copy() for name, each in state.items()}, "epsilon": self.epsilon}
+
+    def take_weights(self, weights: Weights) -> None:
+        """Act as the policy whose `weights` these are."""
+        self.network.load_state_dict({name: torch.from_numpy(each) for name, each in weights["network"].items()})
+        self.epsilon = weights["epsilon"]
+
+    def _considered(self, observation: Observation) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
+        """Return the rows to choose from, the score of each, and which they are where not all were scored."""
+        rows: np.ndarray = np.flatnonzero(observation.mask)
+        if self._sampling is not None:
+            start = self._sampling.start
+            rows = self._sampling.rows(observation.mask)
+            if len(rows) < len(observation.mask):
+                return rows, self.preferences(observation.of(rows)), {SCORED_FROM: start, SCORED: len(rows)}
+        return rows, self.preferences(observation)[rows], {}
+
+    def _explore(self, context: Context) -> int:
+        row = None if self._guide is None else self._guide.act(context).row
+        return int(self.rng.choice(np.flatnonzero(context.mask))) if row is None else row
+
+
+class LeastRequested:
+    """Takes the feasible node whose CPU and memory are least requested after the pod."""
+
+    name = "least-requested"
+
+    def act(self, context: Context) -> Decision:
+        """Choose."""
+        seen = context.observation
+        after = seen.pairs[:, _CPU_AFTER] + seen.pairs[:, _MEMORY_AFTER]
+        return Decision(int(np.where(seen.mask, after, np.inf).argmin()))
+
+
+def single_threaded() -> None:
+    """Let torch use one thread in this process: its products are too small to share out."""
+    torch.set_num_threads(1)
+
+
+def network_spec(config: NetworkAgent, sees: ObservationSpec, like: NetworkSpec) -> NetworkSpec:
+    """Return the description of an agent's network, which sees the features that `like` sees."""
+    head: HeadKind = "q" if isinstance(config, Dqn) else "actor"
+    return replace(like, encoder=config.encoder, head=head, width=config.hidden_layers, lookahead=sees.lookahead)
+
+
+def guide_of(config: NetworkAgent, guide: Policy | None) -> Policy | None:
+    """Return the policy that exploration follows: a `guide`, or the least requested node, where the settings say so."""
+    return (guide or LeastRequested()) if isinstance(config, Dqn) and config.use_heuristic else None
+
+
+def first_policy(
+    config: NetworkAgent, start: Path | None, *, sees: ObservationSpec, seed: int, guide: Policy | None = None
+) -> NetworkPolicy:
+    """Return a policy that explores as a training's agent does, of fresh weights or those of a model file."""
+    like = NetworkSpec() if start is None else load_checkpoint(start).spec
+    network = make_network(network_spec(config, sees, like), seed)
+    policy = NetworkPolicy(network, sees=sees, seed=seed, guide=guide_of(config, guide))
+    policy.exploring = True
+    return policy
+
+
+def load_network_policy(path: Path, *, seed: int = 0) -> NetworkPolicy:
+    """Return the policy in a model file, of an actor and its critic in either. Raises `UserError` for what is none."""
+    checkpoint = load_checkpoint(path)
+    if checkpoint.spec.head == "critic":
+        path = part_of(path, "Actor", ("Actor", "Critic"))
+        checkpoint = load_checkpoint(path)
+    network = make_network(checkpoint.spec, seed)
+    restore(path, network, checkpoint.states.get("model"))
+    policy = NetworkPolicy(network, sees=checkpoint.sees, seed=seed)
+    try:
+        sort = checkpoint.fields.get("queue_sort")
+        policy.queue_sort = None if sort is None else QueueSort.of(sort)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"model {path}: its header is damaged ({error})") from error
+    return policy

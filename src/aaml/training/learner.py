@@ -1,0 +1,60 @@
+"""What the trainer needs of whatever learns: a round at a time, until it is told to stop."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from aaml.scheduling.ports import Policy
+from aaml.training.rollouts import TRAINING_SEEDS
+from aaml.training.runfolder import RunFolder
+from aaml.training.validation import Glimpse
+
+Stop = Callable[[], bool]
+
+
+class StoppedError(Exception):
+    """A round was stopped before its end and is to be forgotten."""
+
+
+class Learner(Protocol):
+    """What learns in rounds: an episode, a generation, some decisions of each cluster, episodes of many copies."""
+
+    @property
+    def policy(self) -> Policy:
+        """What was learned so far."""
+        ...
+
+    def begin(self) -> bool:
+        """Do what comes before the first round; returns whether that left a model to keep."""
+        ...
+
+    def round(self, step: int, stop: Stop) -> int:
+        """Learn for a while from decision number `step` on; returns the decisions. Raises `StoppedError`."""
+        ...
+
+    def settle(self) -> Mapping[str, float]:
+        """Learn from what was gathered and let go of what is not saved, before a validation; returns scalars."""
+        ...
+
+    def judge(self, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None) -> Sequence[Mapping[str, float]]:
+        """Return the metrics of episodes that the policy plays, in the order of their seeds."""
+        ...
+
+    def save(self, folder: RunFolder) -> Path:
+        """Write the model and return its path."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return what learning goes on from, as plain values, after `settle`."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        ...
+
+
+def draw_episode(rng: np.random.Generator, sizes: Sequence[int]) -> tuple[int, int]:
+    """Return (seed, number of nodes)."""
+    return TRAINING_SEEDS + int(rng.integers(1 << 30)), sizes[int(rng.integers(len(sizes)))]

@@ -1,0 +1,108 @@
+"""The loop of every training: learn a round, now and then validate, keep the best, save all that a run goes on from.
+
+After `validate_every` decisions the round is ended, the policy judged, the best kept and everything saved: a run that
+was killed goes on from there to the same bits.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+
+from aaml.errors import UserError
+from aaml.learning.config import NetworkAgent
+from aaml.progress import progress_bar
+from aaml.scheduling.ports import RunWriter
+from aaml.training.learner import Learner, Stop, StoppedError
+from aaml.training.rollouts import Arena
+from aaml.training.runfolder import RunFolder
+from aaml.training.settings import TrainConfig
+from aaml.training.validation import Progress, Validation, write_summary
+
+
+@contextmanager
+def make_learner(config: TrainConfig, arena: Arena, writer: RunWriter) -> Iterator[Learner]:
+    """Yield what learns in a training, with what it gathers experience by. Raises `UserError` where it cannot."""
+    if not isinstance(config.agent, NetworkAgent):
+        if config.agent.name == "qtable":
+            from aaml.training.qtable import QTableLearner
+
+            yield QTableLearner(config, arena, writer)
+        else:
+            from aaml.training.linear import LinearLearner
+
+            yield LinearLearner(config, arena, writer)
+    elif config.way == "copies":
+        from aaml.training.copies import CopiesLearner
+
+        yield CopiesLearner(config, arena, writer)
+    else:
+        from aaml.training.collectors import collector
+        from aaml.training.rewards import RewardsLearner
+
+        with collector(config.setting, config.actor, config.seed, config.envs, config.workers) as streams:
+            yield RewardsLearner(config, arena, writer, streams)
+
+
+def run_training(
+    config: TrainConfig,
+    folder: RunFolder,
+    stop: Stop = lambda: False,
+    *,
+    until: int | None = None,
+    progress: bool = True,
+) -> Progress:
+    """Train until the steps are done, or `until` so many, `stop()` is true or nothing improves.
+
+    The folder then has the best model. `until` changes nothing of how the training goes on from there.
+    """
+    arena, started = Arena(config.setting), time.monotonic()
+    end = config.last_step(until)
+    now, name = Progress(), f"{config.agent.name} on {config.task}"
+
+    def validate(*, counts: bool = True) -> None:
+        result = {**learner.settle(), **validation(learner.policy, learner.judge)}
+        if counts and now.judged(result):
+            learner.save(folder)
+        for curve, value in result.items():
+            folder.writer.scalar(curve, value, now.step)
+        folder.show(validation.glimpse.rows, validation.glimpse.lapse, now.step)
+        bar.set_postfix(now.facts(result))
+        folder.write_resume({"progress": asdict(now), "learner": learner.state()})
+
+    with ExitStack() as stack:
+        bar = stack.enter_context(
+            progress_bar(f"{name}: judge {config.reference}", config.steps, "decision", enabled=progress)
+        )
+        learner = stack.enter_context(make_learner(config, arena, folder.writer))
+        validation = Validation(arena, config.sizes, config.validation_episodes, config.reference)
+        saved = folder.read_resume()
+        if saved is None:
+            if config.imitates and isinstance(config.agent, NetworkAgent):
+                bar.set_description(f"{name}: begin as {config.teacher_name}")
+            validate(counts=learner.begin())
+        else:
+            try:
+                now = Progress(**saved["progress"])
+                learner.restore(saved["learner"])
+            except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                raise UserError(f"{folder.path}: cannot go on from resume.pt ({error}); train anew") from error
+        validated = now.step
+        bar.set_description(f"{name}: train")
+        bar.update(now.step)
+        while now.step < end and not 0 < config.patience <= now.since_best and not stop():
+            try:
+                made = learner.round(now.step, stop)
+            except StoppedError:
+                break
+            now.step += made
+            bar.total = max(config.steps, now.step)  # a round is played to its end
+            bar.update(made)
+            if now.step // config.validate_every > validated // config.validate_every:
+                validate()
+                validated = now.step
+        if now.step > validated:
+            bar.set_description(f"{name}: judge and save")
+            validate()
+    write_summary(folder.path, now, config.task, config.reference, time.monotonic() - started)
+    return now
