@@ -122,6 +122,8 @@ def _notes(context: Context, policy: Policy, decision: Decision) -> list[str]:
     notes = []
     if decision.row is None:
         notes.append(f"{policy.name} left the pod pending although it fits")
+    if decision.by:
+        notes.append(f"{decision.by} chose the node in the place of {policy.name}")
     if decision.info.get("explored"):
         notes.append("the node was taken to explore, not for its score")
     if policy.name.startswith("kube-scheduler") and nodes_to_find(len(context.state)) < context.mask.sum():

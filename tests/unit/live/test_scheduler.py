@@ -168,7 +168,9 @@ def test_a_policy_that_answers_nonsense_is_replaced_from_the_first_pod_on_and_wh
     )  # fmt: skip
     assert run.run().binds["bound"] == 1
     (log,) = (tmp_path / "logs").glob("*.explained.jsonl")  # without being asked for records too
-    assert "no scores" in " ".join(logged(log, "a").notes)
+    notes = " ".join(logged(log, "a").notes)
+    assert "kube-scheduler chose the node in the place of nonsense" in notes
+    assert "nonsense fails when it is asked for its scores (ZeroDivisionError: no scores)" in notes
 
 
 @pytest.mark.parametrize("setting", ["dry_run", "leader_elect"])
