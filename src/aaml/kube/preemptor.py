@@ -21,6 +21,7 @@ from aaml.scheduling.queue import SchedulingQueue
 log = logging.getLogger(__name__)
 
 _FORBIDDEN = frozenset({401, 403})
+_MOST_HELD = 10_000
 
 
 class Preemptor:
@@ -54,6 +55,8 @@ class Preemptor:
         pod = nominee(self._state, pod)
         if pod.preemption_policy != "Never" and not self._known and self._outranks(pod):
             self._held.add(pod.uid)
+            if len(self._held) > _MOST_HELD:  # many came and went while the budgets could not be read
+                self._held = {uid for uid in self._held if uid in self._queue}
             if not self._watched:
                 self._watched = True
                 self._watch(BUDGETS)

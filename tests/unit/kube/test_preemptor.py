@@ -189,3 +189,11 @@ def test_what_is_read_of_a_disruption_budget():
     assert budget_from_api(msgspec.convert(document, BudgetObject)) == DisruptionBudget(
         "guard", "shop", PROTECTED.selector, 2, frozenset({"web-1"})
     )
+
+
+def test_pods_that_went_while_budgets_could_not_be_read_are_not_remembered(rig, monkeypatch):
+    monkeypatch.setattr("aaml.kube.preemptor._MOST_HELD", 10)
+    for number in range(100):
+        rig.reject(replace(VIP, name=f"p{number}", uid=f"u{number}"))
+        rig.queue.remove(f"u{number}")
+    assert len(rig.preemptor._held) <= 11
