@@ -1,54 +1,16 @@
-"""Observations of any node counts as one padded batch of tensors, and the cluster's graph as a normalised adjacency."""
+"""Observations of any node counts as one padded batch of tensors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from weakref import WeakKeyDictionary
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from aaml.cluster.topology import Graph
+from aaml.learning.convolution import Adjacency, stacked, stars
 from aaml.scheduling.observation import Observation
-
-
-@dataclass(frozen=True)
-class Adjacency:
-    """D^-1 (A + I) of a graph as compressed sparse rows over its V vertices.
-
-    Every row is a mean over a vertex and its neighbours. Kipf and Welling (2017) normalise by D^-1/2 on both sides,
-    which makes the sum at a hub grow with the square root of the node count; a mean does not depend on it, and one
-    checkpoint has to fit any cluster.
-    """
-
-    offsets: npt.NDArray[np.int64]  # [V + 1]
-    sources: npt.NDArray[np.int64]  # [nnz]
-    weights: npt.NDArray[np.float32]  # [nnz]
-
-    @property
-    def vertex_count(self) -> int:
-        """V, nodes and hubs."""
-        return len(self.offsets) - 1
-
-
-_adjacencies: WeakKeyDictionary[Graph, Adjacency] = WeakKeyDictionary()
-
-
-def adjacency(graph: Graph) -> Adjacency:
-    """Return the graph's normalised adjacency, computed once as long as the graph lives."""
-    known = _adjacencies.get(graph)
-    if known is None:
-        v = graph.vertex_count
-        loops = np.arange(v)
-        sources = np.concatenate([graph.edge_index[0], loops])
-        targets = np.concatenate([graph.edge_index[1], loops])
-        order = np.lexsort((sources, targets))
-        degree = np.bincount(targets, minlength=v)
-        offsets = np.concatenate([[0], np.cumsum(degree)])
-        known = Adjacency(offsets, sources[order], (1.0 / degree[targets[order]]).astype(np.float32))
-        _adjacencies[graph] = known
-    return known
 
 
 @dataclass(frozen=True)
@@ -60,24 +22,20 @@ class Batch:
     pairs      [B, N, K]    features of this pod on that node
     pod        [B, P]       features of the pod
     mask       bool [B, N]  rows that may be chosen
-    vertices   int [B * N]  where each node is among the stacked vertices of all graphs; -1 for padding
-    edges      int [2, E]   all graphs stacked (self loops included): from, to; None unless a GNN asked for them
-    weights    [E]          weight of each edge
-    hubs       int [H]      the stacked vertices that are hubs
-    counts     int [B]      how many nodes each has, where every graph is a star and needs no edges
+    counts     int [B]      how many nodes each has, where every graph is a star
+    edges      Adjacency    all graphs stacked, N nodes and `hubs` hubs each, where not every one is a star
     =========  ===========  ================================================================================
+
+    Without `counts` and `edges` only an MLP can read it.
     """
 
     nodes: Tensor
     pairs: Tensor
     pod: Tensor
     mask: Tensor
-    vertices: Tensor | None = None
-    edges: Tensor | None = None
-    weights: Tensor | None = None
-    hubs: Tensor | None = None
-    vertex_count: int = 0
     counts: Tensor | None = None
+    edges: Adjacency | None = None
+    hubs: int = 1
 
     def __len__(self) -> int:
         """B."""
@@ -88,6 +46,15 @@ class Batch:
         if self.nodes.shape[2] == features and self.pairs.shape[2] == pair_features:
             return self
         return replace(self, nodes=self.nodes[:, :, :features], pairs=self.pairs[:, :, :pair_features])
+
+    @cached_property
+    def adjacency(self) -> Adjacency:
+        """All graphs stacked. Raises ValueError for a batch without graphs."""
+        if self.counts is not None:
+            return stars(self.counts.cpu().numpy(), int(self.nodes.shape[1]))
+        if self.edges is None:
+            raise ValueError("a GNN needs a batch with graphs: collate(observations, graphs=True)")
+        return self.edges
 
     def take(self, rows: Tensor) -> "Batch":
         """Return some of the observations, of a batch whose graphs are stars."""
@@ -127,22 +94,7 @@ def collate(observations: Sequence[Observation], graphs: bool = True) -> Batch:
     )
     if not graphs:
         return batch
-    parts = [adjacency(observation.graph) for observation in observations]
-    sizes = np.array([part.vertex_count for part in parts])
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    per_edge = np.repeat(starts[:-1], [len(part.sources) for part in parts])
-    sources = np.concatenate([part.sources for part in parts]) + per_edge
-    degrees = np.concatenate([np.diff(part.offsets) for part in parts])
-    targets = np.repeat(np.arange(starts[-1]), degrees)
-    within = np.arange(n)[None, :]
-    vertices = np.where(within < counts[:, None], starts[:-1, None] + within, -1)
-    is_node = np.zeros(starts[-1], dtype=np.bool_)
-    is_node[vertices[vertices >= 0]] = True
-    return replace(
-        batch,
-        vertices=torch.from_numpy(vertices.reshape(-1)),
-        edges=torch.from_numpy(np.stack([sources, targets])),
-        weights=torch.from_numpy(np.concatenate([part.weights for part in parts])),
-        hubs=torch.from_numpy(np.flatnonzero(~is_node)),
-        vertex_count=int(starts[-1]),
-    )
+    if all(observation.graph.is_star for observation in observations):
+        return replace(batch, counts=torch.from_numpy(counts))
+    edges, hubs = stacked([observation.graph for observation in observations])
+    return replace(batch, edges=edges, hubs=hubs)

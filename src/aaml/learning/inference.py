@@ -9,15 +9,13 @@ optimisers change in place, so an update is in force at once and nothing is expo
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from aaml.cluster.kernel_cache import keep
 from aaml.cluster.kernels import compiled
 from aaml.cluster.topology import Graph
-from aaml.learning.collate import adjacency
+from aaml.learning.convolution import Adjacency, adjacency, convolve, star_of_kinds
 from aaml.learning.networks import CAPACITY, GnnEncoder, MlpEncoder, Network
 from aaml.scheduling.observation import Observation
 
@@ -66,25 +64,6 @@ def find_kinds(nodes, features, pairs, pair_features, mask, factors, kind, first
         kind[row] = found
         count[found] += 1
     return kinds
-
-
-@keep
-@numba.njit(fastmath=True)
-def propagate(offsets, sources, weights, values, bias, total):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Add to `total` [V, W] what a layer makes of each vertex's neighbours, relu(A values + bias).
-
-    In one pass: where nodes are many, memory is what a layer waits for.
-    """
-    width = values.shape[1]
-    made = np.empty(width, dtype=np.float32)
-    for vertex in range(len(offsets) - 1):
-        made[:] = bias
-        for entry in range(offsets[vertex], offsets[vertex + 1]):
-            source, weight = sources[entry], weights[entry]
-            for column in range(width):
-                made[column] += weight * values[source, column]
-        for column in range(width):
-            total[vertex, column] += max(made[column], np.float32(0.0))
 
 
 @dataclass(frozen=True)
@@ -187,7 +166,7 @@ class FastNetwork:
         """Return [U, W]."""
         if not self._is_graph:
             return self._node_embedding(seen.nodes)
-        return self._graph_embedding(seen.nodes, graph) if seen.kind is None else self._star_embedding(seen)
+        return self._graph_embedding(seen.nodes, adjacency(graph) if seen.kind is None else star_of_kinds(seen.count))
 
     def _node_embedding(self, nodes: FloatArray) -> FloatArray:
         hidden = nodes
@@ -197,32 +176,14 @@ class FastNetwork:
             np.maximum(hidden, 0.0, out=hidden)
         return hidden
 
-    def _star_embedding(self, seen: _Seen) -> FloatArray:
-        """A leaf's mean is over itself and the hub, the hub's over itself and all leaves."""
-        size = np.float32(seen.count.sum() + 1.0)
-        width = len(self._layers[0][1])
-        leaves, hub = np.zeros((len(seen.count), width), dtype=np.float32), np.zeros(width, dtype=np.float32)
-        for number, (weight, bias) in enumerate(self._layers):
-            if number == 0:  # a hub's only input is that it is one, the last feature
-                below, above = seen.nodes @ weight[:-1], weight[-1]
-            else:
-                below, above = leaves @ weight, hub @ weight
-            hub = hub + np.maximum((seen.count @ below + above) / size + bias, 0.0)
-            below += above
-            below *= np.float32(0.5)
-            below += bias
-            leaves += np.maximum(below, 0.0, out=below)
-        return leaves
-
-    def _graph_embedding(self, nodes: FloatArray, graph: Graph) -> FloatArray:
-        edges = adjacency(graph)
+    def _graph_embedding(self, nodes: FloatArray, edges: Adjacency) -> FloatArray:
         n, features = nodes.shape
         # A hub's only input is that it is one, so its row of the first product is a row of the weight.
-        hidden = np.empty((edges.vertex_count, self._layers[0][0].shape[1]), dtype=np.float32)
-        hidden[:n] = nodes @ self._layers[0][0][:features]
-        hidden[n:] = self._layers[0][0][features]
-        total = np.zeros_like(hidden)
+        values = np.empty((edges.vertex_count, self._layers[0][0].shape[1]), dtype=np.float32)
+        values[:n] = nodes @ self._layers[0][0][:features]
+        values[n:] = self._layers[0][0][features]
+        total, made = np.zeros_like(values), np.empty_like(values)
         for index, (weight, bias) in enumerate(self._layers):
-            projected = hidden if index == 0 else total @ weight
-            propagate(edges.offsets, edges.sources, edges.weights, projected, bias, total)
+            convolve(edges.offsets, edges.sources, edges.weights, values if index == 0 else total @ weight, bias, made)
+            total += made
         return total[:n]

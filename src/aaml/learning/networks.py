@@ -11,9 +11,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from aaml.learning.collate import Batch
 from aaml.learning.config import EncoderKind
+from aaml.learning.convolution import Adjacency, Convolution
 from aaml.learning.losses import dueling
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATURES, UPCOMING_FEATURES
 
@@ -75,8 +77,8 @@ class GnnEncoder(nn.Module):
     """Three graph convolutions over the cluster's graph, hubs as vertices of their own, [B, N, F] -> [B, N, W].
 
     Kipf and Welling: Semi-Supervised Classification with Graph Convolutional Networks (2017), with the mean of
-    `collate.Adjacency` for a normalisation and residual connections from the second layer on. A vertex's input is its
-    features and whether it is a hub.
+    `aaml.learning.convolution` for a normalisation and residual connections from the second layer on. A vertex's input
+    is its features and whether it is a hub. On the CPU a layer is computed by its compiled twin.
     """
 
     def __init__(self, features: int, width: int) -> None:
@@ -90,49 +92,26 @@ class GnnEncoder(nn.Module):
         )
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return [B, N, W]; the batch must have been collated with its graphs, or say that they are stars."""
-        if batch.counts is not None:
-            return self._stars(batch.nodes, batch.counts)
-        if batch.vertices is None or batch.edges is None or batch.hubs is None:
-            raise ValueError("a GNN needs a batch with graphs: collate(observations, graphs=True)")
-        b, n, features = batch.nodes.shape
-        is_node = batch.vertices >= 0
-        vertices = batch.vertices[is_node]
-        inputs = batch.nodes.new_zeros(batch.vertex_count, features + 1)
-        inputs[vertices, :features] = batch.nodes.reshape(b * n, features)[is_node]
-        inputs[batch.hubs, features] = 1.0
-        hidden = torch.relu(self.layers[0](inputs, batch.edges, batch.weights))
-        for layer in self.layers[1:]:
-            hidden = hidden + torch.relu(layer(hidden, batch.edges, batch.weights))
-        result = hidden.new_zeros(b * n, hidden.shape[1])
-        result[is_node] = hidden[vertices]
-        return result.reshape(b, n, -1)
+        """Return [B, N, W]. Raises ValueError for a batch that was collated without graphs."""
+        edges, (b, n, _) = batch.adjacency, batch.nodes.shape
+        inputs = functional.pad(batch.nodes, (0, 1, 0, batch.hubs))
+        inputs[:, n:, -1] = 1.0
+        inputs = inputs.flatten(0, 1)
+        traced: bool = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        layer = self._compiled if inputs.device.type == "cpu" and not traced else self._defined
+        hidden = layer(0, inputs, edges)
+        for number in range(1, GCN_LAYERS):
+            hidden = hidden + layer(number, hidden, edges)
+        return hidden.reshape(b, n + batch.hubs, -1)[:, :n]
 
-    def _stars(self, nodes: Tensor, counts: Tensor) -> Tensor:
-        """Return [B, N, W] for stars, without edges: a leaf's neighbours are itself and the hub, the hub's are all."""
-        size = counts.to(nodes.dtype)[:, None, None]
-        own = None if bool((counts == nodes.shape[1]).all()) else _within(nodes.shape[1], counts)
-        leaves, hub = nodes, None
-        for number, layer in enumerate(self.layers):
-            weight: Tensor = layer.lin.weight  # type: ignore[union-attr, assignment]
-            bias: Tensor = layer.bias  # type: ignore[assignment]
-            if hub is None:  # a hub's only input is that it is one, the last feature
-                next_leaves = nodes @ weight[:, :-1].T
-                next_hub = weight[:, -1].expand(len(nodes), 1, -1)
-            else:
-                next_leaves, next_hub = leaves @ weight.T, hub @ weight.T
-            total = (next_leaves if own is None else next_leaves * own).sum(dim=1, keepdim=True)
-            next_hub_mean = (total + next_hub) / (size + 1.0)
-            next_leaves = torch.relu(0.5 * (next_leaves + next_hub) + bias)
-            next_hub_mean = torch.relu(next_hub_mean + bias)
-            leaves = next_leaves if number == 0 else leaves + next_leaves
-            hub = next_hub_mean if hub is None else hub + next_hub_mean
-        return leaves
+    def _defined(self, number: int, inputs: Tensor, edges: Adjacency) -> Tensor:
+        weights = torch.from_numpy(edges.weights).to(inputs.device)
+        return torch.relu(self.layers[number](inputs, edges.edge_index.to(inputs.device), weights))
 
-
-def _within(rows: int, counts: Tensor) -> Tensor:
-    """Return [B, rows, 1], 1 for the rows that are nodes and 0 for those that fill up."""
-    return (torch.arange(rows) < counts[:, None]).unsqueeze(2).to(torch.float32)
+    def _compiled(self, number: int, inputs: Tensor, edges: Adjacency) -> Tensor:
+        layer: Any = self.layers[number]
+        result: Tensor = Convolution.apply(inputs @ layer.lin.weight.T, layer.bias, edges)
+        return result
 
 
 class ClusterSummary(nn.Module):

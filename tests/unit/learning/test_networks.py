@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from aaml.learning.collate import adjacency, collate
+from aaml.learning.collate import collate
+from aaml.learning.convolution import adjacency
 from aaml.learning.inference import _FACTORS, FastNetwork, find_kinds
 from aaml.learning.networks import NetworkSpec, make_network
 from aaml.scheduling.observation import Observation
