@@ -26,7 +26,8 @@ from aaml.scheduling.rewards import RewardOptions
 from aaml.sim.compiled.batch import Batch
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.plan import Plan
-from aaml.sim.tasks import Task, find_task
+from aaml.sim.task import Task
+from aaml.sim.tasks import find_task
 
 WORKLOADS = 16
 NODES_IN_ALL = 2560  # of all rows together

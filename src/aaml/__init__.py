@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aaml.policies.registry import register_reward as register_reward
     from aaml.scheduling.observation import ObservationSpec as ObservationSpec
     from aaml.scheduling.queue_sort import QueueSort as QueueSort
-    from aaml.sim.tasks import Task as Task
+    from aaml.sim.task import Task as Task
     from aaml.sim.tasks import make_task as task
     from aaml.training.run import train as train
 
@@ -48,7 +48,7 @@ _DOOR = {
     "QueueSort": ("aaml.scheduling.queue_sort", "QueueSort"),
     "Results": ("aaml.evaluation.results", "Results"),
     "Scheduler": ("aaml.live.scheduler", "Scheduler"),
-    "Task": ("aaml.sim.tasks", "Task"),
+    "Task": ("aaml.sim.task", "Task"),
     "UserError": ("aaml.errors", "UserError"),
     "connect": ("aaml.live.scheduler", "connect"),
     "evaluate": ("aaml.evaluation.evaluate", "evaluate"),

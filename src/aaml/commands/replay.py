@@ -53,9 +53,9 @@ def run(args: Args) -> int:
     from aaml.errors import UserError, bad_value
     from aaml.evaluation.evaluate import check, contestants
     from aaml.sim.metrics import find_metric
-    from aaml.sim.recorded import trace_task
+    from aaml.sim.tasks import find_trace_task
 
-    task = trace_task(args.trace, args.windows)
+    task = find_trace_task(args.trace, args.windows)
     entered = contestants(args.policy) if args.policy else ()
     for name in args.metric:
         find_metric(name)

@@ -19,7 +19,8 @@ from aaml.evaluation.identity import IDENTITY, identity
 from aaml.evaluation.results import KEYS
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision
-from aaml.sim.tasks import TASKS, Task, find_task
+from aaml.sim.task import Task
+from aaml.sim.tasks import TASKS, find_task
 from aaml.threads import Background
 
 if TYPE_CHECKING:

@@ -32,7 +32,8 @@ from aaml.scheduling.play import play
 from aaml.scheduling.ports import Agent, Policy
 from aaml.settings import Count, Natural, take
 from aaml.sim.cluster import SimCluster
-from aaml.sim.tasks import Task, find_task
+from aaml.sim.task import Task
+from aaml.sim.tasks import find_task
 
 SEEDS = range(1000, 1020)
 """Of the episodes that policies are judged on unless told otherwise: no training or validation has them."""

@@ -23,7 +23,8 @@ import cloudpickle
 
 from aaml.errors import UserError
 from aaml.evaluation.policies import is_model
-from aaml.sim.tasks import Task, find_task
+from aaml.sim.task import Task
+from aaml.sim.tasks import find_task
 
 if TYPE_CHECKING:
     import pandas as pd

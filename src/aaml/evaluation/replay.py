@@ -14,7 +14,8 @@ from aaml.insight.explain import explain
 from aaml.insight.film import Film, Scene
 from aaml.scheduling.play import play
 from aaml.scheduling.walk import never
-from aaml.sim.tasks import Task, find_task
+from aaml.sim.task import Task
+from aaml.sim.tasks import find_task
 
 if TYPE_CHECKING:
     from aaml.insight.explanation import Explanation

@@ -14,7 +14,7 @@ import numpy as np
 from aaml.cluster.objects import Node, Pod
 from aaml.errors import bad_value
 from aaml.sim.cluster import QueueSettings, SimCluster
-from aaml.sim.tasks import Task, find_task
+from aaml.sim.task import Task
 from aaml.sim.timeline import AddNode, DeletePod, PlacePod, RemoveNode, TimelineEvent
 from aaml.workload.model import Workload
 from aaml.workload.trace.windows import Part, Window, read_windows
@@ -107,13 +107,11 @@ def _no_draw(_nodes: tuple[Node, ...], _pods: int, _rng: np.random.Generator) ->
     raise AssertionError("a trace brings its own pods")
 
 
-def trace_task(name: str, part: Part = "holdout") -> TraceTask:
-    """Return the task of a trace: its folder, or GOAL@FOLDER for the goal of another task than *balance*.
+def trace_task(folder: Path, goal: Task, part: Part = "holdout") -> TraceTask:
+    """Return the task of a trace, with what another task is judged by for its goal.
 
-    Raises `UserError` for a folder without a trace, and for a task that is not known.
+    Raises `UserError` for a folder without a trace.
     """
-    goal_name, _, folder = name.rpartition("@")
-    goal = find_task(goal_name or "balance")
     windows = read_windows(folder)
     numbers = windows.part(part)
     first = windows.window(numbers[0])
@@ -121,7 +119,7 @@ def trace_task(name: str, part: Part = "holdout") -> TraceTask:
     arrivals = sum(life.created_s >= 0 for life in windows.trace.lives.values())
     per_window = arrivals * windows.split.window_s / max(windows.trace.end_s, windows.split.window_s)
     return TraceTask(
-        name, f"the trace {folder}, {goal.summary.rpartition('; ')[2]}", goal.metric, goal.reward, nodes,
-        per_window / max(nodes, 1), _no_nodes, _no_draw, lookahead=goal.lookahead, also=goal.also,
-        episodes=numbers, folder=Path(folder), part=part,
+        f"{goal.name}@{folder}", f"the trace {folder}, {goal.summary.rpartition('; ')[2]}", goal.metric, goal.reward,
+        nodes, per_window / max(nodes, 1), _no_nodes, _no_draw, lookahead=goal.lookahead, also=goal.also,
+        episodes=numbers, folder=folder, part=part,
     )  # fmt: skip

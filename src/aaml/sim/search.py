@@ -13,7 +13,7 @@ from aaml.scheduling.ports import Decision, Policy
 from aaml.scheduling.walk import Walk
 from aaml.sim.cluster import SimCluster
 from aaml.sim.search_config import SearchConfig
-from aaml.sim.tasks import Task
+from aaml.sim.task import Task
 from aaml.workload.model import Workload
 
 FloatArray = npt.NDArray[np.float64]

@@ -13,7 +13,7 @@ from aaml.policies.fragment_meter import FragmentMeter
 from aaml.sim.compiled.batch import Batch as Lockstep
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.rewards import REWARDS
-from aaml.sim.tasks import Task
+from aaml.sim.task import Task
 from aaml.training.learner import Stop, StoppedError
 from aaml.training.rollouts import TRAINING_SEEDS, Arena
 from aaml.training.settings import TrainConfig

@@ -25,10 +25,11 @@ from aaml.scheduling.walk import Event, Walk, whole_run
 from aaml.sim.cluster import SimCluster
 from aaml.sim.search import Future, Grade, Search
 from aaml.sim.search_config import SearchConfig
-from aaml.sim.tasks import Task, find_task
+from aaml.sim.tasks import find_task
 
 if TYPE_CHECKING:
     from aaml.scheduling.queue_sort import QueueSort
+    from aaml.sim.task import Task
 
 TRAINING_SEEDS = 1 << 31  # episodes of training have seeds from here on, those of validation and tests lie below
 Steps = list[tuple[int, Transition]]

@@ -16,7 +16,8 @@ from aaml.learning.config import AGENTS, AgentConfig, NetworkAgent
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Policy
 from aaml.settings import changed, plain, take
-from aaml.sim.tasks import Task, find_task
+from aaml.sim.task import Task
+from aaml.sim.tasks import find_task
 from aaml.training.report import write_training_report
 from aaml.training.rollouts import Arena
 from aaml.training.runfolder import RunFolder

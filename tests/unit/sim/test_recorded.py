@@ -14,8 +14,8 @@ from aaml.evaluation.what_if import recorded_metrics, what_if
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision
-from aaml.sim.recorded import cluster_of, trace_task
-from aaml.sim.tasks import find_task
+from aaml.sim.recorded import cluster_of
+from aaml.sim.tasks import find_task, find_trace_task
 from aaml.training.rollouts import Arena, Setting, Stream
 from aaml.training.settings import TrainConfig
 from aaml.training.validation import VALIDATION_SEEDS
@@ -150,7 +150,7 @@ def task_episodes(folder):
 def test_what_if_has_the_recorded_run_the_simulated_kube_scheduler_and_the_policies_on_the_same_windows(tmp_path):
     """Everything was recorded on a: half of the cluster stays empty, as under first-fit; kube-scheduler spreads."""
     events = [event for i in range(100) for event in life(f"p{i}", i, i, "a", min(i + 3.5, 100.0), 200)]
-    task = trace_task(write(tmp_path / "t", *events))
+    task = find_trace_task(write(tmp_path / "t", *events))
     results = what_if(task, [Contestant("first-fit")], progress=False)
     mean = results.runs.groupby("policy")["mean_empty_fraction"].mean()
     assert mean["recorded"] == mean["first-fit"] == pytest.approx(0.5)

@@ -9,7 +9,7 @@ from aaml.scheduling.cycle import SchedulingCycle
 from aaml.sim.cluster import SimCluster
 from aaml.sim.search import Future, Search
 from aaml.sim.search_config import SearchConfig
-from aaml.sim.tasks import Task
+from aaml.sim.task import Task
 from aaml.workload.model import Workload
 from support import make
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from aaml.errors import bad_value
 from aaml.sim.metrics import Metric, find_metric
-from aaml.sim.tasks import Task, find_task
+from aaml.sim.task import Task
+from aaml.sim.tasks import find_task
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from aaml.evaluation.leaderboard.entry import Code, Entry, Who, episode_sha256, 
 from aaml.evaluation.leaderboard.protocol import PROTOCOL, Piece, Protocol
 from aaml.parallel.pool import open_pool
 from aaml.progress import progress_bar
-from aaml.sim.tasks import Task
+from aaml.sim.task import Task
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
 from aaml.sim.compiled.plan import Fleet, Plan
-from aaml.sim.tasks import Mix, Task
+from aaml.sim.task import Task
+from aaml.sim.tasks import Mix
 from aaml.workload.model import Workload
 
 if TYPE_CHECKING:
