@@ -430,9 +430,9 @@ class KubeCluster:
             return
         log.warning("bind of %s to %s: %s, %s", pod.key, result.node_name, result.status, result.message)
         self._state.forget(pod.uid)
-        if flight.queued.pod.nominated_node:
+        # A pod that is gone or bound leaves the queue when its watch says so.
+        if self._queue.retry(flight.queued) and flight.queued.pod.nominated_node:
             self._state.nominate(flight.queued.pod, flight.queued.pod.nominated_node)
-        self._queue.retry(flight.queued)  # a pod that is gone or bound leaves the queue when its watch says so
         self._queue.on_event("pod_delete", pod)
 
     def _cancel(self, uid: str, node_name: str, why: str) -> None:

@@ -201,16 +201,18 @@ class SchedulingQueue:
             self._enter(queued, "unschedulable")
         self._trim_events()
 
-    def retry(self, queued: QueuedPod) -> None:
-        """Put back a pod whose try ended in an error, such as a refused bind.
+    def retry(self, queued: QueuedPod) -> bool:
+        """Put back a pod whose try ended in an error, such as a refused bind, and return whether it still waits.
 
         It is ready again after its backoff.
         """
-        if self._returns(queued):
-            queued.last_failure = NO_PLUGINS
-            queued.errors += 1
-            self._ready(queued)
-            self._trim_events()
+        if not self._returns(queued):
+            return False
+        queued.last_failure = NO_PLUGINS
+        queued.errors += 1
+        self._ready(queued)
+        self._trim_events()
+        return True
 
     def on_event(self, kind: EventKind, obj: Any = None, before: Any = None) -> int:
         """Make ready the unschedulable pods that an event may help, and return how many there were.

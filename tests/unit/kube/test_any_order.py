@@ -342,9 +342,8 @@ class AnyOrder(RuleBasedStateMachine):
         there = self.api.objects[PODS.name].get(uid)
         if there is None or there["spec"]["nodeName"] or lost:
             self.live.state.forget(uid)
-            if queued.pod.nominated_node:
+            if self.live.queue.retry(queued) and queued.pod.nominated_node:
                 self.live.state.nominate(queued.pod, queued.pod.nominated_node)
-            self.live.queue.retry(queued)
         else:
             self.bind(uid, node, "-".join(map(str, gpus)) if gpus else None)
             self.live.queue.done(uid)
