@@ -1,5 +1,6 @@
 """A trace in the simulator: the same nodes, arrivals and lifetimes, and seeds that keep training from what judges."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
 from aaml.evaluation.evaluate import Contestant, evaluate
+from aaml.evaluation.statistics import LEAST_SEEDS
 from aaml.evaluation.what_if import recorded_metrics, what_if
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
@@ -22,7 +24,7 @@ from aaml.training.validation import VALIDATION_SEEDS
 from aaml.workload.trace.events import Began, Listed, NodeGone, NodeSeen, PodBound, PodEnded, PodSeen
 from aaml.workload.trace.store import TraceWriter
 from aaml.workload.trace.trace import Trace
-from aaml.workload.trace.windows import Split, Windows
+from aaml.workload.trace.windows import FEWEST, Split, Windows
 
 NODES = [Node(name, {CPU: 1000, MEMORY: 1 << 30, PODS: 10}) for name in ("a", "b")]
 
@@ -206,6 +208,9 @@ def test_the_command_warns_of_windows_that_are_few_and_short(tmp_path, capsys):
         assert f"Caution: {caution}" in said
         assert caution in split
         assert caution in (tmp_path / "out" / "report.html").read_text()
+    assert not re.search(r"\b(better|worse|level)\b *($|\d)", said, re.MULTILINE), "four windows give no verdict"
+    assert said.count("undecided") >= 3
+    assert FEWEST == LEAST_SEEDS, "the caution says what the verdict takes"
 
 
 def test_a_training_knows_which_traces_can_be_played_in_compiled_episodes(tmp_path):

@@ -27,7 +27,9 @@ Part = Literal["training", "validation", "holdout", "all"]
 SPLIT = "split.json"
 _WINDOWS, _LONG_WINDOWS = 20, 10  # of a trace that nobody said anything else about; fewer only where it is short
 _LIFETIMES = 5.0  # a window is to last this many median lifetimes: what ran already says little then
-_HOLDOUT, _FEWEST = 0.3, 5  # windows that a verdict takes
+_HOLDOUT = 0.3
+FEWEST = 5
+"""Windows that a verdict takes, as `aaml.evaluation.statistics` has it."""
 _VALIDATION = 5  # every so many training windows one judges a training while it goes on
 _SECOND_S, _MINUTE_S = 1.0, 60.0
 
@@ -207,9 +209,9 @@ class Windows:
     def cautions(self, numbers: Sequence[int]) -> list[str]:
         """Return what a reader of differences over some windows has to be told, a sentence each."""
         said, window_s, lived_s = [], self.split.window_s, self.trace.lifetimes_s
-        if len(numbers) < _FEWEST:
+        if len(numbers) < FEWEST:
             said.append(
-                f"{len(numbers)} windows are too few for a verdict; it takes {_FEWEST}: record for longer, cut shorter "
+                f"{len(numbers)} windows are too few for a verdict; it takes {FEWEST}: record for longer, cut shorter "
                 "ones with `aaml trace split`, or play all where no model learned from this trace"
             )
         if lived_s and window_s < _LIFETIMES * (usual_s := float(np.median(lived_s))):
@@ -277,7 +279,7 @@ def usual_split(trace: Trace) -> Split:
     wanted_s = min(max(trace.end_s / _WINDOWS, lived_s), max(trace.end_s / _LONG_WINDOWS, unit_s))
     window_s = min(max(unit_s, wanted_s // unit_s * unit_s), trace.end_s)
     count = trace.end_s // window_s if window_s else 0
-    return make_split(trace, window_s, max(_HOLDOUT, _FEWEST / count) if count >= _LONG_WINDOWS else _HOLDOUT)
+    return make_split(trace, window_s, max(_HOLDOUT, FEWEST / count) if count >= _LONG_WINDOWS else _HOLDOUT)
 
 
 def make_split(trace: Trace, window_s: float, holdout: float) -> Split:
