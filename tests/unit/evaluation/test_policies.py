@@ -86,3 +86,11 @@ def test_what_follows_has_to_be_at_hand_to_be_shown():
     assert context.observation.pod[7] == 0.0
     with pytest.raises(ValueError, match="lookahead of 2"):
         context.seen_by(ObservationSpec(lookahead=2))
+
+
+def test_a_critics_file_is_no_policy_and_its_actors_file_is_named(tmp_path):
+    actor, critic = sorted(make_agent(LIVE["acdqn"], seed=3).save(str(tmp_path), "x"))
+    assert (Path(actor).name, Path(critic).name) == ("Actor_x.pth", "Critic_x.pth")
+    load_policy(actor)
+    with pytest.raises(UserError, match=r"expected a file that chooses, Actor_x\.pth"):
+        load_policy(critic)
