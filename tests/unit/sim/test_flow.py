@@ -14,9 +14,12 @@ from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.play import play
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.cluster import SimCluster
-from aaml.sim.compiled.flow import METRICS, Flow
+from aaml.sim.compiled.flow import Flow
 from aaml.sim.tasks import find_task
 from aaml.workload.model import Workload
+
+USE = ("variance", "cpu_variance", "memory_variance", "empty_fraction")
+METRICS = (*(f"mean_{name}" for name in USE), *(f"final_{name}" for name in USE))
 
 
 @pytest.mark.parametrize(("task", "nodes"), [("compress", 6), ("balance", 5), ("seed-a", 4), ("seedc", 3)])
@@ -80,5 +83,5 @@ def test_pods_with_more_than_requests_are_refused():
     node = Node("n", {CPU: 1000, MEMORY: 1 << 30, PODS: 110})
     plain = Pod("p", requests={CPU: 100})
     for pod in (replace(plain, priority=1), replace(plain, node_selector={"a": "b"}), replace(plain, gang="g")):
-        with pytest.raises(UserError, match="requests and lifetimes only"):
+        with pytest.raises(UserError, match="compiled episodes take pods"):
             Flow.of(SimCluster([node], Workload((pod,))))

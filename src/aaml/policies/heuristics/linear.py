@@ -57,6 +57,15 @@ def weigh(weights, cpu, memory, rest_s):  # type: ignore[no-untyped-def]  # noqa
 
 
 @compiled
+def weigh_into(weights, cpu, memory, rest_s, total):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Write what `weigh` returns into `total` [F]."""
+    rest = log_minutes(rest_s)
+    for f in range(len(total)):
+        by_size = cpu * weights[TERM.pod_cpu, f] + memory * weights[TERM.pod_memory, f]
+        total[f] = weights[TERM.one, f] + _TERM_SCALE * by_size + rest * weights[TERM.pod_rest, f]
+
+
+@compiled
 def life_score(weights, rest_s, empty_s, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return what times add to a node's score: the pod's expected rest, and when the node is expected to be empty."""
     extends = log_minutes(max(rest_s - empty_s, 0.0))

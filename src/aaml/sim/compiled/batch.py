@@ -246,6 +246,17 @@ class Batch:
             self._begin(ended, None)
         return step
 
+    def run(self, plan: Plan, sort: QueueSort, play: Callable[..., None]) -> Ended:
+        """Let a kernel play the first row's episode, of this plan, in an order of waiting pods; return how it ended.
+
+        `play(pool, rows, view, lives, settings, work)` goes on from the beginning to the end.
+        """
+        rest_s = self._pool.pod_times[0, POD_TIMES.rest_s, : len(plan.arrival_s)]
+        since_s = _since_s(plan, rest_s, sort.knowing(self._sees.expects))
+        put_columns(self._pool.pod_times[0], POD_TIMES, since_s=since_s)
+        play(self._pool, self._rows, self._view, self._lives, self._settings, self._work[0])
+        return self._end(0)
+
     def close(self) -> None:
         """Let go of the threads."""
         if self._executor is not None:
@@ -335,10 +346,7 @@ class Batch:
         put(pool.node_flags[slot, NODE_FLAGS.allowed :], plan.allowed)
         since_s, (expected, sure, rest_s) = plan.arrival_s, self._lasting(plan)
         if self._queue_sort is not None:
-            asked = plan.request[plan.shape]
-            since_s = since_s + self._queue_sort.delays_s(
-                asked[:, CPU_COLUMN] / mean_cpu, asked[:, MEMORY_COLUMN] / mean_memory, rest_s
-            )
+            since_s = _since_s(plan, rest_s, self._queue_sort)
         put_columns(
             pool.pod_times[slot], POD_TIMES, arrival_s=plan.arrival_s, lifetime_s=plan.lifetime_s, since_s=since_s,
             expected=expected, sure=sure, limit_s=plan.limit_s, rest_s=rest_s,
@@ -407,6 +415,13 @@ class Batch:
         _PLAY(*memory, self._work[0], mine, actions)
         for part in running:
             part.result()
+
+
+def _since_s(plan: Plan, rest_s: FloatArray, sort: QueueSort) -> FloatArray:
+    """Return when each pod counts as having come, by which waiting ones are tried, float64 [T]."""
+    (mean_cpu, mean_memory), asked = plan.fleet.mean_size, plan.request[plan.shape]
+    delays_s = sort.delays_s(asked[:, CPU_COLUMN] / mean_cpu, asked[:, MEMORY_COLUMN] / mean_memory, rest_s)
+    return np.asarray(plan.arrival_s + delays_s)
 
 
 def _checked(

@@ -61,7 +61,7 @@ def play_rows(pool, rows, view, tables, lives, settings, work, which, actions): 
         at.over, at.cut, at.infeasible, at.reward = 0, 0, 0, 0.0
         held[:] = 0.0
         if actions[b] == BEGIN:
-            _begin(env)
+            begin(env)
             forget(env)
             view.nodes[b] = 0.0
             view.pairs[b] = 0.0
@@ -75,11 +75,11 @@ def play_rows(pool, rows, view, tables, lives, settings, work, which, actions): 
             if view.mask[b, actions[b]]:
                 remembered = before(settings.reward, env, tables, work.bins)
                 pod = env.queue.ready[at.cursor]
-                _bind(env, pod, actions[b])
+                bind(env, pod, actions[b])
                 at.reward = after(settings.reward, env, tables, work.bins, mask, pod, actions[b], remembered)
             else:
                 _leave(env)
-        goes_on = _next_decision(env, settings, work, mask)
+        goes_on = next_decision(env, settings, work, mask)
         if at.steps:
             for i in range(len(held)):
                 held[i] = env.totals[i] - held[i]
@@ -90,7 +90,7 @@ def play_rows(pool, rows, view, tables, lives, settings, work, which, actions): 
 
 
 @inlined
-def _begin(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def begin(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Empty an environment's cluster and its queue."""
     at, nodes, pods, arriving = env.at, env.nodes, env.pods, env.episode.pods
     at.alive, at.steps, at.seconds = 0, 0, 0.0
@@ -110,7 +110,7 @@ def _begin(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 
 @inlined
-def _next_decision(env, settings, work, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def next_decision(env, settings, work, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Let time pass until a pod fits somewhere, whose `mask` is written; returns whether there is one."""
     at, until_s = env.at, env.episode.until_s
     while True:
@@ -179,7 +179,7 @@ def _devices_fit(free, model, shape):  # type: ignore[no-untyped-def]  # noqa: A
 
 
 @inlined
-def _bind(env, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def bind(env, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Place the first ready pod, as `ClusterState.assume` and `SimCluster.bind` do."""
     at, nodes, pods, queue = env.at, env.nodes, env.pods, env.queue
     shape = env.shapes[pods.shape[pod]]
@@ -303,7 +303,7 @@ def _show(env, settings, tables, lives, work, goes_on, mask, nodes, pairs, vecto
         _describe(env, settings.lookahead, work.queued, vector)
     if lives is not None:
         load, empty_s = work.load[:n], work.empty_s[:n]
-        _remain(env, lives, load, empty_s)
+        remain(env, lives, load, empty_s)
         show_rests(
             load, empty_s, rest_s, own.allocatable, own.gpu_count, nodes[:, RESTS_OF_NODES], pairs[:, RESTS_OF_PAIRS]
         )
@@ -326,7 +326,7 @@ def _describe(env, lookahead, queued, vector):  # type: ignore[no-untyped-def]  
 
 
 @inlined
-def _remain(env, lives, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def remain(env, lives, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Write what is expected of the running pods: `RunningPods.remaining`."""
     pods = env.pods
     load[:] = 0
