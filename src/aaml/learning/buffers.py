@@ -216,7 +216,8 @@ class Replay:
 
     def reprioritize(self, error: Tensor) -> None:
         """Set the priority of the items drawn last to the size of their temporal-difference errors."""
-        self._priorities.update(self._drawn, error)
+        if self._prioritized:
+            self._priorities.update(self._drawn, error)
 
     def state(self) -> dict[str, Any]:
         """Return the buffer as tensors and plain values."""
@@ -267,8 +268,9 @@ class LastRounds:
 
     def reprioritize(self, error: Tensor) -> None:
         """Set the priority of the decisions drawn last to the size of their errors."""
-        priorities, rows = self._drawn
-        priorities.update(rows, error)
+        if self._prioritized:
+            priorities, rows = self._drawn
+            priorities.update(rows, error)
 
     def forget(self) -> None:
         """Keep nothing."""

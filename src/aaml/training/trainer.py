@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from typing import TYPE_CHECKING, cast
 
 from aaml.errors import UserError
 from aaml.learning.config import NetworkAgent
@@ -18,6 +19,9 @@ from aaml.training.rollouts import Arena
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.validation import Progress, Validation, write_summary
+
+if TYPE_CHECKING:
+    from aaml.learning.agent import Agent
 
 
 @contextmanager
@@ -78,6 +82,10 @@ def run_training(
         validation = Validation(arena, config.sizes, config.validation_episodes, config.reference)
         saved = folder.read_resume()
         if saved is None:
+            if isinstance(config.agent, NetworkAgent):
+                from aaml.learning.graph import network_graph
+
+                folder.graph(network_graph(cast("Agent", learner.policy).policy.network))
             if config.imitates and isinstance(config.agent, NetworkAgent):
                 bar.set_description(f"{name}: begin as {config.teacher_name}")
             validate(counts=learner.begin())

@@ -134,7 +134,8 @@ def test_a_run_that_is_stopped_within_a_round_forgets_the_round_and_keeps_a_mode
     board.Reload()
     tags = board.Tags()
     assert tags["graph"]
-    assert set(tags["images"]) == {f"Cluster/{name} of nodes (rows) over time" for name in ("CPU", "memory")}
+    lapses = {f"Cluster/{name} of nodes (rows) over time" for name in ("CPU", "memory")}
+    assert set(tags["images"]) == {*lapses, "Placement"}
     histograms = board.Tensors("4. Actions")
     assert len(histograms) == progress.validations
     chosen = tensor_util.make_ndarray(histograms[-1].tensor_proto)[:, 2].sum()
