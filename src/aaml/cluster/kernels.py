@@ -7,8 +7,8 @@ one another. In the kernels of lockstep episodes that took three quarters of the
 uncounted   for kernels that work on arrays which their caller holds: they, and what they call, may not allocate
 counted     for kernels that allocate and are called from such
 compiled    for all others
-inlined     for parts of one kernel that hand on many arrays, each by its name: they are compiled into their caller,
-            for a call costs by the array
+part        uncounted, for what only kernels call: it is merged into its caller, for a call costs by the array
+named       for functions that return views with names, which a kernel without counting cannot return
 """
 
 import multiprocessing
@@ -34,9 +34,9 @@ def compiled(function: F) -> "Dispatcher[F]":
     return _kept(numba.njit(nogil=True)(function))
 
 
-def _counting(references: bool) -> Any:
+def _counting(references: bool, **options: bool) -> Any:
     njit: Any = numba.njit  # its types leave `_nrt` out
-    return lambda function: _kept(njit(nogil=True, _nrt=references)(function))
+    return lambda function: _kept(njit(nogil=True, _nrt=references, **options)(function))
 
 
 def _kept(kernel: K) -> K:
@@ -56,10 +56,11 @@ def _kept(kernel: K) -> K:
 
 
 uncounted, counted = _counting(False), _counting(True)
+part = _counting(False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
-def inlined(function: F) -> "Dispatcher[F]":
-    """Make a function part of every kernel that calls it."""
+def named(function: F) -> "Dispatcher[F]":
+    """Write a function's lines into every kernel that calls it."""
     return keep(numba.njit(nogil=True, inline="always")(function))
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.kernels import inlined, uncounted
+from aaml.cluster.kernels import part, uncounted
 from aaml.cluster.metrics import hold_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.policies.fragment_meter import fragment_growth
@@ -89,7 +89,7 @@ def play_rows(pool, rows, view, tables, lives, settings, work, which, actions): 
         _show(env, settings, tables, lives, work, goes_on, mask, view.nodes[b, :n], view.pairs[b, :n], view.pod[b])
 
 
-@inlined
+@part
 def begin(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Empty an environment's cluster and its queue."""
     at, nodes, pods, arriving = env.at, env.nodes, env.pods, env.episode.pods
@@ -109,7 +109,7 @@ def begin(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     env.queue.blocked[:] = -1
 
 
-@inlined
+@part
 def next_decision(env, settings, work, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Let time pass until a pod fits somewhere, whose `mask` is written; returns whether there is one."""
     at, until_s = env.at, env.episode.until_s
@@ -131,7 +131,7 @@ def next_decision(env, settings, work, mask):  # type: ignore[no-untyped-def]  #
             at.gpu_waiting += shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
 
 
-@inlined
+@part
 def _ready_pod_fits(env, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Go on to the first ready pod that fits somewhere, and write its mask; returns whether there is one."""
     at, queue = env.at, env.queue
@@ -147,7 +147,7 @@ def _ready_pod_fits(env, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001,
     return False
 
 
-@inlined
+@part
 def _feasible(nodes, shape, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Write the mask of the nodes where a pod of a shape fits; returns whether it fits anywhere."""
     asks_gpu, somewhere = shape[SHAPE_COUNT] > 0 or shape[SHAPE_PICKY] > 0, False
@@ -178,7 +178,7 @@ def _devices_fit(free, model, shape):  # type: ignore[no-untyped-def]  # noqa: A
     return enough >= shape[SHAPE_COUNT]
 
 
-@inlined
+@part
 def bind(env, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Place the first ready pod, as `ClusterState.assume` and `SimCluster.bind` do."""
     at, nodes, pods, queue = env.at, env.nodes, env.pods, env.queue
@@ -217,7 +217,7 @@ def _take_devices(free, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001,
     return taken
 
 
-@inlined
+@part
 def _leave(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Leave the first ready pod, for which a node was chosen where it does not fit."""
     at = env.at
@@ -227,7 +227,7 @@ def _leave(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     at.infeasible, at.reward = 1, INFEASIBLE_REWARD
 
 
-@inlined
+@part
 def _next_event_s(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Return when the next pod leaves or comes, inf when none does."""
     at = env.at
@@ -235,7 +235,7 @@ def _next_event_s(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return min(at_s, env.pods.arrival_s[at.arrived]) if at.arrived < env.episode.pods else at_s
 
 
-@inlined
+@part
 def _hold_until(env, at_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Let time pass, and count how well the cluster was used meanwhile."""
     at, nodes = env.at, env.nodes
@@ -251,7 +251,7 @@ def _hold_until(env, at_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
     at.now_s = at_s
 
 
-@inlined
+@part
 def _depart(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Let go the pods whose time has come; returns whether there were any."""
     at, nodes, pods, queue = env.at, env.nodes, env.pods, env.queue
@@ -274,7 +274,7 @@ def _depart(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return at.departed > before_that
 
 
-@inlined
+@part
 def _show(env, settings, tables, lives, work, goes_on, mask, nodes, pairs, vector):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Write what is seen of the first ready pod, or of no pod at the end, as `ObservationSpec.observe` has it."""
     nodes[:] = 0.0
@@ -309,7 +309,7 @@ def _show(env, settings, tables, lives, work, goes_on, mask, nodes, pairs, vecto
         )
 
 
-@inlined
+@part
 def _describe(env, lookahead, queued, vector):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Write the features of the pod that are not in `fill`, and the pods that follow."""
     at, pods, ready, episode = env.at, env.pods, env.queue.ready, env.episode
@@ -325,7 +325,7 @@ def _describe(env, lookahead, queued, vector):  # type: ignore[no-untyped-def]  
         vector[start + UPCOMING.gpu] = shape[SHAPE_COUNT] * shape[SHAPE_MILLI] / 1000.0 / MAX_DEVICES
 
 
-@inlined
+@part
 def remain(env, lives, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Write what is expected of the running pods: `RunningPods.remaining`."""
     pods = env.pods
@@ -341,7 +341,7 @@ def remain(env, lives, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: 
         )  # fmt: skip
 
 
-@inlined
+@part
 def _measure_growth(nodes, shape, tables, work, growth):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Write by how much each node's fragments would grow with a pod of this shape."""
     n = len(growth)

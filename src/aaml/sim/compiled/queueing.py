@@ -6,7 +6,7 @@ tried, so that whoever waits then is unschedulable, or was left by the policy. A
 
 import numpy as np
 
-from aaml.cluster.kernels import inlined, uncounted
+from aaml.cluster.kernels import part, uncounted
 
 _RUN = 16
 
@@ -45,7 +45,7 @@ def stable_sort(keys, pods, count, other_keys, other):  # type: ignore[no-untype
         width *= 2
 
 
-@inlined
+@part
 def give_up(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Take the first ready pod out of the queue's first list; returns it."""
     pod = env.queue.ready[env.at.cursor]
@@ -64,7 +64,7 @@ def backoff_window(added_s, failures, settings):  # type: ignore[no-untyped-def]
     return np.floor(added_s + min(settings.max_backoff_s, settings.initial_backoff_s * doubled))
 
 
-@inlined
+@part
 def make_ready(env, settings, keys, late, helped):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Line up the pods to try now: those that departures helped, those that come, those that the policy left.
 

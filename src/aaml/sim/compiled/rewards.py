@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from aaml.cluster.kernels import counted, inlined, uncounted
+from aaml.cluster.kernels import counted, part, uncounted
 from aaml.cluster.metrics import measure_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.policies.fragmentation import fragment_amount
@@ -71,7 +71,7 @@ def pairwise_sum(values, count):  # type: ignore[no-untyped-def]  # noqa: ANN001
     return total
 
 
-@inlined
+@part
 def _fragments(nodes, tables, bins):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Return the cluster's fragments, measuring only the nodes that have changed."""
     n = len(nodes.allocatable)
@@ -85,7 +85,7 @@ def _fragments(nodes, tables, bins):  # type: ignore[no-untyped-def]  # noqa: AN
     return pairwise_sum(nodes.fragments, n)
 
 
-@inlined
+@part
 def _usage(nodes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Return how many nodes count, and the variances of their use of CPU and memory."""
     count, _, _, _, cpu_variance, memory_variance, _, _, _, _ = measure_usage(
@@ -94,7 +94,7 @@ def _usage(nodes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return count, cpu_variance, memory_variance
 
 
-@inlined
+@part
 def forget(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Begin an environment's rewards anew."""
     env.nodes.fragments[:] = 0.0
@@ -103,7 +103,7 @@ def forget(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     env.at.last_s, env.at.last_queue, env.at.last_row = np.nan, 0.0, np.nan
 
 
-@inlined
+@part
 def before(reward, env, tables, bins):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return what the reward has to know of an environment before the pod is placed."""
     at = env.at
@@ -120,7 +120,7 @@ def before(reward, env, tables, bins):  # type: ignore[no-untyped-def]  # noqa: 
     return 0.0
 
 
-@inlined
+@part
 def after(reward, env, tables, bins, mask, pod, row, remembered):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return the reward of a pod that is on `row` now; the mask is that of before."""
     at, nodes, shape = env.at, env.nodes, env.shapes[env.pods.shape[pod]]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import Columns, columns, inlined
+from aaml.cluster.kernels import Columns, columns, named
 from aaml.cluster.metrics import AVERAGED
 from aaml.policies.gpu.arrays import SHAPE_COLUMNS
 from aaml.scheduling.observation import FILL_SCRATCH, NODE_FEATURES, PAIR_FEATURES
@@ -202,7 +202,7 @@ class Env(NamedTuple):
     totals: FloatArray
 
 
-@inlined
+@named
 def env_of(pool, rows, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return the environment in row `b`."""
     at = rows.progress[b]
