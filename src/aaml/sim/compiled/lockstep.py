@@ -351,6 +351,6 @@ def _measure_growth(nodes, shape, tables, work, growth):  # type: ignore[no-unty
         work.free_pods[i] = nodes.allocatable[i, PODS_COLUMN] - nodes.requested[i, PODS_COLUMN]
     arrays = NodeArrays(
         work.free_cpu[:n], work.free_cpu[:n], work.free_memory[:n], work.free_pods[:n], nodes.gpu_free,
-        nodes.gpu_count, nodes.gpu_model, work.kinds[:n],
+        nodes.gpu_count[:n], nodes.gpu_model[:n], work.kinds[:n],
     )  # fmt: skip
     fragment_growth(arrays, shape, tables, work.sums[0], work.sums[1], work.bins, growth)

@@ -126,7 +126,10 @@ class Work(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """The nodes of an environment, as in `ClusterState`; `N` counts its own.
+    """The nodes of an environment, as in `ClusterState`.
+
+    N is its own in `allocatable`, `requested`, `gpu_free` and `capacity`, and the batch's in the others, for cutting an
+    array costs.
 
     `allowed` [C, N] by kind of toleration; `owners` [O, N] counts pods by owner. `fragments`, `stale` and `chosen` [N]
     are what rewards remember: the fragments as last measured, whether the node has changed since, how often it was
@@ -212,8 +215,8 @@ def env_of(pool, rows, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
     facts, flags, worth = pool.node_facts[w], pool.node_flags[w], rows.worth[b]
     times, own, states, since = pool.pod_times[w], pool.pod_facts[w], rows.pods[b], rows.times[b]
     nodes = Nodes(
-        pool.allocatable[w, :n], rows.requested[b, :n], rows.gpu_free[b, :n], facts[NODE_FACTS.gpu_count, :n],
-        facts[NODE_FACTS.gpu_model, :n], flags[NODE_FLAGS.cordoned, :n], flags[NODE_FLAGS.capacity, :n],
+        pool.allocatable[w, :n], rows.requested[b, :n], rows.gpu_free[b, :n], facts[NODE_FACTS.gpu_count],
+        facts[NODE_FACTS.gpu_model], flags[NODE_FLAGS.cordoned], flags[NODE_FLAGS.capacity, :n],
         flags[NODE_FLAGS.allowed :], rows.owners[b], worth[WORTH.fragments], worth[WORTH.stale], worth[WORTH.chosen],
     )  # fmt: skip
     pods = Pods(
