@@ -20,6 +20,7 @@ from aaml.sim.cluster import QueueSettings, SimCluster
 from aaml.sim.compiled.batch import Batch
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.plan import Plan
+from aaml.sim.compiled.own_rewards import compile_reward
 from aaml.sim.compiled.rewards import REWARDS, pairwise_sum
 from aaml.sim.tasks import TASKS, find_task
 from aaml.sim.timeline import Cordon
@@ -67,9 +68,10 @@ def play(clusters, reward="balance", sees=None, sort=None, queue=None, seed=0, t
     """Play one episode a row with random decisions, a twentieth of them infeasible, beside the simulator."""
     sees = sees or ObservationSpec()
     options = {} if queue is None else {"queue": queue}
+    options |= {"reward": reward} if reward in REWARDS else {"own": compile_reward(make_reward(reward))}
     batch = Batch(
         lambda group, _number: Plan.of_cluster(clusters[group](), sees.expects), len(clusters), sees=sees,
-        reward=reward, expected=sees.fragmentation, queue_sort=sort, restart=False, threads=threads, **options,
+        expected=sees.fragmentation, queue_sort=sort, restart=False, threads=threads, **options,
     )  # fmt: skip
     twins = [Twin(make(), reward, sees, sort) for make in clusters]
     rng = np.random.default_rng(seed)
@@ -88,7 +90,8 @@ def play(clusters, reward="balance", sees=None, sort=None, queue=None, seed=0, t
         played += len(going)
         ended = {each.row: each for each in step.ended}
         for row in going:
-            assert step.reward[row] == twins[row].step(actions[row]), (reward, played)
+            earned = twins[row].step(actions[row])
+            assert step.reward[row] == (earned if reward in REWARDS else pytest.approx(earned, rel=1e-12)), played
             over = twins[row].context is None
             assert over == (row in ended) == bool(step.terminated[row] or step.truncated[row])
             if over:
@@ -159,6 +162,56 @@ def test_every_reward_is_that_of_the_scheduling_cycle(reward):
         lambda: SimCluster(find_task("seed-a").make_nodes(4), find_task("balance").build(1, 4, pods=120).workload),
     ]
     play(clusters, reward, ObservationSpec(fragmentation=meter_of("fragmentation")), seed=4)
+
+
+OWN_REWARDS = """
+import numpy as np
+
+def cheap(context, row):
+    return -float(context.state.requested[row, 0] > 0.8 * context.state.allocatable[row, 0])
+
+def level(state):
+    used = state.requested[:, 0] / state.allocatable[:, 0]
+    return -np.sqrt(used[state.capacity].var())
+
+def crowded(context, row):
+    return context.mask.sum() - 0.1 * context.queue_length + context.now_s / 100 + context.state.gpu_count[row]
+
+def by_name(context, row):
+    return float(context.pod.name.startswith("a"))
+"""
+
+
+@pytest.mark.parametrize(
+    "reward", ["{0}:cheap", "{0}:level", "{0}:crowded", "{0}:cheap=0.5,{0}:level=2"], ids=lambda text: text[4:]
+)
+def test_a_reward_of_ones_own_is_compiled_as_it_stands_and_says_what_it_says_in_the_scheduling_cycle(reward, tmp_path):
+    (tmp_path / "mine.py").write_text(OWN_REWARDS)
+    clusters = [
+        lambda: find_task("fragmentation").build(3, 9),
+        lambda: SimCluster(find_task("seed-a").make_nodes(4), find_task("balance").build(1, 4, pods=120).workload),
+    ]
+    played, _ = play(clusters, reward.format(tmp_path / "mine.py"), seed=4, threads=2)
+    assert played > 100
+
+
+def test_what_compiled_code_cannot_see_is_named(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN_REWARDS)
+    with pytest.raises(UserError, match="Unknown attribute 'pod'"):
+        compile_reward(make_reward(f"{tmp_path / 'mine.py'}:by_name"))
+    with pytest.raises(UserError, match="Balance is neither a function of"):
+        compile_reward(make_reward("balance"))
+
+
+@pytest.mark.parametrize("value", ["1.0 / (context.now_s - context.now_s)", "context.state.requested[row + 99, 0]"])
+def test_a_compiled_reward_that_is_no_number_is_refused(value, tmp_path):
+    (tmp_path / "mine.py").write_text(f"def mine(context, row):\n    return {value}\n")
+    own = compile_reward(make_reward(f"{tmp_path / 'mine.py'}:mine"))
+    batch = Batch(lambda _group, number: Plan.of_cluster(find_task("balance").build(number, 4, pods=20)), 2, own=own)
+    seen = batch.reset()
+    with pytest.raises(UserError, match=r"reward: (inf|nan) is not accepted"):
+        batch.step(seen.mask.argmax(axis=1))
+    batch.close()
 
 
 def strange(seed):

@@ -23,9 +23,11 @@ from aaml.policies.gpu.arrays import SHAPE_MODELS
 from aaml.scheduling.lifetimes import expected_rest
 from aaml.scheduling.observation import PLAIN, ObservationSpec
 from aaml.scheduling.queue_sort import QueueSort
+from aaml.scheduling.rewards import check_reward
 from aaml.settings import Count, take
 from aaml.sim.cluster import QueueSettings
 from aaml.sim.compiled.lockstep import BEGIN, Settings, play_rows
+from aaml.sim.compiled.own_rewards import OwnReward
 from aaml.sim.compiled.plan import Plan
 from aaml.sim.compiled.rewards import REWARDS
 from aaml.sim.compiled.rows import (
@@ -132,6 +134,7 @@ class Batch:
 
     sees: what is shown; its graph must be the star, and its model of lifetimes is taken as it is now
     reward: the name of a built-in one, without those of racks and gangs
+    own: a person's own reward, compiled (`aaml.sim.compiled.own_rewards`), in place of the built-in one
     expected: what fragments are weighed by in the reward of that name
     queue_sort: in whose order pods wait, None: in kube-scheduler's
     max_steps: an episode is cut off after so many decisions
@@ -153,6 +156,7 @@ class Batch:
         copies: int = 1,
         sees: ObservationSpec = PLAIN,
         reward: str = "balance",
+        own: OwnReward | None = None,
         expected: FragmentMeter | None = None,
         queue_sort: QueueSort | None = None,
         queue: QueueSettings = QueueSettings(),  # noqa: B008  (frozen)
@@ -170,7 +174,7 @@ class Batch:
             REWARDS[reward], queue_sort is not None, sees.lookahead, sees.fragmentation is not None, max_steps or 0,
             queue.initial_backoff_s, queue.max_backoff_s,
         )  # fmt: skip
-        self._sees = sees
+        self._sees, self._own = sees, own
         self._lives = None if sees.expects is None else sees.expects.table
         self._threads = max(1, (os.cpu_count() or 1) if threads is None else threads)
         self._executor = ThreadPool(self._threads - 1, "batch") if self._threads > 1 else None
@@ -224,7 +228,8 @@ class Batch:
     def step(self, actions: npt.ArrayLike) -> Step:
         """Place each row's pod on a row of its cluster: int [B]. What a resting row is told counts for nothing.
 
-        Raises RuntimeError before the first `reset`, ValueError for actions of another shape or beyond 0 ... N - 1.
+        Raises RuntimeError before the first `reset`, ValueError for actions of another shape or beyond 0 ... N - 1, and
+        `UserError` for a person's own reward that is no finite number.
         """
         if not self._began:
             raise RuntimeError("the batch has no episodes yet: call reset() first")
@@ -236,6 +241,8 @@ class Batch:
         self._play(np.arange(len(self)), chosen)
         at, held = self._rows.progress, self._view.held
         over, limit, reward, infeasible = at["over"] > 0, at["cut"] > 0, at["reward"].copy(), at["infeasible"] > 0
+        if self._own is not None and not np.isfinite(reward).all():
+            check_reward(float(reward[~np.isfinite(reward)][0]))
         cut = np.isfinite(self._pool.episodes["until_s"][at["slot"]])
         terminated, truncated = over & ~cut, (over & cut) | limit
         ended = np.flatnonzero(over | limit)
@@ -403,7 +410,7 @@ class Batch:
     def _play(self, which: IntArray, actions: IntArray) -> None:
         """Carry out the actions of some rows, split evenly over the threads that are worth waking."""
         parts = min(self._threads, len(which), 1 + len(which) * self._sizes["N"] // _WORTH_A_THREAD)
-        memory = (self._pool, self._rows, self._view, self._tables, self._lives, self._settings)
+        memory = (self._pool, self._rows, self._view, self._tables, self._lives, self._own, self._settings)
         if self._executor is None or parts == 1:
             _PLAY(*memory, self._work[0], which, actions)
             return

@@ -26,6 +26,7 @@ from aaml.scheduling.observation import (
 )
 from aaml.scheduling.rests import add_rest, show_rests
 from aaml.sim.compiled.departures import drop, push
+from aaml.sim.compiled.own_rewards import AFTER, BEFORE, own_reward
 from aaml.sim.compiled.queueing import give_up, make_ready
 from aaml.sim.compiled.rewards import after, before, forget
 from aaml.sim.compiled.rows import SHAPE_PICKY, SHAPE_REQUEST, SHAPE_TOLERANCE, env_of
@@ -48,11 +49,12 @@ class Settings(NamedTuple):
 
 
 @uncounted
-def play_rows(pool, rows, view, tables, lives, settings, work, which, actions):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def play_rows(pool, rows, view, tables, lives, own, settings, work, which, actions):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Go on to the next decision, or the end, in each of the rows `which` int64 [n] after its action in `actions` [B].
 
     BEGIN begins the episode in the row's slot. A row that is over is left alone. `tables` is None where nothing
-    asks for fragments, and `lives` where nothing is expected of running pods: numba then leaves out what they are for.
+    asks for fragments, `lives` where nothing is expected of running pods, and `own` where the reward is a built-in one:
+    numba then leaves out what they are for.
     """
     for b in which:
         env = env_of(pool, rows, b)
@@ -73,10 +75,15 @@ def play_rows(pool, rows, view, tables, lives, settings, work, which, actions): 
                 held[i] = env.totals[i]
             at.steps += 1
             if view.mask[b, actions[b]]:
-                remembered = before(settings.reward, env, tables, work.bins)
                 pod = env.queue.ready[at.cursor]
-                bind(env, pod, actions[b])
-                at.reward = after(settings.reward, env, tables, work.bins, mask, pod, actions[b], remembered)
+                if own is None:
+                    remembered = before(settings.reward, env, tables, work.bins)
+                    bind(env, pod, actions[b])
+                    at.reward = after(settings.reward, env, tables, work.bins, mask, pod, actions[b], remembered)
+                else:
+                    at.reward = own_reward(own, BEFORE, env, mask, actions[b])
+                    bind(env, pod, actions[b])
+                    at.reward += own_reward(own, AFTER, env, mask, actions[b])
             else:
                 _leave(env)
         goes_on = next_decision(env, settings, work, mask)

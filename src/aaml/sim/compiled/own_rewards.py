@@ -1,0 +1,156 @@
+"""A person's own reward in compiled episodes: what numba makes of the function that otherwise Python calls.
+
+The function is compiled as it stands. It sees a `Context` and a state with the arrays of `ClusterState` that all nodes
+have. A kernel cannot be made anew for each function: that takes half a minute. So the function becomes a pointer, which
+the kernel calls with the addresses of its arrays; a call costs some 60 ns.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import carray, cfunc, njit, types
+from numba.core import cgutils
+from numba.core.errors import NumbaError
+from numba.extending import intrinsic, overload
+
+from aaml.cluster.kernels import inlined
+from aaml.errors import UserError
+from aaml.scheduling.cycle import Reward
+from aaml.scheduling.rewards import Potential, Value, WeightedSum
+
+BEFORE, AFTER = 0, 1
+OwnReward = Any
+"""A compiled reward: numba's pointer to a function with the signature `_SIGNATURE`."""
+_SIGNATURE = types.float64(*[types.intp] * 6, *[types.uintp] * 7, types.float64)
+
+
+class State(NamedTuple):
+    """What a compiled reward sees of `ClusterState`: its arrays, a row a node."""
+
+    allocatable: Any
+    requested: Any
+    gpu_free: Any
+    gpu_count: Any
+    unschedulable: Any
+    capacity: Any
+
+
+class Context(NamedTuple):
+    """What a compiled reward sees of a `Context`."""
+
+    state: State
+    mask: Any
+    queue_length: int
+    now_s: float
+
+
+class NotCompiledError(UserError):
+    """A reward that cannot be compiled; the message says why."""
+
+
+@overload(float)
+def _float_of_bool(value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Let compiled code take `float(condition)`, as Python does: numba knows it of numbers alone."""
+    return (lambda value: 1.0 if value else 0.0) if isinstance(value, types.Boolean) else None
+
+
+@intrinsic
+def _pointer(_context, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return an address as a pointer."""
+
+    def generate(_context, builder, _signature, args):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(number), generate
+
+
+def compile_reward(reward: Reward) -> OwnReward:
+    """Return a person's reward compiled: a potential, a value, or a weighted sum of such.
+
+    Raises `NotCompiledError` for anything else, and for a function that numba does not take.
+    """
+    part = _joined([_part(weight, each) for weight, each in _parts(reward)])
+
+    def call(  # noqa: PLR0917
+        phase, row, n, resources, devices, queue, allocatable, requested, gpu_free, gpu_count, cordoned, capacity, mask,
+        now_s,
+    ):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # fmt: skip
+        state = State(
+            carray(_pointer(allocatable), (n, resources), np.int64),
+            carray(_pointer(requested), (n, resources), np.int64),
+            carray(_pointer(gpu_free), (n, devices), np.int64),
+            carray(_pointer(gpu_count), (n,), np.int64),
+            carray(_pointer(cordoned), (n,), np.bool_),
+            carray(_pointer(capacity), (n,), np.bool_),
+        )
+        try:
+            return part(phase, Context(state, carray(_pointer(mask), (n,), np.bool_), queue, now_s), row)
+        except Exception:  # noqa: BLE001  (an index beyond the arrays, for one: a pointer has no other way to tell)
+            return np.nan  # which the batch refuses
+
+    try:
+        return cfunc(_SIGNATURE, error_model="numpy")(call)
+    except NumbaError as error:
+        raise NotCompiledError(_why(error)) from error
+
+
+def _parts(reward: Reward) -> Sequence[tuple[float, Reward]]:
+    return reward.parts if isinstance(reward, WeightedSum) else [(1.0, reward)]
+
+
+def _part(weight: float, reward: Reward) -> Any:
+    """Return a compiled (phase, context, row) -> float."""
+    own: Any = njit(error_model="numpy", boundscheck=True)
+    if isinstance(reward, Value):
+        value = own(reward.value)
+
+        @njit
+        def part(phase, context, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+            return weight * float(value(context, row)) if phase == AFTER else 0.0
+
+        return part
+    if isinstance(reward, Potential):
+        potential = own(reward.potential)
+
+        @njit
+        def rise(phase, context, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001
+            level = weight * float(potential(context.state))
+            return level if phase == AFTER else -level
+
+        return rise
+    raise NotCompiledError(f"{type(reward).__name__} is neither a function of (state) nor of (context, row)")
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    first, *others = parts
+    if not others:
+        return first
+    rest = _joined(others)
+
+    @njit
+    def both(phase, context, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        return first(phase, context, row) + rest(phase, context, row)
+
+    return both
+
+
+def _why(error: NumbaError) -> str:
+    """Return what numba says that a person can use: the place in their file and the last of its reasons."""
+    lines = [re.sub(r"\x1b\[\d*m", "", line).strip() for line in str(error).splitlines()]
+    said = [line for line in lines if line]
+    reasons = (">>> ", "Unknown attribute", "Untyped global", "Cannot determine", "NotImplementedError", "Unsupported")
+    return next((line for reason in reasons for line in said if reason in line), said[0]).removeprefix(">>> ")
+
+
+@inlined
+def own_reward(own, phase, env, mask, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return what a person's reward says of an environment before a pod is placed, or after."""
+    at, nodes = env.at, env.nodes
+    return own(
+        phase, row, nodes.allocatable.shape[0], nodes.allocatable.shape[1], nodes.gpu_free.shape[1],
+        at.arrived - at.bound - (1 if phase == BEFORE else 0), nodes.allocatable.ctypes.data, nodes.requested.ctypes.data,
+        nodes.gpu_free.ctypes.data, nodes.gpu_count.ctypes.data, nodes.cordoned.ctypes.data, nodes.capacity.ctypes.data,
+        mask.ctypes.data, at.now_s,
+    )  # fmt: skip
