@@ -19,8 +19,8 @@ from aaml.scheduling.rewards import RewardOptions
 from aaml.sim.cluster import QueueSettings, SimCluster
 from aaml.sim.compiled.batch import Batch
 from aaml.sim.compiled.episodes import TaskEpisodes
-from aaml.sim.compiled.plan import Plan
 from aaml.sim.compiled.own_rewards import compile_reward
+from aaml.sim.compiled.plan import Plan
 from aaml.sim.compiled.rewards import REWARDS, pairwise_sum
 from aaml.sim.tasks import TASKS, find_task
 from aaml.sim.timeline import Cordon

@@ -73,10 +73,10 @@ def compile_reward(reward: Reward) -> OwnReward:
     """
     part = _joined([_part(weight, each) for weight, each in _parts(reward)])
 
-    def call(  # noqa: PLR0917
-        phase, row, n, resources, devices, queue, allocatable, requested, gpu_free, gpu_count, cordoned, capacity, mask,
-        now_s,
-    ):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # fmt: skip
+    # fmt: off
+    def call(phase, row, n, resources, devices, queue, allocatable, requested, gpu_free, gpu_count, cordoned, capacity,  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+             mask, now_s):  # noqa: ANN001
+        # fmt: on
         state = State(
             carray(_pointer(allocatable), (n, resources), np.int64),
             carray(_pointer(requested), (n, resources), np.int64),
@@ -150,7 +150,7 @@ def own_reward(own, phase, env, mask, row):  # type: ignore[no-untyped-def]  # n
     at, nodes = env.at, env.nodes
     return own(
         phase, row, nodes.allocatable.shape[0], nodes.allocatable.shape[1], nodes.gpu_free.shape[1],
-        at.arrived - at.bound - (1 if phase == BEFORE else 0), nodes.allocatable.ctypes.data, nodes.requested.ctypes.data,
-        nodes.gpu_free.ctypes.data, nodes.gpu_count.ctypes.data, nodes.cordoned.ctypes.data, nodes.capacity.ctypes.data,
-        mask.ctypes.data, at.now_s,
+        at.arrived - at.bound - (1 if phase == BEFORE else 0), nodes.allocatable.ctypes.data,
+        nodes.requested.ctypes.data, nodes.gpu_free.ctypes.data, nodes.gpu_count.ctypes.data,
+        nodes.cordoned.ctypes.data, nodes.capacity.ctypes.data, mask.ctypes.data, at.now_s,
     )  # fmt: skip
