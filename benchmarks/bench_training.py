@@ -1,7 +1,10 @@
-"""Decisions a second of `aaml train` as it learns from copies: acting and learning together, on one thread.
+"""Decisions a second of `aaml train` as it learns from copies: acting and learning together.
+
+On the CPU networks use one thread, the simulator one a core; with `--device cuda` networks act and learn on the GPU.
 
     python benchmarks/bench_training.py                         # the four agents at 10 and 40 nodes
     python benchmarks/bench_training.py --agents acdqn --nodes 10 100 --rounds 5
+    python benchmarks/bench_training.py --device cuda --envs 1024 --batch_size 16384 --nodes 10 --rounds 1
 
 A round plays whole episodes and learns from them. The first round of each size compiles and is left out, validations
 too. Rates count the CPU seconds of the process, so that other work on the machine disturbs less; the clock's are beside
@@ -29,13 +32,18 @@ def main() -> None:
     parser.add_argument("--agents", nargs="+", default=["acdqn", "dqn", "acgnn", "gnn"])
     parser.add_argument("--nodes", type=int, nargs="+", default=[10, 40])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--envs", type=int, default=16)
+    parser.add_argument("--batch_size", type=int, default=None)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     args = parser.parse_args()
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; decisions a second of balance:")
     print(f"{'agent':>6} {'nodes':>6} {'a CPU second':>13} {'a second':>10}")
     for name in args.agents:
         for nodes in args.nodes:
             with tempfile.TemporaryDirectory() as folder:
-                config = changed(TrainConfig(agent=AGENTS[name]), {"nodes": (nodes,), "envs": 16, "steps": 10_000_000})
+                told = {"nodes": (nodes,), "envs": args.envs, "steps": 1_000_000_000, "device": args.device}
+                told |= {} if args.batch_size is None else {"batch_size": args.batch_size, "max_batch_rows": 1 << 30}
+                config = changed(TrainConfig(agent=AGENTS[name]), told)
                 config, run = open_run(config, Path(folder) / "run", resume=False)
                 measure(name, nodes, args.rounds, config, run)
                 run.close()

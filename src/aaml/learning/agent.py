@@ -58,6 +58,7 @@ class Agent(ABC):
         self.reward_sum = 0.0
         self.generator = torch.Generator().manual_seed(seed)
         self._parts = algorithm.parts
+        self._networks = [each for each in vars(algorithm).values() if isinstance(each, Network)]
 
     # ---- acting ------------------------------------------------------------------------------------------------------
 
@@ -110,6 +111,15 @@ class Agent(ABC):
         self.policy.score_some(sampling)
 
     # ---- learning ----------------------------------------------------------------------------------------------------
+
+    def to(self, device: str) -> None:
+        """Move the networks to a device, "cpu" or "cuda", before anything is learned or restored.
+
+        There they learn from batches. A single decision is made on the CPU all the same, by a copy.
+        """
+        for network in self._networks:
+            network.to(device)
+        self.policy.moved()
 
     def observe(self, transition: Transition, stream: int = 0) -> None:
         """Take one step of experience; steps of one `stream` (an environment) follow one another."""

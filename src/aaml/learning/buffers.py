@@ -101,7 +101,7 @@ class Priorities:
     ) -> tuple[Tensor, Tensor | None]:
         """Return (rows int64 [size] of the first `count`, importance weights or None where all count alike)."""
         if not by_error:
-            return torch.randint(count, (size,), generator=generator), None
+            return torch.randint(count, (size,), generator=generator, device=generator.device), None
         chance = self.values[:count] ** self.ALPHA
         rows = torch.multinomial(chance, size, replacement=True, generator=generator)
         weight = (count * chance[rows] / chance.sum()) ** -self.BETA
@@ -249,13 +249,14 @@ class LastRounds:
         """Keep a round, in place of the oldest of its size where there are enough."""
         highest = max((float(each.values.max()) for _, each in self._rounds), default=1.0)
         kept = self._by_size.setdefault(played.seen.mask.shape[1], deque())
-        kept.append((played, Priorities(torch.full((len(played.action),), highest))))
+        kept.append((played, Priorities(torch.full((len(played.action),), highest, device=played.action.device))))
         while len(kept) > 1 and self._too_many(kept):
             kept.popleft()
 
     def sample(self, size: int, generator: torch.Generator) -> Transitions:
         """Return `size` decisions of one of the rounds, drawn with replacement."""
-        played, priorities = self._rounds[int(torch.randint(len(self), (1,), generator=generator))]
+        number = torch.randint(len(self), (1,), generator=generator, device=generator.device)
+        played, priorities = self._rounds[int(number)]
         rows, weight = priorities.draw(len(played.action), size, generator, by_error=self._prioritized)
         self._drawn, goes_on, log_prob = (priorities, rows), played.goes_on[rows], played.log_prob
         following = None

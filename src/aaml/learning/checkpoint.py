@@ -51,7 +51,7 @@ def archived(content: Any) -> bytes:
 
 def opened(archive: bytes) -> dict[str, Any]:
     """Return what `archived` was given."""
-    return dict(torch.load(io.BytesIO(archive), weights_only=True))
+    return dict(torch.load(io.BytesIO(archive), map_location="cpu", weights_only=True))
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:

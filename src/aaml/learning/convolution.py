@@ -8,7 +8,7 @@ and one checkpoint has to fit any cluster.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -52,11 +52,17 @@ class Adjacency:
         degree = np.maximum(np.diff(self.offsets), 1)
         return np.asarray((1.0 / degree)[self.sources], dtype=np.float32)
 
-    @property
-    def edge_index(self) -> Tensor:
-        """The entries as int64 [2, nnz]: from, to."""
-        targets = np.repeat(np.arange(self.vertex_count), np.diff(self.offsets))
-        return torch.from_numpy(np.stack([self.sources, targets]))
+    def edges(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the entries on a device, copied there once: int64 [2, nnz], from and to, and the weights [nnz]."""
+        if device not in self._edges:
+            targets = np.repeat(np.arange(self.vertex_count), np.diff(self.offsets))
+            index = torch.from_numpy(np.stack([self.sources, targets]))
+            self._edges[device] = index.to(device), torch.from_numpy(self.weights).to(device)
+        return self._edges[device]
+
+    @cached_property
+    def _edges(self) -> dict[torch.device, tuple[Tensor, Tensor]]:
+        return {}
 
 
 _known: WeakKeyDictionary[Graph, Adjacency] = WeakKeyDictionary()
@@ -97,7 +103,13 @@ def stacked(graphs: Sequence[Graph]) -> tuple[Adjacency, int]:
 
 def stars(counts: IntArray, nodes: int) -> Adjacency:
     """Return stars of `counts` int64 [B] nodes, stacked and padded to `nodes` and a hub each."""
-    return Adjacency(*_stars(np.ascontiguousarray(counts, dtype=np.int64), nodes))
+    return _stars_of(np.ascontiguousarray(counts, dtype=np.int64).tobytes(), nodes)
+
+
+@lru_cache(maxsize=8)
+def _stars_of(counts: bytes, nodes: int) -> Adjacency:
+    """Return the stars of counts as bytes: a round asks for the same ones at each moment, and at each batch."""
+    return Adjacency(*_stars(np.frombuffer(counts, dtype=np.int64), nodes))
 
 
 def star_of_kinds(count: FloatArray) -> Adjacency:

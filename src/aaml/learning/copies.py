@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from aaml.errors import UserError
+from aaml.errors import UserError, bad_value
 from aaml.learning.advantages import CopiesReturns, compared
 from aaml.learning.algorithms.dqn import sampling_logits
 from aaml.learning.algorithms.imitation import Demonstration
@@ -27,30 +27,47 @@ from aaml.scheduling.ports import Transition
 Generator = torch.Generator
 
 
-def make_generator(seed: int) -> Generator:
-    """Return torch's generator of a seed."""
-    return torch.Generator().manual_seed(seed)
+def make_generator(seed: int, device: str = "cpu") -> Generator:
+    """Return torch's generator of a seed, whose numbers are made on a device."""
+    return torch.Generator(device).manual_seed(seed)
+
+
+def pinned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+    """Return a zeroed array in memory that a GPU reads without a copy in between."""
+    kind = torch.from_numpy(np.zeros(0, dtype=dtype)).dtype
+    return np.asarray(torch.zeros(shape, dtype=kind, pin_memory=True).numpy())
+
+
+def check_device(device: str) -> None:
+    """Raise `UserError` for a device that PyTorch does not see here."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise bad_value("device", device, "cpu: PyTorch sees no GPU here (`aaml doctor` says more)")
 
 
 def stars(
     nodes: npt.NDArray[np.float32], pairs: npt.NDArray[np.float32], pod: npt.NDArray[np.float32],
-    mask: npt.NDArray[np.bool_], counts: npt.NDArray[np.int64],
+    mask: npt.NDArray[np.bool_], counts: npt.NDArray[np.int64], device: str = "cpu",
 ) -> Batch:  # fmt: skip
-    """Return arrays of B clusters as a batch that shares their memory; their graphs are stars of `counts` [B] nodes."""
-    tensor = torch.from_numpy
-    return Batch(tensor(nodes), tensor(pairs), tensor(pod), tensor(mask), counts=tensor(counts))
+    """Return arrays of B clusters as a batch on a device; their graphs are stars of `counts` [B] nodes.
+
+    On the CPU the batch shares their memory.
+    """
+    tensors = (torch.from_numpy(each).to(device, non_blocking=True) for each in (nodes, pairs, pod, mask, counts))
+    nodes_, pairs_, pod_, mask_, counts_ = tensors
+    return Batch(nodes_, pairs_, pod_, mask_, counts=counts_)
 
 
-def demonstrations(steps: Sequence[Transition]) -> dict[int, Demonstration]:
-    """Return what a teacher saw and did in clusters that are stars, by their size."""
+def demonstrations(steps: Sequence[Transition], device: str = "cpu") -> dict[int, Demonstration]:
+    """Return what a teacher saw and did in clusters that are stars, by their size, on a device."""
     by_size: dict[int, list[Transition]] = {}
     for step in steps:
         by_size.setdefault(len(step.observation.mask), []).append(step)
     shown = {}
     for size, same in sorted(by_size.items()):
         plain = collate([step.observation for step in same], graphs=False)
-        seen = Batch(plain.nodes, plain.pairs, plain.pod, plain.mask, counts=torch.full((len(same),), size))
-        shown[size] = Demonstration(seen, torch.tensor([step.action for step in same]))
+        arrays = (each.to(device) for each in (plain.nodes, plain.pairs, plain.pod, plain.mask))
+        seen = Batch(*arrays, counts=torch.full((len(same),), size, device=device))
+        shown[size] = Demonstration(seen, torch.tensor([step.action for step in same], device=device))
     return shown
 
 
@@ -71,7 +88,7 @@ def choose(network: Network, seen: Batch, share: float, generator: Generator) ->
     log_prob = log_policy(logits, mask)
     # The largest of logits plus Gumbel noise is a sample of the softmax (Gumbel 1954).
     noise = -torch.empty_like(logits).exponential_(generator=generator).log()
-    sampled = torch.rand(len(logits), generator=generator) < share
+    sampled = torch.rand(len(logits), generator=generator, device=logits.device) < share
     action = torch.where(sampled, mask_scores(logits + noise, mask).argmax(dim=1), log_prob.argmax(dim=1))
     return Choice(action, sampled, log_prob)
 
@@ -110,8 +127,10 @@ class Record:
     def see(self, seen: Batch, choice: Choice, going: npt.NDArray[np.bool_], generator: Generator) -> None:
         """Keep a share of what the rows that go on see and do, and what those of `n_step` moments before see now."""
         self.decisions += int(going.sum())
-        self._going.append(torch.from_numpy(going))
-        kept = choice.sampled & self._going[-1] & (torch.rand(len(going), generator=generator) < self._keep)
+        device = choice.action.device
+        self._going.append(torch.from_numpy(going).to(device))
+        chance = torch.rand(len(going), generator=generator, device=device)
+        kept = choice.sampled & self._going[-1] & (chance < self._keep)
         self._kept.append(kept)
         self._seen.append(seen.take(kept))
         self._action.append(choice.action[kept])
@@ -121,7 +140,8 @@ class Record:
 
     def earn(self, reward: npt.NDArray[np.float64]) -> None:
         """Take down the rewards [B] of what was done."""
-        self._earned.append(torch.where(self._going[-1], torch.from_numpy(reward), 0.0))
+        going = self._going[-1]
+        self._earned.append(torch.where(going, torch.from_numpy(reward).to(going.device), 0.0))
 
     def rollout(self, gamma: float) -> Rollout:
         """Return the decisions kept and how they compare. Raises `UserError` when there are none."""
@@ -138,7 +158,7 @@ class Record:
             goes_on[: -self._n_step] = torch.stack(self._going)[self._n_step :]
         goes_on = goes_on[kept]
         action, following = torch.cat(self._action), joined(self._following) if goes_on.any() else None
-        discount = torch.full((len(action),), gamma**self._n_step)
+        discount = torch.full((len(action),), gamma**self._n_step, device=action.device)
         log_prob = torch.cat(self._log_prob)
         return Transitions(
             joined(self._seen), action, came_to.n_step[kept], discount, goes_on, following, log_prob=log_prob

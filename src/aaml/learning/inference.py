@@ -88,12 +88,12 @@ class _Seen:
 
 def _weight(layer: nn.Module) -> FloatArray:
     """Return [in, out], a view of the parameter."""
-    weight: FloatArray = layer.weight.detach().numpy().T  # type: ignore[operator]
+    weight: FloatArray = layer.weight.detach().cpu().numpy().T  # type: ignore[operator]
     return weight
 
 
 def _bias(layer: nn.Module) -> FloatArray:
-    bias: FloatArray = layer.bias.detach().numpy()  # type: ignore[operator]
+    bias: FloatArray = layer.bias.detach().cpu().numpy()  # type: ignore[operator]
     return bias
 
 

@@ -105,8 +105,8 @@ class GnnEncoder(nn.Module):
         return hidden.reshape(b, n + batch.hubs, -1)[:, :n]
 
     def _defined(self, number: int, inputs: Tensor, edges: Adjacency) -> Tensor:
-        weights = torch.from_numpy(edges.weights).to(inputs.device)
-        return torch.relu(self.layers[number](inputs, edges.edge_index.to(inputs.device), weights))
+        index, weights = edges.edges(inputs.device)
+        return torch.relu(self.layers[number](inputs, index, weights))
 
     def _compiled(self, number: int, inputs: Tensor, edges: Adjacency) -> Tensor:
         layer: Any = self.layers[number]

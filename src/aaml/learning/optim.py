@@ -41,7 +41,10 @@ def step_size(seen: Seen, config: NetworkAgent) -> int:
 def minibatches(seen: Seen, config: NetworkAgent, generator: torch.Generator | None = None) -> Iterator[Tensor]:
     """Yield all rows of what was seen, int64, in parts of about a step's size; shuffled by a generator."""
     count, size = len(seen), step_size(seen, config)
-    order = torch.arange(count) if generator is None else torch.randperm(count, generator=generator)
+    if generator is None:
+        order = torch.arange(count)
+    else:
+        order = torch.randperm(count, generator=generator, device=generator.device)
     yield from torch.tensor_split(order, -(-count // size))
 
 

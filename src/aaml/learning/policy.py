@@ -48,7 +48,7 @@ class NetworkPolicy:
         self._guide = guide
         self._queue_sort: QueueSort | None = None
         self._sampling: NodeSampling | None = None
-        self._fast = FastNetwork(network)
+        self._fast: FastNetwork | None = None
 
     @property
     def queue_sort(self) -> QueueSort | None:
@@ -79,7 +79,13 @@ class NetworkPolicy:
 
     def preferences(self, observation: Observation) -> np.ndarray:
         """Return [N], how much each node is wanted (action values or logits); mind the mask."""
+        if self._fast is None:
+            self._fast = FastNetwork(self.network)
         return np.asarray(self._fast(observation))
+
+    def moved(self) -> None:
+        """Act by a new twin: the network's parameters lie elsewhere now."""
+        self._fast = None
 
     def scores(self, context: Context) -> np.ndarray:
         """Return [N] preferences in a context, higher is better; mind the mask."""
@@ -98,7 +104,7 @@ class NetworkPolicy:
     def weights(self) -> Weights:
         """Return a copy of what a twin in another place acts by."""
         state = self.network.state_dict()
-        return {"network": {name: each.numpy().copy() for name, each in state.items()}, "epsilon": self.epsilon}
+        return {"network": {name: each.cpu().numpy().copy() for name, each in state.items()}, "epsilon": self.epsilon}
 
     def take_weights(self, weights: Weights) -> None:
         """Act as the policy whose `weights` these are."""

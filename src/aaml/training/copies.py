@@ -15,7 +15,7 @@ from aaml.errors import bad_value
 from aaml.learning.agent import ActorCriticAgent, Agent, DqnAgent, first_agent
 from aaml.learning.algorithms.imitation import begin_as, soften
 from aaml.learning.buffers import LastRounds
-from aaml.learning.copies import Generator, Record, agreement, demonstrations, make_generator
+from aaml.learning.copies import Generator, Record, agreement, check_device, demonstrations, make_generator
 from aaml.learning.optim import anneal, step_size
 from aaml.learning.policy import single_threaded
 from aaml.scheduling.ports import RunWriter
@@ -41,10 +41,12 @@ class CopiesLearner:
 
     def __init__(self, config: TrainConfig, arena: Arena, writer: RunWriter) -> None:
         config.check_method()
+        check_device(config.device)
         single_threaded()
         self.policy: Agent = first_agent(
             config.network, config.begins_with, sees=arena.sees, seed=config.seed, averaged=True
         )
+        self.policy.to(config.device)
         self.policy.queue_sort = arena.queue_sort
         self._config, self._arena, self._writer = config, arena, writer
         self._collector = LockstepCollector(config, arena)
@@ -60,7 +62,7 @@ class CopiesLearner:
         pieces = demonstrate(self._arena, config.teacher_name, config.seed, config.teacher_steps)
         if not pieces:
             raise bad_value("teacher_steps", config.teacher_steps, "enough decisions for an episode, or 0")
-        shown = demonstrations([step for piece in pieces for step in piece])
+        shown = demonstrations([step for piece in pieces for step in piece], config.device)
         facts: dict[str, float | str] = {"teacher": config.teacher_name}
         acts = isinstance(self.policy, ActorCriticAgent)
         if config.teacher_name in _BEGIN and acts:
@@ -78,7 +80,7 @@ class CopiesLearner:
         """Play a round and learn from it."""
         config, agent = self._config, self.policy
         rng = np.random.default_rng([config.seed, self._rounds])
-        generator = make_generator(int(rng.integers(1 << 62)))
+        generator = make_generator(int(rng.integers(1 << 62)), config.device)
         size = int(config.sizes[rng.integers(len(config.sizes))])
         n_step = ceil(agent.config.n_step * size / _TEN) if isinstance(agent, DqnAgent) else 0
         record = self._collector.play(self._rounds, size, agent.policy.network, n_step, generator, stop)

@@ -7,11 +7,12 @@ import numpy.typing as npt
 
 from aaml.cluster.metrics import AVERAGED
 from aaml.learning.collate import Batch
-from aaml.learning.copies import Generator, Record, best, choose, stars
+from aaml.learning.copies import Generator, Record, best, choose, pinned, stars
 from aaml.learning.networks import Network
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.sim.compiled.batch import Batch as Lockstep
 from aaml.sim.compiled.episodes import TaskEpisodes
+from aaml.sim.compiled.own_rewards import compiled_reward
 from aaml.sim.compiled.rewards import REWARDS
 from aaml.sim.task import Task
 from aaml.training.learner import Stop, StoppedError
@@ -21,7 +22,8 @@ from aaml.training.validation import Glimpse
 
 Choose = Callable[[Lockstep], npt.NDArray[np.int64]]
 """What rows see now -> int64 [B], the node that takes each row's pod; what it says of a resting row counts nothing."""
-_LARGEST_ROUND = 3_000_000  # nodes of all decisions that a round keeps: of more, a random part is learned from
+_LARGEST_ROUND = {"cpu": 3_000_000, "cuda": 100_000_000}
+"""Nodes of all decisions that a round keeps: of more, a random part is learned from."""
 
 
 class LockstepCollector:
@@ -45,15 +47,15 @@ class LockstepCollector:
             self._opened[size] = self._open(size, self._config.groups(size), config.copies, self._seed)
         lockstep, pods = self._opened[size], self._arena.task.size(size, self._config.pods)[1]
         expected = config.sampled * pods * len(lockstep) * size
-        record = Record(config.copies, n_step, min(1.0, _LARGEST_ROUND / max(expected, 1.0)))
+        record = Record(config.copies, n_step, min(1.0, _LARGEST_ROUND[self._config.device] / max(expected, 1.0)))
         lockstep.reset()
         while (going := lockstep.alive).any():
             if stop():
                 raise StoppedError
-            seen = _batch(lockstep)
+            seen = self._batch(lockstep)
             choice = choose(network, seen, config.sampled, generator)
             record.see(seen, choice, going, generator)
-            step = lockstep.step(choice.action.numpy())
+            step = lockstep.step(choice.action.cpu().numpy())
             record.earn(self._sign * (step.reward if self._column is None else step.held[:, self._column]))
         return record
 
@@ -62,7 +64,7 @@ class LockstepCollector:
     ) -> list[Mapping[str, float]]:
         """Return the metrics of episodes that a network plays by its best choices, in the order of their seeds."""
         lockstep = self._open(nodes, len(seeds), 1, lambda group, _: seeds[group])
-        return judge_in_lockstep(lockstep, lambda rows: best(network, _batch(rows)).numpy(), glimpse)
+        return judge_in_lockstep(lockstep, lambda rows: best(network, self._batch(rows)).cpu().numpy(), glimpse)
 
     def _open(self, nodes: int, groups: int, copies: int, seed: Callable[[int, int], int]) -> Lockstep:
         expected, reward = self._arena.sees.fragmentation, self._config.reward or self._arena.task.reward
@@ -73,9 +75,16 @@ class LockstepCollector:
             sees=self._arena.sees,
             reward=reward if reward in REWARDS else "balance",
             expected=expected if isinstance(expected, FragmentMeter) else None,
+            own=compiled_reward(self._config.reward),
             queue_sort=self._arena.queue_sort,
             restart=False,
+            zeros=pinned if self._config.device == "cuda" else np.zeros,
         )
+
+    def _batch(self, lockstep: Lockstep) -> Batch:
+        """Return what all rows see, on the device of the networks."""
+        seen = lockstep.seen
+        return stars(seen.nodes, seen.pairs, seen.pod, seen.mask, lockstep.nodes, self._config.device)
 
     def _seed(self, group: int, _number: int) -> int:
         sequence = np.random.SeedSequence([self._config.seed, self._round, group])
@@ -107,9 +116,3 @@ def _measured(task: Task, reward: str) -> tuple[int | None, float]:
     if reward or metric not in AVERAGED:
         return None, 1.0
     return AVERAGED.index(metric), 1.0 if task.higher_is_better else -1.0
-
-
-def _batch(lockstep: Lockstep) -> Batch:
-    """Return views of what all rows see."""
-    seen = lockstep.seen
-    return stars(seen.nodes, seen.pairs, seen.pod, seen.mask, lockstep.nodes)

@@ -1,5 +1,6 @@
 """A training from its settings to the trained policy: the same for an agent with a network and for one without."""
 
+import logging
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -26,6 +27,7 @@ from aaml.training.trainer import run_training
 from aaml.training.validation import VALIDATION_SEEDS, Progress
 
 RUNS = Path("runs")
+_log = logging.getLogger(__name__)
 
 
 def train(
@@ -146,6 +148,13 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
         for spec in {config.reference, config.rollout} - {"", "agent"}:
             arena.policy(spec)
         stem = f"{config.agent.name}_{config.label}_s{config.seed}"
+        if (
+            config.reward
+            and config.method == "auto"
+            and config.why_no_copies
+            and isinstance(config.agent, NetworkAgent)
+        ):
+            _log.warning("%s: a cluster at a time, some hundred times slower", config.why_no_copies)
         config = config.settled  # what it is made of stays, whatever other defaults come later
         return config, RunFolder.create(path, stem, {"training": plain(config)}, _hyperparameters(config))
     if not resume:

@@ -41,7 +41,7 @@ def gradients_of(out, wanted, layer, inputs):
 def test_the_compiled_twin_gives_the_layers_values_and_gradients(several, seed):
     edges, _ = stacked(several)
     layer, inputs, wanted = layer_and_inputs(edges.vertex_count, seed)
-    defined = torch.relu(layer(inputs, edges.edge_index, torch.from_numpy(edges.weights)))
+    defined = torch.relu(layer(inputs, *edges.edges(inputs.device)))
     twin = Convolution.apply(inputs @ layer.lin.weight.T, layer.bias, edges)
     ours, theirs = (gradients_of(out, wanted, layer, inputs) for out in (twin, defined))
     for mine, other in zip(ours, theirs, strict=True):

@@ -41,6 +41,7 @@ from aaml.sim.compiled.rows import (
     Rows,
     View,
     Work,
+    Zeros,
     allocate,
     put,
     put_columns,
@@ -139,6 +140,7 @@ class Batch:
     queue_sort: in whose order pods wait, None: in kube-scheduler's
     max_steps: an episode is cut off after so many decisions
     threads: None: as many as there are cores
+    zeros: makes the arrays that policies see, such as in memory that a GPU reads from
     """
 
     _tables: FragmentTables | None = None
@@ -163,6 +165,7 @@ class Batch:
         max_steps: int | None = None,
         restart: bool = True,
         threads: int | None = None,
+        zeros: Zeros = np.zeros,
     ) -> None:
         for name, value in (("groups", groups), ("copies", copies)):
             take(name, value, Count)
@@ -174,7 +177,7 @@ class Batch:
             REWARDS[reward], queue_sort is not None, sees.lookahead, sees.fragmentation is not None, max_steps or 0,
             queue.initial_backoff_s, queue.max_backoff_s,
         )  # fmt: skip
-        self._sees, self._own = sees, own
+        self._sees, self._own, self._zeros = sees, own, zeros
         self._lives = None if sees.expects is None else sees.expects.table
         self._threads = max(1, (os.cpu_count() or 1) if threads is None else threads)
         self._executor = ThreadPool(self._threads - 1, "batch") if self._threads > 1 else None
@@ -335,7 +338,7 @@ class Batch:
             sizes["M"] = max(len(self._tables.milli), 1)
         self._pool = allocate(Pool, sizes, None if first else self._pool)
         self._rows = allocate(Rows, sizes, None if first else self._rows)
-        self._view = allocate(View, sizes, None if first else self._view)
+        self._view = allocate(View, sizes, None if first else self._view, self._zeros)
         self._work = [_work(sizes) for _ in range(self._threads)]
         self._sizes = sizes
 

@@ -6,7 +6,8 @@ the kernel calls with the addresses of its arrays; a call costs some 60 ns.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +18,15 @@ from numba.extending import intrinsic, overload
 
 from aaml.cluster.kernels import inlined
 from aaml.errors import UserError
+from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import Reward
 from aaml.scheduling.rewards import Potential, Value, WeightedSum
+from aaml.sim.compiled.rewards import REWARDS
 
 BEFORE, AFTER = 0, 1
 OwnReward = Any
 """A compiled reward: numba's pointer to a function with the signature `_SIGNATURE`."""
+Function = Callable[..., float]
 _SIGNATURE = types.float64(*[types.intp] * 6, *[types.uintp] * 7, types.float64)
 
 
@@ -66,12 +70,32 @@ def _pointer(_context, number):  # type: ignore[no-untyped-def]  # noqa: ANN001,
     return types.voidptr(number), generate
 
 
+def compiled_reward(spec: str) -> OwnReward | None:
+    """Return what `compile_reward` makes of a reward as a person writes it; None for a built-in one and for ""."""
+    return None if not spec or spec in REWARDS else compile_reward(make_reward(spec))
+
+
 def compile_reward(reward: Reward) -> OwnReward:
     """Return a person's reward compiled: a potential, a value, or a weighted sum of such.
 
     Raises `NotCompiledError` for anything else, and for a function that numba does not take.
     """
-    part = _joined([_part(weight, each) for weight, each in _parts(reward)])
+    parts = reward.parts if isinstance(reward, WeightedSum) else [(1.0, reward)]
+    return _compile(tuple((weight, *_function(each)) for weight, each in parts))
+
+
+def _function(reward: Reward) -> tuple[Function, bool]:
+    """Return a person's function, and whether it is a potential."""
+    if isinstance(reward, Value):
+        return reward.value, False
+    if isinstance(reward, Potential):
+        return reward.potential, True
+    raise NotCompiledError(f"{type(reward).__name__} is neither a function of (state) nor of (context, row)")
+
+
+@cache
+def _compile(functions: tuple[tuple[float, Function, bool], ...]) -> OwnReward:
+    part = _joined([_part(*each) for each in functions])
 
     # fmt: off
     def call(phase, row, n, resources, devices, queue, allocatable, requested, gpu_free, gpu_count, cordoned, capacity,  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
@@ -96,31 +120,20 @@ def compile_reward(reward: Reward) -> OwnReward:
         raise NotCompiledError(_why(error)) from error
 
 
-def _parts(reward: Reward) -> Sequence[tuple[float, Reward]]:
-    return reward.parts if isinstance(reward, WeightedSum) else [(1.0, reward)]
-
-
-def _part(weight: float, reward: Reward) -> Any:
+def _part(weight: float, function: Function, is_potential: bool) -> Any:
     """Return a compiled (phase, context, row) -> float."""
-    own: Any = njit(error_model="numpy", boundscheck=True)
-    if isinstance(reward, Value):
-        value = own(reward.value)
+    own: Any = njit(error_model="numpy", boundscheck=True)(function)
 
-        @njit
-        def part(phase, context, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-            return weight * float(value(context, row)) if phase == AFTER else 0.0
+    @njit
+    def value(phase, context, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        return weight * float(own(context, row)) if phase == AFTER else 0.0
 
-        return part
-    if isinstance(reward, Potential):
-        potential = own(reward.potential)
+    @njit
+    def rise(phase, context, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001
+        level = weight * float(own(context.state))
+        return level if phase == AFTER else -level
 
-        @njit
-        def rise(phase, context, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001
-            level = weight * float(potential(context.state))
-            return level if phase == AFTER else -level
-
-        return rise
-    raise NotCompiledError(f"{type(reward).__name__} is neither a function of (state) nor of (context, row)")
+    return rise if is_potential else value
 
 
 def _joined(parts: Sequence[Any]) -> Any:

@@ -8,7 +8,7 @@ Amounts of one kind share an array, because compiled calls cost by the array. On
 what: kernels work on an `Env`, whose views have names.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,6 +27,8 @@ FeatureArray = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 RecordArray = npt.NDArray[np.void]
 A = TypeVar("A", "Pool", "Rows", "View", "Work")
+Zeros = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
+"""Makes a zeroed array of a shape and a dtype."""
 
 EPISODE = np.dtype(
     [
@@ -260,13 +262,13 @@ _FIXED = {
 }  # fmt: skip
 
 
-def allocate(kind: type[A], sizes: Mapping[str, int], old: A | None = None) -> A:
-    """Return zeroed arrays of these sizes, with what `old` held at its place in them."""
+def allocate(kind: type[A], sizes: Mapping[str, int], old: A | None = None, zeros: Zeros = np.zeros) -> A:
+    """Return arrays of these sizes as `zeros` makes them, with what `old` held at its place in them."""
     sizes = {**_FIXED, **sizes, "c": NODE_FLAGS.allowed + sizes["C"], "q": SHAPE_REQUEST + sizes["R"]}
     fresh: dict[str, npt.NDArray[Any]] = {}
     for name, (dtype, letters) in _LAYOUT[kind.__name__].items():
         shape = [int(letter) if letter.isdigit() else sizes[letter] for letter in letters]
-        array = fresh[name] = np.zeros(shape, dtype=dtype)
+        array = fresh[name] = zeros(tuple(shape), dtype)
         if old is not None:
             put(array, getattr(old, name))
     return kind(**fresh)
