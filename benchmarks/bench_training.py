@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--envs", type=int, default=16)
     parser.add_argument("--batch_size", type=int, default=None)
+    parser.add_argument("--reward", default="", help="a reward by name, or FILE.py:NAME")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     args = parser.parse_args()
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; decisions a second of balance:")
@@ -42,6 +43,7 @@ def main() -> None:
         for nodes in args.nodes:
             with tempfile.TemporaryDirectory() as folder:
                 told = {"nodes": (nodes,), "envs": args.envs, "steps": 1_000_000_000, "device": args.device}
+                told["reward"] = args.reward
                 told |= {} if args.batch_size is None else {"batch_size": args.batch_size, "max_batch_rows": 1 << 30}
                 config = changed(TrainConfig(agent=AGENTS[name]), told)
                 config, run = open_run(config, Path(folder) / "run", resume=False)

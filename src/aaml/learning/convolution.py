@@ -53,11 +53,14 @@ class Adjacency:
         return np.asarray((1.0 / degree)[self.sources], dtype=np.float32)
 
     def edges(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return the entries on a device, copied there once: int64 [2, nnz], from and to, and the weights [nnz]."""
-        if device not in self._edges:
-            targets = np.repeat(np.arange(self.vertex_count), np.diff(self.offsets))
-            index = torch.from_numpy(np.stack([self.sources, targets]))
-            self._edges[device] = index.to(device), torch.from_numpy(self.weights).to(device)
+        """Return the entries on a device, copied to a GPU once: int64 [2, nnz], from and to, and the weights [nnz]."""
+        if device in self._edges:
+            return self._edges[device]
+        targets = np.repeat(np.arange(self.vertex_count), np.diff(self.offsets))
+        found = torch.from_numpy(np.stack([self.sources, targets])), torch.from_numpy(self.weights)
+        if device.type == "cpu":
+            return found
+        self._edges[device] = found[0].to(device), found[1].to(device)
         return self._edges[device]
 
     @cached_property

@@ -65,8 +65,8 @@ def demonstrations(steps: Sequence[Transition], device: str = "cpu") -> dict[int
     shown = {}
     for size, same in sorted(by_size.items()):
         plain = collate([step.observation for step in same], graphs=False)
-        arrays = (each.to(device) for each in (plain.nodes, plain.pairs, plain.pod, plain.mask))
-        seen = Batch(*arrays, counts=torch.full((len(same),), size, device=device))
+        nodes, pairs, pod, mask = (each.to(device) for each in (plain.nodes, plain.pairs, plain.pod, plain.mask))
+        seen = Batch(nodes, pairs, pod, mask, counts=torch.full((len(same),), size, device=device))
         shown[size] = Demonstration(seen, torch.tensor([step.action for step in same], device=device))
     return shown
 

@@ -141,6 +141,8 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
     if known is None:
         if config.steps == 0 and not isinstance(config.agent, NetworkAgent):
             raise bad_value("steps", 0, f"at least 1: {config.agent.name} begins with nothing")
+        if isinstance(config.agent, NetworkAgent):
+            config.check_method()
         arena = Arena(config.setting)  # what cannot be made is told before there is a folder
         arena.reward()
         if config.start is not None:

@@ -216,3 +216,27 @@ def test_a_training_that_ended_before_it_learned_says_how_to_go_on(tmp_path, cap
     few = ["--agent=acdqn", "--nodes=3", "--pods=9", "--teacher=none", "--validation-episodes=1", "--steps=0"]
     assert command("train", [*few, f"--out={tmp_path / 'run'}"]) == 0
     assert f"go on with: aaml train --out {tmp_path / 'run'} --resume --steps 0" in capsys.readouterr().out
+
+
+def test_a_reward_of_ones_own_is_learned_from_by_copies_where_it_can_be_compiled(tmp_path, caplog):
+    (tmp_path / "mine.py").write_text(
+        "def cheap(context, row):\n    return -float(context.state.requested[row, 0])\n\n\n"
+        "def by_name(context, row):\n    return float(len(context.pod.name))\n"
+    )
+    assert small(reward=f"{tmp_path / 'mine.py'}:cheap").way == "copies"
+    named = small(reward=f"{tmp_path / 'mine.py'}:by_name")
+    assert named.way == "rewards"
+    _, folder = open_run(named, tmp_path / "by_name", resume=False)
+    folder.close()
+    assert "by_name is not compiled (Unknown attribute 'pod'" in caplog.text
+    assert "a cluster at a time, some hundred times slower" in caplog.text
+    progress, *_ = train(small(reward=f"{tmp_path / 'mine.py'}:cheap", steps=500), tmp_path / "cheap")
+    assert progress.best_step >= 0
+
+
+def test_a_device_that_is_not_there_or_does_not_go_with_the_method_is_refused_in_a_line(tmp_path):
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="device: 'cuda' is not accepted; expected cpu: PyTorch sees no GPU here"):
+            train(small(device="cuda"), tmp_path / "run")
+    with pytest.raises(UserError, match="device: 'cuda' is not accepted; expected cpu, where the method is rewards"):
+        small(device="cuda", method="rewards").check_method()

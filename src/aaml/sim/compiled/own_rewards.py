@@ -11,12 +11,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import carray, cfunc, njit, types
+from numba import carray, cfunc, njit, types  # type: ignore[attr-defined]
 from numba.core import cgutils
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic, overload
 
-from aaml.cluster.kernels import inlined
+from aaml.cluster.kernels import part as kernel_part
 from aaml.errors import UserError
 from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import Reward
@@ -60,14 +60,16 @@ def _float_of_bool(value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
     return (lambda value: 1.0 if value else 0.0) if isinstance(value, types.Boolean) else None
 
 
-@intrinsic
-def _pointer(_context, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _address(_context, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Return an address as a pointer."""
 
     def generate(_context, builder, _signature, args):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         return builder.inttoptr(args[0], cgutils.voidptr_t)
 
     return types.voidptr(number), generate
+
+
+_pointer: Any = intrinsic(_address)
 
 
 def compiled_reward(spec: str) -> OwnReward | None:
@@ -157,7 +159,7 @@ def _why(error: NumbaError) -> str:
     return next((line for reason in reasons for line in said if reason in line), said[0]).removeprefix(">>> ")
 
 
-@inlined
+@kernel_part
 def own_reward(own, phase, env, mask, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return what a person's reward says of an environment before a pod is placed, or after."""
     at, nodes = env.at, env.nodes
