@@ -329,7 +329,7 @@ class DqnAgent(Agent):
 
     def imitate(self, shown: Sequence[Demonstration], passes: int) -> float:
         """Rank the teacher's choices first, and learn what they were worth."""
-        loss = imitate(self.algorithm.network, shown, passes, self.generator)
+        loss = imitate(self.algorithm.network, shown, passes, self.generator, batch_size=self.config.batch_size)
         self.algorithm.sync_target()
         return loss
 
@@ -409,7 +409,8 @@ class ActorCriticAgent(Agent):
 
     def imitate(self, shown: Sequence[Demonstration], passes: int) -> float:
         """Clone the choices; the critic learns their returns."""
-        return imitate(self.algorithm.actor, shown, passes, self.generator, self.algorithm.critic)
+        algorithm, size = self.algorithm, self.config.batch_size
+        return imitate(algorithm.actor, shown, passes, self.generator, algorithm.critic, batch_size=size)
 
     def cut(self) -> None:
         """Forget episodes under way and those not learned from yet."""

@@ -11,7 +11,7 @@ from aaml.learning.losses import entropy, imitation_loss, margin_loss, select, v
 from aaml.learning.networks import Network, NodeScorer
 from aaml.learning.optim import descend
 
-RATE, BATCH, MAX_GRAD_NORM = 3e-3, 128, 10.0  # telling the best from the second best takes steep scores
+RATE, LARGEST_BATCH, MAX_GRAD_NORM = 3e-3, 128, 10.0  # telling the best from the second best takes steep scores
 _MARGIN, _MARGIN_OF_RETURNS = 0.1, 0.8  # by which a teacher's choice is to be worth more than any other
 _SHARP = 100.0  # what the weights of a heuristic are multiplied by
 _SHOWN, _OPEN, _LEAST_FACTOR = 2_000, 0.8, 1e-3  # decisions; share of the largest entropy; of the logits
@@ -32,22 +32,24 @@ def imitate(
     passes: int,
     generator: torch.Generator,
     critic: Network | None = None,
+    *,
+    batch_size: int = LARGEST_BATCH,
 ) -> float:
-    """Pass over a teacher's decisions; returns the last loss.
+    """Pass over a teacher's decisions in batches of `batch_size`, 128 at most; returns the last loss.
 
     An actor clones the choices (behaviour cloning), action values rank them first by a margin (Hester et al. 2018) and
     learn their returns where these are known, as a `critic` does. Demonstrations are mixed: of one after the other only
     the last would be kept.
     """
     optimizers = [torch.optim.Adam(each.parameters()) for each in (network, critic) if each is not None]
-    latest = 0.0
+    latest, size = 0.0, min(batch_size, LARGEST_BATCH)
     for step in range(passes):
         for optimizer in optimizers:
             optimizer.param_groups[0]["lr"] = RATE * (1.0 - step / passes)
         pieces = [
             (each, rows)
             for each in shown
-            for rows in torch.split(torch.randperm(len(each.action), generator=generator), BATCH)
+            for rows in torch.split(torch.randperm(len(each.action), generator=generator), size)
         ]
         for number in torch.randperm(len(pieces), generator=generator).tolist():
             each, rows = pieces[number]
