@@ -41,6 +41,7 @@ SHARE = 0.25  # of a core at most: on 1,000 nodes a learner that went on at once
 _REHEARSED = 1024  # steps at most until a twin has update from its own
 _HURRY = b""
 NICENESS = 19  # where there is no idle class: of two processes that want one core, this one gets a seventieth of it
+LOADING_NICENESS = 10  # a tenth: in the idle class, to load and to learn anew took two minutes on a busy machine
 AUTOGROUP = Path("/proc/self/autogroup")
 _ATTEMPTS, _AGAIN_S = 10, 0.15
 
@@ -191,7 +192,8 @@ class LearnerProcess:
     """The near end: a learner's process, which ends when this one does.
 
     It is a program of its own: `multiprocessing` would run the caller's main module again, which may well be a script
-    that schedules. `awaited`: somebody waits for it to start, so that it steps back only then.
+    that schedules. `awaited`: somebody waits for it to start, so that it steps back only once it has. One that
+    follows a lost learner loads with a little of the processor, as nobody waits and yet experience does.
     """
 
     def __init__(self, *, awaited: bool) -> None:
@@ -231,7 +233,8 @@ class LearnerProcess:
 
     def close(self) -> int:
         """End the process and return its exit status, the negative signal if one ended it."""
-        self._connection.close()
+        with self._sending:  # whoever lets it hurry meanwhile writes to nobody else's file
+            self._connection.close()
         try:
             return self._process.wait(5.0)
         except subprocess.TimeoutExpired:
@@ -239,27 +242,39 @@ class LearnerProcess:
             return self._process.wait()
 
 
-def step_back() -> None:
-    """Run from now on only where no other process wants the processor: who wakes up does not wait for a time slice.
+def step_aside() -> None:
+    """Load with less of the processor than others get, and yet some where all of it is wanted."""
+    _yield_session(LOADING_NICENESS)
+    os.nice(LOADING_NICENESS)
 
-    Where Linux groups processes by session (sched(7), "The autogroup feature"), a priority counts within a session
-    only, and one that sleeps but for its learner gets as much as any other: the learner takes a session of its own,
-    which is to get the least.
-    """
-    if AUTOGROUP.exists():
-        with suppress(OSError):  # it leads its session already, or may not say so
-            os.setsid()
-            _yield_session()
+
+def step_back() -> None:
+    """Run from now on only where no other process wants the processor: who wakes up does not wait for a time slice."""
+    _yield_session(NICENESS)
     try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except (AttributeError, OSError):  # not on this system, or not allowed in this container
         os.nice(NICENESS)
 
 
-def _yield_session() -> None:
+def _yield_session(niceness: int) -> None:
+    """Take a session of its own, and let it get as much less of the processor.
+
+    Where Linux groups processes by session (sched(7), "The autogroup feature"), a priority counts within a session
+    only, and one that sleeps but for its learner gets as much as any other.
+    """
+    if not AUTOGROUP.exists():
+        return
+    with suppress(OSError):
+        if os.getsid(0) != os.getpid():
+            os.setsid()
+        _weigh_session(niceness)
+
+
+def _weigh_session(niceness: int) -> None:
     for _ in range(_ATTEMPTS):
         try:
-            AUTOGROUP.write_text(str(NICENESS))
+            AUTOGROUP.write_text(str(niceness))
         except BlockingIOError:  # one process of the system may say so every tenth of a second
             time.sleep(_AGAIN_S)
         else:
@@ -269,7 +284,7 @@ def _yield_session() -> None:
 def main(place: int, *, awaited: bool) -> None:
     """Answer batches until the socket closes."""
     if not awaited:
-        step_back()
+        step_aside()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     single_threaded()

@@ -171,6 +171,7 @@ class Killer(Observer):
         if self.decisions == self.at:
             until(lambda: self.learner.waiting == 0, "a learner that knows all steps", WAIT_S)
             self.killed = self.learner.pid
+            assert self.killed, "the learner has ended by itself"  # 0 is this process and its group
             os.kill(self.killed, signal.SIGKILL)
         if self.decisions == self.count:
             until(lambda: self.learner.pid not in {0, self.killed}, "another learner", WAIT_S)
@@ -401,24 +402,36 @@ def test_a_learner_with_nothing_to_do_hears_that_there_is_a_hurry_and_goes_on():
         process.close()
 
 
+def session_niceness(pid):
+    """What a session gets less than others; None for a process that belongs to no group yet, as in some containers."""
+    words = Path(f"/proc/{pid}/autogroup").read_text().split()
+    return int(words[-1]) if words else None
+
+
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this system has no idle class")
-def test_a_learner_that_nobody_waits_for_starts_where_nobody_else_wants_the_processor():
-    process = LearnerProcess(awaited=False)
+def test_a_learner_after_a_lost_one_loads_with_a_tenth_of_a_busy_core_and_learns_on_what_nobody_else_wants():
+    """In the idle class it would load for minutes where others want all of the processor."""
+    agent = make_agent(small("dqn"))
+    kept, process = AsynchronousLearner(agent), LearnerProcess(awaited=False)
     try:
-        until(lambda: os.sched_getscheduler(process.pid) == os.SCHED_IDLE, "a learner in the idle class")
+        until(lambda: os.getpriority(os.PRIO_PROCESS, process.pid) == 10, "a learner that loads")
+        assert os.sched_getscheduler(process.pid) == os.SCHED_OTHER
+        open_answer(process.teach(kept.backlog.first()))
+        until(lambda: os.sched_getscheduler(process.pid) == os.SCHED_IDLE, "a learner in the idle class", WAIT_S)
     finally:
         process.close()
 
 
 @pytest.mark.skipif(not AUTOGROUP.exists(), reason="this system does not group processes by session")
-def test_a_learner_has_a_session_of_its_own_that_gets_least():
+def test_a_learner_has_a_session_of_its_own_that_gets_least_once_it_has_loaded():
     ours = AUTOGROUP.read_text()
-    process = LearnerProcess(awaited=False)
+    agent = make_agent(small("dqn"))
+    kept, process = AsynchronousLearner(agent), LearnerProcess(awaited=False)
     try:
-        group = Path(f"/proc/{process.pid}/autogroup")
-        # what belongs to no session yet, as all does in some containers, shows nothing
-        until(lambda: group.read_text().split()[-1:] == [str(NICENESS)], "a session that gets least")
+        until(lambda: session_niceness(process.pid) == 10, "a session that gets less")
         assert os.getsid(process.pid) == process.pid
+        open_answer(process.teach(kept.backlog.first()))
+        until(lambda: session_niceness(process.pid) == NICENESS, "a session that gets least", WAIT_S)
     finally:
         process.close()
     assert AUTOGROUP.read_text() == ours
