@@ -8,6 +8,7 @@ from aaml.lab.library import Library
 from aaml.live.explaining import live, logged
 from aaml.live.run import SchedulerRun
 from aaml.live.settings import Folders, SchedulerSettings
+from aaml.live.source import PolicySource
 from aaml.policies.registry import make_policy
 from support.kwok import pod, pods, until
 
@@ -63,7 +64,7 @@ def test_the_event_of_a_bind_names_the_decision_that_is_explained(kwok, namespac
         kubeconfig=kwok.kubeconfig, scheduler_name="found", namespaces=(namespace,), explain=True
     )
     folders = Folders(curves=tmp_path / "curves", models=tmp_path / "models", logs=tmp_path / "logs")
-    run = SchedulerRun(lambda: make_policy("least-allocated"), settings, folders=folders)
+    run = SchedulerRun(PolicySource(lambda: make_policy("least-allocated")), settings, folders=folders)
     assert run.run(max_decisions=2).binds["bound"] == 2
     events = json.loads(api.request("GET", f"{path}/events", query={"fieldSelector": "reason=Scheduled"}))["items"]
     assert len(events) == 2
@@ -87,7 +88,8 @@ def test_a_hand_over_is_an_event_of_the_pod_that_was_decided_on(kwok, namespace,
         fallback="least-variance",
     )  # fmt: skip
     folders = Folders(curves=tmp_path / "curves", models=tmp_path / "models", logs=tmp_path / "logs")
-    assert SchedulerRun(lambda: make_policy("most-allocated"), settings, folders=folders).run(4).binds["bound"] == 4
+    run = SchedulerRun(PolicySource(lambda: make_policy("most-allocated")), settings, folders=folders)
+    assert run.run(4).binds["bound"] == 4
     found = api.request("GET", f"{path}/events", query={"fieldSelector": "reason=PolicyHandedOver"})
     (event,) = json.loads(found)["items"]
     assert event["type"] == "Warning"

@@ -76,6 +76,7 @@ def run_policy(args: PolicyArgs) -> int:
     from aaml.evaluation.policies import load_policy, needs_expected_pods, origin
     from aaml.kube.objects.manifests import pods_like
     from aaml.live.run import SchedulerRun
+    from aaml.live.source import PolicySource
 
     expected = pods_like(args.expected_pods) if args.expected_pods else ()
 
@@ -87,7 +88,8 @@ def run_policy(args: PolicyArgs) -> int:
         return policy
 
     cluster = _cluster(args)
-    return _go(SchedulerRun(make, args, cluster=cluster, origin=origin(args.policy)), cluster)
+    source = PolicySource(make, origin(args.policy), args.policy)
+    return _go(SchedulerRun(source, args, cluster=cluster), cluster)
 
 
 def run_agent(args: LearnerSettings) -> int:

@@ -1,23 +1,41 @@
 """Schedulers that learn while they bind, as objects for notebooks and commands."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from aaml.learning.config import LIVE, AgentKind
-from aaml.live.run import Origin, SchedulerRun
-from aaml.live.settings import Folders, LearnerSettings, SchedulerSettings
+from aaml.live.run import SchedulerRun
+from aaml.live.session import LearnerSession, PlainSession
+from aaml.live.settings import Folders, LearnerSettings
+from aaml.live.source import PolicySource
 from aaml.settings import changed, plain
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from aaml.learning.agent import Agent
-    from aaml.live.duty import Duty
     from aaml.live.learner import AsynchronousLearner
-    from aaml.scheduling.ports import Cluster, Observer, Policy
-    from aaml.telemetry.writers import Scalar
+    from aaml.live.session import PolicySession
+    from aaml.scheduling.ports import Cluster, Policy
+
+
+def agent_source(settings: LearnerSettings, model: Path | None) -> PolicySource:
+    """Return where an agent comes from: the model that it goes on from, or its settings alone where that is None."""
+
+    def make() -> "Agent":
+        from aaml.evaluation.policies import model_file
+        from aaml.learning.agent import load_agent, make_agent
+
+        seed, learn = settings.seed, not settings.no_learn
+        if model is None:
+            return make_agent(settings.agent, seed=seed, learn=learn)
+        return load_agent(model_file(model), settings.agent, seed=seed, learn=learn)
+
+    parameters = plain(settings.agent)
+    if model is None:
+        return PolicySource(make, "new", parameters=parameters)
+    return PolicySource(make, "model", str(model), parameters)
 
 
 class AgentRun(SchedulerRun):
@@ -30,35 +48,22 @@ class AgentRun(SchedulerRun):
         cluster: "Cluster | None" = None,
         folders: Folders = Folders(),  # noqa: B008  (frozen)
     ) -> None:
-        origin: Origin = "new" if settings.model is None else "model"
-        super().__init__(self._make_agent, settings, cluster=cluster, folders=folders, origin=origin)
-        self.kind, self.learner = settings.agent.name, settings
+        source = agent_source(settings, settings.model)
+        super().__init__(source, settings, cluster=cluster, folders=folders, session=self._learner_session)
+        self.kind, self._learning = settings.agent.name, settings
         self.saved: tuple[str, ...] = ()
         self.apart: AsynchronousLearner | None = None
-        """The learner in a process of its own, which a live cluster gets."""
+        """The learner in a process of its own, which a live cluster gets; it lives on from run to run."""
 
     @property
     def agent(self) -> "Agent":
         """The agent, made at first use; it lives on from run to run."""
         return cast("Agent", self.policy)
 
-    @property
-    def parameters(self) -> "Mapping[str, Scalar]":
-        """The agent's settings, the reward and the seed."""
-        return {**plain(self.learner.agent), "reward": self.settings.reward, "seed": self.settings.seed}
-
-    @property
-    def models(self) -> "Sequence[Path]":
-        """The model file that the run went on from, and those that it left."""
-        begun = [] if self.learner.model is None else [self.learner.model]
-        return [*begun, *map(Path, self.saved)]
-
-    def _usual(self) -> SchedulerSettings:
-        return LearnerSettings(agent=LIVE[self.kind])
-
     def load_model(self, path: Path | str) -> None:
         """Go on from a model file (of an actor and its critic either one); raises `UserError` when it does not fit."""
-        self.policy, self.origin, self.apart = self._load(path), "model", None
+        source = agent_source(self._learning, Path(path))
+        self.policy, self.source, self.apart = source.make(), source, None
 
     def save_model(self) -> tuple[str, ...]:
         """Write the model to models/, whole or not at all, and return the paths."""
@@ -80,56 +85,15 @@ class AgentRun(SchedulerRun):
         self.apart = None
         return fill_replay(self.agent, recording)
 
-    def _make_agent(self) -> "Agent":
-        from aaml.learning.agent import make_agent
-
-        if self.learner.model is not None:
-            return self._load(self.learner.model)
-        return make_agent(self.learner.agent, seed=self.settings.seed, learn=not self.learner.no_learn)
-
-    def _load(self, path: Path | str) -> "Agent":
-        from aaml.evaluation.policies import model_file
-        from aaml.learning.agent import load_agent
-
-        learn = not self.learner.no_learn
-        return load_agent(model_file(Path(path)), self.learner.agent, seed=self.settings.seed, learn=learn)
-
-    @contextmanager
-    def _ahead(self) -> "Iterator[None]":
-        """Start the learner: one who stands by keeps it ready."""
+    def _learner_session(self, policy: "Policy") -> "PolicySession":
+        """Put the agent to work; on a live cluster it learns in a process of its own."""
         from aaml.live.learner import AsynchronousLearner, waits
 
-        if self.learner.no_learn or (self._given is not None and waits(self._given)):
-            yield
-            return
-        if self.apart is None:
-            self.apart = AsynchronousLearner(self.agent, self._stop.is_set)
-        self.apart.start()
-        try:
-            yield
-        finally:
-            self.apart.stop()
-
-    @contextmanager
-    def _at_work(self, duty: "Duty") -> "Iterator[Policy]":
-        """Yield the agent, which on a live cluster learns in a process of its own."""
-        if self.apart is None:
-            yield self.agent
-            return
-        duty.follow(self.apart)
-        with self.apart as apart:
-            yield apart
-
-    def _observers(self, cluster: "Cluster", log: Path | None) -> "Iterator[Observer]":
-        yield from super()._observers(cluster, log)
-        if self.learner.save_every_s and not self.learner.no_learn:
-            from aaml.live.observers.autosave import Autosave
-
-            yield Autosave(self.save_model, self.learner.save_every_s)
-
-    def _end(self) -> None:
-        if not self.learner.no_learn:
-            self.save_model()
+        if self._learning.no_learn:
+            return PlainSession(policy)
+        if self.apart is None and not (self._given is not None and waits(self._given)):
+            self.apart = AsynchronousLearner(self.agent)
+        return LearnerSession(self.agent, self.apart, self.save_model, self._learning.save_every_s)
 
 
 class _ByKeywords(AgentRun):

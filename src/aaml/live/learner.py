@@ -53,31 +53,93 @@ def apart(policy: "Policy", cluster: "Cluster") -> "Iterator[Policy]":
         yield policy
 
 
+class _Exchange:
+    """What who decides and who teaches leave for each other. Its lock guards every field."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._updates: deque[Update] = deque(maxlen=_MOST_UPDATES)
+        self._error: BaseException | None = None
+        self._process: LearnerProcess | None = None
+        self._restarts = 0
+
+    def put(self, update: Update) -> None:
+        """Leave an update for who decides."""
+        with self._lock:
+            self._updates.append(update)
+
+    def take(self) -> Update | None:
+        """Return the oldest update that is left, None where there is none; raises what ended the learning."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            return self._updates.popleft() if self._updates else None
+
+    def clear(self) -> None:
+        """Forget the updates that nobody took, and what ended the learning."""
+        with self._lock:
+            self._updates.clear()
+            self._error = None
+
+    def fail(self, error: BaseException | None) -> None:
+        """Let `take` raise what ended the learning."""
+        with self._lock:
+            self._error = error
+
+    @property
+    def failed(self) -> bool:
+        """Whether learning has ended by an error."""
+        with self._lock:
+            return self._error is not None
+
+    @property
+    def process(self) -> LearnerProcess | None:
+        """The learner's process, None while there is none."""
+        with self._lock:
+            return self._process
+
+    @process.setter
+    def process(self, process: LearnerProcess | None) -> None:
+        with self._lock:
+            self._process = process
+
+    @property
+    def restarts(self) -> int:
+        """How many learners have followed a lost one."""
+        with self._lock:
+            return self._restarts
+
+    def count_restart(self) -> None:
+        """Count one more."""
+        with self._lock:
+            self._restarts += 1
+
+
 class AsynchronousLearner:
     """Decides as `agent` does, and lets a process of its own learn: the weights come back as they are made.
 
     It learns between `start` and `stop`, or in a `with` block. Deciding never waits for learning: what was seen and
     gathered is kept here until it is of no more use, so that a learner that dies loses nothing of it; another one is
     started and goes on from the latest weights and all that was kept. Learning is behind by a batch or two, and where
-    it cannot keep up, more experience goes into each update. Once `stopped` says so, its start is not waited for.
+    it cannot keep up, more experience goes into each update.
+
+    Who decides, one thread at a time, calls the methods and alone uses the agent, `_thread` and `_end_s`. The thread
+    that teaches alone uses `_pause_s`. Both use what guards itself: the backlog, `_exchange` and the event `_there`.
+    Any thread may ask for `pid`, `restarts` and `waiting`, as the one that tells metrics does.
     """
 
     learning = True
 
-    def __init__(self, agent: Agent, stopped: Callable[[], bool] = never) -> None:
-        self.agent, self._stopped = agent, stopped
-        self.restarts = 0
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
         sees = replace(agent.sees, fragmentation=None)
         setup = AgentSetup(agent.config, sees, agent.policy.network.spec, (archived(agent.state()),))
         self.backlog = Backlog(setup, lambda: agent.memory)
-        # Below, what two threads use is written by one of them, or an event.
-        self._updates: deque[Update] = deque(maxlen=_MOST_UPDATES)
-        self._error: BaseException | None = None
-        self._process: LearnerProcess | None = None
+        self._exchange = _Exchange()
+        self._there = threading.Event()  # a learner is, or cannot be had
         self._thread: threading.Thread | None = None
-        self._ready = threading.Event()
-        self._pause_s = 0.0
         self._end_s = math.inf  # until when the last update is waited for
+        self._pause_s = 0.0  # before the learner after a lost one
 
     # ---- the policy --------------------------------------------------------------------------------------------------
 
@@ -114,11 +176,9 @@ class AsynchronousLearner:
 
         Raises what an update raised.
         """
-        if self._error is not None:
-            raise self._error
-        if not self._updates:
+        update = self._exchange.take()
+        if update is None:
             return {}
-        update = self._updates.popleft()
         if update.weights is not None:
             self.agent.policy.take_weights(update.weights)
         self.agent.updates = update.updates
@@ -127,14 +187,14 @@ class AsynchronousLearner:
     def catch_up(self) -> "Iterator[Mapping[str, float]]":
         """Wait until the learner has answered for all that was gathered, or too long; yields what its updates told.
 
-        A short run may end before its first update has come back.
+        A short run may end before its first update has come back. Raises what an update raised.
         """
         self._end_s = time.monotonic() + _END_S
         self._hurry_up()
-        while self.waiting and self._error is None and time.monotonic() < self._end_s:
+        while self.waiting and not self._exchange.failed and time.monotonic() < self._end_s:
             time.sleep(_LOOK_S)
-        while self._updates:
-            yield self.learn()
+        while scalars := self.learn():
+            yield scalars
 
     def save(self, directory: str, stem: str) -> Sequence[str]:
         """Write the model files as the learner last handed them over."""
@@ -146,8 +206,13 @@ class AsynchronousLearner:
     @property
     def pid(self) -> int:
         """The learner's process, 0 while there is none."""
-        process = self._process
+        process = self._exchange.process
         return 0 if process is None else process.pid
+
+    @property
+    def restarts(self) -> int:
+        """How many learners have followed a lost one."""
+        return self._exchange.restarts
 
     @property
     def waiting(self) -> int:
@@ -156,15 +221,15 @@ class AsynchronousLearner:
 
     def wait(self, seconds: float) -> bool:
         """Wait so long for the learner to be there; returns whether it is, or cannot be had."""
-        return self._ready.wait(seconds)
+        return self._there.wait(seconds)
 
     def start(self) -> None:
         """Start the learner; it is not waited for."""
         if self._thread is not None:
             return
-        self._error, self._end_s = None, math.inf
+        self._end_s = math.inf
         self.backlog.open()
-        self._ready.clear()
+        self._there.clear()
         self._thread = threads.start(self._teach, "learner", self._fail)
 
     def stop(self) -> None:
@@ -178,12 +243,12 @@ class AsynchronousLearner:
             if thread.is_alive() and self.waiting:
                 _LOG.warning("learner process %d does not answer: its last batch is lost", self.pid)
             while thread.is_alive():  # it is idle or loads: it has handed over all that it knows
-                if (process := self._process) is not None:
+                if (process := self._exchange.process) is not None:
                     process.kill()
                 thread.join(_LOOK_S)
             self._thread = None
         self.sync()
-        self._updates.clear()
+        self._exchange.clear()
 
     def sync(self) -> None:
         """Bring the whole agent, optimisers included, to what the learner last handed over."""
@@ -192,14 +257,21 @@ class AsynchronousLearner:
             self.agent.take_parts(handed_over)
             self.agent.updates = int(handed_over["fields"]["updates"])
 
-    def __enter__(self) -> Self:
-        """Start the learner and wait until it is there: importing torch would take the first decisions' time."""
-        self.start()
+    def await_start(self, stopped: Callable[[], bool] = never) -> None:
+        """Wait until the learner is there, `stopped` says so, or too long.
+
+        Importing torch would take the first decisions' time.
+        """
         late_s = time.monotonic() + _START_S
-        while not self._ready.wait(_LOOK_S) and not self._stopped():
+        while not self._there.wait(_LOOK_S) and not stopped():
             if time.monotonic() > late_s:
                 _LOG.warning("the learner is not there after %g s: deciding begins without it", _START_S)
                 break
+
+    def __enter__(self) -> Self:
+        """Start the learner and wait until it is there."""
+        self.start()
+        self.await_start()
         return self
 
     def __exit__(
@@ -210,7 +282,7 @@ class AsynchronousLearner:
 
     def _hurry_up(self) -> None:
         self.backlog.hurry.set()
-        if self._ready.is_set() and (process := self._process) is not None:
+        if self._there.is_set() and (process := self._exchange.process) is not None:
             process.hurry()
 
     # ---- the thread that teaches -------------------------------------------------------------------------------------
@@ -220,41 +292,42 @@ class AsynchronousLearner:
         while True:
             status = 0
             try:
-                process = self._process = LearnerProcess(awaited=not self._ready.is_set())
+                process = LearnerProcess(awaited=not self._there.is_set())
+                self._exchange.process = process
                 try:
                     self._teach_one(process)
                     return
                 finally:
-                    self._process = None
+                    self._exchange.process = None
                     status = process.close()
             except (OSError, EOFError) as lost:
                 self._pause_s = min(2 * self._pause_s + 1.0, _LONGEST_PAUSE_S)
-                self._ready.set()
+                self._there.set()
                 if self.backlog.pause(0.0):
                     return
                 reason = f"status {status}" if status else str(lost)
                 _LOG.warning("the learner was lost (%s); another starts in %g s", reason, self._pause_s)
                 if self.backlog.pause(self._pause_s):
                     return
-                self.restarts += 1
+                self._exchange.count_restart()
 
     def _fail(self, error: threads.ThreadError) -> None:
         """Let `learn` raise what learning has raised."""
-        self._error = error.__cause__
-        self._ready.set()
+        self._exchange.fail(error.__cause__)
+        self._there.set()
 
     def _teach_one(self, process: LearnerProcess) -> None:
         """Teach one learner's process until this one ends; raises OSError or EOFError when it is lost."""
         self._tell(process, self.backlog.first())
         _LOG.info("learner process %d goes on from %d steps", process.pid, len(self.backlog))
         self._pause_s = 0.0
-        self._ready.set()
+        self._there.set()
         rest_s = 0.0
         while (batch := self.backlog.next(rest_s)) is not None:
             update = self._tell(process, batch)
             rest_s = update.rest_s
             if update.weights is not None:
-                self._updates.append(update)
+                self._exchange.put(update)
 
     def _tell(self, process: LearnerProcess, batch: ExperienceBatch) -> Update:
         update: Update = open_answer(process.teach(batch))

@@ -3,29 +3,28 @@
 import gc
 import re
 import threading
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 from aaml.errors import UserError, bad_value
+from aaml.live.session import PlainSession
 from aaml.live.settings import Folders, SchedulerSettings
 from aaml.settings import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from aaml.cluster.objects import Pod
     from aaml.kube.cluster import KubeCluster, LiveOptions
     from aaml.live.duty import Duty
+    from aaml.live.session import PolicySession
+    from aaml.live.source import PolicySource
     from aaml.scheduling.play import Stats
     from aaml.scheduling.ports import Cluster, Observer, Policy
     from aaml.telemetry.writers import Scalar
-
-
-Origin = Literal["built-in", "own", "model", "new"]
-"""Where a policy comes from: ours by name, a person's file, a model file, or an agent that knows nothing yet."""
 
 
 class SchedulerRun:
@@ -33,41 +32,41 @@ class SchedulerRun:
 
     Parameters
     ----------
-    make:
-        Makes the policy, once when it is first needed and once to warm up; raises `UserError` when it cannot.
+    source:
+        Where the policy comes from. It is made once when it is first needed, and a twin of it for each run's warm-up.
     settings:
         Everything else that can be told.
     cluster:
         An open cluster, which stays open. None: the one of the kubeconfig, opened and closed by each run.
     folders:
         Where curves, logs and models go.
-    origin:
-        Where the policy comes from, which says how it is guarded (`aaml.live.shield`).
+    session:
+        Puts the policy to work, for one run at a time: without learning, or as `aaml.live.session` says.
 
     Raises `UserError` for settings that do not go together.
     """
 
     def __init__(
         self,
-        make: "Callable[[], Policy]",
+        source: "PolicySource",
         settings: SchedulerSettings,
         *,
         cluster: "Cluster | None" = None,
         folders: Folders = Folders(),  # noqa: B008  (frozen)
-        origin: Origin = "own",
+        session: "Callable[[Policy], PolicySession]" = PlainSession,
     ) -> None:
         if cluster is not None and (settings.dry_run or settings.leader_elect):
             name = "dry-run" if settings.dry_run else "leader-elect"
             raise bad_value(name, True, "the cluster of a kubeconfig: no other scheduler works on this one")
         if settings.explain:  # explanations are among the records
             settings = replace(settings, records=True)
-        self.settings, self.folders, self.origin = settings, folders, origin
+        self.source, self.settings, self.folders = source, settings, folders
         self.run_name = ""
         self.report: Path | None = None
         """The page that the last run left, where it kept records."""
         self.lost = False
         """Whether another replica took the lease, which ended the run."""
-        self._make, self._given = make, cluster
+        self._session, self._given = session, cluster
         self._stop = threading.Event()
         self._events: Path | None = None
 
@@ -79,12 +78,13 @@ class SchedulerRun:
     @cached_property
     def policy(self) -> "Policy":
         """The policy, made at first use; it lives on from run to run."""
-        return self._make()
+        return self.source.make()
 
     @property
     def parameters(self) -> "Mapping[str, Scalar]":
         """What describes the run on TensorBoard's page of hyperparameters."""
-        return {"policy": self.policy.name, "reward": self.settings.reward, "seed": self.settings.seed}
+        decides = self.source.parameters or {"policy": self.policy.name}
+        return {**decides, "reward": self.settings.reward, "seed": self.settings.seed}
 
     def stop(self) -> None:
         """End the run after the current decision; binds in flight are awaited. Safe from a signal handler."""
@@ -108,15 +108,17 @@ class SchedulerRun:
         if settings.leader_elect:  # who stands by is to hear of it now, and not when it leads
             self._check_rights()
         self._sample_nodes()  # the policy, or what of it does not fit, is told of before anything is touched
+        session = self._session(self.policy)
         with (
             terminal_log(scrolling=settings.log_scrolling),
             on_duty(settings, self.stop, kubeconfig=settings.kubeconfig, profile=settings.profile) as duty,
-            self._ahead(),
+            session.ahead(),
         ):
-            warm_up(self._make())
-            stats = self._schedule(duty, max_decisions) if duty.acquire(self._stop.is_set) else Stats()
+            warm_up(self.source.make())
+            stats = self._schedule(duty, session, max_decisions) if duty.acquire(self._stop.is_set) else Stats()
             self.lost = duty.lost
-        self._write_report()  # now that another replica may have the lease
+        models = [*self.source.models, *map(Path, session.models)]
+        self._write_report(models)  # now that another replica may have the lease
         return stats
 
     def _sample_nodes(self) -> None:
@@ -134,23 +136,8 @@ class SchedulerRun:
         elif percentage != ALL:
             raise bad_value(name, percentage, f"{ALL}: {policy.name} is no network and scores all nodes")
 
-    @property
-    def models(self) -> "Sequence[Path]":
-        """The model files that the run came from or left."""
-        named = getattr(self.settings, "policy", "")
-        return [Path(named)] if self.origin == "model" and named else []
-
-    @property
-    def _source(self) -> str:
-        """The file that the policy comes from, as a person wrote it; "" for one of ours, and for a new agent."""
-        if self.origin == "own":
-            return str(getattr(self.settings, "policy", ""))
-        from aaml.evaluation.policies import model_file
-
-        return str(model_file(self.models[0])) if self.origin == "model" and self.models else ""
-
-    def _write_report(self) -> None:
-        """Leave a page of the run beside its log; a run is not to fail by that."""
+    def _write_report(self, models: list[Path]) -> None:
+        """Leave a page of the run and its models beside its log; a run is not to fail by that."""
         from aaml.live.report import write_live_report
         from aaml.telemetry.console import LOG
 
@@ -159,19 +146,15 @@ class SchedulerRun:
             return
         try:
             self.report = write_live_report(
-                events, f"{self.policy.name} for {self.scheduler_name}", plain(self.settings), plain(self._usual()),
-                self.models,
+                events, f"{self.policy.name} for {self.scheduler_name}", plain(self.settings),
+                plain(self.settings.defaults()), models,
             )  # fmt: skip
         except (UserError, OSError) as error:
             LOG.warning("no report: %s", error)
         else:
             LOG.info("report: %s", self.report)
 
-    def _usual(self) -> SchedulerSettings:
-        """Return the settings of somebody who told none."""
-        return type(self.settings)()
-
-    def _schedule(self, duty: "Duty", max_decisions: int | None) -> "Stats":
+    def _schedule(self, duty: "Duty", session: "PolicySession", max_decisions: int | None) -> "Stats":
         from aaml.live.scheduler import Scheduler
         from aaml.telemetry.console import LOG, file_log, stamp, unused_path
 
@@ -192,7 +175,7 @@ class SchedulerRun:
                     suffix = ".explained.jsonl" if settings.explain else ".jsonl"
                     cast("KubeCluster", cluster).decision_log = log.with_suffix(suffix).name
             observers: list[Observer] = [duty]
-            for observer in self._observers(cluster, log):
+            for observer in (*self._observers(cluster, log), *session.observers()):
                 stack.callback(observer.close)
                 observers.append(observer)
             if settings.dry_run:
@@ -201,27 +184,18 @@ class SchedulerRun:
                 nodes = int(cluster.state.capacity.sum())
                 where = getattr(cluster, "where", "this process")
                 LOG.info("%s places the pods of %s on %d nodes of %s", name, self.scheduler_name, nodes, where)
-            try:
-                with self._at_work(duty) as policy:
-                    guarded = self._guarded(policy, duty, cluster)
-                    duty.decides()
-                    gc.freeze()  # what is there by now stays: looking through it for garbage makes pods wait
-                    stack.callback(gc.unfreeze)
-                    scheduler = Scheduler(cluster, guarded, observers, reward=settings.reward, stop=self._stop)
-                    stats = scheduler.run(max_decisions)
-                    self._last_updates(policy, observers, stats)
-            finally:
-                self._end()
+            with session.at_work(duty, self._stop.is_set) as policy:
+                guarded = self._guarded(policy, duty, cluster)
+                duty.decides()
+                gc.freeze()  # what is there by now stays: looking through it for garbage makes pods wait
+                stack.callback(gc.unfreeze)
+                scheduler = Scheduler(cluster, guarded, observers, reward=settings.reward, stop=self._stop)
+                stats = scheduler.run(max_decisions)
+                for scalars in session.last_updates():
+                    for observer in observers:
+                        observer.on_learned(scalars, stats.decisions)
             LOG.info("%s ends: %s", name, _words(stats))
         return stats
-
-    def _last_updates(self, policy: "Policy", observers: "Sequence[Observer]", stats: "Stats") -> None:
-        """Tell of the updates that a learner of its own makes after the last decision."""
-        from aaml.live.learner import AsynchronousLearner
-
-        for scalars in policy.catch_up() if isinstance(policy, AsynchronousLearner) else ():
-            for observer in observers:
-                observer.on_learned(scalars, stats.decisions)
 
     def _fallback(self) -> "Policy | None":
         """Make the policy that steps in; raises `UserError` when there is none of that name."""
@@ -248,11 +222,11 @@ class SchedulerRun:
                 tell(pod, said)
 
         when = settings.hand_over
-        compares = (when == "always" or (when == "models" and self.origin == "model")) and not settings.dry_run
+        compares = (when == "always" or (when == "models" and self.source.origin == "model")) and not settings.dry_run
         return shield(
             policy, fallback,
-            deadline_s=0.0 if self.origin == "built-in" else settings.deadline_s,
-            trusted=self.origin != "own",
+            deadline_s=0.0 if self.source.origin == "built-in" else settings.deadline_s,
+            trusted=self.source.origin != "own",
             hand_over=HandOver(fallback, make_reward(settings.reward)) if compares else None,
             count=duty.replaced,
             handed_over=handed_over,
@@ -278,20 +252,7 @@ class SchedulerRun:
         if settings.dry_run:
             from aaml.live.observers.shadow import Player, ShadowLog
 
-            yield ShadowLog(settings.shadow_log, cast("KubeCluster", cluster), Player.of(name, self._source))
-
-    @contextmanager
-    def _ahead(self) -> "Iterator[None]":
-        """Begin what takes its time, so that it is there once the lease is had and the cluster listed."""
-        yield
-
-    @contextmanager
-    def _at_work(self, duty: "Duty") -> "Iterator[Policy]":  # noqa: ARG002  (an agent's learner)
-        """Yield the policy as it is to decide in this run."""
-        yield self.policy
-
-    def _end(self) -> None:
-        """Keep what is to outlive the run; called when it ends, whichever way."""
+            yield ShadowLog(settings.shadow_log, cast("KubeCluster", cluster), Player.of(name, self.source.file))
 
     def _check_rights(self) -> None:
         from aaml.kube.rights import check_at

@@ -105,6 +105,10 @@ class SchedulerSettings(DutySettings):
         """Whose pods are placed or watched: `scheduler_name`, or what it stands for when it is empty."""
         return self.scheduler_name or ("default-scheduler" if self.dry_run else "custom-scheduler")
 
+    def defaults(self) -> "SchedulerSettings":
+        """Return the settings of somebody who told none."""
+        return type(self)()
+
 
 @dataclass(frozen=True)
 class LearnerSettings(SchedulerSettings):
@@ -119,3 +123,7 @@ class LearnerSettings(SchedulerSettings):
     """take the best choice, never explore or update"""
     save_every_s: NotNegative = 300.0
     """seconds between saves of the model; 0 saves at the end only"""
+
+    def defaults(self) -> SchedulerSettings:
+        """Return the settings of somebody who told nothing but which agent."""
+        return type(self)(agent=LIVE[self.agent.name])

@@ -15,6 +15,7 @@ from aaml.kube.view import KubeView
 from aaml.live.duty import on_duty
 from aaml.live.run import SchedulerRun
 from aaml.live.settings import DutySettings, SchedulerSettings
+from aaml.live.source import PolicySource
 from aaml.policies.registry import make_policy
 from support.scripted_api import HANG, ScriptedApi, listing, node, status
 
@@ -107,7 +108,7 @@ def test_who_looks_on_asks_for_nothing_but_to_read(api, account):
 def test_a_replica_that_stands_by_is_told_at_once_and_not_when_it_leads(account, kubeconfig):
     account.forbidden = {"create pods/binding"}
     settings = SchedulerSettings(kubeconfig=kubeconfig, leader_elect=True, records=False)
-    run = SchedulerRun(lambda: make_policy("least-allocated"), settings)
+    run = SchedulerRun(PolicySource(lambda: make_policy("least-allocated")), settings)
     with pytest.raises(UserError, match="may not create pods/binding"):
         run.run()
 

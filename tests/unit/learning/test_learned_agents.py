@@ -13,6 +13,7 @@ from aaml.learning.config import LIVE, Dqn
 from aaml.learning.optim import descend, make_optimizer
 from aaml.live.run import SchedulerRun
 from aaml.live.settings import SchedulerSettings
+from aaml.live.source import PolicySource
 from aaml.policies.registry import make_policy
 from aaml.scheduling.node_sampling import NodeSampling
 from aaml.scheduling.observation import ObservationSpec
@@ -97,7 +98,7 @@ def test_who_cannot_score_some_nodes_says_so():
         make_agent(quick("dqn"), sees=ObservationSpec(racks=True)).score_some(NodeSampling(0))
     settings = SchedulerSettings(percentage_of_nodes_to_score=50)
     with pytest.raises(UserError, match=r"percentage-of-nodes-to-score.*50.*least-allocated is no network"):
-        SchedulerRun(lambda: make_policy("least-allocated"), settings).run()
+        SchedulerRun(PolicySource(lambda: make_policy("least-allocated")), settings).run()
 
 
 @pytest.mark.parametrize("kind", LIVE)

@@ -275,8 +275,11 @@ class Clock:
 
 def test_who_is_stopped_while_its_learner_loads_neither_waits_for_it_nor_asks_it_for_anything(monkeypatch, caplog):
     monkeypatch.setattr("aaml.live.learner.LearnerProcess", Silent)
-    with AsynchronousLearner(make_agent(small("dqn")), stopped=lambda: True) as learner:
-        assert list(learner.catch_up()) == []
+    learner = AsynchronousLearner(make_agent(small("dqn")))
+    learner.start()
+    learner.await_start(lambda: True)
+    assert list(learner.catch_up()) == []
+    learner.stop()
     assert not caplog.records
 
 

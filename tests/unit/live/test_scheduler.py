@@ -10,6 +10,7 @@ from aaml.live.observers.autosave import Autosave
 from aaml.live.run import SchedulerRun
 from aaml.live.scheduler import Scheduler, learns
 from aaml.live.settings import Folders, SchedulerSettings
+from aaml.live.source import PolicySource
 from aaml.policies.registry import make_policy
 from aaml.scheduling.ports import Decision, Observer
 from aaml.sim.threaded import ThreadedCluster
@@ -126,7 +127,7 @@ def test_a_run_keeps_records_only_where_it_is_told_to(tmp_path):
     for records, left in ((False, []), (True, ["logs", "tlogs"])):
         settings = SchedulerSettings(records=records)
         run = SchedulerRun(
-            lambda: make_policy("least-allocated"),
+            PolicySource(lambda: make_policy("least-allocated")),
             settings,
             cluster=cluster_with(make.pod("a")),
             folders=folders(tmp_path),
@@ -163,9 +164,11 @@ class Nonsense:
 @pytest.mark.parametrize("row", [float("nan"), np.float64("nan"), 7, None])
 def test_a_policy_that_answers_nonsense_is_replaced_from_the_first_pod_on_and_what_is_explained_says_so(row, tmp_path):
     run = SchedulerRun(
-        lambda: Nonsense(row), SchedulerSettings(explain=True, records=False), cluster=cluster_with(make.pod("a")),
+        PolicySource(lambda: Nonsense(row)),
+        SchedulerSettings(explain=True, records=False),
+        cluster=cluster_with(make.pod("a")),
         folders=folders(tmp_path),
-    )  # fmt: skip
+    )
     assert run.run().binds["bound"] == 1
     (log,) = (tmp_path / "logs").glob("*.explained.jsonl")  # without being asked for records too
     notes = " ".join(logged(log, "a").notes)
@@ -177,4 +180,4 @@ def test_a_policy_that_answers_nonsense_is_replaced_from_the_first_pod_on_and_wh
 def test_what_needs_another_scheduler_is_refused_in_process(setting):
     settings = SchedulerSettings(**{setting: True})
     with pytest.raises(UserError, match=setting.replace("_", "-")):
-        SchedulerRun(lambda: make_policy("least-allocated"), settings, cluster=in_process_cluster(2))
+        SchedulerRun(PolicySource(lambda: make_policy("least-allocated")), settings, cluster=in_process_cluster(2))

@@ -16,6 +16,7 @@ from aaml.live.run import SchedulerRun
 from aaml.live.scheduler import Scheduler, learns
 from aaml.live.settings import Folders, SchedulerSettings
 from aaml.live.shield import shield
+from aaml.live.source import PolicySource
 from aaml.policies.registry import make_policy, make_reward
 from aaml.scheduling.ports import Decision
 from aaml.sim.threaded import ThreadedCluster
@@ -192,7 +193,7 @@ def test_after_a_hand_over_whoever_looks_is_told_who_decides(tmp_path, monkeypat
         lambda duty: seen.append(duty._metrics.text().decode()) if len(seen) < 12 else None,
     )
     run = SchedulerRun(
-        lambda: make_policy("most-allocated"),
+        PolicySource(lambda: make_policy("most-allocated")),
         SchedulerSettings(hand_over="always", fallback="least-variance"),
         cluster=cluster,
         folders=Folders(*(tmp_path / each for each in "abcde")),
@@ -241,7 +242,7 @@ def test_a_run_guards_its_policy_unless_told_not_to(tmp_path, caplog):
 
     def run(**settings):
         return SchedulerRun(
-            lambda: make_policy(f"{tmp_path}/mine.py:fails_on_pods"),
+            PolicySource(lambda: make_policy(f"{tmp_path}/mine.py:fails_on_pods")),
             SchedulerSettings(records=False, **settings),
             cluster=cluster_with(5),
             folders=Folders(*(tmp_path / each for each in "abcde")),

@@ -1,0 +1,127 @@
+"""A policy put to work for one run: as it is, or an agent that learns meanwhile and whose model is kept."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from aaml.live.duty import Duty
+    from aaml.live.learner import AsynchronousLearner
+    from aaml.scheduling.ports import Agent, Observer, Policy
+
+
+class PolicySession(Protocol):
+    """What a run does with its policy: prepares it while another replica may lead, and puts it to work when it leads.
+
+    A session is of one run: `ahead`, within it `at_work` at most once, and within that `last_updates`.
+    """
+
+    @property
+    def models(self) -> Sequence[str]:
+        """The paths of the model files that the session wrote, the latest ones."""
+        ...
+
+    def observers(self) -> "Sequence[Observer]":
+        """Return who looks on for the session; made as the decisions begin, closed by the run."""
+        ...
+
+    def ahead(self) -> AbstractContextManager[None]:
+        """Begin what takes its time, so that it is there once the lease is had; over at the end of the block."""
+        ...
+
+    def at_work(self, duty: "Duty", stopped: Callable[[], bool]) -> "AbstractContextManager[Policy]":
+        """Yield who decides once it is ready, or `stopped` says so; at the end keep what is to outlive the run."""
+        ...
+
+    def last_updates(self) -> Iterator[Mapping[str, float]]:
+        """Yield what updates tell that come after the last decision."""
+        ...
+
+
+class PlainSession:
+    """A policy that decides as it is, and nothing of it is kept."""
+
+    models: Sequence[str] = ()
+
+    def __init__(self, policy: "Policy") -> None:
+        self._policy = policy
+
+    def observers(self) -> "Sequence[Observer]":
+        """Return nobody."""
+        return ()
+
+    def ahead(self) -> AbstractContextManager[None]:
+        """Begin nothing."""
+        return nullcontext()
+
+    def at_work(self, duty: "Duty", stopped: Callable[[], bool]) -> "AbstractContextManager[Policy]":
+        """Yield the policy."""
+        del duty, stopped
+        return nullcontext(self._policy)
+
+    def last_updates(self) -> Iterator[Mapping[str, float]]:
+        """Yield nothing: a policy that learns does so between its decisions."""
+        yield from ()
+
+
+class LearnerSession:
+    """An agent that learns, by a learner in a process of its own where there is one, or between its decisions.
+
+    Parameters
+    ----------
+    agent:
+        What decides.
+    learner:
+        The agent's learner in a process of its own; None: it learns between its decisions.
+    save:
+        Writes the model and returns the paths; called at the end too, whichever way that comes.
+    save_every_s:
+        Seconds between saves meanwhile; 0 saves at the end only.
+
+    """
+
+    def __init__(
+        self,
+        agent: "Agent",
+        learner: "AsynchronousLearner | None",
+        save: Callable[[], Sequence[str]],
+        save_every_s: float,
+    ) -> None:
+        self._agent, self._learner, self._save, self._save_every_s = agent, learner, save, save_every_s
+        self.models: Sequence[str] = ()
+
+    def observers(self) -> "Sequence[Observer]":
+        """Return who saves the model now and then."""
+        from aaml.live.observers.autosave import Autosave
+
+        return [Autosave(self._keep, self._save_every_s)] if self._save_every_s else []
+
+    @contextmanager
+    def ahead(self) -> Iterator[None]:
+        """Start the learner: one who stands by keeps it ready."""
+        if self._learner is None:
+            yield
+            return
+        self._learner.start()
+        try:
+            yield
+        finally:
+            self._learner.stop()
+
+    @contextmanager
+    def at_work(self, duty: "Duty", stopped: Callable[[], bool]) -> "Iterator[Policy]":
+        """Yield who decides once its learner is there; at the end the last batch is learned and the model saved."""
+        with ExitStack() as stack:
+            stack.callback(self._keep)
+            if self._learner is not None:
+                stack.callback(self._learner.stop)
+                duty.follow(self._learner)
+                self._learner.await_start(stopped)
+            yield self._learner or self._agent
+
+    def last_updates(self) -> Iterator[Mapping[str, float]]:
+        """Yield what the learner answers to the last batch."""
+        return iter(()) if self._learner is None else self._learner.catch_up()
+
+    def _keep(self) -> None:
+        self.models = self._save()
