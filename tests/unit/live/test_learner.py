@@ -304,6 +304,14 @@ def test_an_error_in_learning_is_raised_where_decisions_are_made(monkeypatch):
             until(lambda: bool(learner.learn()), "the error", WAIT_S)
 
 
+def test_an_error_in_learning_from_the_last_batch_is_raised_although_no_decision_follows(monkeypatch):
+    monkeypatch.setattr("aaml.live.learner.LearnerProcess", InThisProcess)
+    with AsynchronousLearner(make_agent(small("dqn"))) as learner:
+        learner.backlog.add(Transition(0, 0, "no number", None))
+        with pytest.raises(TypeError, match="must be real number"):
+            list(learner.catch_up())
+
+
 def test_a_run_on_a_live_cluster_learns_apart_and_saves_what_came_back(monkeypatch, tmp_path):
     monkeypatch.setattr("aaml.live.learner.LearnerProcess", InThisProcess)
     monkeypatch.setattr("aaml.live.learner.waits", lambda _cluster: False)
