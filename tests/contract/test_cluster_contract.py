@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from aaml.cluster import audit
 from aaml.cluster.fleet import standard_nodes
 from aaml.cluster.objects import (
     CONTROL_PLANE_LABEL,
@@ -113,7 +114,7 @@ def test_a_bound_pod_counts_from_the_decision_on(rig):
     result = result_of(got.cluster, pod)
     assert (result.status, result.node_name) == ("bound", WORKERS[4])
     assert got.cluster.state.placements[pod.uid].node_name == WORKERS[4]
-    got.cluster.state.check()
+    audit.check(got.cluster.state)
 
 
 def test_only_nodes_that_pass_every_filter_are_choices(rig):
@@ -209,7 +210,7 @@ def test_the_loop_places_a_whole_workload(rig):
     stats = play(got.cluster, make_policy("least-allocated"), observers=[seen], stop=lambda: seen.binds["bound"] == 60)
     assert stats.binds == {"bound": 60}
     assert stats.outcomes == {"assumed": 60}
-    got.cluster.state.check()
+    audit.check(got.cluster.state)
 
 
 def test_closing_twice_is_closing_once(rig):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
+from aaml.cluster import audit
 from aaml.cluster.fleet import NodeShape, node, registered
 from aaml.errors import UserError
 from aaml.kube.cluster import KubeCluster, LiveOptions
@@ -44,7 +45,7 @@ def read(api: Transport, path: str) -> Any:
 
 def assert_state_is_the_clusters(scheduler: KubeCluster, api: Transport, namespace: str) -> None:
     """What the scheduler believes is what the API server says."""
-    scheduler.state.check()
+    audit.check(scheduler.state)
     believed = {
         placement.pod.name: placement.node_name
         for placement in scheduler.state.pods()
@@ -247,7 +248,7 @@ def test_a_node_deleted_while_binds_to_it_are_under_way(kwok: KwokCluster, names
     where = nodes_of(api, namespace)
     told = {result.pod.name: result.node_name for result in seen.list if result.status == "bound"}
     assert told == where
-    cluster.state.check()
+    audit.check(cluster.state)
     assert node not in cluster.state.index
 
 

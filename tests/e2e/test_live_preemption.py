@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aaml.cluster import audit
 from aaml.cluster.fleet import NodeShape, node, registered
 from aaml.kube.cluster import KubeCluster, LiveOptions
 from aaml.kube.objects.manifest import node_to_json
@@ -123,7 +124,7 @@ def test_the_least_important_pods_leave_and_the_preemptor_is_bound(stage: Stage,
     until(lambda: stage.messages("low", "Preempted") and stage.messages("mid", "Preempted"), "the events Preempted")
     assert stage.messages("low", "Preempted") == [f"Preempted by pod {uid} on node {node}"]
     assert "1 Insufficient cpu" in stage.messages("vip", "FailedScheduling")[0]
-    running.cluster.state.check()
+    audit.check(running.cluster.state)
 
 
 def test_while_the_victim_terminates_its_room_is_kept_for_the_nominated_pod(

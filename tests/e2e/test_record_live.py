@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from aaml.cli import run as command
+from aaml.cluster import audit
 from aaml.errors import UserError
 from aaml.evaluation.reproduce import EXPLAINED, reproduce
 from aaml.kube.submit import manifest
@@ -119,7 +120,7 @@ def test_a_killed_recorder_goes_on_and_knows_what_ended_meanwhile(kwok, account,
     for event in trace.events:
         follower.apply(event)
     assert sorted(follower.state.names) == sorted(["kwok-ctl-node-0", *(f"kwok-std-node-{i}" for i in range(10))])
-    follower.state.check()
+    audit.check(follower.state)
 
 
 def test_a_lost_connection_is_taken_up_again_and_told(kwok, account, namespace, tmp_path, caplog):

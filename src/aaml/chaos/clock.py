@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from importlib import import_module
 from pathlib import Path
 
+from aaml.cluster import audit
 from aaml.cluster.objects import Pod
 from aaml.kube.cluster import KubeCluster
 
@@ -45,13 +46,13 @@ def check_states() -> None:
     def checking(self: KubeCluster, timeout_s: float) -> Pod | None:
         nonlocal checked_s
         if time.monotonic() - checked_s > _CHECK_S:
-            self.state.check()
+            audit.check(self.state)
             checked_s = time.monotonic()
         return next_pod(self, timeout_s)
 
     def closing(self: KubeCluster) -> None:
         close(self)
-        self.state.check()
+        audit.check(self.state)
 
     KubeCluster.next_pod, KubeCluster.close = checking, closing  # type: ignore[method-assign]
 

@@ -1,13 +1,11 @@
 """What is wrong with a cluster state: each array and index against what the nodes and placed pods themselves say."""
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from aaml.cluster.gpu import DEVICE_MILLI, choose_devices, devices_named
-
-if TYPE_CHECKING:
-    from aaml.cluster.state import ClusterState
+from aaml.cluster.state import ClusterState
 
 
 @runtime_checkable
@@ -19,7 +17,17 @@ class Checked(Protocol):
         ...
 
 
-def faults(state: "ClusterState") -> list[str]:
+def check(state: ClusterState) -> None:
+    """Raise AssertionError that says what is wrong, where an array or index differs from what pods and nodes say.
+
+    Also where an amount is negative, or a device has more left than its size.
+    """
+    wrong = faults(state)
+    if wrong:
+        raise AssertionError(f"cluster state: {'; '.join(wrong)}")
+
+
+def faults(state: ClusterState) -> list[str]:
     """Return what is wrong, in words; empty when all is well."""
     found = [*_nodes(state), *_places(state), *_amounts(state), *_devices(state)]
     for kept in state.indexes.values():
@@ -29,7 +37,7 @@ def faults(state: "ClusterState") -> list[str]:
     return found
 
 
-def _nodes(state: "ClusterState") -> list[str]:
+def _nodes(state: ClusterState) -> list[str]:
     """Compare rows with the nodes they stand for."""
     found = []
     if state.names != [node.name for node in state.nodes] or list(state.index) != state.names:
@@ -48,7 +56,7 @@ def _nodes(state: "ClusterState") -> list[str]:
     return found
 
 
-def _places(state: "ClusterState") -> list[str]:
+def _places(state: ClusterState) -> list[str]:
     """Look for pods in two places or in none."""
     found = []
     by_node = {(state.names[row], uid) for row, pods in enumerate(state.node_pods) for uid in pods}
@@ -65,7 +73,7 @@ def _places(state: "ClusterState") -> list[str]:
     return found
 
 
-def _amounts(state: "ClusterState") -> list[str]:
+def _amounts(state: ClusterState) -> list[str]:
     """Compare what is requested with the sum over the placed pods."""
     requested, nonzero = np.zeros_like(state.requested), np.zeros_like(state.nonzero)
     for placement in state.placements.values():
@@ -80,7 +88,7 @@ def _amounts(state: "ClusterState") -> list[str]:
     return found
 
 
-def _devices(state: "ClusterState") -> list[str]:
+def _devices(state: ClusterState) -> list[str]:
     """Compare free devices with those that placed pods hold, and look whether the right pods hold them."""
     found = []
     used = np.zeros_like(state.gpu_free)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.audit import faults
 from aaml.cluster.gpu import DEVICE_MILLI, choose_devices, devices_named
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
@@ -344,15 +343,6 @@ class ClusterState:
         for name in _ARRAYS:
             setattr(twin, name, getattr(self, name)[: len(self.nodes)].copy())
         return twin
-
-    def check(self) -> None:
-        """Raise AssertionError that says what is wrong, where an array or index differs from what pods and nodes say.
-
-        Also where an amount is negative, or a device has more left than its size.
-        """
-        wrong = faults(self)
-        if wrong:
-            raise AssertionError(f"cluster state: {'; '.join(wrong)}")
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
+from aaml.cluster import audit
 from aaml.cluster.filters import feasible as feasible_rows
 from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, Node, Pod
 from aaml.cluster.state import ClusterState
@@ -150,7 +151,7 @@ class SimCluster:
             if pod.gang:
                 self._enqueue(self._gangs.bound(flight.members))
         if self._invariants:
-            self._state.check()
+            audit.check(self._state)
         return name
 
     def reject(self, pod: Pod) -> None:
@@ -327,7 +328,7 @@ class SimCluster:
             self._queue.activate(self._deferred)
             self._deferred.clear()
         if self._invariants:
-            self._state.check()
+            audit.check(self._state)
 
     def _current(self, pod: Pod) -> _Flight:
         flight = self._flight

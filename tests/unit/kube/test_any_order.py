@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from aaml.cluster import audit
 from aaml.cluster.filters import FilterIndex, feasible
 from aaml.cluster.owners import OwnerIndex
 from aaml.cluster.state import ClusterState
@@ -352,7 +353,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_wrong(self) -> None:
-        self.live.state.check()
+        audit.check(self.live.state)
 
     @rule(order=st.permutations(SOURCES))
     def all_is_heard(self, order: list[Any]) -> None:
@@ -365,14 +366,14 @@ class AnyOrder(RuleBasedStateMachine):
         for source in order:
             if source.name in self.live.watched:
                 fresh.reflectors[source.name]._list()
-        fresh.state.check()
+        audit.check(fresh.state)
         found, expected = self.live.everything(), fresh.everything()
         for what, value in expected.items():
             assert found[what] == value, what
         for placement in self.live.state.placements.values():  # what nobody noted may be either's guess
             if placement.gpus:
                 fresh.state.upsert_pod(placement.pod, placement.gpus)
-        fresh.state.check()
+        audit.check(fresh.state)
         assert self.live.devices() == fresh.devices()
 
     def teardown(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from aaml.cluster import audit
 from aaml.cluster.filters import FilterIndex, feasible
 from aaml.cluster.objects import Affinity, GpuRequest, LabelSelector, Node, Pod, PodAffinityTerm, VolumeNeeds
 from aaml.cluster.state import ClusterState
@@ -81,7 +82,7 @@ def test_news_older_than_our_own_bind_does_not_queue_the_pod_again(rig):
     assert rig.state.placements["p"].assumed
     rig.pod("modified", replace(pod, resource_version="3", node_name="n1"), pod)
     assert not rig.state.placements["p"].assumed
-    rig.state.check()
+    audit.check(rig.state)
 
 
 def test_a_pod_bound_elsewhere_meanwhile_moves(rig):
@@ -92,7 +93,7 @@ def test_a_pod_bound_elsewhere_meanwhile_moves(rig):
     rig.pod("modified", replace(pod, node_name="n2"), pod)
     assert rig.state.placements["p"].node_name == "n2"
     assert "p" not in rig.queue
-    rig.state.check()
+    audit.check(rig.state)
 
 
 def test_a_deleted_pod_or_node_cancels_binds(rig):
@@ -123,7 +124,7 @@ def test_devices_are_those_of_the_annotation_when_the_node_has_them(rig):
     assert rig.state.gpu_free.tolist() == [[1000, 500]]
     for name, gpus in (("b", (7,)), ("c", (0, 0))):
         rig.pod("added", replace(mine(name, node_name="n1"), gpu=gpu), gpus=gpus)
-    rig.state.check()
+    audit.check(rig.state)
     assert rig.state.gpu_free.sum() == 500
 
 
@@ -311,7 +312,7 @@ def test_a_device_is_not_given_twice_when_pods_are_heard_of_before_their_node(ri
     rig.say(NODES, "added", Node("late", {"cpu": 1000, "pods": 10}, gpu_count=2))
     assert rig.state.placements["p"].gpus == (1,)
     assert rig.state.assume(gpu_pod("next", 1000), "late").gpus == (0,)
-    rig.state.check()
+    audit.check(rig.state)
 
 
 def test_a_guessed_device_gives_way_to_one_that_is_noted(rig):
@@ -321,7 +322,7 @@ def test_a_guessed_device_gives_way_to_one_that_is_noted(rig):
     rig.pod("added", gpu_pod("b", 600, node_name="n1"), gpus=(0,))
     assert [rig.state.placements[uid].gpus for uid in "ab"] == [(1,), (0,)]
     assert rig.state.gpu_free.tolist() == [[400, 400]]
-    rig.state.check()
+    audit.check(rig.state)
 
 
 def test_a_gpu_annotation_that_is_edited_on_a_running_pod_counts_as_it_reads_now(rig):
@@ -332,7 +333,7 @@ def test_a_gpu_annotation_that_is_edited_on_a_running_pod_counts_as_it_reads_now
     assert rig.state.gpu_free.tolist() == [[100, 1000]]
     rig.pod("deleted", after, after, gpus=(0,))
     assert rig.state.gpu_free.tolist() == [[1000, 1000]]
-    rig.state.check()
+    audit.check(rig.state)
 
 
 def test_a_gpu_annotation_that_becomes_unreadable_leaves_nothing_behind(rig):
@@ -351,7 +352,7 @@ def test_a_device_that_is_claimed_beyond_its_size_is_full_and_no_more(rig):
     assert rig.state.gpu_free.tolist() == [[0, 1000]]
     rig.pod("deleted", gpu_pod("a", 700, node_name="n1"))
     assert rig.state.gpu_free.tolist() == [[300, 1000]]
-    rig.state.check()
+    audit.check(rig.state)
 
 
 def test_a_pod_that_is_resized_in_place_keeps_the_devices_that_were_chosen_for_it(rig):
@@ -364,7 +365,7 @@ def test_a_pod_that_is_resized_in_place_keeps_the_devices_that_were_chosen_for_i
     rig.pod("modified", replace(before, requests={"cpu": 200}), before)
     assert rig.state.placements["p"].gpus == (0,)
     assert rig.state.gpu_free.tolist() == [[700, 300]]
-    rig.state.check()
+    audit.check(rig.state)
 
 
 def test_a_pod_that_found_no_device_gets_one_when_there_is_one(rig):
@@ -373,7 +374,7 @@ def test_a_pod_that_found_no_device_gets_one_when_there_is_one(rig):
     assert rig.state.placements["c"].gpus == ()
     rig.pod("deleted", gpu_pod("a", 1000, node_name="n1"))
     assert rig.state.placements["c"].gpus == (0,)
-    rig.state.check()
+    audit.check(rig.state)
 
 
 def test_a_claim_that_ends_while_its_pod_is_under_way_does_not_come_back(rig):
@@ -385,7 +386,7 @@ def test_a_claim_that_ends_while_its_pod_is_under_way_does_not_come_back(rig):
     rig.pod("modified", nominated, pod)
     rig.pod("modified", replace(nominated, node_name="n1"), nominated)
     assert rig.state.nominated == {}
-    rig.state.check()
+    audit.check(rig.state)
 
 
 class TestVolumesThatAreKnownLate:
@@ -403,7 +404,7 @@ class TestVolumesThatAreKnownLate:
         for count, fits in ((2, True), (3, False)):
             more = VolumeNeeds(attachments=frozenset(("csi.x", f"h{number}") for number in range(count)))
             assert feasible(rig.state, replace(mine("second"), volumes=more)).mask.tolist() == [fits]
-        rig.state.check()
+        audit.check(rig.state)
 
     def test_a_read_write_once_pod_claim_is_taken_and_free_again_when_its_pod_has_gone(self, rig):
         self.placed(rig, "ReadWriteOncePod")

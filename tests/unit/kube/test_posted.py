@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from aaml.cluster import audit
 from aaml.errors import UserError
 from aaml.kube.posted import posted_state
 
@@ -43,7 +44,7 @@ def test_devices_are_in_use_as_the_annotation_says() -> None:
     # Three pods run there. What CPU and memory they use is not told, and no default is counted for it.
     assert state.requested[0].tolist()[:4] == [0, 0, 0, 3]
     assert state.nonzero.tolist() == [[0, 0], [0, 0]]
-    state.check()
+    audit.check(state)
 
 
 def test_use_without_names_is_use() -> None:
@@ -58,7 +59,7 @@ def test_a_posted_pod_is_not_counted_again_where_the_annotation_names_it() -> No
         assert state.gpu_free.tolist() == [[1000, 0, 1000, 1000]]
         assert sorted(each.gpu.milli for each in state.node_pods[0].values()) == [400, 600]
         assert state.requested[0].tolist()[:4] == [2000, 0, 0, 2]
-        state.check()
+        audit.check(state)
 
 
 def test_devices_of_posted_pods_are_those_of_their_own_annotation() -> None:

@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import pytest
 
+from aaml.cluster import audit
 from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.kube.reflector import Changes, Delta
 from aaml.kube.sources import NODES, PODS, SeenPod
@@ -18,4 +19,4 @@ def test_devices_that_a_node_cannot_have_are_not_believed(noted: tuple[int, ...]
     pod = Pod("p", node_name="n", gpu=GpuRequest(1, 400))
     watch._take(Changes(PODS.name, (Delta("added", SeenPod(pod, noted)),)))
     assert watch.state.gpu_free.tolist() == [free]
-    watch.state.check()
+    audit.check(watch.state)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from aaml.cluster import audit
 from aaml.cluster.filters import feasible
 from aaml.cluster.objects import (
     Affinity,
@@ -68,7 +69,7 @@ def test_nothing_is_changed():
     assert plan(state, VIP) is not None
     assert state.generation == generation
     assert state.placements == placements
-    state.check()
+    audit.check(state)
 
 
 def test_node_with_fewest_broken_budgets():

@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
 
+from aaml.cluster import audit
 from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.sim.cluster import QueueSettings, SimCluster
 from aaml.sim.timeline import AddNode, Cordon, DeletePod, Drain, RemoveNode
@@ -127,7 +128,7 @@ def test_migration_keeps_the_lifetime_and_respects_the_filters():
     cluster.bind(cluster.next_pod(), 0)
     assert not cluster.migrate("p", 1)
     assert cluster.state.placements["p"].node_name == "a"
-    cluster.state.check()
+    audit.check(cluster.state)
     cluster.next_pod()
     assert "p" not in cluster.state.placements
 
