@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aaml.evaluation.evaluate import Contestant
+from aaml.evaluation.contestants import Contestant
 from aaml.evaluation.leaderboard.board import Board
 from aaml.evaluation.leaderboard.entry import Entry, Who, episode_sha256, joined_sha256
 from aaml.evaluation.leaderboard.protocol import PROTOCOL

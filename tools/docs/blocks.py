@@ -16,9 +16,9 @@ import pandas as pd
 from aaml.chaos.runs import cells as cells_of_faults
 from aaml.chaos.runs import read, summary
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.comparison import Ranking
 from aaml.evaluation.figures import Panel, Picture, curve_figure, gain_figure, interval_figure
 from aaml.evaluation.leaderboard.board import Board, protocol_table
+from aaml.evaluation.ranking import Ranking
 from aaml.evaluation.results import Results
 from aaml.evaluation.tables import cells, headers, markdown_table
 from aaml.evaluation.zoo import zoo

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.comparison import Ranking
 from aaml.evaluation.leaderboard.board import Board
+from aaml.evaluation.ranking import Ranking
 from aaml.evaluation.statistics import Interval, share_of_gain
 from aaml.openb.gains import gains
 from aaml.openb.tables import read_table

@@ -43,7 +43,8 @@ def run(args: Args) -> int:
     """Evaluate, write the folder and print the tables."""
     from aaml.commands.signals import ends_at_once
     from aaml.errors import UserError, bad_value
-    from aaml.evaluation.evaluate import contestants, evaluate, parse_seeds
+    from aaml.evaluation.contestants import contestants
+    from aaml.evaluation.evaluate import evaluate, parse_seeds
     from aaml.evaluation.page import written
     from aaml.evaluation.replay import write_recipes
     from aaml.evaluation.report import write_report
@@ -75,6 +76,7 @@ def run(args: Args) -> int:
         results, comparison = whole, whole.compare(args.reference)
     except UserError as why:
         print(f"\nthe report has this evaluation alone: {args.out} holds others too, and {why}", file=said)
-    report = written(lambda: write_report(results, [comparison], args.out, f"{args.task}: policies compared"))
+    title = f"{args.task}: policies compared"
+    report = written(lambda: write_report(results.runs, results.recipes, [comparison], args.out, title))
     print("\n" + ", ".join(str(path) for path in (file.path, report) if path is not None), file=said)
     return 0

@@ -16,7 +16,7 @@ import tyro
 from aaml.settings import Positive, Settings
 
 if TYPE_CHECKING:
-    from aaml.evaluation.evaluate import Contestant
+    from aaml.evaluation.contestants import Contestant
     from aaml.sim.recorded import TraceTask
     from aaml.workload.trace.windows import Window, Windows
 
@@ -51,7 +51,7 @@ class Args(Settings):
 def run(args: Args) -> int:
     """Reproduce, play and compare."""
     from aaml.errors import UserError, bad_value
-    from aaml.evaluation.evaluate import check, contestants
+    from aaml.evaluation.contestants import check, contestants
     from aaml.sim.metrics import find_metric
     from aaml.sim.tasks import find_trace_task
 
@@ -152,7 +152,9 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", r
     for comparison in comparisons:
         print(f"\n{comparison}")
     title = f"What if: {windows.trace.name}, by window"
-    page = written(lambda: write_report(results, comparisons, args.out, title, [reproduced, *said]))
+    page = written(
+        lambda: write_report(results.runs, results.recipes, comparisons, args.out, title, [reproduced, *said])
+    )
     paths = (args.out / "results.csv", args.out / "windows.csv", page)
     print("\n" + ", ".join(str(path) for path in paths if path is not None))
 

@@ -14,7 +14,7 @@ from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.evaluate import episode_row
+from aaml.evaluation.episode import episode_row
 from aaml.evaluation.identity import IDENTITY, identity
 from aaml.evaluation.results import KEYS
 from aaml.scheduling.observation import Context

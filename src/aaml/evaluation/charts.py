@@ -1,18 +1,16 @@
 """Interactive figures, drawn by Bokeh: hovering shows the values. Reports and the page of `aaml lab` show the same."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import pandas as pd
 from bokeh.layouts import row
 from bokeh.models import BasicTickFormatter, ColumnDataSource, HoverTool, Range1d, Span, Whisker
 from bokeh.plotting import figure
 
+from aaml.evaluation.ranking import Line, Ranking
 from aaml.evaluation.statistics import Interval
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from aaml.evaluation.comparison import Line, Ranking
 
 Drawn = Any
 """A figure of Bokeh, or several."""
@@ -48,7 +46,7 @@ def plain_figure(name: str = "", *, height: int = 260, title: str = "", **fields
     return plot
 
 
-def comparison_figure(ranking: "Ranking") -> Drawn:
+def comparison_figure(ranking: Ranking) -> Drawn:
     """Return the interval of each policy's mean, and beside it that of its paired difference from the reference.
 
     Among good policies the means nearly coincide, for episodes differ far more than policies do: the differences tell
@@ -69,11 +67,11 @@ def comparison_figure(ranking: "Ranking") -> Drawn:
     return row(means, differences, sizing_mode="stretch_width")
 
 
-def _difference(line: "Line") -> "Interval":
+def _difference(line: Line) -> Interval:
     return Interval(0.0, 0.0, 0.0, line.value.count) if line.against is None else line.against.difference
 
 
-def _intervals(ranking: "Ranking", values: Sequence["Interval"], axis: str, *, log: bool = False) -> Drawn:
+def _intervals(ranking: Ranking, values: Sequence[Interval], axis: str, *, log: bool = False) -> Drawn:
     lines = ranking.lines[::-1]
     names = [line.policy for line in lines]
     kind = "log" if log else "linear"
@@ -106,7 +104,7 @@ def _intervals(ranking: "Ranking", values: Sequence["Interval"], axis: str, *, l
     return plot
 
 
-def _keep_near(plot: Drawn, ranking: "Ranking") -> None:
+def _keep_near(plot: Drawn, ranking: Ranking) -> None:
     """Keep out of the picture what is so far off that the others would be a dot, and write where it lies."""
     found = [(line.policy, line.against.difference) for line in ranking.lines if line.against]
     sizes = sorted(abs(difference.mean) for _, difference in found)
@@ -214,8 +212,6 @@ def bar_chart(title: str, bars: Mapping[str, float], axis: str, *, form: str = "
 
 def thinned(steps: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
     """Return a curve as at most `MOST_POINTS` points: means of blocks of points that follow one another."""
-    import numpy as np
-
     if len(steps) <= MOST_POINTS:
         return list(steps), list(values)
     parts = np.linspace(0, len(steps), MOST_POINTS + 1).astype(int)[:-1]
@@ -224,9 +220,7 @@ def thinned(steps: Sequence[float], values: Sequence[float]) -> tuple[list[float
     return xs.tolist(), ys.tolist()
 
 
-def curve_frame(curves: Mapping[str, Curve]) -> "pd.DataFrame":
+def curve_frame(curves: Mapping[str, Curve]) -> pd.DataFrame:
     """Return curves as a table: name, step, value."""
-    import pandas as pd
-
     rows = [(name, step, value) for name, curve in curves.items() for step, value in zip(*curve, strict=True)]
     return pd.DataFrame(rows, columns=["name", "step", "value"])

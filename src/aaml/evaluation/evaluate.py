@@ -4,75 +4,32 @@ A row has task, nodes, policy, seed, every metric of `SimCluster.metrics`, the n
 decision (observe and choose) at the 50th and 99th percentile: see `aaml.sim.metrics`.
 """
 
-import copy
-import logging
-import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
-import cloudpickle
-import numpy as np
-
-from aaml.cluster.objects import Pod
-from aaml.errors import UserError, bad_value
+from aaml.errors import bad_value
+from aaml.evaluation.contestants import Contestant, Policies, check, contestants
+from aaml.evaluation.episode import run_episode
 from aaml.evaluation.identity import IDENTITY, identity, with_identity
-from aaml.evaluation.policies import frozen, is_model, kind_of_model, load, model_file, needs_expected_pods
+from aaml.evaluation.policies import frozen
+from aaml.evaluation.replay import Recipe
 from aaml.evaluation.results import Results
 from aaml.parallel.pool import open_pool
 from aaml.parallel.workers import Workers, parse_workers
-from aaml.policies.heuristics import PolicyOptions, ScorePolicy
-from aaml.policies.registry import make_policy
 from aaml.progress import progress_bar
-from aaml.scheduling.play import play
-from aaml.scheduling.ports import Agent, Policy
+from aaml.scheduling.ports import Policy
 from aaml.settings import Count, Natural, take
-from aaml.sim.cluster import SimCluster
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
 
 SEEDS = range(1000, 1020)
 """Of the episodes that policies are judged on unless told otherwise: no training or validation has them."""
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Contestant:
-    """A policy by name or `FILE.py:NAME`, a model file, or a policy object; `label` is what tables call it."""
-
-    spec: str | Policy
-    label: str = ""
-
-    @property
-    def name(self) -> str:
-        """The label, or else the policy's name; a model file's stem."""
-        if not isinstance(self.spec, str):
-            return self.label or self.spec.name
-        return self.label or (Path(self.spec).stem if self.learned else self.spec)
-
-    @property
-    def learned(self) -> bool:
-        """Whether this is a model file, or an agent."""
-        return is_model(self.spec) if isinstance(self.spec, str) else isinstance(self.spec, Agent)
-
-    def policy(self, task: Task, seed: int) -> Policy:
-        """Return the policy for one episode. A model, which remembers nothing of an episode, is read once a process."""
-        if not isinstance(self.spec, str):
-            return self.spec if isinstance(self.spec, Agent) else copy.deepcopy(self.spec)
-        if not self.learned:
-            return make_policy(self.spec, PolicyOptions(seed=seed, expected=Expected(task)))
-        path = Path(self.spec)
-        return _model(path, path.stat().st_mtime_ns, Expected(task))
 
 
 Job = tuple[Contestant, Task, int, int | None, int | None]
 """One run: a policy on a task, the seed, the nodes and the pods, None for the task's own."""
-Policies = str | Path | Policy | Contestant
-"""A policy's name or `LABEL=NAME`, a model file, a policy object, or a function that scores a context."""
 
 
 def evaluate(
@@ -146,8 +103,6 @@ def evaluate(
             if on_row is not None:
                 on_row(row)
     learned = (contestant.name for contestant in entered if contestant.learned)
-    from aaml.evaluation.replay import Recipe
-
     return Results.of((rows[position] for position in sorted(rows)), learned, Recipe.of(found, entered, pods))
 
 
@@ -185,123 +140,6 @@ def _sizes(nodes: int | Sequence[int]) -> tuple[int, ...]:
     """Return the cluster sizes. Raises `UserError` for what is none."""
     several = tuple(nodes) if isinstance(nodes, Iterable) and not isinstance(nodes, str) else (nodes,)
     return tuple(take("nodes", size, Count) for size in several)
-
-
-def contestants(
-    policies: Policies | Iterable[Policies] | Mapping[str, str | Path | Policy],
-) -> tuple[Contestant, ...]:
-    """Read what `evaluate` takes. Raises `UserError` when it is none, or names one twice."""
-    if isinstance(policies, Mapping):
-        result = tuple(_called(each, str(label)) for label, each in policies.items())
-    elif isinstance(policies, Iterable) and not isinstance(policies, str):
-        result = tuple(map(_contestant, policies))
-    else:
-        result = (_contestant(policies),)
-    names = [contestant.name for contestant in result]
-    if not names:
-        raise UserError("policies: none given; expected names such as least-allocated, or model files")
-    if len(set(names)) != len(names):
-        raise UserError(f"policies: {', '.join(names)} holds a name twice; give labels such as NAME=SPEC")
-    return result
-
-
-def _contestant(policy: Policies) -> Contestant:
-    if isinstance(policy, Contestant):
-        return policy
-    if isinstance(policy, str) and "=" in policy:
-        label, _, spec = policy.partition("=")
-        return _called(spec, label)
-    return _called(policy)
-
-
-def _called(policy: str | Path | Policy, label: str = "") -> Contestant:
-    """Return who is meant by an object, a name, a file, or the folder of a training, by which its model is called."""
-    if not isinstance(policy, str | Path):
-        return Contestant(_own(policy, label), label)
-    path = Path(policy)
-    if not is_model(str(policy)) or (file := model_file(path)) == path:
-        return Contestant(str(policy), label)
-    return Contestant(str(file), label or path.resolve().name)
-
-
-def _own(policy: Policy, label: str) -> Policy:
-    if isinstance(policy, FunctionType):
-        return ScorePolicy(policy.__name__, policy)
-    if isinstance(policy, type):
-        raise bad_value("policy", policy, f"an object, not its class: {policy.__name__}(...)")
-    if not callable(getattr(policy, "act", None)):
-        raise bad_value("policy", policy, "a name, FILE.py:NAME, a model file, or an object with act(context)")
-    if not label and not isinstance(getattr(policy, "name", None), str):
-        raise UserError(f"policy: {policy!r} has no name; give it a `name`, or a label as in {{'mine': policy}}")
-    return policy
-
-
-def check(contestant: Contestant, task: Task, *, travels: bool) -> None:
-    """Raise `UserError` for what is no policy, or cannot be sent to the process that it is to run in."""
-    if not isinstance(contestant.spec, str):
-        if travels:
-            try:
-                cloudpickle.dumps(contestant.spec)
-            except (pickle.PicklingError, AttributeError, TypeError) as error:
-                raise UserError(
-                    f"policy {contestant.name}: cannot be sent to another process ({error}); "
-                    "use one worker, or name it as FILE.py:NAME"
-                ) from error
-    elif contestant.learned:
-        kind_of_model(Path(contestant.spec))
-    elif needs_expected_pods(contestant.policy(task, 0)):
-        _log.warning(
-            "%s weighs fragments of GPUs, and no pod of %s asks for one: it scores nearly every node alike",
-            contestant.name, task.name,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Expected(Sequence[Pod]):
-    """The pods that a task lets policies expect, drawn when the first of them is asked for: most policies never do."""
-
-    task: Task
-
-    def __len__(self) -> int:
-        return len(_expected(self.task))
-
-    def __getitem__(self, index: Any) -> Any:
-        return _expected(self.task)[index]
-
-
-@lru_cache(maxsize=4)
-def _expected(task: Task) -> Sequence[Pod]:
-    return task.expected()
-
-
-@lru_cache(maxsize=32)
-def _model(path: Path, _changed_ns: int, expected: Expected) -> Policy:
-    return load(path, expected=expected)
-
-
-def run_episode(
-    contestant: Contestant, task: Task, seed: int, nodes: int | None = None, pods: int | None = None
-) -> dict[str, Any]:
-    """Run one episode without learning and return its row."""
-    cluster = task.build(seed, nodes, pods=pods)
-    row = episode_row(task.name, seed, cluster, contestant.policy(task, seed), contestant.name)
-    return row | {"nodes": task.nodes} if task.episodes else row  # a trace's nodes come and go, it is one cluster still
-
-
-def episode_row(task: str, seed: int, cluster: SimCluster, policy: Policy, name: str) -> dict[str, Any]:
-    """Run a policy on a cluster to its end, without learning, and return its row."""
-    stats = play(cluster, policy)
-    latency_ms = 1000.0 * np.asarray(stats.latency_s or [np.nan])
-    return {
-        "task": task,
-        "nodes": int(cluster.state.capacity.sum()),
-        "policy": name,
-        "seed": seed,
-        **cluster.metrics(),
-        "decisions": stats.decisions,
-        "latency_p50_ms": float(np.percentile(latency_ms, 50)),
-        "latency_p99_ms": float(np.percentile(latency_ms, 99)),
-    }
 
 
 def parse_seeds(text: str, field: str = "seeds") -> tuple[int, ...]:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from aaml.evaluation.ranking import Ranking
+from aaml.evaluation.statistics import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from aaml.evaluation.comparison import Ranking
-    from aaml.evaluation.statistics import Interval
 
 Curve = tuple[Sequence[float], Sequence[float]]
 """Steps and the values there."""
@@ -41,7 +42,7 @@ class Panel:
 
 
 def interval_figure(
-    *rankings: "Ranking", title: str = "", axis: str = "", labels: Mapping[str, str] | None = None
+    *rankings: Ranking, title: str = "", axis: str = "", labels: Mapping[str, str] | None = None
 ) -> Figure:
     """Draw the policies' means and, beside them, their paired differences from the reference, each with its interval.
 
@@ -72,7 +73,7 @@ def interval_figure(
     return figure
 
 
-def gain_figure(*rankings: "Ranking", axis: str = "", labels: Mapping[str, str] | None = None) -> Figure:
+def gain_figure(*rankings: Ranking, axis: str = "", labels: Mapping[str, str] | None = None) -> Figure:
     """Draw by how many percent of the reference's mean each policy is better, with the interval; a panel a ranking.
 
     The policies stand in the order of the last ranking, the best at the top.
@@ -100,8 +101,6 @@ def gain_figure(*rankings: "Ranking", axis: str = "", labels: Mapping[str, str] 
 
 def _decades(axes: "Axes") -> None:
     """Count in powers of ten, and write few values below a panel: those of minor ticks would lie on one another."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0), numticks=7))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: f"{value:.7g}"))
@@ -110,14 +109,12 @@ def _decades(axes: "Axes") -> None:
 
 def _few_ticks(axes: "Axes") -> None:
     """Write at most five whole values below a panel: an offset or a factor in its corner would lie on the label."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: f"{value:.7g}"))
 
 
 def _draw_intervals(
-    axes: "Axes", ranking: "Ranking", intervals: "Sequence[Interval | None]", labels: Mapping[str, str] | None
+    axes: "Axes", ranking: Ranking, intervals: Sequence[Interval | None], labels: Mapping[str, str] | None
 ) -> None:
     rows = ranking.lines[::-1]
     for y, (line, interval) in enumerate(zip(rows, intervals, strict=True)):
@@ -131,14 +128,14 @@ def _draw_intervals(
     axes.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _draw_interval(axes: "Axes", y: int, interval: "Interval", learned: bool, scale: float = 1.0) -> None:
+def _draw_interval(axes: "Axes", y: int, interval: Interval, learned: bool, scale: float = 1.0) -> None:
     colour = _LEARNED if learned else _OTHER
     low, high = interval.ends
     axes.hlines(y, low * scale, high * scale, color=colour, lw=2.5, alpha=0.55)
     axes.plot(interval.mean * scale, y, "o", color=colour, ms=6)
 
 
-def _keep_near(axes: "Axes", ranking: "Ranking") -> None:
+def _keep_near(axes: "Axes", ranking: Ranking) -> None:
     """Leave out of the picture what is so far off that the others would be a dot, and point to where it lies."""
     found = [(y, line.against.difference) for y, line in enumerate(ranking.lines[::-1]) if line.against]
     sizes = sorted(abs(difference.mean) for _, difference in found)

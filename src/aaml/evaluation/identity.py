@@ -17,17 +17,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
+import pandas as pd
 
 from aaml.errors import UserError
 from aaml.evaluation.policies import is_model
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 IDENTITY = ("pods", "task_sha256", "code_sha256", "policy_sha256")
 EPISODE = IDENTITY[:3]
@@ -43,10 +41,8 @@ def identity(task: Task, pods: int | None = None, policy: object = "") -> dict[s
     return dict(zip(IDENTITY, values, strict=True))
 
 
-def with_identity(frame: "pd.DataFrame") -> "pd.DataFrame":
+def with_identity(frame: pd.DataFrame) -> pd.DataFrame:
     """Return rows with all columns of this module, as text: empty where they have none."""
-    import pandas as pd
-
     whole = frame.copy()
     for name in IDENTITY:
         values = frame[name] if name in frame.columns else pd.Series("", index=frame.index)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from aaml.evaluation.tables import html_table
 from aaml.extras import missing_extra
 from aaml.files import write_text, write_whole
 from aaml.telemetry.provenance import command, digest, provenance
@@ -189,11 +190,6 @@ def written(write: Callable[[], Path]) -> Path | None:
             raise
         _log.warning("no report: %s", needed)
         return None
-
-
-def html_table(frame: pd.DataFrame) -> str:
-    """Return a table as HTML."""
-    return frame.to_html(index=False, border=0, escape=True)
 
 
 def _facts(rows: Sequence[tuple[str, str, bool]]) -> str:

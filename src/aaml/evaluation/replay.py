@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.evaluate import Contestant
+from aaml.evaluation.contestants import Contestant
 from aaml.evaluation.policies import frozen, is_model
 from aaml.files import write_json
 from aaml.insight.explain import explain

@@ -1,43 +1,51 @@
 """The report of a comparison: a section a task and size, with the means and the paired differences."""
 
-import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from aaml.evaluation.figures import interval_figure
 from aaml.evaluation.identity import with_identity
-from aaml.evaluation.page import Page, html_table
+from aaml.evaluation.page import Page
 from aaml.evaluation.policies import is_model
+from aaml.evaluation.ranking import Ranking, numbers
+from aaml.evaluation.replay import Recipe
 from aaml.evaluation.statistics import INTERVALS
 from aaml.evaluation.tables import ranking_table
 
-if TYPE_CHECKING:
-    from aaml.evaluation.comparison import Comparison, Ranking
-    from aaml.evaluation.results import Results
-
 
 def write_report(
-    results: "Results", comparisons: "Iterable[Comparison]", folder: Path, title: str, said: Iterable[str] = ()
+    runs: pd.DataFrame,
+    recipes: Mapping[str, Recipe],
+    comparisons: Iterable[Iterable[Ranking]],
+    folder: Path,
+    title: str,
+    said: Iterable[str] = (),
 ) -> Path:
-    """Write report.html and its figures into a folder, after paragraphs that are to be `said`; returns its path."""
+    """Write report.html and its figures into a folder and return its path.
+
+    `runs` are the rows that were compared, `recipes` say by task how they were made; both as `Results` has them. The
+    paragraphs that are to be `said` come first.
+    """
     page = Page(title, folder)
     for text in said:
         page.text(text)
     for comparison in comparisons:
         add_comparison(page, comparison)
-    add_origin(page, results, folder)
+    add_origin(page, runs, recipes, folder)
     return page.write()
 
 
-def add_comparison(page: Page, comparison: "Comparison") -> None:
+def add_comparison(page: Page, comparison: Iterable[Ranking]) -> None:
     """Add a section with figure and table for every task and size."""
-    from aaml.evaluation.charts import comparison_figure
+    from aaml.evaluation.charts import comparison_figure  # Bokeh, which is an extra
 
-    frame = comparison.frame()
-    for ranking in comparison:
+    rankings = tuple(comparison)
+    frame = numbers(rankings)
+    for ranking in rankings:
         page.heading(ranking.title)
         task = re.sub(r"[^\w.-]+", "-", ranking.task).strip("-")  # a trace's is the name of a folder
         mine = (frame["task"] == ranking.task) & (frame["nodes"] == ranking.nodes)
@@ -54,11 +62,11 @@ def add_comparison(page: Page, comparison: "Comparison") -> None:
     )
 
 
-def add_origin(page: Page, results: "Results", folder: Path) -> None:
+def add_origin(page: Page, runs: pd.DataFrame, recipes: Mapping[str, Recipe], folder: Path) -> None:
     """Say on which episodes the policies were compared, what each of them is, and what the files hold."""
-    runs, models = results.runs, []
+    models = []
     for task, rows in runs.groupby("task", sort=True):
-        recipe, known = results.recipes.get(str(task)), with_identity(rows)
+        recipe, known = recipes.get(str(task)), with_identity(rows)
         told: dict[str, object] = {
             "task": task, "nodes": ", ".join(map(str, dict.fromkeys(rows["nodes"]))), "seeds": spans(rows["seed"]),
             "pods of an episode": ", ".join(pods or "the task's own" for pods in dict.fromkeys(known["pods"])),
@@ -83,11 +91,6 @@ def spans(numbers: Iterable[int]) -> str:
         else:
             found.append([number, number])
     return ", ".join(str(first) if first == last else f"{first}..{last}" for first, last in found)
-
-
-def html_section(ranking: "Ranking") -> str:
-    """Return a ranking as HTML: its title and table."""
-    return f"<h4>{html.escape(ranking.title)}</h4>\n{html_table(ranking_table(ranking))}"
 
 
 def _spec(spec: object) -> str:

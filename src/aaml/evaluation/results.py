@@ -7,18 +7,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.comparison import Comparison, rank
+from aaml.evaluation.comparison import Comparison
 from aaml.evaluation.identity import EPISODE, with_identity
+from aaml.evaluation.page import written
+from aaml.evaluation.ranking import rank
+from aaml.evaluation.replay import Recipe, find_scene, read_recipes, write_recipes
 from aaml.files import append_row, write_text
 from aaml.sim.metrics import METRICS, find_metric
 from aaml.sim.tasks import find_task
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
-    from aaml.evaluation.replay import Recipe
     from aaml.insight.explanation import Explanation
 
 RESULTS = "results.csv"
@@ -39,17 +42,15 @@ class Results:
     results are compared with kube-scheduler, or with the first policy where it took no part.
     """
 
-    runs: "pd.DataFrame"
+    runs: pd.DataFrame
     learned: frozenset[str] = frozenset()
-    recipes: Mapping[str, "Recipe"] = field(default_factory=dict)
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, rows: Iterable[Mapping[str, Any]], learned: Iterable[str] = (), recipe: "Recipe | None" = None
+        cls, rows: Iterable[Mapping[str, Any]], learned: Iterable[str] = (), recipe: Recipe | None = None
     ) -> "Results":
         """Make results of rows."""
-        import pandas as pd
-
         recipes = {} if recipe is None else {recipe.task.name: recipe}
         return cls(pd.DataFrame([dict(row) for row in rows]), frozenset(learned), recipes)
 
@@ -59,28 +60,22 @@ class Results:
 
         Raises `UserError` for what holds no results.
         """
-        import pandas as pd
-
         frames = [_read(Path(folder)) for folder in folders]
         if not frames:
             raise UserError("results: none given; expected folders made by `aaml evaluate`")
         whole = pd.concat(frames, ignore_index=True)
         again = with_identity(whole).duplicated(list(RUN), keep="last")
         runs = whole[~again].reset_index(drop=True)
-        from aaml.evaluation.replay import read_recipes
-
         recipes = read_recipes(Path(folder) for folder in folders)
         learned = (label for recipe in recipes.values() for label in recipe.learned)
         return cls(runs, frozenset(learned), recipes)
 
-    def frame(self) -> "pd.DataFrame":
+    def frame(self) -> pd.DataFrame:
         """Return a copy of the rows, to reckon with."""
         return self.runs.copy()
 
     def plus(self, rows: Iterable[Mapping[str, Any]], *, first: bool = False) -> "Results":
         """Return these with more rows, after those that are there or before."""
-        import pandas as pd
-
         more = pd.DataFrame([dict(row) for row in rows])
         frames = [more, self.runs] if first else [self.runs, more]
         return replace(self, runs=pd.concat([each for each in frames if len(each)], ignore_index=True))
@@ -161,8 +156,6 @@ class Results:
             For a run or decision that there is none of.
 
         """
-        from aaml.evaluation.replay import Recipe, find_scene
-
         runs = self.where(task, nodes, [policy] if policy else [], seed).runs
         row = runs.iloc[0]
         recipe = self.recipes.get(row["task"]) or Recipe(find_task(row["task"]))
@@ -182,15 +175,13 @@ class Results:
 
     def save(self, folder: Path | str) -> Path:
         """Write results.csv, report.html and its figures into a folder, over those that are there; returns its path."""
-        from aaml.evaluation.page import written
-        from aaml.evaluation.replay import write_recipes
-        from aaml.evaluation.report import write_report
+        from aaml.evaluation.report import write_report  # matplotlib: only who draws waits for it
 
         folder = Path(folder)
         write_text(folder / RESULTS, self.runs.to_csv(index=False), field="results")
         write_recipes(folder, self.recipes)
         title = f"{', '.join(dict.fromkeys(self.runs['task']))}: policies compared"
-        written(lambda: write_report(self, [self.compare()], folder, title))
+        written(lambda: write_report(self.runs, self.recipes, [self.compare()], folder, title))
         return folder
 
     def __repr__(self) -> str:
@@ -229,9 +220,7 @@ class ResultFile:
             write_text(self.path, text.getvalue(), field="out")
 
 
-def _read(folder: Path) -> "pd.DataFrame":
-    import pandas as pd
-
+def _read(folder: Path) -> pd.DataFrame:
     path = folder / RESULTS if folder.is_dir() else folder
     if not path.is_file():
         raise bad_value("results", str(folder), f"a folder with {RESULTS}, as `aaml evaluate --out` makes it")

@@ -1,19 +1,17 @@
-"""Comparisons as tables: text for a terminal, Markdown for documents."""
+"""Rankings as tables: text for a terminal, Markdown for documents, HTML for pages and notebooks."""
 
+import html
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from aaml.evaluation.ranking import Line, Ranking
 from aaml.telemetry.tables import plain
 from aaml.telemetry.tables import table as text_grid
 
-if TYPE_CHECKING:
-    from aaml.evaluation.comparison import Line, Ranking
 
-
-def headers(ranking: "Ranking") -> Mapping[str, str]:
+def headers(ranking: Ranking) -> Mapping[str, str]:
     """Return the headers of a ranking's columns, by the names that `cells` has."""
     named = {
         "value": "mean [95% interval]",
@@ -26,7 +24,7 @@ def headers(ranking: "Ranking") -> Mapping[str, str]:
     return named | {name: text for name, text in timed.items() if any(name in cells(line) for line in ranking.lines)}
 
 
-def cells(line: "Line", unit: str = "seed") -> Mapping[str, str]:
+def cells(line: Line, unit: str = "seed") -> Mapping[str, str]:
     """Return a policy's line, paired by `unit`, as texts; times that were not measured are left out."""
     against = line.against
     texts = {
@@ -52,7 +50,7 @@ def _better_on(improvement: float, equal: float, unit: str) -> str:
     return f"{improvement - equal / 2.0:.0%} of {unit}s" + (f", equal on {equal:.0%}" if equal else "")
 
 
-def ranking_table(ranking: "Ranking") -> pd.DataFrame:
+def ranking_table(ranking: Ranking) -> pd.DataFrame:
     """Return a ranking as a frame of text, ready to print; ratios are left out, a terminal is not that wide."""
     titles = {name: title for name, title in headers(ranking).items() if name != "ratio"}
     rows = [[line.policy, *(cells(line, ranking.unit).get(name, "") for name in titles)] for line in ranking.lines]
@@ -69,3 +67,18 @@ def markdown_table(frame: pd.DataFrame) -> str:
     rows = [list(map(str, frame.columns)), ["---"] * len(frame.columns)]
     rows += [[str(value) for value in row] for row in frame.itertuples(index=False)]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def html_table(frame: pd.DataFrame) -> str:
+    """Write a frame as an HTML table."""
+    return frame.to_html(index=False, border=0, escape=True)
+
+
+def text_section(ranking: Ranking) -> str:
+    """Write a ranking as plain text: its title and table."""
+    return f"{ranking.title}\n{text_table(ranking_table(ranking))}"
+
+
+def html_section(ranking: Ranking) -> str:
+    """Write a ranking as HTML: its title and table."""
+    return f"<h4>{html.escape(ranking.title)}</h4>\n{html_table(ranking_table(ranking))}"

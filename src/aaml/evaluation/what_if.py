@@ -7,7 +7,8 @@ from typing import Any
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import bad_value
-from aaml.evaluation.evaluate import Contestant, evaluate
+from aaml.evaluation.contestants import Contestant
+from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.identity import identity
 from aaml.evaluation.reproduce import recorded_kube_scheduler
 from aaml.evaluation.results import Results

@@ -21,7 +21,7 @@ import numpy as np
 
 from aaml.cluster.objects import Pod
 from aaml.errors import UserError
-from aaml.evaluation.evaluate import Contestant
+from aaml.evaluation.contestants import Contestant
 from aaml.evaluation.policies import frozen
 from aaml.evaluation.what_if import recorded_metrics
 from aaml.kube import rights

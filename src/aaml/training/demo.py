@@ -81,7 +81,7 @@ def run_demo(
     page.heading("Next")
     page.code("\n".join(next_commands(kept[0], folder)))
     page.settings(plain(config), plain(DemoConfig()))
-    add_origin(page, results, folder)
+    add_origin(page, results.runs, results.recipes, folder)
     return DemoResult(folder, page.write(), str(comparison), tuple(kept))
 
 

@@ -12,8 +12,10 @@ import pytest
 import aaml
 from aaml.cli import run
 from aaml.errors import UserError
+from aaml.evaluation import contestants as entered
 from aaml.evaluation import evaluate as evaluation
-from aaml.evaluation.evaluate import Expected, evaluate, parse_seeds
+from aaml.evaluation.contestants import Expected
+from aaml.evaluation.evaluate import evaluate, parse_seeds
 from aaml.evaluation.identity import IDENTITY, identity
 from aaml.evaluation.policies import load
 from aaml.evaluation.results import ResultFile, Results
@@ -256,7 +258,7 @@ def test_an_agent_that_is_learning_is_judged_as_it_stands_and_goes_on() -> None:
 
 def test_a_model_is_read_once_and_again_when_its_file_has_changed(tmp_path: Path, monkeypatch) -> None:
     path, read = tmp_path / "linear.json", []
-    monkeypatch.setattr(evaluation, "load", lambda file, **options: read.append(file) or load(file, **options))
+    monkeypatch.setattr(entered, "load", lambda file, **options: read.append(file) or load(file, **options))
     save_linear(LinearPolicy(start_weights("least-variance")), path)
     greedy = small([path])
     assert len(read) == 1
@@ -267,7 +269,7 @@ def test_a_model_is_read_once_and_again_when_its_file_has_changed(tmp_path: Path
 
 def test_expected_pods_are_drawn_for_those_who_look(monkeypatch, caplog) -> None:
     asked = []
-    monkeypatch.setattr(evaluation, "_expected", lambda task: asked.append(task.name) or task.expected())
+    monkeypatch.setattr(entered, "_expected", lambda task: asked.append(task.name) or task.expected())
     small(("least-variance", "kube-scheduler", "random"), seeds=(1,))
     assert asked == []
     small(("fgd",), seeds=(1,))

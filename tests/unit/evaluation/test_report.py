@@ -8,9 +8,9 @@ import pytest
 
 from aaml.errors import UserError
 from aaml.evaluation.charts import comparison_figure, curve_chart, thinned
-from aaml.evaluation.comparison import rank
 from aaml.evaluation.figures import Panel, curve_figure, gain_figure, interval_figure
 from aaml.evaluation.page import Page
+from aaml.evaluation.ranking import rank
 from aaml.evaluation.report import spans
 from aaml.evaluation.tables import markdown_table, ranking_table, text_table
 from aaml.sim.metrics import find_metric

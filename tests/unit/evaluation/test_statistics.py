@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aaml.errors import UserError
-from aaml.evaluation.comparison import rank
+from aaml.evaluation.ranking import rank
 from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import Interval, mean_interval, paired, share_of_gain
 from aaml.sim.metrics import find_metric

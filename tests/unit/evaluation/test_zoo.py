@@ -9,7 +9,7 @@ import pytest
 import aaml
 from aaml.cli import run
 from aaml.errors import UserError
-from aaml.evaluation.evaluate import contestants
+from aaml.evaluation.contestants import contestants
 from aaml.evaluation.policies import is_model, kind_of_model, load_policy
 from aaml.evaluation.zoo import models_folder, zoo
 from aaml.learning.config import AGENTS

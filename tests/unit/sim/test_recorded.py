@@ -10,7 +10,8 @@ from aaml.cli import run as command
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
-from aaml.evaluation.evaluate import Contestant, evaluate
+from aaml.evaluation.contestants import Contestant
+from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.statistics import LEAST_SEEDS
 from aaml.evaluation.what_if import recorded_metrics, what_if
 from aaml.policies.registry import make_policy

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from aaml.errors import UserError
-from aaml.evaluation.evaluate import Contestant, episode_row, run_episode
+from aaml.evaluation.contestants import Contestant
+from aaml.evaluation.episode import episode_row, run_episode
 from aaml.learning.agent import load_agent
 from aaml.learning.linear import save_linear
 from aaml.policies.heuristics.linear import LinearPolicy

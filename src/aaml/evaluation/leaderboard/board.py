@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.comparison import Line, Ranking
 from aaml.evaluation.leaderboard.entry import Entry, Who
 from aaml.evaluation.leaderboard.protocol import PROTOCOL, Piece, Protocol
+from aaml.evaluation.ranking import Line, Ranking
 from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import LEAST_SEEDS, Interval, share_of_gain
 from aaml.sim.metrics import find_metric

@@ -13,7 +13,7 @@ import msgspec
 
 from aaml.cluster.objects import Node, Pod
 from aaml.errors import UserError
-from aaml.evaluation.evaluate import Contestant
+from aaml.evaluation.contestants import Contestant
 from aaml.evaluation.identity import program_sha256
 from aaml.evaluation.policies import origin
 from aaml.files import write_json

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.evaluate import Contestant, check, contestants, episode_row
+from aaml.evaluation.contestants import Contestant, check, contestants
+from aaml.evaluation.episode import episode_row
 from aaml.evaluation.leaderboard.entry import Code, Entry, Who, episode_sha256, joined_sha256
 from aaml.evaluation.leaderboard.protocol import PROTOCOL, Piece, Protocol
 from aaml.parallel.pool import open_pool
+from aaml.policies.registry import POLICIES
 from aaml.progress import progress_bar
 from aaml.sim.task import Task
 
@@ -105,8 +107,6 @@ def _write(job: Job, played: dict[int, tuple[dict[str, Any], str]], protocol: Pr
 
 def _entered(policies: Sequence[str]) -> list[tuple[Contestant, Who]]:
     """Return what a person named, each with a name that is good for a folder and belongs to nothing built in."""
-    from aaml.policies.registry import POLICIES
-
     found = []
     for contestant in contestants(policies) if policies else ():
         who = Who.of(contestant)

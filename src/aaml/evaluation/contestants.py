@@ -1,0 +1,148 @@
+"""Who takes part in an evaluation: policies as a person names them, a model file, or an object of a program."""
+
+import copy
+import logging
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import cloudpickle
+
+from aaml.cluster.objects import Pod
+from aaml.errors import UserError, bad_value
+from aaml.evaluation.policies import is_model, kind_of_model, load, model_file, needs_expected_pods
+from aaml.policies.heuristics import PolicyOptions, ScorePolicy
+from aaml.policies.registry import make_policy
+from aaml.scheduling.ports import Agent, Policy
+from aaml.sim.task import Task
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A policy by name or `FILE.py:NAME`, a model file, or a policy object; `label` is what tables call it."""
+
+    spec: str | Policy
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """The label, or else the policy's name; a model file's stem."""
+        if not isinstance(self.spec, str):
+            return self.label or self.spec.name
+        return self.label or (Path(self.spec).stem if self.learned else self.spec)
+
+    @property
+    def learned(self) -> bool:
+        """Whether this is a model file, or an agent."""
+        return is_model(self.spec) if isinstance(self.spec, str) else isinstance(self.spec, Agent)
+
+    def policy(self, task: Task, seed: int) -> Policy:
+        """Return the policy for one episode. A model, which remembers nothing of an episode, is read once a process."""
+        if not isinstance(self.spec, str):
+            return self.spec if isinstance(self.spec, Agent) else copy.deepcopy(self.spec)
+        if not self.learned:
+            return make_policy(self.spec, PolicyOptions(seed=seed, expected=Expected(task)))
+        path = Path(self.spec)
+        return _model(path, path.stat().st_mtime_ns, Expected(task))
+
+
+Policies = str | Path | Policy | Contestant
+"""A policy's name or `LABEL=NAME`, a model file, a policy object, or a function that scores a context."""
+
+
+def contestants(
+    policies: Policies | Iterable[Policies] | Mapping[str, str | Path | Policy],
+) -> tuple[Contestant, ...]:
+    """Read what `evaluate` takes. Raises `UserError` when it is none, or names one twice."""
+    if isinstance(policies, Mapping):
+        result = tuple(_called(each, str(label)) for label, each in policies.items())
+    elif isinstance(policies, Iterable) and not isinstance(policies, str):
+        result = tuple(map(_contestant, policies))
+    else:
+        result = (_contestant(policies),)
+    names = [contestant.name for contestant in result]
+    if not names:
+        raise UserError("policies: none given; expected names such as least-allocated, or model files")
+    if len(set(names)) != len(names):
+        raise UserError(f"policies: {', '.join(names)} holds a name twice; give labels such as NAME=SPEC")
+    return result
+
+
+def _contestant(policy: Policies) -> Contestant:
+    if isinstance(policy, Contestant):
+        return policy
+    if isinstance(policy, str) and "=" in policy:
+        label, _, spec = policy.partition("=")
+        return _called(spec, label)
+    return _called(policy)
+
+
+def _called(policy: str | Path | Policy, label: str = "") -> Contestant:
+    """Return who is meant by an object, a name, a file, or the folder of a training, by which its model is called."""
+    if not isinstance(policy, str | Path):
+        return Contestant(_own(policy, label), label)
+    path = Path(policy)
+    if not is_model(str(policy)) or (file := model_file(path)) == path:
+        return Contestant(str(policy), label)
+    return Contestant(str(file), label or path.resolve().name)
+
+
+def _own(policy: Policy, label: str) -> Policy:
+    if isinstance(policy, FunctionType):
+        return ScorePolicy(policy.__name__, policy)
+    if isinstance(policy, type):
+        raise bad_value("policy", policy, f"an object, not its class: {policy.__name__}(...)")
+    if not callable(getattr(policy, "act", None)):
+        raise bad_value("policy", policy, "a name, FILE.py:NAME, a model file, or an object with act(context)")
+    if not label and not isinstance(getattr(policy, "name", None), str):
+        raise UserError(f"policy: {policy!r} has no name; give it a `name`, or a label as in {{'mine': policy}}")
+    return policy
+
+
+def check(contestant: Contestant, task: Task, *, travels: bool) -> None:
+    """Raise `UserError` for what is no policy, or cannot be sent to the process that it is to run in."""
+    if not isinstance(contestant.spec, str):
+        if travels:
+            try:
+                cloudpickle.dumps(contestant.spec)
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                raise UserError(
+                    f"policy {contestant.name}: cannot be sent to another process ({error}); "
+                    "use one worker, or name it as FILE.py:NAME"
+                ) from error
+    elif contestant.learned:
+        kind_of_model(Path(contestant.spec))
+    elif needs_expected_pods(contestant.policy(task, 0)):
+        _log.warning(
+            "%s weighs fragments of GPUs, and no pod of %s asks for one: it scores nearly every node alike",
+            contestant.name, task.name,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Expected(Sequence[Pod]):
+    """The pods that a task lets policies expect, drawn when the first of them is asked for: most policies never do."""
+
+    task: Task
+
+    def __len__(self) -> int:
+        return len(_expected(self.task))
+
+    def __getitem__(self, index: Any) -> Any:
+        return _expected(self.task)[index]
+
+
+@lru_cache(maxsize=4)
+def _expected(task: Task) -> Sequence[Pod]:
+    return task.expected()
+
+
+@lru_cache(maxsize=32)
+def _model(path: Path, _changed_ns: int, expected: Expected) -> Policy:
+    return load(path, expected=expected)

@@ -1,0 +1,36 @@
+"""One run of an evaluation: an episode of a task under one policy, without learning, and its row."""
+
+from typing import Any
+
+import numpy as np
+
+from aaml.evaluation.contestants import Contestant
+from aaml.scheduling.play import play
+from aaml.scheduling.ports import Policy
+from aaml.sim.cluster import SimCluster
+from aaml.sim.task import Task
+
+
+def run_episode(
+    contestant: Contestant, task: Task, seed: int, nodes: int | None = None, pods: int | None = None
+) -> dict[str, Any]:
+    """Run one episode without learning and return its row."""
+    cluster = task.build(seed, nodes, pods=pods)
+    row = episode_row(task.name, seed, cluster, contestant.policy(task, seed), contestant.name)
+    return row | {"nodes": task.nodes} if task.episodes else row  # a trace's nodes come and go, it is one cluster still
+
+
+def episode_row(task: str, seed: int, cluster: SimCluster, policy: Policy, name: str) -> dict[str, Any]:
+    """Run a policy on a cluster to its end, without learning, and return its row."""
+    stats = play(cluster, policy)
+    latency_ms = 1000.0 * np.asarray(stats.latency_s or [np.nan])
+    return {
+        "task": task,
+        "nodes": int(cluster.state.capacity.sum()),
+        "policy": name,
+        "seed": seed,
+        **cluster.metrics(),
+        "decisions": stats.decisions,
+        "latency_p50_ms": float(np.percentile(latency_ms, 50)),
+        "latency_p99_ms": float(np.percentile(latency_ms, 99)),
+    }
