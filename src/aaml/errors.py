@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 _NAMES = "one of "
 
@@ -19,7 +20,5 @@ def bad_value(field: str, value: object, accepted: str) -> UserError:
 
 def did_you_mean(word: str, names: Sequence[str]) -> str:
     """Return a question with the name that a mistyped word is nearest to; empty where none is near."""
-    from difflib import get_close_matches
-
     near = get_close_matches(word, names, n=1)
     return f"; did you mean {near[0]}?" if near else ""

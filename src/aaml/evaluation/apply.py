@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from aaml.cluster.filters import feasible
 from aaml.cluster.objects import Pod
@@ -24,9 +25,6 @@ from aaml.sim.cluster import SimCluster
 from aaml.workload.hierarchy import write_documents
 from aaml.workload.model import Workload
 from aaml.workload.tuning import tune
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,8 @@ class Applied:
             result.append(document)
         return result
 
-    def node_table(self) -> "pd.DataFrame":
+    def node_table(self) -> pd.DataFrame:
         """Return a row a node: pods, and requested of allocatable for each resource that anybody offers."""
-        import pandas as pd
-
         state = self.state
         rows = []
         for row, name in enumerate(state.names):

@@ -17,6 +17,7 @@ from aaml.errors import UserError, bad_value
 from aaml.evaluation.episode import episode_row
 from aaml.evaluation.identity import IDENTITY, identity
 from aaml.evaluation.results import KEYS
+from aaml.progress import progress_bar
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision
 from aaml.sim.task import Task
@@ -282,8 +283,6 @@ def bound_task(
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of `bound_rows` seed by seed, each told in a line, until `stopped()`."""
-    from aaml.progress import progress_bar
-
     task = find_task(name)
     with progress_bar(f"solve {name}", len(seeds), "seed") as bar:
         for seed in seeds:

@@ -11,6 +11,9 @@ from typing import Literal
 from aaml.cluster.objects import Pod
 from aaml.errors import bad_value
 from aaml.evaluation.zoo import zoo
+from aaml.learning.linear import load_linear
+from aaml.learning.qtable import load_qtable
+from aaml.policies.gpu.scorer_file import load_scorer
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.heuristics.policies import GpuPolicy, gpu_scorer
 from aaml.policies.registry import POLICIES, make_policy
@@ -79,15 +82,9 @@ def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
         single_threaded()
         return load_network_policy(path, seed=seed)
     if kind == "qtable":
-        from aaml.learning.qtable import load_qtable
-
         return load_qtable(path, seed=seed)
     if kind == "linear":
-        from aaml.learning.linear import load_linear
-
         return load_linear(path)
-    from aaml.policies.gpu.scorer_file import load_scorer
-
     return gpu_scorer(load_scorer(path), path.stem, PolicyOptions(seed=seed, expected=expected))
 
 

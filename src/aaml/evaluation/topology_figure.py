@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import networkx as nx
+from matplotlib.figure import Figure
 
 from aaml.cluster.state import ClusterState
 from aaml.cluster.topology import rack_graph, to_networkx
@@ -16,17 +17,13 @@ from aaml.kube.objects.manifests import load
 from aaml.workload.traces import load_nodes
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from aaml.cluster.objects import Node
 
 _COLOURS = {"control-plane": "#1d2329", "rack": "#0b6e4f"}
 
 
-def topology_figure(state: ClusterState) -> "Figure":
+def topology_figure(state: ClusterState) -> Figure:
     """Draw the graph that `rack_graph` gives the networks, radially."""
-    from matplotlib.figure import Figure
-
     graph = to_networkx(state, rack_graph(state))
     role = nx.get_node_attributes(graph, "role")
     racks = [name for name in graph if role[name] == "rack"]

@@ -13,6 +13,7 @@ from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY, format_bytes, format_cpu
 from aaml.errors import UserError
+from aaml.telemetry.tables import plain, table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,8 +142,6 @@ class Explanation:
     # ---- how it is shown ---------------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        from aaml.telemetry.tables import plain, table
-
         lines = [*self._headline(), ""]
         if self.mask.any():
             header, rows = self._grid()

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
+import yaml
 
 from aaml.errors import UserError
 from aaml.kube.connection import Answer, Connections
@@ -355,7 +356,6 @@ def _server_settings(server: str) -> Any:
 
 
 def _load(kubeconfig: Path | str | None, context: str | None) -> Any:
-    import yaml
     from kubernetes import client
     from kubernetes import config as kubernetes_config
 
@@ -411,8 +411,6 @@ class _Kubeconfig(msgspec.Struct):
 
 def _wrong(file: str | None) -> str:
     """Return where a kubeconfig is not of a kubeconfig's shape, "" where that is not what is wrong."""
-    import yaml
-
     try:
         msgspec.convert(yaml.safe_load(Path(file or "").read_bytes()), _Kubeconfig)
     except msgspec.ValidationError as error:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from bokeh.models import (
     BasicTicker,
     ColorBar,
@@ -84,8 +85,6 @@ def _past(side: str, clock: Range1d) -> Drawn:
 
 
 def _heat(plot: Any, name: str, width: int) -> LinearColorMapper:
-    import numpy as np
-
     mapper = LinearColorMapper(
         _PALETTE, low=0.0, high=1.0, nan_color="#e6e6e6", high_color="#b3001b", name=name.replace("data", "colours")
     )

@@ -18,6 +18,7 @@ from aaml.insight.film import RESOURCES, Film, Scene
 from aaml.lab.runs import Playable, playable
 from aaml.lab.tiles import Groups, group, tile
 from aaml.lab.watched import CLUSTER, Watched
+from aaml.live.shadow import read_records, read_report
 from aaml.scheduling.curves import JUDGED
 from aaml.sim.tasks import find_task
 from aaml.threads import ThreadPool
@@ -319,8 +320,6 @@ class Library:
 
     def shadow(self) -> list[dict[str, Any]]:
         """Return for each shadow log its report, and how often both agreed, over blocks of pods."""
-        from aaml.live.shadow import read_records, read_report
-
         return [
             {"name": path.name, "report": str(read_report(path)), **_agreement(read_records(path))}
             for path in self.shadows

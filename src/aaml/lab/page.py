@@ -8,6 +8,10 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
+
+from bokeh.embed import components
+from bokeh.resources import Resources
 
 from aaml.errors import UserError
 from aaml.evaluation.charts import comparison_figure
@@ -17,6 +21,7 @@ from aaml.files import write_text
 from aaml.insight.film import RESOURCES
 from aaml.lab import figures
 from aaml.lab.library import PAGE, Library
+from aaml.progress import progress_bar
 
 LEVELS = 10  # a window may be so many times halved
 _EXPORTED_LEVELS = 2
@@ -25,9 +30,6 @@ BOUND_ROW = "cp-sat-bound"  # of `aaml bound`
 
 def page(library: Library, packed: str = "") -> str:
     """Return the page; with `packed` answers it asks no server."""
-    from bokeh.embed import components
-    from bokeh.resources import Resources
-
     curves = list(library.curves())
     drawn: dict[str, Any] = dict(figures.cluster_figures(live=library.watched is not None))
     drawn |= {f"curve {number}": plot for number, plot in enumerate(figures.curve_figures(curves)) if plot is not None}
@@ -81,8 +83,6 @@ def _film(
     library: Library, number: int, chosen: Mapping[str, str], *, nodes: int, seed: int, decisions: int
 ) -> dict[str, Any]:
     """Return the answers that the page may ask for of these policies' films, by what is asked."""
-    from aaml.progress import progress_bar
-
     answers: dict[str, Any] = {}
     takes = {side: library.take(number, nodes, seed, policy) for side, policy in chosen.items()}
     for _, take in takes.values():
@@ -130,8 +130,6 @@ def _comparisons(library: Library) -> list[tuple[str, str, Any]]:
 
 def _quoted(text: str) -> str:
     """Quote as `URLSearchParams` does."""
-    from urllib.parse import quote_plus
-
     return quote_plus(text, safe="*-._").replace("~", "%7E")
 
 

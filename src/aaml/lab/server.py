@@ -1,5 +1,6 @@
 """The server of the page: it only reads, on loopback alone, and answers no page of another site."""
 
+import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from aaml.errors import UserError, bad_value
 from aaml.lab.library import Library, Take
 from aaml.lab.page import page
 from aaml.serve.gate import LOOPBACK, gated
+from aaml.serve.listen import PatientServer
 
 Value = TypeVar("Value")
 _PAGE = {"Cache-Control": "no-store", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer"}
@@ -101,10 +103,6 @@ def _api(name: str, answer: Callable[[_Query], Any]) -> Route:
 
 def serve(library: Library, port: int, host: str = "127.0.0.1") -> None:
     """Serve the page until Ctrl-C or SIGTERM; its address is printed. Raises `UserError` for a port that is taken."""
-    import socket
-
-    from aaml.serve.listen import PatientServer
-
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aaml.errors import bad_value
+from aaml.kube import rights
+from aaml.kube.lease import LeaderLease, LeaseOptions, process_prefix
+from aaml.kube.transport import Transport
 from aaml.live.settings import DutySettings
 from aaml.live.shield import REASONS
 from aaml.scheduling.ports import Observer
 
 if TYPE_CHECKING:
-    from aaml.kube.lease import LeaderLease
     from aaml.live.learner import AsynchronousLearner
     from aaml.scheduling.ports import Attempt, BindResult, Cluster
     from aaml.serve.metrics import Metrics
@@ -37,7 +39,7 @@ def check(options: DutySettings) -> None:
 class Duty(Observer):
     """One process: waits for the lease, feeds the metrics, knows whether it still leads and whether its loop turns."""
 
-    def __init__(self, metrics: "Metrics", stop: Callable[[], None], lease: "LeaderLease | None", profile: str) -> None:
+    def __init__(self, metrics: "Metrics", stop: Callable[[], None], lease: LeaderLease | None, profile: str) -> None:
         self._metrics, self._stop, self._lease, self._profile = metrics, stop, lease, profile
         for result in ("scheduled", "unschedulable", "error"):
             metrics.attempts.labels(result, profile)  # a counter that begins with its first event hides that event
@@ -166,11 +168,7 @@ def on_duty(
         yield duty
 
 
-def _lease(options: DutySettings, kubeconfig: Path | None) -> "LeaderLease":
-    from aaml.kube import rights
-    from aaml.kube.lease import LeaderLease, LeaseOptions, process_prefix
-    from aaml.kube.transport import Transport
-
+def _lease(options: DutySettings, kubeconfig: Path | None) -> LeaderLease:
     # A renewal that hangs must fail while there is time for another.
     transport = Transport(kubeconfig, connections=2, timeout_s=max(1.0, options.renew_deadline_s / 2))
     rights.check(transport, rights.lease(options.lease_namespace, options.lease_name), "scheduler")

@@ -7,8 +7,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from aaml.errors import UserError, bad_value
+from aaml.evaluation.policies import load_policy
+from aaml.insight.explain import explain
 from aaml.insight.explanation import Explanation
+from aaml.kube.cluster import KubeCluster, LiveOptions
+from aaml.kube.objects import wire
+from aaml.kube.sources import see_pod
+from aaml.kube.transport import Transport
+from aaml.scheduling.cycle import spec_of
+from aaml.scheduling.observation import Context
+from aaml.scheduling.ports import Decision
 
 if TYPE_CHECKING:
     from aaml.cluster.objects import Pod
@@ -57,13 +68,6 @@ def live(pod: str, policy: str = "kube-scheduler", *, kubeconfig: Path | None = 
     The cluster is seen as `aaml schedule` sees it, volumes and selectors of namespaces included, so that both say the
     same. Nothing is written to it. Raises `UserError` when there is no such pod or no permission to look.
     """
-    from aaml.evaluation.policies import load_policy
-    from aaml.insight.explain import explain
-    from aaml.kube.cluster import KubeCluster, LiveOptions
-    from aaml.scheduling.cycle import spec_of
-    from aaml.scheduling.observation import Context
-    from aaml.scheduling.ports import Decision
-
     player = load_policy(policy)
     spec = spec_of(player)
     found = _find(kubeconfig, pod)
@@ -99,11 +103,6 @@ def live(pod: str, policy: str = "kube-scheduler", *, kubeconfig: Path | None = 
 
 def _find(kubeconfig: Path | None, name: str) -> "Pod":
     """Return a pod that has not finished, without its volumes' needs."""
-    import msgspec
-
-    from aaml.kube.objects import wire
-    from aaml.kube.sources import see_pod
-    from aaml.kube.transport import Transport
 
     class Listed(msgspec.Struct):
         items: list[wire.PodObject] | None = None

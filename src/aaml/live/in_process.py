@@ -2,31 +2,25 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from aaml.cluster.fleet import standard_nodes
+from aaml.live.scheduler import Scheduler
+from aaml.policies.registry import make_policy
+from aaml.sim.threaded import ThreadedCluster
 from aaml.threads import Background
 
-if TYPE_CHECKING:
-    from aaml.sim.threaded import ThreadedCluster
 
-
-def in_process_cluster(nodes: int = 10) -> "ThreadedCluster":
+def in_process_cluster(nodes: int = 10) -> ThreadedCluster:
     """Return an empty in-process cluster of standard nodes, for a scheduler and a simulator in threads."""
-    from aaml.sim.threaded import ThreadedCluster
-
     return ThreadedCluster(standard_nodes(nodes))
 
 
 @contextmanager
-def background_policy(cluster: "ThreadedCluster", policy: str) -> Iterator[None]:
+def background_policy(cluster: ThreadedCluster, policy: str) -> Iterator[None]:
     """Schedule on an in-process cluster by a named policy, in a thread, until the block ends.
 
     What ended the scheduling before that is raised then.
     """
-    from aaml.live.scheduler import Scheduler
-    from aaml.policies.registry import make_policy
-
     scheduler = Scheduler(cluster, make_policy(policy))
     with Background(scheduler.run, f"policy-{policy}"):
         try:

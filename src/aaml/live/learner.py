@@ -18,6 +18,8 @@ from aaml.live.backlog import Backlog
 from aaml.live.learner_process import AgentSetup, ExperienceBatch, LearnerProcess, Update
 from aaml.parallel.worker import open_answer
 from aaml.scheduling.walk import never
+from aaml.sim.cluster import SimCluster
+from aaml.sim.threaded import ThreadedCluster
 
 if TYPE_CHECKING:
     from aaml.scheduling.observation import Context, ObservationSpec
@@ -37,9 +39,6 @@ def waits(cluster: "Cluster") -> bool:
 
     There an agent learns between its decisions: nothing is late for it, and a seed gives the same run each time.
     """
-    from aaml.sim.cluster import SimCluster
-    from aaml.sim.threaded import ThreadedCluster
-
     return isinstance(cluster, SimCluster | ThreadedCluster)
 
 
@@ -184,7 +183,7 @@ class AsynchronousLearner:
         self.agent.updates = update.updates
         return update.scalars
 
-    def catch_up(self) -> "Iterator[Mapping[str, float]]":
+    def catch_up(self) -> Iterator[Mapping[str, float]]:
         """Wait until the learner has answered for all that was gathered, or too long; yields what its updates told.
 
         A short run may end before its first update has come back. Raises what an update raised.

@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from aaml.cluster.filters import feasible
+from aaml.live.recorder import Recorder
 from aaml.live.settings import DEFAULT_REWARD, Folders
+from aaml.policies.registry import make_reward
+from aaml.scheduling.observation import Context
+from aaml.telemetry.console import LOG, stamp, unused_path
+from aaml.telemetry.recording import RecordingWriter
+from aaml.workload.trace.names import NameHasher
+from aaml.workload.trace.store import TraceWriter
+from aaml.workload.trace.trace import Follower
 
 if TYPE_CHECKING:
     from aaml.live.recorder import Sink
@@ -36,9 +45,6 @@ class _Record:
     def _watch(
         self, what: str, sink: "Sink", enough: Callable[[], bool], turn: Callable[[], None] = lambda: None
     ) -> None:
-        from aaml.live.recorder import Recorder
-        from aaml.telemetry.console import LOG
-
         recorder = Recorder.connect(self._kubeconfig, sink)
         try:
             LOG.info("recording %s until Ctrl-C or SIGTERM", what)
@@ -83,9 +89,6 @@ class TraceRecord(_Record):
 
         Raises `UserError` where there is no cluster, no permission or no room.
         """
-        from aaml.workload.trace.names import NameHasher
-        from aaml.workload.trace.store import TraceWriter
-
         begun_s = time.monotonic()
         names = None if self._key is None else NameHasher(self._key)
         with TraceWriter(self.folder) as writer:
@@ -132,9 +135,6 @@ class SchedulerRecord(_Record):
 
     def run(self) -> Path:
         """Record and return the file's path."""
-        from aaml.policies.registry import make_reward
-        from aaml.telemetry.console import LOG, stamp, unused_path
-
         path = self.path or unused_path(self.folders.data, f"sched_{stamp()}", ".csv")
         table = PlacementTable(path, self.scheduler_name, make_reward(self._reward), self._max_pods)
         try:
@@ -150,9 +150,6 @@ class PlacementTable:
     """Judges each placement of one scheduler as events tell it, and writes it as a row (`aaml.telemetry.recording`)."""
 
     def __init__(self, path: Path, scheduler_name: str, reward: "Reward", max_pods: int | None = None) -> None:
-        from aaml.telemetry.recording import RecordingWriter
-        from aaml.workload.trace.trace import Follower
-
         self._scheduler_name, self._reward, self._max_pods = scheduler_name, reward, max_pods
         self._writer = RecordingWriter(path)
         self._follower = Follower()
@@ -175,9 +172,6 @@ class PlacementTable:
 
     def take(self, event: "AnyEvent") -> None:
         """Take an event; a placement is judged by the states just before and just after it."""
-        from aaml.cluster.filters import feasible
-        from aaml.scheduling.observation import Context
-
         pod = self._follower.decided(event)
         if pod is None or pod.scheduler_name != self._scheduler_name or self.full:
             self._follower.apply(event)

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from aaml.evaluation.figures import Panel, curve_figure
+from aaml.evaluation.page import Page
 from aaml.scheduling.curves import CLUSTER_VARIANCE, CUMULATIVE_REWARD
-
-if TYPE_CHECKING:
-    from aaml.evaluation.page import Page
 
 _MOST_NODES = 40  # of the chart of pods by node
 _PERCENTILES = (50, 90, 99)
@@ -84,7 +83,6 @@ def write_live_report(
     Raises `UserError` where it cannot be written, OSError where the records cannot be read.
     """
     from aaml.evaluation.charts import bar_chart
-    from aaml.evaluation.page import Page
 
     records = Records.read(events)
     page = Page(f"Live run: {name}", events.parent, f"{events.stem}.html")
@@ -113,9 +111,8 @@ def write_live_report(
     return page.write()
 
 
-def _curves(page: "Page", records: Records) -> None:
+def _curves(page: Page, records: Records) -> None:
     from aaml.evaluation.charts import curve_chart, curve_frame, thinned
-    from aaml.evaluation.figures import Panel, curve_figure
 
     if not records.curves:
         return

@@ -6,6 +6,9 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aaml.evaluation.policies import load_policy
+from aaml.kube.cluster import KubeCluster
+from aaml.live.observers.decisions import ProgressBar
 from aaml.live.observers.lifetimes import watched_lifetimes
 from aaml.live.settings import DEFAULT_REWARD
 from aaml.policies.registry import make_reward
@@ -15,7 +18,6 @@ from aaml.scheduling.ports import Agent
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aaml.kube.cluster import KubeCluster
     from aaml.scheduling.ports import Cluster, Observer, Policy
 
 
@@ -59,16 +61,14 @@ class Scheduler:
 
 
 def connect(
-    scheduler_name: str = "custom-scheduler", *, kubeconfig: "Path | str | None" = None, context: str | None = None
-) -> "KubeCluster":
+    scheduler_name: str = "custom-scheduler", *, kubeconfig: Path | str | None = None, context: str | None = None
+) -> KubeCluster:
     """Connect to a Kubernetes cluster, to place the pods whose `schedulerName` is `scheduler_name`.
 
     The cluster is that of the kubeconfig, or without one of $KUBECONFIG and ~/.kube/config, in a context of that file
     or its current one. It is watched from now on; `close()` ends that, and so does the end of the program. Raises
     `UserError` when there is no configuration, no answer or no permission.
     """
-    from aaml.kube.cluster import KubeCluster
-
     return KubeCluster.connect(scheduler_name, kubeconfig=kubeconfig, context=context)
 
 
@@ -101,9 +101,6 @@ def schedule(
         For what is no policy, and when the cluster does not answer any more.
 
     """
-    from aaml.evaluation.policies import load_policy
-    from aaml.live.observers.decisions import ProgressBar
-
     made = load_policy(str(policy)) if isinstance(policy, str | Path) else policy
     with ExitStack() as stack:
         bar = [stack.enter_context(closing(ProgressBar(made.name, cluster)))] if progress else []

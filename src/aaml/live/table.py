@@ -10,13 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from rich.console import Console
+
+from aaml.kube.watcher import ClusterWatch
+from aaml.live.settings import Folders
+from aaml.telemetry.run_tail import RunTail, newest_log
+from aaml.telemetry.snapshot import Snapshot
+from aaml.telemetry.top import TopModel, render
+
 if TYPE_CHECKING:
     from aaml.cluster.state import ClusterState
     from aaml.sim.threaded import ThreadedCluster
     from aaml.telemetry.ktop import Ktop
-    from aaml.telemetry.run_tail import RunTail
-    from aaml.telemetry.snapshot import Snapshot
-    from aaml.telemetry.top import TopModel
 
 T = TypeVar("T")
 _UNBOUNDED = 100_000  # columns
@@ -57,10 +62,8 @@ class KubeInfo:
         with self._looking() as source:
             return source.look(lambda model, state: _text(model, state, run, width, height))
 
-    def snapshot(self) -> "Snapshot":
+    def snapshot(self) -> Snapshot:
         """Return what there is to see now, as a value."""
-        from aaml.telemetry.snapshot import Snapshot
-
         run = self._run()
         with self._looking() as source:
             return source.look(lambda model, state: Snapshot.take(model, state, run))
@@ -70,8 +73,6 @@ class KubeInfo:
 
         With `as_json` each look is a line of JSON.
         """
-        from rich.console import Console
-
         self._stop.clear()
         main = threading.current_thread() is threading.main_thread()
         with self._looking() as source:
@@ -90,7 +91,6 @@ class KubeInfo:
 
     def _screen(self, source: "_Watched | _InProcess", every_s: float) -> None:
         from aaml.telemetry.ktop import Ktop
-        from aaml.telemetry.snapshot import Snapshot
 
         run = self._run()
 
@@ -112,10 +112,7 @@ class KubeInfo:
         if app.failed is not None:
             raise app.failed
 
-    def _run(self) -> "RunTail | None":
-        from aaml.live.settings import Folders
-        from aaml.telemetry.run_tail import RunTail, newest_log
-
+    def _run(self) -> RunTail | None:
         path = self._log or newest_log(Folders().logs, now_s=time.time())
         return None if path is None else RunTail(path)
 
@@ -132,9 +129,6 @@ class _Watched:
     """A live cluster; all but the making belongs to one thread at a time."""
 
     def __init__(self, kubeconfig: Path | str | None) -> None:
-        from aaml.kube.watcher import ClusterWatch
-        from aaml.telemetry.top import TopModel
-
         self._watch = ClusterWatch.connect(kubeconfig, connections=2)
         self._model = TopModel(self._watch.transport.server)
         self._model.watch(self._watch.state)
@@ -157,8 +151,6 @@ class _InProcess:
     """An in-process cluster, which somebody else closes."""
 
     def __init__(self, cluster: "ThreadedCluster") -> None:
-        from aaml.telemetry.top import TopModel
-
         self._cluster, self._model = cluster, TopModel("in-process cluster")
         cluster.call(self._model.watch)
 
@@ -192,17 +184,13 @@ def _in_turns(seconds: float, ended: Callable[[], bool], spend: Callable[[float]
 
 
 def _text(
-    model: "TopModel", state: "ClusterState", run: "RunTail | None", width: int | None = None, height: int | None = None
+    model: TopModel, state: "ClusterState", run: RunTail | None, width: int | None = None, height: int | None = None
 ) -> str:
-    from aaml.telemetry.top import render
-
     if run is not None:
         run.read()
     columns, lines = shutil.get_terminal_size((_UNBOUNDED, 40))  # a pipe has no width
     return render(model, state, run, width=width or columns, height=height or lines - 1)
 
 
-def _line(model: "TopModel", state: "ClusterState", run: "RunTail | None") -> str:
-    from aaml.telemetry.snapshot import Snapshot
-
+def _line(model: TopModel, state: "ClusterState", run: RunTail | None) -> str:
     return json.dumps(Snapshot.take(model, state, run).to_dict())

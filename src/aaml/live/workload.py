@@ -5,14 +5,28 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from aaml.files import RowWriter
+from aaml.kube.submit import KubeSink
 from aaml.live.settings import Folders
+from aaml.telemetry.console import LOG, Bar, stamp, unused_path
 from aaml.threads import Background
+from aaml.workload.deployments import (
+    COLUMNS,
+    DeploymentShape,
+    RandomDeployments,
+    draw_tag,
+    read_deployments,
+    read_shapes,
+)
+from aaml.workload.player import PlaySettings, WorkloadPlayer
 
 if TYPE_CHECKING:
     from aaml.live.run import SchedulerRun
     from aaml.scheduling.play import Stats
     from aaml.sim.threaded import ThreadedCluster
-    from aaml.workload.player import PlaySettings, Round, Sink, WorkloadPlayer
+    from aaml.workload.player import Round, Sink
 
 
 def simulate(
@@ -122,20 +136,6 @@ class WorkloadDeploymentSimulator:
         `interval`: seconds between deployments; `duration`: how long the loaded cluster stands before it is cleared.
         Every deployment is written to deployment_data/data_*.csv.
         """
-        import numpy as np
-
-        from aaml.files import RowWriter
-        from aaml.telemetry.console import LOG, Bar, stamp, unused_path
-        from aaml.workload.deployments import (
-            COLUMNS,
-            DeploymentShape,
-            RandomDeployments,
-            draw_tag,
-            read_deployments,
-            read_shapes,
-        )
-        from aaml.workload.player import WorkloadPlayer
-
         settings = self._settings(interval, duration, epochs)
         steps = read_deployments(self._playback) if self._playback is not None else []
         source = None
@@ -188,9 +188,7 @@ class WorkloadDeploymentSimulator:
     def _connect(self) -> "Sink":
         return workload_sink(self._cluster, self.scheduler, self._kubeconfig, self._namespace)
 
-    def _settings(self, interval: float, duration: float, epochs: int) -> "PlaySettings":
-        from aaml.workload.player import PlaySettings
-
+    def _settings(self, interval: float, duration: float, epochs: int) -> PlaySettings:
         cpu, memory, pods = self.loads
         return PlaySettings(
             cpu_load=cpu,
@@ -213,8 +211,6 @@ def workload_sink(
         from aaml.sim.threaded import ThreadedSink
 
         return ThreadedSink(cluster, scheduler_name)
-    from aaml.kube.submit import KubeSink
-
     return KubeSink.connect(scheduler_name, kubeconfig=kubeconfig, namespace=namespace)
 
 

@@ -24,6 +24,7 @@ from aaml.policies.gpu.arrays import (
     SHAPE_MILLI,
     SHAPE_MODELS,
 )
+from aaml.progress import progress_bar
 
 IntArray = npt.NDArray[np.int64]
 _PARTS = 8  # of a column, whose mean is bounded part by part
@@ -60,8 +61,6 @@ def bound_traces(
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[dict[str, Any]]:
     """Yield a row a trace, seed and column with the bound and what FGD has there, each told in a line."""
-    from aaml.progress import progress_bar
-
     runs = [(trace, seed) for trace in traces for seed in seeds]
     with progress_bar("solve openb", len(runs), "run") as bar:
         for trace, seed in runs:

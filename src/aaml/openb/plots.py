@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from matplotlib.figure import Figure
 
 from aaml.files import write_whole
 from aaml.openb.gains import Gains
@@ -14,7 +15,6 @@ from aaml.openb.run import COLUMNS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 FloatArray = npt.NDArray[np.float64]
 _X = [str(x) for x in range(COLUMNS)]
@@ -35,8 +35,6 @@ def draw(tables: Mapping[str, pd.DataFrame], folder: Path) -> tuple[Path, Path]:
 
     Lines are medians over seeds, bands hold the middle half of them. A panel a trace.
     """
-    from matplotlib.figure import Figure
-
     traces = list(dict.fromkeys(tables["allocation"]["workload"]))
     columns = min(len(traces), _MOST_COLUMNS)
     rows = -(-len(traces) // columns)
@@ -65,13 +63,11 @@ def draw(tables: Mapping[str, pd.DataFrame], folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-def difference_figure(gains: Gains, title: str, axis: str, named: Sequence[str] = ()) -> "Figure":
+def difference_figure(gains: Gains, title: str, axis: str, named: Sequence[str] = ()) -> Figure:
     """Draw paired differences over arrived demand: a thin line a trace, a thick one for all.
 
     Lines are means over seeds; traces in `named` stand out.
     """
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(7.0, 3.6), layout="constrained")
     axes = figure.subplots()
     means = gains.points.groupby(level="workload", sort=False).mean()
@@ -114,7 +110,7 @@ def _decorate(panels: "Sequence[Axes]", used: int) -> None:
         axes.set_visible(number < used)
 
 
-def _save(figure: "Figure", panels: "Sequence[Axes]", used: int, path: Path) -> None:
+def _save(figure: Figure, panels: "Sequence[Axes]", used: int, path: Path) -> None:
     _decorate(panels, used)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False)

@@ -4,19 +4,19 @@ import io
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from rich.box import Box
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 _UNBOUNDED = 100_000  # columns of a text that nothing cuts
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, right: Collection[str] = ()) -> "Table":
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, right: Collection[str] = ()) -> Table:
     """Return a table with a rule under its header; the columns named in `right` are aligned to the right."""
-    from rich.box import Box
-    from rich.table import Table
-    from rich.text import Text
-
     rule = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
     result = Table(box=rule, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for name in header:
@@ -28,8 +28,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, right: Col
 
 def plain(*drawn: "RenderableType") -> str:
     """Return what is drawn, one below the other, as text without colours and without spaces at the ends of lines."""
-    from rich.console import Console, Group
-
     file = io.StringIO()
     Console(file=file, width=_UNBOUNDED, color_system=None, force_jupyter=False).print(Group(*drawn))
     return "\n".join(line.rstrip() for line in file.getvalue().removesuffix("\n").split("\n"))
@@ -37,8 +35,6 @@ def plain(*drawn: "RenderableType") -> str:
 
 def show(*drawn: "RenderableType") -> None:
     """Print it, one below the other: fitted to a terminal, as plain text of any width elsewhere."""
-    from rich.console import Console, Group
-
     console = Console(force_jupyter=False)  # else a notebook shows it twice: as HTML and as the text that it is in
     if console.is_terminal:
         console.print(Group(*drawn))

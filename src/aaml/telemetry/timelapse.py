@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 _MOST_MOMENTS, _MOST_ROWS = 300, 100
 _HEIGHT = 160  # pixels that few nodes are drawn on
@@ -65,8 +66,6 @@ class Timelapse:
 
 def heat_map(use: npt.NDArray[np.floating]) -> Picture:
     """Draw fractions [N, T], light for 0 and dark for 1; of more than 100 rows, means of as many blocks."""
-    from PIL import Image
-
     if len(use) > _MOST_ROWS:
         edges = np.linspace(0, len(use), _MOST_ROWS + 1).astype(int)
         use = np.add.reduceat(use, edges[:-1]) / np.diff(edges)[:, None]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from rich.table import Table
+from rich.text import Text
 
 from aaml.cluster.objects import RACK_LABEL, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
@@ -23,7 +25,6 @@ from aaml.telemetry.tables import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from aaml.telemetry.run_tail import RunTail
 
@@ -182,11 +183,8 @@ def _body(state: ClusterState, room: int) -> "list[RenderableType]":
     return parts
 
 
-def _grid(title: str, rows: Iterable[tuple[str, ...]]) -> "Table":
+def _grid(title: str, rows: Iterable[tuple[str, ...]]) -> Table:
     """Return rows of (name, pods, CPU, memory) under a title."""
-    from rich.table import Table
-    from rich.text import Text
-
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     grid.add_column(title, no_wrap=True, width=_NAME_WIDTH, overflow="crop")
     for resource in ("PODS", "CPU", "MEMORY (GiB)"):

@@ -17,6 +17,7 @@ from aaml.learning.config import AGENTS, AgentConfig, NetworkAgent
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Policy
 from aaml.settings import changed, plain, take
+from aaml.sim.render import picture
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
 from aaml.training.report import write_training_report
@@ -122,8 +123,6 @@ def _unused(path: Path) -> Path:
 
 def _last_placement(config: TrainConfig, folder: RunFolder) -> npt.NDArray[np.uint8]:
     """Return the best model's placement of one validation episode as a picture, uint8 [H, W, 3]."""
-    from aaml.sim.render import picture
-
     cluster = Arena(config.setting).build(VALIDATION_SEEDS, config.sizes[0])
     play(cluster, load(folder.model_path()))
     return picture(cluster)

@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from aaml.errors import UserError, bad_value
+from aaml.evaluation.policies import model_file
 from aaml.learning.config import AGENTS, LIVE, AgentConfig, CopiesConfig, NetworkAgent
 from aaml.parallel.workers import parse_workers
 from aaml.scheduling.lifetimes import Rests
 from aaml.settings import Count, Natural, Settings, changed
+from aaml.sim.compiled.plan import Plan
+from aaml.sim.compiled.rewards import REWARDS
 from aaml.sim.search_config import SearchConfig
+from aaml.sim.tasks import TASKS, find_task
+from aaml.training.rollouts import TRAINING_SEEDS, Setting
+from aaml.training.validation import VALIDATION_SEEDS
 
 if TYPE_CHECKING:
     from aaml.training.collectors import Actor
-    from aaml.training.rollouts import Setting
 
 TEACHERS: Mapping[str, str] = {
     "mean_variance": "least-variance",
@@ -164,8 +169,6 @@ class TrainConfig(Settings):
     @property
     def round_steps(self) -> int:
         """The decisions of a round of copies, about: the most for any cluster size."""
-        from aaml.sim.tasks import find_task
-
         task = find_task(self.task)
         return max(self.groups(size) * self.copying.copies * task.size(size, self.pods)[1] for size in self.sizes)
 
@@ -187,8 +190,6 @@ class TrainConfig(Settings):
     @property
     def sizes(self) -> tuple[int, ...]:
         """The cluster sizes that episodes are drawn from. Raises `UserError` for a task that is not known."""
-        from aaml.sim.tasks import find_task
-
         return self.nodes or (find_task(self.task).nodes,)
 
     @property
@@ -199,8 +200,6 @@ class TrainConfig(Settings):
     @property
     def begins_with(self) -> Path | None:
         """The model file that the agent goes on from, None for fresh weights."""
-        from aaml.evaluation.policies import model_file
-
         return None if self.start is None else model_file(self.start)
 
     @property
@@ -216,16 +215,11 @@ class TrainConfig(Settings):
 
     @property
     def _metric(self) -> str:
-        from aaml.sim.tasks import find_task
-
         return find_task(self.task).metric
 
     @property
-    def setting(self) -> "Setting":
+    def setting(self) -> Setting:
         """What episodes are like. Raises `UserError` for a task that is not known."""
-        from aaml.sim.tasks import find_task
-        from aaml.training.rollouts import Setting
-
         return Setting(
             self.task, self.sizes, self.pods, self.trace, self.reward, find_task(self.task).lookahead,
             lifetimes=self.lifetimes, rests=self.rests, sorter="" if self.teacher_name == "none" else self.teacher_name,
@@ -265,11 +259,6 @@ def _no_reward(reward: str) -> str:
 
 def _not_compiled(task: str) -> str:
     """Return why compiled episodes refuse a trace's task or a person's own, "" where they do not."""
-    from aaml.sim.compiled.plan import Plan
-    from aaml.sim.tasks import TASKS, find_task
-    from aaml.training.rollouts import TRAINING_SEEDS
-    from aaml.training.validation import VALIDATION_SEEDS
-
     if task in TASKS:
         return ""
     found = find_task(task)

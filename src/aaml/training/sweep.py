@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import optuna
+from optuna.trial import TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
 
 from aaml.errors import UserError
 from aaml.files import write_json
@@ -97,9 +100,6 @@ def sweep(
 
 def open_study(config: SweepConfig, out: Path, storage: str | None = None) -> "Study":
     """Open or make the study of a folder. Raises `UserError` when it cannot be, or was made with other settings."""
-    import optuna
-    from sqlalchemy.exc import SQLAlchemyError
-
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     mine = config.record()
     _ = config.training.setting  # a task that is not known is told before there is a folder
@@ -133,8 +133,6 @@ def _batch(
     bar: "tqdm[Any]",
 ) -> list["FrozenTrial"]:
     """Run the rest of the batch that comes next and return its trials, finished, in order."""
-    from optuna.trial import TrialState, create_trial
-
     begin = len(trials) - len(trials) % config.batch
     asked = ask(config, trials[:begin], min(config.batch, config.trials - begin))[len(trials) - begin :]
     numbers = range(len(trials), len(trials) + len(asked))
@@ -167,8 +165,6 @@ def _batch(
 
 def ask(config: SweepConfig, history: Sequence["FrozenTrial"], count: int) -> list[dict[str, Any]]:
     """Return the next trials' parameters; the study's first are the present settings, where the space has them."""
-    import optuna
-
     study = optuna.create_study()
     study.add_trials(history)
     distributions = {name: domain.distribution() for name, domain in config.domains.items()}

@@ -6,9 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import optuna
 import pandas as pd
 import yaml
+from matplotlib.ticker import MaxNLocator
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+from optuna.trial import create_trial
 
+from aaml.evaluation.figures import Picture
 from aaml.evaluation.page import REPORT, Page, written
 from aaml.evaluation.tables import text_table
 from aaml.files import write_text
@@ -122,10 +127,6 @@ def importances(study: "Study") -> dict[str, float]:
     It compares where the best tenth of the trials lie (at least five, at most half) with where all do, and so needs
     their order only: pruned trials count too, below all that went farther.
     """
-    import optuna
-    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-    from optuna.trial import create_trial
-
     ranked = optuna.create_study()
     for rank, trial in enumerate(_ranked(study)):
         ranked.add_trial(create_trial(value=float(rank), params=trial.params, distributions=trial.distributions))
@@ -139,10 +140,6 @@ def importances(study: "Study") -> dict[str, float]:
 
 def history_figure(study: "Study") -> "Figure":
     """Draw every trial's score and the best so far; hollow: pruned."""
-    from matplotlib.ticker import MaxNLocator
-
-    from aaml.evaluation.figures import Picture
-
     figure = Picture(figsize=(7.0, 3.6), layout="constrained")
     axes = figure.subplots()
     best, steps = math.inf, []
@@ -174,8 +171,6 @@ def rung_curves(study: "Study") -> "dict[str, Curve]":
 
 def rung_figure(curves: "Mapping[str, Curve]", chosen: str, *, log: bool) -> "Figure":
     """Draw each trial's scores over its rungs, the best one in colour."""
-    from aaml.evaluation.figures import Picture
-
     figure = Picture(figsize=(7.0, 3.6), layout="constrained")
     axes = figure.subplots()
     for name, (steps, values) in sorted(curves.items(), key=lambda each: each[0] == chosen):
@@ -234,8 +229,6 @@ def history_chart(study: "Study") -> "Drawn":
 
 def importance_figure(shares: dict[str, float], trials: int) -> "Figure":
     """Draw a bar a parameter, the most important at the top."""
-    from aaml.evaluation.figures import Picture
-
     figure = Picture(figsize=(7.0, 0.9 + 0.36 * len(shares)), layout="constrained")
     axes = figure.subplots()
     axes.barh(list(shares), list(shares.values()), color=_BEST, height=0.6)
