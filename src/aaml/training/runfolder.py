@@ -16,7 +16,7 @@ from aaml.files import write_bytes, write_json
 from aaml.scheduling.curves import ACTIONS, TRAINING_LAYOUT, VALIDATION_SCORE
 from aaml.telemetry.provenance import command, provenance
 from aaml.telemetry.timelapse import Timelapse
-from aaml.telemetry.writers import JsonLinesWriter, RunWriters, TensorBoardWriter
+from aaml.telemetry.writers import JsonLinesWriter, RunWriters
 
 CONFIG, METRICS, RESUME = "config.json", "metrics.jsonl", "resume.pt"
 
@@ -28,6 +28,8 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, stem: str) -> None:
+        from aaml.telemetry.event_file import TensorBoardWriter  # takes long to import
+
         self._held = _hold(path)
         self.path = path
         self.stem = stem

@@ -15,7 +15,8 @@ from tensorboard.util import tensor_util
 from aaml.scheduling.curves import TRAINING_LAYOUT, VALIDATION_SCORE, validation_metric
 from aaml.sim.metrics import METRICS
 from aaml.telemetry.console import DECISIONS, file_log
-from aaml.telemetry.writers import JsonLinesWriter, Lenient, NullWriter, RunWriters, TensorBoardWriter
+from aaml.telemetry.event_file import TensorBoardWriter
+from aaml.telemetry.writers import JsonLinesWriter, Lenient, NullWriter, RunWriters
 from support.limits import largest_file
 
 
@@ -105,7 +106,7 @@ def test_an_image_comes_back_byte_for_byte(tmp_path, read):
 
 def test_writing_curves_imports_neither_torch_nor_tensorflow(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from aaml.telemetry.writers import TensorBoardWriter;"
+        "import sys; from pathlib import Path; from aaml.telemetry.event_file import TensorBoardWriter;"
         f"r = TensorBoardWriter(Path({str(tmp_path)!r})); r.scalar('a', 1.0, 1); r.close();"
         "sys.exit(bool({'torch', 'tensorflow'} & set(sys.modules)))"
     )

@@ -11,7 +11,7 @@ from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Attempt, BindResult, Decision, Observer, Outcome, Step
 from aaml.telemetry.curves import AgentCurves, Curves
 from aaml.telemetry.timelapse import Timelapse
-from aaml.telemetry.writers import JsonLinesWriter, Lenient, RunWriters, Scalar, TensorBoardWriter
+from aaml.telemetry.writers import JsonLinesWriter, Lenient, RunWriters, Scalar
 
 _PICTURE_EVERY, _PICTURE_EVERY_S = 300, 10.0  # decisions and seconds, at least: at 1,000 nodes drawing takes 60 ms
 
@@ -24,6 +24,8 @@ class CurveFiles(Observer):
     """
 
     def __init__(self, curves: Path, events: Path, parameters: Mapping[str, Scalar]) -> None:
+        from aaml.telemetry.event_file import TensorBoardWriter  # takes long to import
+
         board = TensorBoardWriter(curves)
         board.layout(SCHEDULING_LAYOUT)
         board.hyperparameters(parameters, [CUMULATIVE_REWARD, CLUSTER_VARIANCE])
