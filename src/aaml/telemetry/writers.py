@@ -1,4 +1,4 @@
-"""Writers of a run's curves and events: JSON lines, several places at once, or nowhere; `event_file` has TensorBoard's."""
+"""Writers of a run's curves and events: JSON lines, several places at once, or nowhere. TensorBoard's: `event_file`."""
 
 import logging
 import time
