@@ -13,8 +13,8 @@ from aaml.learning.config import AGENTS, LIVE, AgentConfig, CopiesConfig, Networ
 from aaml.parallel.workers import parse_workers
 from aaml.scheduling.lifetimes import Rests
 from aaml.settings import Count, Natural, Settings, changed
+from aaml.sim.compiled.own_rewards import compiled_reward
 from aaml.sim.compiled.plan import Plan
-from aaml.sim.compiled.rewards import REWARDS
 from aaml.sim.search_config import SearchConfig
 from aaml.sim.tasks import TASKS, find_task
 from aaml.training.rollouts import TRAINING_SEEDS, Setting
@@ -248,8 +248,6 @@ class TrainConfig(Settings):
 @lru_cache(maxsize=8)
 def _no_reward(reward: str) -> str:
     """Return why a reward is not compiled, "" where it is."""
-    from aaml.sim.compiled.own_rewards import compiled_reward
-
     try:
         compiled_reward(reward)
     except UserError as error:
@@ -257,6 +255,7 @@ def _no_reward(reward: str) -> str:
     return ""
 
 
+@lru_cache(maxsize=8)
 def _not_compiled(task: str) -> str:
     """Return why compiled episodes refuse a trace's task or a person's own, "" where they do not."""
     if task in TASKS:
