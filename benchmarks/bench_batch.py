@@ -42,10 +42,10 @@ def main() -> None:
     args = parser.parse_args()
     task = find_task(args.task)
     meter = FragmentMeter.of(task.expected())
-    sees = ObservationSpec(task.lookahead, fragmentation=meter)
+    observation_spec = ObservationSpec(task.lookahead, fragmentation=meter)
     started, before = time.perf_counter(), time.process_time()
-    Batch(lambda _g, _n: Plan.of_cluster(task.build(0, 3)), 1, sees=sees, reward=task.reward, expected=meter,
-          threads=1).reset()  # fmt: skip
+    Batch(lambda _g, _n: Plan.of_cluster(task.build(0, 3)), 1, observation_spec=observation_spec, reward=task.reward,
+          expected=meter, threads=1).reset()  # fmt: skip
     print(f"kernels ready after {time.perf_counter() - started:.1f} s ({time.process_time() - before:.1f} s of CPU)")
     cores = os.cpu_count() or 1
     print(f"load average {os.getloadavg()[0]:.1f} on {cores} cores; decisions a second of {task.name}:")
@@ -62,12 +62,12 @@ def main() -> None:
         def new(group: int, number: int, nodes: int = nodes, drawn: TaskEpisodes = drawn) -> Plan:
             return drawn.plan(1000 * group + number, nodes)
 
-        options = {"sees": sees, "reward": task.reward, "expected": meter}
+        options = {"observation_spec": observation_spec, "reward": task.reward, "expected": meter}
         rates = [
             _batch(Batch(again, rows, threads=1, **options), args.seconds, time.process_time),
             _batch(Batch(new, rows, threads=1, **options), args.seconds, time.process_time),
             _batch(Batch(again, rows, threads=cores, **options), args.seconds, time.perf_counter),
-            _simulated(task, nodes, pods, sees, meter, args.seconds),
+            _simulated(task, nodes, pods, observation_spec, meter, args.seconds),
         ]
         print(f"{nodes:>6} {rows:>5} " + " ".join(f"{rate:>11,.0f}" for rate in rates))
 
@@ -87,13 +87,13 @@ def _batch(batch: Batch, seconds: float, clock) -> float:  # noqa: ANN001
 
 
 def _simulated(
-    task: Task, nodes: int, pods: int, sees: ObservationSpec, meter: FragmentMeter | None, seconds: float
+    task: Task, nodes: int, pods: int, observation_spec: ObservationSpec, meter: FragmentMeter | None, seconds: float
 ) -> float:
     """Return decisions a second of the scheduling cycle over SimCluster, building the episode not counted."""
     decisions, spent, seed = 0, 0.0, 0
     while spent < seconds:
         cycle = SchedulingCycle(
-            task.build(seed, nodes, pods=pods), make_reward(task.reward, RewardOptions(meter)), sees
+            task.build(seed, nodes, pods=pods), make_reward(task.reward, RewardOptions(meter)), observation_spec
         )
         seed += 1
         started = time.process_time()

@@ -21,7 +21,16 @@ from aaml.workload.traces import traces_folder
 _TRAIN = ("--steps", "64", "--teacher_steps", "100", "--validation_episodes", "1", "--pods", "40", "--nodes", "10")
 COMMANDS = {
     "train": ("train", "--agent", "acdqn", "--task", "balance", *_TRAIN),
-    "train, a life table": ("train", "--agent", "gnn", "--task", "waiting", "--rests", "learned", *_TRAIN),
+    "train, a life table": (
+        "train",
+        "--agent",
+        "gnn",
+        "--task",
+        "waiting",
+        "--remaining_lifetimes",
+        "learned",
+        *_TRAIN,
+    ),
     "train, Q-table": ("train", "--agent", "qtable", "--task", "seedc", "--steps", "64", "--validation_episodes", "1"),
     "evaluate": ("evaluate", "--task", "balance", "--nodes", "10", "--pods", "40", "--seeds", "0", "--workers", "1"),
     "bench openb": ("bench", "openb", "--policy", "fgd", "--traces", "default", "--seeds", "42", "--jobs", "1"),

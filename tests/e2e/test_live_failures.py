@@ -185,7 +185,7 @@ class Overtaken:
         self._api = api
         self.seen: list[Transition] = []
 
-    def perceive(self, context: Context) -> str:
+    def observation_of(self, context: Context) -> str:
         return context.pod.name
 
     def act(self, context: Context) -> Decision:

@@ -27,7 +27,7 @@ def test_a_shipped_model_chooses_what_the_layers_choose(model, nodes, pods):
     short = []
 
     class Compared:
-        name, sees = "compared", policy.sees
+        name, observation_spec = "compared", policy.observation_spec
 
         def act(self, context):
             with torch.inference_mode():

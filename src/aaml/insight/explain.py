@@ -27,7 +27,7 @@ _SAMPLED = "kube-scheduler looks at a sample of so large a cluster: a node outsi
 class Network(Policy, Protocol):
     """A policy whose scores are computed from an observation alone, as the four agents' are."""
 
-    def perceive(self, context: Context) -> Observation:
+    def observation_of(self, context: Context) -> Observation:
         """Return the observation of a context that the scores are computed from."""
         ...
 
@@ -75,7 +75,7 @@ def explain(
     if not context.mask.any():
         return explained
     if isinstance(policy, Network):
-        observation = policy.perceive(context)
+        observation = policy.observation_of(context)
         clock.lap("features")
     if decision is None:
         decision = policy.act(context)

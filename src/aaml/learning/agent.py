@@ -44,13 +44,13 @@ class Agent(ABC):
         config: NetworkAgent,
         algorithm: Ppo | QLearning,
         *,
-        sees: ObservationSpec,
+        observation_spec: ObservationSpec,
         seed: int,
         learn: bool,
         guide: Policy | None,
     ) -> None:
         self.config = config
-        self.policy = NetworkPolicy(algorithm.acting, sees=sees, seed=seed, guide=guide)
+        self.policy = NetworkPolicy(algorithm.acting, observation_spec=observation_spec, seed=seed, guide=guide)
         self.learning = learn
         self.scale = RewardScale()
         """The running scale of rewards."""
@@ -68,9 +68,9 @@ class Agent(ABC):
         return self.policy.name
 
     @property
-    def sees(self) -> ObservationSpec:
+    def observation_spec(self) -> ObservationSpec:
         """What it looks at."""
-        return self.policy.sees
+        return self.policy.observation_spec
 
     @property
     def queue_sort(self) -> QueueSort | None:
@@ -90,9 +90,9 @@ class Agent(ABC):
     def learning(self, learns: bool) -> None:
         self.policy.exploring = learns
 
-    def perceive(self, context: Context) -> Observation:
+    def observation_of(self, context: Context) -> Observation:
         """Return the features that the policy looks at."""
-        return self.policy.perceive(context)
+        return self.policy.observation_of(context)
 
     def act(self, context: Context) -> Decision:
         """Choose among the feasible rows."""
@@ -219,7 +219,7 @@ class Agent(ABC):
         for name, (network, others) in self._parts.items():
             path = Path(directory) / f"{name}_{stem}.pth"
             states = {"model": network.state_dict()} | {key: part.state_dict() for key, part in others.items()}
-            save_checkpoint(path, Checkpoint(self.name, network.spec, self.sees, self._fields(), states))
+            save_checkpoint(path, Checkpoint(self.name, network.spec, self.observation_spec, self._fields(), states))
             paths.append(str(path))
         return paths
 
@@ -270,9 +270,18 @@ class DqnAgent(Agent):
     config: Dqn
 
     def __init__(
-        self, config: Dqn, algorithm: QLearning, *, sees: ObservationSpec, seed: int, learn: bool, guide: Policy | None
+        self,
+        config: Dqn,
+        algorithm: QLearning,
+        *,
+        observation_spec: ObservationSpec,
+        seed: int,
+        learn: bool,
+        guide: Policy | None,
     ) -> None:
-        super().__init__(config, algorithm, sees=sees, seed=seed, learn=learn, guide=guide_of(config, guide))
+        super().__init__(
+            config, algorithm, observation_spec=observation_spec, seed=seed, learn=learn, guide=guide_of(config, guide)
+        )
         self.algorithm = algorithm
         self.replay = Replay(
             config.buffer_size or USUAL_BUFFER,
@@ -357,8 +366,10 @@ class ActorCriticAgent(Agent):
 
     config: ActorCritic
 
-    def __init__(self, config: ActorCritic, algorithm: Ppo, *, sees: ObservationSpec, seed: int, learn: bool) -> None:
-        super().__init__(config, algorithm, sees=sees, seed=seed, learn=learn, guide=None)
+    def __init__(
+        self, config: ActorCritic, algorithm: Ppo, *, observation_spec: ObservationSpec, seed: int, learn: bool
+    ) -> None:
+        super().__init__(config, algorithm, observation_spec=observation_spec, seed=seed, learn=learn, guide=None)
         self.algorithm = algorithm
         self._open: dict[int, list[Transition]] = {}
         self._ready: list[list[Transition]] = []
@@ -435,7 +446,7 @@ def _among_scored(step: Transition) -> Transition:
 def make_agent(
     config: NetworkAgent,
     *,
-    sees: ObservationSpec = PLAIN,
+    observation_spec: ObservationSpec = PLAIN,
     seed: int = 0,
     learn: bool = True,
     guide: Policy | None = None,
@@ -447,12 +458,14 @@ def make_agent(
     With `averaged` a DQN acts by a running average of its weights.
     """
     config = config.settled("live")
-    spec = network_spec(config, sees, like)
+    spec = network_spec(config, observation_spec, like)
     if isinstance(config, Dqn):
         learner = QLearning(config, spec, seed, averaged=averaged)
-        return DqnAgent(config, learner, sees=sees, seed=seed, learn=learn, guide=guide)
+        return DqnAgent(config, learner, observation_spec=observation_spec, seed=seed, learn=learn, guide=guide)
     if isinstance(config, ActorCritic):
-        return ActorCriticAgent(config, Ppo(config, spec, seed), sees=sees, seed=seed, learn=learn)
+        return ActorCriticAgent(
+            config, Ppo(config, spec, seed), observation_spec=observation_spec, seed=seed, learn=learn
+        )
     raise TypeError(f"{type(config).__name__} is no agent with a network")
 
 
@@ -463,13 +476,13 @@ def load_agent(
     seed: int = 0,
     learn: bool = True,
     guide: Policy | None = None,
-    sees: ObservationSpec | None = None,
+    observation_spec: ObservationSpec | None = None,
     averaged: bool = False,
 ) -> Agent:
     """Build the agent that a model file holds (either file of an actor and its critic) and go on from it.
 
-    `config` None takes the file's settings; else its kind and width have to be the file's. `sees` None takes what the
-    file's agent saw; else it has to see as many pods ahead. Raises UserError when the file is missing, corrupt,
+    `config` None takes the file's settings; else its kind and width have to be the file's. `observation_spec` None
+    takes the file's; else it has to show as many pods ahead. Raises UserError when the file is missing, corrupt,
     foreign, of another kind or size.
     """
     path = Path(path)
@@ -480,27 +493,29 @@ def load_agent(
         config = config or read_agent(checkpoint.kind, checkpoint.fields["config"])
     except (KeyError, TypeError, UserError) as error:
         raise UserError(f"model {path}: its settings are damaged ({error})") from error
-    if sees is not None and sees.lookahead != checkpoint.sees.lookahead:
-        seen = f"{checkpoint.sees.lookahead} pods ahead"
-        raise UserError(f"model {path}: was trained to look {seen}; expected {sees.lookahead}, as the task has it")
+    if observation_spec is not None and observation_spec.lookahead != checkpoint.observation_spec.lookahead:
+        seen = f"{checkpoint.observation_spec.lookahead} pods ahead"
+        raise UserError(
+            f"model {path}: was trained to look {seen}; expected {observation_spec.lookahead}, as the task has it"
+        )
     agent = make_agent(
-        config, sees=sees or checkpoint.sees, seed=seed, learn=learn, guide=guide, like=checkpoint.spec,
-        averaged=averaged,
+        config, observation_spec=observation_spec or checkpoint.observation_spec, seed=seed, learn=learn, guide=guide,
+        like=checkpoint.spec, averaged=averaged,
     )  # fmt: skip
     agent.load(path)
     return agent
 
 
 def first_agent(
-    config: NetworkAgent, start: Path | None, *, sees: ObservationSpec, seed: int, averaged: bool = False
+    config: NetworkAgent, start: Path | None, *, observation_spec: ObservationSpec, seed: int, averaged: bool = False
 ) -> Agent:
     """Build the agent that a training begins with: a fresh one, or that of a model file to go on from.
 
     Raises UserError as `load_agent` does.
     """
     if start is None:
-        return make_agent(config, sees=sees, seed=seed, averaged=averaged)
-    return load_agent(start, config, sees=sees, seed=seed, averaged=averaged)
+        return make_agent(config, observation_spec=observation_spec, seed=seed, averaged=averaged)
+    return load_agent(start, config, observation_spec=observation_spec, seed=seed, averaged=averaged)
 
 
 def _words(spec: NetworkSpec) -> str:

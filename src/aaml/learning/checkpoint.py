@@ -29,7 +29,7 @@ class Checkpoint:
 
     kind: str
     spec: NetworkSpec
-    sees: ObservationSpec
+    observation_spec: ObservationSpec
     fields: Mapping[str, Any]
     states: Mapping[str, Any]
 
@@ -63,7 +63,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
             "version": VERSION,
             "kind": checkpoint.kind,
             "network": checkpoint.spec.to_dict(),
-            "observation": spec_to_dict(checkpoint.sees),
+            "observation": spec_to_dict(checkpoint.observation_spec),
             "fields": dict(checkpoint.fields),
             "states": dict(checkpoint.states),
         },
@@ -92,8 +92,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         spec = NetworkSpec.from_dict(content["network"])
         seen = content.get("observation")  # files of before this entry knew a lookahead alone
-        sees = ObservationSpec(lookahead=spec.lookahead) if seen is None else spec_from_dict(seen)
-        checkpoint = Checkpoint(content["kind"], spec, sees, content["fields"], content["states"])
+        observation_spec = ObservationSpec(lookahead=spec.lookahead) if seen is None else spec_from_dict(seen)
+        checkpoint = Checkpoint(content["kind"], spec, observation_spec, content["fields"], content["states"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"model {path}: its header is damaged ({error})") from error
     current = NetworkSpec()

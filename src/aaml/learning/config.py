@@ -57,6 +57,7 @@ FORMER: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "replay_buffer_size": ("buffer_size", _same),
     "explore": ("sampled", _same),
     "horizon": ("segment", _same),
+    "rests": ("remaining_lifetimes", _same),
 }
 """What settings were called before, in flags, files and the headers of models: the name and value they have now."""
 

@@ -26,8 +26,8 @@ def save_linear(policy: LinearPolicy, path: Path) -> None:
     content: dict[str, Any] = {"format": "aaml-linear", "weights": weights}
     if policy.queue_sort is not None:
         content["queue_sort"] = policy.queue_sort.numbers()
-    if policy.sees != PLAIN:
-        content["observation"] = spec_to_dict(policy.sees)
+    if policy.observation_spec != PLAIN:
+        content["observation"] = spec_to_dict(policy.observation_spec)
     write_json(path, content, indent=1, field="model")
 
 
@@ -40,9 +40,9 @@ def load_linear(path: Path) -> LinearPolicy:
             raise UserError(f"model {path}: is not a linear scorer of this version's features")
         sort = content.get("queue_sort")
         queue_sort = None if sort is None else QueueSort.of(sort)
-        sees = spec_from_dict(content["observation"]) if "observation" in content else PLAIN
+        observation_spec = spec_from_dict(content["observation"]) if "observation" in content else PLAIN
         weights = np.array([[float(row.get(name, 0.0)) for name in FEATURES] for row in rows])
-        return LinearPolicy(weights, path.stem, queue_sort, sees)
+        return LinearPolicy(weights, path.stem, queue_sort, observation_spec)
     except OSError as error:
         raise UserError(f"model {path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -35,13 +35,15 @@ class Weights(TypedDict):
 class NetworkPolicy:
     """Scores the feasible nodes by a compiled twin of a network.
 
-    `sees` is what it looks at and `queue_sort` the order in which it wants waiting pods (None: kube-scheduler's). While
-    it is `exploring` an actor samples its nodes, and action values take another node than the best with the chance
-    `epsilon`: the one that `guide` takes, or any.
+    `observation_spec` says what it observes and `queue_sort` the order in which it wants waiting pods (None:
+    kube-scheduler's). While it is `exploring` an actor samples its nodes, and action values take another node than the
+    best with the chance `epsilon`: the one that `guide` takes, or any.
     """
 
-    def __init__(self, network: Network, *, sees: ObservationSpec, seed: int = 0, guide: Policy | None = None) -> None:
-        self.network, self.sees = network, sees
+    def __init__(
+        self, network: Network, *, observation_spec: ObservationSpec, seed: int = 0, guide: Policy | None = None
+    ) -> None:
+        self.network, self.observation_spec = network, observation_spec
         self.name: AgentKind = _KINDS[network.spec.head, network.spec.encoder]
         self.rng = np.random.default_rng(seed)
         self.exploring, self.epsilon = False, 0.0
@@ -57,15 +59,15 @@ class NetworkPolicy:
 
     @queue_sort.setter
     def queue_sort(self, sort: QueueSort | None) -> None:
-        self._queue_sort = None if sort is None else sort.knowing(self.sees.expects)
+        self._queue_sort = None if sort is None else sort.knowing(self.observation_spec.expects)
 
-    def perceive(self, context: Context) -> Observation:
+    def observation_of(self, context: Context) -> Observation:
         """Return the features that this policy looks at."""
-        return context.seen_by(self.sees)
+        return context.observation_by(self.observation_spec)
 
     def act(self, context: Context) -> Decision:
         """Choose among the feasible rows."""
-        observation = self.perceive(context)
+        observation = self.observation_of(context)
         samples = self.network.spec.head == "actor"
         if self.exploring and not samples and self.rng.random() < self.epsilon:
             return Decision(self._explore(context), info={"explored": 1.0})
@@ -89,7 +91,7 @@ class NetworkPolicy:
 
     def scores(self, context: Context) -> np.ndarray:
         """Return [N] preferences in a context, higher is better; mind the mask."""
-        return self.preferences(self.perceive(context))
+        return self.preferences(self.observation_of(context))
 
     def greedy(self, observation: Observation) -> int:
         """Return the feasible row with the highest score."""
@@ -97,7 +99,7 @@ class NetworkPolicy:
 
     def score_some(self, sampling: NodeSampling | None) -> None:
         """Score the nodes that `sampling` says when it chooses, None: all. Raises `UserError` where it cannot."""
-        if sampling is not None and self.sees.racks:
+        if sampling is not None and self.observation_spec.racks:
             raise UserError(f"{self.name} sees racks: it scores all nodes")
         self._sampling = sampling
 
@@ -143,10 +145,12 @@ def single_threaded() -> None:
     torch.set_num_threads(1)
 
 
-def network_spec(config: NetworkAgent, sees: ObservationSpec, like: NetworkSpec) -> NetworkSpec:
+def network_spec(config: NetworkAgent, observation_spec: ObservationSpec, like: NetworkSpec) -> NetworkSpec:
     """Return the description of an agent's network, which sees the features that `like` sees."""
     head: HeadKind = "q" if isinstance(config, Dqn) else "actor"
-    return replace(like, encoder=config.encoder, head=head, width=config.hidden_layers, lookahead=sees.lookahead)
+    return replace(
+        like, encoder=config.encoder, head=head, width=config.hidden_layers, lookahead=observation_spec.lookahead
+    )
 
 
 def guide_of(config: NetworkAgent, guide: Policy | None) -> Policy | None:
@@ -155,12 +159,17 @@ def guide_of(config: NetworkAgent, guide: Policy | None) -> Policy | None:
 
 
 def first_policy(
-    config: NetworkAgent, start: Path | None, *, sees: ObservationSpec, seed: int, guide: Policy | None = None
+    config: NetworkAgent,
+    start: Path | None,
+    *,
+    observation_spec: ObservationSpec,
+    seed: int,
+    guide: Policy | None = None,
 ) -> NetworkPolicy:
     """Return a policy that explores as a training's agent does, of fresh weights or those of a model file."""
     like = NetworkSpec() if start is None else load_checkpoint(start).spec
-    network = make_network(network_spec(config, sees, like), seed)
-    policy = NetworkPolicy(network, sees=sees, seed=seed, guide=guide_of(config, guide))
+    network = make_network(network_spec(config, observation_spec, like), seed)
+    policy = NetworkPolicy(network, observation_spec=observation_spec, seed=seed, guide=guide_of(config, guide))
     policy.exploring = True
     return policy
 
@@ -173,7 +182,7 @@ def load_network_policy(path: Path, *, seed: int = 0) -> NetworkPolicy:
         checkpoint = load_checkpoint(path)
     network = make_network(checkpoint.spec, seed)
     restore(path, network, checkpoint.states.get("model"))
-    policy = NetworkPolicy(network, sees=checkpoint.sees, seed=seed)
+    policy = NetworkPolicy(network, observation_spec=checkpoint.observation_spec, seed=seed)
     try:
         sort = checkpoint.fields.get("queue_sort")
         policy.queue_sort = None if sort is None else QueueSort.of(sort)

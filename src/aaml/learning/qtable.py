@@ -59,12 +59,12 @@ class QTableAgent:
     """Tabular Q-learning (Watkins and Dayan 1992) over sorted, binned states; an `Agent` like the others."""
 
     def __init__(
-        self, config: QTable = QTable(), *, sees: ObservationSpec = PLAIN, seed: int = 0, learn: bool = True
+        self, config: QTable = QTable(), *, observation_spec: ObservationSpec = PLAIN, seed: int = 0, learn: bool = True
     ) -> None:
         self.name = "qtable"
         self.config = config
         self.learning = learn
-        self.sees = ObservationSpec(lookahead=sees.lookahead)
+        self.observation_spec = ObservationSpec(lookahead=observation_spec.lookahead)
         self.table: dict[State, dict[int, list[float]]] = {}  # key -> place -> [value, visits]
         self.rng = np.random.default_rng(seed)
         self.epsilon = config.init_epsi
@@ -73,9 +73,9 @@ class QTableAgent:
         self.decisions = 0
         self._error = 0.0
 
-    def perceive(self, context: Context) -> Seen:
+    def observation_of(self, context: Context) -> Seen:
         """Bin a state: free memory of each node, sorted, whether it may be chosen, then the pods' demands."""
-        seen = context.seen_by(self.sees)
+        seen = context.observation_by(self.observation_spec)
         (one,) = self.look(seen.nodes[None], seen.pod[None], seen.mask[None], [len(seen.mask)])
         return one
 
@@ -97,7 +97,7 @@ class QTableAgent:
 
     def act(self, context: Context) -> Decision:
         """Choose a place by its value, or explore; a feasible node of that place takes the pod."""
-        row, place = self.choose(self.perceive(context), explore=self.learning)
+        row, place = self.choose(self.observation_of(context), explore=self.learning)
         return Decision(row, info={"place": float(place)})
 
     def choose(self, seen: Seen, *, explore: bool) -> tuple[int, int]:
@@ -165,7 +165,7 @@ class QTableAgent:
     def save(self, directory: str, stem: str) -> Sequence[str]:
         """Write the table as JSON, whole or not at all."""
         path = Path(directory) / f"QTable_{stem}.json"
-        config = {**plain(self.config), "lookahead": self.sees.lookahead}
+        config = {**plain(self.config), "lookahead": self.observation_spec.lookahead}
         content = {"format": FORMAT, "version": VERSION, "config": config, "table": self._rows()}
         write_json(path, content, field="model")
         return [str(path)]
@@ -198,8 +198,8 @@ def load_qtable(path: Path | str, *, learn: bool = False, seed: int = 0) -> QTab
         if content["format"] != FORMAT or content["version"] != VERSION:
             raise ValueError(f"expected format {FORMAT}, version {VERSION}")  # noqa: TRY301
         config = dict(content["config"])
-        sees = ObservationSpec(lookahead=int(config.pop("lookahead")))
-        agent = QTableAgent(changed(QTable(), config), sees=sees, seed=seed, learn=learn)
+        observation_spec = ObservationSpec(lookahead=int(config.pop("lookahead")))
+        agent = QTableAgent(changed(QTable(), config), observation_spec=observation_spec, seed=seed, learn=learn)
         agent.table = _table(content["table"])
     except OSError as error:
         raise UserError(f"model {path}: cannot be read: {error.strerror or error}") from error

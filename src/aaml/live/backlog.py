@@ -10,10 +10,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from aaml.live.learner_process import AgentSetup, ExperienceBatch, Update
-from aaml.scheduling.sight_log import SightLog
+from aaml.scheduling.observation_log import ObservationLog
 
 if TYPE_CHECKING:
-    from aaml.scheduling.observation import Sight
+    from aaml.scheduling.observation import RawObservation
     from aaml.scheduling.ports import Transition
 
 MOST_STEPS = 4096  # kept for a learner that cannot be started, beyond what learning goes on from
@@ -31,7 +31,7 @@ class Backlog:
         self._setup, self._memory = setup, memory
         self._state = b""  # the latest that a learner handed back
         self._synced = True  # whether somebody has taken it
-        self._log = SightLog()
+        self._log = ObservationLog()
         self._steps: deque[Transition] = deque()
         self._begin = 0  # the number of the first of these steps, of all
         self._answered = 0  # the number of the first step that no learner has answered for
@@ -49,8 +49,8 @@ class Backlog:
             return len(self._steps)
 
     @property
-    def sights(self) -> int:
-        """How many sights are kept."""
+    def observations(self) -> int:
+        """How many observations are kept."""
         with self._changed:
             return len(self._log)
 
@@ -62,10 +62,10 @@ class Backlog:
 
     # ---- who decides -------------------------------------------------------------------------------------------------
 
-    def write(self, sight: "Sight") -> int:
+    def write(self, raw: "RawObservation") -> int:
         """Keep what there is to see, and return its number."""
         with self._changed:
-            number = self._log.write(sight)
+            number = self._log.write(raw)
             most = 2 * (self._memory() + MOST_STEPS)
             if len(self._log) > most:  # what was decided led to no steps
                 oldest = number - most // 2
@@ -75,7 +75,7 @@ class Backlog:
             return number
 
     def add(self, step: "Transition") -> None:
-        """Keep a step, whose observations are numbers of sights."""
+        """Keep a step, whose observations are numbers in the log."""
         with self._changed:
             if int(step.observation) < self._log.begin:
                 return

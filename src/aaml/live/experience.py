@@ -60,7 +60,7 @@ def fill_replay(agent: "Agent", recording: "pd.DataFrame | Path | str") -> int:
         raise UserError(f"agent {agent.name}: has no replay buffer to fill; dqn and gnn have one")
     table = read_recording(recording) if isinstance(recording, str | Path) else recording
     chain, added = agent.chain(), 0
-    for step in transitions(table, agent.sees):
+    for step in transitions(table, agent.observation_spec):
         agent.scale.add(step.reward)
         for item in chain.push(step):
             agent.replay.add(item)

@@ -131,8 +131,8 @@ class AsynchronousLearner:
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
-        sees = replace(agent.sees, fragmentation=None)
-        setup = AgentSetup(agent.config, sees, agent.policy.network.spec, (archived(agent.state()),))
+        observation_spec = replace(agent.observation_spec, fragmentation=None)
+        setup = AgentSetup(agent.config, observation_spec, agent.policy.network.spec, (archived(agent.state()),))
         self.backlog = Backlog(setup, lambda: agent.memory)
         self._exchange = _Exchange()
         self._there = threading.Event()  # a learner is, or cannot be had
@@ -148,9 +148,9 @@ class AsynchronousLearner:
         return self.agent.name
 
     @property
-    def sees(self) -> "ObservationSpec":
+    def observation_spec(self) -> "ObservationSpec":
         """What the agent looks at."""
-        return self.agent.sees
+        return self.agent.observation_spec
 
     @property
     def queue_sort(self) -> "QueueSort | None":
@@ -161,9 +161,9 @@ class AsynchronousLearner:
         """Decide by the latest weights."""
         return self.agent.act(context)
 
-    def perceive(self, context: "Context") -> int:
+    def observation_of(self, context: "Context") -> int:
         """Keep what there is to see, and return its number."""
-        return self.backlog.write(context.sight_by(self.sees))
+        return self.backlog.write(context.raw_observation_by(self.observation_spec))
 
     def observe(self, transition: "Transition") -> None:
         """Keep a step for the learner."""

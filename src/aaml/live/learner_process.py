@@ -34,8 +34,8 @@ from aaml.learning.networks import NetworkSpec
 from aaml.learning.policy import Weights, single_threaded
 from aaml.parallel.worker import Desk
 from aaml.scheduling.observation import NO_POD, ObservationSpec
+from aaml.scheduling.observation_log import Entry, ObservationLog, Recalled, Recaller
 from aaml.scheduling.ports import Transition
-from aaml.scheduling.sight_log import Entry, Recalled, Recaller, SightLog
 
 SHARE = 0.25  # of a core at most: on 1,000 nodes a learner that went on at once took half of one, and pods waited
 _REHEARSED = 1024  # steps at most until a twin has update from its own
@@ -47,10 +47,10 @@ _ATTEMPTS, _AGAIN_S = 10, 0.15
 
 
 class AgentSetup(NamedTuple):
-    """The agent to be taught: its settings, what it sees, and the `states` that it takes in turn (see `archived`)."""
+    """The agent to be taught: its settings, what it observes, and the `states` it takes in turn (see `archived`)."""
 
     config: NetworkAgent
-    sees: ObservationSpec
+    observation_spec: ObservationSpec
     like: NetworkSpec
     states: Sequence[bytes]
 
@@ -58,13 +58,13 @@ class AgentSetup(NamedTuple):
 class ExperienceBatch(NamedTuple):
     """What was seen and gathered since the batch before.
 
-    The observations of `steps` are numbers of sights. The first `known` steps were counted by a learner before this
-    one. No step to come has a sight before `forget`.
+    The observations of `steps` are numbers in the log. The first `known` steps were counted by a learner before this
+    one. No step to come has an observation before `forget`.
     """
 
     setup: AgentSetup | None
     graphs: Mapping[int, Graph]
-    sights: Sequence[Entry]
+    observations: Sequence[Entry]
     steps: Sequence[Transition]
     known: int = 0
     forget: int = 0
@@ -123,7 +123,7 @@ class LearnerWorker:
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self.agent: Agent | None = None
-        self._log = SightLog()
+        self._log = ObservationLog()
         self._recaller = Recaller(self._log, 0)
 
     def __call__(self, batch: ExperienceBatch) -> Update:
@@ -140,7 +140,7 @@ class LearnerWorker:
         if agent is None:
             raise RuntimeError("the first batch brings no setup")
         self._log.graphs.update(batch.graphs)
-        self._log.take(batch.sights)
+        self._log.take(batch.observations)
         for place, step in enumerate(batch.steps):
             recalled = replace(
                 step,
@@ -162,11 +162,11 @@ class LearnerWorker:
 
     def _begin(self, setup: AgentSetup) -> None:
         rehearse(setup)
-        self.agent = make_agent(setup.config, sees=setup.sees, like=setup.like)
+        self.agent = make_agent(setup.config, observation_spec=setup.observation_spec, like=setup.like)
         for state in setup.states:
             self.agent.restore(opened(state))
         self.agent.after_steps(self._pace.step)
-        self._log = SightLog()
+        self._log = ObservationLog()
         self._recaller = Recaller(self._log, 2 * setup.config.max_batch_rows)
 
 
@@ -175,13 +175,13 @@ def rehearse(setup: AgentSetup) -> None:
 
     Later that would take most of a second of the time in which pods wait.
     """
-    twin = make_agent(setup.config, sees=setup.sees, like=setup.like)
-    log = SightLog()
+    twin = make_agent(setup.config, observation_spec=setup.observation_spec, like=setup.like)
+    log = ObservationLog()
     recaller = Recaller(log, 2 * setup.config.max_batch_rows)
     offers = {CPU: 1000, MEMORY: 2**30, PODS: 110}
     state = ClusterState([Node("a", offers), Node("b", offers)])
-    sight = setup.sees.look(state, NO_POD, np.ones(2, dtype=bool))
-    for before, after in pairwise(log.write(sight) for _ in range(_REHEARSED + 1)):
+    raw = setup.observation_spec.raw_observation(state, NO_POD, np.ones(2, dtype=bool))
+    for before, after in pairwise(log.write(raw) for _ in range(_REHEARSED + 1)):
         twin.observe(Transition(recaller.recall(before), before % 2, float(before % 2), recaller.recall(after)))
         if twin.learn():
             return

@@ -109,7 +109,7 @@ class Shield:
     ) -> None:
         self.policy, self.fallback = policy, fallback
         self.name = policy.name
-        self.sees = spec_of(policy)
+        self.observation_spec = spec_of(policy)
         self.queue_sort = policy.queue_sort if isinstance(policy, Sorter) else None
         self.handed_over = False
         """Whether the fallback decides for good."""
@@ -185,9 +185,9 @@ class LearningShield(Shield):
         """Whether the agent learns."""
         return bool(getattr(self._agent, "learning", True)) and not self._stuck and not self.handed_over
 
-    def perceive(self, context: Context) -> Any:
+    def observation_of(self, context: Context) -> Any:
         """Return what the agent perceives, None where it does not learn any more."""
-        return self._safely(lambda: self._agent.perceive(context))
+        return self._safely(lambda: self._agent.observation_of(context))
 
     def observe(self, transition: Transition) -> None:
         """Give the agent a step: at once, or as soon as it has answered where it is late."""

@@ -19,7 +19,7 @@ from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
 from aaml.scheduling.observation import Context, ObservationSpec
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
-from aaml.scheduling.rests import RunningPods
+from aaml.scheduling.remaining import RunningPods
 
 FloatArray = npt.NDArray[np.float64]
 Grade = Callable[[FloatArray, float], FloatArray]
@@ -30,18 +30,18 @@ _STEP_S = 60.0
 _ABOVE_ANY_SCORE = 1000.0
 
 
-def added_time(empty_s: FloatArray, rest_s: float) -> FloatArray:
+def added_time(empty_s: FloatArray, remaining_s: float) -> FloatArray:
     """Grade by how much longer the pod keeps a node from being empty, in steps that double from a minute on (NILAS)."""
-    return np.ceil(np.log2(1.0 + np.maximum(rest_s - empty_s, 0.0) / _STEP_S))
+    return np.ceil(np.log2(1.0 + np.maximum(remaining_s - empty_s, 0.0) / _STEP_S))
 
 
-def lifetime_class(empty_s: FloatArray, rest_s: float) -> FloatArray:
+def lifetime_class(empty_s: FloatArray, remaining_s: float) -> FloatArray:
     """Grade by classes of lifetimes, each ten times as long as the one before (LAVA).
 
     A pod fills the gaps of nodes of a longer class, the nearest class first; else it goes to a node of its own class,
     else to one of a shorter class, and to an empty node last.
     """
-    longer = _class(empty_s) - _class(np.array(rest_s))
+    longer = _class(empty_s) - _class(np.array(remaining_s))
     grade = np.where(longer > 0, longer, np.where(longer == 0, 20.0, 20.0 - longer))
     return np.where(empty_s > 0.0, grade, 100.0)
 
@@ -53,7 +53,7 @@ def _class(seconds: FloatArray) -> FloatArray:
 class LifetimeRule:
     """Takes the node of the lowest grade of time and, of several, the one with the best usual score.
 
-    `sees` holds what it expects of pods; `queue_sort` is the order in which it wants waiting ones.
+    `observation_spec` holds what it expects of pods; `queue_sort` is the order in which it wants waiting ones.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LifetimeRule:
     ) -> None:
         self.name = name
         self.queue_sort = None if queue_sort is None else queue_sort.knowing(model)
-        self.sees = ObservationSpec(expects=model)
+        self.observation_spec = ObservationSpec(expects=model)
         self._grade, self._model = grade, model
         self._usual = GpuPolicy("best-fit", "best-fit", options, scores.best_fit)
 
@@ -72,7 +72,7 @@ class LifetimeRule:
     def scores(self, context: Context) -> FloatArray:
         """Return [N] scores, higher is better."""
         empty_s = RunningPods.of(context.state, self._model).empty_s(context.now_s)
-        grade = self._grade(empty_s, self._model.rest_s(context.pod))
+        grade = self._grade(empty_s, self._model.remaining_s(context.pod))
         return self._usual.scores(context) - _ABOVE_ANY_SCORE * grade
 
 

@@ -22,7 +22,7 @@ class Reward(Protocol):
 
 def spec_of(policy: Policy) -> ObservationSpec:
     """Return what a policy looks at; one that does not say reads plain features, or none."""
-    return policy.sees if isinstance(policy, Observing) else PLAIN
+    return policy.observation_spec if isinstance(policy, Observing) else PLAIN
 
 
 @dataclass

@@ -44,13 +44,13 @@ class LifetimeTable(NamedTuple):
     =======  ====================  ==================================================================
     ending   float64 [C, K]        of the runs that reach a band, the share that ends in it
     alive    float64 [C, K + 1]    logarithm of the share of all runs that reach an edge
-    rest_s   float64 [C, K + 1]    mean rest of those that reach it
+    remaining_s   float64 [C, K + 1]    mean rest of those that reach it
     =======  ====================  ==================================================================
     """
 
     ending: FloatArray
     alive: FloatArray
-    rest_s: FloatArray
+    remaining_s: FloatArray
 
 
 class LifetimeModel:
@@ -118,9 +118,9 @@ class LifetimeModel:
 
     # ---- what is to be expected of one pod ---------------------------------------------------------------------------
 
-    def rest_s(self, pod: Pod, age_s: float = 0.0) -> float:
+    def remaining_s(self, pod: Pod, age_s: float = 0.0) -> float:
         """Return for how many seconds a pod of that age is expected to run on, at most `LONGEST_S`."""
-        return float(mean_rest(self.table, self.row(pod), age_s, self.limit_s(pod)))
+        return float(mean_remaining(self.table, self.row(pod), age_s, self.limit_s(pod)))
 
     def survival(self, pod: Pod, age_s: float, after_s: float) -> float:
         """Return the probability that a pod of that age still runs after so many seconds."""
@@ -201,12 +201,14 @@ class KnownLifetimes(LifetimeModel):
         return {"known": True}
 
 
-Rests = Literal["nothing", "learned", "known"]
+RemainingLifetimes = Literal["nothing", "learned", "known"]
 
 
-def expected_rests(rests: Rests, past: Iterable[Pod]) -> LifetimeModel | None:
+def expected_lifetimes(remaining_lifetimes: RemainingLifetimes, past: Iterable[Pod]) -> LifetimeModel | None:
     """Return what is told of how long pods run on: nothing, what the past teaches, or the truth."""
-    return None if rests == "nothing" else KnownLifetimes() if rests == "known" else LifetimeModel.of_history(past)
+    if remaining_lifetimes == "nothing":
+        return None
+    return KnownLifetimes() if remaining_lifetimes == "known" else LifetimeModel.of_history(past)
 
 
 def model_from_dict(fields: Mapping[str, Any]) -> LifetimeModel:
@@ -261,10 +263,10 @@ def _solve(ends, passed, parents, table):  # type: ignore[no-untyped-def]  # noq
             ending = (ends[c, k] + PRIOR_RUNS * around) / (ends[c, k] + passed[c, k] + PRIOR_RUNS)
             table.ending[c, k] = ending
             table.alive[c, k + 1] = table.alive[c, k] + np.log1p(-ending)
-        table.rest_s[c, _BANDS] = LONGEST_S
+        table.remaining_s[c, _BANDS] = LONGEST_S
         for k in range(_BANDS - 1, -1, -1):
             ending, width = table.ending[c, k], EDGES_S[k + 1] - EDGES_S[k]
-            table.rest_s[c, k] = width * (1.0 - 0.5 * ending) + (1.0 - ending) * table.rest_s[c, k + 1]
+            table.remaining_s[c, k] = width * (1.0 - 0.5 * ending) + (1.0 - ending) * table.remaining_s[c, k + 1]
 
 
 @uncounted
@@ -284,35 +286,35 @@ def survival(table, row, age_s, after_s, limit_s):  # type: ignore[no-untyped-de
 
 
 @uncounted
-def _unlimited_rest(table, row, age_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _unlimited_remaining(table, row, age_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     k = _band(age_s)
     width, ending = EDGES_S[k + 1] - EDGES_S[k], table.ending[row, k]
     part = min((age_s - EDGES_S[k]) / width, 1.0)
     here, there = 1.0 - ending * part, 1.0 - ending
-    return (0.5 * width * (1.0 - part) * (here + there) + there * table.rest_s[row, k + 1]) / here
+    return (0.5 * width * (1.0 - part) * (here + there) + there * table.remaining_s[row, k + 1]) / here
 
 
 @uncounted
-def mean_rest(table, row, age_s, limit_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def mean_remaining(table, row, age_s, limit_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return the expected rest of a pod of a class and an age, which does not run beyond `limit_s`."""
     if age_s >= limit_s:
         return 0.0
-    rest_s = _unlimited_rest(table, row, age_s)
+    remaining_s = _unlimited_remaining(table, row, age_s)
     if limit_s < LONGEST_S:
-        rest_s -= survival(table, row, age_s, limit_s - age_s, np.inf) * _unlimited_rest(table, row, limit_s)
-    return min(max(rest_s, 0.0), LONGEST_S)
+        remaining_s -= survival(table, row, age_s, limit_s - age_s, np.inf) * _unlimited_remaining(table, row, limit_s)
+    return min(max(remaining_s, 0.0), LONGEST_S)
 
 
 @uncounted
-def expected_rest(table, kinds, limits_s, rest_s, sure):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def expected_remaining(table, kinds, limits_s, remaining_s, sure):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Write the expected rest of pods that begin to run, and how sure it is, float64 [T]."""
     for i in range(len(kinds)):
-        rest_s[i] = mean_rest(table, kinds[i], 0.0, limits_s[i])
+        remaining_s[i] = mean_remaining(table, kinds[i], 0.0, limits_s[i])
         sure[i] = certainty(table, kinds[i], 0.0, limits_s[i])
 
 
 @uncounted
-def _rest_at(table, row, age_s, share):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _remaining_at(table, row, age_s, share):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Return after how long only this share of the runs of an age still goes on."""
     goal = _alive(table, row, age_s) + np.log(share)
     k = _band(age_s)
@@ -330,4 +332,4 @@ def certainty(table, row, age_s, limit_s):  # type: ignore[no-untyped-def]  # no
     left_s = limit_s - age_s
     if left_s <= 0.0:
         return 1.0
-    return min(_rest_at(table, row, age_s, 0.75), left_s) / min(_rest_at(table, row, age_s, 0.25), left_s)
+    return min(_remaining_at(table, row, age_s, 0.75), left_s) / min(_remaining_at(table, row, age_s, 0.25), left_s)

@@ -1,4 +1,4 @@
-"""What a learned policy sees: features of the nodes and of the pod, of each pair, the graph, and the action mask.
+"""What a learned policy observes: features of the nodes and of the pod, of each pair, the graph, and the action mask.
 
 Every feature is a number without a unit, of about the size of 1, and none depends on how many nodes there are. Nodes
 are rows, so one network fits any cluster. New features are added at the end: a model that was trained before goes on
@@ -20,7 +20,7 @@ from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, ClusterState
 from aaml.cluster.topology import Graph, rack_graph, star, star_graph
 from aaml.scheduling.lifetimes import LifetimeModel
-from aaml.scheduling.rests import NODE_RESTS, PAIR_RESTS, RunningPods
+from aaml.scheduling.remaining import NODE_REMAINING, PAIR_REMAINING, RunningPods
 
 FloatArray = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
@@ -28,13 +28,13 @@ BoolArray = npt.NDArray[np.bool_]
 NODE_FEATURES = (
     "cpu_used", "memory_used", "pods_used", "cpu_used_minus_mean", "memory_used_minus_mean", "cpu_size", "memory_size",
     "cpu_memory_imbalance", "empty", "gpu_free", "largest_free_device", "whole_free_devices", "shared_devices",
-    "gpu_count", "cordoned", "capacity", *NODE_RESTS,
+    "gpu_count", "cordoned", "capacity", *NODE_REMAINING,
 )  # fmt: skip
 PAIR_FEATURES = (
     "feasible", "cpu_after", "memory_after", "cpu_after_minus_mean", "memory_after_minus_mean", "imbalance_after",
     "cpu_after_rank", "memory_after_rank", "variance_rank", "free_after_rank", "device_left", "gpu_free_after",
     "siblings", "fragmentation_growth", "newly_used", "fragmentation_rank", "cpu_variance_growth",
-    "memory_variance_growth", "cpu_gap_after", "memory_gap_after", "cpu_gap", "memory_gap", *PAIR_RESTS,
+    "memory_variance_growth", "cpu_gap_after", "memory_gap_after", "cpu_gap", "memory_gap", *PAIR_REMAINING,
     "cpu_growth_scaled", "memory_growth_scaled", "cpu_gap_scaled", "memory_gap_scaled", "pods", "cpu_full_after",
     "memory_full_after",
 )  # fmt: skip
@@ -51,8 +51,8 @@ _FAR = 8.0  # standard deviations: no node is shown to be farther from the mean
 FILL_SCRATCH = 6
 NO_POD = Pod("none")
 """What a cluster is looked at with where no pod waits."""
-RESTS_OF_NODES = slice(NODE_FEATURES.index(NODE_RESTS[0]), NODE_FEATURES.index(NODE_RESTS[-1]) + 1)
-RESTS_OF_PAIRS = slice(PAIR_FEATURES.index(PAIR_RESTS[0]), PAIR_FEATURES.index(PAIR_RESTS[-1]) + 1)
+REMAINING_OF_NODES = slice(NODE_FEATURES.index(NODE_REMAINING[0]), NODE_FEATURES.index(NODE_REMAINING[-1]) + 1)
+REMAINING_OF_PAIRS = slice(PAIR_FEATURES.index(PAIR_REMAINING[0]), PAIR_FEATURES.index(PAIR_REMAINING[-1]) + 1)
 _LOG_PODS = np.log1p(np.arange(256)) / 3.0  # logarithms cost a tenth of all features
 
 
@@ -81,14 +81,14 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What an `Observation` is computed from, as arrays: what there is to see, before it is made into features.
+class RawObservation:
+    """What an `Observation` is computed from, as arrays, before it is made into features.
 
     The arrays of a `ClusterState` (N nodes, R resources, G devices), whose dtypes and meaning they have, are views that
     are good until it changes. `siblings` float64 [N] counts each node's pods of the pod's owner, `growth` float64 [N]
     is by how much the pod would fragment each node's GPUs, and `told` float32 [P] is the part of the pod's vector that
-    does not depend on the nodes. `rests` float32 [N, 12] holds the features of what running pods are expected to leave,
-    [0, 12] where nothing is expected.
+    does not depend on the nodes. `remaining_lifetimes` float32 [N, 12] holds the features of what running pods
+    are expected to leave, [0, 12] where nothing is expected.
     """
 
     allocatable: npt.NDArray[np.int64]
@@ -102,7 +102,7 @@ class Sight:
     growth: npt.NDArray[np.float64]
     siblings: npt.NDArray[np.float64]
     told: FloatArray
-    rests: FloatArray
+    remaining_lifetimes: FloatArray
     gpu: tuple[int, int]
     """how many devices the pod asks for, and thousandths of each"""
     graph: Graph
@@ -118,8 +118,10 @@ class Sight:
             self.mask, self.request, *self.gpu, self.growth, self.siblings,
             np.empty((FILL_SCRATCH, n)), nodes, pairs, vector,
         )  # fmt: skip
-        if len(self.rests):
-            nodes[:, RESTS_OF_NODES], pairs[:, RESTS_OF_PAIRS] = np.split(self.rests, [len(NODE_RESTS)], axis=1)
+        if len(self.remaining_lifetimes):
+            nodes[:, REMAINING_OF_NODES], pairs[:, REMAINING_OF_PAIRS] = np.split(
+                self.remaining_lifetimes, [len(NODE_REMAINING)], axis=1
+            )
         return Observation(nodes, pairs, vector, np.array(self.mask, dtype=np.bool_), self.graph)
 
 
@@ -135,8 +137,8 @@ class FragmentGrowth(Protocol):
 class ObservationSpec:
     """What a policy looks at, and the way from (state, pod) to the `Observation` that shows it.
 
-    A policy that reads observations carries its spec as `sees`, and a model file holds it, so that a policy is shown
-    the same things wherever it runs.
+    A policy that reads observations carries its spec as `observation_spec`, and a model file holds it, so that a
+    policy is shown the same things wherever it runs.
 
     `lookahead` is how many of the pods that follow are shown. `lifetimes` says whether a pod's lifetime is shown, which
     kube-scheduler does not know. With `racks` the graph has a hub for each rack, and otherwise it is a star.
@@ -155,21 +157,21 @@ class ObservationSpec:
         """P, the length of the pod's vector."""
         return len(POD_FEATURES) + self.lookahead * len(UPCOMING_FEATURES)
 
-    def look(
+    def raw_observation(
         self, state: ClusterState, pod: Pod, mask: BoolArray, upcoming: Sequence[Pod] = (), queue_length: int = 0,
         now_s: float = 0.0,
-    ) -> Sight:  # fmt: skip
-        """Return what there is to see at `now_s` of `pod` waiting in `state`; `mask` is [N]."""
-        n, rests = len(state), np.zeros((0, len(NODE_RESTS) + len(PAIR_RESTS)), dtype=np.float32)
+    ) -> RawObservation:  # fmt: skip
+        """Return the arrays at `now_s` of `pod` waiting in `state`; `mask` is [N]."""
+        n, rests = len(state), np.zeros((0, len(NODE_REMAINING) + len(PAIR_REMAINING)), dtype=np.float32)
         told = np.zeros(self.pod_size, dtype=np.float32)
         told[POD.wants_model] = float(bool(pod.gpu.models))
         if self.lifetimes and pod.lifetime_s is not None:
             told[POD.lifetime], told[POD.lifetime_known] = np.log1p(pod.lifetime_s) / 10.0, 1.0
         if self.expects is not None:
-            rest_s = 0.0 if pod is NO_POD else self.expects.rest_s(pod)
-            rests = RunningPods.of(state, self.expects).features(rest_s, now_s)
+            remaining_s = 0.0 if pod is NO_POD else self.expects.remaining_s(pod)
+            rests = RunningPods.of(state, self.expects).features(remaining_s, now_s)
             if not told[POD.lifetime_known] and pod is not NO_POD:
-                told[POD.lifetime], told[POD.lifetime_known] = np.log1p(rest_s) / 10.0, self.expects.certainty(pod)
+                told[POD.lifetime], told[POD.lifetime_known] = np.log1p(remaining_s) / 10.0, self.expects.certainty(pod)
         told[POD.queue] = np.log1p(queue_length) / 5.0
         if self.lookahead and upcoming:
             mean_cpu, mean_memory = mean_size(state.allocatable, state.capacity)
@@ -178,7 +180,7 @@ class ObservationSpec:
                 told[start + UPCOMING.cpu] = other.request(CPU) / mean_cpu
                 told[start + UPCOMING.memory] = other.request(MEMORY) / mean_memory
                 told[start + UPCOMING.gpu] = other.gpu.total_milli / 1000.0 / MAX_DEVICES
-        return Sight(
+        return RawObservation(
             request=state.request_vector(pod),  # first: it may add a column
             allocatable=state.allocatable,
             requested=state.requested,
@@ -190,7 +192,7 @@ class ObservationSpec:
             growth=np.zeros(n) if self.fragmentation is None else self.fragmentation.growth(state, pod),
             siblings=OwnerIndex.of(state).counts(pod.owner) if pod.owner else np.zeros(n),
             told=told,
-            rests=rests,
+            remaining_lifetimes=rests,
             gpu=(pod.gpu.count, pod.gpu.milli),
             graph=(rack_graph if self.racks else star_graph)(state),
         )
@@ -200,7 +202,7 @@ class ObservationSpec:
         now_s: float = 0.0,
     ) -> Observation:  # fmt: skip
         """Return the observation of `pod` waiting in `state` at `now_s`; `mask` is [N]."""
-        return self.look(state, pod, mask, upcoming, queue_length, now_s).observation()
+        return self.raw_observation(state, pod, mask, upcoming, queue_length, now_s).observation()
 
 
 PLAIN = ObservationSpec()
@@ -224,33 +226,33 @@ class Context:
     now_s: float = 0.0
 
     @cached_property
-    def sight(self) -> Sight:
-        """What there is to see."""
+    def raw_observation(self) -> RawObservation:
+        """The arrays that the observation is computed from."""
         return self._by(self.spec)
 
     @cached_property
     def observation(self) -> Observation:
         """The features, computed once."""
-        return self.sight.observation()
+        return self.raw_observation.observation()
 
-    def sight_by(self, spec: ObservationSpec) -> Sight:
-        """Return what there is to see for another policy's spec.
+    def raw_observation_by(self, spec: ObservationSpec) -> RawObservation:
+        """Return the arrays for another policy's spec.
 
         Raises ValueError when that spec shows more of the pods that follow than this context holds.
         """
         if spec is self.spec or spec == self.spec:
-            return self.sight
+            return self.raw_observation
         if spec.lookahead > self.spec.lookahead:
             raise ValueError(f"a lookahead of {spec.lookahead} was asked for, the context has {self.spec.lookahead}")
         return self._by(spec)
 
-    def _by(self, spec: ObservationSpec) -> Sight:
-        return spec.look(self.state, self.pod, self.mask, self.upcoming, self.queue_length, self.now_s)
+    def _by(self, spec: ObservationSpec) -> RawObservation:
+        return spec.raw_observation(self.state, self.pod, self.mask, self.upcoming, self.queue_length, self.now_s)
 
-    def seen_by(self, spec: ObservationSpec) -> Observation:
-        """Return the features as another policy's spec shows them; raises ValueError as `sight_by` does."""
-        sight = self.sight_by(spec)
-        return self.observation if sight is self.sight else sight.observation()
+    def observation_by(self, spec: ObservationSpec) -> Observation:
+        """Return the features as another policy's spec shows them; raises ValueError as `raw_observation_by` does."""
+        raw = self.raw_observation_by(spec)
+        return self.observation if raw is self.raw_observation else raw.observation()
 
 
 @compiled

@@ -62,7 +62,7 @@ def play(
     cluster.sort_queue(policy.queue_sort if isinstance(policy, Sorter) else None)
     agent = policy if learn and isinstance(policy, Agent) else None
     stats, told = Stats(), tuple(observers)
-    walk = Walk(cluster, policy, reward, perceive=None if agent is None else agent.perceive)
+    walk = Walk(cluster, policy, reward, observation_of=None if agent is None else agent.observation_of)
 
     def enough() -> bool:
         for each in told:

@@ -63,7 +63,7 @@ class BindResult:
 class Transition:
     """One step of experience; `next_observation` is the next decision's, None where nothing followed.
 
-    The observations are what the learner perceived of both contexts (see `Agent.perceive`). `truncated`: the episode
+    The observations are what the learner keeps of both contexts (see `Agent.observation_of`). `truncated`: the episode
     ends here by convention (a deployment is an episode), but the value goes on.
     """
 
@@ -147,7 +147,7 @@ class Observing(Policy, Protocol):
     """A policy that says what it looks at."""
 
     @property
-    def sees(self) -> "ObservationSpec":
+    def observation_spec(self) -> "ObservationSpec":
         """What its observations show."""
         ...
 
@@ -175,7 +175,7 @@ class Sampler(Policy, Protocol):
 class Agent(Policy, Protocol):
     """A policy that learns from what its decisions led to."""
 
-    def perceive(self, context: "Context") -> Any:
+    def observation_of(self, context: "Context") -> Any:
         """Return what the transitions of a decision are to hold of its context, which is valid for this moment only."""
         ...
 

@@ -54,7 +54,8 @@ class QueueSort:
         """Return this order by what `expects` tells of lifetimes. Raises `UserError` where it needs that, for None."""
         if self.looks_ahead and expects is None:
             raise UserError(
-                "the order of waiting pods looks at how long they run, and nothing is expected: use --rests learned"
+                "the order of waiting pods looks at how long they run, and nothing is expected: "
+                "use --remaining_lifetimes learned"
             )
         return replace(self, expects=expects)
 
@@ -70,11 +71,11 @@ class QueueSort:
     def delay_s(self, state: ClusterState, pod: Pod) -> float:
         """Return how much later than it did the pod counts as having come, in seconds."""
         mean_cpu, mean_memory = mean_size(state.allocatable, state.capacity)
-        rest_s = self.expects.rest_s(pod) if self.looks_ahead and self.expects is not None else 0.0
-        return float(self.delays_s(pod.request(CPU) / mean_cpu, pod.request(MEMORY) / mean_memory, rest_s))
+        remaining_s = self.expects.remaining_s(pod) if self.looks_ahead and self.expects is not None else 0.0
+        return float(self.delays_s(pod.request(CPU) / mean_cpu, pod.request(MEMORY) / mean_memory, remaining_s))
 
-    def delays_s(self, cpu: Shares, memory: Shares, rest_s: Shares) -> Shares:
+    def delays_s(self, cpu: Shares, memory: Shares, remaining_s: Shares) -> Shares:
         """Return the same for requests as shares of a mean node and expected rests, numbers or arrays of them."""
         larger = np.maximum(cpu, memory)
         delay_s = self.cpu_s * cpu + self.memory_s * memory + self.larger_s * larger
-        return delay_s + (self.rest + self.work * larger) * rest_s  # type: ignore[no-any-return]
+        return delay_s + (self.rest + self.work * larger) * remaining_s  # type: ignore[no-any-return]

@@ -37,7 +37,7 @@ Event = Attempt | BindResult | Step
 Ending = Literal["", "terminated", "truncated"]
 Episodes = Callable[[Pod, Pod | None], Ending]
 """(a decision's pod, the next one's or None) -> how the episode ends between them, "" while it goes on."""
-Perceive = Callable[[Context], Any]
+Observe = Callable[[Context], Any]
 """A context -> what a learner remembers of it."""
 
 
@@ -71,10 +71,10 @@ class _Open:
     pod: Pod
     decision: Decision
     outcome: Outcome
-    perceived: Any
+    observation: Any
     bind: BindStatus | None = None
     ending: Ending | None = None
-    perceived_next: Any = None
+    next_observation: Any = None
 
     def complete(self) -> Step | None:
         """Return the step, None while something of it is awaited."""
@@ -83,9 +83,9 @@ class _Open:
             return None
         outcome = Outcome(self.bind, after_bind(self.outcome.reward, self.bind), self.outcome.node_name)
         transition = None
-        if self.perceived is not None:
+        if self.observation is not None:
             transition = Transition(
-                self.perceived, row, outcome.reward, self.perceived_next,
+                self.observation, row, outcome.reward, self.next_observation,
                 self.ending == "terminated", self.ending == "truncated", self.decision.info,
             )  # fmt: skip
         return Step(self.pod, self.decision, outcome, transition)
@@ -94,9 +94,9 @@ class _Open:
 class Walk:
     """Takes pods from a cluster, asks a policy, carries its decisions out, and completes their steps.
 
-    `spec` is what contexts show, by default what the policy looks at. `perceive` says what transitions hold of a
+    `spec` is what contexts show, by default what the policy looks at. `observation_of` says what transitions hold of a
     context; without it nobody learns, and steps have no transition. `episodes` says where an episode ends. `policy` and
-    `perceive` may be replaced between two events.
+    `observation_of` may be replaced between two events.
     """
 
     def __init__(
@@ -106,12 +106,12 @@ class Walk:
         reward: Reward | None = None,
         *,
         spec: ObservationSpec | None = None,
-        perceive: Perceive | None = None,
+        observation_of: Observe | None = None,
         episodes: Episodes = deployments,
     ) -> None:
         self._cycle = SchedulingCycle(cluster, reward, spec_of(policy) if spec is None else spec)
         self.policy = policy
-        self.perceive = perceive
+        self.observation_of = observation_of
         self._episodes = episodes
         self._open: deque[_Open] = deque()
         self._binding: dict[str, _Open] = {}
@@ -152,9 +152,9 @@ class Walk:
                 if context is None:
                     yield Attempt(pod, _UNSCHEDULABLE, time.perf_counter() - started)
                     continue
-                perceived = None if self.perceive is None else self.perceive(context)
+                observation = None if self.observation_of is None else self.observation_of(context)
                 begun_s = time.perf_counter() - started
-                self._follow(pod, perceived)
+                self._follow(pod, observation)
                 while (step := self._completed()) is not None:
                     yield step
                 asked = time.perf_counter()
@@ -165,7 +165,7 @@ class Walk:
                     raise bad_value(f"policy {name}: act(context)", decision, "a Decision, such as Decision(row)")
                 outcome = cycle.finish(context, decision)
                 if outcome.kind == "assumed":
-                    self._binding[pod.uid] = placement = _Open(pod, decision, outcome, perceived)
+                    self._binding[pod.uid] = placement = _Open(pod, decision, outcome, observation)
                     self._open.append(placement)
                 seconds = begun_s + time.perf_counter() - asked
                 yield Attempt(pod, outcome, seconds, begun_s + policy_s, policy_s, context, decision)
@@ -184,11 +184,11 @@ class Walk:
             placement.bind = result.status
         return result
 
-    def _follow(self, following: Pod | None, perceived: Any) -> None:
+    def _follow(self, following: Pod | None, observation: Any) -> None:
         """Tell the latest placement what followed it; None: nothing did, for now."""
         latest = self._open[-1] if self._open else None
         if latest is not None and latest.ending is None:
-            latest.ending, latest.perceived_next = self._episodes(latest.pod, following), perceived
+            latest.ending, latest.next_observation = self._episodes(latest.pod, following), observation
 
     def _completed(self) -> Step | None:
         """Let go of the first step that is not yielded yet; None while something of it is awaited."""

@@ -114,11 +114,11 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         meter = FragmentMeter.of(self.task.expected(trace)) if has_gpus else None
         self._reward_options = RewardOptions(meter)
         shown = self.task.lookahead if lookahead is None else lookahead
-        self.sees = ObservationSpec(shown, lifetimes, topology == "rack", meter)
+        self.observation_spec = ObservationSpec(shown, lifetimes, topology == "rack", meter)
         make_reward(self.reward, self._reward_options)  # a wrong name is told here rather than at the first reset
         self._rows = len(probe.state)
         self.action_space = spaces.Discrete(self._rows)
-        self.observation_space = _space(observation, self._rows, self.sees.pod_size)
+        self.observation_space = _space(observation, self._rows, self.observation_spec.pod_size)
         self._cycle: SchedulingCycle | None = None
         self._context: Context | None = None
         self._steps = 0
@@ -140,7 +140,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         self._first_seed = None
         super().reset(seed=seed)
         cluster = self.task.build(int(self.np_random.integers(EPISODE_SEEDS)), **self._arguments)
-        self._cycle = SchedulingCycle(cluster, make_reward(self.reward, self._reward_options), self.sees)
+        self._cycle = SchedulingCycle(cluster, make_reward(self.reward, self._reward_options), self.observation_spec)
         self._steps = 0
         self._next_decision()
         return self._observe(), self._info()
@@ -210,7 +210,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
             seen = self._context.observation
         else:
             state = self.cluster.state
-            seen = self.sees.observe(state, NO_POD, np.zeros(len(state), dtype=np.bool_))
+            seen = self.observation_spec.observe(state, NO_POD, np.zeros(len(state), dtype=np.bool_))
         return _pack(self._mode, seen)
 
 

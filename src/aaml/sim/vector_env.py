@@ -74,9 +74,9 @@ class ClusterVectorEnv(VectorEnv[Any, npt.NDArray[np.int64], npt.NDArray[Any]]):
             self._plan,
             num_envs // copies,
             copies=copies,
-            sees=self._one.sees,
+            observation_spec=self._one.observation_spec,
             reward=self._one.reward,
-            expected=self._one.sees.fragmentation,  # type: ignore[arg-type]  # a FragmentMeter, or None
+            expected=self._one.observation_spec.fragmentation,  # type: ignore[arg-type]  # a FragmentMeter, or None
             max_steps=max_steps,
             threads=threads,
         )

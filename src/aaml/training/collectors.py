@@ -79,7 +79,9 @@ class LocalCollector:
         single_threaded()
         arena = Arena(setting)
         guide = arena.policy(actor.guide, seed) if actor.guide else None
-        self._twin = twin = first_policy(actor.agent, actor.start, sees=arena.sees, seed=seed, guide=guide)
+        self._twin = twin = first_policy(
+            actor.agent, actor.start, observation_spec=arena.observation_spec, seed=seed, guide=guide
+        )
         twin.exploring = actor.search is None
         self._streams = [Stream(arena, seed, index) for index in indices]
         self._policies: list[Policy] = [twin] * len(self._streams)

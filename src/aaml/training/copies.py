@@ -44,7 +44,7 @@ class CopiesLearner:
         check_device(config.device)
         single_threaded()
         self.policy: Agent = first_agent(
-            config.network, config.begins_with, sees=arena.sees, seed=config.seed, averaged=True
+            config.network, config.begins_with, observation_spec=arena.observation_spec, seed=config.seed, averaged=True
         )
         self.policy.to(config.device)
         self.policy.queue_sort = arena.queue_sort

@@ -47,7 +47,7 @@ class LinearLearner:
         self._envs = config.envs
         self._flows: dict[tuple[int, int], Flow] = {}
         self._compiled = not any(pod.gpu.count for pod in arena.task.expected(config.trace))
-        expects = arena.sees.expects is not None
+        expects = arena.observation_spec.expects is not None
         features = (PLAIN if self._compiled else (*PLAIN, *GPU)) + (LIFE if expects else ())
         self._columns = [FEATURES.index(name) for name in features]
         self._terms = [TERMS.index(name) for name in TERMS if expects or name != "pod_rest"]
@@ -106,7 +106,7 @@ class LinearLearner:
         weights = np.zeros((len(TERMS), len(FEATURES)))
         weights[np.ix_(self._terms, self._columns)] = vector[:count].reshape(len(self._terms), -1)
         sort = QueueSort(*(_SORT_SCALES[: self._sorts] * vector[count:]).tolist()) if self._sorts else None
-        return LinearPolicy(weights, queue_sort=sort, sees=self._arena.sees)
+        return LinearPolicy(weights, queue_sort=sort, observation_spec=self._arena.observation_spec)
 
     def _judge_one(self) -> Judge:
         sign = -1.0 if self._arena.task.higher_is_better else 1.0
@@ -137,7 +137,7 @@ class LinearLearner:
         """Return one of the training episodes; they are drawn once, for that takes longer than playing them."""
         if (number, size) not in self._flows:
             self._flows[number, size] = Flow.of(
-                self._arena.build(TRAINING_SEEDS + number, size), self._arena.sees.expects
+                self._arena.build(TRAINING_SEEDS + number, size), self._arena.observation_spec.expects
             )
         return self._flows[number, size]
 

@@ -35,7 +35,7 @@ class LockstepCollector:
 
     def __init__(self, config: TrainConfig, arena: Arena) -> None:
         self._config, self._arena = config, arena
-        self._episodes = TaskEpisodes(arena.task, config.pods, config.trace, arena.sees.expects)
+        self._episodes = TaskEpisodes(arena.task, config.pods, config.trace, arena.observation_spec.expects)
         self._column, self._sign = _measured(arena.task, config.reward)
         self._round = 0
         self._opened: dict[int, Lockstep] = {}
@@ -67,12 +67,12 @@ class LockstepCollector:
         return judge_in_lockstep(lockstep, lambda rows: best(network, self._batch(rows)).cpu().numpy(), glimpse)
 
     def _open(self, nodes: int, groups: int, copies: int, seed: Callable[[int, int], int]) -> Lockstep:
-        expected, reward = self._arena.sees.fragmentation, self._config.reward or self._arena.task.reward
+        expected, reward = self._arena.observation_spec.fragmentation, self._config.reward or self._arena.task.reward
         return Lockstep(
             lambda group, number: self._episodes.plan(seed(group, number), nodes),
             groups,
             copies=copies,
-            sees=self._arena.sees,
+            observation_spec=self._arena.observation_spec,
             reward=reward if reward in REWARDS else "balance",
             expected=expected if isinstance(expected, FragmentMeter) else None,
             own=compiled_reward(self._config.reward),

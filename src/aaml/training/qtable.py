@@ -41,7 +41,9 @@ class QTableLearner:
         asked: Literal["emptiest", "fullest"] = (
             "fullest" if (config.reward or arena.task.reward) == "compress" else "emptiest"
         )
-        self.policy = QTableAgent(replace(table, takes=table.takes or asked), sees=arena.sees, seed=config.seed)
+        self.policy = QTableAgent(
+            replace(table, takes=table.takes or asked), observation_spec=arena.observation_spec, seed=config.seed
+        )
         self._sizes, self._arena, self._writer = config.sizes, arena, writer
         self._rng = np.random.default_rng(config.seed)
         self._reward, self._compiled = config.reward or arena.task.reward, config.way == "copies"
@@ -92,7 +94,9 @@ class QTableLearner:
     def _in_simulator(self, first: int) -> int:
         agent, arena, step = self.policy, self._arena, first
         cluster = arena.build(*draw_episode(self._rng, self._sizes))
-        walk = Walk(cluster, agent, arena.reward(), perceive=agent.perceive, episodes=whole_run(continuing=True))
+        walk = Walk(
+            cluster, agent, arena.reward(), observation_of=agent.observation_of, episodes=whole_run(continuing=True)
+        )
         for event in walk.events():
             if isinstance(event, Step) and event.transition is not None and not event.transition.truncated:
                 agent.observe(event.transition)
@@ -109,10 +113,11 @@ class QTableLearner:
         return self._episodes.plan(seed, nodes)
 
     def _open(self, episodes: Episodes, rows: int) -> Batch:
-        expected = self._arena.sees.fragmentation
+        expected = self._arena.observation_spec.fragmentation
         return Batch(
-            episodes, rows, sees=self.policy.sees, reward=self._reward, restart=False, threads=1,
-            expected=expected if isinstance(expected, FragmentMeter) else None, queue_sort=self._arena.queue_sort,
+            episodes, rows, observation_spec=self.policy.observation_spec, reward=self._reward, restart=False,
+            threads=1, expected=expected if isinstance(expected, FragmentMeter) else None,
+            queue_sort=self._arena.queue_sort,
         )  # fmt: skip
 
     def _look(self, batch: Batch) -> list[Seen]:

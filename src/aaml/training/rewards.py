@@ -81,7 +81,9 @@ class RewardsLearner:
 
     def __init__(self, config: TrainConfig, arena: Arena, writer: RunWriter, streams: Collector) -> None:
         single_threaded()
-        self.policy: Agent = first_agent(config.network, config.begins_with, sees=arena.sees, seed=config.seed)
+        self.policy: Agent = first_agent(
+            config.network, config.begins_with, observation_spec=arena.observation_spec, seed=config.seed
+        )
         self.policy.queue_sort = arena.queue_sort
         self._taught = self.policy if config.expert is None else Apprentice(self.policy, config.teacher_passes)
         self._config, self._arena, self._writer, self._streams = config, arena, writer, streams

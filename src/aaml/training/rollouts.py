@@ -16,7 +16,7 @@ from aaml.evaluation.policies import load_policy
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import Reward, spec_of
-from aaml.scheduling.lifetimes import Rests, expected_rests
+from aaml.scheduling.lifetimes import RemainingLifetimes, expected_lifetimes
 from aaml.scheduling.observation import Context, Observation, ObservationSpec
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Attempt, Decision, Observer, Policy, Sorter, Step, Transition
@@ -49,13 +49,13 @@ class Setting:
     reward: str = ""
     lookahead: int = 0
     lifetimes: bool = False
-    rests: Rests = "nothing"
+    remaining_lifetimes: RemainingLifetimes = "nothing"
     racks: bool = False
     sorter: str = ""
 
 
 class Arena:
-    """Builds episodes of a setting and the reward that goes with them; `sees` is what their agent looks at."""
+    """Builds episodes of a setting and the reward that goes with them, and says what their agent observes."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -64,8 +64,8 @@ class Arena:
         meter = FragmentMeter.of(expected)
         self._expected = expected
         self._reward_options = RewardOptions(meter)
-        expects = expected_rests(setting.rests, expected)
-        self.sees = ObservationSpec(setting.lookahead, setting.lifetimes, setting.racks, meter, expects)
+        expects = expected_lifetimes(setting.remaining_lifetimes, expected)
+        self.observation_spec = ObservationSpec(setting.lookahead, setting.lifetimes, setting.racks, meter, expects)
         sorter = self.policy(setting.sorter) if setting.sorter else None
         self.queue_sort: QueueSort | None = sorter.queue_sort if isinstance(sorter, Sorter) else None
 
@@ -175,14 +175,14 @@ class Stream:
         """Play the episode's actions again up to where the stream was."""
         actions, awaited = state["actions"], int(state.get("awaited", 0))
         episode = self._episode = self._start(int(state["episode"]), int(state["nodes"]))
-        episode.walk.perceive = _observation if awaited else None
+        episode.walk.observation_of = _observation if awaited else None
         again = _Again(actions)
         for _ in actions:
             self.step(again)
             if self._episode is not episode:
                 raise RuntimeError("the episode ended before its recorded actions: the simulation is another one")
         episode.walk.cut(keep=awaited)
-        episode.walk.perceive = _observation
+        episode.walk.observation_of = _observation
         self.rng.bit_generator.state = json.loads(state["rng"])
 
     def _start(self, number: int, nodes: int | None = None) -> _Episode:
@@ -192,7 +192,7 @@ class Stream:
         seed = TRAINING_SEEDS + int(np.random.SeedSequence([self._seed, self.index, number]).generate_state(1)[0])
         cluster = arena.build(seed, count)
         walk = Walk(
-            cluster, _Again(()), arena.reward(), spec=arena.sees, perceive=_observation,
+            cluster, _Again(()), arena.reward(), spec=arena.observation_spec, observation_of=_observation,
             episodes=whole_run(continuing=arena.task.continuing),
         )  # fmt: skip
         return _Episode(number, count, cluster, walk, walk.events())

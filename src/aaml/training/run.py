@@ -170,7 +170,7 @@ def _check_start(config: TrainConfig, arena: Arena) -> None:
     """Raise `UserError` for a model file that the agent cannot go on from."""
     from aaml.learning.agent import first_agent
 
-    first_agent(config.network, config.begins_with, sees=arena.sees, seed=config.seed)
+    first_agent(config.network, config.begins_with, observation_spec=arena.observation_spec, seed=config.seed)
 
 
 def _check_same(config: TrainConfig, stored: TrainConfig, path: Path, *, whole: bool) -> None:

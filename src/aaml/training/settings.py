@@ -11,7 +11,7 @@ from aaml.errors import UserError, bad_value
 from aaml.evaluation.policies import model_file
 from aaml.learning.config import AGENTS, LIVE, AgentConfig, CopiesConfig, NetworkAgent
 from aaml.parallel.workers import parse_workers
-from aaml.scheduling.lifetimes import Rests
+from aaml.scheduling.lifetimes import RemainingLifetimes
 from aaml.settings import Count, Natural, Settings, changed
 from aaml.sim.compiled.own_rewards import compiled_reward
 from aaml.sim.compiled.plan import Plan
@@ -91,7 +91,7 @@ class TrainConfig(Settings):
     """end after so many validations without a better one; 0: never"""
     lifetimes: bool = False
     """show the agent how long a pod will run"""
-    rests: Rests = "nothing"
+    remaining_lifetimes: RemainingLifetimes = "nothing"
     """what the agent is told of how long pods run on: nothing, what can be learned from the task's past, or the truth,
     known to a clairvoyant only"""
     method: Literal["auto", "copies", "rewards", "expert"] = "auto"
@@ -222,7 +222,8 @@ class TrainConfig(Settings):
         """What episodes are like. Raises `UserError` for a task that is not known."""
         return Setting(
             self.task, self.sizes, self.pods, self.trace, self.reward, find_task(self.task).lookahead,
-            lifetimes=self.lifetimes, rests=self.rests, sorter="" if self.teacher_name == "none" else self.teacher_name,
+            lifetimes=self.lifetimes, remaining_lifetimes=self.remaining_lifetimes,
+            sorter="" if self.teacher_name == "none" else self.teacher_name,
         )  # fmt: skip
 
     @classmethod

@@ -28,7 +28,7 @@ EVERYTHING = ObservationSpec(lookahead=2, lifetimes=True, racks=True, fragmentat
 
 @pytest.mark.parametrize("kind", ["dqn", "acgnn"])
 def test_a_network_looks_at_the_same_things_after_it_was_saved(kind, tmp_path):
-    path, *_ = make_agent(LIVE[kind], sees=EVERYTHING, seed=3).save(str(tmp_path), "x")
+    path, *_ = make_agent(LIVE[kind], observation_spec=EVERYTHING, seed=3).save(str(tmp_path), "x")
     policy = load_policy(path)
     assert spec_of(policy) == EVERYTHING
     assert spec_of(policy).fragmentation.typical.kinds[0].models == {"T4"}
@@ -47,9 +47,9 @@ def test_training_with_lifetimes_is_served_with_lifetimes(tmp_path):
 
 def test_a_linear_scorer_and_a_table_keep_what_they_look_at(tmp_path):
     weights = np.zeros((len(TERMS), len(FEATURES)))
-    save_linear(LinearPolicy(weights, sees=EVERYTHING), tmp_path / "linear.json")
+    save_linear(LinearPolicy(weights, observation_spec=EVERYTHING), tmp_path / "linear.json")
     assert spec_of(load_policy(str(tmp_path / "linear.json"))) == EVERYTHING
-    path, *_ = QTableAgent(QTable(), sees=ObservationSpec(2)).save(str(tmp_path), "x")
+    path, *_ = QTableAgent(QTable(), observation_spec=ObservationSpec(2)).save(str(tmp_path), "x")
     assert spec_of(load_policy(path)).lookahead == 2
 
 
@@ -82,10 +82,10 @@ def test_what_follows_has_to_be_at_hand_to_be_shown():
 
     state = ClusterState([Node("a", {"cpu": 1000, "memory": 1 << 30, "pods": 10})])
     context = Context(state, Pod("p", lifetime_s=99.0), np.array([True]))
-    assert context.seen_by(ObservationSpec(lifetimes=True)).pod[7] == 1.0
+    assert context.observation_by(ObservationSpec(lifetimes=True)).pod[7] == 1.0
     assert context.observation.pod[7] == 0.0
     with pytest.raises(ValueError, match="lookahead of 2"):
-        context.seen_by(ObservationSpec(lookahead=2))
+        context.observation_by(ObservationSpec(lookahead=2))
 
 
 def test_a_critics_file_is_no_policy_and_its_actors_file_is_named(tmp_path):

@@ -42,14 +42,14 @@ class Network:
     def act(self, context: Context) -> Decision:
         return Decision(int(np.where(context.mask, self.scores(context), -np.inf).argmax()))
 
-    def perceive(self, context: Context) -> Observation:
+    def observation_of(self, context: Context) -> Observation:
         return context.observation
 
     def preferences(self, observation: Observation) -> np.ndarray:
         return 3.0 * observation.pairs[:, PAIR_FEATURES.index("cpu_after")]
 
     def scores(self, context: Context) -> np.ndarray:
-        return self.preferences(self.perceive(context))
+        return self.preferences(self.observation_of(context))
 
 
 def test_each_refused_node_has_the_filter_and_the_reason_that_kube_scheduler_would_give():

@@ -20,7 +20,7 @@ from aaml.kube.reflector import Reflector
 from aaml.kube.sources import CLAIMS, CLASSES, CSI_NODES, NAMESPACES, NODES, PODS, STORAGE, VOLUMES
 from aaml.scheduling.lifetimes import KnownLifetimes
 from aaml.scheduling.queue import SchedulingQueue
-from aaml.scheduling.rests import RunningPods
+from aaml.scheduling.remaining import RunningPods
 
 Manifest = dict[str, Any]
 SOURCES = (NODES, PODS, CLAIMS, VOLUMES, CLASSES, CSI_NODES, NAMESPACES)

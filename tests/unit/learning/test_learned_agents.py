@@ -25,7 +25,7 @@ QUICK = {"batch_size": 16, "update_frequency": 4, "target_update_frequency": 8, 
 
 
 def context(observation):
-    return SimpleNamespace(observation=observation, mask=observation.mask, seen_by=lambda _spec: observation)
+    return SimpleNamespace(observation=observation, mask=observation.mask, observation_by=lambda _spec: observation)
 
 
 def quick(kind, **others):
@@ -95,7 +95,7 @@ def test_an_actor_that_scores_some_nodes_learns_to_take_the_best_of_them(make):
 
 def test_who_cannot_score_some_nodes_says_so():
     with pytest.raises(UserError, match="dqn sees racks"):
-        make_agent(quick("dqn"), sees=ObservationSpec(racks=True)).score_some(NodeSampling(0))
+        make_agent(quick("dqn"), observation_spec=ObservationSpec(racks=True)).score_some(NodeSampling(0))
     settings = SchedulerSettings(percentage_of_nodes_to_score=50)
     with pytest.raises(UserError, match=r"percentage-of-nodes-to-score.*50.*least-allocated is no network"):
         SchedulerRun(PolicySource(lambda: make_policy("least-allocated")), settings).run()

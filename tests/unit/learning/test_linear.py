@@ -70,10 +70,10 @@ def test_a_scorer_comes_back_from_its_file(tmp_path):
     save_linear(sorting, tmp_path / "sorting.json")
     assert load_linear(tmp_path / "sorting.json").queue_sort == sorting.queue_sort
     spec = ObservationSpec(expects=LifetimeModel.of_history([Pod("p", lifetime_s=90.0)]))
-    longest_last = LinearPolicy(policy.weights, queue_sort=QueueSort(rest=2.0), sees=spec)
+    longest_last = LinearPolicy(policy.weights, queue_sort=QueueSort(rest=2.0), observation_spec=spec)
     save_linear(longest_last, tmp_path / "longest-last.json")
     read = load_linear(tmp_path / "longest-last.json").queue_sort
-    assert (read, read.expects.rest_s(Pod("q"))) == (QueueSort(rest=2.0), spec.expects.rest_s(Pod("q")))
+    assert (read, read.expects.remaining_s(Pod("q"))) == (QueueSort(rest=2.0), spec.expects.remaining_s(Pod("q")))
     with pytest.raises(ValueError, match=r"shape \(3,\)"):
         LinearPolicy(np.zeros(3))
 
@@ -114,7 +114,7 @@ def test_a_file_of_before_lifetimes_were_features_is_read_as_it_was(tmp_path):
 def test_a_file_holds_what_is_expected_of_lifetimes(tmp_path):
     model = LifetimeModel.of_history([Pod(f"p{i}", created_s=float(i), lifetime_s=30.0) for i in range(99)])
     for expects in (model, KnownLifetimes()):
-        policy = LinearPolicy(np.ones((len(TERMS), len(FEATURES))), sees=ObservationSpec(expects=expects))
+        policy = LinearPolicy(np.ones((len(TERMS), len(FEATURES))), observation_spec=ObservationSpec(expects=expects))
         save_linear(policy, tmp_path / "new.json")
-        assert load_linear(tmp_path / "new.json").sees == policy.sees
-        assert type(load_linear(tmp_path / "new.json").sees.expects) is type(expects)
+        assert load_linear(tmp_path / "new.json").observation_spec == policy.observation_spec
+        assert type(load_linear(tmp_path / "new.json").observation_spec.expects) is type(expects)

@@ -51,18 +51,18 @@ def test_the_first_step_is_half_of_the_error_and_the_fourth_a_quarter():
 
 def test_states_that_differ_in_the_order_of_nodes_alone_are_one():
     agent = QTableAgent(QTable(bins=4))
-    one, other = agent.perceive(context((16, 2, 9))), agent.perceive(context((9, 16, 2)))
+    one, other = agent.observation_of(context((16, 2, 9))), agent.observation_of(context((9, 16, 2)))
     assert one.key == other.key
     # Free 1, 1/8 and 9/16 of the size in 4 bins: 4 (all free), 0 and 2; codes 2 bin + 1 sorted: 1, 5, 9.
     assert one.key[:3] == (1, 5, 9)
     assert (one.places, other.places) == ((2, 0, 1), (1, 2, 0))
-    assert agent.perceive(context((16, 2, 9), mask=[True, False, True])).key[:3] == (0, 5, 9)
+    assert agent.observation_of(context((16, 2, 9), mask=[True, False, True])).key[:3] == (0, 5, 9)
 
 
 def test_nodes_in_one_bin_are_one_choice_and_the_emptiest_takes_the_pod():
     agent = QTableAgent(QTable(bins=4), learn=False)
     now = context((9, 2, 10))
-    seen = agent.perceive(now)
+    seen = agent.observation_of(now)
     assert (seen.places, seen.choices) == ((1, 0, 1), (0, 1))
     agent.table[seen.key] = {0: [-1.0, 1.0], 1: [1.0, 1.0]}
     assert agent.act(now).row == 2
@@ -76,14 +76,14 @@ def test_nodes_in_one_bin_are_one_choice_and_the_emptiest_takes_the_pod():
 
 def test_a_node_that_is_all_free_is_none_that_is_nearly_so():
     agent = QTableAgent(QTable(bins=4))
-    assert len(agent.perceive(context((16, 15, 14))).choices) == 2
+    assert len(agent.observation_of(context((16, 15, 14))).choices) == 2
 
 
 def test_demands_are_binned_and_pods_that_follow_are_shown_as_far_as_asked():
-    agent = QTableAgent(QTable(bins=4, demand_bins=2), sees=ObservationSpec(2))
+    agent = QTableAgent(QTable(bins=4, demand_bins=2), observation_spec=ObservationSpec(2))
     # In units of an eighth of the mean node (2 GiB), at most 2: 1 GiB -> 0, 3 GiB -> 1, 9 GiB -> 2; -1: no such pod.
-    assert agent.perceive(context((16,), gib=1, upcoming=[pod(3)])).key[1:] == (0, 1, -1)
-    assert agent.perceive(context((16,), gib=9, upcoming=[pod(3), pod(1), pod(9)])).key[1:] == (2, 1, 0)
+    assert agent.observation_of(context((16,), gib=1, upcoming=[pod(3)])).key[1:] == (0, 1, -1)
+    assert agent.observation_of(context((16,), gib=9, upcoming=[pod(3), pod(1), pod(9)])).key[1:] == (2, 1, 0)
 
 
 def test_a_frozen_table_does_not_explore_and_a_learning_one_does():
@@ -94,9 +94,9 @@ def test_a_frozen_table_does_not_explore_and_a_learning_one_does():
 
 
 def test_a_table_comes_back_from_its_file_and_from_its_state(tmp_path):
-    agent, now = QTableAgent(QTable(bins=5), sees=ObservationSpec(1), seed=4), context((16, 2, 9))
+    agent, now = QTableAgent(QTable(bins=5), observation_spec=ObservationSpec(1), seed=4), context((16, 2, 9))
     for row in range(3):
-        agent.update(agent.perceive(now), row, 0.1 * row, agent.perceive(context((1, 2, 3))))
+        agent.update(agent.observation_of(now), row, 0.1 * row, agent.observation_of(context((1, 2, 3))))
     (path,) = agent.save(str(tmp_path), "x")
     other = load_qtable(path)
     assert (other.table, other.config, other.learning) == (agent.table, agent.config, False)

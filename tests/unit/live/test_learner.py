@@ -35,9 +35,9 @@ from aaml.parallel.worker import Desk, open_answer
 from aaml.policies.registry import make_reward
 from aaml.scheduling.node_sampling import NodeSampling
 from aaml.scheduling.observation import PLAIN
+from aaml.scheduling.observation_log import WHOLE_EVERY
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Observer, Transition
-from aaml.scheduling.sight_log import WHOLE_EVERY
 from aaml.sim.cluster import SimCluster
 from support import make
 from support.kwok import until
@@ -102,9 +102,9 @@ class Twin:
         with frozen(self.agent):  # so that only learning draws random numbers
             return self.agent.act(context)
 
-    def perceive(self, context):
-        seen = self.agent.perceive(context)
-        self.numbers[id(seen)] = (self.kept.perceive(context), seen)
+    def observation_of(self, context):
+        seen = self.agent.observation_of(context)
+        self.numbers[id(seen)] = (self.kept.observation_of(context), seen)
         return seen
 
     def observe(self, step):
@@ -359,7 +359,9 @@ def test_a_first_batch_without_an_agent_is_refused():
         LearnerWorker(unpaced())(ExperienceBatch(None, {}, (), ()))
     assert (
         LearnerWorker(unpaced())(
-            ExperienceBatch(AgentSetup(small("dqn"), make_agent(small("dqn")).sees, NetworkSpec(), ()), {}, (), ())
+            ExperienceBatch(
+                AgentSetup(small("dqn"), make_agent(small("dqn")).observation_spec, NetworkSpec(), ()), {}, (), ()
+            )
         ).memory
         == 2003
     )
@@ -464,7 +466,7 @@ def test_without_a_learner_what_is_kept_for_one_has_a_bound(monkeypatch):
     play(roomy(600), learner, make_reward("balance"), learn=True)
     assert agent.decisions == 600
     assert len(learner.backlog) <= agent.memory + 50
-    assert learner.backlog.sights <= agent.memory + 50 + 2 * WHOLE_EVERY
+    assert learner.backlog.observations <= agent.memory + 50 + 2 * WHOLE_EVERY
     learner.stop()
 
 
@@ -473,10 +475,10 @@ def test_decisions_that_lead_to_no_step_are_not_kept_for_ever(monkeypatch):
     agent = make_agent(replace(small("dqn"), buffer_size=24))
     learner = AsynchronousLearner(agent)
     state = make.cluster(make.nodes(3))
-    first = learner.perceive(make.context(state, make.pod()))
+    first = learner.observation_of(make.context(state, make.pod()))
     for _ in range(600):
-        latest = learner.perceive(make.context(state, make.pod()))
-    assert learner.backlog.sights <= 2 * (agent.memory + 50) + WHOLE_EVERY
+        latest = learner.observation_of(make.context(state, make.pod()))
+    assert learner.backlog.observations <= 2 * (agent.memory + 50) + WHOLE_EVERY
     learner.observe(Transition(first, 0, 1.0, None))  # what it saw is forgotten: there is nothing to learn of it
     learner.observe(Transition(latest, 0, 1.0, None))
     assert [step.observation for step in learner.backlog.first().steps] == [latest]

@@ -104,10 +104,10 @@ def test_neither_a_bind_that_failed_nor_a_node_that_left_ends_a_run():
 
 def test_a_scheduler_that_expects_pods_to_end_learns_what_it_sees():
     cluster, policy = find_task("services-and-jobs").build(0, 4, pods=300), make_policy("nilas")
-    model = policy.sees.expects
-    before = model.rest_s(job("new", "Job/thumbnails"))
+    model = policy.observation_spec.expects
+    before = model.remaining_s(job("new", "Job/thumbnails"))
     Scheduler(cluster, policy).run()
-    assert before == pytest.approx(LifetimeModel().rest_s(job("new")))
+    assert before == pytest.approx(LifetimeModel().remaining_s(job("new")))
     known = [key for key in (each["key"] for each in model.to_dict()["classes"]) if key.endswith("Job/thumbnails")]
     assert known
     assert sum(ends for ends, _ in bands(model).values()) > 100

@@ -46,7 +46,7 @@ class Learner:
     def __init__(self):
         self.experience = []
 
-    def perceive(self, context):
+    def observation_of(self, context):
         return context.observation
 
     def act(self, context):

@@ -131,7 +131,7 @@ class Learner(First):
     def __init__(self):
         self.seen = []
 
-    def perceive(self, context):
+    def observation_of(self, context):
         return context.pod.name
 
     def observe(self, transition):
@@ -158,7 +158,11 @@ def test_a_learner_that_fails_goes_on_deciding(caplog):
 def test_a_guarded_policy_learns_sorts_and_sees_as_it_would_by_itself():
     sorter = make_policy("smallest-first")
     guarded = shield(sorter, First())
-    assert (guarded.name, guarded.queue_sort, guarded.sees) == (sorter.name, sorter.queue_sort, sorter.sees)
+    assert (guarded.name, guarded.queue_sort, guarded.observation_spec) == (
+        sorter.name,
+        sorter.queue_sort,
+        sorter.observation_spec,
+    )
     assert not learns(guarded)
     learner = Learner()
     assert learns(shield(learner, First()))

@@ -85,11 +85,11 @@ def test_a_scorer_that_knows_lifetimes_keeps_a_node_from_lasting_longer():
     here = Context(state, pod, np.ones(3, dtype=bool))
     knows = ObservationSpec(expects=KnownLifetimes())
     packs = weights(one__cpu=1.0, one__empty=-9.0)
-    assert LinearPolicy(packs, sees=knows).act(here).row == 0
-    minds = LinearPolicy(weights(one__cpu=1.0, one__empty=-9.0, one__extends=-2.0), sees=knows)
+    assert LinearPolicy(packs, observation_spec=knows).act(here).row == 0
+    minds = LinearPolicy(weights(one__cpu=1.0, one__empty=-9.0, one__extends=-2.0), observation_spec=knows)
     assert minds.act(here).row == 1
     # 59 minutes more on "soon": 0.2 log(60) times -2; it is expected to outlive the pod on "late" by an hour.
     assert minds.terms(here)["extends"] == pytest.approx([-0.4 * np.log(60.0), 0.0, 0.0])
     assert minds.scores(here) == pytest.approx(sum(minds.terms(here).values()))
-    lasting = LinearPolicy(weights(pod_rest__stays=1.0), sees=knows).scores(here)
+    lasting = LinearPolicy(weights(pod_rest__stays=1.0), observation_spec=knows).scores(here)
     assert lasting[1] == pytest.approx(0.2 * np.log(61.0) * 0.2 * np.log(121.0))

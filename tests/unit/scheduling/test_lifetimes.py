@@ -47,7 +47,7 @@ def test_in_a_band_the_share_that_lives_on_is_counted():
 
 def test_runs_that_all_take_as_long_are_expected_to_take_as_long():
     model, job = learned([75.0] * 2_000), pod(owner=JOB)
-    assert model.rest_s(job) == pytest.approx(75.0, rel=0.1)
+    assert model.remaining_s(job) == pytest.approx(75.0, rel=0.1)
     assert model.certainty(job) > 0.8
 
 
@@ -56,7 +56,7 @@ def test_runs_without_memory_are_expected_to_go_on_for_their_mean_at_any_age(mea
     rng = np.random.default_rng(1)
     model, job = learned(rng.exponential(mean_s, 20_000)), pod(owner=JOB)
     for age_s in (0.0, 0.5 * mean_s, 2.0 * mean_s):
-        assert model.rest_s(job, age_s) == pytest.approx(mean_s, rel=0.1)
+        assert model.remaining_s(job, age_s) == pytest.approx(mean_s, rel=0.1)
     assert model.certainty(job) == pytest.approx(np.log(4 / 3) / np.log(4), rel=0.1)
 
 
@@ -75,7 +75,7 @@ def test_runs_that_were_found_running_say_nothing_of_the_time_before():
     for lifetime_s, age_s in zip(lifetimes_s.tolist(), ages_s.tolist(), strict=True):
         if lifetime_s > age_s:  # it still runs when we begin to watch
             model.learn(job, lifetime_s, from_s=age_s)
-    assert model.rest_s(job, 0.0) == pytest.approx(1000.0, rel=0.1)
+    assert model.remaining_s(job, 0.0) == pytest.approx(1000.0, rel=0.1)
 
 
 def test_a_history_cuts_off_what_still_runs_and_what_ran_before():
@@ -95,7 +95,7 @@ def test_the_older_a_heavy_tailed_run_the_longer_it_will_go_on():
     for age_s, within in ((100.0, 0.02), (1_000.0, 0.05), (10_000.0, 0.4)):  # 18,600, 590 and 18 come to be so old
         lived_on = (lifetimes_s > 2.0 * age_s).sum() / (lifetimes_s > age_s).sum()
         assert model.survival(job, age_s, age_s) == pytest.approx(lived_on, rel=within)
-        assert age_s < model.rest_s(job, age_s) < 4.0 * age_s
+        assert age_s < model.remaining_s(job, age_s) < 4.0 * age_s
 
 
 def test_an_owner_is_known_by_what_does_not_change_in_its_name():
@@ -103,17 +103,19 @@ def test_an_owner_is_known_by_what_does_not_change_in_its_name():
     model.learn(pod(owner=WEB), 90_000.0, ended=False)
     assert model.row(pod(owner="Job/etl-28391299")) == model.row(pod(owner=JOB))
     assert model.row(pod(owner="ReplicaSet/web-7c9d6b8f54")) == model.row(pod(owner=WEB))
-    assert model.rest_s(pod(owner=WEB)) > 10 * model.rest_s(pod(owner=JOB))
+    assert model.remaining_s(pod(owner=WEB)) > 10 * model.remaining_s(pod(owner=JOB))
 
 
 def test_a_new_owner_counts_as_its_shape_and_a_new_shape_as_its_kind_of_owner():
     model = learned([100.0] * 4_000, JOB)
     for number in range(1_000):
         model.learn(pod(f"w{number}", owner=WEB), 5_000.0)
-    known_s = model.rest_s(pod(owner=JOB))
-    assert model.rest_s(pod(owner="Job/other-28391234")) == pytest.approx(known_s, rel=0.3)
-    assert model.rest_s(replace(pod(owner="Job/x"), gpu=GpuRequest(1, 1000))) == pytest.approx(known_s, rel=0.3)
-    assert model.rest_s(replace(pod(owner="Job/x"), qos="LS")) > known_s  # nothing known of that class: as of all pods
+    known_s = model.remaining_s(pod(owner=JOB))
+    assert model.remaining_s(pod(owner="Job/other-28391234")) == pytest.approx(known_s, rel=0.3)
+    assert model.remaining_s(replace(pod(owner="Job/x"), gpu=GpuRequest(1, 1000))) == pytest.approx(known_s, rel=0.3)
+    assert (
+        model.remaining_s(replace(pod(owner="Job/x"), qos="LS")) > known_s
+    )  # nothing known of that class: as of all pods
 
 
 def test_few_runs_move_a_class_less_than_many():
@@ -122,16 +124,20 @@ def test_few_runs_move_a_class_less_than_many():
     for count in (1, 10, 100):
         for number in range(count):
             model.learn(pod(f"{count}-{number}", owner=f"ReplicaSet/new{count}"), 10_000.0)
-        rests_s.append(model.rest_s(pod(owner=f"ReplicaSet/new{count}")))
+        rests_s.append(model.remaining_s(pod(owner=f"ReplicaSet/new{count}")))
     assert 100.0 < rests_s[0] < rests_s[1] < rests_s[2] < 11_000.0
 
 
 def test_a_declared_deadline_is_the_longest_that_a_pod_runs():
     model = learned([1e5] * 100)
     job = pod(owner=JOB, deadline_s=600.0)
-    assert model.rest_s(job) == pytest.approx(600.0, rel=0.05)
-    assert model.rest_s(job, 500.0) == pytest.approx(100.0, rel=0.05)
-    assert (model.rest_s(job, 700.0), model.survival(job, 0.0, 600.0), model.certainty(job, 700.0)) == (0.0, 0.0, 1.0)
+    assert model.remaining_s(job) == pytest.approx(600.0, rel=0.05)
+    assert model.remaining_s(job, 500.0) == pytest.approx(100.0, rel=0.05)
+    assert (model.remaining_s(job, 700.0), model.survival(job, 0.0, 600.0), model.certainty(job, 700.0)) == (
+        0.0,
+        0.0,
+        1.0,
+    )
     assert model.certainty(job, 500.0) > 0.95  # what ends it is known
 
 
@@ -144,18 +150,18 @@ def test_what_a_deadline_ended_would_have_run_on():
 
 def test_a_clairvoyant_knows_to_the_second():
     known, job = KnownLifetimes(), pod(lifetime_s=300.0)
-    assert known.rest_s(job, 100.0) == pytest.approx(200.0, abs=1e-6)
+    assert known.remaining_s(job, 100.0) == pytest.approx(200.0, abs=1e-6)
     assert (known.survival(job, 100.0, 199.0), known.survival(job, 100.0, 200.0)) == (1.0, 0.0)
-    assert (known.certainty(job, 100.0), known.rest_s(pod())) == (1.0, LONGEST_S)
-    assert known.rest_s(replace(job, deadline_s=150.0), 100.0) == pytest.approx(50.0, abs=1e-6)
+    assert (known.certainty(job, 100.0), known.remaining_s(pod())) == (1.0, LONGEST_S)
+    assert known.remaining_s(replace(job, deadline_s=150.0), 100.0) == pytest.approx(50.0, abs=1e-6)
 
 
 def test_a_model_goes_on_learning_after_it_was_asked():
     model = learned([100.0] * 20)
-    before_s = model.rest_s(pod(owner=JOB))
+    before_s = model.remaining_s(pod(owner=JOB))
     for _ in range(200):
         model.learn(pod(owner=JOB), 1_000.0)
-    assert model.rest_s(pod(owner=JOB)) > 3 * before_s
+    assert model.remaining_s(pod(owner=JOB)) > 3 * before_s
 
 
 def test_a_file_holds_what_was_learned():
@@ -163,7 +169,7 @@ def test_a_file_holds_what_was_learned():
     model.learn(pod(owner=WEB, qos="LS"), 7_000.0, from_s=90.0, ended=False)
     back = LifetimeModel.from_dict(json.loads(json.dumps(model.to_dict())))
     assert back == model
-    assert back.rest_s(pod(owner=JOB), 77.0) == model.rest_s(pod(owner=JOB), 77.0)
+    assert back.remaining_s(pod(owner=JOB), 77.0) == model.remaining_s(pod(owner=JOB), 77.0)
     assert LifetimeModel() != model
 
 

@@ -103,7 +103,7 @@ class Learner:
         self.seen: list[Transition] = []
         self.known: list[int] = []  # how many steps had been seen at each decision
 
-    def perceive(self, context: Context) -> Observation:
+    def observation_of(self, context: Context) -> Observation:
         return context.observation
 
     def act(self, context: Context) -> Decision:
@@ -343,7 +343,7 @@ def test_a_gang_that_is_not_placed_whole_has_failed() -> None:
 
 def test_a_walk_that_was_cut_forgets_what_is_not_complete() -> None:
     cluster = ScriptedCluster([pod("p"), pod("q"), pod("r")], late=["p", "q"])
-    walk = Walk(cluster, Learner([0, 1, 0]), perceive=lambda context: context.pod.name)
+    walk = Walk(cluster, Learner([0, 1, 0]), observation_of=lambda context: context.pod.name)
     with closing(walk.events()) as events:
         attempts = [event for event in (next(events), next(events)) if isinstance(event, Attempt)]
         assert len(attempts) == walk.awaited == 2

@@ -11,7 +11,7 @@ from aaml.errors import UserError
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import SchedulingCycle
-from aaml.scheduling.lifetimes import LifetimeModel, expected_rests
+from aaml.scheduling.lifetimes import LifetimeModel, expected_lifetimes
 from aaml.scheduling.observation import NO_POD, NODE_FEATURES, ObservationSpec
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
@@ -33,20 +33,24 @@ GIB = 1 << 30
 class Twin:
     """The simulator, driven as the environment drives it."""
 
-    def __init__(self, cluster, reward, sees, sort):
+    def __init__(self, cluster, reward, observation_spec, sort):
         self.cluster = cluster
         cluster.sort_queue(sort)
-        self.cycle = SchedulingCycle(cluster, make_reward(reward, RewardOptions(sees.fragmentation)), sees)
+        self.cycle = SchedulingCycle(
+            cluster, make_reward(reward, RewardOptions(observation_spec.fragmentation)), observation_spec
+        )
         self._go_on()
 
     def _go_on(self):
         self.context = None
         while self.context is None and (pod := self.cluster.next_pod()) is not None:
             self.context = self.cycle.begin(pod)
-        sees, state = self.cycle.spec, self.cluster.state
+        observation_spec, state = self.cycle.spec, self.cluster.state
         nothing = np.zeros(len(state), dtype=bool)
         now_s = self.cluster.now_s()
-        self.seen = self.context.observation if self.context else sees.observe(state, NO_POD, nothing, now_s=now_s)
+        self.seen = (
+            self.context.observation if self.context else observation_spec.observe(state, NO_POD, nothing, now_s=now_s)
+        )
 
     def step(self, row):
         feasible = row < len(self.context.mask) and self.context.mask[row]
@@ -64,16 +68,17 @@ def same(seen, row, twin):
     np.testing.assert_array_equal(seen.pod[row] if row is not None else seen.pod, twin.seen.pod, "pod", strict=True)
 
 
-def play(clusters, reward="balance", sees=None, sort=None, queue=None, seed=0, threads=1):
+def play(clusters, reward="balance", observation_spec=None, sort=None, queue=None, seed=0, threads=1):
     """Play one episode a row with random decisions, a twentieth of them infeasible, beside the simulator."""
-    sees = sees or ObservationSpec()
+    observation_spec = observation_spec or ObservationSpec()
     options = {} if queue is None else {"queue": queue}
     options |= {"reward": reward} if reward in REWARDS else {"own": compile_reward(make_reward(reward))}
     batch = Batch(
-        lambda group, _number: Plan.of_cluster(clusters[group](), sees.expects), len(clusters), sees=sees,
-        expected=sees.fragmentation, queue_sort=sort, restart=False, threads=threads, **options,
+        lambda group, _number: Plan.of_cluster(clusters[group](), observation_spec.expects), len(clusters),
+        observation_spec=observation_spec, expected=observation_spec.fragmentation, queue_sort=sort, restart=False,
+        threads=threads, **options,
     )  # fmt: skip
-    twins = [Twin(make(), reward, sees, sort) for make in clusters]
+    twins = [Twin(make(), reward, observation_spec, sort) for make in clusters]
     rng = np.random.default_rng(seed)
     seen = batch.reset()
     played = 0
@@ -114,11 +119,13 @@ def test_every_task_is_the_simulators_to_the_bit(task):
     assert played > 80
 
 
-@pytest.mark.parametrize("rests", ["learned", "known"])
+@pytest.mark.parametrize("remaining_lifetimes", ["learned", "known"])
 @pytest.mark.parametrize("task", ["services-and-jobs", "churn", "waiting"])
-def test_what_pods_are_expected_to_run_on_is_the_simulators_too(task, rests):
+def test_what_pods_are_expected_to_run_on_is_the_simulators_too(task, remaining_lifetimes):
     clusters = [lambda n=n, row=row: find_task(task).build(row, n, pods=60 * n) for row, n in enumerate(SIZES)]
-    spec = ObservationSpec(expects=expected_rests(rests, find_task(task).expected()), fragmentation=meter_of(task))
+    spec = ObservationSpec(
+        expects=expected_lifetimes(remaining_lifetimes, find_task(task).expected()), fragmentation=meter_of(task)
+    )
     played, twins = play(clusters, find_task(task).reward, spec)
     assert played > 300
     empty_in = [twin.seen.nodes[:, NODE_FEATURES.index("empty_in")] for twin in twins]
@@ -136,10 +143,10 @@ def test_pods_wait_in_the_same_order(sort, queue):
     assert all(twin.cluster.metrics()["rejected"] > 100 for twin in twins)
 
 
-@pytest.mark.parametrize("rests", ["learned", "known"])
-def test_pods_wait_in_the_same_order_where_it_looks_at_how_long_they_run(rests):
+@pytest.mark.parametrize("remaining_lifetimes", ["learned", "known"])
+def test_pods_wait_in_the_same_order_where_it_looks_at_how_long_they_run(remaining_lifetimes):
     task = find_task("churn@1.2")
-    expects = expected_rests(rests, task.expected())
+    expects = expected_lifetimes(remaining_lifetimes, task.expected())
     spec = ObservationSpec(expects=expects)
     clusters = [lambda: task.build(1, 3, pods=150), lambda: task.build(2, 4, pods=150)]
     sort = QueueSort(100.0, rest=1.0, work=3.0)
@@ -346,7 +353,11 @@ def test_what_compiled_episodes_do_not_know_is_refused():
             Plan.of_cluster(SimCluster([node], Workload((replace(plain, **change),))))
     with pytest.raises(UserError, match="no timeline"):
         Plan.of_cluster(SimCluster([node], Workload((plain,)), timeline=(Cordon(1.0, "n"),)))
-    for options in ({"reward": "rack-spread"}, {"sees": ObservationSpec(racks=True)}, {"reward": "fragmentation"}):
+    for options in (
+        {"reward": "rack-spread"},
+        {"observation_spec": ObservationSpec(racks=True)},
+        {"reward": "fragmentation"},
+    ):
         with pytest.raises(UserError):
             Batch(episodes, 1, **options)
     with pytest.raises(UserError, match="no pod that fits"):

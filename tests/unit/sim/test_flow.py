@@ -9,7 +9,7 @@ from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
 from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
-from aaml.scheduling.lifetimes import expected_rests
+from aaml.scheduling.lifetimes import expected_lifetimes
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.play import play
 from aaml.scheduling.queue_sort import QueueSort
@@ -36,13 +36,13 @@ def test_metrics_are_those_of_the_simulator(task, nodes, seed):
         assert played[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
 
 
-@pytest.mark.parametrize("rests", ["learned", "known"])
-def test_metrics_are_those_of_the_simulator_for_a_scorer_that_looks_at_lifetimes(rests):
+@pytest.mark.parametrize("remaining_lifetimes", ["learned", "known"])
+def test_metrics_are_those_of_the_simulator_for_a_scorer_that_looks_at_lifetimes(remaining_lifetimes):
     task, weights = find_task("services-and-jobs"), np.random.default_rng(5).normal(size=(len(TERMS), len(FEATURES)))
-    expects = expected_rests(rests, task.expected())
+    expects = expected_lifetimes(remaining_lifetimes, task.expected())
     played = Flow.of(task.build(1, 4, pods=300), expects).play(weights)
     cluster = task.build(1, 4, pods=300)
-    play(cluster, LinearPolicy(weights, sees=ObservationSpec(expects=expects)))
+    play(cluster, LinearPolicy(weights, observation_spec=ObservationSpec(expects=expects)))
     expected = cluster.metrics()
     for name in (*METRICS, "waiting_mean_s", "pending"):
         assert played[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
@@ -54,9 +54,9 @@ def test_metrics_are_those_of_the_simulator_for_a_scorer_that_looks_at_lifetimes
 def test_pods_wait_as_in_the_simulator_under_an_order_of_the_policys_own(seed, sort):
     weights = np.random.default_rng(seed).normal(size=(len(TERMS), len(FEATURES)))
     task = find_task("waiting")
-    expects = expected_rests("learned", task.expected())
+    expects = expected_lifetimes("learned", task.expected())
     flow, cluster = Flow.of(task.build(seed, 4), expects), task.build(seed, 4)
-    policy = LinearPolicy(weights, queue_sort=sort, sees=ObservationSpec(expects=expects))
+    policy = LinearPolicy(weights, queue_sort=sort, observation_spec=ObservationSpec(expects=expects))
     play(cluster, policy)
     expected, played = cluster.metrics(), flow.play(weights, sort.knowing(expects))
     assert expected["rejected"] > 100

@@ -1,4 +1,4 @@
-"""ktop under a real terminal's keys: what a person sees, at ten nodes and at five thousand."""
+"""ktop under a real terminal's keys: what a person observation_spec, at ten nodes and at five thousand."""
 
 import asyncio
 import json

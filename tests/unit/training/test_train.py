@@ -71,7 +71,7 @@ def test_the_folder_holds_what_a_reader_asks_for(tmp_path):
     assert list((tmp_path / "run/tensorboard").glob("events.*"))
     assert (tmp_path / "run/placement.png").read_bytes().startswith(b"\x89PNG")
     agent = load_agent(trainer.folder.model_path(), learn=False)
-    assert (agent.name, agent.sees.lookahead) == ("dqn", 2)
+    assert (agent.name, agent.observation_spec.lookahead) == ("dqn", 2)
     assert json.loads((tmp_path / "run/summary.json").read_text())["validations"] == 3
 
 

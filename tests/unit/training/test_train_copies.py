@@ -197,7 +197,7 @@ def test_other_tasks_train_in_lockstep_too(task, settings, tmp_path):
 def test_auto_goes_by_copies_where_it_can_and_one_line_says_why_it_cannot(tmp_path):
     assert small().way == "copies"
     assert small(workers="2").way == "rewards"
-    assert small(rests="learned").way == "copies"
+    assert small(remaining_lifetimes="learned").way == "copies"
     assert small(reward="balance + rack-spread").way == "rewards"
     assert small(reward="compress").way == "copies"
     assert small(method="expert").way == "expert"

@@ -52,7 +52,7 @@ def test_a_killed_run_goes_on_to_the_same_curve_and_weights(agent, tmp_path):
 @pytest.mark.parametrize("agent", ["dqn", "acdqn"])
 def test_an_apprentice_comes_to_choose_as_the_expert_does(agent):
     config = small(agent)
-    apprentice = Apprentice(make_agent(config.network, sees=ObservationSpec(2), seed=0), passes=40)
+    apprentice = Apprentice(make_agent(config.network, observation_spec=ObservationSpec(2), seed=0), passes=40)
     pieces = demonstrate(Arena(config.setting), "least-variance", seed=0, steps=120)
     shown = [step for piece in pieces for step in piece]
     for step in shown:
@@ -69,7 +69,7 @@ def test_the_agent_itself_may_go_on_after_a_candidate():
     assert config.actor.rollout == ""
     assert small().actor.rollout == "least-variance"
     collector = LocalCollector(config.setting, config.actor, 0, range(1))
-    weights = make_agent(config.network, sees=ObservationSpec(2), seed=0).policy.weights()
+    weights = make_agent(config.network, observation_spec=ObservationSpec(2), seed=0).policy.weights()
     steps = collector.collect(weights, 6)
     again = LocalCollector(config.setting, config.actor, 0, range(1)).collect(weights, 6)
     assert [step.action for _, step in steps] == [step.action for _, step in again]

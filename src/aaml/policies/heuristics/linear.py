@@ -21,7 +21,7 @@ stays             how long the node is expected not to be empty
 ================  ======================================================================================
 
 The last four, and the term, are log(1 + minutes) / 5, and 0 where the scorer has no model of lifetimes
-(`sees.expects`).
+(`observation_spec.expects`).
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.scheduling.observation import FULL, PAIR_FEATURES, Context, ObservationSpec, mean_size
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
-from aaml.scheduling.rests import RunningPods, log_minutes
+from aaml.scheduling.remaining import RunningPods, log_minutes
 
 FloatArray = npt.NDArray[np.float64]
 PLAIN = (
@@ -50,29 +50,29 @@ _GPU_COLUMNS = [PAIR_FEATURES.index(name) for name in GPU]
 
 
 @compiled
-def weigh(weights, cpu, memory, rest_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def weigh(weights, cpu, memory, remaining_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return the weights [F] for a pod that asks for so much of a mean node and is expected to run for so long."""
     plain = weights[TERM.one] + _TERM_SCALE * (cpu * weights[TERM.pod_cpu] + memory * weights[TERM.pod_memory])
-    return plain + log_minutes(rest_s) * weights[TERM.pod_rest]
+    return plain + log_minutes(remaining_s) * weights[TERM.pod_rest]
 
 
 @compiled
-def weigh_into(weights, cpu, memory, rest_s, total):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def weigh_into(weights, cpu, memory, remaining_s, total):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Write what `weigh` returns into `total` [F]."""
-    rest = log_minutes(rest_s)
+    rest = log_minutes(remaining_s)
     for f in range(len(total)):
         by_size = cpu * weights[TERM.pod_cpu, f] + memory * weights[TERM.pod_memory, f]
         total[f] = weights[TERM.one, f] + _TERM_SCALE * by_size + rest * weights[TERM.pod_rest, f]
 
 
 @compiled
-def life_score(weights, rest_s, empty_s, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def life_score(weights, remaining_s, empty_s, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return what times add to a node's score: the pod's expected rest, and when the node is expected to be empty."""
-    extends = log_minutes(max(rest_s - empty_s, 0.0))
+    extends = log_minutes(max(remaining_s - empty_s, 0.0))
     opens, longer = (extends, 0.0) if pods == 0 else (0.0, extends)
     return (
         weights[FEATURE.extends] * longer + weights[FEATURE.opens] * opens
-        + weights[FEATURE.outlived] * log_minutes(max(empty_s - rest_s, 0.0))
+        + weights[FEATURE.outlived] * log_minutes(max(empty_s - remaining_s, 0.0))
         + weights[FEATURE.stays] * log_minutes(empty_s)
     )  # fmt: skip
 
@@ -91,28 +91,28 @@ def plain_score(weights, cpu, memory, pods):  # type: ignore[no-untyped-def]  # 
 
 
 @compiled
-def plain_scores(weights, allocatable, requested, capacity, request, rest_s, empty_s, scores):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def plain_scores(weights, allocatable, requested, capacity, request, remaining_s, empty_s, scores):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Write the score of every node, float64 [N], for a pod's request [R] and expected rest.
 
     `empty_s` [N] is in how many seconds each is expected to be empty, [0] without a model of lifetimes. Returns the
     pod's weights [F].
     """
     mean_cpu, mean_memory = mean_size(allocatable, capacity)
-    total = weigh(weights, request[CPU_COLUMN] / mean_cpu, request[MEMORY_COLUMN] / mean_memory, rest_s)
+    total = weigh(weights, request[CPU_COLUMN] / mean_cpu, request[MEMORY_COLUMN] / mean_memory, remaining_s)
     for row in range(len(scores)):
         cpu = (requested[row, CPU_COLUMN] + request[CPU_COLUMN]) / max(allocatable[row, CPU_COLUMN], 1)
         memory = (requested[row, MEMORY_COLUMN] + request[MEMORY_COLUMN]) / max(allocatable[row, MEMORY_COLUMN], 1)
         scores[row] = plain_score(total, cpu, memory, requested[row, PODS_COLUMN])
         if len(empty_s):
-            scores[row] += life_score(total, rest_s, empty_s[row], requested[row, PODS_COLUMN])
+            scores[row] += life_score(total, remaining_s, empty_s[row], requested[row, PODS_COLUMN])
     return total
 
 
 class LinearPolicy:
     """Takes the feasible row with the highest score, and of equal ones the first; `weights` is float64 [terms, F].
 
-    `queue_sort` is the order in which it wants waiting pods, or None for kube-scheduler's. `sees` says what the
-    features of pods with GPUs and of lifetimes are measured with.
+    `queue_sort` is the order in which it wants waiting pods, or None for kube-scheduler's.
+    `observation_spec` says what the features of pods with GPUs and of lifetimes are measured with.
     """
 
     def __init__(
@@ -120,13 +120,13 @@ class LinearPolicy:
         weights: FloatArray,
         name: str = "linear",
         queue_sort: QueueSort | None = None,
-        sees: ObservationSpec | None = None,
+        observation_spec: ObservationSpec | None = None,
     ) -> None:
         if weights.shape != (len(TERMS), len(FEATURES)):
             raise ValueError(f"weights have shape {weights.shape}, expected ({len(TERMS)}, {len(FEATURES)})")
         self.name = name
-        self.sees = sees or ObservationSpec()
-        self.queue_sort = None if queue_sort is None else queue_sort.knowing(self.sees.expects)
+        self.observation_spec = observation_spec or ObservationSpec()
+        self.queue_sort = None if queue_sort is None else queue_sort.knowing(self.observation_spec.expects)
         self.weights = np.ascontiguousarray(weights, dtype=np.float64)
 
     def act(self, context: Context) -> Decision:
@@ -137,22 +137,22 @@ class LinearPolicy:
         """Return [N] scores; rows outside the mask hold anything."""
         total, scores = self._plain(context, *self._times(context))
         if context.pod.gpu.count:
-            scores += context.seen_by(self.sees).pairs[:, _GPU_COLUMNS] @ total[len(PLAIN) : _LIFE]
+            scores += context.observation_by(self.observation_spec).pairs[:, _GPU_COLUMNS] @ total[len(PLAIN) : _LIFE]
         return scores
 
     def _times(self, context: Context) -> tuple[float, FloatArray]:
         """Return the pod's expected rest, and in how many seconds each node is expected to be empty; 0.0 and [0]."""
-        if self.sees.expects is None:
+        if self.observation_spec.expects is None:
             return 0.0, np.zeros(0)
-        empty_s = RunningPods.of(context.state, self.sees.expects).empty_s(context.now_s)
-        return self.sees.expects.rest_s(context.pod), empty_s
+        empty_s = RunningPods.of(context.state, self.observation_spec.expects).empty_s(context.now_s)
+        return self.observation_spec.expects.remaining_s(context.pod), empty_s
 
-    def _plain(self, context: Context, rest_s: float, empty_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _plain(self, context: Context, remaining_s: float, empty_s: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the pod's weights [F], and scores without what devices add to them."""
         state, scores = context.state, np.zeros(len(context.mask))
         request = state.request_vector(context.pod)
         weights = plain_scores(
-            self.weights, state.allocatable, state.requested, state.capacity, request, rest_s, empty_s, scores
+            self.weights, state.allocatable, state.requested, state.capacity, request, remaining_s, empty_s, scores
         )
         return weights, scores
 
@@ -163,9 +163,9 @@ class LinearPolicy:
 
     def terms(self, context: Context) -> dict[str, FloatArray]:
         """Return what each feature adds to the scores by its name, [N]; those without a weight are left out."""
-        state, (rest_s, empty_s) = context.state, self._times(context)
+        state, (remaining_s, empty_s) = context.state, self._times(context)
         request = state.request_vector(context.pod)
-        total, _ = self._plain(context, rest_s, empty_s)
+        total, _ = self._plain(context, remaining_s, empty_s)
         after = (state.requested[:, :2] + request[:2]) / np.maximum(state.allocatable[:, :2], 1)
         cpu, memory, pods = after[:, 0], after[:, 1], state.requested[:, PODS_COLUMN]
         features = [
@@ -174,11 +174,15 @@ class LinearPolicy:
         ]  # fmt: skip
         nothing = np.zeros(len(pods))
         gpus = context.pod.gpu.count > 0
-        features += list(context.seen_by(self.sees).pairs[:, _GPU_COLUMNS].T) if gpus else [nothing] * len(GPU)
+        features += (
+            list(context.observation_by(self.observation_spec).pairs[:, _GPU_COLUMNS].T)
+            if gpus
+            else [nothing] * len(GPU)
+        )
         if len(empty_s):
-            extends = log_minutes(np.maximum(rest_s - empty_s, 0.0))
+            extends = log_minutes(np.maximum(remaining_s - empty_s, 0.0))
             features += [np.where(pods == 0, 0.0, extends), np.where(pods == 0, extends, 0.0)]
-            features += [log_minutes(np.maximum(empty_s - rest_s, 0.0)), log_minutes(empty_s)]
+            features += [log_minutes(np.maximum(empty_s - remaining_s, 0.0)), log_minutes(empty_s)]
         given = PLAIN + (GPU if gpus else ()) + (LIFE if len(empty_s) else ())  # the others say nothing of this pod
         named = ((name, *each) for name, *each in zip(FEATURES, total, features, strict=False) if name in given)
         return {name: weight * np.asarray(feature, dtype=np.float64) for name, weight, feature in named if weight}

@@ -45,7 +45,7 @@ class PolicyOptions:
 class ScorePolicy:
     """Takes the feasible row with the highest score; `queue_sort` is the order in which it wants waiting pods.
 
-    A score function that reads `context.observation` may say what it looks at by an attribute `sees`, an
+    A score function that reads `context.observation` may say what it looks at by an attribute `observation_spec`, an
     `ObservationSpec`. Without one it is shown plain features, with the growth of fragments where pods are expected.
     """
 
@@ -58,7 +58,7 @@ class ScorePolicy:
     ) -> None:
         self.name = name
         self.queue_sort = queue_sort
-        self.sees: ObservationSpec = getattr(score, "sees", None) or ObservationSpec(
+        self.observation_spec: ObservationSpec = getattr(score, "observation_spec", None) or ObservationSpec(
             fragmentation=FragmentMeter.of(options.expected)
         )
         self._score = score

@@ -20,7 +20,7 @@ from aaml.errors import UserError, bad_value
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.fragmentation import FragmentTables, fragment_tables
 from aaml.policies.gpu.arrays import SHAPE_MODELS
-from aaml.scheduling.lifetimes import expected_rest
+from aaml.scheduling.lifetimes import expected_remaining
 from aaml.scheduling.observation import PLAIN, ObservationSpec
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import check_reward
@@ -133,7 +133,7 @@ class Batch:
     what is seen after a step is never of an ended episode (it is in `Step.ended`); with `restart` False its row rests
     until the next `reset`. Call `reset`, then `step` as often as wanted.
 
-    sees: what is shown; its graph must be the star, and its model of lifetimes is taken as it is now
+    observation_spec: what is shown; its graph must be the star, and its model of lifetimes is taken as it is now
     reward: the name of a built-in one, without those of racks and gangs
     own: a person's own reward, compiled (`aaml.sim.compiled.own_rewards`), in place of the built-in one
     expected: what fragments are weighed by in the reward of that name
@@ -156,7 +156,7 @@ class Batch:
         groups: int,
         *,
         copies: int = 1,
-        sees: ObservationSpec = PLAIN,
+        observation_spec: ObservationSpec = PLAIN,
         reward: str = "balance",
         own: OwnReward | None = None,
         expected: FragmentMeter | None = None,
@@ -169,20 +169,24 @@ class Batch:
     ) -> None:
         for name, value in (("groups", groups), ("copies", copies)):
             take(name, value, Count)
-        self._meter = _checked(sees, reward, expected, queue)
+        self._meter = _checked(observation_spec, reward, expected, queue)
         self._episodes, self._groups, self._copies = episodes, groups, copies
-        self._queue_sort = None if queue_sort is None else queue_sort.knowing(sees.expects)
+        self._queue_sort = None if queue_sort is None else queue_sort.knowing(observation_spec.expects)
         self._restart = restart
         self._settings = Settings(
-            REWARDS[reward], queue_sort is not None, sees.lookahead, sees.fragmentation is not None, max_steps or 0,
-            queue.initial_backoff_s, queue.max_backoff_s,
+            REWARDS[reward], queue_sort is not None, observation_spec.lookahead,
+            observation_spec.fragmentation is not None, max_steps or 0, queue.initial_backoff_s, queue.max_backoff_s,
         )  # fmt: skip
-        self._sees, self._own, self._zeros = sees, own, zeros
-        self._lives = None if sees.expects is None else sees.expects.table
+        self._observation_spec, self._own, self._zeros = observation_spec, own, zeros
+        self._lives = None if observation_spec.expects is None else observation_spec.expects.table
         self._threads = max(1, (os.cpu_count() or 1) if threads is None else threads)
         self._executor = ThreadPool(self._threads - 1, "batch") if self._threads > 1 else None
         self._models: list[str] = [""]
-        sizes = {"B": groups * copies, "P": sees.pod_size, "M": 1, "W": 0} | dict.fromkeys("NGCTSO", 1) | {"R": 4}
+        sizes = (
+            {"B": groups * copies, "P": observation_spec.pod_size, "M": 1, "W": 0}
+            | dict.fromkeys("NGCTSO", 1)
+            | {"R": 4}
+        )
         self._number = np.full(groups * copies, -1, dtype=np.int64)
         self._slots: dict[tuple[int, int], int] = {}  # (group, number) -> slot
         self._users: dict[int, set[int]] = {}  # slot -> copies that have not finished with it
@@ -261,8 +265,8 @@ class Batch:
 
         `play(pool, rows, view, lives, settings, work)` goes on from the beginning to the end.
         """
-        rest_s = self._pool.pod_times[0, POD_TIMES.rest_s, : len(plan.arrival_s)]
-        since_s = _since_s(plan, rest_s, sort.knowing(self._sees.expects))
+        remaining_s = self._pool.pod_times[0, POD_TIMES.remaining_s, : len(plan.arrival_s)]
+        since_s = _since_s(plan, remaining_s, sort.knowing(self._observation_spec.expects))
         put_columns(self._pool.pod_times[0], POD_TIMES, since_s=since_s)
         play(self._pool, self._rows, self._view, self._lives, self._settings, self._work[0])
         return self._end(0)
@@ -354,12 +358,12 @@ class Batch:
         put_columns(pool.node_facts[slot], NODE_FACTS, gpu_count=state.gpu_count, gpu_model=number[state.gpu_model])
         put_columns(pool.node_flags[slot], NODE_FLAGS, cordoned=state.unschedulable, capacity=state.capacity)
         put(pool.node_flags[slot, NODE_FLAGS.allowed :], plan.allowed)
-        since_s, (expected, sure, rest_s) = plan.arrival_s, self._lasting(plan)
+        since_s, (expected, sure, remaining_s) = plan.arrival_s, self._lasting(plan)
         if self._queue_sort is not None:
-            since_s = _since_s(plan, rest_s, self._queue_sort)
+            since_s = _since_s(plan, remaining_s, self._queue_sort)
         put_columns(
             pool.pod_times[slot], POD_TIMES, arrival_s=plan.arrival_s, lifetime_s=plan.lifetime_s, since_s=since_s,
-            expected=expected, sure=sure, limit_s=plan.limit_s, rest_s=rest_s,
+            expected=expected, sure=sure, limit_s=plan.limit_s, remaining_s=remaining_s,
         )  # fmt: skip
         put_columns(pool.pod_facts[slot], POD_FACTS, owner=plan.owner, shape=plan.shape, kind=plan.kind)
         gpu, bits = plan.gpu.copy(), plan.gpu[:, SHAPE_MODELS]
@@ -370,14 +374,14 @@ class Batch:
 
     def _lasting(self, plan: Plan) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the features of the pods' lifetimes and their expected rests, each [T]."""
-        rest_s, sure = np.zeros((2, len(plan.kind)))
+        remaining_s, sure = np.zeros((2, len(plan.kind)))
         if self._lives is not None:
-            expected_rest(self._lives, plan.kind, plan.limit_s, rest_s, sure)
-        expected = np.log1p(rest_s) / 10.0
-        if self._sees.lifetimes:
+            expected_remaining(self._lives, plan.kind, plan.limit_s, remaining_s, sure)
+        expected = np.log1p(remaining_s) / 10.0
+        if self._observation_spec.lifetimes:
             known = np.isfinite(plan.lifetime_s)
             sure[known], expected[known] = 1.0, np.log1p(plan.lifetime_s[known]) / 10.0
-        return expected, sure, rest_s
+        return expected, sure, remaining_s
 
     def _end(self, row: int) -> Ended:
         """Take down how a row's episode ended."""
@@ -427,24 +431,24 @@ class Batch:
             part.result()
 
 
-def _since_s(plan: Plan, rest_s: FloatArray, sort: QueueSort) -> FloatArray:
+def _since_s(plan: Plan, remaining_s: FloatArray, sort: QueueSort) -> FloatArray:
     """Return when each pod counts as having come, by which waiting ones are tried, float64 [T]."""
     (mean_cpu, mean_memory), asked = plan.fleet.mean_size, plan.request[plan.shape]
-    delays_s = sort.delays_s(asked[:, CPU_COLUMN] / mean_cpu, asked[:, MEMORY_COLUMN] / mean_memory, rest_s)
+    delays_s = sort.delays_s(asked[:, CPU_COLUMN] / mean_cpu, asked[:, MEMORY_COLUMN] / mean_memory, remaining_s)
     return np.asarray(plan.arrival_s + delays_s)
 
 
 def _checked(
-    sees: ObservationSpec, reward: str, expected: FragmentMeter | None, queue: QueueSettings
+    observation_spec: ObservationSpec, reward: str, expected: FragmentMeter | None, queue: QueueSettings
 ) -> FragmentMeter | None:
     """Return the meter of fragments, None when nothing needs one; `UserError` for what is not compiled."""
     if reward not in REWARDS:
         raise bad_value("reward", reward, f"for compiled episodes one of {', '.join(REWARDS)}")
-    if sees.racks:
+    if observation_spec.racks:
         raise UserError("compiled episodes show the star graph only, not racks")
     if queue.flush_after_s < inf:
         raise bad_value("flush_after_s", queue.flush_after_s, "infinity in compiled episodes")
-    shown = sees.fragmentation
+    shown = observation_spec.fragmentation
     if shown is not None and not isinstance(shown, FragmentMeter):
         raise bad_value("fragmentation", shown, "a FragmentMeter in compiled episodes")
     if reward != "fragmentation":

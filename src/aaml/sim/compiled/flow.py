@@ -32,8 +32,15 @@ class Flow:
         self._plan = plan
         self.arrival_s = plan.arrival_s
         """When each pod comes, float64 [T]."""
-        sees = ObservationSpec(expects=expects)
-        self._batch = Batch(lambda _group, _number: plan, 1, sees=sees, queue_sort=BY_ARRIVAL, threads=1, restart=False)
+        observation_spec = ObservationSpec(expects=expects)
+        self._batch = Batch(
+            lambda _group, _number: plan,
+            1,
+            observation_spec=observation_spec,
+            queue_sort=BY_ARRIVAL,
+            threads=1,
+            restart=False,
+        )
         self._batch.reset()
 
     @classmethod
@@ -64,9 +71,9 @@ def _play(pool, rows, view, lives, settings, work, weights, total):  # type: ign
     while next_decision(env, settings, work, mask):
         at.steps += 1
         pod = env.queue.ready[at.cursor]
-        shape, rest_s = env.shapes[shape_of[pod]], env.pods.rest_s[pod]
+        shape, remaining_s = env.shapes[shape_of[pod]], env.pods.remaining_s[pod]
         cpu, memory = shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN]
-        weigh_into(weights, cpu / env.episode.mean_cpu, memory / env.episode.mean_memory, rest_s, total)
+        weigh_into(weights, cpu / env.episode.mean_cpu, memory / env.episode.mean_memory, remaining_s, total)
         if lives is not None and (at.now_s != seen_s or at.departed != departed):
             remain(env, lives, load, empty_s)
             seen_s, departed = at.now_s, at.departed
@@ -79,10 +86,10 @@ def _play(pool, rows, view, lives, settings, work, weights, total):  # type: ign
                 )
                 score = plain_score(total, cpu_after, memory_after, nodes.requested[i, PODS_COLUMN])
                 if lives is not None:
-                    score += life_score(total, rest_s, empty_s[i], nodes.requested[i, PODS_COLUMN])
+                    score += life_score(total, remaining_s, empty_s[i], nodes.requested[i, PODS_COLUMN])
                 if row < 0 or score > best:
                     best, row = score, i
         bind(env, pod, row)
         if lives is not None:
-            empty_s[row] = max(empty_s[row], rest_s)
+            empty_s[row] = max(empty_s[row], remaining_s)
     at.over, at.alive = 1, 0

@@ -18,13 +18,13 @@ from aaml.scheduling.observation import (
     MAX_DEVICES,
     POD,
     POD_FEATURES,
-    RESTS_OF_NODES,
-    RESTS_OF_PAIRS,
+    REMAINING_OF_NODES,
+    REMAINING_OF_PAIRS,
     UPCOMING,
     UPCOMING_FEATURES,
     fill,
 )
-from aaml.scheduling.rests import add_rest, show_rests
+from aaml.scheduling.remaining import add_remaining, show_remaining
 from aaml.sim.compiled.departures import drop, push
 from aaml.sim.compiled.own_rewards import AFTER, BEFORE, own_reward
 from aaml.sim.compiled.queueing import give_up, make_ready
@@ -291,12 +291,12 @@ def _show(env, settings, tables, lives, work, goes_on, mask, nodes, pairs, vecto
     growth, siblings, request = work.growth[:n], work.siblings[:n], work.nothing
     growth[:] = 0.0
     siblings[:] = 0.0
-    devices, milli, rest_s = 0, 0, 0.0
+    devices, milli, remaining_s = 0, 0, 0.0
     if goes_on:
         pod = env.queue.ready[env.at.cursor]
         shape, owner = env.shapes[env.pods.shape[pod]], env.pods.owner[pod]
         request, devices, milli = shape[SHAPE_REQUEST:], shape[SHAPE_COUNT], shape[SHAPE_MILLI]
-        rest_s = env.pods.rest_s[pod]
+        remaining_s = env.pods.remaining_s[pod]
         if owner >= 0:
             for i in range(n):
                 siblings[i] = own.owners[owner, i]
@@ -311,8 +311,14 @@ def _show(env, settings, tables, lives, work, goes_on, mask, nodes, pairs, vecto
     if lives is not None:
         load, empty_s = work.load[:n], work.empty_s[:n]
         remain(env, lives, load, empty_s)
-        show_rests(
-            load, empty_s, rest_s, own.allocatable, own.gpu_count, nodes[:, RESTS_OF_NODES], pairs[:, RESTS_OF_PAIRS]
+        show_remaining(
+            load,
+            empty_s,
+            remaining_s,
+            own.allocatable,
+            own.gpu_count,
+            nodes[:, REMAINING_OF_NODES],
+            pairs[:, REMAINING_OF_PAIRS],
         )
 
 
@@ -341,7 +347,7 @@ def remain(env, lives, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: 
     for i in range(env.at.running):
         pod = env.queue.leaving[i]
         shape = env.shapes[pods.shape[pod]]
-        add_rest(
+        add_remaining(
             load, empty_s, pods.node[pod], lives, pods.kind[pod], max(env.at.now_s - pods.bound_s[pod], 0.0),
             pods.limit_s[pod], shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN],
             shape[SHAPE_COUNT] * shape[SHAPE_MILLI],

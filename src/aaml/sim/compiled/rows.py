@@ -18,7 +18,7 @@ from aaml.cluster.kernels import Columns, columns, named
 from aaml.cluster.metrics import AVERAGED
 from aaml.policies.gpu.arrays import SHAPE_COLUMNS
 from aaml.scheduling.observation import FILL_SCRATCH, NODE_FEATURES, PAIR_FEATURES
-from aaml.scheduling.rests import HORIZONS_S, LOADS
+from aaml.scheduling.remaining import HORIZONS_S, LOADS
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -55,7 +55,7 @@ rewards remember of the decision before.
 """
 NODE_FACTS = columns(("gpu_count", "gpu_model"))
 NODE_FLAGS = columns(("cordoned", "capacity", "allowed"))  # from `allowed` on, a row for each kind of toleration
-POD_TIMES = columns(("arrival_s", "lifetime_s", "since_s", "expected", "sure", "limit_s", "rest_s"))
+POD_TIMES = columns(("arrival_s", "lifetime_s", "since_s", "expected", "sure", "limit_s", "remaining_s"))
 POD_FACTS = columns(("owner", "shape", "kind"))
 POD_STATES = columns(("node", "failures", "devices", "leaving", "ready", "waiting", "left"))
 POD_STATE_TIMES = columns(("leave_s", "added_s", "waited_s", "bound_s"))
@@ -155,7 +155,7 @@ class Nodes(NamedTuple):
 class Pods(NamedTuple):
     """The pods of an environment in order of arrival, [T] each.
 
-    `since_s` orders the queue, `expected` and `sure` are the features of a lifetime, `limit_s` and `rest_s` what a
+    `since_s` orders the queue, `expected` and `sure` are the features of a lifetime, `limit_s` and `remaining_s` what a
     model of lifetimes says; `node` (-1: waits), `devices` (as bits) and `bound_s` where a pod is, `failures` and
     `added_s` how often and when it was given up last.
     """
@@ -166,7 +166,7 @@ class Pods(NamedTuple):
     expected: FloatArray
     sure: FloatArray
     limit_s: FloatArray
-    rest_s: FloatArray
+    remaining_s: FloatArray
     owner: IntArray
     shape: IntArray
     kind: IntArray
@@ -223,7 +223,7 @@ def env_of(pool, rows, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
     )  # fmt: skip
     pods = Pods(
         times[POD_TIMES.arrival_s], times[POD_TIMES.lifetime_s], times[POD_TIMES.since_s], times[POD_TIMES.expected],
-        times[POD_TIMES.sure], times[POD_TIMES.limit_s], times[POD_TIMES.rest_s],
+        times[POD_TIMES.sure], times[POD_TIMES.limit_s], times[POD_TIMES.remaining_s],
         own[POD_FACTS.owner], own[POD_FACTS.shape], own[POD_FACTS.kind],
         states[POD_STATES.node], states[POD_STATES.failures], states[POD_STATES.devices],
         since[POD_STATE_TIMES.added_s], since[POD_STATE_TIMES.bound_s],

@@ -1,4 +1,4 @@
-"""SightLog: what was seen at one decision after the other, each kept as its difference from the one before.
+"""ObservationLog: what was seen at one decision after the other, each kept as its difference from the one before.
 
 An observation of 1,000 nodes has 150 KB, and from one decision to the next a row or two of the cluster change: these
 are kept, and features are computed from them again when a learner asks for them.
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from aaml.scheduling.observation import Observation, Sight
+from aaml.scheduling.observation import Observation, RawObservation
 
 if TYPE_CHECKING:
     from aaml.cluster.topology import Graph
 
 WHOLE_EVERY = 16  # the longest way back to arrays that are kept whole
-_ARRAYS = tuple(field.name for field in fields(Sight) if field.name not in {"gpu", "graph"})
+_ARRAYS = tuple(field.name for field in fields(RawObservation) if field.name not in {"gpu", "graph"})
 Array = npt.NDArray[Any]
 
 
@@ -30,7 +30,7 @@ class Change(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One sight: of each array the whole, what changed in it, or None where nothing did; the graph by its number."""
+    """One raw observation: of each array the whole, what changed, or None where nothing did; the graph's number."""
 
     number: int
     whole: bool
@@ -39,8 +39,8 @@ class Entry(NamedTuple):
     graph: int
 
 
-class SightLog:
-    """Numbers sights from 0 on as they are written, and gives them back for as long as they are not forgotten.
+class ObservationLog:
+    """Numbers observations from 0 on as they are written, and gives them back for as long as they are not forgotten.
 
     A twin in another process takes the `entries` and the `graphs` of this one, and gives back the same.
     """
@@ -53,22 +53,22 @@ class SightLog:
         self._whole: tuple[Any, ...] = ()  # the arrays of the latest whole entry
 
     def __len__(self) -> int:
-        """How many sights are kept."""
+        """How many observations are kept."""
         return len(self._entries)
 
     @property
     def begin(self) -> int:
-        """The number of the first sight that is kept, of the next one where none is."""
+        """The number of the first one that is kept, of the next one where none is."""
         return self._entries[0].number if self._entries else self._written
 
     @property
     def end(self) -> int:
-        """The number that the next sight gets."""
+        """The number that the next one gets."""
         return self._entries[-1].number + 1 if self._entries else self._written
 
-    def write(self, sight: Sight) -> int:
-        """Keep a sight, and return its number."""
-        arrays = [getattr(sight, name) for name in _ARRAYS]
+    def write(self, raw: RawObservation) -> int:
+        """Keep a raw observation, and return its number."""
+        arrays = [getattr(raw, name) for name in _ARRAYS]
         number = self._written
         latest = self._latest
         whole = number % WHOLE_EVERY == 0 or [a.shape for a in arrays] != [a.shape for a in latest]
@@ -78,28 +78,28 @@ class SightLog:
         else:
             kept = tuple(_change(new, old) for new, old in zip(arrays, latest, strict=True))
         graph = max(self.graphs, default=-1)
-        if graph < 0 or self.graphs[graph] is not sight.graph:
+        if graph < 0 or self.graphs[graph] is not raw.graph:
             graph += 1
-            self.graphs[graph] = sight.graph
-        self._entries.append(Entry(number, whole, kept, sight.gpu, graph))
+            self.graphs[graph] = raw.graph
+        self._entries.append(Entry(number, whole, kept, raw.gpu, graph))
         self._written = number + 1
         return number
 
     def entries(self, start: int) -> list[Entry]:
-        """Return what is kept from the sight `start` on."""
+        """Return what is kept from number `start` on."""
         return self._entries[max(start - self.begin, 0) :]
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """Append entries of another log, so that this one holds the same sights as that one."""
+        """Append entries of another log, so that this one holds the same observations as that one."""
         self._entries += (
             entry._replace(arrays=self._kept_whole(entry.arrays)) if entry.whole else entry for entry in entries
         )
 
-    def read(self, number: int) -> Sight:
-        """Return a sight. Raises IndexError for one that was forgotten or never written."""
+    def read(self, number: int) -> RawObservation:
+        """Return a raw observation. Raises IndexError for one that was forgotten or never written."""
         place = number - self.begin
         if not 0 <= place < len(self._entries):
-            raise IndexError(f"sight {number} is not kept")
+            raise IndexError(f"observation {number} is not kept")
         begin = self._whole_before(place)
         arrays: list[Array] = [np.array(array) for array in self._entries[begin].arrays]
         for entry in islice(self._entries, begin + 1, place + 1):
@@ -109,10 +109,10 @@ class SightLog:
                 elif change is not None:
                     arrays[i] = change.copy()
         entry = self._entries[place]
-        return Sight(**dict(zip(_ARRAYS, arrays, strict=True)), gpu=entry.gpu, graph=self.graphs[entry.graph])
+        return RawObservation(**dict(zip(_ARRAYS, arrays, strict=True)), gpu=entry.gpu, graph=self.graphs[entry.graph])
 
     def forget(self, before: int) -> None:
-        """Drop what no sight from `before` on needs."""
+        """Drop what no observation from `before` on needs."""
         place = min(before - self.begin, len(self._entries) - 1)
         if place <= 0:
             return
@@ -153,21 +153,21 @@ class Recalled:
 
 
 class Recaller:
-    """Gives the sights of a log as observations, and holds those of the last `rows` nodes or so."""
+    """Gives the raw observations of a log as features, and holds those of the last `rows` nodes or so."""
 
-    def __init__(self, log: SightLog, rows: int) -> None:
+    def __init__(self, log: ObservationLog, rows: int) -> None:
         self._log, self._rows = log, rows
         self._known: dict[int, Recalled] = {}
         self._computed: dict[int, Observation] = {}
 
     def recall(self, number: int | None) -> Recalled | None:
-        """Return the observation of a sight, the same object each time; None for None."""
+        """Return the features of one, the same object each time; None for None."""
         if number is None:
             return None
         return self._known.setdefault(number, Recalled(self, number))
 
     def observation(self, number: int) -> Observation:
-        """Return the features of a sight."""
+        """Return the features of one."""
         found = self._computed.get(number)
         if found is None:
             found = self._log.read(number).observation()
@@ -177,7 +177,7 @@ class Recaller:
         return found
 
     def forget(self, before: int) -> None:
-        """Drop the sights before one."""
+        """Drop the observations before one."""
         self._log.forget(before)
         for kept in (self._known, self._computed):
             for number in [number for number in kept if number < before]:

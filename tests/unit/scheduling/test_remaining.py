@@ -9,7 +9,7 @@ from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATURES, ObservationSpec
-from aaml.scheduling.rests import HORIZONS_S, NODE_RESTS, PAIR_RESTS, RunningPods
+from aaml.scheduling.remaining import HORIZONS_S, NODE_REMAINING, PAIR_REMAINING, RunningPods
 
 
 def nodes(count: int) -> list[Node]:
@@ -33,8 +33,8 @@ def test_what_a_clairvoyant_expects_to_remain_is_what_remains():
     assert RunningPods.of(state, known) is view
     spec = ObservationSpec(expects=known)
     seen = spec.observe(state, Pod("e", lifetime_s=880.0), np.ones(3, dtype=bool), now_s=100.0)
-    shown = {name: seen.nodes[:, NODE_FEATURES.index(name)].tolist() for name in NODE_RESTS}
-    shown |= {name: seen.pairs[:, PAIR_FEATURES.index(name)].tolist() for name in PAIR_RESTS}
+    shown = {name: seen.nodes[:, NODE_FEATURES.index(name)].tolist() for name in NODE_REMAINING}
+    shown |= {name: seen.pairs[:, PAIR_FEATURES.index(name)].tolist() for name in PAIR_REMAINING}
     assert shown["cpu_in_10m"] == pytest.approx([300 / 8000, 0.0, 0.0])
     assert shown["memory_in_1m"] == pytest.approx([30 / (1 << 30), 0.0, 0.0])
     assert shown["gpu_in_1h"] == pytest.approx([0.0, 0.0, 0.75])
@@ -64,7 +64,7 @@ def test_what_remains_is_kept_current_while_pods_nodes_and_knowledge_come_and_go
     expected, until_s = np.zeros((len(state), 3)), np.zeros(len(state))
     for placement in state.placements.values():
         row, age_s = state.index[placement.node_name], 150.0 - placement.since_s
-        until_s[row] = max(until_s[row], model.rest_s(placement.pod, age_s))
+        until_s[row] = max(until_s[row], model.remaining_s(placement.pod, age_s))
         for h, horizon_s in enumerate(HORIZONS_S.tolist()):
             expected[row, h] += round(placement.pod.request("cpu") * model.survival(placement.pod, age_s, horizon_s))
     load, empty_s = view.remaining(150.0)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from aaml.cluster.kernels import columns, counted, uncounted
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, ClusterState
-from aaml.scheduling.lifetimes import LifetimeModel, mean_rest, survival
+from aaml.scheduling.lifetimes import LifetimeModel, mean_remaining, survival
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -16,12 +16,12 @@ IntArray = npt.NDArray[np.int64]
 HORIZONS_S: FloatArray = np.array([60.0, 600.0, 3600.0])
 LOADS = 3
 LOAD = columns(("cpu", "memory", "gpu"))
-NODE_RESTS = (
+NODE_REMAINING = (
     "cpu_in_1m", "memory_in_1m", "gpu_in_1m", "cpu_in_10m", "memory_in_10m", "gpu_in_10m", "cpu_in_1h", "memory_in_1h",
     "gpu_in_1h", "empty_in",
 )  # fmt: skip
-PAIR_RESTS = ("extends", "outlived")
-_NODE, _PAIR = columns(NODE_RESTS), columns(PAIR_RESTS)
+PAIR_REMAINING = ("extends", "outlived")
+_NODE, _PAIR = columns(NODE_REMAINING), columns(PAIR_REMAINING)
 _CLASS, _ROW = range(2)
 _SINCE, _LIMIT, _AMOUNTS = range(3)  # amounts: CPU milli, memory bytes, GPU milli, from _AMOUNTS on
 
@@ -63,13 +63,13 @@ class RunningPods:
         """Return only the second of what `remaining` returns."""
         return self._remain(now_s, 0)[1]
 
-    def features(self, rest_s: float, now_s: float) -> npt.NDArray[np.float32]:
-        """Return float32 [N, 12], `NODE_RESTS` and then `PAIR_RESTS` of a pod that is expected to run for `rest_s`."""
+    def features(self, remaining_s: float, now_s: float) -> npt.NDArray[np.float32]:
+        """Return float32 [N, 12], `NODE_REMAINING` and `PAIR_REMAINING` of a pod that is to run for `remaining_s`."""
         load, empty_s = self.remaining(now_s)
         state = self._state
-        shown = np.zeros((len(state), len(NODE_RESTS) + len(PAIR_RESTS)), dtype=np.float32)
-        nodes, pairs = shown[:, : len(NODE_RESTS)], shown[:, len(NODE_RESTS) :]
-        show_rests(load, empty_s, rest_s, state.allocatable, state.gpu_count, nodes, pairs)
+        shown = np.zeros((len(state), len(NODE_REMAINING) + len(PAIR_REMAINING)), dtype=np.float32)
+        nodes, pairs = shown[:, : len(NODE_REMAINING)], shown[:, len(NODE_REMAINING) :]
+        show_remaining(load, empty_s, remaining_s, state.allocatable, state.gpu_count, nodes, pairs)
         return shown
 
     def faults(self) -> list[str]:
@@ -125,19 +125,19 @@ def _remain(table, now_s, count, facts, times, load, empty_s):  # type: ignore[n
     """Add up what `RunningPods.remaining` returns."""
     for slot in range(count):
         age_s = max(now_s - times[_SINCE, slot], 0.0)
-        add_rest(
+        add_remaining(
             load, empty_s, facts[_ROW, slot], table, facts[_CLASS, slot], age_s, times[_LIMIT, slot],
             times[_AMOUNTS, slot], times[_AMOUNTS + 1, slot], times[_AMOUNTS + 2, slot],
         )  # fmt: skip
 
 
 @uncounted
-def add_rest(load, empty_s, row, table, kind, age_s, limit_s, cpu, memory, gpu):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def add_remaining(load, empty_s, row, table, kind, age_s, limit_s, cpu, memory, gpu):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Add what is expected of one running pod to `load` int64 [N, H, 3] and `empty_s` float64 [N].
 
     Loads are whole numbers, so that it does not matter in which order pods are added.
     """
-    empty_s[row] = max(empty_s[row], mean_rest(table, kind, age_s, limit_s))
+    empty_s[row] = max(empty_s[row], mean_remaining(table, kind, age_s, limit_s))
     for h in range(load.shape[1]):
         share = survival(table, kind, age_s, HORIZONS_S[h], limit_s)
         load[row, h, LOAD.cpu] += int(np.rint(share * cpu))
@@ -152,8 +152,8 @@ def log_minutes(seconds):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
 
 
 @uncounted
-def show_rests(load, empty_s, rest_s, allocatable, gpu_count, nodes, pairs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Write `NODE_RESTS` into `nodes` [N, 10] and, for a pod of the expected rest `rest_s`, `PAIR_RESTS` [N, 2]."""
+def show_remaining(load, empty_s, remaining_s, allocatable, gpu_count, nodes, pairs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Write `NODE_REMAINING` [N, 10] into `nodes`, and `PAIR_REMAINING` [N, 2] of a pod to run `remaining_s`."""
     for i in range(len(empty_s)):
         for h in range(load.shape[1]):
             first = LOADS * h  # of this horizon's columns
@@ -161,5 +161,5 @@ def show_rests(load, empty_s, rest_s, allocatable, gpu_count, nodes, pairs):  # 
             nodes[i, first + LOAD.memory] = load[i, h, LOAD.memory] / max(allocatable[i, MEMORY_COLUMN], 1)
             nodes[i, first + LOAD.gpu] = load[i, h, LOAD.gpu] / (1000.0 * max(gpu_count[i], 1))
         nodes[i, _NODE.empty_in] = log_minutes(empty_s[i])
-        pairs[i, _PAIR.extends] = log_minutes(max(rest_s - empty_s[i], 0.0))
-        pairs[i, _PAIR.outlived] = log_minutes(max(empty_s[i] - rest_s, 0.0))
+        pairs[i, _PAIR.extends] = log_minutes(max(remaining_s - empty_s[i], 0.0))
+        pairs[i, _PAIR.outlived] = log_minutes(max(empty_s[i] - remaining_s, 0.0))

@@ -7,7 +7,7 @@ import pytest
 
 from aaml.cluster.objects import GpuRequest
 from aaml.scheduling.observation import Context
-from aaml.scheduling.sight_log import WHOLE_EVERY, Recaller, SightLog
+from aaml.scheduling.observation_log import WHOLE_EVERY, ObservationLog, Recaller
 from support import make
 
 
@@ -22,7 +22,7 @@ def history(log, count=3 * WHOLE_EVERY, seed=0):
         gpu = GpuRequest(1, 300) if number % 5 == 0 else GpuRequest()
         pod = make.pod(f"p{number}", cpu=int(rng.integers(1, 60)), gpu=gpu, owner=f"web-{number % 3}")
         context = Context(state, pod, rng.random(len(state)) < 0.8, queue_length=number)
-        assert log.write(context.sight) == number
+        assert log.write(context.raw_observation) == number
         seen.append(context.observation)
         state.assume(pod, "gpu" if gpu.count else state.names[rng.integers(len(state))])
     return seen
@@ -35,13 +35,13 @@ def same(recalled, seen):
 
 
 def test_every_sight_comes_back_as_it_was_at_its_decision():
-    log = SightLog()
+    log = ObservationLog()
     seen = history(log)
     assert all(same(log.read(number).observation(), each) for number, each in enumerate(seen))
 
 
 def test_a_twin_that_is_told_in_parts_recalls_the_same():
-    log, twin = SightLog(), SightLog()
+    log, twin = ObservationLog(), ObservationLog()
     seen = history(log)
     for start in range(0, len(seen), 7):
         twin.take(log.entries(start)[:7])
@@ -53,22 +53,22 @@ def test_a_twin_that_is_told_in_parts_recalls_the_same():
 
 
 def test_what_is_forgotten_is_gone_and_the_rest_stays():
-    log = SightLog()
+    log = ObservationLog()
     seen = history(log)
     log.forget(WHOLE_EVERY + 3)
     assert len(log) == len(seen) - WHOLE_EVERY
     assert all(same(log.read(number).observation(), seen[number]) for number in range(WHOLE_EVERY, len(seen)))
-    with pytest.raises(IndexError, match="sight 2 is not kept"):
+    with pytest.raises(IndexError, match="observation 2 is not kept"):
         log.read(2)
     assert len(log.entries(0)) == len(log)
 
 
 def test_a_change_of_one_node_takes_a_thousandth_of_the_whole():
-    log = SightLog()
+    log = ObservationLog()
     state = make.cluster(make.nodes(1000))
     for number in range(2):
         pod = make.pod(f"p{number}", cpu=100)
-        log.write(Context(state, pod, np.ones(1000, dtype=bool)).sight)
+        log.write(Context(state, pod, np.ones(1000, dtype=bool)).raw_observation)
         state.assume(pod, "n7")
     change = [each for each in log.entries(1)[0].arrays if each is not None]
     assert log.entries(0)[0].whole
@@ -76,11 +76,11 @@ def test_a_change_of_one_node_takes_a_thousandth_of_the_whole():
 
 
 def test_what_stays_as_it_is_on_a_large_cluster_is_kept_once():
-    log, twin = SightLog(), SightLog()
+    log, twin = ObservationLog(), ObservationLog()
     state = make.cluster(make.nodes(1000))
     for number in range(3 * WHOLE_EVERY):
         pod = make.pod(f"p{number}", cpu=100)
-        log.write(Context(state, pod, np.ones(1000, dtype=bool)).sight)
+        log.write(Context(state, pod, np.ones(1000, dtype=bool)).raw_observation)
         state.assume(pod, f"n{number}")
         twin.take(pickle.loads(pickle.dumps(log.entries(number))))
     for each in (log, twin):
