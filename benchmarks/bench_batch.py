@@ -3,7 +3,7 @@
     python benchmarks/bench_batch.py                    # 10, 100 and 1,000 nodes of balance
     python benchmarks/bench_batch.py --task fragmentation --nodes 20
 
-Every decision is the first feasible row. A decision of the batch is `Batch.step` whole: arrivals, departures, time
+Every decision is the first feasible row. A decision of the batch is `BatchedEnv.step` whole: arrivals, departures, time
 averages, reward, the next pod's mask and features, and what happens in Python at the end of an episode; `new` adds the
 drawing and laying out of a workload for every episode, `shared` is without (16 workloads are played again and again).
 SimCluster's is the scheduling cycle with its observation. Rates of one thread count its own CPU seconds, so that other
@@ -23,7 +23,7 @@ from aaml.scheduling.cycle import SchedulingCycle
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.rewards import RewardOptions
-from aaml.sim.compiled.batch import Batch
+from aaml.sim.compiled.batch import BatchedEnv
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.plan import Plan
 from aaml.sim.task import Task
@@ -44,8 +44,8 @@ def main() -> None:
     meter = FragmentMeter.of(task.expected())
     observation_spec = ObservationSpec(task.lookahead, fragmentation=meter)
     started, before = time.perf_counter(), time.process_time()
-    Batch(lambda _g, _n: Plan.of_cluster(task.build(0, 3)), 1, observation_spec=observation_spec, reward=task.reward,
-          expected=meter, threads=1).reset()  # fmt: skip
+    BatchedEnv(lambda _g, _n: Plan.of_cluster(task.build(0, 3)), 1, observation_spec=observation_spec,
+               reward=task.reward, expected=meter, threads=1).reset()  # fmt: skip
     print(f"kernels ready after {time.perf_counter() - started:.1f} s ({time.process_time() - before:.1f} s of CPU)")
     cores = os.cpu_count() or 1
     print(f"load average {os.getloadavg()[0]:.1f} on {cores} cores; decisions a second of {task.name}:")
@@ -64,15 +64,15 @@ def main() -> None:
 
         options = {"observation_spec": observation_spec, "reward": task.reward, "expected": meter}
         rates = [
-            _batch(Batch(again, rows, threads=1, **options), args.seconds, time.process_time),
-            _batch(Batch(new, rows, threads=1, **options), args.seconds, time.process_time),
-            _batch(Batch(again, rows, threads=cores, **options), args.seconds, time.perf_counter),
+            _batch(BatchedEnv(again, rows, threads=1, **options), args.seconds, time.process_time),
+            _batch(BatchedEnv(new, rows, threads=1, **options), args.seconds, time.process_time),
+            _batch(BatchedEnv(again, rows, threads=cores, **options), args.seconds, time.perf_counter),
             _simulated(task, nodes, pods, observation_spec, meter, args.seconds),
         ]
         print(f"{nodes:>6} {rows:>5} " + " ".join(f"{rate:>11,.0f}" for rate in rates))
 
 
-def _batch(batch: Batch, seconds: float, clock) -> float:  # noqa: ANN001
+def _batch(batch: BatchedEnv, seconds: float, clock) -> float:  # noqa: ANN001
     """Return decisions a second; choosing the rows is not counted."""
     batch.reset()
     decisions, spent = 0, 0.0

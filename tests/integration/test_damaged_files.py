@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from aaml.commands.flags import read_yaml
 from aaml.errors import UserError
-from aaml.evaluation.leaderboard.entry import Entry
+from aaml.evaluation.leaderboard.entry import BoardEntry
 from aaml.evaluation.policies import load
 from aaml.evaluation.replay import read_recipes
 from aaml.evaluation.results import Results
 from aaml.kube.objects import manifests
 from aaml.learning.agent import make_agent
 from aaml.learning.config import Dqn, QTable
-from aaml.learning.qtable import QTableAgent, Seen
+from aaml.learning.qtable import BinnedState, QTableAgent
 from aaml.live.experience import transitions
 from aaml.live.explaining import logged
 from aaml.live.shadow import read_report
@@ -60,7 +60,7 @@ def network() -> bytes:
 def qtable() -> bytes:
     agent = QTableAgent(QTable())
     for number in range(3):
-        agent.update(Seen((number, 1, 2), (0, 1), (0, 1)), 0, 0.5, None)
+        agent.update(BinnedState((number, 1, 2), (0, 1), (0, 1)), 0, 0.5, None)
     with tempfile.TemporaryDirectory() as folder:
         return Path(agent.save(folder, "x")[0]).read_bytes()
 
@@ -184,7 +184,7 @@ KINDS = {
     "simon": Kind("config.yaml", lambda: SIMON, manifests.read_simon),
     "profile": Kind("scheduler.yaml", lambda: PROFILE, manifests.read_scheduler_config),
     "results": Kind("results.csv", lambda: RESULTS, lambda path: str(Results.read(path).compare())),
-    "entry": Kind("entry.json", entry, Entry.read),
+    "entry": Kind("entry.json", entry, BoardEntry.read),
     "recipes": Kind("recipes.json", lambda: RECIPES, lambda path: read_recipes([path.parent])),
     "run": Kind("config.json", lambda: RUN, lambda path: RunFolder.read_config(path.parent)),
     "split": Kind("split.json", lambda: SPLIT, lambda path: read_split(path.parent)),

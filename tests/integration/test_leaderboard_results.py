@@ -6,7 +6,7 @@ import pytest
 
 from aaml.evaluation.contestants import Contestant
 from aaml.evaluation.leaderboard.board import Board
-from aaml.evaluation.leaderboard.entry import Entry, Who, episode_sha256, joined_sha256
+from aaml.evaluation.leaderboard.entry import BoardEntry, Who, episode_sha256, joined_sha256
 from aaml.evaluation.leaderboard.protocol import PROTOCOL
 from aaml.evaluation.leaderboard.run import play_episode
 
@@ -21,14 +21,14 @@ AGAIN = 3  # episodes
 )
 def test_a_committed_piece_comes_out_again_to_the_last_digit(spec: str, name: str) -> None:
     contestant = Contestant(str(ROOT / spec) if "/" in spec else spec, name)
-    entry = Entry.read(RESULTS / contestant.name / "balance-10.json")
+    entry = BoardEntry.read(RESULTS / contestant.name / "balance-10.json")
     assert entry.policy == Who.of(contestant), "other weights ship: aaml leaderboard run makes the results again"
     played = [play_episode(contestant, PIECE.task, seed, 10)[0] for seed in PIECE.seeds[:AGAIN]]
     assert [row["mean_variance"] for row in played] == list(entry.scores["mean_variance"][:AGAIN])
 
 
 def test_the_committed_episodes_are_those_of_the_protocol() -> None:
-    entry = Entry.read(RESULTS / "least-variance" / "balance-10.json")
+    entry = BoardEntry.read(RESULTS / "least-variance" / "balance-10.json")
     assert entry.data == joined_sha256([episode_sha256(PIECE.task.build(seed, 10)) for seed in PIECE.seeds])
 
 

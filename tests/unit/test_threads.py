@@ -391,7 +391,7 @@ def test_pods_that_a_replay_begins_with(monkeypatch):
 @tries("lab/watched.py")
 def test_a_live_cluster_in_the_lab(monkeypatch):
     from aaml.lab.library import Library
-    from aaml.lab.watched import Watched
+    from aaml.lab.watched import WatchedFilm
 
     class Watch:
         state, pending, pods, why = make.cluster([make.node()]), 0, {}, {}
@@ -408,7 +408,7 @@ def test_a_live_cluster_in_the_lab(monkeypatch):
 
     monkeypatch.setattr("aaml.lab.watched.ClusterWatch", Watch)
     library = Library()
-    library.watched = Watched(None)
+    library.watched = WatchedFilm(None)
     until(lambda: not library.watched._following.running, "its end")
     with pytest.raises(Strange):
         library.check()  # which the server does once a second
@@ -461,9 +461,9 @@ def test_episodes_side_by_side():
 
 @tries("perf/arena.py")
 def test_objects_of_the_benchmark():
-    from aaml.perf.arena import Arena, ThreadPool
+    from aaml.perf.arena import PerfCluster, ThreadPool
 
-    arena = object.__new__(Arena)
+    arena = object.__new__(PerfCluster)
     arena._pool = ThreadPool(2, "arena")
     with pytest.raises(Strange):
         arena.together(strange, 3)
@@ -472,9 +472,9 @@ def test_objects_of_the_benchmark():
 
 @tries("perf/player.py")
 def test_what_goes_on_beside_the_benchmark():
-    from aaml.perf.player import Player
+    from aaml.perf.player import ScenarioPlayer
 
-    player = Player(None, lambda: None, 1.0)
+    player = ScenarioPlayer(None, lambda: None, 1.0)
     with pytest.raises(Strange), player._in_background():
         player._start(strange)
 
@@ -521,9 +521,9 @@ def test_who_starts_a_process_again(tmp_path, monkeypatch):
 
 
 def workload(monkeypatch, **methods):
-    from aaml.chaos.workload import Workload
+    from aaml.chaos.workload import ChaosWorkload
 
-    made = object.__new__(Workload)
+    made = object.__new__(ChaosWorkload)
     for name, method in methods.items():
         monkeypatch.setattr(made, name, method, raising=False)
     return made

@@ -50,7 +50,7 @@ class ChaosSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Run:
+class ChaosRun:
     """What came of one run. `wrong` says what must not be, in words; empty when all is well."""
 
     fault: str
@@ -63,7 +63,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Row:
+class FaultRow:
     """All runs of one fault; `lost`, `doubled` and `wrong_runs` are sums, seconds are of the recovery."""
 
     fault: str
@@ -79,7 +79,7 @@ class Row:
 HEADER = ("fault", "runs", "pods", "lost", "doubled", "wrong_runs", "recovery_median_s", "recovery_longest_s")
 
 
-def run_fault(cluster: KwokCluster, fault: Fault, settings: ChaosSettings) -> Run:
+def run_fault(cluster: KwokCluster, fault: Fault, settings: ChaosSettings) -> ChaosRun:
     """Create pods, let the fault strike once a quarter of them is bound, wait until all are, and judge.
 
     Raises `UserError` when the scheduler does not come up before the fault has struck.
@@ -110,7 +110,7 @@ def run_fault(cluster: KwokCluster, fault: Fault, settings: ChaosSettings) -> Ru
         wrong += _wrong_with(site)
         if verdict.overfull:
             wrong.append(f"{', '.join(verdict.overfull)}: more asked for than there is")
-        return Run(
+        return ChaosRun(
             fault.name, verdict.pods, verdict.lost, verdict.doubled,
             settings.wait_s if first_s is None else first_s - over_s,
             sum(scheduler.restarts for scheduler in site.schedulers), tuple(wrong),
@@ -135,13 +135,13 @@ def _wrong_with(site: Site) -> Iterator[str]:
             yield str(error)
 
 
-def summary(runs: Iterable[Run]) -> list[Row]:
+def summary(runs: Iterable[ChaosRun]) -> list[FaultRow]:
     """Sum up the runs of each fault, in their order."""
-    by_fault: dict[str, list[Run]] = {}
+    by_fault: dict[str, list[ChaosRun]] = {}
     for run in runs:
         by_fault.setdefault(run.fault, []).append(run)
     return [
-        Row(
+        FaultRow(
             name, len(found), max(run.pods for run in found), sum(run.lost for run in found),
             sum(run.doubled for run in found), sum(bool(run.wrong) for run in found),
             statistics.median(run.recovery_s for run in found), max(run.recovery_s for run in found),
@@ -150,18 +150,18 @@ def summary(runs: Iterable[Run]) -> list[Row]:
     ]  # fmt: skip
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: FaultRow) -> tuple[str, ...]:
     """Return a row of the table as text, below `HEADER`."""
     return tuple(f"{each:.1f}" if isinstance(each, float) else str(each) for each in astuple(row))
 
 
-def append(path: Path, run: Run, settings: ChaosSettings) -> None:
+def append(path: Path, run: ChaosRun, settings: ChaosSettings) -> None:
     """Add a run to a CSV file. Raises `UserError` when the file holds something else."""
     recovery_s, wrong = round(run.recovery_s, 2), "; ".join(" ".join(each.split()) for each in run.wrong)
     append_row(path, _of(settings) | asdict(run) | {"recovery_s": recovery_s, "wrong": wrong})
 
 
-def read(path: Path, settings: ChaosSettings | None = None) -> list[Run]:
+def read(path: Path, settings: ChaosSettings | None = None) -> list[ChaosRun]:
     """Return the runs of a CSV file, all of them or those with some settings; none where there is no file.
 
     Raises `UserError` when it cannot be read, or holds something else.
@@ -173,7 +173,7 @@ def read(path: Path, settings: ChaosSettings | None = None) -> list[Run]:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [row for row in csv.DictReader(file) if all(row[name] == value for name, value in own.items())]
         return [
-            Run(
+            ChaosRun(
                 row["fault"], int(row["pods"]), int(row["lost"]), int(row["doubled"]), float(row["recovery_s"]),
                 int(row["restarts"]), tuple(filter(None, [row["wrong"]])),
             )
@@ -187,14 +187,14 @@ def _of(settings: ChaosSettings) -> dict[str, object]:
     return {"scheduler": settings.scheduler, "nodes": settings.nodes, "asked": settings.pods}
 
 
-def missing(settings: ChaosSettings, known: Iterable[Run]) -> list[Fault]:
+def missing(settings: ChaosSettings, known: Iterable[ChaosRun]) -> list[Fault]:
     """Return the faults that are to be run, in rounds, without those that are known already."""
     counts = Counter(run.fault for run in known)
     return [fault for number in range(settings.runs) for fault in settings.chosen() if counts[fault.name] <= number]
 
 
 def run_all(
-    cluster: KwokCluster, faults: Iterable[Fault], settings: ChaosSettings, tell: Callable[[Run], None]
+    cluster: KwokCluster, faults: Iterable[Fault], settings: ChaosSettings, tell: Callable[[ChaosRun], None]
 ) -> None:
     """Run one fault after the other, and `tell` of each run as it ends."""
     for fault in faults:

@@ -18,7 +18,7 @@ import yaml
 from aaml.chaos.clock import WRONG
 from aaml.chaos.proxy import Proxy
 from aaml.chaos.supervised import Supervised
-from aaml.chaos.workload import Workload, ask
+from aaml.chaos.workload import ChaosWorkload, ask
 from aaml.errors import UserError
 from aaml.evaluation.policies import origin
 from aaml.kube.lease import LeaseOptions, process_prefix
@@ -137,7 +137,7 @@ class Site:
             return ("serve", "--policy", "kube-scheduler" if self.decides in LIVE else spec, "--port", str(port))
         return ("schedule", "policy", "--policy", spec, *schedules)
 
-    def _workload(self, namespace: str) -> Workload:
+    def _workload(self, namespace: str) -> ChaosWorkload:
         ask(self.api, "POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
 
         def account() -> bool:
@@ -147,7 +147,7 @@ class Site:
             return False
 
         self.wait(account, "the service account of a new namespace", 120.0)
-        return Workload(self.api, namespace, "default-scheduler" if self._serves else SCHEDULER)
+        return ChaosWorkload(self.api, namespace, "default-scheduler" if self._serves else SCHEDULER)
 
     def _kubeconfig(self, folder: Path) -> Path:
         """Write a kubeconfig of the schedulers' account, whose way to the API server goes through the proxy."""

@@ -60,7 +60,7 @@ def ask(api: Transport, method: str, path: str, body: dict[str, Any] | None = No
         time.sleep(0.2)
 
 
-class Workload:
+class ChaosWorkload:
     """Pods that are created one after the other in a namespace of their own, watched past the proxy and the scheduler.
 
     `create` returns when all are created, whatever the API server does meanwhile.
@@ -161,7 +161,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClusterVerdict:
     """What the API server's objects say: pods without a node, pods seen on two, nodes over what they can take."""
 
     pods: int
@@ -170,12 +170,12 @@ class Verdict:
     overfull: tuple[str, ...]
 
 
-def judge(api: Transport, workload: Workload) -> Verdict:
+def judge(api: Transport, workload: ChaosWorkload) -> ClusterVerdict:
     """Look at every pod and node. Pods of all namespaces count for the room of a node."""
     ours = workload.pods()
     everything = json.loads(ask(api, "GET", "/api/v1/pods"))["items"]
     nodes = json.loads(ask(api, "GET", "/api/v1/nodes"))["items"]
-    return Verdict(
+    return ClusterVerdict(
         pods=len(ours),
         lost=sum(not pod["spec"].get("nodeName") for pod in ours),
         doubled=len(workload.doubled),

@@ -49,7 +49,7 @@ def run(args: Args) -> int:
 
     traces, seeds = bench.parse_traces(args.traces), parse_seeds(args.seeds, "--seeds")
     runs = bench.plan(traces, seeds, bench.parse_policies(args.policy), args.model)
-    settings = bench.Settings(args.tune, args.tie_break, args.raw_scores)
+    settings = bench.BenchSettings(args.tune, args.tie_break, args.raw_scores)
     results: list[OpenbResult] = []
     try:
         with progress_bar("replay openb", len(runs), "run") as bar:

@@ -29,7 +29,7 @@ def run(args: Args) -> int:
     from tqdm.auto import tqdm
 
     from aaml.chaos.faults import FAULTS
-    from aaml.chaos.runs import HEADER, Run, append, cells, missing, read, run_all, summary
+    from aaml.chaos.runs import HEADER, ChaosRun, append, cells, missing, read, run_all, summary
     from aaml.chaos.site import LIMITED
     from aaml.chaos.workload import shape_for
     from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
@@ -45,7 +45,7 @@ def run(args: Args) -> int:
     cluster = KwokCluster(f"chaos-{os.getpid()}")
     bar = progress_bar("chaos", len(runs) + len(faults), "run", at=len(runs))
 
-    def tell(done: Run) -> None:
+    def tell(done: ChaosRun) -> None:
         bar.update()
         runs.append(done)
         if args.out is not None:

@@ -14,9 +14,9 @@ from aaml.settings import Count, Positive, Settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aaml.perf.player import Outcome
+    from aaml.perf.player import PlayResult
     from aaml.perf.report import SideBySide
-    from aaml.perf.session import Job
+    from aaml.perf.session import PlayJob
 
 _DISAGREES = 1
 
@@ -64,7 +64,7 @@ def run(args: Args) -> int:
     ensure_programs()
     end_orphans()
     args.logs.mkdir(parents=True, exist_ok=True)
-    outcomes: dict[Job, Outcome] = {}
+    outcomes: dict[PlayJob, PlayResult] = {}
     try:
         with ends_at_once(), Session(args.logs.absolute(), args.wait_s) as session:
             todo = jobs(plays, schedulers, args.rounds)

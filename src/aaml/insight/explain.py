@@ -24,7 +24,7 @@ _SAMPLED = "kube-scheduler looks at a sample of so large a cluster: a node outsi
 
 
 @runtime_checkable
-class Network(Policy, Protocol):
+class ObservationScorer(Policy, Protocol):
     """A policy whose scores are computed from an observation alone, as the four agents' are."""
 
     def observation_of(self, context: Context) -> Observation:
@@ -74,7 +74,7 @@ def explain(
     )  # fmt: skip
     if not context.mask.any():
         return explained
-    if isinstance(policy, Network):
+    if isinstance(policy, ObservationScorer):
         observation = policy.observation_of(context)
         clock.lap("features")
     if decision is None:
@@ -89,14 +89,14 @@ def explain(
     parts_are = ""
     if isinstance(policy, Itemising):
         parts, parts_are = dict(policy.terms(context)), f"{policy.terms_are}; they add up to the score"
-    elif isinstance(policy, Network):
+    elif isinstance(policy, ObservationScorer):
         parts, parts_are = ablate(policy, observation), ABLATION
     clock.lap("parts of the scores")
     outside = ~context.mask | ~np.isfinite(scores)
     return replace(explained, scores=np.where(outside, np.nan, scores), parts=parts, parts_are=parts_are)
 
 
-def ablate(policy: Network, observation: Observation) -> dict[str, FloatArray]:
+def ablate(policy: ObservationScorer, observation: Observation) -> dict[str, FloatArray]:
     """Return for each feature of nodes and pairs, by name, how much it adds to the scores: [N].
 
     It is the score less the one where every node shows the mean of the feasible nodes for that feature (occlusion:

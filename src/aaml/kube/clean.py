@@ -34,7 +34,7 @@ class _NamedList(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Workload:
+class WorkloadCounts:
     """How many objects of each kind are in each namespace: {"shop": {"deployments": 2, "pods": 7}}."""
 
     counts: Mapping[str, Mapping[str, int]]
@@ -63,7 +63,7 @@ def is_system(namespace: str) -> bool:
     return namespace.startswith("kube-")
 
 
-def workload(transport: Transport, namespaces: Collection[str] = (), label: str = "") -> Workload:
+def workload(transport: Transport, namespaces: Collection[str] = (), label: str = "") -> WorkloadCounts:
     """Count the workload in `namespaces`, or in all but Kubernetes' own; with a `label` what carries it alone.
 
     Raises `UserError` for a namespace that is not there or is one of Kubernetes' own.
@@ -83,7 +83,7 @@ def workload(transport: Transport, namespaces: Collection[str] = (), label: str 
                 if namespace in wanted:
                     kinds = counts.setdefault(namespace, {})
                     kinds[name] = kinds.get(name, 0) + 1
-    return Workload(counts)
+    return WorkloadCounts(counts)
 
 
 def delete(

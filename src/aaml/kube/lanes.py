@@ -36,7 +36,7 @@ class NotSent(Exception):  # noqa: N818  (nothing went wrong)
     """The request was not to be sent any more, or not in this way."""
 
 
-class Wire(Protocol):
+class LaneTransport(Protocol):
     """What the lanes need of a transport."""
 
     def open(self) -> Any:
@@ -119,7 +119,7 @@ class Lane:
 class Lanes:
     """The thread behind all lanes of a server. `timeout_s` is how long an answer may take."""
 
-    def __init__(self, wire: Wire, timeout_s: float) -> None:
+    def __init__(self, wire: LaneTransport, timeout_s: float) -> None:
         self._wire, self._timeout_s = wire, timeout_s
         self._selector = selectors.DefaultSelector()
         self._bell, self._ring = socket.socketpair()

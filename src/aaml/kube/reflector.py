@@ -101,7 +101,7 @@ class _WatchEvent(msgspec.Struct, Generic[W]):
 
 class _ErrorEvent(msgspec.Struct):
     type: str
-    object: wire.Status
+    object: wire.ApiStatus
 
 
 class _List(msgspec.Struct, Generic[W]):

@@ -330,9 +330,9 @@ def _refusal(answer: Answer) -> ApiError | None:
 
 def _api_error(status: int, body: bytes, retry_after: str) -> ApiError:
     try:
-        said = msgspec.json.decode(body, type=wire.Status)
+        said = msgspec.json.decode(body, type=wire.ApiStatus)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        said = wire.Status(message=" ".join(body.decode(errors="replace").split())[:200])
+        said = wire.ApiStatus(message=" ".join(body.decode(errors="replace").split())[:200])
     return ApiError(status, said.reason, said.message, float(retry_after) if retry_after.isdecimal() else 0.0)
 
 

@@ -17,7 +17,7 @@ from aaml.evaluation.results import RESULTS
 from aaml.insight.film import RESOURCES, Film, Scene
 from aaml.lab.runs import Playable, playable
 from aaml.lab.tiles import Groups, group, tile
-from aaml.lab.watched import CLUSTER, Watched
+from aaml.lab.watched import CLUSTER, WatchedFilm
 from aaml.live.shadow import read_records, read_report
 from aaml.scheduling.curves import JUDGED
 from aaml.sim.tasks import find_task
@@ -63,7 +63,7 @@ class Library:
         self.results: list[Path] = []
         self.trainings: list[Path] = []
         self.shadows: list[Path] = []
-        self.watched: Watched | None = None
+        self.watched: WatchedFilm | None = None
         self.opinions: tuple[str, ...] = ()
         self._takes: OrderedDict[str, Take] = OrderedDict()
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class Library:
         """
         for policy in policies:
             load_policy(policy)
-        self.watched = Watched(kubeconfig)
+        self.watched = WatchedFilm(kubeconfig)
         players = {CLUSTER: policies[0], **{policy: policy for policy in policies[1:]}}
         self.opinions = tuple(policies[1:])
         size = int(self.watched.film.workers)

@@ -26,7 +26,7 @@ class Waiting(NamedTuple):
     why: str
 
 
-class Watched:
+class WatchedFilm:
     """A film of a live cluster; only looked at, with no more rights than to list and watch nodes and pods.
 
     The film has a limit: of more than `kept` moves of pods, or placements, the older half is forgotten, and `from_s` is

@@ -105,7 +105,7 @@ def agreement(network: Network, shown: Demonstration) -> float:
     return float((chosen == shown.action).float().mean())
 
 
-class Record:
+class RolloutRecorder:
     """What a round's rows saw, did and earned, a moment at a time.
 
     copies: neighbours that see the same arrivals

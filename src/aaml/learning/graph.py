@@ -22,12 +22,12 @@ def network_graph(network: Network) -> bytes:
     )  # fmt: skip
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch tells of branches that a trace takes for fixed; a graph may
-        traced, _ = graph(Agent(network), example)  # type: ignore[no-untyped-call]
+        traced, _ = graph(TracedNetwork(network), example)  # type: ignore[no-untyped-call]
     result: bytes = traced.SerializeToString()
     return result
 
 
-class Agent(nn.Module):
+class TracedNetwork(nn.Module):
     """The network as a function of tensors alone, which is what can be traced."""
 
     def __init__(self, network: Network) -> None:

@@ -157,7 +157,7 @@ class NodeScorer(nn.Module):
         return scores.squeeze(2)
 
 
-class Value(nn.Module):
+class ValueHead(nn.Module):
     """The value of a state from its context, [B]."""
 
     def __init__(self, context_size: int, width: int) -> None:
@@ -185,7 +185,7 @@ class Network(nn.Module):
         self.encoder = (MlpEncoder if spec.encoder == "mlp" else GnnEncoder)(features, spec.width)
         self.pool = ClusterSummary(spec)
         self.scorer = NodeScorer(spec, self.pool.size) if spec.head != "critic" else None
-        self.value = Value(self.pool.size, spec.width) if spec.head != "actor" else None
+        self.value = ValueHead(self.pool.size, spec.width) if spec.head != "actor" else None
 
     @property
     def needs_graphs(self) -> bool:

@@ -40,7 +40,7 @@ _FINEST = 1e-5  # of a bin: less is how a float32 is rounded
 
 
 @dataclass(frozen=True)
-class Seen:
+class BinnedState:
     """A binned state: its key, and what each row is in it.
 
     `places` has, by row, the first place in the sorted order with this row's bin, `choices` the places that may be
@@ -73,7 +73,7 @@ class QTableAgent:
         self.decisions = 0
         self._error = 0.0
 
-    def observation_of(self, context: Context) -> Seen:
+    def observation_of(self, context: Context) -> BinnedState:
         """Bin a state: free memory of each node, sorted, whether it may be chosen, then the pods' demands."""
         seen = context.observation_by(self.observation_spec)
         (one,) = self.look(seen.nodes[None], seen.pod[None], seen.mask[None], [len(seen.mask)])
@@ -81,7 +81,7 @@ class QTableAgent:
 
     def look(
         self, nodes: FloatArray, pod: FloatArray, mask: npt.NDArray[np.bool_], counts: Sequence[int]
-    ) -> list[Seen]:
+    ) -> list[BinnedState]:
         """Bin what B rows see: float32 [B, N, F] and [B, P], bool [B, N], and how many nodes each has."""
         unused = np.maximum(1.0 - nodes[:, :, _USED].astype(np.float64), 0.0)
         # A bin that may be chosen and one that may not are different nodes: twice the bin, plus one if it may.
@@ -100,7 +100,7 @@ class QTableAgent:
         row, place = self.choose(self.observation_of(context), explore=self.learning)
         return Decision(row, info={"place": float(place)})
 
-    def choose(self, seen: Seen, *, explore: bool) -> tuple[int, int]:
+    def choose(self, seen: BinnedState, *, explore: bool) -> tuple[int, int]:
         """Return (row, place): the place with the highest value, now and then a random one to `explore`."""
         if explore and self.rng.random() < self.epsilon:
             place = int(self.rng.choice(seen.choices))
@@ -111,7 +111,7 @@ class QTableAgent:
         best = min if self.config.takes == "fullest" else max
         return best(rows, key=lambda row: seen.free[row]), place
 
-    def update(self, seen: Seen, place: int, reward: float, following: Seen | None) -> float:
+    def update(self, seen: BinnedState, place: int, reward: float, following: BinnedState | None) -> float:
         """Learn from one step; returns the size of the error. `following` None: the episode is over.
 
         Raises `UserError` for a reward that is no finite number, and nothing is learned.
@@ -136,7 +136,7 @@ class QTableAgent:
             place = int(transition.info["place"])
             self.learn_from(transition.observation, place, transition.reward, transition.next_observation)
 
-    def learn_from(self, seen: Seen, place: int, reward: float, following: Seen | None) -> None:
+    def learn_from(self, seen: BinnedState, place: int, reward: float, following: BinnedState | None) -> None:
         """Learn from one step at once, as `update` does, and remember its error for the curves."""
         self._error = self.update(seen, place, reward, following)
 
@@ -177,11 +177,11 @@ class QTableAgent:
         ]
 
 
-def _seen(codes: list[int], may: list[bool], free: list[float], demand: list[int]) -> Seen:
+def _seen(codes: list[int], may: list[bool], free: list[float], demand: list[int]) -> BinnedState:
     ordered = sorted(codes)
     places = tuple(ordered.index(code) for code in codes)
     choices = tuple(sorted({place for place, able in zip(places, may, strict=True) if able}))
-    return Seen((*ordered, *demand), places, choices, tuple(free), tuple(may))
+    return BinnedState((*ordered, *demand), places, choices, tuple(free), tuple(may))
 
 
 def _table(rows: Sequence[Any]) -> dict[State, dict[int, list[float]]]:

@@ -104,7 +104,7 @@ def live(pod: str, policy: str = "kube-scheduler", *, kubeconfig: Path | None = 
 def _find(kubeconfig: Path | None, name: str) -> "Pod":
     """Return a pod that has not finished, without its volumes' needs."""
 
-    class Listed(msgspec.Struct):
+    class ListedPods(msgspec.Struct):
         items: list[wire.PodObject] | None = None
 
     key = pod_key(name)
@@ -118,7 +118,7 @@ def _find(kubeconfig: Path | None, name: str) -> "Pod":
     try:
         for path, query in lists:
             with transport.explained():
-                answer = msgspec.json.decode(transport.request("GET", path, query=query), type=Listed)
+                answer = msgspec.json.decode(transport.request("GET", path, query=query), type=ListedPods)
             known = [
                 see_pod(each).pod for each in answer.items or () if each.status.phase not in ("Succeeded", "Failed")
             ]

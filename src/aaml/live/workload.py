@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aaml.live.run import SchedulerRun
     from aaml.scheduling.play import Stats
     from aaml.sim.threaded import ThreadedCluster
-    from aaml.workload.player import Round, Sink
+    from aaml.workload.player import Sink, WorkloadRound
 
 
 def simulate(
@@ -38,7 +38,7 @@ def simulate(
     interval_s: float = 0.0,
     progress: bool = True,
     **settings: Any,
-) -> "list[Round]":
+) -> "list[WorkloadRound]":
     """Put random deployments on a Kubernetes cluster until a load is reached, as work for a scheduler.
 
     Parameters
@@ -60,7 +60,7 @@ def simulate(
 
     Returns
     -------
-    list[Round]
+    list[WorkloadRound]
         What each round came to, and how many pods found no node.
 
     """
@@ -115,7 +115,7 @@ class WorkloadDeploymentSimulator:
         self.scheduler = scheduler
         self.seed = secrets.randbelow(2**32) if seed is None else seed
         self.folders = folders
-        self.rounds: list[Round] = []
+        self.rounds: list[WorkloadRound] = []
         self.csv_path: Path | None = None
         self._cluster = cluster
         self._kubeconfig = None if kubeconfig is None else Path(kubeconfig)
@@ -130,7 +130,7 @@ class WorkloadDeploymentSimulator:
         self._stopped = threading.Event()
         self._settings(0.0, 0.0, 1)  # bad values are told here, not in a thread
 
-    def run(self, interval: float = 10.0, duration: float = 1.0, epochs: int = 1) -> "list[Round]":
+    def run(self, interval: float = 10.0, duration: float = 1.0, epochs: int = 1) -> "list[WorkloadRound]":
         """Play `epochs` rounds; the cluster is cleared of this simulator's pods between two, not after the last.
 
         `interval`: seconds between deployments; `duration`: how long the loaded cluster stands before it is cleared.
@@ -151,7 +151,7 @@ class WorkloadDeploymentSimulator:
         self.csv_path = path
         bar = Bar("workload", enabled=self._bar)
 
-        def on_wave(pods: int, current: "Round") -> None:
+        def on_wave(pods: int, current: "WorkloadRound") -> None:
             bar.advance(pods, deployments=current.deployments)
 
         LOG.info("workload for %r, seed %d, written to %s", self.scheduler, self.seed, path)

@@ -24,7 +24,7 @@ PUBLISHED_TRACES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class BenchSettings:
     """How scores become choices; the defaults are the published setting."""
 
     tune: float
@@ -33,7 +33,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BenchRun:
     """One run that is asked for; `policy` is a name or a model file, `scorer` what the file of a compiled one holds."""
 
     trace: str
@@ -41,7 +41,7 @@ class Run:
     policy: str
     scorer: ScorerModel | None = None
 
-    def __call__(self, settings: Settings) -> OpenbResult:
+    def __call__(self, settings: BenchSettings) -> OpenbResult:
         """Run the policy over the trace and return its curves."""
         truncate = False if settings.raw_scores else None
         if self.scorer is not None:
@@ -85,17 +85,17 @@ def parse_policies(text: str) -> list[str]:
     return names
 
 
-def plan(traces: Sequence[str], seeds: Sequence[int], policies: Sequence[str], model: Path | None) -> list[Run]:
+def plan(traces: Sequence[str], seeds: Sequence[int], policies: Sequence[str], model: Path | None) -> list[BenchRun]:
     """List the runs, those of one trace and seed together because they share their preparation."""
     asked = [*policies, *parse_policies("" if model is None else str(model))]
     if not asked:
         raise UserError("--policy or --model: at least one of them is needed")
     files = {spec: model_file(Path(spec)) for spec in asked if is_model(spec)}
     scorers = {spec: load_scorer(path) for spec, path in files.items() if kind_of_model(path) == "scorer"}
-    return [Run(trace, seed, spec, scorers.get(spec)) for trace in traces for seed in seeds for spec in asked]
+    return [BenchRun(trace, seed, spec, scorers.get(spec)) for trace in traces for seed in seeds for spec in asked]
 
 
-def carry_out(runs: Sequence[Run], settings: Settings, jobs: int) -> Iterator[OpenbResult]:
+def carry_out(runs: Sequence[BenchRun], settings: BenchSettings, jobs: int) -> Iterator[OpenbResult]:
     """Yield the results in order, `jobs` processes at a time; runs of one trace and seed share their preparation."""
     groups = [tuple(group) for _, group in groupby(runs, key=lambda run: (run.trace, run.seed))]
     done: dict[int, list[OpenbResult]] = {}
@@ -108,5 +108,5 @@ def carry_out(runs: Sequence[Run], settings: Settings, jobs: int) -> Iterator[Op
                 following += 1
 
 
-def _carry_out(runs: Sequence[Run], settings: Settings) -> list[OpenbResult]:
+def _carry_out(runs: Sequence[BenchRun], settings: BenchSettings) -> list[OpenbResult]:
     return [run(settings) for run in runs]

@@ -39,7 +39,7 @@ def column_bounds(trace: str, seed: int, columns: Sequence[int], tune: float = D
     for a column without arrivals.
     """
     prepared = prepare(trace, seed, tune)
-    program = Program(prepared)
+    program = LinearProgram(prepared)
     bounds = []
     for column in columns:
         first, end = np.searchsorted(prepared.column, [column, column + 1]).tolist()
@@ -75,7 +75,7 @@ def bound_traces(
             bar.update()
 
 
-class Program:
+class LinearProgram:
     """The linear program of a trace on its nodes; one that was solved is solved again quickly with more pods."""
 
     def __init__(self, prepared: Prepared) -> None:

@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from aaml.openb.bench import Settings
+from aaml.openb.bench import BenchSettings
 from aaml.openb.plots import draw
 from aaml.openb.run import DEFAULT_TUNE, OpenbResult
 from aaml.openb.tables import (
-    Summary,
+    PolicySummary,
     expected_folder,
     published_tables,
     read_tables,
@@ -21,7 +21,7 @@ from aaml.telemetry.tables import show, table
 _NUMBERS = ("seeds", "alloc@100", "@130", "frag@130", "failed", "decisions/s")
 
 
-def keep(results: list[OpenbResult], settings: Settings, folder: Path) -> list[Summary]:
+def keep(results: list[OpenbResult], settings: BenchSettings, folder: Path) -> list[PolicySummary]:
     """Write the tables and summary.json; returns the summary, against the published runs where there are such."""
     expected = expected_folder()
     published = published_tables(expected) if expected and settings.tune == DEFAULT_TUNE else None
@@ -31,7 +31,7 @@ def keep(results: list[OpenbResult], settings: Settings, folder: Path) -> list[S
     return summary
 
 
-def tell(summary: Sequence[Summary], asked: int, folder: Path) -> None:
+def tell(summary: Sequence[PolicySummary], asked: int, folder: Path) -> None:
     """Print the summary, and how many of the runs that were asked for it is of."""
     rows = [
         (

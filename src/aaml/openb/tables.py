@@ -103,7 +103,7 @@ def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class PolicySummary:
     """A policy on a trace: means over seeds at 100 and 130 percent arrived, and how they stand to the published runs.
 
     `interval_130` is where the published mean may lie: ours with the 99% interval of the paired difference.
@@ -136,7 +136,7 @@ class Summary:
         return f"published mean {self.published_130:.2f} {where} {low:.2f} ... {high:.2f}"
 
 
-def summarise(results: list[OpenbResult], published: Published | None) -> list[Summary]:
+def summarise(results: list[OpenbResult], published: Published | None) -> list[PolicySummary]:
     """Summarise the runs by trace and policy, against the published runs where there are such."""
     groups: dict[tuple[str, str], list[OpenbResult]] = {}
     for result in results:
@@ -151,7 +151,7 @@ def summarise(results: list[OpenbResult], published: Published | None) -> list[S
         reference = float(np.mean(there)) if there else float("nan")
         interval = (last.mean() - difference.high, last.mean() - difference.low) if difference else (reference,) * 2
         summary.append(
-            Summary(
+            PolicySummary(
                 trace, policy, len(runs),
                 float(np.mean([run.allocation[100] for run in runs])), float(last.mean()),
                 float(np.mean([run.frag_amount[-1] for run in runs])), float(np.mean([run.failed for run in runs])),
@@ -163,7 +163,7 @@ def summarise(results: list[OpenbResult], published: Published | None) -> list[S
 
 
 def write_summary(
-    summary: list[Summary], results: list[OpenbResult], settings: Mapping[str, object], folder: Path
+    summary: list[PolicySummary], results: list[OpenbResult], settings: Mapping[str, object], folder: Path
 ) -> None:
     """Write summary.json: the settings, a line per trace and policy, and each run's failures and speed."""
     runs = [

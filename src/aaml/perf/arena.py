@@ -36,7 +36,7 @@ def gates_text(gates: Mapping[str, bool]) -> str:
     return ",".join(f"{name}={str(on).lower()}" for name, on in sorted(gates.items()))
 
 
-class Arena:
+class PerfCluster:
     """The cluster, with `gates` on its API server. Use as a context manager."""
 
     def __init__(self, name: str, gates: Mapping[str, bool]) -> None:

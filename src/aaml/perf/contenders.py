@@ -15,7 +15,7 @@ from aaml.errors import UserError
 from aaml.evaluation.policies import load_policy
 from aaml.kube.provision.binaries import programs_dir
 from aaml.learning.config import LIVE
-from aaml.perf.arena import Arena, gates_text
+from aaml.perf.arena import PerfCluster, gates_text
 
 REAL = "kube-scheduler"
 """The real kube-scheduler, uncapped."""
@@ -57,7 +57,7 @@ def command(scheduler: str, kubeconfig: Path, gates: Mapping[str, bool], folder:
 class Contender:
     """A scheduler at work on an arena; its log is `folder`/`scheduler`.log. Use as a context manager."""
 
-    def __init__(self, scheduler: str, arena: Arena, line: list[str], folder: Path) -> None:
+    def __init__(self, scheduler: str, arena: PerfCluster, line: list[str], folder: Path) -> None:
         self.scheduler, self.line = scheduler, line
         self._arena, self._folder = arena, folder
         self._log = folder / f"{Path(scheduler).name}.log"

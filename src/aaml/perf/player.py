@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from aaml.errors import UserError
-from aaml.perf.arena import Arena
+from aaml.perf.arena import PerfCluster
 from aaml.perf.objects import claim_and_volume, new_node, pod_of
 from aaml.perf.operations import (
     AnyOperation,
@@ -25,7 +25,7 @@ from aaml.perf.operations import (
     UpdateAny,
 )
 from aaml.perf.scenarios import Play
-from aaml.perf.tally import Seen, Tally
+from aaml.perf.tally import PodTally, TrackedPod
 from aaml.perf.templates import Manifest, read_object
 from aaml.threads import Background
 
@@ -35,7 +35,7 @@ _CHURN_S = 1.1  # the benchmark itself looks once a second: so long its churn go
 
 
 @dataclass(frozen=True)
-class Counts:
+class PodCounts:
     """Pods that were bound (also those that are gone since), that wait at the end, and that gave way to others."""
 
     bound: int
@@ -48,7 +48,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PlayResult:
     """What came of a play.
 
     `all` counts every pod. `sure` leaves out those whose number depends on how long the play took, because objects
@@ -56,8 +56,8 @@ class Outcome:
     of binds from the first measured pod's to the last's, 0 with fewer than two. `stuck` says what never came true.
     """
 
-    all: Counts
-    sure: Counts
+    all: PodCounts
+    sure: PodCounts
     pods_s: float
     stuck: str = ""
 
@@ -67,13 +67,13 @@ class _Stuck(Exception):  # noqa: N818  (an outcome of the play, no error of the
 
 
 @dataclass
-class Player:
+class ScenarioPlayer:
     """Plays one scenario. `alive` raises when the scheduler has ended; each wait takes `wait_s` at most."""
 
-    arena: Arena
+    arena: PerfCluster
     alive: Callable[[], None]
     wait_s: float
-    _tally: Tally = field(init=False)
+    _tally: PodTally = field(init=False)
     _waited: dict[str, int] = field(init=False, default_factory=dict)
     _raced: set[str] = field(init=False, default_factory=set)
     _measured: set[str] = field(init=False, default_factory=set)
@@ -81,10 +81,10 @@ class Player:
     _tasks: list[Background[None]] = field(init=False, default_factory=list)
     _over: threading.Event = field(init=False, default_factory=threading.Event)
 
-    def play(self, play: Play) -> Outcome:
+    def play(self, play: Play) -> PlayResult:
         """Do every operation and return what came of it. The arena must be empty."""
         stuck = ""
-        with Tally(self.arena.api) as self._tally:
+        with PodTally(self.arena.api) as self._tally:
             try:
                 with self._in_background():
                     for index, step in enumerate(play.steps):
@@ -242,7 +242,7 @@ class Player:
         self._wait_for(namespace, count, labels, "bound", lambda pod: bool(pod.node))
 
     def _wait_for(
-        self, namespace: str, count: int, labels: Mapping[str, str], what: str, met: Callable[[Seen], bool]
+        self, namespace: str, count: int, labels: Mapping[str, str], what: str, met: Callable[[TrackedPod], bool]
     ) -> None:
         def found() -> int:
             return sum(map(met, self._tally.select({namespace}, labels)))
@@ -257,7 +257,7 @@ class Player:
             self._measuring = None
 
     @staticmethod
-    def _counts(pod: Seen, namespaces: frozenset[str], labels: Mapping[str, str]) -> bool:
+    def _counts(pod: TrackedPod, namespaces: frozenset[str], labels: Mapping[str, str]) -> bool:
         return pod.namespace in namespaces and labels.items() <= pod.labels.items()
 
     def _settle(self) -> None:
@@ -276,14 +276,14 @@ class Player:
         pods = list(self._tally.pods.values())
         return sum(bool(pod.node) for pod in pods), sum(pod.gone for pod in pods)
 
-    def _outcome(self, stuck: str) -> Outcome:
+    def _outcome(self, stuck: str) -> PlayResult:
         self._stop_measuring()
         pods = list(self._tally.pods.values())
         times = sorted(pod.bound_s for uid in self._measured if (pod := self._tally.pods[uid]).bound_s)
         rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 and times[-1] > times[0] else 0.0
         sure = [pod for pod in pods if pod.namespace not in self._raced]
         victims = 0 if self._raced else sum(pod.preempted for pod in sure)
-        return Outcome(_counted(pods), Counts(_counted(sure).bound, _counted(sure).pending, victims), rate, stuck)
+        return PlayResult(_counted(pods), PodCounts(_counted(sure).bound, _counted(sure).pending, victims), rate, stuck)
 
     # ---- what goes on meanwhile --------------------------------------------------------------------------------------
 
@@ -314,7 +314,7 @@ class Player:
             yield number
 
 
-def _counted(pods: list[Seen]) -> Counts:
-    return Counts(
+def _counted(pods: list[TrackedPod]) -> PodCounts:
+    return PodCounts(
         sum(bool(pod.node) for pod in pods), sum(pod.pending for pod in pods), sum(pod.preempted for pod in pods)
     )

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aaml.perf.contenders import REAL
-from aaml.perf.player import Outcome
+from aaml.perf.player import PlayResult
 from aaml.perf.scenarios import Play
-from aaml.perf.session import Job
+from aaml.perf.session import PlayJob
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class SideBySide:
     """One workload as every scheduler played it, in the order of the rounds; nobody has where it is not honoured."""
 
     play: Play
-    outcomes: Mapping[str, Sequence[Outcome]]
+    outcomes: Mapping[str, Sequence[PlayResult]]
 
     @property
     def agrees(self) -> bool:
@@ -34,9 +34,9 @@ class SideBySide:
         return "agrees" if self.agrees else "differs"
 
 
-def compare(plays: Iterable[Play], outcomes: Mapping[Job, Outcome]) -> list[SideBySide]:
+def compare(plays: Iterable[Play], outcomes: Mapping[PlayJob, PlayResult]) -> list[SideBySide]:
     """Return a comparison for each workload that was played by every scheduler, or is not honoured."""
-    played: dict[Play, dict[str, list[Outcome]]] = {}
+    played: dict[Play, dict[str, list[PlayResult]]] = {}
     for job, outcome in outcomes.items():
         played.setdefault(job.play, {}).setdefault(job.scheduler, []).append(outcome)
     return [SideBySide(play, played.get(play, {})) for play in plays if play in played or play.refused]
@@ -59,7 +59,7 @@ def rows(comparisons: Iterable[SideBySide], schedulers: Sequence[str]) -> list[l
     ]  # fmt: skip
 
 
-def _cells(outcomes: Sequence[Outcome]) -> tuple[str, str]:
+def _cells(outcomes: Sequence[PlayResult]) -> tuple[str, str]:
     if not outcomes:
         return "", ""
     counts = ", ".join(dict.fromkeys(str(outcome.all) for outcome in outcomes))

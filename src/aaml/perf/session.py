@@ -9,17 +9,17 @@ from typing import Any, Self
 
 from aaml.errors import UserError
 from aaml.kube.transport import ApiError, Unreachable
-from aaml.perf.arena import Arena, gates_text, server_gates
+from aaml.perf.arena import PerfCluster, gates_text, server_gates
 from aaml.perf.contenders import Contender, command
-from aaml.perf.player import Counts, Outcome, Player
+from aaml.perf.player import PlayResult, PodCounts, ScenarioPlayer
 from aaml.perf.scenarios import Play
 
 _SMALL_NODES = 20
-_NOTHING = Counts(0, 0, 0)
+_NOTHING = PodCounts(0, 0, 0)
 
 
 @dataclass(frozen=True)
-class Job:
+class PlayJob:
     """One scheduler plays one workload, for the `round`-th time."""
 
     play: Play
@@ -27,14 +27,14 @@ class Job:
     round: int = 0
 
 
-def jobs(plays: Sequence[Play], schedulers: Sequence[str], rounds: int) -> list[Job]:
+def jobs(plays: Sequence[Play], schedulers: Sequence[str], rounds: int) -> list[PlayJob]:
     """Return what is to be played, in the order that starts the fewest clusters.
 
     On a cluster large workloads come in turns, scheduler by scheduler and round by round, so that a busy moment of the
     machine meets all alike. Small ones, of which nobody reads a rate, come one scheduler after another.
     """
 
-    def place(job: Job) -> tuple[Any, ...]:
+    def place(job: PlayJob) -> tuple[Any, ...]:
         play, turn = plays.index(job.play), schedulers.index(job.scheduler)
         small = (0, turn, gates_text(job.play.gates), play, job.round)
         return gates_text(server_gates(job.play.gates)), *(
@@ -42,7 +42,11 @@ def jobs(plays: Sequence[Play], schedulers: Sequence[str], rounds: int) -> list[
         )
 
     every = [
-        Job(play, each, round_) for play in plays if not play.refused for round_ in range(rounds) for each in schedulers
+        PlayJob(play, each, round_)
+        for play in plays
+        if not play.refused
+        for round_ in range(rounds)
+        for each in schedulers
     ]
     return sorted(every, key=place)
 
@@ -56,7 +60,7 @@ class Session:
     def __init__(self, folder: Path, wait_s: float) -> None:
         self._folder, self._wait_s = folder, wait_s
         self._clusters, self._schedulers = ExitStack(), ExitStack()
-        self._arena: Arena | None = None
+        self._arena: PerfCluster | None = None
         self._contender: Contender | None = None
 
     def __enter__(self) -> Self:
@@ -65,27 +69,27 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self._end_cluster()
 
-    def play(self, job: Job) -> Outcome:
+    def play(self, job: PlayJob) -> PlayResult:
         """Return what came of a job; a play that could not go on says so in its outcome."""
         try:
             arena = self._arena_for(job)
             contender = self._contender_for(job, arena)
-            outcome = Player(arena, contender.alive, self._wait_s).play(job.play)
+            outcome = ScenarioPlayer(arena, contender.alive, self._wait_s).play(job.play)
             arena.clear()
         except (UserError, ApiError, Unreachable) as error:
             self._end_cluster()
-            return Outcome(_NOTHING, _NOTHING, 0.0, str(error))
+            return PlayResult(_NOTHING, _NOTHING, 0.0, str(error))
         return outcome
 
-    def _arena_for(self, job: Job) -> Arena:
+    def _arena_for(self, job: PlayJob) -> PerfCluster:
         gates = server_gates(job.play.gates)
         if self._arena is None or self._arena.gates != gates:
             self._end_cluster()
-            self._arena = self._clusters.enter_context(Arena(f"perf-{os.getpid()}", gates))
+            self._arena = self._clusters.enter_context(PerfCluster(f"perf-{os.getpid()}", gates))
             self._arena.clear()
         return self._arena
 
-    def _contender_for(self, job: Job, arena: Arena) -> Contender:
+    def _contender_for(self, job: PlayJob, arena: PerfCluster) -> Contender:
         line = command(job.scheduler, arena.cluster.kubeconfig, job.play.gates, self._folder)
         if self._contender is None or self._contender.line != line:
             self._end_scheduler()

@@ -47,7 +47,7 @@ _PODS: Source[_News] = Source(
 
 
 @dataclass(slots=True)
-class Seen:
+class TrackedPod:
     """One pod. `bound_s` is when the watch first showed its node, on a clock that only goes on; 0 while it has none."""
 
     name: str
@@ -67,11 +67,11 @@ class Seen:
 
 
 @dataclass
-class Tally:
+class PodTally:
     """All pods since the block began, by uid. Use as a context manager."""
 
     api: Transport
-    pods: dict[str, Seen] = field(default_factory=dict)
+    pods: dict[str, TrackedPod] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         self._changed, self._synced = threading.Condition(), False
@@ -86,7 +86,7 @@ class Tally:
         self._reflector.stop()
         self._reflector.join(_FIRST_LIST_S)
 
-    def select(self, namespaces: Collection[str], labels: Mapping[str, str]) -> Iterator[Seen]:
+    def select(self, namespaces: Collection[str], labels: Mapping[str, str]) -> Iterator[TrackedPod]:
         """Yield the pods that are there, of these namespaces (none: of all) and with these labels."""
         for pod in list(self.pods.values()):
             there = not pod.gone and (not namespaces or pod.namespace in namespaces)
@@ -116,7 +116,7 @@ class Tally:
         with self._changed:
             for delta in changes.deltas:
                 news = delta.obj
-                pod = self.pods.setdefault(news.uid, Seen(news.name, news.namespace, news.labels))
+                pod = self.pods.setdefault(news.uid, TrackedPod(news.name, news.namespace, news.labels))
                 pod.labels, pod.gone = news.labels, delta.kind == "deleted"
                 pod.attempted, pod.terminating = news.attempted, news.terminating
                 pod.preempted = pod.preempted or news.preempted

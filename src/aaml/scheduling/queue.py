@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from aaml.cluster.objects import Pod
 from aaml.scheduling.queue_hints import EventKind, helped_by, helped_by_own_update, interested
-from aaml.scheduling.queue_parts import Event, EventLog, TicketHeap
+from aaml.scheduling.queue_parts import ClusterEvent, EventLog, TicketHeap
 
 Room = Literal["new", "active", "backoff", "unschedulable", "gated", "in_flight"]
 NO_PLUGINS: frozenset[str] = frozenset()
@@ -143,7 +143,7 @@ class SchedulingQueue:
             if before != pod and helped_by_own_update(pod, before, queued.last_failure):
                 self._ready(queued)
         elif room == "in_flight":
-            self._flight.events.append(Event("own_update", pod, before))
+            self._flight.events.append(ClusterEvent("own_update", pod, before))
         elif before.priority != pod.priority:
             self._enter(queued, room)
 
@@ -221,7 +221,7 @@ class SchedulingQueue:
         where it was updated. An update without `before` is taken as one that may have changed everything.
         """
         if self._flying:
-            self._flight.add(Event(kind, obj, before))
+            self._flight.add(ClusterEvent(kind, obj, before))
         helped = [
             queued
             for plugins, group in self._unschedulable.items()
@@ -371,7 +371,7 @@ class SchedulingQueue:
             self._ready(self._pods[top[1]])
 
     @staticmethod
-    def _helps(event: Event, queued: QueuedPod, plugins: frozenset[str]) -> bool:
+    def _helps(event: ClusterEvent, queued: QueuedPod, plugins: frozenset[str]) -> bool:
         """Whether an event that came during a pod's try may have cured what the plugins rejected."""
         if event.kind == "own_update":
             return bool(event.now.uid == queued.uid) and helped_by_own_update(event.now, event.before, plugins)

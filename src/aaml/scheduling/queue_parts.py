@@ -71,7 +71,7 @@ class TicketHeap:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ClusterEvent:
     """A cluster event as `SchedulingQueue.on_event` took it."""
 
     kind: EventKind
@@ -86,7 +86,7 @@ class EventLog:
     One of them may already help a pod that fails to find a node.
     """
 
-    events: list[Event] = field(default_factory=list)
+    events: list[ClusterEvent] = field(default_factory=list)
     first: int = 0  # number of events before events[0]
 
     @property
@@ -94,7 +94,7 @@ class EventLog:
         """How many events there have been in all."""
         return self.first + len(self.events)
 
-    def add(self, event: Event) -> None:
+    def add(self, event: ClusterEvent) -> None:
         """Take an event; where there are too many the older half is let go."""
         self.events.append(event)
         if len(self.events) > EVENTS_KEPT:
@@ -104,7 +104,7 @@ class EventLog:
         """Whether all events are kept that came when `count` was `number` or later."""
         return number >= self.first
 
-    def since(self, number: int) -> list[Event]:
+    def since(self, number: int) -> list[ClusterEvent]:
         """Return the events that are kept of those that came when `count` was `number` or later."""
         return self.events[max(0, number - self.first) :]
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from aaml.errors import bad_value
-from aaml.sim.compiled.batch import Batch, Ended, Seen
+from aaml.sim.compiled.batch import BatchedEnv, BatchedObservation, Ended
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.plan import Plan
 from aaml.sim.env import EPISODE_SEEDS, FEATURE_LIMIT, ClusterEnv, ObservationMode
@@ -70,7 +70,7 @@ class ClusterVectorEnv(VectorEnv[Any, npt.NDArray[np.int64], npt.NDArray[Any]]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._copies, self._first_seed = copies, seed
         self._rngs: list[np.random.Generator] = []
-        self._batch = Batch(
+        self._batch = BatchedEnv(
             self._plan,
             num_envs // copies,
             copies=copies,
@@ -121,7 +121,7 @@ class ClusterVectorEnv(VectorEnv[Any, npt.NDArray[np.int64], npt.NDArray[Any]]):
     def _plan(self, group: int, _number: int) -> Plan:
         return self._episodes.plan(int(self._rngs[group].integers(EPISODE_SEEDS)), self._nodes)
 
-    def _pack(self, seen: Seen) -> Any:
+    def _pack(self, seen: BatchedObservation) -> Any:
         """Return copies of what is seen, of one row or of all, in the observation mode's form."""
         nodes, pairs, pod = (
             np.clip(array, -FEATURE_LIMIT, FEATURE_LIMIT) for array in (seen.nodes, seen.pairs, seen.pod)

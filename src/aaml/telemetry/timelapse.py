@@ -15,7 +15,7 @@ RESOURCES = ("CPU", "memory")
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class PngImage:
     """A PNG file in memory."""
 
     png: bytes
@@ -56,7 +56,7 @@ class Timelapse:
         """Begin anew."""
         self._moments, self._every, self._seen = [], 1, 0
 
-    def pictures(self) -> Mapping[str, Picture]:
+    def pictures(self) -> Mapping[str, PngImage]:
         """Return a picture of each of `RESOURCES`, none where nothing was seen."""
         if not self._moments or not len(self._moments[0]):
             return {}
@@ -64,7 +64,7 @@ class Timelapse:
         return {name: heat_map(use[:, :, place]) for place, name in enumerate(RESOURCES)}
 
 
-def heat_map(use: npt.NDArray[np.floating]) -> Picture:
+def heat_map(use: npt.NDArray[np.floating]) -> PngImage:
     """Draw fractions [N, T], light for 0 and dark for 1; of more than 100 rows, means of as many blocks."""
     if len(use) > _MOST_ROWS:
         edges = np.linspace(0, len(use), _MOST_ROWS + 1).astype(int)
@@ -75,4 +75,4 @@ def heat_map(use: npt.NDArray[np.floating]) -> Picture:
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "PNG")
     height, width = image.shape[:2]
-    return Picture(buffer.getvalue(), width, height)
+    return PngImage(buffer.getvalue(), width, height)

@@ -15,7 +15,7 @@ from aaml.errors import bad_value
 from aaml.learning.agent import ActorCriticAgent, Agent, DqnAgent, first_agent
 from aaml.learning.algorithms.imitation import begin_as, soften
 from aaml.learning.buffers import LastRounds
-from aaml.learning.copies import Generator, Record, agreement, check_device, demonstrations, make_generator
+from aaml.learning.copies import Generator, RolloutRecorder, agreement, check_device, demonstrations, make_generator
 from aaml.learning.optim import anneal, step_size
 from aaml.learning.policy import single_threaded
 from aaml.scheduling.ports import RunWriter
@@ -93,7 +93,7 @@ class CopiesLearner:
         agent.decisions += record.decisions
         return record.decisions
 
-    def _learn(self, record: Record, gamma: float, left: float, generator: Generator) -> Mapping[str, float]:
+    def _learn(self, record: RolloutRecorder, gamma: float, left: float, generator: Generator) -> Mapping[str, float]:
         """Update from a round, of which the share `left` of the training is to come."""
         agent = self.policy
         if isinstance(agent, ActorCriticAgent):

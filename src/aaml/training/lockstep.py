@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 from aaml.cluster.metrics import AVERAGED
 from aaml.learning.collate import Batch
-from aaml.learning.copies import Generator, Record, best, choose, pinned, stars
+from aaml.learning.copies import Generator, RolloutRecorder, best, choose, pinned, stars
 from aaml.learning.networks import Network
 from aaml.policies.fragment_meter import FragmentMeter
-from aaml.sim.compiled.batch import Batch as Lockstep
+from aaml.sim.compiled.batch import BatchedEnv as Lockstep
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.own_rewards import compiled_reward
 from aaml.sim.compiled.rewards import REWARDS
@@ -40,14 +40,18 @@ class LockstepCollector:
         self._round = 0
         self._opened: dict[int, Lockstep] = {}
 
-    def play(self, number: int, size: int, network: Network, n_step: int, generator: Generator, stop: Stop) -> Record:
+    def play(
+        self, number: int, size: int, network: Network, n_step: int, generator: Generator, stop: Stop
+    ) -> RolloutRecorder:
         """Play round `number` on clusters of a size to its end. Raises `StoppedError`."""
         config, self._round = self._config.copying, number
         if size not in self._opened:
             self._opened[size] = self._open(size, self._config.groups(size), config.copies, self._seed)
         lockstep, pods = self._opened[size], self._arena.task.size(size, self._config.pods)[1]
         expected = config.sampled * pods * len(lockstep) * size
-        record = Record(config.copies, n_step, min(1.0, _LARGEST_ROUND[self._config.device] / max(expected, 1.0)))
+        record = RolloutRecorder(
+            config.copies, n_step, min(1.0, _LARGEST_ROUND[self._config.device] / max(expected, 1.0))
+        )
         lockstep.reset()
         while (going := lockstep.alive).any():
             if stop():

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.learning.config import QTable
-from aaml.learning.qtable import QTableAgent, Seen
+from aaml.learning.qtable import BinnedState, QTableAgent
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.scheduling.ports import RunWriter, Step
 from aaml.scheduling.walk import Walk, whole_run
-from aaml.sim.compiled.batch import Batch, Episodes
+from aaml.sim.compiled.batch import BatchedEnv, Episodes
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.plan import Plan
 from aaml.training.learner import Stop, draw_episode
@@ -64,7 +64,7 @@ class QTableLearner:
         if self._batch is None:
             return by_playing(self._arena, self.policy, seeds, nodes, glimpse)
 
-        def best(batch: Batch) -> npt.NDArray[np.int64]:
+        def best(batch: BatchedEnv) -> npt.NDArray[np.int64]:
             return np.array(
                 [self.policy.choose(one, explore=False)[0] if one.choices else 0 for one in self._look(batch)]
             )
@@ -75,7 +75,7 @@ class QTableLearner:
         """Play an episode, or one in each cluster, and learn from every decision."""
         return self._in_simulator(step) if self._batch is None else self._in_lockstep(self._batch, step)
 
-    def _in_lockstep(self, batch: Batch, first: int) -> int:
+    def _in_lockstep(self, batch: BatchedEnv, first: int) -> int:
         agent, step = self.policy, first
         self._drawn = [draw_episode(self._rng, self._sizes) for _ in range(len(batch))]
         batch.reset()
@@ -112,15 +112,15 @@ class QTableLearner:
     def _plan(self, seed: int, nodes: int) -> Plan:
         return self._episodes.plan(seed, nodes)
 
-    def _open(self, episodes: Episodes, rows: int) -> Batch:
+    def _open(self, episodes: Episodes, rows: int) -> BatchedEnv:
         expected = self._arena.observation_spec.fragmentation
-        return Batch(
+        return BatchedEnv(
             episodes, rows, observation_spec=self.policy.observation_spec, reward=self._reward, restart=False,
             threads=1, expected=expected if isinstance(expected, FragmentMeter) else None,
             queue_sort=self._arena.queue_sort,
         )  # fmt: skip
 
-    def _look(self, batch: Batch) -> list[Seen]:
+    def _look(self, batch: BatchedEnv) -> list[BinnedState]:
         seen = batch.seen
         return self.policy.look(seen.nodes, seen.pod, seen.mask, batch.nodes.tolist())
 

@@ -67,7 +67,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Categorical:
     """One of some values."""
 
     values: tuple[Any, ...]
@@ -90,7 +90,7 @@ class Choice:
         return ",".join(map(str, self.values))
 
 
-Space = Mapping[str, Range | Choice]
+Space = Mapping[str, Range | Categorical]
 
 
 def usual_space(base: TrainConfig) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ def usual_space(base: TrainConfig) -> tuple[str, ...]:
     return _DQN if dqn else _ACTOR_CRITIC
 
 
-def parse_space(texts: Sequence[str], base: TrainConfig) -> dict[str, Range | Choice]:
+def parse_space(texts: Sequence[str], base: TrainConfig) -> dict[str, Range | Categorical]:
     """Read NAME=LOW..HIGH[:log] and NAME=A,B,C; without any, the usual space of the base.
 
     Raises `UserError` for a setting that one of the agents does not have or whose values cannot be compared, and for
@@ -114,7 +114,7 @@ def parse_space(texts: Sequence[str], base: TrainConfig) -> dict[str, Range | Ch
     several = [{row.name for part in (each.agent, each.copying, each.search) for row in rows(part)} for each in bases]
     searched = SEARCHED | set.intersection(*several)
     known = {row.name: row for row in rows(bases[0]) if row.name in searched}
-    space: dict[str, Range | Choice] = {}
+    space: dict[str, Range | Categorical] = {}
     for text in texts:
         name, equals, domain = text.partition("=")
         name = FORMER.get(name, (name,))[0] if name not in known else name
@@ -134,7 +134,7 @@ def parse_space(texts: Sequence[str], base: TrainConfig) -> dict[str, Range | Ch
     return space
 
 
-def _domain(row: Row, text: str) -> Range | Choice:
+def _domain(row: Row, text: str) -> Range | Categorical:
     field = f"space {row.name}"
     ends, colon, scale = text.partition(":")
     low, dots, high = ends.partition("..")
@@ -143,7 +143,7 @@ def _domain(row: Row, text: str) -> Range | Choice:
         values = tuple(part if row.named else take(field, part, row.kind, text=True) for part in parts)
         if len(values) < 2 or len(set(values)) < len(values):
             raise bad_value(field, text, f"{_FORMS}, each once")
-        return Choice(values)
+        return Categorical(values)
     if not row.is_number or (colon and scale != "log"):
         raise bad_value(field, text, _FORMS if row.is_number else "values such as A,B: no numbers")
     found = Range(take(field, low, row.kind, text=True), take(field, high, row.kind, text=True), bool(colon))

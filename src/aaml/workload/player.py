@@ -106,7 +106,7 @@ class PlaySettings(Settings):
 
 
 @dataclass
-class Round:
+class WorkloadRound:
     """What a round came to.
 
     `pending` has the number of pods without a node at its end, by deployment, and `ended` says why it ended.
@@ -141,7 +141,7 @@ class WorkloadPlayer:
         source: RandomDeployments | None = None,
         steps: Sequence[tuple[Deployment, Action]] = (),
         writer: RowWriter | None = None,
-        on_wave: Callable[[int, Round], None] | None = None,
+        on_wave: Callable[[int, WorkloadRound], None] | None = None,
     ) -> None:
         if (source is None) == (not steps):
             raise ValueError("either a source or steps to play back")
@@ -154,14 +154,14 @@ class WorkloadPlayer:
         self._alive: dict[str, Deployment] = {}
         self._departures: list[tuple[float, str]] = []
         self._stopped = threading.Event()
-        self.rounds: list[Round] = []
+        self.rounds: list[WorkloadRound] = []
 
     def stop(self) -> None:
         """End the run soon; what is on the cluster stays there."""
         self._stopped.set()
         self._sink.interrupt()
 
-    def run(self) -> list[Round]:
+    def run(self) -> list[WorkloadRound]:
         """Play all rounds and return what each came to; the last one's deployments stay on the cluster."""
         for number in range(self._settings.rounds):
             if number:
@@ -169,7 +169,7 @@ class WorkloadPlayer:
                 self.clear()
             if self._stopped.is_set():
                 break
-            current = Round()
+            current = WorkloadRound()
             self.rounds.append(current)
             self._play_back(current) if self._steps else self._fill(current)
             current.pending = self._sink.wait_placed(list(self._alive), 0.0)
@@ -186,7 +186,7 @@ class WorkloadPlayer:
         """Delete every deployment of this player that is still there."""
         self._delete(list(self._alive))
 
-    def _fill(self, current: Round) -> None:
+    def _fill(self, current: WorkloadRound) -> None:
         assert self._source is not None  # noqa: S101  (the constructor saw to it)
         settings = self._settings
         while not current.ended:
@@ -203,7 +203,7 @@ class WorkloadPlayer:
             if not current.ended:
                 self._rest(settings.interval_s)
 
-    def _play_back(self, current: Round) -> None:
+    def _play_back(self, current: WorkloadRound) -> None:
         for wave in split_steps(self._steps, self._settings.at_once):
             if self._stopped.is_set():
                 current.ended = "stopped"
@@ -217,7 +217,7 @@ class WorkloadPlayer:
             self._rest(self._settings.interval_s)
         current.ended = "all of the file was played"
 
-    def _submit(self, current: Round, wave: Sequence[Deployment]) -> None:
+    def _submit(self, current: WorkloadRound, wave: Sequence[Deployment]) -> None:
         self._sink.create(wave)
         for deployment in wave:
             self._alive[deployment.name] = deployment

@@ -12,7 +12,7 @@ import pytest
 from aaml.chaos.clock import WRONG, check_states
 from aaml.chaos.faults import FAULTS
 from aaml.chaos.proxy import Proxy
-from aaml.chaos.runs import ChaosSettings, Run, append, missing, read, summary
+from aaml.chaos.runs import ChaosRun, ChaosSettings, append, missing, read, summary
 from aaml.chaos.soak import Sample, SoakSettings, _come_and_go, grown
 from aaml.chaos.supervised import Supervised
 from aaml.chaos.workload import overfull, shape_for
@@ -141,7 +141,11 @@ def test_the_pods_of_a_run_fill_three_fifths_of_its_cluster_and_fit_on_fewer_nod
 
 
 def test_a_row_sums_up_all_runs_of_a_fault():
-    runs = [Run("a", 10, 1, 0, 2.0, 0), Run("b", 10, 0, 0, 9.0, 0), Run("a", 10, 0, 2, 4.0, 1, ("no model",))]
+    runs = [
+        ChaosRun("a", 10, 1, 0, 2.0, 0),
+        ChaosRun("b", 10, 0, 0, 9.0, 0),
+        ChaosRun("a", 10, 0, 2, 4.0, 1, ("no model",)),
+    ]
     first, second = summary(runs)
     assert (first.fault, first.runs, first.lost, first.doubled, first.wrong_runs) == ("a", 2, 1, 2, 1)
     assert (first.median_s, first.longest_s) == (3.0, 4.0)
@@ -152,7 +156,7 @@ def test_runs_that_are_in_the_file_are_not_made_again(tmp_path):
     path, two = tmp_path / "runs.csv", ChaosSettings(runs=2, faults=("nothing", "disk-full"))
     assert read(path) == []
     assert [fault.name for fault in missing(two, [])] == ["nothing", "disk-full"] * 2
-    done = Run("nothing", 2000, 0, 0, 0.25, 1, ("no model,\nnone",))
+    done = ChaosRun("nothing", 2000, 0, 0, 0.25, 1, ("no model,\nnone",))
     append(path, done, two)
     append(path, replace(done, fault="other"), ChaosSettings(scheduler="gnn"))
     assert read(path, two) == [replace(done, wrong=("no model, none",))]

@@ -15,7 +15,7 @@ from aaml.errors import UserError
 from aaml.evaluation.bound import best_placement, bound_rows
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.results import ResultFile, Results
-from aaml.openb.bound import Program, column_bounds, patterns
+from aaml.openb.bound import LinearProgram, column_bounds, patterns
 from aaml.openb.run import prepare, run_openb
 from aaml.sim.tasks import find_task
 from aaml.workload.model import Workload
@@ -145,7 +145,7 @@ def tiny_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("tiny_trace")
 def test_the_linear_program_is_above_fgd_and_exact_where_it_is_simple(tmp_path: Path) -> None:
     prepared = prepare("tiny", 1)
-    program = Program(prepared)
+    program = LinearProgram(prepared)
     result = run_openb("tiny", 1, "fgd")
     asked = np.cumsum([shape[2] * shape[3] for shape in prepared.shapes[prepared.arrivals]])
     bounds = [program.bound(arrivals + 1) for arrivals in range(len(asked))]
@@ -195,4 +195,4 @@ def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"ortools is not installed; .*aaml\[solver\]"):
         best_placement([Node("a", ROOM)], [], "final_gpu_allocation")
     with pytest.raises(UserError, match="ortools is not installed"):
-        Program(prepare("tiny", 1))
+        LinearProgram(prepare("tiny", 1))

@@ -10,7 +10,7 @@ from aaml.errors import UserError
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.leaderboard import run as runs
 from aaml.evaluation.leaderboard.board import Board
-from aaml.evaluation.leaderboard.entry import Code, Entry
+from aaml.evaluation.leaderboard.entry import BoardEntry, Code
 from aaml.evaluation.leaderboard.protocol import PROTOCOL, Protocol, Round
 from aaml.evaluation.statistics import share_of_gain
 
@@ -24,7 +24,7 @@ SMALL = Protocol(
 )  # fmt: skip
 
 
-def carry_out(folder: Path, *policies: str, **options) -> list[Entry]:
+def carry_out(folder: Path, *policies: str, **options) -> list[BoardEntry]:
     return list(runs.carry_out(runs.plan(policies, folder, protocol=SMALL, **options), progress=False, protocol=SMALL))
 
 
@@ -44,13 +44,13 @@ def folder(tmp_path: Path) -> Path:
 
 def changed(path: Path, content: dict) -> None:
     """Write a file as its program would have, with other content."""
-    entry = Entry.read(path)
+    entry = BoardEntry.read(path)
     fields = {name: getattr(entry, name) for name in entry.__slots__} | content
-    Entry(**fields).write(path)
+    BoardEntry(**fields).write(path)
 
 
 def test_the_values_are_those_of_an_evaluation(folder: Path) -> None:
-    entry = Entry.read(folder / "random" / "seedc-3.json")
+    entry = BoardEntry.read(folder / "random" / "seedc-3.json")
     theirs = evaluate("random", "seedc", (50_000, 50_001, 50_002), 3, progress=False).frame()
     assert entry.seeds == (50_000, 50_001, 50_002)
     assert list(entry.scores["mean_variance"]) == theirs["mean_variance"].tolist()
@@ -129,7 +129,7 @@ def test_files_that_do_not_belong_together_are_refused_in_a_line(folder: Path, t
     assert Board.read(folder, tmp_path / "other", protocol=SMALL).policies.keys() == {"least-variance", "random"}
     changed(other, {"scores": {"mean_variance": (1.0, 2.0, 3.0)}})
     assert "seedc-3 of random is there twice" in refused(folder, tmp_path / "other")
-    own = Entry.read(path).policy
+    own = BoardEntry.read(path).policy
     changed(other, {"policy": type(own)("random", "own", "mine.py:random", "1" * 64)})
     assert "policy random (mine.py:random 111111111111) is not that of" in refused(folder, tmp_path / "other")
 

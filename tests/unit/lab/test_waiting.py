@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from aaml.insight.film import Film
 from aaml.lab.library import Library, Take
 from aaml.lab.server import create_app
-from aaml.lab.watched import CLUSTER, Watched
+from aaml.lab.watched import CLUSTER, WatchedFilm
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision
@@ -124,7 +124,7 @@ def test_what_is_kept_of_a_live_cluster_has_a_bound(api, tmp_path):
             event("DELETED", pod(f"p{number}", 2 + number, "n1")),
         ]
     api.on_watch("/api/v1/pods", [*events, HANG])
-    watched = Watched(kubeconfig(api, tmp_path), kept=100)
+    watched = WatchedFilm(kubeconfig(api, tmp_path), kept=100)
     with closing(watched):
         until(lambda: watched.film.forgotten + len(watched.film.decisions) == 1000, "the last pod in the film")
         until(lambda: len(watched.film.moves) <= 100 + 2, "the bound")

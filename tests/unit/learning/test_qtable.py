@@ -7,7 +7,7 @@ import pytest
 
 from aaml.errors import UserError
 from aaml.learning.config import QTable
-from aaml.learning.qtable import QTableAgent, Seen, load_qtable
+from aaml.learning.qtable import BinnedState, QTableAgent, load_qtable
 from aaml.scheduling.observation import ObservationSpec
 from support import make
 from support.make import GIB
@@ -30,7 +30,7 @@ def context(free_gib, gib=1, mask=None, upcoming=()):
 def test_it_finds_the_action_values_of_a_chain_with_known_ones():
     """s0 -1-> s1 (reward 0), s1 -1-> end (reward 1); action 0 ends at once with 0.3. With gamma 0.5: Q(s0) = .3, .5."""
     agent = QTableAgent(QTable(gamma=0.5, step=0.5), seed=0)
-    first, second = (Seen((number,), (0, 1), (0, 1)) for number in range(2))
+    first, second = (BinnedState((number,), (0, 1), (0, 1)) for number in range(2))
     for _ in range(300):
         for place in (0, 1):
             agent.update(first, place, 0.3 * (place == 0), second if place else None)
@@ -41,7 +41,7 @@ def test_it_finds_the_action_values_of_a_chain_with_known_ones():
 
 
 def test_the_first_step_is_half_of_the_error_and_the_fourth_a_quarter():
-    agent, seen = QTableAgent(QTable(step=0.5, gamma=0.0)), Seen((0,), (0,), (0,))
+    agent, seen = QTableAgent(QTable(step=0.5, gamma=0.0)), BinnedState((0,), (0,), (0,))
     assert agent.update(seen, 0, 8.0, None) == 8.0
     assert agent.table[(0,)][0] == [4.0, 1.0]
     agent.table[(0,)][0] = [4.0, 3.0]
@@ -135,7 +135,7 @@ def test_settings_out_of_range_are_named(name, value):
 
 
 def test_a_reward_that_is_no_number_is_not_learned_from():
-    agent, seen = QTableAgent(QTable(), seed=0), Seen((0,), (0, 1), (0, 1))
+    agent, seen = QTableAgent(QTable(), seed=0), BinnedState((0,), (0, 1), (0, 1))
     with pytest.raises(UserError, match="reward: nan is not accepted"):
         agent.update(seen, 0, float("nan"), None)
     assert (agent.table, agent.decisions) == ({}, 0)

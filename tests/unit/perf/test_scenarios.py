@@ -7,9 +7,9 @@ from aaml.perf import scenarios
 from aaml.perf.arena import gates_text, server_gates
 from aaml.perf.contenders import command
 from aaml.perf.operations import CreateNodes, CreatePods
-from aaml.perf.player import Counts, Outcome
+from aaml.perf.player import PlayResult, PodCounts
 from aaml.perf.report import compare, header, rows, summary
-from aaml.perf.session import Job, jobs
+from aaml.perf.session import PlayJob, jobs
 from aaml.perf.templates import read_object, render
 
 CONFIG = """
@@ -129,12 +129,12 @@ def test_large_workloads_come_in_turns_and_small_ones_scheduler_by_scheduler(fol
 
 def test_a_table_says_what_agrees_what_differs_and_what_is_not_honoured(folder):
     small, large, devices = scenarios.read(folder)
-    same, other = Counts(6, 0, 0), Counts(5, 1, 0)
+    same, other = PodCounts(6, 0, 0), PodCounts(5, 1, 0)
     outcomes = {
-        Job(small, "kube"): Outcome(Counts(6, 3, 0), same, 10.0),
-        Job(small, "ours"): Outcome(Counts(6, 4, 0), same, 20.0),
-        Job(large, "kube"): Outcome(same, same, 10.0),
-        Job(large, "ours"): Outcome(other, other, 20.0, "5 of 6 pods of set-0 bound in 1 s"),
+        PlayJob(small, "kube"): PlayResult(PodCounts(6, 3, 0), same, 10.0),
+        PlayJob(small, "ours"): PlayResult(PodCounts(6, 4, 0), same, 20.0),
+        PlayJob(large, "kube"): PlayResult(same, same, 10.0),
+        PlayJob(large, "ours"): PlayResult(other, other, 20.0, "5 of 6 pods of set-0 bound in 1 s"),
     }
     found = compare((small, large, devices), outcomes)
     assert [each.agrees for each in found[:2]] == [True, False]
@@ -145,5 +145,5 @@ def test_a_table_says_what_agrees_what_differs_and_what_is_not_honoured(folder):
         ["Devices/fast", "1", "", "", "", "", "not honoured: dynamic resources (DRA)"],
     ]
     assert summary(found) == "1 of 2 workloads agree with kube-scheduler; 1 are not honoured"
-    differs = compare((small,), {**outcomes, Job(small, "ours", 1): Outcome(other, other, 30.0)})
+    differs = compare((small,), {**outcomes, PlayJob(small, "ours", 1): PlayResult(other, other, 30.0)})
     assert rows(differs, ["ours"]) == [["Basic/5Nodes", "5", "6/4/0, 5/1/0", "25 (20 to 30)", "differs"]]

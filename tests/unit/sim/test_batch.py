@@ -17,7 +17,7 @@ from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import RewardOptions
 from aaml.sim.cluster import QueueSettings, SimCluster
-from aaml.sim.compiled.batch import Batch
+from aaml.sim.compiled.batch import BatchedEnv
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.own_rewards import compile_reward
 from aaml.sim.compiled.plan import Plan
@@ -73,7 +73,7 @@ def play(clusters, reward="balance", observation_spec=None, sort=None, queue=Non
     observation_spec = observation_spec or ObservationSpec()
     options = {} if queue is None else {"queue": queue}
     options |= {"reward": reward} if reward in REWARDS else {"own": compile_reward(make_reward(reward))}
-    batch = Batch(
+    batch = BatchedEnv(
         lambda group, _number: Plan.of_cluster(clusters[group](), observation_spec.expects), len(clusters),
         observation_spec=observation_spec, expected=observation_spec.fragmentation, queue_sort=sort, restart=False,
         threads=threads, **options,
@@ -159,7 +159,7 @@ def test_pods_wait_in_the_same_order_where_it_looks_at_how_long_they_run(remaini
 def test_an_order_by_how_long_pods_run_needs_something_that_is_expected():
     for sort in (QueueSort(rest=1.0), QueueSort(work=1.0)):
         with pytest.raises(UserError, match="nothing is expected"):
-            Batch(lambda _group, _number: None, 1, queue_sort=sort)
+            BatchedEnv(lambda _group, _number: None, 1, queue_sort=sort)
 
 
 @pytest.mark.parametrize("reward", REWARDS)
@@ -214,7 +214,9 @@ def test_what_compiled_code_cannot_see_is_named(tmp_path):
 def test_a_compiled_reward_that_is_no_number_is_refused(value, tmp_path):
     (tmp_path / "mine.py").write_text(f"def mine(context, row):\n    return {value}\n")
     own = compile_reward(make_reward(f"{tmp_path / 'mine.py'}:mine"))
-    batch = Batch(lambda _group, number: Plan.of_cluster(find_task("balance").build(number, 4, pods=20)), 2, own=own)
+    batch = BatchedEnv(
+        lambda _group, number: Plan.of_cluster(find_task("balance").build(number, 4, pods=20)), 2, own=own
+    )
     seen = batch.reset()
     with pytest.raises(UserError, match=r"reward: (inf|nan) is not accepted"):
         batch.step(seen.mask.argmax(axis=1))
@@ -290,12 +292,12 @@ def test_copies_see_the_same_arrivals_and_the_groups_next_episode_follows_at_onc
         asked.append((group, number))
         return episodes(group, number)
 
-    batch = Batch(source, 2, copies=3, threads=1)
+    batch = BatchedEnv(source, 2, copies=3, threads=1)
     seen = batch.reset()
     assert asked == [(0, 0), (1, 0)]
     assert np.array_equal(seen.pairs[0], seen.pairs[2])
     assert not np.array_equal(seen.pairs[0], seen.pairs[3])
-    firsts = {key: Batch(lambda _g, _n, key=key: episodes(*key), 1, threads=1).reset().pairs[0].copy()
+    firsts = {key: BatchedEnv(lambda _g, _n, key=key: episodes(*key), 1, threads=1).reset().pairs[0].copy()
               for key in ((0, 0), (0, 1), (1, 1))}  # fmt: skip
     ended = []
     for count in range(1, 46):
@@ -310,7 +312,7 @@ def test_copies_see_the_same_arrivals_and_the_groups_next_episode_follows_at_onc
 
 
 def test_the_same_actions_give_copies_the_same_rewards_and_held_adds_up_to_the_averages():
-    batch = Batch(episodes, 1, copies=2, threads=1, restart=False)
+    batch = BatchedEnv(episodes, 1, copies=2, threads=1, restart=False)
     seen, held = batch.reset(), 0.0
     rng = np.random.default_rng(0)
     while batch.alive.any():
@@ -323,7 +325,7 @@ def test_the_same_actions_give_copies_the_same_rewards_and_held_adds_up_to_the_a
 
 
 def test_an_episode_may_be_cut_off_after_so_many_steps():
-    batch = Batch(episodes, 1, max_steps=5, threads=1)
+    batch = BatchedEnv(episodes, 1, max_steps=5, threads=1)
     batch.reset()
     for count in range(1, 11):
         step = batch.step([0])
@@ -331,7 +333,7 @@ def test_an_episode_may_be_cut_off_after_so_many_steps():
 
 
 def test_wrong_actions_are_refused():
-    batch = Batch(episodes, 2, threads=1)
+    batch = BatchedEnv(episodes, 2, threads=1)
     with pytest.raises(RuntimeError, match="reset"):
         batch.step([0, 0])
     batch.reset()
@@ -359,10 +361,10 @@ def test_what_compiled_episodes_do_not_know_is_refused():
         {"reward": "fragmentation"},
     ):
         with pytest.raises(UserError):
-            Batch(episodes, 1, **options)
+            BatchedEnv(episodes, 1, **options)
+    heavy = replace(plain, requests={CPU: 2000})
     with pytest.raises(UserError, match="no pod that fits"):
-        Batch(lambda _g, _n: Plan.of_cluster(SimCluster([node], Workload((replace(plain, requests={CPU: 2000}),)))), 1,
-              threads=1).reset()  # fmt: skip
+        BatchedEnv(lambda _g, _n: Plan.of_cluster(SimCluster([node], Workload((heavy,)))), 1, threads=1).reset()
 
 
 def test_sums_are_added_up_as_numpy_does_it():

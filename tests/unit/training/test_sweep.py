@@ -16,7 +16,7 @@ from aaml.settings import changed
 from aaml.training.settings import TrainConfig
 from aaml.training.sweep import cutoff, sweep
 from aaml.training.sweep_report import importances, trial_table, write_report
-from aaml.training.sweep_space import Choice, Range, SweepConfig, parse_space
+from aaml.training.sweep_space import Categorical, Range, SweepConfig, parse_space
 
 BASE = TrainConfig(agent=AGENTS["dqn"], steps=400, method="rewards")
 SPACE = ("learning_rate=1e-5..1e-1:log", "hidden_layers=8,16,32", "gamma=0.0..0.9")
@@ -59,8 +59,8 @@ def test_spaces_are_read_by_the_types_of_their_settings():
                          "scale_rewards=true,false", "agent=dqn,gnn", "teacher_steps=0,500"), BASE)  # fmt: skip
     assert space == {
         "learning_rate": Range(1e-4, 1e-2, log=True), "n_step": Range(1, 5), "gamma": Range(0.0, 0.9),
-        "hidden_layers": Choice((16, 32)), "scale_rewards": Choice((True, False)), "agent": Choice(("dqn", "gnn")),
-        "teacher_steps": Choice((0, 500)),
+        "hidden_layers": Categorical((16, 32)), "scale_rewards": Categorical((True, False)),
+        "agent": Categorical(("dqn", "gnn")), "teacher_steps": Categorical((0, 500)),
     }  # fmt: skip
     assert isinstance(space["n_step"].distribution(), optuna.distributions.IntDistribution)
     assert isinstance(space["gamma"].distribution(), optuna.distributions.FloatDistribution)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.leaderboard.entry import Entry, Who
+from aaml.evaluation.leaderboard.entry import BoardEntry, Who
 from aaml.evaluation.leaderboard.protocol import PROTOCOL, Piece, Protocol
 from aaml.evaluation.ranking import Line, Ranking
 from aaml.evaluation.results import Results
@@ -26,7 +26,7 @@ class Board:
     """
 
     protocol: Protocol
-    entries: Mapping[str, Mapping[str, Entry]]
+    entries: Mapping[str, Mapping[str, BoardEntry]]
 
     @classmethod
     def read(cls, *folders: Path | str, protocol: Protocol = PROTOCOL) -> "Board":
@@ -37,12 +37,12 @@ class Board:
         there twice. Older files do not say their program; what they played is known by the hash of their episodes.
         """
         pieces = {piece.name: piece for piece in protocol.pieces()}
-        found: dict[str, dict[str, Entry]] = {name: {} for name in pieces}
+        found: dict[str, dict[str, BoardEntry]] = {name: {} for name in pieces}
         who: dict[str, tuple[Path, Who]] = {}
         data: dict[str, tuple[Path, str]] = {}
         programs: dict[str, Path] = {}
         for path in _files(map(Path, folders)):
-            entry = Entry.read(path)
+            entry = BoardEntry.read(path)
             _fits(path, entry, protocol, pieces)
             name, here = entry.policy.name, found[entry.piece]
             first, known = data.setdefault(entry.piece, (path, entry.data))
@@ -199,7 +199,7 @@ def _files(folders: Iterable[Path]) -> Sequence[Path]:
     return list(dict.fromkeys(found))
 
 
-def _fits(path: Path, entry: Entry, protocol: Protocol, pieces: Mapping[str, Piece]) -> None:
+def _fits(path: Path, entry: BoardEntry, protocol: Protocol, pieces: Mapping[str, Piece]) -> None:
     """Raise `UserError` for an entry that is not of this protocol."""
     if entry.protocol != protocol.version:
         raise UserError(f"{path}: protocol {entry.protocol} is not accepted; expected {protocol.version}: run it again")

@@ -67,7 +67,7 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BoardEntry:
     """The scores of one policy on one piece, by metric one for each seed.
 
     `data` is a hash of all that happens in the episodes whatever the policy does (nodes, and pods as they arrive),
@@ -94,7 +94,7 @@ class Entry:
         write_json(path, content | {"sha256": _digest(content)}, indent=1, field="result")
 
     @classmethod
-    def read(cls, path: Path) -> "Entry":
+    def read(cls, path: Path) -> "BoardEntry":
         """Read a file. Raises `UserError` for what is no result file, and for one that was changed by hand."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))

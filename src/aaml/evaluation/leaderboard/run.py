@@ -9,7 +9,7 @@ from typing import Any
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.contestants import Contestant, check, contestants
 from aaml.evaluation.episode import episode_row
-from aaml.evaluation.leaderboard.entry import Code, Entry, Who, episode_sha256, joined_sha256
+from aaml.evaluation.leaderboard.entry import BoardEntry, Code, Who, episode_sha256, joined_sha256
 from aaml.evaluation.leaderboard.protocol import PROTOCOL, Piece, Protocol
 from aaml.parallel.pool import open_pool
 from aaml.policies.registry import POLICIES
@@ -32,7 +32,7 @@ class Job:
         """Whether the file is there, for this protocol, policy and program. Raises `UserError` for a damaged one."""
         if not self.path.is_file():
             return False
-        entry = Entry.read(self.path)
+        entry = BoardEntry.read(self.path)
         found, wanted = (entry.protocol, entry.policy), (protocol.version, self.who)
         return found == wanted and entry.code.episodes == Code.here().episodes
 
@@ -61,7 +61,7 @@ def plan(
 
 def carry_out(
     jobs: Sequence[Job], *, workers: int | str = 1, progress: bool = True, protocol: Protocol = PROTOCOL
-) -> Iterator[Entry]:
+) -> Iterator[BoardEntry]:
     """Play what is not done yet, and yield each piece as soon as its file is written.
 
     `workers` are processes, "ray" or "ray:HOST:PORT"; the values are the same for any.
@@ -92,12 +92,12 @@ def play_episode(contestant: Contestant, task: Task, seed: int, nodes: int) -> t
     return episode_row(task.name, seed, cluster, contestant.policy(task, seed), contestant.name), data
 
 
-def _write(job: Job, played: dict[int, tuple[dict[str, Any], str]], protocol: Protocol) -> Entry:
+def _write(job: Job, played: dict[int, tuple[dict[str, Any], str]], protocol: Protocol) -> BoardEntry:
     piece, rows = job.piece, [played[seed][0] for seed in job.piece.seeds]
     data = joined_sha256([played[seed][1] for seed in piece.seeds])
     if Who.of(job.contestant) != job.who:
         raise UserError(f"policy {job.who.name}: its file was changed while it ran; {job.path} is not written")
-    entry = Entry(
+    entry = BoardEntry(
         protocol.version, piece.round.task, piece.nodes, job.who, Code.here(), data,
         tuple(piece.seeds), {name: tuple(float(row[name]) for row in rows) for name in piece.round.metrics},
     )  # fmt: skip

@@ -192,7 +192,7 @@ class Volume(Wire):
     ephemeral: dict[str, Any] | None = None
 
 
-class Named(Wire):
+class NamedReference(Wire):
     """`spec.schedulingGates[]` and `spec.resourceClaims[]`."""
 
     name: str = ""
@@ -213,10 +213,10 @@ class PodSpec(Wire):
     affinity: AffinityObject | None = None
     tolerations: list[TolerationObject] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
-    scheduling_gates: list[Named] | None = None
+    scheduling_gates: list[NamedReference] | None = None
     active_deadline_seconds: int | None = None
     volumes: list[Volume] | None = None
-    resource_claims: list[Named] | None = None
+    resource_claims: list[NamedReference] | None = None
     host_network: bool = False
     host_users: bool | None = None
 
@@ -398,7 +398,7 @@ class BudgetObject(Wire):
     status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)
 
 
-class Status(Wire):
+class ApiStatus(Wire):
     """The API server's word on a request: of an error, or in an ERROR event of a watch."""
 
     code: int = 0

@@ -55,7 +55,7 @@ class Player:
         return cls(policy, source, digest(file) if source and file.exists() else "")
 
 
-class Watched(Protocol):
+class WatchedCluster(Protocol):
     """A cluster that is looked at while another scheduler works on it; `KubeCluster` in a dry run."""
 
     @property
@@ -80,7 +80,7 @@ class ShadowLog(Observer):
     there goes on.
     """
 
-    def __init__(self, path: str, cluster: Watched, player: Player) -> None:
+    def __init__(self, path: str, cluster: WatchedCluster, player: Player) -> None:
         self._cluster, self._player = cluster, player
         try:
             self._file = sys.stdout if path == "-" else Path(path).open("a", encoding="utf-8")  # noqa: SIM115  (`close` does)

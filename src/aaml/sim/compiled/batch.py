@@ -1,4 +1,4 @@
-"""Batch: many simulated episodes in lockstep, in compiled code, with what a network sees of each as arrays.
+"""A batched environment: many episodes in lockstep, in compiled code, with what a network sees of each as arrays.
 
 Under the same decisions an episode here is the one that `SimCluster`, the scheduling cycle and
 `ObservationSpec.observe` play, to the bit: arrivals, departures, waiting pods, rewards, features, metrics. What
@@ -26,7 +26,7 @@ from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import check_reward
 from aaml.settings import Count, take
 from aaml.sim.cluster import QueueSettings
-from aaml.sim.compiled.lockstep import BEGIN, Settings, play_rows
+from aaml.sim.compiled.lockstep import BEGIN, BatchSettings, play_rows
 from aaml.sim.compiled.own_rewards import OwnReward
 from aaml.sim.compiled.plan import Plan
 from aaml.sim.compiled.rewards import REWARDS
@@ -37,7 +37,7 @@ from aaml.sim.compiled.rows import (
     POD_STATE_TIMES,
     POD_STATES,
     POD_TIMES,
-    Pool,
+    EpisodePool,
     Rows,
     View,
     Work,
@@ -61,7 +61,7 @@ _WORTH_A_THREAD = 256  # nodes of all rows together, below which waking a thread
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class BatchedObservation:
     """What policies see of B rows with up to N nodes; views into the batch, which the next step overwrites.
 
     =====  ====================  ==================================================================================
@@ -91,7 +91,7 @@ class Ended:
     steps: int
     now_s: float
     pending: int
-    last: Seen
+    last: BatchedObservation
     _means: Mapping[str, float]
     _final: Usage
     _waits_s: FloatArray
@@ -105,7 +105,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BatchedStep:
     """What a step led to; the arrays are overwritten by the next one.
 
     ==========  =================  ====================================================================================
@@ -126,12 +126,12 @@ class Step:
     ended: Sequence[Ended]
 
 
-class Batch:
+class BatchedEnv:
     """B = groups x copies rows; the copies of a group (neighbouring rows) play the same episodes, and share them.
 
     `episodes(group, number)` says what is played. An episode that ends is followed at once by its group's next, so that
-    what is seen after a step is never of an ended episode (it is in `Step.ended`); with `restart` False its row rests
-    until the next `reset`. Call `reset`, then `step` as often as wanted.
+    what is seen after a step is never of an ended episode (it is in `BatchedStep.ended`); with `restart` False its row
+    rests until the next `reset`. Call `reset`, then `step` as often as wanted.
 
     observation_spec: what is shown; its graph must be the star, and its model of lifetimes is taken as it is now
     reward: the name of a built-in one, without those of racks and gangs
@@ -144,7 +144,7 @@ class Batch:
     """
 
     _tables: FragmentTables | None = None
-    _pool: Pool
+    _pool: EpisodePool
     _rows: Rows
     _view: View
     _work: list[Work]
@@ -173,7 +173,7 @@ class Batch:
         self._episodes, self._groups, self._copies = episodes, groups, copies
         self._queue_sort = None if queue_sort is None else queue_sort.knowing(observation_spec.expects)
         self._restart = restart
-        self._settings = Settings(
+        self._settings = BatchSettings(
             REWARDS[reward], queue_sort is not None, observation_spec.lookahead,
             observation_spec.fragmentation is not None, max_steps or 0, queue.initial_backoff_s, queue.max_backoff_s,
         )  # fmt: skip
@@ -199,17 +199,17 @@ class Batch:
         """Return B."""
         return self._groups * self._copies
 
-    def reset(self) -> Seen:
+    def reset(self) -> BatchedObservation:
         """Begin the next episode in every row: number 0 at the first call."""
         self._began = True
         self._begin(np.arange(len(self)), int(self._number.max()) + 1)
         return self.seen
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> BatchedObservation:
         """What policies see now."""
         view = self._view
-        return Seen(view.nodes, view.pairs, view.pod, view.mask)
+        return BatchedObservation(view.nodes, view.pairs, view.pod, view.mask)
 
     @property
     def alive(self) -> BoolArray:
@@ -232,7 +232,7 @@ class Batch:
         at = self._rows.progress
         return np.asarray(at["arrived"] - at["bound"] - at["alive"])
 
-    def step(self, actions: npt.ArrayLike) -> Step:
+    def step(self, actions: npt.ArrayLike) -> BatchedStep:
         """Place each row's pod on a row of its cluster: int [B]. What a resting row is told counts for nothing.
 
         Raises RuntimeError before the first `reset`, ValueError for actions of another shape or beyond 0 ... N - 1, and
@@ -254,9 +254,9 @@ class Batch:
         terminated, truncated = over & ~cut, (over & cut) | limit
         ended = np.flatnonzero(over | limit)
         results = [self._end(int(row)) for row in ended]
-        step = Step(reward, infeasible, terminated, truncated, held, results)
+        step = BatchedStep(reward, infeasible, terminated, truncated, held, results)
         if len(ended) and self._restart:
-            step = Step(reward, infeasible, terminated, truncated, held.copy(), results)
+            step = BatchedStep(reward, infeasible, terminated, truncated, held.copy(), results)
             self._begin(ended, None)
         return step
 
@@ -340,7 +340,7 @@ class Batch:
         if self._meter is not None:
             self._tables = fragment_tables(self._meter.typical, self._models, sizes["G"])
             sizes["M"] = max(len(self._tables.milli), 1)
-        self._pool = allocate(Pool, sizes, None if first else self._pool)
+        self._pool = allocate(EpisodePool, sizes, None if first else self._pool)
         self._rows = allocate(Rows, sizes, None if first else self._rows)
         self._view = allocate(View, sizes, None if first else self._view, self._zeros)
         self._work = [_work(sizes) for _ in range(self._threads)]
@@ -405,7 +405,9 @@ class Batch:
             int(at["steps"]),
             now_s,
             arrived - bound - int(not at["over"]),
-            Seen(view.nodes[row].copy(), view.pairs[row].copy(), view.pod[row].copy(), view.mask[row].copy()),
+            BatchedObservation(
+                view.nodes[row].copy(), view.pairs[row].copy(), view.pod[row].copy(), view.mask[row].copy()
+            ),
             dict(zip(AVERAGED, means, strict=True)),
             Usage(*usage),
             np.concatenate([rows.times[row, POD_STATE_TIMES.waited_s, :bound], waits_s]),

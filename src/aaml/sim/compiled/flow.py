@@ -16,7 +16,7 @@ from aaml.scheduling.lifetimes import LifetimeModel
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.cluster import SimCluster
-from aaml.sim.compiled.batch import Batch
+from aaml.sim.compiled.batch import BatchedEnv
 from aaml.sim.compiled.lockstep import begin, bind, next_decision, remain
 from aaml.sim.compiled.plan import Plan
 from aaml.sim.compiled.rows import SHAPE_REQUEST, env_of
@@ -33,7 +33,7 @@ class Flow:
         self.arrival_s = plan.arrival_s
         """When each pod comes, float64 [T]."""
         observation_spec = ObservationSpec(expects=expects)
-        self._batch = Batch(
+        self._batch = BatchedEnv(
             lambda _group, _number: plan,
             1,
             observation_spec=observation_spec,

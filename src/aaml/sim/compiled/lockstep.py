@@ -36,7 +36,7 @@ BEGIN = -1
 _POD, _UPCOMING = len(POD_FEATURES), len(UPCOMING_FEATURES)
 
 
-class Settings(NamedTuple):
+class BatchSettings(NamedTuple):
     """What all rows have in common. `reward`: a number of `aaml.sim.compiled.rewards.REWARDS`; `max_steps` 0: none."""
 
     reward: int

@@ -1,8 +1,8 @@
 """A person's own reward in compiled episodes: what numba makes of the function that otherwise Python calls.
 
-The function is compiled as it stands. It sees a `Context` and a state with the arrays of `ClusterState` that all nodes
-have. A kernel cannot be made anew for each function: that takes half a minute. So the function becomes a pointer, which
-the kernel calls with the addresses of its arrays; a call costs some 60 ns.
+The function is compiled as it stands. It sees a `CompiledContext`, whose state has the arrays of
+`ClusterState`. A kernel cannot be made anew for each function: that takes half a minute. So the function becomes a
+pointer, which the kernel calls with the addresses of its arrays; a call costs some 60 ns.
 """
 
 import re
@@ -30,7 +30,7 @@ Function = Callable[..., float]
 _SIGNATURE = types.float64(*[types.intp] * 6, *[types.uintp] * 7, types.float64)
 
 
-class State(NamedTuple):
+class CompiledState(NamedTuple):
     """What a compiled reward sees of `ClusterState`: its arrays, a row a node."""
 
     allocatable: Any
@@ -41,10 +41,10 @@ class State(NamedTuple):
     capacity: Any
 
 
-class Context(NamedTuple):
+class CompiledContext(NamedTuple):
     """What a compiled reward sees of a `Context`."""
 
-    state: State
+    state: CompiledState
     mask: Any
     queue_length: int
     now_s: float
@@ -103,7 +103,7 @@ def _compile(functions: tuple[tuple[float, Function, bool], ...]) -> OwnReward:
     def call(phase, row, n, resources, devices, queue, allocatable, requested, gpu_free, gpu_count, cordoned, capacity,  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
              mask, now_s):  # noqa: ANN001
         # fmt: on
-        state = State(
+        state = CompiledState(
             carray(_pointer(allocatable), (n, resources), np.int64),
             carray(_pointer(requested), (n, resources), np.int64),
             carray(_pointer(gpu_free), (n, devices), np.int64),
@@ -112,7 +112,7 @@ def _compile(functions: tuple[tuple[float, Function, bool], ...]) -> OwnReward:
             carray(_pointer(capacity), (n,), np.bool_),
         )
         try:
-            return part(phase, Context(state, carray(_pointer(mask), (n,), np.bool_), queue, now_s), row)
+            return part(phase, CompiledContext(state, carray(_pointer(mask), (n,), np.bool_), queue, now_s), row)
         except Exception:  # noqa: BLE001  (an index beyond the arrays, for one: a pointer has no other way to tell)
             return np.nan  # which the batch refuses
 

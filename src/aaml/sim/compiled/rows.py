@@ -26,7 +26,7 @@ SmallArray = npt.NDArray[np.int32]
 FeatureArray = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 RecordArray = npt.NDArray[np.void]
-A = TypeVar("A", "Pool", "Rows", "View", "Work")
+A = TypeVar("A", "EpisodePool", "Rows", "View", "Work")
 Zeros = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
 """Makes a zeroed array of a shape and a dtype."""
 
@@ -64,7 +64,7 @@ SHAPE_TOLERANCE, SHAPE_PICKY = len(SHAPE_COLUMNS), len(SHAPE_COLUMNS) + 1  # of 
 SHAPE_REQUEST = SHAPE_PICKY + 1  # from here on what the shape asks of each resource
 
 
-class Pool(NamedTuple):
+class EpisodePool(NamedTuple):
     """Episodes, one a slot: environments that see the same arrivals point to the same slot.
 
     See `aaml.sim.compiled.plan`.
@@ -237,7 +237,7 @@ def env_of(pool, rows, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
 
 _F, _I, _S, _B = np.float64, np.int64, np.int32, np.bool_
 _LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
-    "Pool": {
+    "EpisodePool": {
         "episodes": (EPISODE, "W"), "allocatable": (_I, "WNR"), "node_facts": (_I, "W2N"), "node_flags": (_B, "WcN"),
         "pod_times": (_F, "W7T"), "pod_facts": (_I, "W3T"), "shapes": (_I, "WSq"),
     },
