@@ -21,13 +21,23 @@ K = TypeVar("K")
 _PLAIN = (bool, int, float, str, slice, type(None))
 
 
+class _Index(caching.IndexDataCacheFile):
+    """numba's list of what is kept of a function, which names the types that it was compiled for."""
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            return dict(super()._load_index())  # type: ignore[no-untyped-call]
+        except (AttributeError, ImportError):  # such a type is gone: its file was changed, and nothing here is good
+            return {}
+
+
 class KernelCache(caching.FunctionCache):
     """numba's cache of a function, for as long as all is the same that the function is made of."""
 
     def __init__(self, function: FunctionType) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
         stamp = self._impl.locator.get_source_stamp(), made_of(function)
-        self._cache_file = caching.IndexDataCacheFile(  # type: ignore[no-untyped-call]
+        self._cache_file = _Index(  # type: ignore[no-untyped-call]
             cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=stamp
         )
 

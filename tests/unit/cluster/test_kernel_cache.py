@@ -45,3 +45,19 @@ def test_a_change_in_any_file_that_a_kernel_is_made_of_is_seen_and_nothing_else_
     assert ask("lowest", "STEP = 1", "STEP = 3") == (-40, 0)
     assert ask("constants", "(10, 20)", "(5, 20)") == (-20, 0)  # a file that holds no kernel
     assert ask() == (-20, 1)
+
+
+def test_a_kernel_compiles_again_where_the_type_of_its_argument_has_another_name_now(tmp_path):
+    """The cache names the types that a kernel was compiled for: who updates the sources has not to clear it."""
+    (tmp_path / "shapes.py").write_text("from typing import NamedTuple\nclass Old(NamedTuple):\n    x: int\n")
+    (tmp_path / "kernel.py").write_text(
+        "import shapes\nfrom aaml.cluster.kernels import compiled\n\n\n@compiled\ndef kernel(a):\n    return a.x + 1\n"
+        "\n\nif __name__ == '__main__':\n    import kernel as kept\n    print(kept.kernel(shapes.Old(4)))\n"
+    )
+    run = [sys.executable, "-B", "kernel.py"]
+    for old, new in (("Old", "Old"), ("Old", "New")):
+        for name in ("shapes.py", "kernel.py"):
+            path = tmp_path / name
+            path.write_text(path.read_text().replace(old, new))
+        said = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        assert said.stdout == "5\n", said.stderr
