@@ -50,5 +50,5 @@ def test_the_scorer_of_waiting_shortens_the_longest_waits_and_not_at_the_cost_of
 def test_an_agent_of_varied_workloads_spreads_a_fleet_of_unequal_nodes_that_it_never_saw(model):
     uneven = f"{ROOT / 'examples' / 'other_workloads.py'}:uneven"
     policies = ("least-variance", f"ours={MODELS / model}.pth")
-    frame = evaluate(policies, uneven, range(4), 40, progress=False).compare("least-variance").frame()
+    frame = evaluate(policies, uneven, range(8), 40, progress=False).compare("least-variance").frame()
     assert frame.set_index("policy").ratio_high["ours"] < 1.0

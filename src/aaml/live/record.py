@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Self
 from aaml.cluster.filters import feasible
 from aaml.live.recorder import Recorder
 from aaml.live.settings import DEFAULT_REWARD, Folders
-from aaml.policies.registry import make_reward
 from aaml.scheduling.observation import Context
 from aaml.telemetry.console import LOG, stamp, unused_path
 from aaml.telemetry.recording import RecordingWriter
@@ -135,6 +134,8 @@ class SchedulerRecord(_Record):
 
     def run(self) -> Path:
         """Record and return the file's path."""
+        from aaml.policies.registry import make_reward  # loads numba, which --help does without
+
         path = self.path or unused_path(self.folders.data, f"sched_{stamp()}", ".csv")
         table = PlacementTable(path, self.scheduler_name, make_reward(self._reward), self._max_pods)
         try:
