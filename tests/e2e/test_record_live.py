@@ -232,11 +232,11 @@ def test_without_any_one_of_its_rights_the_recorder_says_which_is_missing(kwok, 
         said = []
         try:
             recorder = Recorder.connect(kubeconfig, lambda _event: None)
-            until(lambda: recorder.pump(0.05) or f"cannot {verb} " in caplog.text, "what is missing in the log")
+            until(lambda: recorder.pump(0.05) or f"may not {verb} " in caplog.text, "what is missing in the log")
             recorder.close()
         except UserError as error:
             said.append(str(error))
-        assert f'cannot {verb} resource "{resource}"' in " ".join([*said, caplog.text])
+        assert f"this account may not {verb} {resource}" in " ".join([*said, caplog.text])
     finally:
         api.request("DELETE", f"{rights}/clusterrolebindings/{name}")
         api.request("DELETE", f"{rights}/clusterroles/{name}")

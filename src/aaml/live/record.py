@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Self
 from aaml.cluster.filters import feasible
 from aaml.live.recorder import Recorder
 from aaml.live.settings import DEFAULT_REWARD, Folders
-from aaml.scheduling.observation import Context
 from aaml.telemetry.console import LOG, stamp, unused_path
 from aaml.telemetry.recording import RecordingWriter
 from aaml.workload.trace.names import NameHasher
@@ -173,6 +172,8 @@ class PlacementTable:
 
     def take(self, event: "AnyEvent") -> None:
         """Take an event; a placement is judged by the states just before and just after it."""
+        from aaml.scheduling.observation import Context  # loads numba, as below
+
         pod = self._follower.decided(event)
         if pod is None or pod.scheduler_name != self._scheduler_name or self.full:
             self._follower.apply(event)
