@@ -102,6 +102,7 @@ def _reproduce(args: Args, task: "TraceTask") -> str:
 
 
 def _live(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", trace_s: float) -> "list[dict[str, Any]]":
+    from aaml.evaluation.identity import identity
     from aaml.kube.provision import records
     from aaml.live.replay import replay_live
 
@@ -111,7 +112,7 @@ def _live(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", trac
     print(f"cluster {args.on} at {record.server}: its {record.nodes} nodes are deleted, and made again afterwards")
     found = replay_live(task, entered, args.on, args.speed)
     print("\n".join(map(str, found)))
-    return [each.row for each in found]
+    return [each.row | identity(task) for each in found]
 
 
 def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", reproduced: str) -> None:
