@@ -23,7 +23,7 @@ import cloudpickle
 import pandas as pd
 
 from aaml.errors import UserError
-from aaml.evaluation.policies import is_model
+from aaml.evaluation.policies import policy_file
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
 
@@ -78,9 +78,8 @@ def _plain(task: Task) -> Task:
 def _policy_sha256(policy: object) -> str:
     if not isinstance(policy, str | Path):
         return ""
-    path, colon, _ = str(policy).rpartition(":")
-    file = Path(path) if colon and path.endswith(".py") else Path(policy)
-    return _sha256([file.read_bytes()]) if path.endswith(".py") or is_model(str(policy)) else ""
+    file = policy_file(str(policy))
+    return "" if file is None else _sha256([file.read_bytes()])
 
 
 @cache

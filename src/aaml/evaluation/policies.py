@@ -16,6 +16,7 @@ from aaml.learning.qtable import load_qtable
 from aaml.policies.gpu.scorer_file import load_scorer
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.heuristics.policies import GpuPolicy, gpu_scorer
+from aaml.policies.kube_scores.profile import PREFIX, names_profile, profile_file
 from aaml.policies.registry import POLICIES, make_policy
 from aaml.scheduling.ports import Policy
 
@@ -26,7 +27,7 @@ _EXPECTED = "a model file that exists, the folder of a training, or a name that 
 
 def is_model(spec: str) -> bool:
     """Whether a person means a model: one that ships, a file that is there, or what has the suffix of one."""
-    if ".py:" in spec or spec in POLICIES.names():
+    if ".py:" in spec or names_profile(spec) or spec in POLICIES.names():
         return False
     return spec.endswith(_SUFFIXES) or model_file(Path(spec)).is_file()
 
@@ -48,11 +49,35 @@ def origin(spec: str) -> Literal["built-in", "own", "model"]:
     """Return what a person means: one of our policies by its name, one of their own, or a model file."""
     if is_model(spec):
         return "model"
-    return "own" if ".py:" in spec else "built-in"
+    return "own" if ".py:" in spec or names_profile(spec) else "built-in"
+
+
+def policy_file(spec: str) -> Path | None:
+    """Return the file that says what a policy is: a model, FILE of FILE.py:NAME or of kube-scheduler:FILE.
+
+    None for a policy of ours.
+    """
+    if is_model(spec):
+        return Path(spec)
+    if names_profile(spec):
+        return profile_file(spec)
+    path, _, _ = spec.rpartition(":")
+    return Path(path) if path.endswith(".py") else None
+
+
+def in_any_folder(spec: str) -> str:
+    """Return a policy as a process that works in another folder has to name it."""
+    file = policy_file(spec)
+    if file is None or not file.exists():
+        return spec
+    prefix = PREFIX if names_profile(spec) else ""
+    return prefix + str(Path(spec.removeprefix(prefix)).absolute())
 
 
 def load_policy(spec: str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Policy:
     """Return a policy that does not learn, by name, `FILE.py:NAME`, model file or folder of a training.
+
+    `kube-scheduler:FILE.yaml` is kube-scheduler with a KubeSchedulerConfiguration.
 
     `seed` is that of ties and of random policies; `expected` are pods like those to come, which some policies weigh
     fragments of GPUs by. Raises `UserError` for what is no policy.

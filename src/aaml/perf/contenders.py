@@ -12,7 +12,7 @@ from typing import Self
 import yaml
 
 from aaml.errors import UserError
-from aaml.evaluation.policies import load_policy
+from aaml.evaluation.policies import in_any_folder, load_policy
 from aaml.kube.provision.binaries import programs_dir
 from aaml.learning.config import LIVE
 from aaml.perf.arena import PerfCluster, gates_text
@@ -35,8 +35,7 @@ def check_scheduler(scheduler: str) -> None:
 def command(scheduler: str, kubeconfig: Path, gates: Mapping[str, bool], folder: Path) -> list[str]:
     """Return the command line of a scheduler; kube-scheduler's has the feature gates, as its benchmark sets them."""
     if scheduler != REAL:
-        if ".py:" in scheduler or Path(scheduler).is_file():
-            scheduler = str(Path(scheduler).absolute())  # its process works in another folder
+        scheduler = in_any_folder(scheduler)  # its process works in another one
         kind = [scheduler] if scheduler in LIVE else ["policy", "--policy", scheduler]
         this = [sys.executable, "-m", "aaml", "schedule", *kind, "--scheduler-name", _PROFILE]
         return [*this, "--kubeconfig", str(kubeconfig), "--no-records"]

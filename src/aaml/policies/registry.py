@@ -1,5 +1,7 @@
 """Policies and rewards by name, a person's own among them: registered by a decorator, or `FILE.py:NAME`.
 
+`kube-scheduler:FILE.yaml` is kube-scheduler with a configuration (`aaml.policies.kube_scores.profile`).
+
 A policy is a function that gives each row a score, float [N], or a class with `act(context)`:
 
     from aaml.policies.registry import register_policy
@@ -19,6 +21,7 @@ from aaml.errors import bad_value
 from aaml.own_files import being_loaded, load_file
 from aaml.policies import lifetime_rules
 from aaml.policies.heuristics import FirstFit, PolicyOptions, RandomPolicy, RoundRobin, ScorePolicy, policies, scores
+from aaml.policies.kube_scores.profile import names_profile, read_profile
 from aaml.scheduling.cycle import Reward
 from aaml.scheduling.ports import Policy
 from aaml.scheduling.queue_sort import QueueSort
@@ -139,11 +142,13 @@ def register_policy(name: str) -> Callable[[Anything], Anything]:
 
 
 def make_policy(spec: str, options: PolicyOptions | None = None) -> Policy:
-    """Make a policy by name or `file.py:name`.
+    """Make a policy by name, `file.py:name` or `kube-scheduler:file.yaml`.
 
     Raises `UserError` with the names that there are when none has this one.
     """
     options = options or PolicyOptions()
+    if names_profile(spec):
+        return policies.kube_scheduler_profile(options, read_profile(spec), spec)
     name, thing, own = POLICIES.find(spec)
     if not own:
         return thing(options)  # type: ignore[no-any-return]

@@ -15,7 +15,7 @@ from aaml.cluster.objects import Node, Pod
 from aaml.errors import UserError
 from aaml.evaluation.contestants import Contestant
 from aaml.evaluation.identity import program_sha256
-from aaml.evaluation.policies import origin
+from aaml.evaluation.policies import origin, policy_file
 from aaml.files import write_json
 from aaml.sim.cluster import SimCluster
 
@@ -40,12 +40,11 @@ class Who:
         """Return who a contestant is. Raises `UserError` for an object of a program, and where its file is missing."""
         if not isinstance(contestant.spec, str):
             raise UserError(f"policy {contestant.name}: is an object of a program; name it as FILE.py:NAME, or save it")
-        kind, (path, _, attribute) = origin(contestant.spec), contestant.spec.rpartition(":")
-        if kind == "built-in":
+        kind, file = origin(contestant.spec), policy_file(contestant.spec)
+        if file is None:
             return cls(contestant.name, kind, contestant.spec)
-        file = Path(path if kind == "own" else contestant.spec)
-        name = contestant.label or (attribute if kind == "own" else contestant.name)
-        spec = f"{file.name}:{attribute}" if kind == "own" else file.name
+        spec = contestant.spec.rpartition("/")[2]  # without folders
+        name = contestant.label or (spec.rpartition(":")[2] if kind == "own" else contestant.name)
         try:
             return cls(name, kind, spec, _sha256(file.read_bytes()))
         except OSError as error:

@@ -16,6 +16,7 @@ from aaml.cluster.metrics import usage
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import bad_value
+from aaml.evaluation.policies import policy_file
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Attempt, Decision, Observer, Outcome
 from aaml.telemetry.provenance import digest
@@ -50,9 +51,9 @@ class Player:
 
     @classmethod
     def of(cls, policy: str, source: str = "") -> "Player":
-        """Return who a policy is that was made of a model file, or of `FILE.py:NAME`."""
-        file = Path(source.partition(".py:")[0] + ".py") if ".py:" in source else Path(source)
-        return cls(policy, source, digest(file) if source and file.exists() else "")
+        """Return who a policy is that was made of a model file, or of another file that a policy may be in."""
+        file = policy_file(source) if source else None
+        return cls(policy, source, digest(file) if file is not None and file.exists() else "")
 
 
 class WatchedCluster(Protocol):

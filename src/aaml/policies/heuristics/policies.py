@@ -15,6 +15,7 @@ from aaml.policies.gpu.scorer_file import ScorerModel
 from aaml.policies.heuristics import scores
 from aaml.policies.heuristics.scored import PolicyOptions, Score, ScorePolicy
 from aaml.policies.kube_scores import PACKING, KubeScheduler, KubeSchedulerConfig
+from aaml.policies.kube_scores.profile import Profile
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision
 
@@ -146,6 +147,11 @@ def kube_scheduler(options: PolicyOptions) -> KubeScheduler:
 def kube_scheduler_packing(options: PolicyOptions) -> KubeScheduler:
     """Return kube-scheduler set up for bin packing (`kube_scores.PACKING`)."""
     return _kube_scheduler(options, PACKING, "kube-scheduler-packing")
+
+
+def kube_scheduler_profile(options: PolicyOptions, profile: Profile, name: str) -> KubeScheduler:
+    """Return kube-scheduler with a profile of a person's configuration."""
+    return _kube_scheduler(options, profile.config, name)
 
 
 def _kube_scheduler(options: PolicyOptions, config: KubeSchedulerConfig, name: str) -> KubeScheduler:

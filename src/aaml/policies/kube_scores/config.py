@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from aaml.cluster.objects import LabelSelector, Pod
+from aaml.cluster.objects import HOSTNAME_LABEL, LabelSelector, Pod
 from aaml.cluster.quantity import CPU, MEMORY
 
 MAX_SCORE = 100  # of a plugin on a node, before its weight
@@ -20,6 +20,7 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
 }
 """Those of the default profile (https://kubernetes.io/docs/reference/scheduling/config/)."""
 
+ZONE_LABEL = "topology.kubernetes.io/zone"
 GPU_MILLI = "gpu-milli"
 """Thousandths of GPUs as a resource of NodeResourcesFit, as a device plugin for shared GPUs would advertise them."""
 
@@ -36,8 +37,10 @@ class KubeSchedulerConfig:
     depends on the size of the cluster, as in kube-scheduler, and with 100 all nodes are scored.
     `ties` says which of several nodes with the highest score is taken: a random one, the first one ("fixed"), or the
     one that kube-scheduler 1.36 without extenders has on top of its heap ("heap").
+    `default_spreading` are the constraints (greatest skew, topology key) that spread pods which bring none.
+    `system_spreading` says that nodes without their keys count too, as with those that kube-scheduler itself brings.
     `default_selector` returns the selector of the pods that belong with a pod (of its Service, ReplicaSet or
-    StatefulSet), for the system's default spreading. Without it no pod is spread by default.
+    StatefulSet). Without it no pod is spread by default.
     """
 
     weights: Mapping[str, int] = field(default_factory=lambda: DEFAULT_WEIGHTS)
@@ -49,6 +52,8 @@ class KubeSchedulerConfig:
     ignore_preferred_terms_of_existing_pods: bool = False
     percentage_of_nodes_to_score: int = 0
     ties: Literal["fixed", "random", "heap"] = "random"
+    default_spreading: tuple[tuple[int, str], ...] = ((3, HOSTNAME_LABEL), (5, ZONE_LABEL))
+    system_spreading: bool = True
     default_selector: Callable[[Pod], LabelSelector | None] | None = None
 
 

@@ -9,24 +9,20 @@ from aaml.cluster.filters.topology_spread import included, labelled
 from aaml.cluster.objects import HOSTNAME_LABEL, Pod, TopologySpread
 from aaml.policies.kube_scores.config import MAX_SCORE, KubeSchedulerConfig
 
-ZONE_LABEL = "topology.kubernetes.io/zone"
-
 
 def soft_constraints(pod: Pod, config: KubeSchedulerConfig) -> tuple[list[TopologySpread], bool]:
     """Return the pod's soft constraints, and whether a node needs all their keys.
 
-    A pod without constraints of its own gets the system's: over hosts and over zones, where nodes have those keys,
-    among the pods that belong with it.
+    A pod without constraints of its own gets the configured ones, among the pods that belong with it: the system's are
+    over hosts and over zones, where nodes have those keys.
     """
     if pod.spread:
         return [each for each in pod.spread if not each.hard], True
     selector = config.default_selector(pod) if config.default_selector is not None else None
     if selector is None or not selector.requirements:
         return [], False
-    return [
-        TopologySpread(3, HOSTNAME_LABEL, selector, hard=False),
-        TopologySpread(5, ZONE_LABEL, selector, hard=False),
-    ], False
+    spreading = [TopologySpread(skew, key, selector, hard=False) for skew, key in config.default_spreading]
+    return spreading, not config.system_spreading
 
 
 def spread(index: FilterIndex, pod: Pod, mask: BoolArray, config: KubeSchedulerConfig) -> IntArray | None:

@@ -1,0 +1,66 @@
+"""Writing a KubeSchedulerConfiguration: a profile that scores as told, in a file of its own or in one that there is."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aaml.files import write_text
+from aaml.policies.kube_scores.config import DEFAULT_WEIGHTS, KubeSchedulerConfig
+from aaml.policies.kube_scores.profile import (
+    API_VERSION,
+    DEFAULT_PROFILE,
+    KIND,
+    load_document,
+    profile_file,
+    read_profile,
+)
+
+
+def document(config: KubeSchedulerConfig, base: str = "") -> dict[str, Any]:
+    """Return a KubeSchedulerConfiguration whose profile scores like `config`, to be written as YAML.
+
+    It says the weights and the strategy of NodeResourcesFit. Everything else is kube-scheduler's default, or what the
+    profile that `base` (a policy) names and the rest of its file say.
+    """
+    content: dict[str, Any]
+    content = copy.deepcopy(load_document(profile_file(base))) if base else {"apiVersion": API_VERSION, "kind": KIND}
+    profiles = content.setdefault("profiles", [{"schedulerName": DEFAULT_PROFILE}])
+    name = read_profile(base).scheduler_name if base else DEFAULT_PROFILE
+    profile = next((each for each in profiles if each.get("schedulerName") == name), profiles[0])
+    if config.percentage_of_nodes_to_score or "percentageOfNodesToScore" in {**content, **profile}:
+        profile["percentageOfNodesToScore"] = config.percentage_of_nodes_to_score
+    score = profile.setdefault("plugins", {}).setdefault("score", {})
+    enabled, disabled = (
+        [each for each in score.get(kind, ()) if each["name"] not in DEFAULT_WEIGHTS]
+        for kind in ("enabled", "disabled")
+    )
+    for plugin, usual in DEFAULT_WEIGHTS.items():
+        weight = config.weights.get(plugin, 0)
+        if not weight:
+            disabled.append({"name": plugin})
+        elif base or weight != usual:
+            enabled.append({"name": plugin, "weight": weight})
+    profile["plugins"]["score"] = {"enabled": enabled} | ({"disabled": disabled} if disabled else {})
+    strategy: dict[str, Any] = {
+        "type": config.strategy,
+        "resources": [{"name": name, "weight": weight} for name, weight in config.resources],
+    }
+    if config.strategy == "RequestedToCapacityRatio":
+        shape = [{"utilization": utilization, "score": value} for utilization, value in config.shape]
+        strategy["requestedToCapacityRatio"] = {"shape": shape}
+    arguments = profile.setdefault("pluginConfig", [])
+    fit = next((each for each in arguments if each["name"] == "NodeResourcesFit"), None)
+    if fit is None:
+        arguments.append(fit := {"name": "NodeResourcesFit"})
+    fit["args"] = {**fit.get("args", {}), "scoringStrategy": strategy}
+    return content
+
+
+def write_configuration(path: Path, content: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
+    """Write a configuration, with `notes` as comments on top."""
+    comments = "".join(f"# {note}\n" for note in notes)
+    text = comments + yaml.safe_dump(content, sort_keys=False, width=120)
+    write_text(path, text, field="out")
