@@ -13,6 +13,8 @@ from aaml.errors import bad_value
 from aaml.evaluation.zoo import zoo
 from aaml.learning.linear import load_linear
 from aaml.learning.qtable import load_qtable
+from aaml.policies.formulas.formula_file import FORMAT as FORMULA
+from aaml.policies.formulas.formula_file import load_formula
 from aaml.policies.gpu.scorer_file import load_scorer
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.heuristics.policies import GpuPolicy, gpu_scorer
@@ -20,8 +22,8 @@ from aaml.policies.kube_scores.profile import PREFIX, names_profile, profile_fil
 from aaml.policies.registry import POLICIES, make_policy
 from aaml.scheduling.ports import Policy
 
-_SUFFIXES = (".pth", ".json", ".npz")
-_ACCEPTED = "a model file as `aaml train` or `aaml tune` writes it"
+_SUFFIXES = (".pth", ".json", ".npz", ".formula")
+_ACCEPTED = "a model file as `aaml train`, `aaml tune` or `aaml evolve` writes it"
 _EXPECTED = "a model file that exists, the folder of a training, or a name that `aaml models` lists"
 
 
@@ -92,9 +94,9 @@ def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
 
     The folder of a training stands for the model in it, a name of `aaml models` for the weights that ship.
 
-    Kinds are the four agents with networks, the Q-table, the linear scorer, and the scorer of the GPU-sharing
-    benchmark, which weighs fragments by the `expected` pods. Raises `UserError` for a file that is missing or holds no
-    model.
+    Kinds are the four agents with networks, the Q-table, the linear scorer, a formula, and the scorer of the
+    GPU-sharing benchmark, which weighs fragments by the `expected` pods. Raises `UserError` for a file that is missing
+    or holds no model.
     """
     path = model_file(Path(path))
     kind = kind_of_model(path)
@@ -110,6 +112,8 @@ def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
         return load_qtable(path, seed=seed)
     if kind == "linear":
         return load_linear(path)
+    if kind == "formula":
+        return load_formula(path)
     return gpu_scorer(load_scorer(path), path.stem, PolicyOptions(seed=seed, expected=expected))
 
 
@@ -123,7 +127,7 @@ def kind_of_model(path: Path) -> str:
                 names = archive.namelist()
             return "scorer" if all(name.endswith(".npy") for name in names) else "network"
         content = json.loads(path.read_text(encoding="utf-8"))
-        return {"aaml-qtable": "qtable", "aaml-linear": "linear"}[content["format"]]
+        return {"aaml-qtable": "qtable", "aaml-linear": "linear", FORMULA: "formula"}[content["format"]]
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise bad_value("model", str(path), _ACCEPTED) from error
 

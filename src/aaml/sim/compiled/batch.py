@@ -271,6 +271,15 @@ class BatchedEnv:
         play(self._pool, self._rows, self._view, self._lives, self._settings, self._work[0])
         return self._end(0)
 
+    def play(self, which: IntArray, kernel: Callable[..., None]) -> list[Ended]:
+        """Let a kernel play the episodes of the rows `which` int64 [n] from their beginning; return how they ended.
+
+        `kernel(pool, rows, view, tables, lives, settings, work, which)` leaves each row at its end.
+        """
+        memory = (self._pool, self._rows, self._view, self._tables, self._lives, self._settings, self._work[0])
+        kernel(*memory, which)
+        return [self._end(int(row)) for row in which]
+
     def close(self) -> None:
         """Let go of the threads."""
         if self._executor is not None:

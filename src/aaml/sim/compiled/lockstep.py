@@ -93,7 +93,7 @@ def play_rows(pool, rows, view, tables, lives, own, settings, work, which, actio
         at.over = not goes_on
         at.cut = 0 < settings.max_steps <= at.steps
         at.alive = goes_on and not at.cut
-        _show(env, settings, tables, lives, work, goes_on, mask, view.nodes[b, :n], view.pairs[b, :n], view.pod[b])
+        show(env, settings, tables, lives, work, goes_on, mask, view.nodes[b, :n], view.pairs[b, :n], view.pod[b])
 
 
 @part
@@ -282,7 +282,7 @@ def _depart(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 
 @part
-def _show(env, settings, tables, lives, work, goes_on, mask, nodes, pairs, vector):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def show(env, settings, tables, lives, work, goes_on, mask, nodes, pairs, vector):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Write what is seen of the first ready pod, or of no pod at the end, as `ObservationSpec.observe` has it."""
     nodes[:] = 0.0
     pairs[:] = 0.0

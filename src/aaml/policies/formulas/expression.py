@@ -1,0 +1,254 @@
+"""Expressions: what a formula is made of, what it is worth, how large it is, and a shorter one of the same worth.
+
+An expression is a number or a condition. No expression has a value that is not finite, for operators are protected:
+
+==========================  ======================================================================================
+``a / b``                   the divisor is kept at least 1e-6 away from zero, on its own side (zero counts as positive)
+``log(a)``                  log(max(|a|, 1e-6))
+``sqrt(a)``                 sqrt(|a|)
+``exp(a)``                  exp(min(a, 27))
+``*``, ``/``, ``square``    the result is kept between -1e12 and 1e12
+==========================  ======================================================================================
+
+Features are finite, and constants too. Sums are not kept in bounds: an expression has at most 500 parts.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATURES
+
+LEAST_DIVISOR, LEAST_LOG, MOST_EXPONENT, LARGEST = 1e-6, 1e-6, 27.0, 1e12
+MOST_PARTS = 500
+FEATURES = (
+    *(f"node.{name}" for name in NODE_FEATURES),
+    *(f"pair.{name}" for name in PAIR_FEATURES),
+    *(f"pod.{name}" for name in POD_FEATURES),
+)
+"""Every feature that a formula may read: of a node, of the pod on a node, of the pod (the same on all nodes)."""
+NUMBERED = {name: number for number, name in enumerate(FEATURES)}
+FIRST_PAIR, FIRST_POD = len(NODE_FEATURES), len(NODE_FEATURES) + len(PAIR_FEATURES)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A feature by its name in `FEATURES`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator of `OPERATORS` with its operands."""
+
+    operator: str
+    operands: tuple["Expression", ...]
+
+    @cached_property
+    def parts(self) -> int:
+        """How many constants, features and operators it holds."""
+        return 1 + sum(parts(each) for each in self.operands)
+
+
+Expression = Constant | Feature | Call
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What an operator takes and gives: types are "n" for a number and "c" for a condition."""
+
+    takes: str
+    gives: str
+    function: Callable[..., float]
+
+
+def _bounded(value: float) -> float:
+    return min(max(value, -LARGEST), LARGEST)
+
+
+def _over(a: float, b: float) -> float:
+    divisor = min(b, -LEAST_DIVISOR) if b < 0.0 else max(b, LEAST_DIVISOR)
+    return _bounded(a / divisor)
+
+
+OPERATORS: Mapping[str, Operator] = {
+    "+": Operator("nn", "n", lambda a, b: a + b),
+    "-": Operator("nn", "n", lambda a, b: a - b),
+    "*": Operator("nn", "n", lambda a, b: _bounded(a * b)),
+    "/": Operator("nn", "n", _over),
+    "min": Operator("nn", "n", lambda a, b: min(b, a)),
+    "max": Operator("nn", "n", lambda a, b: max(b, a)),
+    "neg": Operator("n", "n", lambda a: -a),
+    "abs": Operator("n", "n", abs),
+    "square": Operator("n", "n", lambda a: _bounded(a * a)),
+    "sqrt": Operator("n", "n", lambda a: math.sqrt(abs(a))),
+    "log": Operator("n", "n", lambda a: math.log(max(abs(a), LEAST_LOG))),
+    "exp": Operator("n", "n", lambda a: math.exp(min(a, MOST_EXPONENT))),
+    "<": Operator("nn", "c", lambda a, b: float(a < b)),
+    "<=": Operator("nn", "c", lambda a, b: float(a <= b)),
+    "and": Operator("cc", "c", min),
+    "or": Operator("cc", "c", max),
+    "not": Operator("c", "c", lambda a: 1.0 - a),
+    "if": Operator("cnn", "n", lambda condition, a, b: a if condition else b),
+}
+"""All operators; a condition is 1.0 or 0.0. `if` takes the condition, then what holds, then what holds otherwise."""
+
+
+def kind(expression: Expression) -> str:
+    """Return "n" for a number, "c" for a condition."""
+    return OPERATORS[expression.operator].gives if isinstance(expression, Call) else "n"
+
+
+def parts(expression: Expression) -> int:
+    """Return its size: how many constants, features and operators it is written with."""
+    return expression.parts if isinstance(expression, Call) else 1
+
+
+def terms(expression: Expression) -> int:
+    """Return how many constants and features it is written with, each as often as it is written."""
+    return sum(not isinstance(each, Call) for each in walk(expression))
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """Yield the expression and all that it is made of, an operator before its operands."""
+    yield expression
+    if isinstance(expression, Call):
+        for each in expression.operands:
+            yield from walk(each)
+
+
+def features(expression: Expression) -> tuple[str, ...]:
+    """Return the names of the features that it reads, in the order of `FEATURES`."""
+    names = {each.name for each in walk(expression) if isinstance(each, Feature)}
+    return tuple(sorted(names, key=NUMBERED.__getitem__))
+
+
+def constants(expression: Expression) -> tuple[float, ...]:
+    """Return its constants in the order in which they are written."""
+    return tuple(each.value for each in walk(expression) if isinstance(each, Constant))
+
+
+def with_constants(expression: Expression, values: Iterator[float]) -> Expression:
+    """Return it with the next of these values in the place of each constant, in the order of `constants`."""
+    if isinstance(expression, Constant):
+        return Constant(next(values))
+    if isinstance(expression, Feature):
+        return expression
+    return Call(expression.operator, tuple(with_constants(each, values) for each in expression.operands))
+
+
+def evaluate(expression: Expression, values: Mapping[str, float]) -> float:
+    """Return its value, by the values of its features. The reference: slow, one node at a time."""
+    if isinstance(expression, Constant):
+        return expression.value
+    if isinstance(expression, Feature):
+        return values[expression.name]
+    return OPERATORS[expression.operator].function(*(evaluate(each, values) for each in expression.operands))
+
+
+def summands(expression: Expression, sign: float = 1.0) -> tuple[tuple[float, Expression], ...]:
+    """Return what a sum adds up, each with its sign; anything else is one summand."""
+    if isinstance(expression, Call) and expression.operator in "+-":
+        first, second = expression.operands
+        return summands(first, sign) + summands(second, -sign if expression.operator == "-" else sign)
+    if isinstance(expression, Call) and expression.operator == "neg":
+        return summands(expression.operands[0], -sign)
+    return ((sign, expression),)
+
+
+ZERO, ONE = Constant(0.0), Constant(1.0)
+
+
+def simplify(expression: Expression) -> Expression:
+    """Return a shorter expression that has the same value for every node and pod."""
+    if not isinstance(expression, Call):
+        return expression
+    operands = tuple(simplify(each) for each in expression.operands)
+    numbers = [each.value for each in operands if isinstance(each, Constant)]
+    if len(numbers) == len(operands) and kind(expression) == "n":
+        return Constant(OPERATORS[expression.operator].function(*numbers))
+    return _shorter(expression.operator, operands) or Call(expression.operator, operands)
+
+
+def _shorter(operator: str, operands: tuple[Expression, ...]) -> Expression | None:
+    """Return what an operator with simple operands is by a rule, if there is one."""
+    first, last = operands[0], operands[-1]
+    inner = first.operator if isinstance(first, Call) else ""
+    found: Expression | None = None
+    match operator:
+        case "+" if ZERO in operands:
+            found = last if first == ZERO else first
+        case "+" if isinstance(last, Call) and last.operator == "neg":
+            found = simplify(Call("-", (first, last.operands[0])))
+        case "+" if isinstance(last, Constant) and last.value < 0.0:
+            found = Call("-", (first, Constant(-last.value)))
+        case "-" if isinstance(last, Constant) and last.value < 0.0:
+            found = Call("+", (first, Constant(-last.value)))
+        case "-" if first == last:
+            found = ZERO
+        case "-" if last == ZERO:
+            found = first
+        case "-" if first == ZERO:
+            found = simplify(Call("neg", (last,)))
+        case "-" if isinstance(last, Call) and last.operator == "neg":
+            found = simplify(Call("+", (first, last.operands[0])))
+        case "*" if ZERO in operands:
+            found = ZERO
+        case "*" if ONE in operands and _is_bounded(last if first == ONE else first):
+            found = last if first == ONE else first
+        case "*" if first == last:
+            found = Call("square", (first,))
+        case "/" if first == ZERO:
+            found = ZERO
+        case "/" if last == ONE and _is_bounded(first):
+            found = first
+        case "min" | "max" | "and" | "or" if first == last:
+            found = first
+        case "neg" | "not" if inner == operator and isinstance(first, Call):
+            found = first.operands[0]
+        case "neg" if inner == "-" and isinstance(first, Call):
+            found = Call("-", (first.operands[1], first.operands[0]))
+        case "abs" if inner in ("abs", "square", "sqrt", "exp"):
+            found = first
+        case "abs" | "square" | "sqrt" | "log" if inner in ("neg", "abs") and isinstance(first, Call):
+            found = simplify(Call(operator, first.operands))
+        case "if" if operands[1] == operands[2]:
+            found = last
+        case "if" if inner == "not" and isinstance(first, Call):
+            found = simplify(Call("if", (first.operands[0], operands[2], operands[1])))
+        case "if" if (known := _known(first)) is not None:
+            found = operands[1] if known else last
+    return found
+
+
+def _is_bounded(expression: Expression) -> bool:
+    """Whether its value lies between the bounds of products, so that to multiply it by one changes nothing."""
+    if isinstance(expression, Constant):
+        return abs(expression.value) <= LARGEST
+    if isinstance(expression, Feature):
+        return True
+    if expression.operator in ("+", "-"):
+        return False
+    numbers = [each for each in expression.operands if kind(each) == "n"]
+    return expression.operator in ("*", "/", "square", "exp", "log", "sqrt") or all(map(_is_bounded, numbers))
+
+
+def _known(condition: Expression) -> bool | None:
+    """Return whether a condition holds, where that depends on nothing."""
+    if not isinstance(condition, Call):
+        return None
+    first, last = condition.operands[0], condition.operands[-1]
+    if isinstance(first, Constant) and isinstance(last, Constant):
+        return bool(OPERATORS[condition.operator].function(first.value, last.value))
+    if first == last and condition.operator in ("<", "<="):
+        return condition.operator == "<="
+    return None

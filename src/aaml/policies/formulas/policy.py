@@ -1,0 +1,92 @@
+"""A formula as a policy: the feasible node with the highest score, and of equal ones the first."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.policies.formulas.expression import (
+    FEATURES,
+    FIRST_PAIR,
+    FIRST_POD,
+    Expression,
+    features,
+    parts,
+    summands,
+)
+from aaml.policies.formulas.program import Program, assemble, registers_of
+from aaml.policies.formulas.text import to_text
+from aaml.scheduling.observation import PLAIN, Context, Observation, ObservationSpec
+from aaml.scheduling.ports import Decision
+
+FloatArray = npt.NDArray[np.float64]
+VERSIONS: Mapping[str, int] = dict.fromkeys(FEATURES, 1)
+"""The version of each feature: raised when what it measures changes, so that older formulas are refused."""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """An expression, what its features are measured with, and where it came from (`provenance`: plain values)."""
+
+    expression: Expression
+    observation_spec: ObservationSpec = PLAIN
+    provenance: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __str__(self) -> str:
+        return to_text(self.expression, 4)
+
+
+class FormulaPolicy:
+    """Scores nodes by a formula; `scores` and `terms` are for `aaml explain`."""
+
+    def __init__(self, formula: Formula, name: str = "formula") -> None:
+        self.name = name
+        self.formula = formula
+        self.observation_spec = formula.observation_spec
+        self._program = assemble(formula.expression)
+
+    def act(self, context: Context) -> Decision:
+        """Choose a row."""
+        return Decision(int(np.where(context.mask, self.scores(context), -np.inf).argmax()))
+
+    def scores(self, context: Context) -> FloatArray:
+        """Return [N] scores; rows outside the mask hold anything."""
+        return _run(self._program, context.observation_by(self.observation_spec))
+
+    @property
+    def terms_are(self) -> str:
+        """What the terms are."""
+        return f"the terms of {to_text(self.formula.expression, 4)} (size {parts(self.formula.expression)})"
+
+    def terms(self, context: Context) -> dict[str, FloatArray]:
+        """Return what each term of the sum adds to the scores, by its text, [N]."""
+        observation, found = context.observation_by(self.observation_spec), dict[str, FloatArray]()
+        for sign, term in summands(self.formula.expression):
+            text = to_text(term, 4)
+            found[text] = found.get(text, 0.0) + sign * _run(assemble(term), observation)
+        return found
+
+
+def columns_of(program_features: npt.NDArray[np.int64], observation: Observation) -> npt.NDArray[np.float32]:
+    """Return float32 [L, N], the features of these numbers; those of the pod are the same for all nodes."""
+    columns = np.empty((len(program_features), len(observation.mask)), dtype=np.float32)
+    for row, number in enumerate(program_features):
+        if number < FIRST_PAIR:
+            columns[row] = observation.nodes[:, number]
+        elif number < FIRST_POD:
+            columns[row] = observation.pairs[:, number - FIRST_PAIR]
+        else:
+            columns[row] = observation.pod[number - FIRST_POD]
+    return columns
+
+
+def _run(program: Program, observation: Observation) -> FloatArray:
+    scores: FloatArray = registers_of(program, columns_of(program.features, observation))[-1]
+    return scores
+
+
+def versions_of(expression: Expression) -> dict[str, int]:
+    """Return the features that an expression reads, with their versions."""
+    return {name: VERSIONS[name] for name in features(expression)}

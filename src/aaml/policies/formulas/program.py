@@ -1,0 +1,172 @@
+"""Formulas in compiled code: a register machine whose registers hold a number for each node.
+
+An expression becomes a list of instructions, so a new formula costs no compilation. Each instruction works on all nodes
+at once, and what is the same for all nodes is computed once. Parts that are written twice are computed once.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.kernels import uncounted
+from aaml.policies.formulas.expression import (
+    FIRST_POD,
+    LARGEST,
+    LEAST_DIVISOR,
+    LEAST_LOG,
+    MOST_EXPONENT,
+    NUMBERED,
+    OPERATORS,
+    Call,
+    Constant,
+    Expression,
+    Feature,
+    features,
+)
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+_CODE = {name: number for number, name in enumerate(OPERATORS)}
+_ADD, _SUBTRACT, _MULTIPLY, _DIVIDE, _MIN, _MAX = (_CODE[name] for name in ("+", "-", "*", "/", "min", "max"))
+_NEG, _ABS, _SQUARE, _SQRT, _LOG, _EXP = (_CODE[name] for name in ("neg", "abs", "square", "sqrt", "log", "exp"))
+_LESS, _AT_MOST, _AND, _OR, _NOT, _IF = (_CODE[name] for name in ("<", "<=", "and", "or", "not", "if"))
+
+
+class Program(NamedTuple):
+    """A formula for the machine.
+
+    Its registers hold first the `features` int64 [L] by their numbers, then the `constants` float64 [C], then what each
+    instruction gives. `code` int64 [I, 5] has an instruction a row: operator, three operands (registers), and 1 where
+    all nodes have the same. The last register is the score.
+    """
+
+    features: IntArray
+    constants: FloatArray
+    code: IntArray
+
+    @property
+    def registers(self) -> int:
+        """How many registers it needs."""
+        return len(self.features) + len(self.constants) + len(self.code)
+
+
+def assemble(expression: Expression) -> Program:
+    """Return the program of an expression."""
+    read = features(expression)
+    register: dict[Expression, int] = {Feature(name): number for number, name in enumerate(read)}
+    same: set[Expression] = {Feature(name) for name in read if NUMBERED[name] >= FIRST_POD}
+    numbers: list[float] = []
+    calls: list[Call] = []
+
+    def collect(each: Expression) -> None:
+        if isinstance(each, Constant):
+            if each not in same:
+                same.add(each)
+                numbers.append(each.value)
+        elif isinstance(each, Call) and each not in seen:
+            seen.add(each)
+            for operand in each.operands:
+                collect(operand)
+            calls.append(each)
+
+    seen: set[Expression] = set()
+    collect(expression)
+    for number, value in enumerate(numbers):
+        register[Constant(value)] = len(read) + number
+    code = np.zeros((len(calls), 5), dtype=np.int64)
+    for number, call in enumerate(calls):
+        uniform = all(operand in same for operand in call.operands)
+        if uniform:
+            same.add(call)
+        operands = [register[operand] for operand in call.operands]
+        code[number] = [_CODE[call.operator], *operands, *[0] * (3 - len(operands)), uniform]
+        register[call] = len(read) + len(numbers) + number
+    return Program(
+        np.array([NUMBERED[name] for name in read], dtype=np.int64), np.array(numbers, dtype=np.float64), code
+    )
+
+
+@uncounted
+def run_program(constants, code, loaded, registers, n):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Compute all registers float64 [>= R, >= n] of n nodes, of which the first `loaded` hold the features."""
+    first = loaded
+    for k in range(len(constants)):
+        row = registers[first + k]
+        for i in range(n):
+            row[i] = constants[k]
+    first += len(constants)
+    for k in range(len(code)):
+        operator = code[k, 0]
+        a, b, c, out = registers[code[k, 1]], registers[code[k, 2]], registers[code[k, 3]], registers[first + k]
+        m = 1 if code[k, 4] else n
+        if operator == _ADD:
+            for i in range(m):
+                out[i] = a[i] + b[i]
+        elif operator == _SUBTRACT:
+            for i in range(m):
+                out[i] = a[i] - b[i]
+        elif operator == _MULTIPLY:
+            for i in range(m):
+                out[i] = min(max(a[i] * b[i], -LARGEST), LARGEST)
+        elif operator == _DIVIDE:
+            for i in range(m):
+                divisor = min(b[i], -LEAST_DIVISOR) if b[i] < 0.0 else max(b[i], LEAST_DIVISOR)
+                out[i] = min(max(a[i] / divisor, -LARGEST), LARGEST)
+        elif operator in (_MIN, _AND):
+            for i in range(m):
+                out[i] = min(a[i], b[i])
+        elif operator in (_MAX, _OR):
+            for i in range(m):
+                out[i] = max(a[i], b[i])
+        elif operator == _NEG:
+            for i in range(m):
+                out[i] = -a[i]
+        elif operator == _ABS:
+            for i in range(m):
+                out[i] = abs(a[i])
+        elif operator == _SQUARE:
+            for i in range(m):
+                out[i] = min(a[i] * a[i], LARGEST)
+        elif operator == _SQRT:
+            for i in range(m):
+                out[i] = np.sqrt(abs(a[i]))
+        elif operator == _LOG:
+            for i in range(m):
+                out[i] = np.log(max(abs(a[i]), LEAST_LOG))
+        elif operator == _EXP:
+            for i in range(m):
+                out[i] = np.exp(min(a[i], MOST_EXPONENT))
+        elif operator == _LESS:
+            for i in range(m):
+                out[i] = 1.0 if a[i] < b[i] else 0.0
+        elif operator == _AT_MOST:
+            for i in range(m):
+                out[i] = 1.0 if a[i] <= b[i] else 0.0
+        elif operator == _NOT:
+            for i in range(m):
+                out[i] = 1.0 - a[i]
+        else:
+            for i in range(m):
+                out[i] = b[i] if a[i] > 0.0 else c[i]
+        if m == 1:
+            for i in range(1, n):
+                out[i] = out[0]
+
+
+@uncounted
+def best_of(scores, mask, n):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return the first of the feasible nodes with the highest score, -1 where none is feasible."""
+    row = -1
+    for i in range(n):
+        if mask[i] and (row < 0 or scores[i] > scores[row]):
+            row = i
+    return row
+
+
+def registers_of(program: Program, columns: npt.NDArray[np.float32]) -> FloatArray:
+    """Return all registers float64 [R, N] for the features [L, N] that the program reads."""
+    registers = np.zeros((program.registers, columns.shape[1]))
+    registers[: len(columns)] = columns
+    run_program(program.constants, program.code, len(program.features), registers, columns.shape[1])
+    return registers
