@@ -1,0 +1,52 @@
+package aaml
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+// Args are the plugin's arguments in a KubeSchedulerConfiguration, kind AAMLArgs.
+type Args struct {
+	metav1.TypeMeta `json:",inline"`
+	// WeightsFile is read at the start and again whenever it changes; empty: the weights that were compiled in.
+	WeightsFile string `json:"weightsFile,omitempty"`
+	// Deadline is how long a decision may take; beyond it the profile's other plugins decide. Default 100ms.
+	Deadline metav1.Duration `json:"deadline,omitempty"`
+	// PollInterval is how often the weights file is looked at. Default 1s.
+	PollInterval metav1.Duration `json:"pollInterval,omitempty"`
+	// RequireWeights ends the program where there are no good weights at the start; else other plugins decide.
+	RequireWeights bool `json:"requireWeights,omitempty"`
+}
+
+// decodeArgs reads the arguments; a field that is not known is an error.
+func decodeArgs(object runtime.Object) (Args, error) {
+	args := Args{Deadline: metav1.Duration{Duration: 100 * time.Millisecond}, PollInterval: metav1.Duration{Duration: time.Second}}
+	unknown, ok := object.(*runtime.Unknown)
+	if object != nil && !ok {
+		return args, fmt.Errorf("pluginConfig of %s: want AAMLArgs, got %T", Name, object)
+	}
+	if unknown != nil && len(unknown.Raw) > 0 {
+		raw, err := yaml.YAMLToJSON(unknown.Raw)
+		if err != nil {
+			return args, fmt.Errorf("pluginConfig of %s: %w", Name, err)
+		}
+		decoder := json.NewDecoder(bytes.NewReader(raw))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&args); err != nil {
+			return args, fmt.Errorf("pluginConfig of %s: %w", Name, err)
+		}
+	}
+	if args.Kind != "" && args.Kind != "AAMLArgs" {
+		return args, fmt.Errorf("pluginConfig of %s: kind %q; expected AAMLArgs", Name, args.Kind)
+	}
+	if args.Deadline.Duration <= 0 || args.PollInterval.Duration <= 0 {
+		return args, fmt.Errorf("pluginConfig of %s: deadline and pollInterval must be longer than 0", Name)
+	}
+	return args, nil
+}

@@ -1,0 +1,88 @@
+#include "textflag.h"
+
+// func multiplyAVX2(c *float32, ldc int, a *float32, lda int, weight, start *float32, startStep, in, rows int, floor float32)
+TEXT ·multiplyAVX2(SB), NOSPLIT, $0-76
+	MOVQ c+0(FP), DI
+	MOVQ ldc+8(FP), R8
+	MOVQ a+16(FP), SI
+	MOVQ lda+24(FP), R9
+	MOVQ weight+32(FP), DX
+	MOVQ start+40(FP), BX
+	MOVQ startStep+48(FP), R10
+	MOVQ rows+64(FP), R11
+	VBROADCASTSS floor+72(FP), Y15
+	SHLQ $2, R8
+	SHLQ $2, R9
+	SHLQ $2, R10
+	LEAQ (R9)(R9*2), R12 // three rows of a
+
+block:
+	CMPQ R11, $4
+	JLT  done
+	MOVQ BX, AX
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	ADDQ R10, AX
+	VMOVUPS (AX), Y2
+	VMOVUPS 32(AX), Y3
+	ADDQ R10, AX
+	VMOVUPS (AX), Y4
+	VMOVUPS 32(AX), Y5
+	ADDQ R10, AX
+	VMOVUPS (AX), Y6
+	VMOVUPS 32(AX), Y7
+	MOVQ SI, R13
+	MOVQ DX, AX
+	MOVQ in+56(FP), CX
+
+inner:
+	VMOVUPS (AX), Y8
+	VMOVUPS 32(AX), Y9
+	VBROADCASTSS (R13), Y10
+	VBROADCASTSS (R13)(R9*1), Y11
+	VBROADCASTSS (R13)(R9*2), Y12
+	VBROADCASTSS (R13)(R12*1), Y13
+	VFMADD231PS Y8, Y10, Y0
+	VFMADD231PS Y9, Y10, Y1
+	VFMADD231PS Y8, Y11, Y2
+	VFMADD231PS Y9, Y11, Y3
+	VFMADD231PS Y8, Y12, Y4
+	VFMADD231PS Y9, Y12, Y5
+	VFMADD231PS Y8, Y13, Y6
+	VFMADD231PS Y9, Y13, Y7
+	ADDQ $4, R13
+	ADDQ $64, AX
+	DECQ CX
+	JNZ  inner
+
+	// The first operand is what comes out of a comparison with NaN: a NaN is not hidden by the floor.
+	VMAXPS Y0, Y15, Y0
+	VMAXPS Y1, Y15, Y1
+	VMAXPS Y2, Y15, Y2
+	VMAXPS Y3, Y15, Y3
+	VMAXPS Y4, Y15, Y4
+	VMAXPS Y5, Y15, Y5
+	VMAXPS Y6, Y15, Y6
+	VMAXPS Y7, Y15, Y7
+	MOVQ DI, AX
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ R8, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	ADDQ R8, AX
+	VMOVUPS Y4, (AX)
+	VMOVUPS Y5, 32(AX)
+	ADDQ R8, AX
+	VMOVUPS Y6, (AX)
+	VMOVUPS Y7, 32(AX)
+
+	LEAQ (DI)(R8*4), DI
+	LEAQ (SI)(R9*4), SI
+	LEAQ (BX)(R10*4), BX
+	SUBQ $4, R11
+	JMP  block
+
+done:
+	VZEROUPPER
+	RET

@@ -1,0 +1,57 @@
+package aaml
+
+import (
+	"sync"
+
+	dto "github.com/prometheus/client_model/go"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	scheduler "k8s.io/kubernetes/pkg/scheduler/metrics"
+)
+
+// Why a decision was left to the profile's other plugins: the values of the label reason.
+const (
+	noWeights   = "no_weights"
+	overTime    = "deadline"
+	panicked    = "panic"
+	notFinite   = "not_finite"
+	missingNode = "missing_feature"
+)
+
+var (
+	decisions = metrics.NewCounter(&metrics.CounterOpts{
+		Name: "aaml_plugin_decisions_total", Help: "Decisions of the policy.", StabilityLevel: metrics.ALPHA,
+	})
+	replaced = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: "aaml_plugin_replaced_total", Help: "Pods that were left to the profile's other plugins, by reason.", StabilityLevel: metrics.ALPHA,
+	}, []string{"reason"})
+	duration = metrics.NewHistogram(&metrics.HistogramOpts{
+		Name: "aaml_plugin_duration_seconds", Help: "Time in PreScore for a decision.", StabilityLevel: metrics.ALPHA,
+		Buckets: metrics.ExponentialBuckets(0.00005, 2, 14),
+	})
+	weightsInfo = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name: "aaml_plugin_weights_info", Help: "1 for the weights in force.", StabilityLevel: metrics.ALPHA,
+	}, []string{"sha256", "model"})
+	weightsRefused = metrics.NewCounter(&metrics.CounterOpts{
+		Name: "aaml_plugin_weights_refused_total", Help: "Weights files that were not taken; the log says why.", StabilityLevel: metrics.ALPHA,
+	})
+	register sync.Once
+)
+
+func registerMetrics() {
+	register.Do(func() { legacyregistry.MustRegister(decisions, replaced, duration, weightsInfo, weightsRefused) })
+}
+
+// waiting returns how many pods wait, besides the one that is scheduled: what kube-scheduler's own metric says of its queue.
+func waiting() int {
+	total := 0.0
+	for _, gauge := range []metrics.GaugeMetric{
+		scheduler.ActivePods(), scheduler.BackoffPods(), scheduler.UnschedulablePods(), scheduler.GatedPods(),
+	} {
+		var value dto.Metric
+		if gauge.Write(&value) == nil {
+			total += value.GetGauge().GetValue()
+		}
+	}
+	return max(int(total), 0)
+}

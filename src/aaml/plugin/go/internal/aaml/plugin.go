@@ -1,0 +1,141 @@
+// Package aaml is a score plugin of kube-scheduler: a policy of AAML chooses among the nodes that the filters leave.
+//
+// PreScore computes the features of all nodes, scores the feasible ones and ranks them; Score hands the ranks out. Where
+// the policy cannot decide, PreScore skips the plugin for that pod, and the profile's other score plugins decide.
+//
+// It does not implement SignPlugin, so a profile with it is not batched (OpportunisticBatching): a signature says that
+// pods which have the same one are scored alike, and this plugin's scores depend on the whole cluster, which each bind
+// changes.
+package aaml
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// Name is the plugin's name in a KubeSchedulerConfiguration.
+const Name = "AAML"
+
+// Plugin decides for one profile. kube-scheduler scores one pod at a time, so what a decision works with is kept for the next.
+type Plugin struct {
+	handle  fwk.Handle
+	args    Args
+	weights *holder
+
+	cluster *cluster
+	view    view
+	scores  []float64
+	ranks   ranks
+}
+
+var (
+	_ fwk.PreScorePlugin = &Plugin{}
+	_ fwk.ScorePlugin    = &Plugin{}
+)
+
+// decision is what PreScore tells Score. Nothing of it changes any more.
+type decision struct {
+	rows   map[string]int32
+	grades []uint8
+}
+
+// Clone returns the decision itself.
+func (d *decision) Clone() fwk.StateData { return d }
+
+// New makes the plugin of a profile.
+func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	args, err := decodeArgs(object)
+	if err != nil {
+		return nil, err
+	}
+	registerMetrics()
+	p := &Plugin{handle: handle, args: args, weights: newHolder(args.WeightsFile), cluster: newCluster()}
+	if args.RequireWeights && p.weights.current.Load() == nil {
+		return nil, fmt.Errorf("%s: there are no good weights to start with, and requireWeights is set", Name)
+	}
+	go p.weights.watch(ctx, args.PollInterval.Duration)
+	return p, nil
+}
+
+// Name returns the plugin's name.
+func (p *Plugin) Name() string { return Name }
+
+// PreScore decides. It skips the plugin where the policy cannot.
+func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, feasible []fwk.NodeInfo) *fwk.Status {
+	start := time.Now()
+	policy := p.weights.current.Load()
+	if policy == nil {
+		return skip(noWeights)
+	}
+	infos, err := p.handle.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		return skip(missingNode)
+	}
+	made, reason := p.decide(policy, infos, pod, feasible, start.Add(p.args.Deadline.Duration))
+	if reason != "" {
+		return skip(reason)
+	}
+	state.Write(Name, made)
+	decisions.Inc()
+	duration.Observe(time.Since(start).Seconds())
+	return nil
+}
+
+// decide returns the decision, or the reason why there is none.
+func (p *Plugin) decide(policy *policy, infos []fwk.NodeInfo, pod *v1.Pod, feasible []fwk.NodeInfo, until time.Time) (made *decision, reason string) {
+	defer func() {
+		if caught := recover(); caught != nil {
+			klog.ErrorS(fmt.Errorf("%v", caught), "AAML: a decision failed", "pod", klog.KObj(pod), "stack", string(debug.Stack()))
+			p.cluster = newCluster() // whatever it holds is read anew
+			made, reason = nil, panicked
+		}
+	}()
+	p.cluster.follow(infos)
+	p.view.look(p.cluster, requestOf(pod, waiting()), feasible)
+	if p.view.feasible < len(feasible) {
+		return nil, missingNode
+	}
+	if time.Now().After(until) {
+		return nil, overTime
+	}
+	p.scores = sized(p.scores, len(p.view.kindOf))
+	policy.scores(&p.view, p.scores)
+	if err := finite(p.scores); err != nil {
+		p.weights.withdraw(policy, err)
+		return nil, notFinite
+	}
+	grades := p.ranks.grade(&p.view, p.scores)
+	if time.Now().After(until) {
+		return nil, overTime
+	}
+	return &decision{p.cluster.rows, grades}, ""
+}
+
+func skip(reason string) *fwk.Status {
+	replaced.WithLabelValues(reason).Inc()
+	return fwk.NewStatus(fwk.Skip)
+}
+
+// Score returns a node's rank.
+func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
+	data, err := state.Read(Name)
+	if err != nil {
+		return 0, fwk.AsStatus(err)
+	}
+	made := data.(*decision)
+	row, ok := made.rows[info.Node().Name]
+	if !ok {
+		return 0, nil
+	}
+	return int64(made.grades[row]), nil
+}
+
+// ScoreExtensions returns nil: ranks are scores already.
+func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return nil }

@@ -1,0 +1,114 @@
+package aaml
+
+import (
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+const mostSiblings = 8 // on one node that are told apart
+
+// request is the pod that waits, in the cluster's units.
+type request struct {
+	cpu, memory             int64
+	scoredCPU, scoredMemory int64 // with kube-scheduler's defaults where it requests nothing
+	gpu                     gpuRequest
+	owner                   owner
+	queue                   int // pods that wait besides it
+}
+
+func requestOf(pod *v1.Pod, queue int) request {
+	info := &framework.PodInfo{Pod: pod}
+	asked := info.CalculateResource()
+	return request{
+		cpu: asked.Resource.GetMilliCPU(), memory: asked.Resource.GetMemory(),
+		scoredCPU: asked.Non0CPU, scoredMemory: asked.Non0Mem,
+		gpu: gpuOf(info), owner: ownerOf(pod), queue: queue,
+	}
+}
+
+// view is one decision to make: U kinds of nodes, and V choices among them, which are the kinds with feasible nodes, told
+// apart by how many pods of the pod's owner they have. Its memory is used again for the next decision.
+type view struct {
+	pod request
+
+	nodes    int       // N
+	feasible int       // of them
+	kinds    []*facts  // [U]
+	count    []float64 // [U] nodes of the kind
+
+	kindOf   []int32   // [V] the kind of a choice, in 0 ... U-1
+	siblings []float64 // [V]
+	chosen   []float64 // [V] nodes that are this choice
+
+	rowChoice []int32 // [N] the choice that a row is, -1 where it is none
+	compact   []int32 // slot of the cluster -> kind, -1 where it is free
+	choiceOf  []int32 // kind * (mostSiblings + 1) + siblings -> choice, -1 where there is none
+	sibling   []uint8 // [N]
+	mask      []bool  // [N]
+}
+
+// sized returns a slice of n elements, of the memory of `of` where it is large enough; they hold anything.
+func sized[T any](of []T, n int) []T {
+	if cap(of) < n {
+		return make([]T, n, n+n/4+16)
+	}
+	return of[:n]
+}
+
+// look shows a pod and the nodes on which it may go. Nodes that are not in the cluster are passed over.
+func (v *view) look(c *cluster, pod request, feasible []fwk.NodeInfo) {
+	n := len(c.nodes)
+	v.pod, v.nodes = pod, n
+	v.mask = sized(v.mask, n)
+	clear(v.mask)
+	next := int32(0) // filters hand nodes on nearly in their order
+	for _, info := range feasible {
+		name := info.Node().Name
+		row := next
+		if int(row) >= n || c.nodes[row].name != name {
+			var ok bool
+			if row, ok = c.rows[name]; !ok {
+				continue
+			}
+		}
+		v.mask[row], next = true, row+1
+	}
+	v.kinds, v.count = v.kinds[:0], v.count[:0]
+	v.compact = sized(v.compact, len(c.facts))
+	for slot, count := range c.counts {
+		v.compact[slot] = -1
+		if count > 0 {
+			v.compact[slot] = int32(len(v.kinds))
+			v.kinds, v.count = append(v.kinds, &c.facts[slot]), append(v.count, float64(count))
+		}
+	}
+	v.sibling = sized(v.sibling, n)
+	clear(v.sibling)
+	if pod.owner != (owner{}) {
+		for row, pods := range c.owned[pod.owner] {
+			v.sibling[row] = uint8(min(pods, mostSiblings))
+		}
+	}
+	v.choiceOf = sized(v.choiceOf, len(v.kinds)*(mostSiblings+1))
+	for i := range v.choiceOf {
+		v.choiceOf[i] = -1
+	}
+	v.kindOf, v.siblings, v.chosen = v.kindOf[:0], v.siblings[:0], v.chosen[:0]
+	v.rowChoice, v.feasible = sized(v.rowChoice, n), 0
+	for row := range n {
+		if !v.mask[row] {
+			v.rowChoice[row] = -1
+			continue
+		}
+		v.feasible++
+		kind, beside := v.compact[c.nodes[row].kind], v.sibling[row]
+		at := int(kind)*(mostSiblings+1) + int(beside)
+		if v.choiceOf[at] < 0 {
+			v.choiceOf[at] = int32(len(v.kindOf))
+			v.kindOf, v.siblings, v.chosen = append(v.kindOf, kind), append(v.siblings, float64(beside)), append(v.chosen, 0)
+		}
+		v.rowChoice[row] = v.choiceOf[at]
+		v.chosen[v.choiceOf[at]]++
+	}
+}

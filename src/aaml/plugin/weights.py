@@ -1,0 +1,120 @@
+"""The weights file of the plugin: a policy as JSON that the Go code reads, or one line that says why it is none.
+
+=========  ============================================================================================================
+format     `FORMAT`
+version    `VERSION` of this layout
+model      where the policy comes from: `name`, `agent`, and `sha256` of the model file ("" for a policy by name)
+sha256     of the text of `policy`, byte by byte, so that a damaged file is told from a good one
+policy     `kind` (network, linear, heuristic), `features` (version and names of those that it reads), and its numbers:
+           of a network `encoder`, `head`, `width` and `layers` by torch's names, weights [out, in] and biases [out] in
+           float32; of a linear scorer `terms` and `weights` [terms, features]; of a heuristic its `name`
+=========  ============================================================================================================
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aaml.errors import UserError
+from aaml.files import write_bytes
+from aaml.learning.policy import NetworkPolicy
+from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
+from aaml.policies.heuristics.scored import ScorePolicy
+from aaml.scheduling.observation import PLAIN, ObservationSpec
+from aaml.scheduling.ports import Policy
+
+FORMAT = "aaml-plugin-weights"
+VERSION = 1
+FEATURES_VERSION = 1
+HEURISTICS = ("alphaevolve", "balanced-allocation", "least-allocated", "least-variance", "most-allocated")
+
+
+def write_weights(policy: Policy, path: Path, *, name: str = "", source: Path | None = None) -> None:
+    """Write a policy's weights, whole or not at all.
+
+    `name` is the model's in logs and metrics, the policy's own by default; `source` is the model file. Raises
+    `UserError` for a policy that the plugin cannot be.
+    """
+    write_bytes(path, weights(policy, name=name, source=source), field="weights")
+
+
+def weights(policy: Policy, *, name: str = "", source: Path | None = None) -> bytes:
+    """Return what `write_weights` writes."""
+    content = _policy(policy, name or policy.name)
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    digest = "" if source is None else hashlib.sha256(source.read_bytes()).hexdigest()
+    model = {"name": name or policy.name, "agent": policy.name, "sha256": digest}
+    head = {"format": FORMAT, "version": VERSION, "model": model, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    return f'{json.dumps(head)[:-1]}, "policy": {text}}}\n'.encode()
+
+
+def _policy(policy: Policy, name: str) -> dict[str, Any]:
+    if isinstance(policy, NetworkPolicy):
+        return _network(policy, name)
+    if isinstance(policy, LinearPolicy):
+        return _linear(policy, name)
+    if isinstance(policy, ScorePolicy) and policy.name in HEURISTICS:
+        return {"kind": "heuristic", "features": {"version": FEATURES_VERSION}, "name": policy.name}
+    accepted = f"a network, a linear scorer, or one of {', '.join(HEURISTICS)}"
+    raise UserError(f"policy {name}: it has no twin in Go; the plugin can be {accepted}")
+
+
+def _network(policy: NetworkPolicy, name: str) -> dict[str, Any]:
+    spec = policy.network.spec
+    _check(policy.observation_spec, name)
+    tensors = policy.weights()["network"]
+    for tensor, values in tensors.items():
+        if not np.isfinite(values).all():
+            raise UserError(f"policy {name}: {tensor} holds numbers that are not finite; train it again")
+    return {
+        "kind": "network",
+        "features": {
+            "version": FEATURES_VERSION,
+            "node": list(spec.node_features),
+            "pair": list(spec.pair_features),
+            "pod": list(spec.pod_features),
+        },
+        "encoder": spec.encoder,
+        "head": spec.head,
+        "width": spec.width,
+        "layers": {"weights": _by_rank(tensors, 2), "biases": _by_rank(tensors, 1)},
+    }
+
+
+def _by_rank(tensors: Mapping[str, np.ndarray], rank: int) -> dict[str, Any]:
+    """Return the tensors with so many dimensions, each number with no more digits than tell a float32."""
+    return {name: _shortest(values) for name, values in tensors.items() if values.ndim == rank}
+
+
+def _shortest(values: np.ndarray) -> Any:
+    if values.ndim > 1:
+        return [_shortest(row) for row in values]
+    return [float(str(value)) for value in values.astype(np.float32)]
+
+
+def _linear(policy: LinearPolicy, name: str) -> dict[str, Any]:
+    _check(policy.observation_spec, name)
+    if not np.isfinite(policy.weights).all():
+        raise UserError(f"policy {name}: its weights are not all finite; train it again")
+    features = {"version": FEATURES_VERSION, "linear": list(FEATURES)}
+    return {"kind": "linear", "features": features, "terms": list(TERMS), "weights": policy.weights.tolist()}
+
+
+def _check(spec: ObservationSpec, name: str) -> None:
+    """Raise `UserError` where a policy reads what kube-scheduler does not know."""
+    reasons = {
+        "the pods that follow (lookahead), which kube-scheduler shows no plugin": spec.lookahead > 0,
+        "a pod's true lifetime, which nobody knows on a cluster": spec.lifetimes,
+        "racks, which the plugin's graph does not have": spec.racks,
+        "fragments for expected pods, which the plugin does not measure": spec.fragmentation is not None,
+        "expected lifetimes, whose life table the plugin does not keep": spec.expects is not None,
+    }
+    reads = next((what for what, is_read in reasons.items() if is_read), None)
+    if reads is not None:
+        raise UserError(f"policy {name}: it reads {reads}")
+    if spec != PLAIN:
+        raise UserError(f"policy {name}: it reads what this plugin does not know")
