@@ -5,9 +5,10 @@ import sys
 
 from aaml.cli import script
 from aaml.commands.schedule import LEARNED, run_agent
-from aaml.live.agents import ActorCriticGNN
 
 __all__ = ["ActorCriticGNN"]
 
 if __name__ == "__main__":
     sys.exit(script(__file__, LEARNED["acgnn"], run_agent, __doc__))
+else:  # a program that imports this file wants the class
+    from aaml.live.agents import ActorCriticGNN

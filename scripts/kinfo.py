@@ -5,9 +5,10 @@ import sys
 
 from aaml.cli import script
 from aaml.commands.top import Args, run
-from aaml.live.table import KubeInfo
 
 __all__ = ["KubeInfo"]
 
 if __name__ == "__main__":
     sys.exit(script(__file__, Args, run, __doc__))
+else:  # a program that imports this file wants the class
+    from aaml.live.table import KubeInfo

@@ -5,9 +5,10 @@ import sys
 
 from aaml.cli import script
 from aaml.commands.schedule import LEARNED, run_agent
-from aaml.live.agents import CustomSchedulerGNN
 
 __all__ = ["CustomSchedulerGNN"]
 
 if __name__ == "__main__":
     sys.exit(script(__file__, LEARNED["gnn"], run_agent, __doc__))
+else:  # a program that imports this file wants the class
+    from aaml.live.agents import CustomSchedulerGNN

@@ -5,9 +5,10 @@ import sys
 
 from aaml.cli import script
 from aaml.commands.record import Args, run
-from aaml.live.record import SchedulerRecord
 
 __all__ = ["SchedulerRecord"]
 
 if __name__ == "__main__":
     sys.exit(script(__file__, Args, run, __doc__))
+else:  # a program that imports this file wants the class
+    from aaml.live.record import SchedulerRecord

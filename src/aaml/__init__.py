@@ -6,10 +6,10 @@
     print(aaml.evaluate([agent, "kube-scheduler", "fgd"], task, seeds=range(1000, 1020)))
     aaml.schedule(agent, aaml.connect())
 
-Each name below is imported when it is first used: `import aaml` itself costs nothing.
+Each name below is imported when it is first used: `import aaml` itself costs nothing. One that needs an extra which is
+not installed raises `UserError` with the line that says how to install it.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -75,8 +75,10 @@ def __getattr__(name: str) -> Any:
         return version("aaml")
     if name not in _DOOR:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from aaml.extras import load
+
     module, called = _DOOR[name]
-    return globals().setdefault(name, getattr(import_module(module), called))
+    return globals().setdefault(name, getattr(load(module), called))
 
 
 def __dir__() -> list[str]:

@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -31,6 +31,8 @@ Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
+RemainingLifetimes = Literal["nothing", "learned", "known"]
+"""What a policy is told of how long pods run on: nothing, what the past teaches, or the truth."""
 SettingsFile = Annotated[Path | None, "holds settings"]
 """Names a YAML file with other settings of the same command."""
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from aaml.chaos.faults import FAULTS
-from aaml.chaos.runs import ChaosSettings, run_fault
+from aaml.chaos.runs import run_fault
+from aaml.chaos.settings import ChaosSettings
 from aaml.chaos.site import LIMITED
 from aaml.chaos.workload import shape_for
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aaml.chaos.soak import SoakSettings, soak
+from aaml.chaos.settings import SoakSettings
+from aaml.chaos.soak import soak
 from aaml.chaos.workload import shape_for
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries
 

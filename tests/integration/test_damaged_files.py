@@ -32,7 +32,7 @@ from aaml.live.explaining import logged
 from aaml.live.shadow import read_report
 from aaml.settings import changed
 from aaml.telemetry.recording import read_recording
-from aaml.training.runfolder import RunFolder
+from aaml.training.records import read_config
 from aaml.training.settings import TrainConfig
 from aaml.workload.deployments import read_shapes
 from aaml.workload.trace.events import Began, NodeSeen, to_line
@@ -186,7 +186,7 @@ KINDS = {
     "results": Kind("results.csv", lambda: RESULTS, lambda path: str(Results.read(path).compare())),
     "entry": Kind("entry.json", entry, BoardEntry.read),
     "recipes": Kind("recipes.json", lambda: RECIPES, lambda path: read_recipes([path.parent])),
-    "run": Kind("config.json", lambda: RUN, lambda path: RunFolder.read_config(path.parent)),
+    "run": Kind("config.json", lambda: RUN, lambda path: read_config(path.parent)),
     "split": Kind("split.json", lambda: SPLIT, lambda path: read_split(path.parent)),
     "explanations": Kind("run.log", explanations, lambda path: logged(path, 0)),
     "shadow": Kind("shadow.jsonl", shadow_log, read_report),

@@ -10,6 +10,18 @@ import pytest
 from aaml.cli import COMMANDS, TASKS, overview, run
 
 ROOT = Path(__file__).parents[2]
+HEAVY = {
+    "torch",
+    "torch_geometric",
+    "numba",
+    "scipy",
+    "matplotlib",
+    "pandas",
+    "kubernetes",
+    "networkx",
+    "optuna",
+    "tensorboard",
+}
 
 
 @pytest.mark.parametrize(
@@ -54,6 +66,20 @@ def test_every_command_is_listed_and_explains_itself() -> None:
         with pytest.raises(SystemExit) as end:
             run(name, ["--help"])
         assert not end.value.code
+
+
+def test_no_help_waits_for_a_heavy_library() -> None:
+    code = (
+        "import contextlib, io, sys\n"
+        "from aaml.cli import COMMANDS, run\n"
+        "for name in COMMANDS:\n"
+        "    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n"
+        "        run(name, ['--help'])\n"
+        f"    if heavy := sorted({HEAVY!r} & set(sys.modules)):\n"
+        "        sys.exit(f'{name} --help loads {heavy}')"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(("number", "word"), [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")])

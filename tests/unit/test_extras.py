@@ -2,13 +2,15 @@
 
 import importlib
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+import aaml
 from aaml import cli
-from aaml.extras import EXTRAS
+from aaml.extras import EXTRAS, lazily
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -50,3 +52,27 @@ def test_a_module_that_no_extra_brings_is_a_defect_and_shows_its_traceback():
     args = importlib.import_module("aaml.commands.policies").Args
     with pytest.raises(ModuleNotFoundError):
         cli.execute(args, handler, [], "aaml top", None)
+
+
+def test_a_program_that_needs_an_extra_is_told_which_in_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    with pytest.raises(aaml.UserError) as told:
+        aaml.connect()
+    assert str(told.value) == "kubernetes is not installed; run: pip install 'aaml[live]'"
+
+
+def test_a_module_of_ours_that_needs_an_extra_says_so_when_it_is_first_used(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "aaml.serve.metrics", raising=False)
+    metrics = lazily("aaml.serve.metrics")
+    with pytest.raises(aaml.UserError, match=r"^prometheus_client is not installed; run: pip install 'aaml\[live\]'$"):
+        _ = metrics.Metrics
+
+
+def test_a_lazy_module_gives_what_the_module_has(monkeypatch):
+    monkeypatch.delitem(sys.modules, "aaml.workload.gorand", raising=False)
+    lazy = lazily("aaml.workload.gorand")
+    assert "aaml.workload.gorand" not in sys.modules
+    with pytest.raises(AttributeError, match="nothing_of_it"):
+        _ = lazy.nothing_of_it
+    assert lazy.__name__ == sys.modules["aaml.workload.gorand"].__name__

@@ -568,7 +568,8 @@ def site(monkeypatch):
 
 @tries("chaos/runs.py")
 def test_pods_that_come_while_a_fault_strikes(site):
-    from aaml.chaos.runs import ChaosSettings, run_fault
+    from aaml.chaos.runs import run_fault
+    from aaml.chaos.settings import ChaosSettings
 
     fault = SimpleNamespace(name="nothing", replicas=1, strike=lambda _site: time.sleep(0.5))
     site.workload.create = lambda indices: None if isinstance(indices, list) else strange()
@@ -580,18 +581,20 @@ def test_pods_that_come_while_a_fault_strikes(site):
 @tries("chaos/soak.py")
 def test_pods_that_come_and_go_in_a_soak(site, monkeypatch):
     from aaml.chaos import soak
+    from aaml.chaos.settings import SoakSettings
 
     monkeypatch.setattr(soak, "_look", lambda *_: None)
     with pytest.raises(Strange):
-        soak.soak(None, soak.SoakSettings(minutes=1.0, every_s=0.05, rate=100.0), lambda _sample: None)
+        soak.soak(None, SoakSettings(minutes=1.0, every_s=0.05, rate=100.0), lambda _sample: None)
 
 
 @tries("chaos/soak.py")
 def test_who_kills_the_learners_of_a_soak(site, monkeypatch):
     from aaml.chaos import soak
+    from aaml.chaos.settings import SoakSettings
 
     site.workload.create = lambda _indices: None
     site.workload.delete = lambda _names: None
     monkeypatch.setattr(soak, "_look", lambda *_: None)
     with pytest.raises(Strange):
-        soak.soak(None, soak.SoakSettings(minutes=0.02, every_s=0.05, run="without-learner"), lambda _sample: None)
+        soak.soak(None, SoakSettings(minutes=0.02, every_s=0.05, run="without-learner"), lambda _sample: None)

@@ -31,7 +31,7 @@ from aaml.openb.tables import KEYS as RUN_KEYS
 from aaml.openb.tables import read_table
 from aaml.settings import Settings, fields
 from aaml.sim.tasks import find_task
-from aaml.training.runfolder import read_curve
+from aaml.training.records import read_curve
 from aaml.training.settings import TrainConfig
 from standings import KUBE_SCHEDULER
 from standings import read as read_standings

@@ -8,7 +8,7 @@ import pandas as pd
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.results import RESULTS
-from aaml.training.runfolder import CONFIG, METRICS, read_metrics
+from aaml.training.records import CONFIG, METRICS, read_metrics
 
 _DIGITS = "%.6g"
 _POINTS = 100  # of a curve

@@ -7,46 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import Annotated
-
-from msgspec import Meta
 
 from aaml.chaos.faults import FAULTS, Fault
+from aaml.chaos.settings import ChaosSettings
 from aaml.chaos.site import Site
 from aaml.chaos.workload import judge
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.policies import load
 from aaml.files import append_row
 from aaml.kube.provision import KwokCluster
-from aaml.settings import Count, Positive, Settings
 from aaml.threads import Background
 
 _READY_S = 600.0  # the first start compiles for half a minute, on a busy machine for minutes
-
-
-@dataclass(frozen=True)
-class ChaosSettings(Settings):
-    """How a scheduler is tried."""
-
-    pods: Count = 2000
-    """pods of a run"""
-    nodes: Annotated[int, Meta(ge=5)] = 20
-    """nodes of the cluster, of which some faults take four away; the pods fill three fifths of it"""
-    runs: Count = 10
-    """runs of each fault"""
-    scheduler: str = "dqn"
-    """who decides: an agent that learns meanwhile (dqn, gnn, acdqn, acgnn), a policy by name, or a model file"""
-    faults: tuple[str, ...] = ()
-    """the faults; all of them by default"""
-    wait_s: Positive = 300.0
-    """seconds after the end of a fault within which every pod must have a node"""
-
-    def chosen(self) -> list[Fault]:
-        """Return the faults; raises `UserError` for a name that is none's."""
-        for name in self.faults:
-            if name not in FAULTS:
-                raise bad_value("faults", name, f"one of {', '.join(FAULTS)}")
-        return [FAULTS[name] for name in self.faults] or list(FAULTS.values())
 
 
 @dataclass(frozen=True)
@@ -77,6 +49,14 @@ class FaultRow:
 
 
 HEADER = ("fault", "runs", "pods", "lost", "doubled", "wrong_runs", "recovery_median_s", "recovery_longest_s")
+
+
+def chosen(settings: ChaosSettings) -> list[Fault]:
+    """Return the faults; raises `UserError` for a name that is none's."""
+    for name in settings.faults:
+        if name not in FAULTS:
+            raise bad_value("faults", name, f"one of {', '.join(FAULTS)}")
+    return [FAULTS[name] for name in settings.faults] or list(FAULTS.values())
 
 
 def run_fault(cluster: KwokCluster, fault: Fault, settings: ChaosSettings) -> ChaosRun:
@@ -190,7 +170,7 @@ def _of(settings: ChaosSettings) -> dict[str, object]:
 def missing(settings: ChaosSettings, known: Iterable[ChaosRun]) -> list[Fault]:
     """Return the faults that are to be run, in rounds, without those that are known already."""
     counts = Counter(run.fault for run in known)
-    return [fault for number in range(settings.runs) for fault in settings.chosen() if counts[fault.name] <= number]
+    return [fault for number in range(settings.runs) for fault in chosen(settings) if counts[fault.name] <= number]
 
 
 def run_all(

@@ -13,44 +13,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import psutil
 
+from aaml.chaos.settings import SoakSettings
 from aaml.chaos.site import Site
 from aaml.errors import UserError
 from aaml.files import write_text
 from aaml.kube.provision import KwokCluster
 from aaml.scheduling.curves import VALUE_LOSS
-from aaml.settings import Count, Positive, Settings
 from aaml.threads import Background, ThreadPool
 
 _READY_S = 600.0
 _AT_ONCE = 16
 _KILL_EVERY_S = 0.2
 _MIB = 1 << 20
-
-
-@dataclass(frozen=True)
-class SoakSettings(Settings):
-    """A run of many pods that each stay for a while."""
-
-    minutes: Positive = 60.0
-    """how long pods come"""
-    rate: Positive = 30.0
-    """pods a second, about half of what an agent that learns can place"""
-    lifetime_s: Positive = 20.0
-    """seconds after which a pod is deleted"""
-    nodes: Count = 20
-    """nodes of the cluster"""
-    scheduler: str = "dqn"
-    """who decides: an agent that learns meanwhile, a policy by name, or a model file"""
-    run: Literal["scheduler", "without-learner", "idle-extender"] = "scheduler"
-    """what runs: the scheduler; the scheduler, each learner of which is killed at once; or `aaml serve` with that
-    policy (kube-scheduler for an agent), which watches and is asked nothing, while kube-scheduler places the pods"""
-    every_s: Positive = 10.0
-    """seconds between two lines of the record"""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,12 @@ import numpy.typing as npt
 from aaml.cluster.objects import RACK_LABEL
 from aaml.cluster.per_state import PerState
 from aaml.cluster.state import CPU_COLUMN, ClusterState
+from aaml.extras import lazily
 
 if TYPE_CHECKING:
     import networkx as nx
+else:  # most of a second: only figures and analysis wait for it
+    nx = lazily("networkx")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +73,6 @@ rack_graph: Topology = PerState(_racks)
 
 def to_networkx(state: ClusterState, graph: Graph) -> nx.Graph[str]:
     """Return the graph with names, roles ("node", "control-plane", "rack") and use of CPU, for figures and analysis."""
-    import networkx as nx  # most of a second to import: only figures and analysis wait for it
-
     result: nx.Graph[str] = nx.Graph()
     used = state.requested[:, CPU_COLUMN] / np.maximum(state.allocatable[:, CPU_COLUMN], 1)
     for row, name in enumerate(state.names):

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from aaml.chaos.runs import ChaosSettings
+from aaml.chaos.settings import ChaosSettings
 from aaml.commands.signals import ends_at_once
 
 
@@ -29,7 +29,7 @@ def run(args: Args) -> int:
     from tqdm.auto import tqdm
 
     from aaml.chaos.faults import FAULTS
-    from aaml.chaos.runs import HEADER, ChaosRun, append, cells, missing, read, run_all, summary
+    from aaml.chaos.runs import HEADER, ChaosRun, append, cells, chosen, missing, read, run_all, summary
     from aaml.chaos.site import LIMITED
     from aaml.chaos.workload import shape_for
     from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
@@ -39,8 +39,8 @@ def run(args: Args) -> int:
     if args.list:
         show(table(("fault", "what happens"), [(each.name, each.about) for each in FAULTS.values()]))
         return 0
-    chosen = {fault.name for fault in args.chosen()}
-    runs = [] if args.out is None else [each for each in read(args.out, args) if each.fault in chosen]
+    names = {fault.name for fault in chosen(args)}
+    runs = [] if args.out is None else [each for each in read(args.out, args) if each.fault in names]
     faults = missing(args, runs)
     cluster = KwokCluster(f"chaos-{os.getpid()}")
     bar = progress_bar("chaos", len(runs) + len(faults), "run", at=len(runs))

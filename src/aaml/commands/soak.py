@@ -15,7 +15,7 @@ from typing import Annotated
 
 import tyro
 
-from aaml.chaos.soak import SoakSettings
+from aaml.chaos.settings import SoakSettings
 from aaml.commands.signals import ends_at_once
 
 _MOST_GROWTH = 1.1

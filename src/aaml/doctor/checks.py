@@ -8,14 +8,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
 
 from aaml.doctor.finding import Finding
 from aaml.errors import UserError
-from aaml.extras import EXTRAS, missing_extra
-
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement
+from aaml.extras import EXTRAS, MissingExtraError
+from aaml.kube.provision import cluster_of, records
+from aaml.kube.provision.binaries import built, minimum_go, programs_dir
+from aaml.kube.provision.paths import cache_dir, state_dir
+from aaml.kube.provision.toolchain import find_go
+from aaml.kube.transport import ApiError, Transport, Unreachable
+from aaml.learning.build import torch_build
+from aaml.workload.fetch import is_whole, openb_checksums
+from aaml.workload.trace.formats.known import FORMATS
+from aaml.workload.traces import DEFAULT_FOLDER
 
 OLDEST_PYTHON = (3, 11)
 SHOWN = ("torch", "numba", "numpy", "gymnasium")
@@ -43,8 +50,6 @@ def versions() -> Iterator[Finding]:
 
 def packages(required: Iterable[str]) -> Iterator[Finding]:
     """Compare what is installed with requirements such as "torch>=2.7"; what an extra brings may be missing."""
-    from packaging.requirements import Requirement
-
     needs = [Requirement(text) for text in required]
     for need in needs:
         if need.marker is not None and not need.marker.evaluate({"extra": ""}):
@@ -66,7 +71,7 @@ def packages(required: Iterable[str]) -> Iterator[Finding]:
             yield Finding("versions", f"extra {extra}", "ok", "installed")
 
 
-def _brought_by(need: "Requirement", extra: str) -> bool:
+def _brought_by(need: Requirement, extra: str) -> bool:
     """Whether it is this extra that brings a package."""
     marker = need.marker
     return marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
@@ -82,8 +87,6 @@ def installed(name: str) -> str | None:
 
 def paths() -> Iterator[Finding]:
     """Where commands read and write: folders of the working directory, the cache, the folder of clusters."""
-    from aaml.kube.provision.paths import cache_dir, state_dir
-
     for name in FOLDERS:
         yield _folder(name, Path(name).absolute())
     yield _folder("cache", cache_dir())
@@ -109,9 +112,6 @@ def live() -> Iterator[Finding]:
 
 
 def _programs() -> Finding:
-    from aaml.kube.provision.binaries import built, minimum_go, programs_dir
-    from aaml.kube.provision.toolchain import find_go
-
     area, name = "live cluster", "KWOK programs"
     try:
         if built():
@@ -130,8 +130,6 @@ def _programs() -> Finding:
 
 
 def _clusters() -> Iterator[Finding]:
-    from aaml.kube.provision import cluster_of, records
-
     area, names = "live cluster", records.names()
     if not names:
         yield Finding(area, "clusters", "missing", "none was started", "aaml cluster up")
@@ -151,17 +149,15 @@ def _clusters() -> Iterator[Finding]:
 
 def kubeconfig(up: Sequence[str], file: Path | None = None) -> Finding:
     """Ask the server of a kubeconfig, by default the usual one; `up` are the clusters of this machine that run."""
-    from aaml.kube.transport import ApiError, Transport, Unreachable
-
     area, name = "live cluster", "kubeconfig"
     chosen = file or os.environ.get("KUBECONFIG") or "~/.kube/config"
     mend = f"export KUBECONFIG=$(aaml cluster kubeconfig --path --name {up[0]})" if up else "aaml cluster up"
     try:
         transport = Transport(file, timeout_s=_ANSWER_S)
+    except MissingExtraError as error:
+        return Finding(area, name, "missing", str(error))
     except UserError as error:
         return Finding(area, name, "missing", str(error).partition(";")[0], mend)
-    except ModuleNotFoundError as error:
-        return Finding(area, name, "missing", missing_extra(error) or str(error))
     try:
         transport.request("GET", "/version")
     except (ApiError, Unreachable) as error:
@@ -173,8 +169,6 @@ def kubeconfig(up: Sequence[str], file: Path | None = None) -> Finding:
 
 def gpu() -> Iterator[Finding]:
     """Which GPUs there are, and whether the installed PyTorch could use them."""
-    from aaml.learning.build import torch_build
-
     cards = [line for line in (_output("nvidia-smi", "-L") or "").splitlines() if line.startswith("GPU")]
     build = torch_build()
     if isinstance(build, str):
@@ -207,10 +201,6 @@ def docker() -> Iterator[Finding]:
 
 def traces() -> Iterator[Finding]:
     """The openb trace by its checksums, the published tables, and what was fetched of the other public traces."""
-    from aaml.workload.fetch import openb_checksums
-    from aaml.workload.trace.formats.known import FORMATS
-    from aaml.workload.traces import DEFAULT_FOLDER
-
     folder = Path(os.environ.get("AAML_TRACES") or DEFAULT_FOLDER)
     mend = "aaml trace fetch openb" + (f" --out {folder}" if folder != DEFAULT_FOLDER else "")
     yield whole("openb", folder, openb_checksums(), mend)
@@ -228,8 +218,6 @@ def traces() -> Iterator[Finding]:
 
 def whole(name: str, folder: Path, checksums: Mapping[str, str], mend: str) -> Finding:
     """Compare the files of a trace with their published checksums."""
-    from aaml.workload.fetch import is_whole
-
     absent = [file for file in checksums if not (folder / file).is_file()]
     damaged = [file for file, sum_ in checksums.items() if file not in absent and not is_whole(folder / file, sum_)]
     if not absent and not damaged:

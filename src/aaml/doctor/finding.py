@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from rich.text import Text
 
 from aaml.telemetry.tables import show, table
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 State = Literal["ok", "missing", "broken"]
 _STYLES = {"ok": "green", "missing": "yellow", "broken": "bold red"}
@@ -62,7 +61,5 @@ def _verb(count: int) -> str:
     return "is" if count < 2 else "are"
 
 
-def _state(state: State) -> "Text":
-    from rich.text import Text
-
+def _state(state: State) -> Text:
     return Text(state, style=_STYLES[state])

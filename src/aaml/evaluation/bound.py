@@ -17,6 +17,7 @@ from aaml.errors import UserError, bad_value
 from aaml.evaluation.episode import episode_row
 from aaml.evaluation.identity import IDENTITY, identity
 from aaml.evaluation.results import KEYS
+from aaml.extras import lazily
 from aaml.progress import progress_bar
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision
@@ -25,7 +26,9 @@ from aaml.sim.tasks import TASKS, find_task
 from aaml.threads import Background
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from ortools.sat.python import cp_model
+else:  # an extra
+    cp_model = lazily("ortools.sat.python.cp_model")
 
 Place = tuple[int, tuple[int, ...] | None]
 """A row, and the device of a share (None: the first free ones, or none)."""
@@ -60,9 +63,9 @@ def best_placement(
     """
     if metric not in GOALS:
         raise bad_value("metric", metric, f"one of {', '.join(GOALS)}")
-    model = _Model(_solver(), nodes, pods, every=metric != "final_gpu_allocation")
+    model = _Model(nodes, pods, every=metric != "final_gpu_allocation")
     value = GOALS[metric](model)
-    solver = model.sat.CpSolver()
+    solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = limit_s
     solver.parameters.num_workers = 1
     solver.parameters.catch_sigint_signal = False
@@ -83,19 +86,11 @@ def best_placement(
     )  # fmt: skip
 
 
-def _solver() -> "ModuleType":
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError as error:
-        raise UserError("ortools is not installed; it comes with the extra: pip install 'aaml[solver]'") from error
-    return cp_model
-
-
 class _Model:
     """The variables and limits that all goals share; a goal adds its objective to `sat_model`."""
 
-    def __init__(self, sat: "ModuleType", nodes: Sequence[Node], pods: Sequence[Pod], *, every: bool) -> None:
-        self.sat, self.sat_model, self.nodes = sat, sat.CpModel(), nodes
+    def __init__(self, nodes: Sequence[Node], pods: Sequence[Pod], *, every: bool) -> None:
+        self.sat_model, self.nodes = cp_model.CpModel(), nodes
         self.kinds: dict[_Kind, list[Pod]] = {}
         for pod in pods:
             if every or pod.gpu.total_milli:

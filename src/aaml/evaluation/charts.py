@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from bokeh.embed import components
 from bokeh.layouts import row
 from bokeh.models import BasicTickFormatter, ColumnDataSource, HoverTool, Range1d, Span, Whisker
 from bokeh.plotting import figure
+from bokeh.resources import Resources
 
 from aaml.evaluation.ranking import Line, Ranking
 from aaml.evaluation.statistics import Interval
@@ -23,6 +25,12 @@ _FAR = 6.0  # times the middle difference: what lies farther is not drawn to sca
 _WIDE = 30.0  # values that span more than this get a logarithmic axis
 _TICKS = 4  # on half a page, where a tiny number such as 2.500e-6 needs room
 _TOOLS = "xbox_zoom,reset"
+
+
+def parts(figures: Sequence[Drawn]) -> tuple[str, str, Sequence[str]]:
+    """Return what a page of its own holds: the library, the script, and what stands in the place of each figure."""
+    script, places = components(figures)
+    return Resources(mode="inline", components=["bokeh"]).render(), script, places
 
 
 def plain_figure(name: str = "", *, height: int = 260, title: str = "", **fields: Any) -> Drawn:
@@ -194,6 +202,32 @@ def family_chart(title: str, curves: Mapping[str, Curve], chosen: str, axis: str
         drawn.append(plot.scatter("step", "value", source=source, color=colour, size=6, alpha=alpha))
     tips = [("", "@name"), (axis, "@step{0,0}"), (title, "@value{%.5g}")]
     plot.add_tools(HoverTool(tooltips=tips, renderers=drawn, formatters={"@value": "printf"}))
+    return plot
+
+
+def history_chart(
+    title: str, scores: Sequence[float], whole: Sequence[bool], facts: Mapping[str, Sequence[object]], *, log: bool
+) -> Drawn:
+    """Draw the scores of trials in their order, and the best so far; lower is better.
+
+    Those that are not `whole` are hollow and count for nothing. `facts` are what is shown of each.
+    """
+    plot = plain_figure(title=title, y_axis_type="log" if log else "linear", tools=_TOOLS)
+    numbers, best = list(range(len(scores))), np.where(whole, scores, np.inf)
+    best = np.minimum.accumulate(best)
+    steps = np.where(np.isinf(best), np.nan, best)
+    plot.step(numbers, steps, mode="after", line_color=LEARNED, line_width=1.8, legend_label="best so far")
+    source = ColumnDataSource({
+        "number": numbers, "score": scores, "fill": [OTHER if each else "#ffffff" for each in whole],
+        **{f"fact {name}": list(values) for name, values in facts.items()},
+    })  # fmt: skip
+    dots = plot.scatter("number", "score", source=source, size=8, line_color=OTHER, fill_color="fill")
+    form = {"decisions": "{0,0}"}
+    told = [(name, f"@{{fact {name}}}{form.get(name, '')}") for name in facts]
+    plot.add_tools(HoverTool(tooltips=[("trial", "@number"), ("score", "@score"), *told], renderers=[dots]))
+    plot.xaxis.axis_label = "trial"
+    plot.legend.border_line_color = None
+    plot.legend.label_text_font_size = "11px"
     return plot
 
 

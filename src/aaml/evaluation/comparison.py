@@ -8,9 +8,14 @@ import pandas as pd
 
 from aaml.evaluation.ranking import Ranking, numbers
 from aaml.evaluation.tables import html_section, text_section
+from aaml.extras import lazily
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from aaml.evaluation import figures
+else:  # matplotlib: only who draws waits for it
+    figures = lazily("aaml.evaluation.figures")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,6 +47,4 @@ class Comparison:
 
     def plot(self) -> "Figure":
         """Draw the interval of each policy, a panel a task and size."""
-        from aaml.evaluation.figures import interval_figure  # matplotlib: only who draws waits for it
-
-        return interval_figure(*self)
+        return figures.interval_figure(*self)

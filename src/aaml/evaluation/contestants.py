@@ -14,7 +14,8 @@ import cloudpickle
 
 from aaml.cluster.objects import Pod
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.policies import is_model, kind_of_model, load, model_file, needs_expected_pods
+from aaml.evaluation.policies import is_model, kind_of_model, load, needs_expected_pods
+from aaml.evaluation.zoo import model_file
 from aaml.policies.heuristics import PolicyOptions, ScorePolicy
 from aaml.policies.registry import make_policy
 from aaml.scheduling.ports import Agent, Policy

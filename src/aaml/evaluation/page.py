@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from aaml.evaluation.tables import html_table
-from aaml.extras import missing_extra
+from aaml.extras import MissingExtraError, lazily
 from aaml.files import write_text, write_whole
 from aaml.telemetry.provenance import command, digest, provenance
 
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
+    from aaml.evaluation import charts
     from aaml.evaluation.charts import Drawn
+else:  # Bokeh, which is an extra
+    charts = lazily("aaml.evaluation.charts")
 
 REPORT = "report.html"
 _log = logging.getLogger(__name__)
@@ -135,11 +138,7 @@ class Page:
 
     def write(self) -> Path:
         """Write the page, whole or not at all, and return its path."""
-        from bokeh.embed import components
-        from bokeh.resources import Resources
-
-        script, places = components(self._figures) if self._figures else ("", ())
-        library = Resources(mode="inline", components=["bokeh"]).render() if self._figures else ""
+        library, script, places = charts.parts(self._figures) if self._figures else ("", "", ())
         body = "\n".join(each if isinstance(each, str) else places[each] for each in self._body)
         parts = {
             "title": html.escape(self.title), "css": files("aaml.evaluation").joinpath("page.css").read_text("utf-8"),
@@ -185,10 +184,8 @@ def written(write: Callable[[], Path]) -> Path | None:
     """
     try:
         return write()
-    except ModuleNotFoundError as error:
-        if (needed := missing_extra(error)) is None:
-            raise
-        _log.warning("no report: %s", needed)
+    except MissingExtraError as error:
+        _log.warning("no report: %s", error)
         return None
 
 

@@ -4,13 +4,13 @@ import json
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from aaml.cluster.objects import Pod
 from aaml.errors import bad_value
-from aaml.evaluation.zoo import zoo
+from aaml.evaluation.zoo import SUFFIXES, model_file
+from aaml.extras import lazily
 from aaml.learning.linear import load_linear
 from aaml.learning.qtable import load_qtable
 from aaml.policies.formulas.formula_file import FORMAT as FORMULA
@@ -22,7 +22,11 @@ from aaml.policies.kube_scores.profile import PREFIX, names_profile, profile_fil
 from aaml.policies.registry import POLICIES, make_policy
 from aaml.scheduling.ports import Policy
 
-_SUFFIXES = (".pth", ".json", ".npz", ".formula")
+if TYPE_CHECKING:
+    from aaml.learning import policy as networks
+else:  # torch: a rule, a table and a linear scorer do without
+    networks = lazily("aaml.learning.policy")
+
 _ACCEPTED = "a model file as `aaml train`, `aaml tune` or `aaml evolve` writes it"
 _EXPECTED = "a model file that exists, the folder of a training, or a name that `aaml models` lists"
 
@@ -31,20 +35,7 @@ def is_model(spec: str) -> bool:
     """Whether a person means a model: one that ships, a file that is there, or what has the suffix of one."""
     if ".py:" in spec or names_profile(spec) or spec in POLICIES.names():
         return False
-    return spec.endswith(_SUFFIXES) or model_file(Path(spec)).is_file()
-
-
-def model_file(path: Path) -> Path:
-    """Return the model file that a person means by a path.
-
-    That is the file itself; the model of the training in this folder (the actor's of two); or, where there is no such
-    path, the shipped weights of this name.
-    """
-    if not path.exists():
-        shipped = zoo().get(str(path))
-        return path if shipped is None else shipped.path
-    models = path / "model"
-    return next(chain(*(sorted(models.glob(f"*{suffix}")) for suffix in _SUFFIXES)), path)
+    return spec.endswith(SUFFIXES) or model_file(Path(spec)).is_file()
 
 
 def origin(spec: str) -> Literal["built-in", "own", "model"]:
@@ -101,13 +92,11 @@ def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
     path = model_file(Path(path))
     kind = kind_of_model(path)
     if kind == "network":
-        from aaml.learning.policy import load_network_policy, single_threaded
-
         if path.name.startswith("Critic_"):
             actor = path.name.replace("Critic_", "Actor_", 1)
             raise bad_value("model", str(path), f"a file that chooses, {actor}; a critic only says how good a state is")
-        single_threaded()
-        return load_network_policy(path, seed=seed)
+        networks.single_threaded()
+        return networks.load_network_policy(path, seed=seed)
     if kind == "qtable":
         return load_qtable(path, seed=seed)
     if kind == "linear":

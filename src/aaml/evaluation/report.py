@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -15,6 +16,12 @@ from aaml.evaluation.ranking import Ranking, numbers
 from aaml.evaluation.replay import Recipe
 from aaml.evaluation.statistics import INTERVALS
 from aaml.evaluation.tables import ranking_table
+from aaml.extras import lazily
+
+if TYPE_CHECKING:
+    from aaml.evaluation import charts
+else:  # Bokeh, which is an extra
+    charts = lazily("aaml.evaluation.charts")
 
 
 def write_report(
@@ -41,8 +48,6 @@ def write_report(
 
 def add_comparison(page: Page, comparison: Iterable[Ranking]) -> None:
     """Add a section with figure and table for every task and size."""
-    from aaml.evaluation.charts import comparison_figure  # Bokeh, which is an extra
-
     rankings = tuple(comparison)
     frame = numbers(rankings)
     for ranking in rankings:
@@ -53,7 +58,7 @@ def add_comparison(page: Page, comparison: Iterable[Ranking]) -> None:
             mine &= frame["about"].fillna("") == ranking.about
         about = "".join(f"-{word}" for word in re.findall(r"\w+", ranking.about))
         name = f"{task}-{ranking.nodes}{about}-{ranking.metric.name}"
-        page.figure(comparison_figure(ranking), name, partial(interval_figure, ranking), frame[mine])
+        page.figure(charts.comparison_figure(ranking), name, partial(interval_figure, ranking), frame[mine])
         page.table(ranking_table(ranking))
     page.text(
         f"Intervals are 95% intervals over the seeds, or over the windows of a trace: {INTERVALS}. Every policy met "

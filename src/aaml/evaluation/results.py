@@ -15,6 +15,7 @@ from aaml.evaluation.identity import EPISODE, with_identity
 from aaml.evaluation.page import written
 from aaml.evaluation.ranking import rank
 from aaml.evaluation.replay import Recipe, find_scene, read_recipes, write_recipes
+from aaml.extras import lazily
 from aaml.files import append_row, write_text
 from aaml.sim.metrics import METRICS, find_metric
 from aaml.sim.tasks import find_task
@@ -22,7 +23,10 @@ from aaml.sim.tasks import find_task
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from aaml.evaluation import report
     from aaml.insight.explanation import Explanation
+else:  # matplotlib: only who draws waits for it
+    report = lazily("aaml.evaluation.report")
 
 RESULTS = "results.csv"
 KEYS = ("task", "nodes", "policy", "seed")
@@ -175,13 +179,11 @@ class Results:
 
     def save(self, folder: Path | str) -> Path:
         """Write results.csv, report.html and its figures into a folder, over those that are there; returns its path."""
-        from aaml.evaluation.report import write_report  # matplotlib: only who draws waits for it
-
         folder = Path(folder)
         write_text(folder / RESULTS, self.runs.to_csv(index=False), field="results")
         write_recipes(folder, self.recipes)
         title = f"{', '.join(dict.fromkeys(self.runs['task']))}: policies compared"
-        written(lambda: write_report(self.runs, self.recipes, [self.compare()], folder, title))
+        written(lambda: report.write_report(self.runs, self.recipes, [self.compare()], folder, title))
         return folder
 
     def __repr__(self) -> str:

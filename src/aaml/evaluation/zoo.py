@@ -5,9 +5,13 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from aaml.errors import UserError
+
+SUFFIXES = (".pth", ".json", ".npz", ".formula")
+"""Of a model's file."""
 
 
 @dataclass(frozen=True)
@@ -43,3 +47,16 @@ def zoo() -> Mapping[str, ShippedModel]:
     folder = models_folder()
     listed = tomllib.loads((folder / "zoo.toml").read_text(encoding="utf-8"))
     return {name: ShippedModel(name, folder / entry.pop("file"), **entry) for name, entry in listed.items()}
+
+
+def model_file(path: Path) -> Path:
+    """Return the model file that a person means by a path.
+
+    That is the file itself; the model of the training in this folder (the actor's of two); or, where there is no such
+    path, the shipped weights of this name.
+    """
+    if not path.exists():
+        shipped = zoo().get(str(path))
+        return path if shipped is None else shipped.path
+    models = path / "model"
+    return next(chain(*(sorted(models.glob(f"*{suffix}")) for suffix in SUFFIXES)), path)

@@ -13,10 +13,13 @@ from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY, format_bytes, format_cpu
 from aaml.errors import UserError
+from aaml.extras import lazily
 from aaml.telemetry.tables import plain, table
 
 if TYPE_CHECKING:
     import pandas as pd
+else:  # only who asks for a table waits for it
+    pd = lazily("pandas")
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -131,8 +134,6 @@ class Explanation:
 
     def frame(self) -> "pd.DataFrame":
         """Return a row a node: feasible, filter, reason, score, and its parts."""
-        import pandas as pd
-
         columns: dict[str, Any] = {"node": self.nodes, "feasible": self.mask}
         columns |= {name: [each[place] for each in self.refusals] for place, name in enumerate(("filter", "reason"))}
         if self.scores is not None:

@@ -3,13 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from aaml.errors import UserError
+from aaml.extras import lazily
 from aaml.kube.provision import cluster_of, records
 from aaml.kube.transport import Transport
+
+if TYPE_CHECKING:
+    import kubernetes
+else:  # an extra
+    kubernetes = lazily("kubernetes")
 
 KWOK_NODE = "kwok.x-k8s.io/node"
 """The annotation by which KWOK knows the nodes whose kubelet it plays."""
@@ -88,9 +94,7 @@ def _made_here(server: str) -> bool:
 
 def context_of(kubeconfig: Path | str | None) -> str:
     """Return "context NAME" of a kubeconfig's current context; in a pod "the cluster of this pod"."""
-    from kubernetes import config as kubernetes_config
-
-    config: Any = kubernetes_config  # untyped
+    config: Any = kubernetes.config  # untyped
     try:
         _, current = config.list_kube_config_contexts(None if kubeconfig is None else str(kubeconfig))
     except config.ConfigException:

@@ -11,17 +11,24 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 import yaml
 
 from aaml.errors import UserError
+from aaml.extras import lazily
 from aaml.kube.connection import Answer, Connections
 from aaml.kube.lanes import Lane, Lanes, NotSent
 from aaml.kube.objects import wire
 from aaml.kube.tls import ResumingContext
+
+if TYPE_CHECKING:
+    import kubernetes
+    import urllib3
+else:  # they come with an extra, and most of a second passes until they are there
+    kubernetes, urllib3 = map(lazily, ("kubernetes", "urllib3"))
 
 log = logging.getLogger(__name__)
 JSON = "application/json"
@@ -124,9 +131,6 @@ class Transport:
         kubeconfig is read; without one `$KUBECONFIG`, `~/.kube/config` and a pod's service account are tried. Raises
         `UserError` when there is no usable configuration.
         """
-        import urllib3
-        from kubernetes import client  # most of a second: only when a server is to be asked
-
         settings = _server_settings(server) if server is not None else _load(kubeconfig, context)
         if urlsplit(str(settings.host)).hostname in _LOOPBACK:
             settings.proxy = None  # a company's proxy, taken from the environment, reaches no server of this machine
@@ -136,7 +140,7 @@ class Transport:
         self._settings = settings
         self._timeout_s = timeout_s
         try:
-            self._pool = client.ApiClient(settings).rest_client.pool_manager
+            self._pool = kubernetes.client.ApiClient(settings).rest_client.pool_manager
             tls = ResumingContext.of(settings) if self.server.startswith("https:") else None
         except (OSError, ValueError) as error:
             raise UserError(f"kubeconfig: certificates cannot be read ({error})") from error
@@ -209,8 +213,6 @@ class Transport:
         self, method: str, path: str, body: bytes | None, query: Mapping[str, str] | None, content_type: str,
         timeout_s: float, *, preload: bool,
     ) -> Any:  # fmt: skip
-        import urllib3
-
         url = f"{self.server}{path}?{urlencode(query)}" if query else self.server + path
         with _network():
             response = self._pool.urlopen(
@@ -303,15 +305,14 @@ def _network() -> Iterator[None]:
 
 def _unreachable(error: Exception) -> Unreachable | None:
     """Return what an error of the network says; None for another kind of error."""
-    from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ReadTimeoutError, SSLError
-
-    if isinstance(error, SSLError | ssl.SSLError):
+    known = urllib3.exceptions
+    if isinstance(error, known.SSLError | ssl.SSLError):
         return Unreachable(f"TLS fails, the kubeconfig may be of another cluster ({_short(error)})")
-    if isinstance(error, NewConnectionError | ConnectTimeoutError):
+    if isinstance(error, known.NewConnectionError | known.ConnectTimeoutError):
         return Unreachable(_short(error), sent=False)
-    if isinstance(error, ReadTimeoutError):
+    if isinstance(error, known.ReadTimeoutError):
         return _Silent(_short(error))
-    return Unreachable(_short(error)) if isinstance(error, HTTPError | HTTPException | OSError) else None
+    return Unreachable(_short(error)) if isinstance(error, known.HTTPError | HTTPException | OSError) else None
 
 
 def _short(error: BaseException) -> str:
@@ -346,21 +347,16 @@ def _keepalive() -> list[tuple[int, int, int]]:
 
 
 def _server_settings(server: str) -> Any:
-    from kubernetes import client
-
     if not server.startswith(("http://", "https://")):
         raise UserError(f"server: {server!r} is not accepted; expected an address such as http://127.0.0.1:8080")
-    settings = client.Configuration()
+    settings = kubernetes.client.Configuration()
     settings.host = server.rstrip("/")
     return settings
 
 
 def _load(kubeconfig: Path | str | None, context: str | None) -> Any:
-    from kubernetes import client
-    from kubernetes import config as kubernetes_config
-
-    config: Any = kubernetes_config  # untyped
-    settings = client.Configuration()
+    config: Any = kubernetes.config  # untyped
+    settings = kubernetes.client.Configuration()
     file = None if kubeconfig is None else str(kubeconfig)
     if file is not None and not Path(file).is_file():
         raise UserError(f"kubeconfig: {file!r} does not exist")

@@ -22,7 +22,7 @@ from aaml.live.shadow import read_records, read_report
 from aaml.scheduling.curves import JUDGED
 from aaml.sim.tasks import find_task
 from aaml.threads import ThreadPool
-from aaml.training.runfolder import CONFIG, METRICS
+from aaml.training.records import CONFIG, METRICS
 
 PAGE = 50  # decisions that are sent at once
 _FILMS_KEPT = 8

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from aaml.errors import bad_value
 from aaml.evaluation.evaluate import SEEDS
-from aaml.evaluation.policies import model_file
 from aaml.evaluation.replay import Recipe, find_scene
 from aaml.evaluation.results import REFERENCE, RESULTS, Results
+from aaml.evaluation.zoo import model_file
 from aaml.insight.explanation import Explanation
 from aaml.policies.registry import POLICIES
 from aaml.sim.tasks import find_task
-from aaml.training.runfolder import CONFIG, RunFolder
+from aaml.training.records import CONFIG, read_config
 from aaml.training.settings import TrainConfig
 
 _ACCEPTED = "a folder of `aaml evaluate` or `aaml train`"
@@ -73,7 +73,7 @@ def _evaluated(results: Results) -> list[Playable]:
 
 
 def _trained(path: Path) -> Playable:
-    config = TrainConfig.read((RunFolder.read_config(path) or {})["training"])
+    config = TrainConfig.read((read_config(path) or {})["training"])
     model = model_file(path)
     players = {config.agent.name: str(model)} if model.is_file() else {}
     others = dict.fromkeys((config.reference, "kube-scheduler"))

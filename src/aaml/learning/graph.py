@@ -4,6 +4,7 @@ import warnings
 
 import torch
 from torch import Tensor, nn
+from torch.utils.tensorboard._pytorch_graph import graph
 
 from aaml.learning.collate import Batch
 from aaml.learning.networks import Network
@@ -13,8 +14,6 @@ _NODES = 3  # of the cluster that is computed; the graph is the same for any
 
 def network_graph(network: Network) -> bytes:
     """Trace a network on a star of a few nodes and return its graph, a serialised `GraphDef`."""
-    from torch.utils.tensorboard._pytorch_graph import graph
-
     spec = network.spec
     example = (
         torch.zeros(1, _NODES, len(spec.node_features)), torch.zeros(1, _NODES, len(spec.pair_features)),

@@ -7,17 +7,23 @@ to 10,000 at the default width of 32.
 
 import warnings
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from aaml.extras import lazily
 from aaml.learning.collate import Batch
 from aaml.learning.config import EncoderKind
 from aaml.learning.convolution import Adjacency, Convolution
 from aaml.learning.losses import dueling
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATURES, UPCOMING_FEATURES
+
+if TYPE_CHECKING:
+    from torch_geometric import nn as geometric
+else:  # it takes seconds: only agents with a graph network wait for it
+    geometric = lazily("torch_geometric.nn")
 
 HeadKind = Literal["q", "actor", "critic"]
 CAPACITY = "capacity"  # the node feature that tells capacity from the control plane, which no average counts
@@ -85,10 +91,10 @@ class GnnEncoder(nn.Module):
         super().__init__()
         with warnings.catch_warnings():  # torch-geometric's own use of torch.jit is not the user's business
             warnings.simplefilter("ignore", FutureWarning)
-            from torch_geometric.nn import GCNConv  # takes seconds: only agents with a graph network wait for it
+            layer = geometric.GCNConv
 
         self.layers = nn.ModuleList(
-            GCNConv(features + 1 if i == 0 else width, width, normalize=False) for i in range(GCN_LAYERS)
+            layer(features + 1 if i == 0 else width, width, normalize=False) for i in range(GCN_LAYERS)
         )
 
     def forward(self, batch: Batch) -> Tensor:

@@ -4,33 +4,36 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from aaml.evaluation.zoo import model_file
+from aaml.extras import lazily
 from aaml.learning.config import LIVE, AgentKind
 from aaml.live.run import SchedulerRun
 from aaml.live.session import LearnerSession, PlainSession
 from aaml.live.settings import Folders, LearnerSettings
 from aaml.live.source import PolicySource
 from aaml.settings import changed, plain
+from aaml.telemetry.console import LOG, stamp
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from aaml.learning import agent as agents
     from aaml.learning.agent import Agent
-    from aaml.live.learner import AsynchronousLearner
+    from aaml.live import experience, learner
     from aaml.live.session import PolicySession
     from aaml.scheduling.ports import Cluster, Policy
+else:  # torch: a run that is only put together does without
+    agents, experience, learner = map(lazily, ("aaml.learning.agent", "aaml.live.experience", "aaml.live.learner"))
 
 
 def agent_source(settings: LearnerSettings, model: Path | None) -> PolicySource:
     """Return where an agent comes from: the model that it goes on from, or its settings alone where that is None."""
 
     def make() -> "Agent":
-        from aaml.evaluation.policies import model_file
-        from aaml.learning.agent import load_agent, make_agent
-
         seed, learn = settings.seed, not settings.no_learn
         if model is None:
-            return make_agent(settings.agent, seed=seed, learn=learn)
-        return load_agent(model_file(model), settings.agent, seed=seed, learn=learn)
+            return agents.make_agent(settings.agent, seed=seed, learn=learn)
+        return agents.load_agent(model_file(model), settings.agent, seed=seed, learn=learn)
 
     parameters = plain(settings.agent)
     if model is None:
@@ -52,7 +55,7 @@ class AgentRun(SchedulerRun):
         super().__init__(source, settings, cluster=cluster, folders=folders, session=self._learner_session)
         self.kind, self._learning = settings.agent.name, settings
         self.saved: tuple[str, ...] = ()
-        self.apart: AsynchronousLearner | None = None
+        self.apart: learner.AsynchronousLearner | None = None
         """The learner in a process of its own, which a live cluster gets; it lives on from run to run."""
 
     @property
@@ -67,8 +70,6 @@ class AgentRun(SchedulerRun):
 
     def save_model(self) -> tuple[str, ...]:
         """Write the model to models/, whole or not at all, and return the paths."""
-        from aaml.telemetry.console import LOG, stamp
-
         name = self.run_name or f"{self.kind}_{self.settings.tensorboard_name or stamp()}"
         # A file DQN_Model_* or GNN_Model_* says of which agent it is; Actor_* and Critic_* are of two.
         stem = name.removeprefix(f"{self.kind}_") if self.kind in {"dqn", "gnn"} else name
@@ -80,19 +81,15 @@ class AgentRun(SchedulerRun):
 
     def populate_replay(self, recording: "pd.DataFrame | Path | str") -> int:
         """Fill the replay buffer from a recording (data/sched_*.csv, a file or a table); returns the steps added."""
-        from aaml.live.experience import fill_replay
-
         self.apart = None
-        return fill_replay(self.agent, recording)
+        return experience.fill_replay(self.agent, recording)
 
     def _learner_session(self, policy: "Policy") -> "PolicySession":
         """Put the agent to work; on a live cluster it learns in a process of its own."""
-        from aaml.live.learner import AsynchronousLearner, waits
-
         if self._learning.no_learn:
             return PlainSession(policy)
-        if self.apart is None and not (self._given is not None and waits(self._given)):
-            self.apart = AsynchronousLearner(self.agent)
+        if self.apart is None and not (self._given is not None and learner.waits(self._given)):
+            self.apart = learner.AsynchronousLearner(self.agent)
         return LearnerSession(self.agent, self.apart, self.save_model, self._learning.save_every_s)
 
 

@@ -16,11 +16,13 @@ from aaml.kube.transport import Transport
 from aaml.live.settings import DutySettings
 from aaml.live.shield import REASONS
 from aaml.scheduling.ports import Observer
+from aaml.serve.gate import names_of
+from aaml.serve.health import HealthServer, create_probe_app
+from aaml.serve.metrics import Metrics
 
 if TYPE_CHECKING:
     from aaml.live.learner import AsynchronousLearner
     from aaml.scheduling.ports import Attempt, BindResult, Cluster
-    from aaml.serve.metrics import Metrics
 
 _LOG = logging.getLogger("aaml")
 _RESULTS = {"assumed": "scheduled", "unschedulable": "unschedulable", "declined": "unschedulable"}
@@ -39,7 +41,7 @@ def check(options: DutySettings) -> None:
 class Duty(Observer):
     """One process: waits for the lease, feeds the metrics, knows whether it still leads and whether its loop turns."""
 
-    def __init__(self, metrics: "Metrics", stop: Callable[[], None], lease: LeaderLease | None, profile: str) -> None:
+    def __init__(self, metrics: Metrics, stop: Callable[[], None], lease: LeaderLease | None, profile: str) -> None:
         self._metrics, self._stop, self._lease, self._profile = metrics, stop, lease, profile
         for result in ("scheduled", "unschedulable", "error"):
             metrics.attempts.labels(result, profile)  # a counter that begins with its first event hides that event
@@ -149,8 +151,6 @@ def on_duty(
     `stop` is called, from another thread, when the lease is lost. Raises `UserError` for options that do not work.
     """
     check(options)
-    from aaml.serve.metrics import Metrics
-
     metrics = Metrics()
     with ExitStack() as stack:
         lease = None
@@ -159,9 +159,6 @@ def on_duty(
             stack.callback(lease.release)
         duty = Duty(metrics, stop, lease, profile)
         if options.health_port:
-            from aaml.serve.gate import names_of
-            from aaml.serve.health import HealthServer, create_probe_app
-
             app = create_probe_app(metrics, duty.healthy, duty.ready, names_of(options.health_host))
             server = stack.enter_context(HealthServer(options.health_host, options.health_port, app))
             _LOG.info("probes and metrics on http://%s:%d", options.health_host, server.port)

@@ -11,6 +11,7 @@ from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError, bad_value
+from aaml.learning.agent import DqnAgent
 from aaml.scheduling.observation import PLAIN, Observation, ObservationSpec
 from aaml.scheduling.ports import Transition
 from aaml.telemetry.recording import COLUMNS, PREFIXES, node_names, read_recording
@@ -54,8 +55,6 @@ def fill_replay(agent: "Agent", recording: "pd.DataFrame | Path | str") -> int:
 
     Raises `UserError` for an agent without such a buffer: an actor learns only from what it chose itself.
     """
-    from aaml.learning.agent import DqnAgent
-
     if not isinstance(agent, DqnAgent):
         raise UserError(f"agent {agent.name}: has no replay buffer to fill; dqn and gnn have one")
     table = read_recording(recording) if isinstance(recording, str | Path) else recording

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Self
 from aaml.cluster.filters import feasible
 from aaml.live.recorder import Recorder
 from aaml.live.settings import DEFAULT_REWARD, Folders
+from aaml.policies.registry import make_reward
+from aaml.scheduling.observation import Context
 from aaml.telemetry.console import LOG, stamp, unused_path
 from aaml.telemetry.recording import RecordingWriter
 from aaml.workload.trace.names import NameHasher
@@ -133,8 +135,6 @@ class SchedulerRecord(_Record):
 
     def run(self) -> Path:
         """Record and return the file's path."""
-        from aaml.policies.registry import make_reward  # loads numba, which --help does without
-
         path = self.path or unused_path(self.folders.data, f"sched_{stamp()}", ".csv")
         table = PlacementTable(path, self.scheduler_name, make_reward(self._reward), self._max_pods)
         try:
@@ -172,8 +172,6 @@ class PlacementTable:
 
     def take(self, event: "AnyEvent") -> None:
         """Take an event; a placement is judged by the states just before and just after it."""
-        from aaml.scheduling.observation import Context  # loads numba, as below
-
         pod = self._follower.decided(event)
         if pod is None or pod.scheduler_name != self._scheduler_name or self.full:
             self._follower.apply(event)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from aaml.evaluation.charts import bar_chart, curve_chart, curve_frame, thinned
 from aaml.evaluation.figures import Panel, curve_figure
 from aaml.evaluation.page import Page
 from aaml.scheduling.curves import CLUSTER_VARIANCE, CUMULATIVE_REWARD
@@ -82,8 +83,6 @@ def write_live_report(
     `settings` that differ from the `usual` ones are set off; `files` are models, which are hashed.
     Raises `UserError` where it cannot be written, OSError where the records cannot be read.
     """
-    from aaml.evaluation.charts import bar_chart
-
     records = Records.read(events)
     page = Page(f"Live run: {name}", events.parent, f"{events.stem}.html")
     seconds = records.end_s - records.begin_s
@@ -112,8 +111,6 @@ def write_live_report(
 
 
 def _curves(page: Page, records: Records) -> None:
-    from aaml.evaluation.charts import curve_chart, curve_frame, thinned
-
     if not records.curves:
         return
     drawn = {name: thinned(*curve) for name, curve in records.curves.items()}

@@ -10,21 +10,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from aaml.errors import UserError, bad_value
+from aaml.evaluation.policies import load_policy
+from aaml.extras import lazily
+from aaml.kube.cluster import KubeCluster, LiveOptions
+from aaml.kube.rights import check_at
+from aaml.live.duty import on_duty
+from aaml.live.hand_over import HandOver
+from aaml.live.observers.curves import CurveFiles
+from aaml.live.observers.decisions import DecisionLog, ProgressBar
+from aaml.live.observers.explanations import Explanations
+from aaml.live.observers.shadow import Player, ShadowLog
+from aaml.live.scheduler import Scheduler
 from aaml.live.session import PlainSession
 from aaml.live.settings import Folders, SchedulerSettings
+from aaml.live.shield import shield
+from aaml.live.warm_up import warm_up
+from aaml.policies.registry import make_reward
+from aaml.scheduling.node_sampling import ALL, NodeSampling
+from aaml.scheduling.play import Stats
+from aaml.scheduling.ports import Sampler
 from aaml.settings import plain
+from aaml.telemetry.console import LOG, file_log, stamp, terminal_log, unused_path
+from aaml.telemetry.writers import JsonLinesWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from aaml.cluster.objects import Pod
-    from aaml.kube.cluster import KubeCluster, LiveOptions
+    from aaml.live import report
     from aaml.live.duty import Duty
     from aaml.live.session import PolicySession
     from aaml.live.source import PolicySource
-    from aaml.scheduling.play import Stats
     from aaml.scheduling.ports import Cluster, Observer, Policy
     from aaml.telemetry.writers import Scalar
+else:  # figures and tables, once a run is over
+    report = lazily("aaml.live.report")
 
 
 class SchedulerRun:
@@ -90,17 +110,11 @@ class SchedulerRun:
         """End the run after the current decision; binds in flight are awaited. Safe from a signal handler."""
         self._stop.set()
 
-    def run(self, max_decisions: int | None = None) -> "Stats":
+    def run(self, max_decisions: int | None = None) -> Stats:
         """Wait for the lease if there is one, then schedule until `stop`, the end of a workload, or so many decisions.
 
         Raises `UserError` for settings that do not work.
         """
-        from aaml.live.duty import on_duty
-        from aaml.live.warm_up import warm_up
-        from aaml.policies.registry import make_reward
-        from aaml.scheduling.play import Stats
-        from aaml.telemetry.console import terminal_log
-
         self._stop.clear()
         settings = self.settings
         make_reward(settings.reward)
@@ -123,9 +137,6 @@ class SchedulerRun:
 
     def _sample_nodes(self) -> None:
         """Let the policy score as many nodes as the settings say; raises `UserError` where it cannot."""
-        from aaml.scheduling.node_sampling import ALL, NodeSampling
-        from aaml.scheduling.ports import Sampler
-
         percentage, policy = self.settings.percentage_of_nodes_to_score, self.policy
         name = "percentage-of-nodes-to-score"
         if isinstance(policy, Sampler):
@@ -138,14 +149,11 @@ class SchedulerRun:
 
     def _write_report(self, models: list[Path]) -> None:
         """Leave a page of the run and its models beside its log; a run is not to fail by that."""
-        from aaml.live.report import write_live_report
-        from aaml.telemetry.console import LOG
-
         events, self._events = self._events, None
         if events is None:
             return
         try:
-            self.report = write_live_report(
+            self.report = report.write_live_report(
                 events, f"{self.policy.name} for {self.scheduler_name}", plain(self.settings),
                 plain(self.settings.defaults()), models,
             )  # fmt: skip
@@ -154,10 +162,7 @@ class SchedulerRun:
         else:
             LOG.info("report: %s", self.report)
 
-    def _schedule(self, duty: "Duty", session: "PolicySession", max_decisions: int | None) -> "Stats":
-        from aaml.live.scheduler import Scheduler
-        from aaml.telemetry.console import LOG, file_log, stamp, unused_path
-
+    def _schedule(self, duty: "Duty", session: "PolicySession", max_decisions: int | None) -> Stats:
         settings, name = self.settings, self.policy.name
         with ExitStack() as stack:
             cluster = self._given or stack.enter_context(closing(self._connect()))
@@ -199,17 +204,11 @@ class SchedulerRun:
 
     def _fallback(self) -> "Policy | None":
         """Make the policy that steps in; raises `UserError` when there is none of that name."""
-        from aaml.evaluation.policies import load_policy
-
         named = self.settings.fallback
         return None if named == "none" else load_policy(named, seed=self.settings.seed)
 
     def _guarded(self, policy: "Policy", duty: "Duty", cluster: "Cluster") -> "Policy":
         """Return the policy under guard, or as it is where nobody is to step in."""
-        from aaml.live.hand_over import HandOver
-        from aaml.live.shield import shield
-        from aaml.policies.registry import make_reward
-
         settings, fallback = self.settings, self._fallback()
         if fallback is None:
             duty.decided_by(policy.name)
@@ -234,48 +233,33 @@ class SchedulerRun:
 
     def _observers(self, cluster: "Cluster", log: "Path | None") -> "Iterator[Observer]":
         """Yield those who look on, as the settings ask for them; `log` is the log file, where records are kept."""
-        from aaml.live.observers.decisions import DecisionLog, ProgressBar
-
         settings, name = self.settings, self.policy.name
         yield DecisionLog()
         if log is not None:
-            from aaml.live.observers.curves import CurveFiles
-
             yield CurveFiles(self.folders.curves / self.run_name, log.with_suffix(".jsonl"), self.parameters)
             if settings.explain:
-                from aaml.live.observers.explanations import Explanations
-                from aaml.telemetry.writers import JsonLinesWriter
-
                 yield Explanations(JsonLinesWriter(log.with_suffix(".explained.jsonl")), self.policy)
         if settings.progress:
             yield ProgressBar(name, cluster)
         if settings.dry_run:
-            from aaml.live.observers.shadow import Player, ShadowLog
-
             yield ShadowLog(settings.shadow_log, cast("KubeCluster", cluster), Player.of(name, self.source.file))
 
     def _check_rights(self) -> None:
-        from aaml.kube.rights import check_at
-
         options = self._options()
         check_at(self.settings.kubeconfig, options.rights, options.granted_by)
 
-    def _options(self) -> "LiveOptions":
-        from aaml.kube.cluster import LiveOptions
-
+    def _options(self) -> LiveOptions:
         settings = self.settings
         return LiveOptions(
             namespaces=settings.namespaces, dry_run=settings.dry_run, preemption=settings.preemption,
             scheduled_events=settings.scheduled_events,
         )  # fmt: skip
 
-    def _connect(self) -> "KubeCluster":
-        from aaml.kube.cluster import KubeCluster
-
+    def _connect(self) -> KubeCluster:
         settings = self.settings
         return KubeCluster.connect(settings.profile, kubeconfig=settings.kubeconfig, options=self._options())
 
 
-def _words(stats: "Stats") -> str:
+def _words(stats: Stats) -> str:
     counted = ", ".join(f"{count} {name}" for name, count in sorted((stats.outcomes + stats.binds).items()))
     return f"{stats.decisions} decisions ({counted or 'no pod came'}), cumulative reward {stats.reward:.2f}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aaml.evaluation.policies import load_policy
+from aaml.extras import lazily
 from aaml.kube.cluster import KubeCluster
 from aaml.live.observers.decisions import ProgressBar
 from aaml.live.observers.lifetimes import watched_lifetimes
@@ -18,7 +19,10 @@ from aaml.scheduling.ports import Agent
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aaml.live import learner
     from aaml.scheduling.ports import Cluster, Observer, Policy
+else:  # torch: only for what learns
+    learner = lazily("aaml.live.learner")
 
 
 def learns(policy: "Policy") -> bool:
@@ -105,9 +109,7 @@ def schedule(
     with ExitStack() as stack:
         bar = [stack.enter_context(closing(ProgressBar(made.name, cluster)))] if progress else []
         if learns(made):
-            from aaml.live.learner import apart
-
-            made = stack.enter_context(apart(made, cluster))
+            made = stack.enter_context(learner.apart(made, cluster))
         scheduler = Scheduler(cluster, made, [*observers, *bar], reward=reward)
         if threading.current_thread() is threading.main_thread():
             before = signal.signal(signal.SIGINT, lambda *_: scheduler.stop())

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
+from aaml.live.observers.autosave import Autosave
+
 if TYPE_CHECKING:
     from aaml.live.duty import Duty
     from aaml.live.learner import AsynchronousLearner
@@ -92,8 +94,6 @@ class LearnerSession:
 
     def observers(self) -> "Sequence[Observer]":
         """Return who saves the model now and then."""
-        from aaml.live.observers.autosave import Autosave
-
         return [Autosave(self._keep, self._save_every_s)] if self._save_every_s else []
 
     @contextmanager

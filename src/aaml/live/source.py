@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from aaml.evaluation.zoo import model_file
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -37,8 +39,6 @@ class PolicySource:
     @property
     def file(self) -> str:
         """The file that the policy comes from; "" for one of ours, and for a new agent."""
-        from aaml.evaluation.policies import model_file
-
         if self.origin == "own":
             return self.named
         return "".join(str(model_file(path)) for path in self.models)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 
+from aaml.extras import lazily
 from aaml.kube.watcher import ClusterWatch
 from aaml.live.settings import Folders
 from aaml.telemetry.run_tail import RunTail, newest_log
@@ -21,7 +22,9 @@ from aaml.telemetry.top import TopModel, render
 if TYPE_CHECKING:
     from aaml.cluster.state import ClusterState
     from aaml.sim.threaded import ThreadedCluster
-    from aaml.telemetry.ktop import Ktop
+    from aaml.telemetry import ktop
+else:  # an extra, and not for one look
+    ktop = lazily("aaml.telemetry.ktop")
 
 T = TypeVar("T")
 _UNBOUNDED = 100_000  # columns
@@ -90,11 +93,9 @@ class KubeInfo:
         self._stop.set()
 
     def _screen(self, source: "_Watched | _InProcess", every_s: float) -> None:
-        from aaml.telemetry.ktop import Ktop
-
         run = self._run()
 
-        def feed(app: "Ktop") -> None:
+        def feed(app: "ktop.Ktop") -> None:
             shown = ""
 
             def interrupted() -> bool:
@@ -107,7 +108,7 @@ class KubeInfo:
             if not app.has_ended.is_set():
                 app.call_from_thread(app.exit)
 
-        app = Ktop(feed)
+        app = ktop.Ktop(feed)
         app.run()
         if app.failed is not None:
             raise app.failed

@@ -10,6 +10,7 @@ import numpy as np
 from aaml.files import RowWriter
 from aaml.kube.submit import KubeSink
 from aaml.live.settings import Folders
+from aaml.sim.threaded import ThreadedSink
 from aaml.telemetry.console import LOG, Bar, stamp, unused_path
 from aaml.threads import Background
 from aaml.workload.deployments import (
@@ -208,8 +209,6 @@ def workload_sink(
 ) -> "Sink":
     """Return the way by which a workload gets onto a cluster; None is the one of the kubeconfig."""
     if cluster is not None:
-        from aaml.sim.threaded import ThreadedSink
-
         return ThreadedSink(cluster, scheduler_name)
     return KubeSink.connect(scheduler_name, kubeconfig=kubeconfig, namespace=namespace)
 

@@ -6,7 +6,8 @@ from itertools import groupby
 from pathlib import Path
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.policies import is_model, kind_of_model, load, load_policy, model_file
+from aaml.evaluation.policies import is_model, kind_of_model, load, load_policy
+from aaml.evaluation.zoo import model_file
 from aaml.openb.run import OpenbResult, prepare, run_openb, run_openb_policy
 from aaml.openb.tables import PUBLISHED_POLICIES
 from aaml.parallel.pool import open_pool

@@ -7,13 +7,14 @@ one have to fit together on it. No schedule, not even a clairvoyant one, allocat
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.errors import UserError, bad_value
+from aaml.errors import bad_value
+from aaml.extras import lazily
 from aaml.openb.run import DEFAULT_TUNE, Prepared, prepare, run_openb
 from aaml.policies.gpu.arrays import (
     KIND_SHARE,
@@ -25,6 +26,11 @@ from aaml.policies.gpu.arrays import (
     SHAPE_MODELS,
 )
 from aaml.progress import progress_bar
+
+if TYPE_CHECKING:
+    from ortools.linear_solver import pywraplp
+else:  # an extra
+    pywraplp = lazily("ortools.linear_solver.pywraplp")
 
 IntArray = npt.NDArray[np.int64]
 _PARTS = 8  # of a column, whose mean is bounded part by part
@@ -80,7 +86,7 @@ class LinearProgram:
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
-        self._solver = _solver()
+        self._solver = pywraplp.Solver.CreateSolver("GLOP")
         self._objective = self._solver.Objective()
         self._objective.SetMaximization()
         self._counts = [self._at_most(0.0) for _ in prepared.shapes]  # how many pods of each shape there are
@@ -173,11 +179,3 @@ def patterns(sizes: Sequence[int], room: int = DEVICE_MILLI) -> Iterator[tuple[i
                 yield (times, *rest)
 
     return fill(0, room) if sizes else iter(())
-
-
-def _solver() -> Any:
-    try:
-        from ortools.linear_solver import pywraplp
-    except ImportError as error:
-        raise UserError("ortools is not installed; it comes with the extra: pip install 'aaml[solver]'") from error
-    return pywraplp.Solver.CreateSolver("GLOP")

@@ -11,10 +11,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from aaml.errors import UserError, bad_value
+from aaml.errors import bad_value
+from aaml.extras import lazily
 from aaml.parallel.worker import Desk, WorkerLostError
+
+if TYPE_CHECKING:
+    import ray
+else:  # an extra
+    ray = lazily("ray")
 
 _CONNECT_S = 10.0
 
@@ -69,10 +75,6 @@ def open_ray(address: str) -> Iterator[Any]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address == "local":
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # elsewhere too: listens on loopback alone
-    try:
-        import ray
-    except ImportError as error:
-        raise UserError("workers: ray is not installed; get it with `pip install 'aaml[ray]'`") from error
     if ray.is_initialized():
         yield ray
         return

@@ -14,7 +14,7 @@ shrunk towards the Lomax law of median `UNKNOWN_S`, in which one that has run fo
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from aaml.cluster.kernels import uncounted
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY
+from aaml.settings import RemainingLifetimes
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -199,9 +200,6 @@ class KnownLifetimes(LifetimeModel):
     def to_dict(self) -> dict[str, Any]:
         """Return what tells that the file's policy reads true lifetimes."""
         return {"known": True}
-
-
-RemainingLifetimes = Literal["nothing", "learned", "known"]
 
 
 def expected_lifetimes(remaining_lifetimes: RemainingLifetimes, past: Iterable[Pod]) -> LifetimeModel | None:

@@ -10,10 +10,15 @@ from aaml.cluster.metrics import usage, use_of_nodes
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY, format_bytes, format_cpu
 from aaml.cluster.state import PODS_COLUMN
+from aaml.extras import lazily
 from aaml.sim.cluster import SimCluster
 
 if TYPE_CHECKING:
+    from matplotlib import figure as figures
     from matplotlib.axes import Axes
+    from matplotlib.backends import backend_agg
+else:  # only who draws waits for it
+    figures, backend_agg = map(lazily, ("matplotlib.figure", "matplotlib.backends.backend_agg"))
 
 _BAR = 20
 _MOST_LINES = 40
@@ -49,15 +54,12 @@ def describe(pod: Pod) -> str:
 
 def picture(cluster: SimCluster, pod: Pod | None = None) -> npt.NDArray[np.uint8]:
     """Return uint8 [H, W, 3]: bars of CPU and memory per node and squares for its devices; a map for large clusters."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     state = cluster.state
     large = len(state) > _MOST_BARS
     height = 4.8 if large else max(2.4, 1.2 + 0.22 * len(state))
     has_gpus = bool(state.gpu_count.any()) and not large
-    figure = Figure(figsize=(9.0 if has_gpus else 7.2, height), dpi=_DPI, layout="constrained")
-    canvas: Any = FigureCanvasAgg(figure)
+    figure = figures.Figure(figsize=(9.0 if has_gpus else 7.2, height), dpi=_DPI, layout="constrained")
+    canvas: Any = backend_agg.FigureCanvasAgg(figure)
     panels: Any = figure.subplots(1, 3 if has_gpus else 2, sharey=not large)
     used = use_of_nodes(state)
     draw = _draw_map if large else _draw_bars

@@ -26,11 +26,14 @@ from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS, format_bytes, format_cpu
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError, bad_value
+from aaml.extras import lazily
 from aaml.files import RowWriter
 from aaml.workload.table import Parser, any_text, number, quantity, read_table, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
+else:  # only who asks for a table waits for it
+    pd = lazily("pandas")
 
 COLUMNS = ("pod_name", "action", "reward", "done", "cpu_request", "memory_request")
 NODE_COLUMNS = ("name", "cpu", "memory", "pods")
@@ -126,8 +129,6 @@ def read_recording(path: Path | str) -> "pd.DataFrame":
 
     Raises `UserError` naming file, line, column and value of the first mistake.
     """
-    import pandas as pd
-
     path = Path(path)
     rows = list(_rows(path))
     if not rows:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aaml.evaluation.charts import curve_chart, curve_frame
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.figures import Panel, curve_figure
 from aaml.evaluation.page import Page
@@ -17,7 +18,7 @@ from aaml.progress import progress_bar
 from aaml.scheduling.curves import validation_metric
 from aaml.settings import plain
 from aaml.sim.tasks import find_task
-from aaml.training.runfolder import read_curve
+from aaml.training.records import read_curve
 from aaml.training.settings import DemoConfig, TrainConfig
 from aaml.training.sweep import train_to
 
@@ -40,8 +41,6 @@ def run_demo(
     config: DemoConfig, folder: Path, *, curves: Path = Path("tlogs"), models: Path = Path("models")
 ) -> DemoResult:
     """Run the whole demonstration in `folder`, or what is missing there of one that a KeyboardInterrupt ended."""
-    from aaml.evaluation.charts import curve_chart, curve_frame
-
     trainings = [_training(config, agent) for agent in NAMES]
     _train_all(config, trainings, folder)
     kept = []

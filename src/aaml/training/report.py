@@ -4,15 +4,22 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aaml.errors import UserError
 from aaml.evaluation.figures import Panel, curve_figure
 from aaml.evaluation.page import Page
+from aaml.extras import lazily
 from aaml.scheduling.curves import JUDGED, VALIDATION_DIFFERENCE, VALIDATION_SCORE, validation_metric
 from aaml.settings import plain
 from aaml.sim.tasks import find_task
-from aaml.training.runfolder import METRICS, RunFolder, read_metrics
+from aaml.training.records import METRICS, read_config, read_metrics
 from aaml.training.settings import TrainConfig
+
+if TYPE_CHECKING:
+    from aaml.evaluation import charts
+else:  # Bokeh, which is an extra
+    charts = lazily("aaml.evaluation.charts")
 
 Curves = Mapping[str, tuple[list[float], list[float]]]
 
@@ -22,7 +29,7 @@ def write_training_report(folder: Path) -> Path:
 
     Raises `UserError` for a folder that holds no run.
     """
-    record = RunFolder.read_config(folder)
+    record = read_config(folder)
     if record is None:
         raise UserError(f"{folder}: holds no training")
     config = TrainConfig.read(record["training"])
@@ -82,8 +89,6 @@ def _warm_start(lines: Sequence[Mapping[str, object]]) -> dict[str, object]:
 
 
 def _judged(page: Page, config: TrainConfig, curves: Curves) -> None:
-    from aaml.evaluation.charts import band_chart, curve_chart, curve_frame
-
     metric = validation_metric(find_task(config.task).metric)
     names = [name for name in (VALIDATION_SCORE, metric) if name in curves]
     if not names:
@@ -96,26 +101,24 @@ def _judged(page: Page, config: TrainConfig, curves: Curves) -> None:
     ]
     with page.grid():
         for number, (name, curve) in enumerate(drawn.items()):
-            chart = curve_chart(name, {name: curve}, levels=levels.get(name), log=True)
+            chart = charts.curve_chart(name, {name: curve}, levels=levels.get(name), log=True)
             if number:
                 page.figure(chart)
             else:
-                page.figure(chart, "validation", partial(curve_figure, *panels), curve_frame(drawn))
+                page.figure(chart, "validation", partial(curve_figure, *panels), charts.curve_frame(drawn))
         if VALIDATION_DIFFERENCE[0] in curves:
             mean, low, high = (curves[name] for name in VALIDATION_DIFFERENCE)
             title = f"difference from {config.reference}, paired by episode, with its 95% interval"
-            page.figure(band_chart(title, mean, low, high))
+            page.figure(charts.band_chart(title, mean, low, high))
 
 
 def _learned(page: Page, curves: Curves) -> None:
-    from aaml.evaluation.charts import curve_chart
-
     others = {name: curve for name, curve in curves.items() if not name.startswith(JUDGED)}
     if others:
         page.heading("Learning")
         with page.grid():
             for name, curve in others.items():
-                page.figure(curve_chart(name, {name: curve}))
+                page.figure(charts.curve_chart(name, {name: curve}))
         page.text(
             f"All points of all curves: {METRICS}; curves of more than 1,000 points are drawn as means of blocks."
         )

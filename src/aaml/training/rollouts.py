@@ -16,12 +16,13 @@ from aaml.evaluation.policies import load_policy
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import Reward, spec_of
-from aaml.scheduling.lifetimes import RemainingLifetimes, expected_lifetimes
+from aaml.scheduling.lifetimes import expected_lifetimes
 from aaml.scheduling.observation import Context, Observation, ObservationSpec
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Attempt, Decision, Observer, Policy, Sorter, Step, Transition
 from aaml.scheduling.rewards import RewardOptions
 from aaml.scheduling.walk import Event, Walk, whole_run
+from aaml.settings import RemainingLifetimes
 from aaml.sim.cluster import SimCluster
 from aaml.sim.search import Future, Grade, Search
 from aaml.sim.search_config import SearchConfig

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.page import written
 from aaml.evaluation.policies import load
+from aaml.learning.agent import first_agent
 from aaml.learning.config import AGENTS, AgentConfig, NetworkAgent
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Policy
@@ -20,6 +21,7 @@ from aaml.settings import changed, plain, take
 from aaml.sim.render import picture
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
+from aaml.training.records import read_config
 from aaml.training.report import write_training_report
 from aaml.training.rollouts import Arena
 from aaml.training.runfolder import RunFolder
@@ -136,7 +138,7 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
     """
     if path == Path():
         raise bad_value("out", "", "a folder of the run's own")
-    known = RunFolder.read_config(path)
+    known = read_config(path)
     if known is None:
         if config.steps == 0 and not isinstance(config.agent, NetworkAgent):
             raise bad_value("steps", 0, f"at least 1: {config.agent.name} begins with nothing")
@@ -168,8 +170,6 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
 
 def _check_start(config: TrainConfig, arena: Arena) -> None:
     """Raise `UserError` for a model file that the agent cannot go on from."""
-    from aaml.learning.agent import first_agent
-
     first_agent(config.network, config.begins_with, observation_spec=arena.observation_spec, seed=config.seed)
 
 

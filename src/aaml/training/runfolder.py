@@ -1,24 +1,25 @@
-"""A run's folder: config.json, metrics.jsonl, tensorboard/, model/, resume.pt."""
+"""A run's folder, written: config.json, metrics.jsonl, tensorboard/, model/, resume.pt."""
 
 import fcntl
 import io
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib import image as images
 
-from aaml.errors import UserError, bad_value
-from aaml.evaluation.policies import model_file
+from aaml.errors import UserError
+from aaml.evaluation.zoo import model_file
 from aaml.files import write_bytes, write_json
+from aaml.learning.checkpoint import read_tensors, write_atomically
 from aaml.scheduling.curves import ACTIONS, TRAINING_LAYOUT, VALIDATION_SCORE
+from aaml.telemetry.event_file import TensorBoardWriter
 from aaml.telemetry.provenance import command, provenance
 from aaml.telemetry.timelapse import Timelapse
 from aaml.telemetry.writers import JsonLinesWriter, RunWriters
-
-CONFIG, METRICS, RESUME = "config.json", "metrics.jsonl", "resume.pt"
+from aaml.training.records import CONFIG, METRICS, RESUME, read_config
 
 
 class RunFolder:
@@ -28,8 +29,6 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, stem: str) -> None:
-        from aaml.telemetry.event_file import TensorBoardWriter  # takes long to import
-
         self._held = _hold(path)
         self.path = path
         self.stem = stem
@@ -46,7 +45,7 @@ class RunFolder:
         """Make a folder and write what the run is made of."""
         facts = {"stem": stem, **config, "command": command(), **provenance()}
         folder = cls(path, stem)
-        if cls.read_config(path) is not None:
+        if read_config(path) is not None:
             folder.close()
             raise UserError(f"out: {path} holds a run that was begun at this moment; choose another folder")
         write_json(path / CONFIG, facts, indent=2, field="out")
@@ -56,7 +55,7 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """Open a folder that is there; lines of metrics after its last save are dropped, for they come again."""
-        config = cls.read_config(path)
+        config = read_config(path)
         if config is None:
             raise UserError(f"out: {path} holds no run ({CONFIG} is missing)")
         folder = cls(path, config["stem"])
@@ -69,19 +68,6 @@ class RunFolder:
             file.truncate(0 if saved is None else int(saved["metrics_bytes"]))
         return folder
 
-    @staticmethod
-    def read_config(path: Path) -> dict[str, Any] | None:
-        """Return config.json, None when there is none. Raises `UserError` when it cannot be read."""
-        try:
-            content = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path / CONFIG}: cannot be read: {error}") from error
-        if not isinstance(content, dict) or "training" not in content or "stem" not in content:
-            raise UserError(f"{path / CONFIG}: is not the config of a training run")
-        return content
-
     def model_path(self) -> Path:
         """Return the model file (of an actor and its critic, the actor). Raises `UserError` when there is none yet."""
         if (path := model_file(self.path)) == self.path:
@@ -90,16 +76,12 @@ class RunFolder:
 
     def write_resume(self, state: Mapping[str, Any]) -> None:
         """Save what the run goes on from."""
-        from aaml.learning.checkpoint import write_atomically
-
         self.flush()
         size = (self.path / METRICS).stat().st_size
         write_atomically(self.path / RESUME, {**state, "metrics_bytes": size})
 
     def read_resume(self) -> dict[str, Any] | None:
         """Return what `write_resume` saved, None when nothing was."""
-        from aaml.learning.checkpoint import read_tensors
-
         path = self.path / RESUME
         if not path.exists():
             return None
@@ -110,8 +92,6 @@ class RunFolder:
 
     def picture(self, image: npt.NDArray[np.uint8], step: int) -> None:
         """Keep a picture [H, W, 3] as placement.png and in TensorBoard."""
-        from matplotlib import image as images
-
         buffer = io.BytesIO()
         images.imsave(buffer, image, format="png")
         write_bytes(self.path / "placement.png", buffer.getvalue(), field="out")
@@ -152,26 +132,3 @@ def _hold(path: Path) -> BinaryIO:
         file.close()
         raise UserError(f"out: {path}: another training writes into it; choose another folder") from None
     return file
-
-
-def read_curve(folder: Path, name: str) -> tuple[list[float], list[float]]:
-    """Return the steps and values of one of a run's curves. Raises `UserError` when there is none of that name."""
-    steps, values, names = [], [], set()
-    for point in read_metrics(folder):
-        if point.get("kind") == "scalar":
-            names.add(point["name"])
-            if point["name"] == name:
-                steps.append(float(point["step"]))
-                values.append(float(point["value"]))
-    if not steps:
-        raise bad_value("metric", name, f"one of {', '.join(sorted(names))} in {folder / METRICS}")
-    return steps, values
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's metrics.jsonl. Raises `UserError` when it is missing or not readable."""
-    path = folder / METRICS
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error

@@ -3,25 +3,25 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.policies import model_file
+from aaml.evaluation.zoo import model_file
+from aaml.extras import lazily
 from aaml.learning.config import AGENTS, LIVE, AgentConfig, CopiesConfig, NetworkAgent
 from aaml.parallel.workers import parse_workers
-from aaml.scheduling.lifetimes import RemainingLifetimes
-from aaml.settings import Count, Natural, Settings, changed
-from aaml.sim.compiled.own_rewards import compiled_reward
-from aaml.sim.compiled.plan import Plan
+from aaml.settings import Count, Natural, RemainingLifetimes, Settings, changed
 from aaml.sim.search_config import SearchConfig
-from aaml.sim.tasks import TASKS, find_task
-from aaml.training.rollouts import TRAINING_SEEDS, Setting
-from aaml.training.validation import VALIDATION_SEEDS
 
 if TYPE_CHECKING:
-    from aaml.training.collectors import Actor
+    from aaml.sim import tasks
+    from aaml.training import collectors, compilable, rollouts
+else:  # numba and torch: what can be said, and so `aaml train --help`, is there without
+    tasks = lazily("aaml.sim.tasks")
+    collectors, compilable, rollouts = (
+        lazily(f"aaml.training.{name}") for name in ("collectors", "compilable", "rollouts")
+    )
 
 TEACHERS: Mapping[str, str] = {
     "mean_variance": "least-variance",
@@ -42,7 +42,6 @@ _READ_BY_OTHERS = {
     "learning_rate", "actor_learning_rate", "critic_learning_rate", "batch_size", "epochs", "gamma", "n_step",
     "replay_buffer_size", "max_gradient_norm", "entropy_weight", "max_batch_rows",
 }  # fmt: skip
-_TRIED = 40  # episodes of training and of validation: of a trace of the usual length, every window
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ class TrainConfig(Settings):
         """Why the agent cannot learn from copies, "" where it can."""
         if self.workers != "1":
             return "episodes in lockstep are played by one process"
-        return _no_reward(self.reward) or _not_compiled(self.task)
+        return compilable.why_no_reward(self.reward) or compilable.why_no_task(self.task)
 
     def check_method(self) -> None:
         """Raise `UserError` where the agent cannot learn by the method."""
@@ -169,7 +168,7 @@ class TrainConfig(Settings):
     @property
     def round_steps(self) -> int:
         """The decisions of a round of copies, about: the most for any cluster size."""
-        task = find_task(self.task)
+        task = tasks.find_task(self.task)
         return max(self.groups(size) * self.copying.copies * task.size(size, self.pods)[1] for size in self.sizes)
 
     @property
@@ -178,19 +177,17 @@ class TrainConfig(Settings):
         return re.sub(r"[^\w@.-]+", "-", self.task).strip("-.")
 
     @property
-    def actor(self) -> "Actor":
+    def actor(self) -> "collectors.Actor":
         """Who acts in training: the agent, or the expert that searches from the agent's choices."""
-        from aaml.training.collectors import Actor
-
         teacher = "" if self.teacher_name == "none" else self.teacher_name
         guide = teacher if getattr(self.agent, "use_heuristic", False) else ""
         rollout = "" if self.rollout == "agent" else self.rollout or teacher
-        return Actor(self.network, guide, self.expert, rollout, self.begins_with)
+        return collectors.Actor(self.network, guide, self.expert, rollout, self.begins_with)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """The cluster sizes that episodes are drawn from. Raises `UserError` for a task that is not known."""
-        return self.nodes or (find_task(self.task).nodes,)
+        return self.nodes or (tasks.find_task(self.task).nodes,)
 
     @property
     def teacher_name(self) -> str:
@@ -215,13 +212,13 @@ class TrainConfig(Settings):
 
     @property
     def _metric(self) -> str:
-        return find_task(self.task).metric
+        return tasks.find_task(self.task).metric
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> "rollouts.Setting":
         """What episodes are like. Raises `UserError` for a task that is not known."""
-        return Setting(
-            self.task, self.sizes, self.pods, self.trace, self.reward, find_task(self.task).lookahead,
+        return rollouts.Setting(
+            self.task, self.sizes, self.pods, self.trace, self.reward, tasks.find_task(self.task).lookahead,
             lifetimes=self.lifetimes, remaining_lifetimes=self.remaining_lifetimes,
             sorter="" if self.teacher_name == "none" else self.teacher_name,
         )  # fmt: skip
@@ -244,31 +241,6 @@ class TrainConfig(Settings):
             unread = _READ_BY_OTHERS if copies else _READ_BY_COPIES
             values = {name: value for name, value in values.items() if name not in unread}
         return changed(cls(), values)
-
-
-@lru_cache(maxsize=8)
-def _no_reward(reward: str) -> str:
-    """Return why a reward is not compiled, "" where it is."""
-    try:
-        compiled_reward(reward)
-    except UserError as error:
-        return f"the reward {reward} is not compiled ({error})"
-    return ""
-
-
-@lru_cache(maxsize=8)
-def _not_compiled(task: str) -> str:
-    """Return why compiled episodes refuse a trace's task or a person's own, "" where they do not."""
-    if task in TASKS:
-        return ""
-    found = find_task(task)
-    seeds = [*range(VALIDATION_SEEDS, VALIDATION_SEEDS + _TRIED), *range(TRAINING_SEEDS, TRAINING_SEEDS + _TRIED)]
-    try:
-        for seed in seeds if found.episodes else seeds[:1]:
-            Plan.of_cluster(found.build(seed))
-    except UserError as error:
-        return str(error)
-    return ""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -25,10 +26,10 @@ from aaml.files import write_json
 from aaml.parallel.pool import Pool
 from aaml.progress import progress_bar
 from aaml.settings import plain
+from aaml.training.records import RESUME, read_config
 from aaml.training.run import open_run
-from aaml.training.runfolder import RESUME, RunFolder
 from aaml.training.settings import TrainConfig
-from aaml.training.sweep_space import SweepConfig
+from aaml.training.sweep_space import Categorical, Range, SweepConfig
 from aaml.training.trainer import run_training
 
 if TYPE_CHECKING:
@@ -42,12 +43,21 @@ _log = logging.getLogger(__name__)
 Train = Callable[[TrainConfig, Path, int], float]
 
 
+def distribution(domain: Range | Categorical) -> BaseDistribution:
+    """Return Optuna's form of what a setting is chosen from."""
+    if isinstance(domain, Categorical):
+        return CategoricalDistribution(domain.values)
+    if isinstance(domain.low, int) and isinstance(domain.high, int):
+        return IntDistribution(domain.low, domain.high, log=domain.log)
+    return FloatDistribution(domain.low, domain.high, log=domain.log)
+
+
 def train_to(config: TrainConfig, path: Path, rung: int) -> float:
     """Train in a run folder up to `rung` decisions and return the best validation score so far.
 
     A rung that was reached is only looked up. Raises `UserError` when the folder holds another run.
     """
-    stored = RunFolder.read_config(path)
+    stored = read_config(path)
     if stored is not None and TrainConfig.read(stored["training"]) != config.settled:
         raise UserError(f"out: {path} holds a run with other settings; choose another folder")
     scores = json.loads((path / RUNGS).read_text(encoding="utf-8")) if (path / RUNGS).exists() else {}
@@ -150,7 +160,7 @@ def _batch(
         bar.update(sum(scores[number][rung] > bound for number in alive))
         alive = [number for number in alive if scores[number][rung] <= bound]
     bar.update(len(alive))
-    distributions = {name: domain.distribution() for name, domain in config.domains.items()}
+    distributions = {name: distribution(domain) for name, domain in config.domains.items()}
     return [
         create_trial(
             state=TrialState.COMPLETE if number in alive else TrialState.PRUNED,
@@ -167,7 +177,7 @@ def ask(config: SweepConfig, history: Sequence["FrozenTrial"], count: int) -> li
     """Return the next trials' parameters; the study's first are the present settings, where the space has them."""
     study = optuna.create_study()
     study.add_trials(history)
-    distributions = {name: domain.distribution() for name, domain in config.domains.items()}
+    distributions = {name: distribution(domain) for name, domain in config.domains.items()}
     if not history:
         study.enqueue_trial(config.present)
     params = []

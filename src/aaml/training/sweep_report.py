@@ -16,6 +16,7 @@ from optuna.trial import create_trial
 from aaml.evaluation.figures import Picture
 from aaml.evaluation.page import REPORT, Page, written
 from aaml.evaluation.tables import text_table
+from aaml.extras import lazily
 from aaml.files import write_text
 from aaml.settings import plain
 from aaml.training.settings import TrainConfig
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
+    from aaml.evaluation import charts
     from aaml.evaluation.charts import Curve, Drawn
+else:  # Bokeh, which is an extra
+    charts = lazily("aaml.evaluation.charts")
 
 _WIDE = 10.0  # scores that span more than this get a logarithmic axis
 _BEST, _OTHER = "#0b6e4f", "#6c757d"
@@ -48,8 +52,6 @@ def write_report(study: "Study", config: SweepConfig, out: Path) -> None:
 
 
 def _write_page(study: "Study", config: SweepConfig, out: Path) -> Path:
-    from aaml.evaluation.charts import bar_chart, curve_frame, family_chart
-
     best, table, shares = study.best_trial, trial_table(study), importances(study)
     page = Page(f"Study: {config.training.agent.name} on {config.training.task}", out)
     page.facts({
@@ -62,14 +64,14 @@ def _write_page(study: "Study", config: SweepConfig, out: Path) -> Path:
     page.figure(history_chart(study), "history", partial(history_figure, study))
     curves, chosen = rung_curves(study), f"trial {best.number}"
     page.figure(
-        family_chart(
+        charts.family_chart(
             f"validation score over the rungs ({chosen} in colour)", curves, chosen, "decisions", log=_wide(study)
         ),
-        "rungs", partial(rung_figure, curves, chosen, log=_wide(study)), curve_frame(curves),
+        "rungs", partial(rung_figure, curves, chosen, log=_wide(study)), charts.curve_frame(curves),
     )  # fmt: skip
     still = partial(importance_figure, shares, len(study.trials))
     page.figure(
-        bar_chart("What the best trials have in common", shares, "share (PED-ANOVA)", form="0%"),
+        charts.bar_chart("What the best trials have in common", shares, "share (PED-ANOVA)", form="0%"),
         "importance", still, pd.DataFrame(list(shares.items()), columns=["setting", "share"]),
     )  # fmt: skip
     page.table(_shown(table.sort_values("value", kind="stable")))
@@ -195,36 +197,15 @@ def _wide(study: "Study") -> bool:
 
 def history_chart(study: "Study") -> "Drawn":
     """Return the same to point at: every trial's score with its settings."""
-    from bokeh.models import ColumnDataSource, HoverTool
-
-    from aaml.evaluation.charts import LEARNED, OTHER, plain_figure
-
-    scores = [score(trial) for trial in study.trials]
-    plot = plain_figure(
-        title="validation score, lower is better (hollow: pruned)", y_axis_type="log" if _wide(study) else "linear",
-        tools="xbox_zoom,reset",
-    )  # fmt: skip
-    complete = [trial.state.name == "COMPLETE" for trial in study.trials]
-    best, steps = math.inf, []
-    for value, whole in zip(scores, complete, strict=True):
-        best = min(best, value) if whole else best
-        steps.append(best if best < math.inf else math.nan)
-    numbers = list(range(len(scores)))
-    plot.step(numbers, steps, mode="after", line_color=LEARNED, line_width=1.8, legend_label="best so far")
-    names = list(dict.fromkeys(name for trial in study.trials for name in trial.params))
-    source = ColumnDataSource({
-        "number": numbers, "score": scores, "fill": [OTHER if whole else "#ffffff" for whole in complete],
-        "decisions": [max(trial.intermediate_values) for trial in study.trials],
-        **{f"setting {name}": [str(trial.params.get(name, "")) for trial in study.trials] for name in names},
-    })  # fmt: skip
-    dots = plot.scatter("number", "score", source=source, size=8, line_color=OTHER, fill_color="fill")
-    settings = [(name, f"@{{setting {name}}}") for name in names]
-    tips = [("trial", "@number"), ("score", "@score"), ("decisions", "@decisions{0,0}"), *settings]
-    plot.add_tools(HoverTool(tooltips=tips, renderers=[dots]))
-    plot.xaxis.axis_label = "trial"
-    plot.legend.border_line_color = None
-    plot.legend.label_text_font_size = "11px"
-    return plot
+    names = dict.fromkeys(name for trial in study.trials for name in trial.params)
+    return charts.history_chart(
+        "validation score, lower is better (hollow: pruned)",
+        [score(trial) for trial in study.trials],
+        [trial.state.name == "COMPLETE" for trial in study.trials],
+        {"decisions": [max(trial.intermediate_values) for trial in study.trials]}
+        | {name: [str(trial.params.get(name, "")) for trial in study.trials] for name in names},
+        log=_wide(study),
+    )
 
 
 def importance_figure(shares: dict[str, float], trials: int) -> "Figure":

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -15,9 +15,6 @@ from aaml.errors import UserError, bad_value, did_you_mean
 from aaml.learning.config import AGENTS, FORMER, AgentConfig, Dqn
 from aaml.settings import Count, Row, Settings, changed, plain, rows, take
 from aaml.training.settings import TrainConfig
-
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
 
 # Settings of a training that leave what its score is measured on and against alone. Those of agent and method all do.
 SEARCHED = frozenset({"agent", "envs", "chunk", "reward", "teacher_steps", "teacher_passes", "lifetimes"})
@@ -51,14 +48,6 @@ class Range:
         """The values to check: what holds for the ends holds between them."""
         return self.low, self.high
 
-    def distribution(self) -> "BaseDistribution":
-        """Return Optuna's form of it."""
-        from optuna.distributions import FloatDistribution, IntDistribution
-
-        if isinstance(self.low, int) and isinstance(self.high, int):
-            return IntDistribution(self.low, self.high, log=self.log)
-        return FloatDistribution(self.low, self.high, log=self.log)
-
     def __contains__(self, value: Any) -> bool:
         return isinstance(value, int | float) and self.low <= value <= self.high
 
@@ -76,12 +65,6 @@ class Categorical:
     def probes(self) -> tuple[Any, ...]:
         """The values to check: all."""
         return self.values
-
-    def distribution(self) -> "BaseDistribution":
-        """Return Optuna's form of it."""
-        from optuna.distributions import CategoricalDistribution
-
-        return CategoricalDistribution(self.values)
 
     def __contains__(self, value: Any) -> bool:
         return value in self.values

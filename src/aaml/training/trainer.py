@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING, cast
 
 from aaml.errors import UserError
 from aaml.learning.config import NetworkAgent
+from aaml.learning.graph import network_graph
 from aaml.progress import progress_bar
 from aaml.scheduling.ports import RunWriter
+from aaml.training.collectors import collector
+from aaml.training.copies import CopiesLearner
 from aaml.training.learner import Learner, Stop, StoppedError
+from aaml.training.linear import LinearLearner
+from aaml.training.qtable import QTableLearner
+from aaml.training.rewards import RewardsLearner
 from aaml.training.rollouts import Arena
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
@@ -29,21 +35,12 @@ def make_learner(config: TrainConfig, arena: Arena, writer: RunWriter) -> Iterat
     """Yield what learns in a training, with what it gathers experience by. Raises `UserError` where it cannot."""
     if not isinstance(config.agent, NetworkAgent):
         if config.agent.name == "qtable":
-            from aaml.training.qtable import QTableLearner
-
             yield QTableLearner(config, arena, writer)
         else:
-            from aaml.training.linear import LinearLearner
-
             yield LinearLearner(config, arena, writer)
     elif config.way == "copies":
-        from aaml.training.copies import CopiesLearner
-
         yield CopiesLearner(config, arena, writer)
     else:
-        from aaml.training.collectors import collector
-        from aaml.training.rewards import RewardsLearner
-
         with collector(config.setting, config.actor, config.seed, config.envs, config.workers) as streams:
             yield RewardsLearner(config, arena, writer, streams)
 
@@ -83,8 +80,6 @@ def run_training(
         saved = folder.read_resume()
         if saved is None:
             if isinstance(config.agent, NetworkAgent):
-                from aaml.learning.graph import network_graph
-
                 folder.graph(network_graph(cast("Agent", learner.policy).policy.network))
             if config.imitates and isinstance(config.agent, NetworkAgent):
                 bar.set_description(f"{name}: begin as {config.teacher_name}")

@@ -12,6 +12,7 @@ from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import bad_value
 from aaml.settings import NotNegative, Positive, Settings, Share, take
+from aaml.workload.bursts import arrival_times
 from aaml.workload.deployments import RandomDeployments
 from aaml.workload.model import Workload
 
@@ -97,8 +98,6 @@ class WorkloadSpec:
 
     def draw(self, count: int, rng: np.random.Generator) -> "Draws":
         """Draw so many pods as numbers alone, the same that `generate` makes pods of."""
-        from aaml.workload.bursts import arrival_times  # compiled: not for those who only ask what can be said
-
         weights = np.array([shape.weight for shape in self.shapes])
         kinds = rng.choice(len(self.shapes), size=count, p=weights / weights.sum())
         times_s = arrival_times(rng, count, self.burst, self.rate_per_s)

@@ -12,8 +12,9 @@ import pytest
 from aaml.chaos.clock import WRONG, check_states
 from aaml.chaos.faults import FAULTS
 from aaml.chaos.proxy import Proxy
-from aaml.chaos.runs import ChaosRun, ChaosSettings, append, missing, read, summary
-from aaml.chaos.soak import Sample, SoakSettings, _come_and_go, grown
+from aaml.chaos.runs import ChaosRun, append, chosen, missing, read, summary
+from aaml.chaos.settings import ChaosSettings, SoakSettings
+from aaml.chaos.soak import Sample, _come_and_go, grown
 from aaml.chaos.supervised import Supervised
 from aaml.chaos.workload import overfull, shape_for
 from aaml.cli import run as aaml
@@ -170,13 +171,13 @@ def test_runs_that_are_in_the_file_are_not_made_again(tmp_path):
 
 
 def test_settings_name_the_faults_that_there_are():
-    assert [each.name for each in ChaosSettings(faults=("disk-full",)).chosen()] == ["disk-full"]
-    assert len(ChaosSettings().chosen()) == len(FAULTS)
+    assert [each.name for each in chosen(ChaosSettings(faults=("disk-full",)))] == ["disk-full"]
+    assert len(chosen(ChaosSettings())) == len(FAULTS)
     assert all(each.about for each in FAULTS.values())
     with pytest.raises(UserError, match=r"faults: 'flood' is not accepted; expected one of nothing, "):
-        ChaosSettings(faults=("flood",)).chosen()
+        chosen(ChaosSettings(faults=("flood",)))
     with pytest.raises(UserError, match="nodes: 4"):
-        ChaosSettings(nodes=4).chosen()
+        ChaosSettings(nodes=4)
 
 
 def test_a_stepped_clock_is_that_of_leases_and_events(tmp_path):

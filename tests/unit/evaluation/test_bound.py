@@ -1,7 +1,7 @@
 """Bounds: instances whose optimum is known by hand, and what the simulator makes of the solver's placements."""
 
-import builtins
 import csv
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -184,14 +184,8 @@ def test_mistakes_are_told_in_one_line(
 
 @pytest.mark.usefixtures("tiny_trace")
 def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = builtins.__import__
-
-    def missing(name: str, *rest: object, **named: object) -> object:
-        if name.startswith("ortools"):
-            raise ImportError(name)
-        return original(name, *rest, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    for name in ("ortools", "ortools.sat.python.cp_model", "ortools.linear_solver.pywraplp"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UserError, match=r"ortools is not installed; .*aaml\[solver\]"):
         best_placement([Node("a", ROOM)], [], "final_gpu_allocation")
     with pytest.raises(UserError, match="ortools is not installed"):

@@ -14,7 +14,7 @@ from aaml.learning.config import AGENTS, LIVE
 from aaml.parallel.pool import open_pool
 from aaml.settings import changed
 from aaml.training.settings import TrainConfig
-from aaml.training.sweep import cutoff, sweep
+from aaml.training.sweep import cutoff, distribution, sweep
 from aaml.training.sweep_report import importances, trial_table, write_report
 from aaml.training.sweep_space import Categorical, Range, SweepConfig, parse_space
 
@@ -62,8 +62,8 @@ def test_spaces_are_read_by_the_types_of_their_settings():
         "hidden_layers": Categorical((16, 32)), "scale_rewards": Categorical((True, False)),
         "agent": Categorical(("dqn", "gnn")), "teacher_steps": Categorical((0, 500)),
     }  # fmt: skip
-    assert isinstance(space["n_step"].distribution(), optuna.distributions.IntDistribution)
-    assert isinstance(space["gamma"].distribution(), optuna.distributions.FloatDistribution)
+    assert isinstance(distribution(space["n_step"]), optuna.distributions.IntDistribution)
+    assert isinstance(distribution(space["gamma"]), optuna.distributions.FloatDistribution)
 
 
 @pytest.mark.parametrize("method", ["copies", "rewards"])

@@ -10,6 +10,7 @@ from aaml.scheduling.curves import CLUSTER_VARIANCE, CUMULATIVE_REWARD, SCHEDULI
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Attempt, BindResult, Decision, Observer, Outcome, Step
 from aaml.telemetry.curves import AgentCurves, Curves
+from aaml.telemetry.event_file import TensorBoardWriter
 from aaml.telemetry.timelapse import Timelapse
 from aaml.telemetry.writers import JsonLinesWriter, Lenient, RunWriters, Scalar
 
@@ -24,8 +25,6 @@ class CurveFiles(Observer):
     """
 
     def __init__(self, curves: Path, events: Path, parameters: Mapping[str, Scalar]) -> None:
-        from aaml.telemetry.event_file import TensorBoardWriter  # takes long to import
-
         board = TensorBoardWriter(curves)
         board.layout(SCHEDULING_LAYOUT)
         board.hyperparameters(parameters, [CUMULATIVE_REWARD, CLUSTER_VARIANCE])
