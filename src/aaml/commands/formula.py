@@ -21,7 +21,7 @@ class Args(Settings):
 
 def run(args: Args) -> int:
     """Print it."""
-    from aaml.evaluation.policies import model_file
+    from aaml.evaluation.zoo import model_file
     from aaml.policies.formulas.expression import parts, terms
     from aaml.policies.formulas.formula_file import load_formula
     from aaml.policies.formulas.text import to_latex, to_python, to_text
