@@ -133,19 +133,42 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True)
+class UnboundClaim:
+    """A claim that waits for its first consumer: it gets a volume once the pod that uses it has a node.
+
+    `key` is namespace/name. A volume has to be in the class, at least as large, of the same kind (a `block` device or a
+    file system) and the same attributes class, and to have all `access_modes` and what `selector` asks of its labels
+    (None: nothing). `selected_node` is where a new volume is being made already, "" where none is.
+    """
+
+    key: str
+    uid: str = ""
+    storage_class: str = ""
+    size_bytes: int = 0
+    access_modes: frozenset[str] = frozenset()
+    block: bool = False
+    attributes_class: str = ""
+    selector: LabelSelector | None = None
+    selected_node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class VolumeNeeds:
     """What the pod's volumes ask of a node, as the adapter of the API has worked it out.
 
-    `node_terms` has the terms of each bound persistent volume with node affinity, of which one must match.
+    `node_terms` has the terms of each bound persistent volume with node affinity, of which one must match. `zones` are
+    labels of bound volumes that say where they are, each with the values of which the node must have one.
     `attachments` are pairs of a CSI driver and a volume name, which count against the node's limit for that driver.
-    `exclusive` are claims (namespace/name) that only one pod may use (ReadWriteOncePod). `missing` says why the volumes
-    cannot be resolved, and is empty where they can.
+    `exclusive` are claims (namespace/name) that only one pod may use (ReadWriteOncePod). `unbound` are claims that get
+    their volume with the pod's node. `missing` says why the volumes cannot be resolved, and is empty where they can.
     """
 
     node_terms: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
     attachments: frozenset[tuple[str, str]] = frozenset()
     exclusive: frozenset[str] = frozenset()
     missing: str = ""
+    zones: tuple[tuple[str, frozenset[str]], ...] = ()
+    unbound: tuple[UnboundClaim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

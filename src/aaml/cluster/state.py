@@ -11,6 +11,7 @@ import numpy.typing as npt
 from aaml.cluster.gpu import DEVICE_MILLI, choose_devices, devices_named
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+from aaml.cluster.storage import Storage
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -83,6 +84,7 @@ class ClusterState:
         self.topology_generation = 0  # rises when a node comes, goes or changes (labels, taints, allocatable)
         self.namespace_labels: dict[str, Mapping[str, str]] = {}
         self.nominated: dict[str, tuple[Pod, str]] = {}  # by pod uid: (pod, node it made room on by preemption)
+        self.storage = Storage()  # volumes that claims of pods may still get
         self.indexes: dict[type, Any] = {}  # views that follow this state, by their class; a fork starts without
         self._homeless: dict[str, dict[str, Placement]] = {}  # bound to a node that is not known (yet), by its name
         self._awaits: dict[str, str] = {}  # the name of that node by pod uid
@@ -337,6 +339,7 @@ class ClusterState:
         twin.placements = dict(self.placements)
         twin.node_pods = [dict(pods) for pods in self.node_pods]
         twin.namespace_labels, twin.nominated = dict(self.namespace_labels), dict(self.nominated)
+        twin.storage = self.storage.fork()
         twin.generation, twin.topology_generation = self.generation, self.topology_generation
         twin._homeless = {name: dict(pods) for name, pods in self._homeless.items()}
         twin._awaits, twin._without = dict(self._awaits), set(self._without)

@@ -2,7 +2,8 @@
 
 Reflectors and the binder run in threads of their own and put what they learn into one inbox. Only the thread that calls
 `next_pod` empties it, changes the state and decides, so there are no locks. A pod is assumed on its node when its bind
-is sent; the API's latency is hidden by up to `4 * binds_at_once` binds in flight.
+is sent; the API's latency is hidden by up to `4 * binds_at_once` binds in flight. Claims that wait for their first
+consumer get their volumes between the two.
 """
 
 import logging
@@ -32,7 +33,8 @@ from aaml.kube.preemptor import Preemptor
 from aaml.kube.reflector import Changes, Reflector, Source, Trouble
 from aaml.kube.sources import BUDGETS, NODES, PODS
 from aaml.kube.transport import Transport
-from aaml.scheduling.ports import BindResult
+from aaml.kube.volume_binder import VolumeBinder, VolumesWritten
+from aaml.scheduling.ports import BindResult, BindStatus
 from aaml.scheduling.queue import QueuedPod, SchedulingQueue
 from aaml.scheduling.queue_sort import QueueSort
 
@@ -52,9 +54,10 @@ class LiveOptions:
     has placed after `dry_run_wait_s`. `preemption` lets pods that fit nowhere take the room of less important ones, as
     far as the account may delete pods and read disruption budgets. `scheduled_events` posts an event for each bound
     pod too, one more write a pod. `binds_at_once` are under way at the API server; etcd writes to its disk once for all
-    that comes meanwhile, so that many at a time cost less each. A watch lasts `watch_s` and counts as dead after
-    `silence_s` without a word; the first lists must be there within `sync_s`, and `drain` waits `close_s` for binds in
-    flight.
+    that comes meanwhile, so that many at a time cost less each. A pod waits at most `volumes_s` for volumes of its
+    claims, as with kube-scheduler (`bindTimeoutSeconds`), and is tried again then. A watch lasts `watch_s` and counts
+    as dead after `silence_s` without a word; the first lists must be there within `sync_s`, and `drain` waits `close_s`
+    for binds in flight.
     """
 
     namespaces: Collection[str] = ()
@@ -63,6 +66,7 @@ class LiveOptions:
     preemption: bool = True
     scheduled_events: bool = True
     binds_at_once: int = 64
+    volumes_s: float = 600.0
     watch_s: int = 300
     silence_s: float = 90.0
     sync_s: float = 60.0
@@ -127,6 +131,10 @@ class KubeCluster:
             self._state, self._queue, scheduler_name=scheduler_name, namespaces=self.options.namespaces,
             hold_s=self.options.dry_run_wait_s if self.options.dry_run else None,
             watch=self._watch, cancel=self._cancel, forget=self._events.forget,
+        )  # fmt: skip
+        self._volumes = VolumeBinder(
+            transport, self._state, self._intake.storage, self._inbox.put, self._have_volumes,
+            wait_s=self.options.volumes_s, revoked=lambda: self._binder.revoked,
         )  # fmt: skip
 
     @classmethod
@@ -221,6 +229,7 @@ class KubeCluster:
         self._end_shadow()
         while True:
             self._drain()
+            self._volumes.step()
             self._check()
             if self._stopped:
                 return None
@@ -232,7 +241,7 @@ class KubeCluster:
                 return queued.pod
             now = time.monotonic()
             ready_s = self._queue.next_ready_s() if self._may_decide() else None
-            until = min(deadline, self._intake.due_s, deadline if ready_s is None else ready_s)
+            until = min(deadline, self._intake.due_s, self._volumes.due_s, deadline if ready_s is None else ready_s)
             if now >= deadline:
                 return None
             try:
@@ -280,7 +289,10 @@ class KubeCluster:
         else:
             job = BindJob(pod, node_name, placement.gpus)
             self._flights[pod.uid] = _Flight(job, queued, self._decisions)
-            self._binder.submit(job)
+            if pod.volumes.unbound:
+                self._volumes.begin(job)
+            else:
+                self._binder.submit(job)
         self._decisions += 1
         return node_name
 
@@ -335,6 +347,7 @@ class KubeCluster:
                 self._take(self._inbox.get(left))
             except queue.Empty:
                 break
+            self._volumes.step()
 
     def close(self) -> None:
         """Wait for binds in flight, write what is to be said, end all threads. Does nothing the second time."""
@@ -345,6 +358,7 @@ class KubeCluster:
         self.drain()
         self._inbox.close()
         self._closed = True
+        self._volumes.close(1.0)
         self._binder.close(max(1.0, deadline - time.monotonic()))
         if self._preemptor is not None:
             self._evictor.close(max(1.0, deadline - time.monotonic()))
@@ -363,7 +377,8 @@ class KubeCluster:
     # ---- taking in what happened -------------------------------------------------------------------------------------
 
     def _may_decide(self) -> bool:
-        return not self._intake.awaited and len(self._flights) < _IN_FLIGHT * self.options.binds_at_once
+        under_way = len(self._flights) - len(self._volumes)  # nobody waits for who waits for volumes
+        return not self._intake.awaited and under_way < _IN_FLIGHT * self.options.binds_at_once
 
     def _watch(self, source: Source[Any]) -> None:
         reflector = Reflector(
@@ -401,6 +416,11 @@ class KubeCluster:
                 self._preemptor.settle(item)
             case Changes():
                 self._intake.take(item)
+                self._volumes.take(item)
+            case VolumesWritten():
+                self._volumes.settle(item)
+                if item.forbidden:
+                    self._intake.may_not_patch(item.forbidden, item.error)
             case BindResult():
                 self._settle(item)
             case Trouble():
@@ -415,6 +435,17 @@ class KubeCluster:
     def _check(self) -> None:
         if self._broken is not None:
             raise self._broken
+
+    def _have_volumes(self, job: BindJob, status: BindStatus, message: str) -> None:
+        """Bind a pod whose claims have their volumes, and give up the try of one whose claims have not."""
+        if status == "bound":
+            job.started_s = time.monotonic()
+            self._binder.submit(job)
+            return
+        self._settle(BindResult(job.pod, job.node_name, status, message, time.monotonic() - job.started_s))
+        if status == "failed":
+            self._events.failed(job.pod, message)
+        self._queue.on_event("volume_change")  # what was reserved is free again
 
     def _settle(self, result: BindResult) -> None:
         """End a flight: keep the placement of a bound pod, undo any other and queue the pod again."""
@@ -440,7 +471,9 @@ class KubeCluster:
         if uid:
             if uid in self._flights:
                 self._flights[uid].job.cancelled = why
+                self._volumes.cancel(uid)
             return
         for flight in self._flights.values():
             if flight.job.node_name == node_name:
                 flight.job.cancelled = why
+                self._volumes.cancel(flight.job.pod.uid)

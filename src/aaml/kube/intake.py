@@ -4,21 +4,22 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from aaml.cluster.objects import NO_AFFINITY, Node, Pod
 from aaml.cluster.state import ClusterState
-from aaml.kube.lookups import Storage
+from aaml.kube.lookups import StorageObjects
 from aaml.kube.reflector import Changes, Delta, Source, Trouble
-from aaml.kube.sources import CSI_NODES, NAMESPACES, NODES, PODS, STORAGE, SeenPod
+from aaml.kube.sources import CSI_NODES, NAMESPACES, NODES, PODS, PROVISIONING, SeenPod
 from aaml.kube.transport import ApiError
 from aaml.scheduling.queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
 
 _FORBIDDEN = frozenset({401, 403})
+_UNBOUND = "pods whose claims wait for their first consumer stay pending"
 
 
 class Intake:
@@ -48,7 +49,7 @@ class Intake:
         self._scheduler_name, self._namespaces = scheduler_name, frozenset(namespaces)
         self._hold_s = hold_s
         self._watch, self._cancel, self._forget = watch, cancel, forget
-        self._storage = Storage(self._watch_storage)
+        self.storage = StorageObjects(state, self._watch_storage)
         self._backlog: deque[Delta[SeenPod]] = deque()
         self._namespaces_watched = False
         self._held: dict[str, tuple[float, Pod]] = {}  # by uid: until when, in the order in which they came
@@ -107,10 +108,19 @@ class Intake:
         """A source cannot be read; when that is for want of permission, decisions no longer wait for it."""
         refused = isinstance(trouble.error, ApiError) and trouble.error.status in _FORBIDDEN
         if refused and trouble.source in self.awaited:
-            namespaces = trouble.source == NAMESPACES.name
-            so = "selectors over them match nothing" if namespaces else "pods with claims stay pending"
+            for_unbound = trouble.source in {source.name for source in PROVISIONING}
+            so = _UNBOUND if for_unbound else "pods with claims stay pending"
+            if trouble.source == NAMESPACES.name:
+                so = "selectors over them match nothing"
             log.error("%s cannot be read (%s): %s", trouble.source, trouble.error, so)
             self.awaited.discard(trouble.source)
+            if for_unbound:
+                self._read_anew(self.storage.refuse(trouble.source, f"list {trouble.source}"))
+
+    def may_not_patch(self, kind: str, why: str) -> None:
+        """The account may not write claims or volumes, without which no unbound claim gets its volume."""
+        log.error("%s cannot be written (%s): %s", kind, why, _UNBOUND)
+        self._read_anew(self.storage.refuse(f"patch {kind}", f"patch {kind}"))
 
     def decided(self, uid: str) -> None:
         """A dry run has decided on a pod and must not see it again."""
@@ -125,14 +135,14 @@ class Intake:
         uid = delta.obj.pod.uid
         if delta.kind == "deleted":
             self._leave(uid)
-            self._storage.forget(uid)
+            self.storage.forget(uid)
             self._cancel(uid, "", "the pod was deleted")
             nominated = uid in self._state.nominated
             placement = self._state.remove_pod(uid)
             if placement is not None or delta.obj.pod.node_name or nominated:
                 self._queue.on_event("pod_delete", placement.pod if placement is not None else delta.obj.pod)
             return
-        pod = self._storage.resolve(delta.obj)
+        pod = self.storage.resolve(delta.obj, ours=self._is_ours(delta.obj.pod))
         if pod.affinity is not NO_AFFINITY and not self._namespaces_watched and _selects_namespaces(pod):
             self._namespaces_watched = True
             self.awaited.add(NAMESPACES.name)
@@ -160,7 +170,7 @@ class Intake:
 
         News of a pod can be older than our own bind of it, so one that is assumed or decided on stays out.
         """
-        if pod.scheduler_name != self._scheduler_name or (self._namespaces and pod.namespace not in self._namespaces):
+        if not self._is_ours(pod):
             return
         if pod.terminating:
             self._queue.remove(pod.uid)
@@ -173,6 +183,11 @@ class Intake:
             else:
                 until_s = self._held[pod.uid][0] if pod.uid in self._held else time.monotonic() + self._hold_s
                 self._held[pod.uid] = (until_s, pod)
+
+    def _is_ours(self, pod: Pod) -> bool:
+        """Say whether a pod is without a node, and ours to place."""
+        ours = pod.scheduler_name == self._scheduler_name and not pod.node_name
+        return ours and (not self._namespaces or pod.namespace in self._namespaces)
 
     def _leave(self, uid: str) -> None:
         """A pod has a node or is gone: nothing is to be decided or told of it any more."""
@@ -202,28 +217,35 @@ class Intake:
             self._queue.on_event("node_update", node, before)
 
     def _with_limits(self, node: Node) -> Node:
-        limits = self._storage.volume_limits(node.name)
+        limits = self.storage.volume_limits(node.name)
         return replace(node, volume_limits=limits) if limits != node.volume_limits else node
 
-    def _watch_storage(self) -> None:
-        for source in STORAGE:
+    def _watch_storage(self, sources: Sequence[Source[Any]]) -> None:
+        for source in sources:
             self.awaited.add(source.name)
             self._watch(source)
 
     def _apply_storage(self, changes: Changes[Any]) -> None:
-        for seen in self._storage.apply(changes):
-            pod = self._storage.resolve(seen)
+        concerned, helps = self.storage.apply(changes)
+        self._read_anew(concerned)
+        if changes.source == CSI_NODES.name:
+            for node in list(self._state.nodes):
+                if (limited := self._with_limits(node)) is not node:
+                    self._state.upsert_node(limited)
+                    helps = True
+        if helps:
+            self._queue.on_event("volume_change")
+
+    def _read_anew(self, pods: Iterable[SeenPod]) -> None:
+        """Pods may need other volumes now."""
+        for seen in pods:
+            pod = self.storage.resolve(seen, ours=self._is_ours(seen.pod))
             if pod.node_name:
                 self._state.upsert_pod(pod, seen.gpus)
                 continue
             if pod.uid in self._state.nominated:
                 self._state.nominate(pod, self._state.nominated[pod.uid][1])
             self._enqueue(pod)
-        if changes.source == CSI_NODES.name:
-            for node in list(self._state.nodes):
-                if (limited := self._with_limits(node)) is not node:
-                    self._state.upsert_node(limited)
-        self._queue.on_event("volume_change")
 
 
 def _runs_since_s(pod: Pod) -> float:

@@ -59,6 +59,7 @@ def _rights(verbs: str, *resources: str, group: str = "", without: str = "") -> 
 
 _NO_EVENTS = "kubectl describe tells nothing of its decisions"
 _NO_CLAIMS = "pods with volume claims stay pending"
+_NO_FIRST_CONSUMER = "pods whose claims wait for their first consumer stay pending"
 _NO_SELECTOR = "selectors over namespaces match nothing, and another cluster behind the address goes unnoticed"
 _NO_PREEMPTION = "no pod gives way to a more important one"
 
@@ -73,13 +74,20 @@ FILTER: Rights = (
     *_rights("list watch", "persistentvolumeclaims", "persistentvolumes", without=_NO_CLAIMS),
     *_rights("list watch", "storageclasses", "csinodes", group="storage.k8s.io", without=_NO_CLAIMS),
 )
-"""Watching what filters look at: a dry run, and `aaml serve`."""
+"""Watching what filters look at: `aaml serve`, a dry run, a scheduler."""
+FIRST_CONSUMER: Rights = _rights(
+    "list watch", "csidrivers", "csistoragecapacities", group="storage.k8s.io", without=_NO_FIRST_CONSUMER
+)
+"""Watching where volumes can be made for claims that are not bound yet, which depends on the pod's node."""
 BIND: Rights = (*_rights("create", "pods/binding"), *_rights("get", "pods"))
 """Binding pods, and reading where one is after an answer was lost."""
 TELL: Rights = (
     *_rights("patch", "pods/status", without="the condition PodScheduled is not written, nor where room is made"),
     *_rights("create patch", "events", without=_NO_EVENTS),
 )
+CLAIM: Rights = _rights("patch", "persistentvolumeclaims", without=_NO_FIRST_CONSUMER)
+GIVE: Rights = _rights("patch", "persistentvolumes", without=_NO_FIRST_CONSUMER)
+"""Getting volumes for claims: a volume that is there is given to one, or a new one is asked for."""
 PREEMPT: Rights = (
     *_rights("delete", "pods", without=_NO_PREEMPTION),
     *_rights("list watch", "poddisruptionbudgets", group="policy", without=_NO_PREEMPTION),
@@ -112,10 +120,10 @@ REPLAY: Rights = (
 def scheduling(namespaces: Collection[str] = (), *, preemption: bool = True, dry_run: bool = False) -> Rights:
     """Return what a scheduler of pods of these namespaces (none: of all) does; in a dry run it only reads."""
     if dry_run:
-        return FILTER
-    written = (*BIND, *TELL)
+        return (*FILTER, *FIRST_CONSUMER)
+    written = (*BIND, *TELL, *CLAIM)
     within = [replace(each, namespace=name) for name in sorted(namespaces) for each in written]
-    return (*FILTER, *(within or written), *(PREEMPT if preemption else ()))
+    return (*FILTER, *FIRST_CONSUMER, *(within or written), *GIVE, *(PREEMPT if preemption else ()))
 
 
 def lease(namespace: str, name: str) -> Rights:

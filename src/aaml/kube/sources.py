@@ -1,7 +1,7 @@
 """What is watched: pods and nodes always; the rest once a pod needs it.
 
-Claims, volumes, classes and CSI nodes for a pod with a claim, namespaces for a selector over them, disruption budgets
-for a pod that could preempt another.
+Claims, volumes, classes and CSI nodes for a pod with a claim, CSI drivers and their capacities for a claim that is not
+bound yet, namespaces for a selector over them, disruption budgets for a pod that could preempt another.
 """
 
 import logging
@@ -13,7 +13,8 @@ import msgspec
 from aaml.cluster.objects import DisruptionBudget, Node, Pod
 from aaml.errors import UserError
 from aaml.kube.objects import wire
-from aaml.kube.objects.convert import budget_from_api, claim_names, gpu_indices, node_from_api, pod_from_api
+from aaml.kube.objects.convert import budget_from_api, gpu_indices, node_from_api, pod_from_api
+from aaml.kube.objects.volumes import claim_names
 from aaml.kube.reflector import Source
 
 log = logging.getLogger(__name__)
@@ -122,6 +123,14 @@ CSI_NODES: Source[wire.CsiNode] = Source(
     "csinodes", "/apis/storage.k8s.io/v1/csinodes", wire.CsiNode, _same,
     key=_metadata_name, version=_metadata_version,
 )  # fmt: skip
+CSI_DRIVERS: Source[wire.CsiDriverObject] = Source(
+    "csidrivers", "/apis/storage.k8s.io/v1/csidrivers", wire.CsiDriverObject, _same,
+    key=_metadata_name, version=_metadata_version,
+)  # fmt: skip
+CAPACITIES: Source[wire.CapacityObject] = Source(
+    "csistoragecapacities", "/apis/storage.k8s.io/v1/csistoragecapacities", wire.CapacityObject, _same,
+    key=_full_name, version=_metadata_version,
+)  # fmt: skip
 BUDGETS: Source[SeenBudget] = Source(
     "poddisruptionbudgets",
     "/apis/policy/v1/poddisruptionbudgets",
@@ -131,3 +140,6 @@ BUDGETS: Source[SeenBudget] = Source(
     version=lambda seen: seen.resource_version,
 )
 STORAGE: tuple[Source[Any], ...] = (CLAIMS, VOLUMES, CLASSES, CSI_NODES)
+"""For pods with claims."""
+PROVISIONING: tuple[Source[Any], ...] = (CSI_DRIVERS, CAPACITIES)
+"""For pods with claims that wait for their first consumer."""

@@ -1,5 +1,6 @@
 """KubeView: a live cluster that is watched, not driven, for services that answer about it."""
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +9,27 @@ import numpy.typing as npt
 from aaml.cluster.filters import feasible
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
+from aaml.kube import rights
 from aaml.kube.binder import Binder, BindJob
 from aaml.kube.cluster import KubeCluster, LiveOptions
 from aaml.kube.transport import Transport
 
 _NOBODY = "aaml-view"  # no pod names this scheduler, so the queue stays empty
+
+
+@dataclass(frozen=True)
+class _Looking(LiveOptions):
+    """It never places a pod: which volumes one would get is kube-scheduler's affair."""
+
+    dry_run: bool = True
+
+    @property
+    def rights(self) -> rights.Rights:
+        return rights.FILTER
+
+    @property
+    def granted_by(self) -> str:
+        return "extender"
 
 
 class KubeView:
@@ -28,9 +45,8 @@ class KubeView:
 
         Raises `UserError` when there is no cluster, or no permission to read it.
         """
-        options = LiveOptions(dry_run=True)
         self._cluster = KubeCluster.connect(
-            _NOBODY, kubeconfig=kubeconfig, context=context, server=server, options=options
+            _NOBODY, kubeconfig=kubeconfig, context=context, server=server, options=_Looking()
         )
         self._transport = Transport(kubeconfig, context=context, server=server, connections=2)
         self._binder = Binder(self._transport, lambda _result: None, at_once=1, give_up_s=10.0)
@@ -54,12 +70,15 @@ class KubeView:
         self._cluster.next_pod(0.0)
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
-        """Return bool [N], which nodes pass kube-scheduler's filters for the pod."""
-        return feasible(self.state, pod).mask
+        """Return bool [N], which nodes pass kube-scheduler's filters for the pod, its resource claims aside.
+
+        kube-scheduler, which asks, allocates their devices itself.
+        """
+        return feasible(self.state, replace(pod, resource_claims=())).mask
 
     def failures(self, pod: Pod) -> dict[str, tuple[str, bool]]:
         """Return for each node that does not pass: the reason, and whether evicting pods could make it pass."""
-        diagnosis = feasible(self.state, pod).diagnosis
+        diagnosis = feasible(self.state, replace(pod, resource_claims=())).diagnosis
         return {
             name: (", ".join(reasons), not unresolvable)
             for name, reasons, unresolvable in zip(

@@ -73,6 +73,10 @@ def _declaring_node(_pod: Pod, node: Node, before: Node | None) -> bool:
     return before is None or before.declared_features != node.declared_features
 
 
+def _relabelled_node(_pod: Pod, node: Node, before: Node | None) -> bool:
+    return before is None or before.labels != node.labels
+
+
 def _named_node(pod: Pod, node: Node, _before: Node | None) -> bool:
     return pod.node_name == node.name
 
@@ -211,7 +215,8 @@ HINTS: Mapping[str, Mapping[str, Hint]] = {
     },
     "VolumeRestrictions": {"pod_delete": _always, "node_add": _always, "volume_change": _always},
     "NodeVolumeLimits": {"pod_delete": _always, "node_add": _always, "volume_change": _always},
-    "VolumeBinding": {"node_add": _always, "node_update": _always, "volume_change": _always},
+    "VolumeBinding": {"node_add": _always, "node_update": _relabelled_node, "volume_change": _always},
+    "VolumeZone": {"node_add": _always, "node_update": _relabelled_node, "volume_change": _always},
     "NodeDeclaredFeatures": {"node_add": _declaring_node, "node_update": _declaring_node},
     "SchedulingGates": {},
     "DynamicResources": {},

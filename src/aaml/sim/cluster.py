@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from aaml.cluster import audit
 from aaml.cluster.filters import feasible as feasible_rows
+from aaml.cluster.filters.volume_binding import plan_volumes
 from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.scheduling.ports import BindResult
@@ -141,6 +142,8 @@ class SimCluster:
         """Place the pod that was handed out and return the node's name. Raises RuntimeError for any other pod."""
         flight = self._current(pod)
         name = self._state.names[row]
+        if pod.volumes.unbound:
+            plan_volumes(self._state, pod, row).reserve(self._state, name)
         self._state.assume(pod, name, gpus, self._now_s)
         flight.placed += 1
         if flight.placed == len(flight.members):

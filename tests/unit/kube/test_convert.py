@@ -7,9 +7,11 @@ import pytest
 
 from aaml.cluster import objects
 from aaml.cluster.objects import LabelSelector, Pod, Requirement
+from aaml.cluster.storage import StorageCapacity, StorageClass, Volume
 from aaml.errors import UserError
 from aaml.kube.objects import wire
-from aaml.kube.objects.convert import claim_names, gpu_indices, node_from_json, node_to_json, pod_from_json, pod_to_json
+from aaml.kube.objects.convert import gpu_indices, node_from_json, node_to_json, pod_from_json, pod_to_json
+from aaml.kube.objects.volumes import capacity_from_api, claim_names, class_from_api, volume_from_api
 
 MI = 1024**2
 GI = 1024**3
@@ -260,48 +262,129 @@ class TestConstraints:
         assert "\n" not in str(error.value)
 
 
+BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
+
+
 class Shelf:
-    """Two claims: one bound to a volume on zone a, one that is not bound."""
+    """Claims in every state; volumes that are there tie their pod to zone a."""
 
     def claim(self, namespace: str, name: str) -> wire.ClaimObject | None:
+        owner = wire.OwnerReference("Pod", "p", "u-p", controller=True)
         claims = {
-            "data": wire.ClaimSpec("pv1", ["ReadWriteOncePod"]),
-            "loose": wire.ClaimSpec("", [], "slow"),
-            "late": wire.ClaimSpec("", [], "wait"),
-        }
-        return wire.ClaimObject(wire.Metadata(name), claims[name]) if name in claims else None
+            "data": wire.ClaimObject(wire.Metadata(annotations=BOUND), wire.ClaimSpec("pv1", ["ReadWriteOncePod"])),
+            "half": wire.ClaimObject(spec=wire.ClaimSpec("pv1")),
+            "lost": wire.ClaimObject(wire.Metadata(annotations=BOUND), wire.ClaimSpec("gone")),
+            "loose": wire.ClaimObject(spec=wire.ClaimSpec("", [], "slow")),
+            "late": wire.ClaimObject(
+                wire.Metadata(uid="u", annotations={"volume.kubernetes.io/selected-node": "n1"}),
+                wire.ClaimSpec(
+                    "", ["ReadWriteOnce"], "wait", wire.ResourceNeeds({"storage": "1.5Gi"}), "Block", "fast",
+                    wire.Selector({"disk": "ssd"}),
+                ),
+            ),
+            "old": wire.ClaimObject(wire.Metadata(annotations={"volume.beta.kubernetes.io/storage-class": "wait"})),
+            "going": wire.ClaimObject(wire.Metadata(deletion_timestamp="2026-01-01T00:00:00Z")),
+            "dead": wire.ClaimObject(spec=wire.ClaimSpec("pv9"), status=wire.Phase("Lost")),
+            "p-mine": wire.ClaimObject(wire.Metadata(owner_references=[owner]), wire.ClaimSpec("", [], "wait")),
+            "p-theirs": wire.ClaimObject(spec=wire.ClaimSpec("", [], "wait")),
+        }  # fmt: skip
+        if name not in claims:
+            return None
+        found = claims[name]
+        return msgspec.structs.replace(
+            found, metadata=msgspec.structs.replace(found.metadata, name=name, namespace=namespace)
+        )
 
     def volume(self, name: str) -> wire.VolumeObject | None:
         term = wire.NodeTerm([wire.Expression("zone", "In", ["a"])])
         affinity = wire.VolumeNodeAffinity(wire.NodeTerms([term]))
-        return wire.VolumeObject(spec=wire.VolumeSpec(wire.CsiSource("csi.x", "handle"), affinity))
+        labels = {"topology.kubernetes.io/zone": "a__b", "topology.kubernetes.io/region": "r__", "other": "x"}
+        spec = wire.VolumeSpec(wire.CsiSource("csi.x", "handle"), affinity)
+        return wire.VolumeObject(wire.Metadata(name, labels=labels), spec) if name == "pv1" else None
 
     def storage_class(self, name: str) -> wire.StorageClass | None:
-        return wire.StorageClass(volume_binding_mode="WaitForFirstConsumer" if name == "wait" else "Immediate")
+        mode = "WaitForFirstConsumer" if name == "wait" else "Immediate"
+        return wire.StorageClass(volume_binding_mode=mode, provisioner="csi.y") if name else None
 
 
 class TestVolumes:
-    def needs(self, *claims: str) -> objects.VolumeNeeds:
-        volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
-        body = {"metadata": {"name": "p"}, "spec": {"volumes": [*volumes, {"name": "tmp", "emptyDir": {}}]}}
+    def needs(self, *claims: str, own: str = "") -> objects.VolumeNeeds:
+        volumes: list[Any] = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
+        volumes += [{"name": own, "ephemeral": {"volumeClaimTemplate": {}}}] if own else []
+        body = {"metadata": {"name": "p", "uid": "u-p"}, "spec": {"volumes": [*volumes, {"name": "t", "emptyDir": {}}]}}
         return pod_from_json(body, Shelf()).volumes
 
-    def test_a_bound_claim_ties_the_pod_to_the_volumes_nodes(self):
+    def test_a_bound_claim_ties_the_pod_to_the_volumes_nodes_and_zones(self):
         found = self.needs("data")
         assert found.node_terms == ((objects.NodeSelectorTerm((Requirement("zone", "In", ("a",)),)),),)
+        assert found.zones == (("topology.kubernetes.io/zone", frozenset({"a", "b"})),)  # an odd label says nothing
         assert found.attachments == {("csi.x", "handle")}
         assert found.exclusive == {"default/data"}
         assert not found.missing
+        assert not found.unbound
 
     def test_what_is_missing_is_said(self):
         assert self.needs("gone").missing == 'persistentvolumeclaim "gone" not found'
-        assert self.needs("loose").missing == "pod has unbound immediate PersistentVolumeClaims"
-        assert "waits for its first consumer" in self.needs("late").missing
+        for name in ("loose", "half"):
+            assert self.needs(name).missing == "pod has unbound immediate PersistentVolumeClaims"
+        assert self.needs("lost").missing == 'persistentvolume "gone" not found'
+        assert self.needs("going").missing == 'persistentvolumeclaim "going" is being deleted'
+        assert self.needs("dead").missing == 'persistentvolumeclaim "dead" bound to non-existent persistentvolume "pv9"'
+        assert (
+            self.needs("going", "gone").missing == 'persistentvolumeclaim "gone" not found'
+        )  # other plugins come first
         assert self.needs() == objects.NO_VOLUMES
 
-    def test_generic_ephemeral_volumes_have_claims_named_after_the_pod(self):
+    def test_a_claim_that_waits_for_its_first_consumer_says_what_volume_it_wants(self):
+        found = self.needs("late")
+        assert found.unbound == (
+            objects.UnboundClaim(
+                "default/late", "u", "wait", 3 * 2**29, frozenset({"ReadWriteOnce"}), True, "fast",
+                objects.LabelSelector((Requirement("disk", "In", ("ssd",)),)), "n1",
+            ),
+        )  # fmt: skip
+        assert found.attachments == {("csi.y", "default/late")}, "its volume will be attached too"
+        assert not found.missing
+        assert [each.storage_class for each in self.needs("old").unbound] == ["wait"]
+
+    def test_generic_ephemeral_volumes_have_claims_named_after_the_pod_and_owned_by_it(self):
         spec = wire.PodSpec(volumes=[wire.Volume("scratch", ephemeral={"volumeClaimTemplate": {}})])
         assert claim_names(wire.PodObject(metadata=wire.Metadata("p"), spec=spec)) == ("p-scratch",)
+        assert [each.key for each in self.needs(own="mine").unbound] == ["default/p-mine"]
+        assert self.needs(own="theirs").missing == (
+            "PVC default/p-theirs was not created for pod default/p (pod is not owner)"
+        )
+        assert self.needs(own="soon").missing == (
+            'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-soon"'
+        )
+
+    def test_volumes_classes_and_capacities_read_as_the_api_spells_them(self):
+        volume = wire.VolumeObject(
+            wire.Metadata("v", labels={"disk": "ssd"}),
+            wire.VolumeSpec(
+                capacity={"storage": "2Gi"}, access_modes=["ReadWriteOnce"], storage_class_name="wait",
+                claim_ref=wire.ClaimReference("shop", "data", "u"),
+            ),
+            wire.Phase("Released"),
+        )  # fmt: skip
+        assert volume_from_api(volume) == Volume(
+            "v", 2**31, "wait", frozenset({"ReadWriteOnce"}), labels={"disk": "ssd"}, claim="shop/data", claim_uid="u",
+            available=False,
+        )  # fmt: skip
+        term = wire.TopologyTerm([wire.TopologyLabel("zone", ["a", "b"])])
+        zones = objects.NodeSelectorTerm((Requirement("zone", "In", ("a", "b")),))
+        made = wire.StorageClass(wire.Metadata("wait"), provisioner="csi.y", allowed_topologies=[term])
+        assert class_from_api(made) == StorageClass("wait", "csi.y", (zones,))
+        local = wire.StorageClass(wire.Metadata("local"), provisioner="kubernetes.io/no-provisioner")
+        assert class_from_api(local) == StorageClass("local")
+        nodes = wire.Selector({"zone": "a"})
+        room = wire.CapacityObject(storage_class_name="wait", node_topology=nodes, capacity="9Gi")
+        assert capacity_from_api(room).largest_bytes == 9 * 2**30
+        room = msgspec.structs.replace(room, maximum_volume_size="4Gi")
+        assert capacity_from_api(room) == StorageCapacity(
+            "wait", 2**32, objects.LabelSelector((Requirement("zone", "In", ("a",)),))
+        )
+        assert capacity_from_api(wire.CapacityObject()).largest_bytes is None
 
 
 def test_a_node():

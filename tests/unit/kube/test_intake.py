@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from aaml.cluster import audit
@@ -13,7 +14,18 @@ from aaml.cluster.state import ClusterState
 from aaml.kube.intake import Intake
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Changes, Delta, Source, Trouble
-from aaml.kube.sources import CLAIMS, CLASSES, CSI_NODES, NAMESPACES, NODES, PODS, VOLUMES, SeenPod
+from aaml.kube.sources import (
+    CAPACITIES,
+    CLAIMS,
+    CLASSES,
+    CSI_DRIVERS,
+    CSI_NODES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    VOLUMES,
+    SeenPod,
+)
 from aaml.kube.transport import ApiError
 from aaml.scheduling.queue import SchedulingQueue
 
@@ -225,11 +237,19 @@ def test_storage_that_may_not_be_read_keeps_its_pods_pending_and_no_others(rig, 
     assert "persistentvolumeclaims cannot be read (403 Forbidden: no): pods with claims stay pending" in caplog.text
 
 
+LATE = wire.ClaimObject(
+    wire.Metadata("data", namespace="default", uid="u-data"),
+    wire.ClaimSpec(storage_class_name="wait", resources=wire.ResourceNeeds({"storage": "1Gi"})),
+)
+
+
 class TestStorage:
     raw = wire.PodObject(
         metadata=wire.Metadata("p", namespace="default"),
         spec=wire.PodSpec(volumes=[wire.Volume("data", wire.ClaimSource("data"))]),
     )
+
+    bound = wire.Metadata("data", namespace="default", annotations={"pv.kubernetes.io/bind-completed": "yes"})
 
     def waiting(self, rig: Rig) -> Pod:
         return next(each.pod for each in rig.queue.pods() if each.uid == "p")
@@ -248,8 +268,7 @@ class TestStorage:
         rig.pod("added", mine(), claims=self.raw)
         assert rig.watched == [CLAIMS.name, VOLUMES.name, CLASSES.name, CSI_NODES.name]
         assert self.waiting(rig).volumes.missing
-        claim = wire.ClaimObject(wire.Metadata("data", namespace="default"), wire.ClaimSpec("pv1"))
-        self.list_all(rig, claim)
+        self.list_all(rig, wire.ClaimObject(self.bound, wire.ClaimSpec("pv1")))
         assert self.waiting(rig).volumes.missing == ""
         assert self.waiting(rig).volumes.attachments == {("csi.x", "h")}
         assert rig.state.nodes[0].volume_limits == {"csi.x": 3}
@@ -263,9 +282,88 @@ class TestStorage:
         assert queued is not None
         rig.queue.requeue(queued, frozenset({"VolumeBinding"}))
         assert rig.queue.counts()["unschedulable"] == 1
-        rig.say(CLAIMS, "modified", wire.ClaimObject(loose.metadata, wire.ClaimSpec("pv1")), loose)
+        rig.say(CLAIMS, "modified", wire.ClaimObject(self.bound, wire.ClaimSpec("pv1")), loose)
         assert self.waiting(rig).volumes.missing == ""
         assert rig.queue.counts()["unschedulable"] == 0
+
+    def first_consumer(self, rig: Rig) -> None:
+        """List a claim of the waiting pod p whose class waits for its first consumer."""
+        rig.pod("added", mine(), claims=self.raw)
+        rig.say(CLAIMS, "added", LATE, synced=True)
+        rig.intake.take(Changes(VOLUMES.name, (), synced=True))
+        rig.say(
+            CLASSES, "added", wire.StorageClass(wire.Metadata("wait"), "WaitForFirstConsumer", "csi.x"), synced=True
+        )
+        rig.intake.take(Changes(CSI_NODES.name, (), synced=True))
+
+    def test_capacities_are_watched_once_a_pod_of_ours_has_a_claim_that_is_not_bound(self, rig):
+        rig.pod("added", replace(mine("other"), scheduler_name="theirs"), claims=self.raw)
+        self.first_consumer(rig)
+        assert rig.watched[4:] == [CSI_DRIVERS.name, CAPACITIES.name]
+        assert rig.intake.awaited == {CSI_DRIVERS.name, CAPACITIES.name}
+        assert self.waiting(rig).volumes.missing
+        for source in (CSI_DRIVERS, CAPACITIES):
+            rig.intake.take(Changes(source.name, (), synced=True))
+        assert [each.key for each in self.waiting(rig).volumes.unbound] == ["default/data"]
+        assert feasible(rig.state, self.waiting(rig)).mask.tolist() == [True]
+
+    def test_what_the_account_may_not_do_is_said_once_and_in_the_event_of_each_pod(self, rig, caplog):
+        self.first_consumer(rig)
+        for source in (CSI_DRIVERS, CAPACITIES):
+            rig.intake.take_trouble(Trouble(source.name, ApiError(403, "Forbidden", "no")))
+        said = "csidrivers cannot be read (403 Forbidden: no): pods whose claims wait for their first consumer stay"
+        assert caplog.text.count(said) == 1
+        assert not rig.intake.awaited
+        message = feasible(rig.state, self.waiting(rig)).message()
+        assert message == (
+            '0/1 nodes are available: persistentvolumeclaim "data" waits for its first consumer, and this account may '
+            "not list csidrivers and list csistoragecapacities."
+        )
+        for source in (CSI_DRIVERS, CAPACITIES):  # somebody has granted it
+            rig.intake.take(Changes(source.name, (), synced=True))
+        assert feasible(rig.state, self.waiting(rig)).mask.tolist() == [True]
+        rig.intake.may_not_patch("persistentvolumeclaims", "403 Forbidden: no")
+        assert "this account may not patch persistentvolumeclaims" in feasible(rig.state, self.waiting(rig)).message()
+
+    def test_volumes_classes_and_capacities_that_may_help_make_waiting_pods_ready(self, rig):
+        self.first_consumer(rig)
+        for source in (CSI_DRIVERS, CAPACITIES):
+            rig.intake.take(Changes(source.name, (), synced=True))
+
+        def helps(source: Source[Any], kind: Any, obj: Any, before: Any = None) -> bool:
+            queued = rig.queue.pop()
+            assert queued is not None
+            rig.queue.requeue(queued, frozenset({"VolumeBinding"}))
+            rig.say(source, kind, obj, before)
+            helped = rig.queue.counts()["unschedulable"] == 0
+            rig.queue.activate(["p"])
+            return helped
+
+        def volume(phase: str, ref: wire.ClaimReference | None = None) -> wire.VolumeObject:
+            spec = wire.VolumeSpec(capacity={"storage": "1Gi"}, storage_class_name="wait", claim_ref=ref)
+            return wire.VolumeObject(wire.Metadata("v"), spec, wire.Phase(phase))
+
+        def capacity(text: str) -> wire.CapacityObject:
+            meta = wire.Metadata("c", namespace="kube-system")
+            return wire.CapacityObject(meta, "wait", wire.Selector(), text)
+
+        other = wire.ClaimReference("default", "other", "u")
+        assert helps(VOLUMES, "added", volume("Available"))
+        assert not helps(VOLUMES, "modified", volume("Available"))
+        assert helps(VOLUMES, "modified", volume("Bound", other))
+        assert not helps(VOLUMES, "modified", volume("Released", other))
+        assert helps(VOLUMES, "modified", volume("Available"))
+        assert not helps(VOLUMES, "deleted", volume("Available"))
+        assert helps(CAPACITIES, "added", capacity("1Gi"))
+        assert not helps(CAPACITIES, "modified", capacity("1Mi"))
+        assert helps(CAPACITIES, "modified", capacity("2Gi"))
+        assert not helps(CSI_DRIVERS, "added", wire.CsiDriverObject(wire.Metadata("csi.x"), wire.CsiDriverSpec(True)))
+        assert helps(CSI_DRIVERS, "modified", wire.CsiDriverObject(wire.Metadata("csi.x"), wire.CsiDriverSpec(False)))
+        assert helps(CLASSES, "added", wire.StorageClass(wire.Metadata("more"), "WaitForFirstConsumer", "csi.z"))
+        somebody = wire.ClaimObject(wire.Metadata("somebody", namespace="default"))
+        assert not helps(CLAIMS, "added", somebody), "no claim of the pod"
+        touched = wire.ClaimObject(LATE.metadata, msgspec.structs.replace(LATE.spec, volume_mode="Block"))
+        assert helps(CLAIMS, "modified", touched, LATE)
 
 
 def test_a_claim_outlives_older_news_and_ends_with_the_news_that_it_is_gone(rig):
@@ -395,7 +493,7 @@ class TestVolumesThatAreKnownLate:
     def placed(self, rig: Rig, *modes: str) -> None:
         FilterIndex.of(rig.state)  # pods were filtered before
         rig.pod("added", mine("first", node_name="n1"), claims=TestStorage.raw)
-        claim = wire.ClaimObject(wire.Metadata("data", namespace="default"), wire.ClaimSpec("pv1", list(modes)))
+        claim = wire.ClaimObject(TestStorage.bound, wire.ClaimSpec("pv1", list(modes)))
         TestStorage().list_all(rig, claim)
 
     def test_they_count_against_the_nodes_limit(self, rig):

@@ -111,5 +111,7 @@ def test_a_pod_that_asks_for_devices_of_dynamic_resource_allocation_goes_nowhere
     assert found.mask.tolist() == [False]
     assert found.plugins == {"DynamicResources"}
     assert found.message() == (
-        "0/1 nodes are available: the pod has resource claims (gpu), for which AAML allocates no devices."
+        "0/1 nodes are available: the pod has resource claims (gpu), for which AAML allocates no devices; "
+        "kube-scheduler does: with AAML's policy as its plugin or its extender, or with a configuration of AAML's; "
+        "give the pod its schedulerName."
     )

@@ -4,7 +4,7 @@
     feasible(state, pod).message()   "0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 Insufficient cpu."
 
 Semantics are those of the plugins that kube-scheduler 1.36 has on by default, a module each. Not among them: dynamic
-resource allocation (DRA), claims that wait for their first consumer.
+resource allocation (DRA).
 """
 
 from aaml.cluster.filters.index import FilterIndex

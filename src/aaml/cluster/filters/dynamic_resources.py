@@ -4,6 +4,11 @@ from aaml.cluster.filters.index import BoolArray, FilterIndex
 from aaml.cluster.filters.plugin import Filter, one_reason
 from aaml.cluster.objects import Pod
 
+_WHO_DOES = (
+    "kube-scheduler does: with AAML's policy as its plugin or its extender, or with a configuration of AAML's; "
+    "give the pod its schedulerName"
+)
+
 
 def passes(_index: FilterIndex, _pod: Pod) -> BoolArray | None:
     """Return None: what nodes offer is not looked at."""
@@ -14,7 +19,8 @@ def rejects_all(_index: FilterIndex, pod: Pod) -> str:
     """Say that the pod has claims: bound before its devices are allocated it could never start."""
     if not pod.resource_claims:
         return ""
-    return f"the pod has resource claims ({', '.join(pod.resource_claims)}), for which AAML allocates no devices"
+    claims = ", ".join(pod.resource_claims)
+    return f"the pod has resource claims ({claims}), for which AAML allocates no devices; {_WHO_DOES}"
 
 
 FILTER = Filter("DynamicResources", passes, one_reason("", unresolvable=True), rejects_all)

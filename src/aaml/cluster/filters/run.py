@@ -15,6 +15,7 @@ from aaml.cluster.filters import (
     node_unschedulable,
     taint_toleration,
     topology_spread,
+    volume_binding,
     volumes,
 )
 from aaml.cluster.filters.index import BoolArray, FilterIndex
@@ -61,7 +62,8 @@ def passing(index: FilterIndex, pod: Pod) -> BoolArray:
     if pod.volumes is not NO_VOLUMES:
         _narrow(mask, volumes.restrictions_pass(index, pod))
         _narrow(mask, volumes.limits_pass(index, pod))
-        _narrow(mask, volumes.binding_passes(index, pod))
+        _narrow(mask, volume_binding.passes(index, pod))
+        _narrow(mask, volumes.zone_passes(index, pod))
     if pod.required_features:
         _narrow(mask, node_declared_features.passes(index, pod))
     if pod.spread:

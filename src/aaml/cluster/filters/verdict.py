@@ -22,6 +22,7 @@ from aaml.cluster.filters import (
     node_unschedulable,
     taint_toleration,
     topology_spread,
+    volume_binding,
     volumes,
 )
 from aaml.cluster.filters.index import BoolArray, FilterIndex
@@ -38,7 +39,8 @@ FILTERS: tuple[Filter, ...] = (
     gpu_devices.FILTER,
     volumes.RESTRICTIONS,
     volumes.LIMITS,
-    volumes.BINDING,
+    volume_binding.FILTER,
+    volumes.ZONE,
     dynamic_resources.FILTER,
     topology_spread.FILTER,
     inter_pod_affinity.FILTER,

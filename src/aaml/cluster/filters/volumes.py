@@ -1,17 +1,25 @@
-"""VolumeRestrictions, NodeVolumeLimits and VolumeBinding: what a pod's bound volumes ask of a node.
+"""VolumeRestrictions, NodeVolumeLimits and VolumeZone: what a pod's volumes ask of a node.
 
-The API adapter resolves claims and volumes into `VolumeNeeds`. Claims that are yet to be bound to a volume on the
-chosen node (WaitForFirstConsumer) ask nothing here: the volume's provisioner follows the pod.
+The API adapter resolves claims and volumes into `VolumeNeeds`.
 """
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 
 from aaml.cluster.filters.index import BoolArray, FilterIndex
-from aaml.cluster.filters.node_affinity import term_mask
 from aaml.cluster.filters.plugin import Filter, one_reason
 from aaml.cluster.objects import Pod
+
+ZONE_LABELS = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+"""The labels that say where a volume or a node is, with the name that each has today."""
 
 
 def restrictions_pass(index: FilterIndex, pod: Pod) -> BoolArray | None:
@@ -41,19 +49,22 @@ def limits_pass(index: FilterIndex, pod: Pod) -> BoolArray | None:
     return mask
 
 
-def binding_passes(index: FilterIndex, pod: Pod) -> BoolArray | None:
-    """Return [N] nodes that the node affinity of every bound volume admits."""
-    if not pod.volumes.node_terms:
+def zone_passes(index: FilterIndex, pod: Pod) -> BoolArray | None:
+    """Return [N] nodes in the zone and region of every bound volume; nodes without any such label pass."""
+    zones = pod.volumes.zones
+    if not zones:
         return None
-    mask = np.ones(len(index.state), dtype=np.bool_)
-    for terms in pod.volumes.node_terms:
-        mask &= np.logical_or.reduce([term_mask(index, term) for term in terms], axis=0)
-    return mask
+
+    def build() -> BoolArray:
+        return np.array([_in_zones(node.labels, zones) for node in index.state.nodes], dtype=np.bool_)
+
+    return cast("BoolArray", index.cached(("volume_zones", zones), build))
 
 
-def binding_rejects_all(_index: FilterIndex, pod: Pod) -> str:
-    """Say why the pod's volumes cannot be resolved."""
-    return pod.volumes.missing
+def _in_zones(labels: Mapping[str, str], zones: tuple[tuple[str, frozenset[str]], ...]) -> bool:
+    if not any(key in labels for key in ZONE_LABELS):
+        return True
+    return all(labels.get(key, labels.get(ZONE_LABELS[key], "")) in values for key, values in zones)
 
 
 RESTRICTIONS = Filter(
@@ -66,9 +77,4 @@ RESTRICTIONS = Filter(
     ),
 )
 LIMITS = Filter("NodeVolumeLimits", limits_pass, one_reason("node(s) exceed max volume count", unresolvable=False))
-BINDING = Filter(
-    "VolumeBinding",
-    binding_passes,
-    one_reason("node(s) didn't match PersistentVolume's node affinity", unresolvable=True),
-    binding_rejects_all,
-)
+ZONE = Filter("VolumeZone", zone_passes, one_reason("node(s) had no available volume zone", unresolvable=True))

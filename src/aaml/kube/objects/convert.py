@@ -1,7 +1,7 @@
 """API objects to the scheduler's pods and nodes, with kube-scheduler's reading of every field."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -13,27 +13,13 @@ from aaml.errors import UserError
 from aaml.kube.objects import wire
 from aaml.kube.objects.manifest import node_to_json, pod_to_json
 from aaml.kube.objects.requests import effective_requests, nonzero_container_requests, nonzero_requests
+from aaml.kube.objects.selectors import label_selector, node_term
+from aaml.kube.objects.volumes import VolumeLister, resolve_volumes
 
-__all__ = ["VolumeLister", "budget_from_api", "claim_names", "node_from_api", "node_from_json", "node_to_json",
-           "pod_from_api", "pod_from_json", "pod_to_json", "read_object", "resolve_volumes"]  # fmt: skip
+__all__ = ["budget_from_api", "node_from_api", "node_from_json", "node_to_json", "pod_from_api", "pod_from_json",
+           "pod_to_json", "read_object"]  # fmt: skip
 
 T = TypeVar("T")
-
-
-class VolumeLister(Protocol):
-    """What the cluster says about persistent volumes; None where there is no such object."""
-
-    def claim(self, namespace: str, name: str) -> wire.ClaimObject | None:
-        """Return a persistent volume claim."""
-        ...
-
-    def volume(self, name: str) -> wire.VolumeObject | None:
-        """Return a persistent volume."""
-        ...
-
-    def storage_class(self, name: str) -> wire.StorageClass | None:
-        """Return a storage class."""
-        ...
 
 
 def read_object(data: bytes | str | Mapping[str, Any], kind: type[T], what: str) -> T:
@@ -104,7 +90,7 @@ def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Po
 def budget_from_api(budget: wire.BudgetObject) -> objects.DisruptionBudget:
     """Return the disruption budget with what it allows now."""
     meta, status = budget.metadata, budget.status
-    selector = _selector(budget.spec.selector)
+    selector = label_selector(budget.spec.selector)
     disrupted = frozenset(status.disrupted_pods or ())
     return objects.DisruptionBudget(meta.name, meta.namespace, selector, status.disruptions_allowed, disrupted)
 
@@ -158,20 +144,6 @@ def _toleration(each: wire.TolerationObject) -> objects.Toleration:
     return objects.Toleration(each.key or "", operator, each.value or "", each.effect or "")
 
 
-def _requirements(expressions: Iterable[wire.Expression] | None) -> tuple[objects.Requirement, ...]:
-    return tuple(
-        objects.Requirement(each.key, cast("Any", each.operator), tuple(each.values or ()))
-        for each in expressions or ()
-    )
-
-
-def _selector(selector: wire.Selector | None) -> objects.LabelSelector | None:
-    if selector is None:
-        return None
-    equal = tuple(objects.Requirement(key, "In", (value,)) for key, value in (selector.match_labels or {}).items())
-    return objects.LabelSelector(equal + _requirements(selector.match_expressions))
-
-
 def _with_label_keys(
     selector: objects.LabelSelector | None,
     labels: Mapping[str, str],
@@ -187,18 +159,14 @@ def _with_label_keys(
     return objects.LabelSelector(selector.requirements + new) if new else selector
 
 
-def _node_term(term: wire.NodeTerm) -> objects.NodeSelectorTerm:
-    return objects.NodeSelectorTerm(_requirements(term.match_expressions), _requirements(term.match_fields))
-
-
 def _pod_term(term: wire.PodTerm, namespace: str, labels: Mapping[str, str]) -> objects.PodAffinityTerm:
     names = frozenset(term.namespaces or ())
     if not names and term.namespace_selector is None:
         names = frozenset({namespace})
     selector = _with_label_keys(
-        _selector(term.label_selector), labels, term.match_label_keys or (), term.mismatch_label_keys or ()
+        label_selector(term.label_selector), labels, term.match_label_keys or (), term.mismatch_label_keys or ()
     )
-    return objects.PodAffinityTerm(term.topology_key, selector, names, _selector(term.namespace_selector))
+    return objects.PodAffinityTerm(term.topology_key, selector, names, label_selector(term.namespace_selector))
 
 
 def _affinity(affinity: wire.AffinityObject, namespace: str, labels: Mapping[str, str]) -> objects.Affinity:
@@ -219,9 +187,9 @@ def _affinity(affinity: wire.AffinityObject, namespace: str, labels: Mapping[str
         )
 
     return objects.Affinity(
-        required_nodes=None if required is None else tuple(map(_node_term, required.node_selector_terms or ())),
+        required_nodes=None if required is None else tuple(map(node_term, required.node_selector_terms or ())),
         preferred_nodes=tuple(
-            objects.PreferredNode(term.weight, _node_term(term.preference))
+            objects.PreferredNode(term.weight, node_term(term.preference))
             for term in nodes.preferred_during_scheduling_ignored_during_execution or ()
         ),
         required_pods=terms(near),
@@ -234,7 +202,7 @@ def _spread(each: wire.SpreadConstraint, labels: Mapping[str, str]) -> objects.T
     return objects.TopologySpread(
         max_skew=each.max_skew,
         topology_key=each.topology_key,
-        selector=_with_label_keys(_selector(each.label_selector), labels, each.match_label_keys or ()),
+        selector=_with_label_keys(label_selector(each.label_selector), labels, each.match_label_keys or ()),
         hard=each.when_unsatisfiable == "DoNotSchedule",
         min_domains=each.min_domains or 1,
         honor_node_affinity=(each.node_affinity_policy or "Honor") == "Honor",
@@ -251,56 +219,6 @@ def _host_ports(spec: wire.PodSpec) -> tuple[objects.HostPort, ...]:
         for port in container.ports or ()
         if port.host_port > 0
     )
-
-
-# ---- volumes ---------------------------------------------------------------------------------------------------------
-
-
-def claim_names(pod: wire.PodObject) -> tuple[str, ...]:
-    """Return the names of the persistent volume claims that the pod uses (in its own namespace)."""
-    names = []
-    for volume in pod.spec.volumes or ():
-        if volume.persistent_volume_claim is not None:
-            names.append(volume.persistent_volume_claim.claim_name)
-        elif volume.ephemeral is not None:
-            names.append(f"{pod.metadata.name}-{volume.name}")
-    return tuple(names)
-
-
-def resolve_volumes(pod: wire.PodObject, lister: VolumeLister) -> objects.VolumeNeeds:
-    """Resolve claims to volumes; messages are those of kube-scheduler's VolumeBinding plugin."""
-    terms: list[tuple[objects.NodeSelectorTerm, ...]] = []
-    attachments: set[tuple[str, str]] = set()
-    exclusive: set[str] = set()
-    missing = ""
-    namespace = pod.metadata.namespace or "default"
-    for name in claim_names(pod):
-        claim = lister.claim(namespace, name)
-        if claim is None:
-            missing = missing or f'persistentvolumeclaim "{name}" not found'
-            continue
-        if "ReadWriteOncePod" in (claim.spec.access_modes or ()):
-            exclusive.add(f"{namespace}/{name}")
-        if not claim.spec.volume_name:
-            missing = missing or _unbound(claim, lister)
-            continue
-        volume = lister.volume(claim.spec.volume_name)
-        if volume is None:
-            missing = missing or f'persistentvolume "{claim.spec.volume_name}" not found'
-            continue
-        if volume.spec.csi is not None:
-            attachments.add((volume.spec.csi.driver, volume.spec.csi.volume_handle))
-        affinity = volume.spec.node_affinity
-        if affinity is not None and affinity.required is not None:
-            terms.append(tuple(map(_node_term, affinity.required.node_selector_terms or ())))
-    return objects.VolumeNeeds(tuple(terms), frozenset(attachments), frozenset(exclusive), missing)
-
-
-def _unbound(claim: wire.ClaimObject, lister: VolumeLister) -> str:
-    kind = lister.storage_class(claim.spec.storage_class_name or "")
-    if kind is not None and kind.volume_binding_mode == "WaitForFirstConsumer":
-        return f'persistentvolumeclaim "{claim.metadata.name}" waits for its first consumer, which AAML does not bind'
-    return "pod has unbound immediate PersistentVolumeClaims"
 
 
 # ---- nodes -----------------------------------------------------------------------------------------------------------

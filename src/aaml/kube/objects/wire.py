@@ -32,6 +32,7 @@ class OwnerReference(Wire):
 
     kind: str = ""
     name: str = ""
+    uid: str = ""
     controller: bool | None = None
 
 
@@ -303,6 +304,16 @@ class ClaimSpec(Wire):
     volume_name: str = ""
     access_modes: list[str] | None = None
     storage_class_name: str | None = None
+    resources: ResourceNeeds | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+    selector: Selector | None = None
+
+
+class Phase(Wire):
+    """`status` of a claim or volume."""
+
+    phase: str = ""
 
 
 class ClaimObject(Wire):
@@ -310,6 +321,7 @@ class ClaimObject(Wire):
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
+    status: Phase = msgspec.field(default_factory=Phase)
 
 
 class CsiSource(Wire):
@@ -325,11 +337,25 @@ class VolumeNodeAffinity(Wire):
     required: NodeTerms | None = None
 
 
+class ClaimReference(Wire):
+    """`spec.claimRef` of a persistent volume."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
 class VolumeSpec(Wire):
     """`spec` of a persistent volume."""
 
     csi: CsiSource | None = None
     node_affinity: VolumeNodeAffinity | None = None
+    capacity: Quantities = None
+    access_modes: list[str] | None = None
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+    claim_ref: ClaimReference | None = None
 
 
 class VolumeObject(Wire):
@@ -337,6 +363,20 @@ class VolumeObject(Wire):
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
+    status: Phase = msgspec.field(default_factory=Phase)
+
+
+class TopologyLabel(Wire):
+    """An expression of a term of `allowedTopologies`."""
+
+    key: str
+    values: list[str] = []
+
+
+class TopologyTerm(Wire):
+    """A term of `allowedTopologies`."""
+
+    match_label_expressions: list[TopologyLabel] = []
 
 
 class StorageClass(Wire):
@@ -344,6 +384,31 @@ class StorageClass(Wire):
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     volume_binding_mode: str = "Immediate"
+    provisioner: str = ""
+    allowed_topologies: list[TopologyTerm] | None = None
+
+
+class CapacityObject(Wire):
+    """A CSIStorageCapacity."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    storage_class_name: str = ""
+    node_topology: Selector | None = None
+    capacity: str | int | float | None = None
+    maximum_volume_size: str | int | float | None = None
+
+
+class CsiDriverSpec(Wire):
+    """`spec` of a CSIDriver."""
+
+    storage_capacity: bool | None = None
+
+
+class CsiDriverObject(Wire):
+    """A CSIDriver."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: CsiDriverSpec = msgspec.field(default_factory=CsiDriverSpec)
 
 
 class Namespace(Wire):

@@ -27,6 +27,7 @@ from aaml.cluster.objects import (
     Taint,
     Toleration,
     TopologySpread,
+    UnboundClaim,
     VolumeNeeds,
 )
 from aaml.errors import UserError
@@ -188,4 +189,19 @@ class NameHasher:
             frozenset((self.key(driver), self.name(volume)) for driver, volume in needs.attachments),
             frozenset(map(self.name, needs.exclusive)),
             "volumes" if needs.missing else "",
+            tuple((key, frozenset(map(self.name, values))) for key, values in needs.zones),
+            tuple(
+                UnboundClaim(
+                    self.name(each.key),
+                    self.name(each.uid),
+                    self.name(each.storage_class),
+                    each.size_bytes,
+                    each.access_modes,
+                    each.block,
+                    self.name(each.attributes_class),
+                    self._selector(each.selector),
+                    self.name(each.selected_node),
+                )
+                for each in needs.unbound
+            ),
         )

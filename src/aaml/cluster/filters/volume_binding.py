@@ -1,0 +1,220 @@
+"""VolumeBinding: whether a node can use the pod's bound volumes, and which volumes its other claims would get there.
+
+A claim that waits for its first consumer gets, in this order: the volume that is meant for it, the smallest free volume
+that suits it and that the node can use, a new one. The smallest claim chooses first. As in kube-scheduler 1.36
+(pkg/scheduler/framework/plugins/volumebinding, component-helpers/storage/volume). Volumes of the same size are chosen
+by name, where kube-scheduler takes any.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from aaml.cluster.filters.index import BoolArray, FilterIndex, IntArray
+from aaml.cluster.filters.node_affinity import term_mask
+from aaml.cluster.filters.plugin import Filter, Rejection
+from aaml.cluster.objects import LabelSelector, NodeSelectorTerm, Pod, UnboundClaim
+from aaml.cluster.selectors import matches_labels
+from aaml.cluster.state import ClusterState
+from aaml.cluster.storage import Volume
+
+_NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
+_NO_MATCH = "node(s) didn't find available persistent volumes to bind"
+_NO_SPACE = "node(s) did not have enough free storage"
+
+
+@dataclass(frozen=True, slots=True)
+class VolumePlan:
+    """What the claims of a pod get on a node: `volumes` that are there, and new ones for the claims in `provision`."""
+
+    volumes: tuple[tuple[UnboundClaim, str], ...] = ()
+    provision: tuple[UnboundClaim, ...] = ()
+
+    def reserve(self, state: ClusterState, node_name: str) -> None:
+        """Note in the state what is decided, so that no other pod gets the same."""
+        for claim, name in self.volumes:
+            state.storage.reserve(name, claim)
+        for claim in self.provision:
+            state.storage.select(claim.key, node_name)
+
+    def release(self, state: ClusterState) -> None:
+        """Undo `reserve`; what the cluster has confirmed meanwhile stays."""
+        for _, name in self.volumes:
+            state.storage.release(name)
+        for claim in self.provision:
+            state.storage.deselect(claim.key)
+
+
+def plan_volumes(state: ClusterState, pod: Pod, row: int) -> VolumePlan:
+    """Return what the pod's unbound claims get on a node that has passed the filter."""
+    choices = _Choices(FilterIndex.of(state), pod.volumes.unbound)
+    volumes = tuple((claim, choices.names[taken[row]]) for claim, taken in choices.taken if taken[row] >= 0)
+    had = {claim.key for claim, _ in volumes}
+    return VolumePlan(volumes, tuple(claim for claim in pod.volumes.unbound if claim.key not in had))
+
+
+def passes(index: FilterIndex, pod: Pod) -> BoolArray | None:
+    """Return [N] nodes that admit the pod's bound volumes and have or get volumes for its other claims."""
+    mask = _bound_mask(index, pod)
+    if pod.volumes.unbound:
+        choices = _Choices(index, pod.volumes.unbound)
+        found = choices.matched & choices.space
+        return found if mask is None else mask & found
+    return mask
+
+
+def rejects_all(_index: FilterIndex, pod: Pod) -> str:
+    """Say why the pod's volumes cannot be resolved."""
+    return pod.volumes.missing
+
+
+def explain(index: FilterIndex, pod: Pod, rows: BoolArray) -> Rejection:
+    """Say which of the three reasons hold for each row; no preemption helps against any."""
+    reasons: list[tuple[str, BoolArray]] = []
+    mask = _bound_mask(index, pod)
+    if mask is not None:
+        reasons.append((_NODE_CONFLICT, rows & ~mask))
+    if pod.volumes.unbound:
+        choices = _Choices(index, pod.volumes.unbound)
+        reasons += [(_NO_MATCH, rows & ~choices.matched), (_NO_SPACE, rows & ~choices.space)]
+    return Rejection(tuple(reasons), rows)
+
+
+FILTER = Filter("VolumeBinding", passes, explain, rejects_all)
+
+
+def _bound_mask(index: FilterIndex, pod: Pod) -> BoolArray | None:
+    if not pod.volumes.node_terms:
+        return None
+    mask = np.ones(len(index.state), dtype=np.bool_)
+    for terms in pod.volumes.node_terms:
+        mask &= _any_term(index, terms)
+    return mask
+
+
+class _Choices:
+    """What unbound claims get on every node.
+
+    `matched` and `space`, [N]: False where claims find no volume and none can be made, or where there is no capacity to
+    make it. `taken`: for each claim the number of its volume per row, int [N], -1 where it needs a new one; `names` are
+    the volumes by number.
+    """
+
+    def __init__(self, index: FilterIndex, claims: Iterable[UnboundClaim]) -> None:
+        self._index, self._storage = index, index.state.storage
+        size = len(index.state)
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self.taken: list[tuple[UnboundClaim, IntArray]] = []
+        self.matched, self.space = np.ones(size, dtype=np.bool_), np.ones(size, dtype=np.bool_)
+        being_made = [claim for claim in claims if self._storage.selected_node(claim)]
+        waiting = sorted(
+            (claim for claim in claims if not self._storage.selected_node(claim)), key=lambda claim: claim.size_bytes
+        )
+        for claim in being_made:
+            row = index.state.index.get(self._storage.selected_node(claim))
+            elsewhere = np.ones(size, dtype=np.bool_)
+            if row is not None:
+                elsewhere[row] = False
+            self.matched &= ~elsewhere
+        for claim in waiting:
+            self.taken.append((claim, self._match(claim)))
+        everywhere = np.ones(size, dtype=np.bool_)
+        for claim in being_made:
+            self._make(claim, everywhere)
+        for claim, taken in self.taken:
+            self._make(claim, taken < 0)
+
+    def _match(self, claim: UnboundClaim) -> IntArray:
+        taken = np.full(len(self.matched), -1, dtype=np.int64)
+        meant = self._storage.meant_for(claim)
+        if meant is not None:
+            self._give(claim, meant, taken)
+            return taken
+        left = len(taken)
+        for volume in self._storage.fitting(claim):
+            left -= self._give(claim, volume, taken)
+            if not left:
+                break
+        return taken
+
+    def _give(self, claim: UnboundClaim, volume: Volume, taken: IntArray) -> int:
+        """Let the claim have the volume where it has none, and return on how many rows that is."""
+        rows = self._rows(volume)
+        rows = rows[taken[rows] < 0]
+        if (number := self._numbers.get(volume.name)) is not None:
+            for earlier, theirs in self.taken:
+                if earlier is not claim:
+                    rows = rows[theirs[rows] != number]
+        if not rows.size:
+            return 0
+        if number is None:
+            number = self._numbers[volume.name] = len(self.names)
+            self.names.append(volume.name)
+        taken[rows] = number
+        return int(rows.size)
+
+    def _make(self, claim: UnboundClaim, where: BoolArray) -> None:
+        """Say on which of the rows that need a new volume none can be made; the first claim's reason counts."""
+        where = where & self.matched & self.space
+        if not where.any():
+            return
+        kind = self._storage.classes.get(claim.storage_class)
+        if kind is None or not kind.provisioner:
+            self.matched &= ~where
+            return
+        if kind.topologies:
+            reached = _any_term(self._index, kind.topologies)
+            self.matched &= reached | ~where
+            where = where & reached
+        if kind.provisioner in self._storage.tracked:
+            self.space &= self._capacity(claim) | ~where
+
+    def _capacity(self, claim: UnboundClaim) -> BoolArray:
+        """Return [N] nodes that reach a capacity which holds the claim."""
+        mask = np.zeros(len(self.matched), dtype=np.bool_)
+        for each in self._storage.capacities.values():
+            enough = each.largest_bytes is not None and each.largest_bytes >= claim.size_bytes
+            if enough and each.storage_class == claim.storage_class and each.nodes is not None:
+                mask |= _selected(self._index, each.nodes)
+        return mask
+
+    def _rows(self, volume: Volume) -> IntArray:
+        """Return the rows whose nodes can use a volume."""
+        terms = volume.node_terms
+        if terms is None:
+            return np.arange(len(self.matched))
+        if len(terms) == 1 and not terms[0].fields and len(terms[0].labels) == 1:
+            only = terms[0].labels[0]
+            if only.operator == "In":  # a local volume: thousands of them would not fit into the cache of masks
+                by_value = _rows_by_value(self._index, only.key)
+                found = [by_value[value] for value in dict.fromkeys(only.values) if value in by_value]
+                return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+        return np.flatnonzero(_any_term(self._index, terms))
+
+
+def _any_term(index: FilterIndex, terms: tuple[NodeSelectorTerm, ...]) -> BoolArray:
+    found = np.zeros(len(index.state), dtype=np.bool_)
+    for term in terms:
+        found |= term_mask(index, term)
+    return found
+
+
+def _selected(index: FilterIndex, selector: LabelSelector) -> BoolArray:
+    def build() -> BoolArray:
+        return np.array([matches_labels(selector, node.labels) for node in index.state.nodes], dtype=np.bool_)
+
+    return cast("BoolArray", index.cached(("storage_nodes", selector), build))
+
+
+def _rows_by_value(index: FilterIndex, key: str) -> dict[str, IntArray]:
+    def build() -> dict[str, IntArray]:
+        rows: dict[str, list[int]] = {}
+        for row, node in enumerate(index.state.nodes):
+            if key in node.labels:
+                rows.setdefault(node.labels[key], []).append(row)
+        return {value: np.array(found, dtype=np.int64) for value, found in rows.items()}
+
+    return cast("dict[str, IntArray]", index.cached(("rows_by_value", key), build))
