@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("aaml.commands.explain", "say why a pod went to its node: filters, scores, and what these are made of"),
     "compare": ("aaml.commands.compare", "compare policies from result folders"),
     "tune": ("aaml.commands.tune", "tune the linear scorer of the GPU-sharing benchmark"),
+    "evolve": ("aaml.commands.evolve", "search for formulas that schedule well, short ones and good ones"),
     "formula": ("aaml.commands.formula", "print a formula: as text, as LaTeX, as Python to paste"),
     "bench": ("aaml.commands.bench", "run the published GPU-sharing benchmark and compare with the paper"),
     "perf": ("aaml.commands.perf", "play Kubernetes' own scheduler benchmark beside the real kube-scheduler"),
@@ -56,7 +57,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
 # What a person wants to do -> the commands for it, in the order in which they are usually needed.
 TASKS: dict[str, tuple[str, ...]] = {
     "Begin": ("doctor", "completion", "demo", "policies", "models"),
-    "Train and compare": ("train", "sweep", "tune", "formula", "evaluate", "compare", "lab", "explain", "bound"),
+    "Train and compare": (
+        "train",
+        "sweep",
+        "tune",
+        "evolve",
+        "formula",
+        "evaluate",
+        "compare",
+        "lab",
+        "explain",
+        "bound",
+    ),
     "Benchmarks and trials": ("leaderboard", "bench", "perf", "chaos", "soak"),
     "A cluster to try on": ("cluster", "nodes", "simulate", "top", "clean"),
     "Schedule for real": ("schedule", "serve", "shadow"),

@@ -1,0 +1,59 @@
+"""Search for formulas that schedule well: genetic programming over features, short ones and good ones.
+
+The same command with --resume goes on where it was interrupted, to the same result.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from aaml.evolve.settings import EvolveConfig
+from aaml.settings import Natural, Settings, SettingsFile
+
+
+@dataclass(frozen=True)
+class Args(Settings):
+    """`aaml evolve`."""
+
+    evolve: EvolveConfig = field(default_factory=EvolveConfig)
+    config: SettingsFile = None
+    """YAML file with any of these settings; a flag counts more than the file"""
+    out: Path | None = None
+    """folder of the search; runs/evolve-TASK-sSEED when not given"""
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """go on with the search in the folder"""
+    look: Natural = 0
+    """do not search: judge the chosen formula of the folder on so many of the leaderboard's episodes, and count the
+    look"""
+
+
+def run(args: Args) -> int:
+    """Search, and say what was found."""
+    from aaml.commands.signals import ends_by
+    from aaml.evolve.front import chosen, is_ratio, look, read_front, shown
+    from aaml.evolve.search import evolve, read_config
+    from aaml.policies.formulas.text import parse, to_text
+
+    config = args.evolve
+    out = args.out or Path("runs") / f"evolve-{config.label}-s{config.seed}"
+    if args.look:
+        config = read_config(out)
+        best = chosen(read_front(out))
+        loss, count = look(config, out, best.text, args.look)
+        print(f"{to_text(parse(best.text), 4)}\n{shown(loss, ratio=is_ratio(config))} of {config.judged_by}")
+        print(f"looks at the leaderboard's episodes in {out}: {count}; the interval is Bonferroni's for all of them")
+        return 0
+    stop: list[bool] = []
+    with ends_by(lambda: stop.append(True)) as interruption:
+        front = evolve(config, out, resume=args.resume, stop=lambda: bool(stop))
+    for each in front:
+        row = each.row(ratio=is_ratio(config))
+        print(f"size {row['size']:>2}  {row['validation [95% interval]']}  {to_text(parse(each.text), 4)}")
+    if interruption.status:
+        print(f"interrupted: {out} keeps what is done, and the same command with --resume goes on from there")
+        return interruption.status
+    print(f"relative to {config.judged_by} on validation episodes; page: {out}/report.html")
+    print(f"next: aaml evaluate --policies {config.judged_by} {out} --task {config.task[0]}")
+    return 0

@@ -1,0 +1,1 @@
+"""The search for formulas: genetic programming over features, judged by compiled episodes."""

@@ -1,0 +1,141 @@
+"""The front of a search, judged on episodes that the search never saw; and looks at the sealed ones, which are counted.
+
+A look is one formula judged on the leaderboard's episodes. Intervals of looks are Bonferroni's: of k looks in a run
+folder, each has a confidence of 1 - 0.05 / k, so that all k hold together at 95%. The more looks, the wider.
+"""
+
+import json
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aaml.evaluation.leaderboard.protocol import PROTOCOL
+from aaml.evaluation.statistics import Interval, mean_interval
+from aaml.evolve.judge import Judge
+from aaml.evolve.settings import EvolveConfig
+from aaml.files import JsonLines
+from aaml.policies.formulas.expression import parts, terms
+from aaml.policies.formulas.program import assemble
+from aaml.policies.formulas.text import parse, to_latex
+from aaml.progress import progress_bar
+from aaml.training.validation import VALIDATION_SEEDS
+
+LOOKS = "looks.jsonl"
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A formula of the front: its loss in training, and its losses on validation episodes."""
+
+    text: str
+    training_loss: float
+    losses: tuple[float, ...]
+
+    @property
+    def size(self) -> int:
+        """How many constants, features and operators it has."""
+        return parts(parse(self.text))
+
+    @property
+    def terms(self) -> int:
+        """How many constants and features it has."""
+        return terms(parse(self.text))
+
+    @property
+    def loss(self) -> float:
+        """Its mean loss on validation episodes."""
+        return float(np.mean(self.losses))
+
+    def row(self, *, ratio: bool) -> dict[str, Any]:
+        """Return what a table says of it; `ratio`: losses are logarithms of ratios to the reference."""
+        return {
+            "size": self.size,
+            "terms": self.terms,
+            "training": shown(Interval(self.training_loss, self.training_loss, self.training_loss, 1), ratio=ratio)
+            .split(" ")[0],
+            "validation [95% interval]": shown(mean_interval(self.losses), ratio=ratio),
+            "formula": self.text,
+        }  # fmt: skip
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {**asdict(self), "size": self.size, "terms": self.terms, "latex": to_latex(parse(self.text))}
+
+
+def shown(loss: Interval, *, ratio: bool) -> str:
+    """Return a loss as a ratio to the reference (below 1 is better), or as what is lost on it (below 0 is better)."""
+    if ratio:
+        values = (math.exp(loss.mean), math.exp(loss.low), math.exp(loss.high))
+        return f"{values[0]:.3f} [{values[1]:.3f}, {values[2]:.3f}]"
+    return f"{loss.mean:+.4f} [{loss.low:+.4f}, {loss.high:+.4f}]"
+
+
+def is_ratio(config: EvolveConfig) -> bool:
+    """Whether losses are logarithms of ratios."""
+    return not config.tasks[0].higher_is_better
+
+
+def judge_front(
+    config: EvolveConfig, found: Iterable[tuple[str, float]], *, progress: bool = True
+) -> tuple[list[Judged], Judge]:
+    """Judge (text, training loss) of formulas on validation episodes; return them by size, and the episodes."""
+    judge, entered = Judge(config, VALIDATION_SEEDS, config.validation_episodes), list(found)
+    judged = []
+    with progress_bar("validate", len(entered), "formula", enabled=progress) as bar:
+        for text, loss in entered:
+            losses = judge.play(assemble(parse(text)), range(judge.count))
+            judged.append(Judged(text, loss, tuple(losses.tolist())))
+            bar.update()
+    return sorted(judged, key=lambda each: (each.size, each.loss)), judge
+
+
+def chosen(front: Sequence[Judged]) -> Judged:
+    """Return the shortest formula that validation cannot tell from the best one, paired by episode."""
+    best = min(front, key=lambda each: each.loss)
+    for each in sorted(front, key=lambda each: (each.size, each.loss)):
+        behind = mean_interval(np.array(each.losses) - np.array(best.losses))
+        if each is best or behind.low <= 0.0:
+            return each
+    return best
+
+
+def undominated(front: Sequence[Judged]) -> list[Judged]:
+    """Return the formulas that none of at most their size beats on validation."""
+    kept: list[Judged] = []
+    for each in sorted(front, key=lambda each: (each.size, each.loss)):
+        if not kept or each.loss < kept[-1].loss:
+            kept.append(each)
+    return kept
+
+
+def look(config: EvolveConfig, folder: Path, text: str, episodes: int) -> tuple[Interval, int]:
+    """Judge a formula on the leaderboard's episodes; return its loss and the looks that this folder has had.
+
+    The look is written down before it is made.
+    """
+    path = folder / LOOKS
+    lines = JsonLines(path)
+    lines.write({"time_s": time.time(), "formula": text, "first_seed": PROTOCOL.first_seed, "episodes": episodes})
+    lines.close()
+    count = looks(folder)
+    judge = Judge(config, PROTOCOL.first_seed, episodes)
+    losses = judge.play(assemble(parse(text)), range(judge.count))
+    return mean_interval(losses, confidence=1.0 - (1.0 - _CONFIDENCE) / count), count
+
+
+def looks(folder: Path) -> int:
+    """Return how often formulas of a run were judged on sealed episodes."""
+    path = folder / LOOKS
+    return len(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else 0
+
+
+def read_front(folder: Path) -> list[Judged]:
+    """Read the front that a search left in its folder."""
+    content = json.loads((folder / "front.json").read_text(encoding="utf-8"))
+    return [Judged(each["text"], each["training_loss"], tuple(each["losses"])) for each in content]

@@ -1,0 +1,80 @@
+"""The page of a search: the front, where a click shows a formula with its maths, and the tables."""
+
+import math
+from pathlib import Path
+
+import pandas as pd
+from bokeh.layouts import column
+from bokeh.models import ColumnDataSource, CustomJS, Div, HoverTool, TapTool
+
+from aaml.evaluation.charts import LEARNED, OTHER, Drawn, plain_figure
+from aaml.evaluation.page import Page
+from aaml.evolve.front import LOOKS, Judged, chosen, is_ratio, looks
+from aaml.evolve.settings import EvolveConfig
+from aaml.policies.formulas.text import parse, to_latex, to_python, to_text
+from aaml.settings import plain
+
+_SHOW = """
+const at = source.selected.indices[0];
+if (at !== undefined) {
+  const escape = text => text.replace(/&/g, '&amp;').replace(/</g, '&lt;');
+  div.text = '<b>size ' + source.data.size[at] + '</b><pre>' + escape(source.data.formula[at]) + '</pre><pre>'
+    + escape(source.data.latex[at]) + '</pre><pre>' + escape(source.data.python[at]) + '</pre>';
+}
+"""
+
+
+def front_figure(front: list[Judged], others: list[Judged], *, ratio: bool) -> Drawn:
+    """Return the loss on validation episodes against size; a click on a formula of the front shows it."""
+
+    def value(loss: float) -> float:
+        return math.exp(loss) if ratio else loss
+
+    axis = "validation, times the reference's" if ratio else "validation, less than the reference"
+    plot = plain_figure("front", height=320, x_axis_label="size", y_axis_label=axis, tools="tap")
+    rest = [each for each in others if each not in front]
+    plot.scatter([each.size for each in rest], [value(each.loss) for each in rest], color=OTHER, alpha=0.5)
+    source = ColumnDataSource(
+        {
+            "size": [each.size for each in front],
+            "loss": [value(each.loss) for each in front],
+            "formula": [to_text(parse(each.text), 4) for each in front],
+            "latex": [to_latex(parse(each.text)) for each in front],
+            "python": [to_python(parse(each.text), "formula") for each in front],
+        }
+    )
+    plot.step("size", "loss", source=source, color=LEARNED, mode="after")
+    dots = plot.scatter("size", "loss", source=source, color=LEARNED, size=11)
+    plot.add_tools(HoverTool(renderers=[dots], tooltips=[("size", "@size"), ("loss", "@loss"), ("", "@formula")]))
+    plot.select_one(TapTool).renderers = [dots]
+    div = Div(text="Click a dot: here stands its formula, as text, as LaTeX, and as Python to paste.")
+    source.selected.js_on_change("indices", CustomJS(args={"source": source, "div": div}, code=_SHOW))
+    return column(plot, div, sizing_mode="stretch_width")
+
+
+def write_page(config: EvolveConfig, out: Path, front: list[Judged], everyone: list[Judged]) -> Path:
+    """Write report.html into the folder of a search and return its path."""
+    ratio = is_ratio(config)
+    page = Page(f"Formulas for {', '.join(config.task)}", out)
+    page.text(
+        f"Losses are relative to {config.judged_by} on the same arrivals. The search saw training episodes alone; the "
+        f"front is what {config.validation_episodes} validation episodes say, which nothing was tuned on before. "
+        "Its best formula was chosen by these, so it looks a little better than it is."
+    )
+    count = looks(out)
+    page.text(
+        f"The leaderboard's episodes were looked at {count} times ({LOOKS}). Intervals of looks are Bonferroni's."
+        if count
+        else "Nobody has looked at the leaderboard's episodes for this search."
+    )
+    frame = pd.DataFrame([each.row(ratio=ratio) for each in front])
+    page.figure(front_figure(front, everyone, ratio=ratio), "front", numbers=frame)
+    page.table(frame)
+    best = chosen(front)
+    page.heading("The chosen one: the shortest that validation cannot tell from the best")
+    page.code(to_text(parse(best.text), 4))
+    page.code(to_latex(parse(best.text)))
+    page.code(to_python(parse(best.text), config.label))
+    page.settings(plain(config), plain(EvolveConfig()))
+    page.hashed([out / "front.json", out / "model" / f"{config.label}.formula"])
+    return page.write()

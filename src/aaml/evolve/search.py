@@ -1,0 +1,157 @@
+"""A search for formulas in a folder: islands that go on generation by generation, curves, the front, a page.
+
+==================  ==================================================================================
+settings.json       what the search was told
+state.json          all islands after the last generation: the same command with --resume goes on, to the bit
+front.json          the formulas that no other dominates, with their losses on validation episodes
+front/              each of them as a file, SIZE.formula
+model/              the one that was chosen: the shortest that validation cannot tell from the best
+looks.jsonl         each look at the leaderboard's episodes
+report.html         a page
+==================  ==================================================================================
+"""
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aaml.errors import UserError
+from aaml.evaluation.page import written
+from aaml.evolve.front import Judged, chosen, judge_front, undominated
+from aaml.evolve.island import Island
+from aaml.evolve.judge import Judge
+from aaml.evolve.settings import EvolveConfig
+from aaml.files import write_json
+from aaml.parallel.pool import Kept, open_pool
+from aaml.policies.formulas.formula_file import save_formula
+from aaml.policies.formulas.policy import Formula
+from aaml.policies.formulas.text import parse
+from aaml.progress import progress_bar
+from aaml.settings import plain
+from aaml.telemetry.event_file import TensorBoardWriter
+from aaml.telemetry.provenance import command, provenance
+
+_log = logging.getLogger(__name__)
+_MIGRANTS = 5
+Front = list[tuple[str, float, int]]
+
+
+def evolve(
+    config: EvolveConfig,
+    out: Path,
+    *,
+    resume: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+    progress: bool = True,
+) -> list[Judged]:
+    """Search until the generations are done or `stop()` is true; return the front, judged on validation episodes.
+
+    The same settings give the same formulas, with any number of processes and interruptions. Raises `UserError` for a
+    folder that holds another search.
+    """
+    state = _opened(config, out, resume)
+    with open_pool(config.workers) as pool, closing(TensorBoardWriter(out)) as writer:
+        islands = [pool.keep(Island, config, number) for number in range(config.islands)]
+        if state is not None:
+            _all(islands, "restore", [(each,) for each in state["islands"]])
+        done, fronts = (0, [[] for _ in islands]) if state is None else (state["generations"], state["fronts"])
+        bar = progress_bar("evolve", config.generations, "generation", enabled=progress, at=done)
+        with bar:
+            while done < config.generations and not stop():
+                migrants = _migrants(fronts, done, config)
+                results = _all(islands, "advance", [(each,) for each in migrants])
+                states = _all(islands, "state", [()] * len(islands))
+                done, fronts = done + 1, [each["front"] for each in results]
+                write_json(out / "state.json", {"generations": done, "fronts": fronts, "islands": states})
+                _curves(writer, results, done)
+                bar.set_postfix(best=f"{min(loss for front in fronts for _, loss, _ in front):.4f}", refresh=False)
+                bar.update()
+    if not done:
+        return []
+    return leave(config, out, fronts, progress=progress)
+
+
+def leave(config: EvolveConfig, out: Path, fronts: Sequence[Front], *, progress: bool = True) -> list[Judged]:
+    """Judge the islands' fronts on validation episodes; write front, formulas and page."""
+    found = {text: loss for front in fronts for text, loss, _ in front}
+    everyone, judge = judge_front(config, sorted(found.items()), progress=progress)
+    front = undominated(everyone)
+    write_json(out / "front.json", [each.facts() for each in front], indent=1)
+    for old in (*(out / "front").glob("*.formula"), *(out / "model").glob("*.formula")):
+        old.unlink()
+    for each in front:
+        save_formula(formula_of(config, judge, each), out / "front" / f"{each.size:02}.formula")
+    save_formula(formula_of(config, judge, chosen(front)), out / "model" / f"{config.label}.formula")
+    from aaml.evolve.page import write_page  # Bokeh, which is an extra
+
+    written(lambda: write_page(config, out, front, everyone))
+    return front
+
+
+def formula_of(config: EvolveConfig, judge: Judge, judged: Judged) -> Formula:
+    """Return a formula with where it came from."""
+    origin = {
+        "command": command(),
+        "task": list(config.task),
+        "metric": config.tasks[0].metric,
+        "reference": config.judged_by,
+        "search_seed": config.seed,
+        "training_loss": judged.training_loss,
+        "validation_loss": judged.loss,
+        "validation_episodes": len(judged.losses),
+        **provenance(),
+    }
+    return Formula(parse(judged.text), judge.observation_spec, origin)
+
+
+def read_config(out: Path) -> EvolveConfig:
+    """Return what the search in a folder was told. Raises `UserError` where there is none."""
+    try:
+        return msgspec.convert(json.loads((out / "settings.json").read_text(encoding="utf-8")), EvolveConfig)
+    except (OSError, ValueError, msgspec.ValidationError) as error:
+        raise UserError(f"out: {out} holds no search for formulas") from error
+
+
+def _opened(config: EvolveConfig, out: Path, resume: bool) -> Mapping[str, Any] | None:
+    """Return the state that the search goes on from, None for a new one."""
+    tasks = config.tasks  # what is no task is told before there is a folder
+    if (out / "settings.json").is_file():
+        if not resume:
+            raise UserError(f"out: {out} holds a search already; go on with --resume, or choose another folder")
+        if not read_config(out).same_search(config):
+            raise UserError(f"out: the search in {out} was begun with other settings; choose another folder")
+    else:
+        _log.debug("a new search on %s", ", ".join(task.name for task in tasks))
+    write_json(out / "settings.json", plain(config), indent=1)
+    path = out / "state.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _all(islands: Sequence[Kept], method: str, values: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Call a method of all islands at once."""
+    for island, each in zip(islands, values, strict=True):
+        island.send(method, *each)
+    return [island.receive() for island in islands]
+
+
+def _migrants(fronts: Sequence[Front], done: int, config: EvolveConfig) -> list[list[str]]:
+    """Return the formulas that each island gets: the best of the island before it, now and then."""
+    if not done or done % config.migrate_every or len(fronts) == 1:
+        return [[] for _ in fronts]
+    best = [[text for text, _, _ in sorted(front, key=lambda each: each[1])[:_MIGRANTS]] for front in fronts]
+    return [best[number - 1] for number in range(len(fronts))]
+
+
+def _curves(writer: TensorBoardWriter, results: Sequence[Mapping[str, Any]], done: int) -> None:
+    front = [each for result in results for each in result["front"]]
+    writer.scalar("evolve/loss", min(loss for _, loss, _ in front), done)
+    for most in (5, 11, 21, 31):
+        if within := [loss for _, loss, size in front if size <= most]:
+            writer.scalar(f"evolve/loss of size {most} at most", min(within), done)
+    writer.scalar("evolve/formulas played", sum(result["played"] for result in results), done)
+    writer.scalar("evolve/formulas looked at", sum(result["asked"] for result in results), done)
