@@ -52,7 +52,8 @@ class Grammar:
         """Return a random expression of a type, at most so deep."""
         if wanted == "n" and (depth <= 0 or rng.random() < 0.2):
             return self._leaf(rng)
-        names, weights = (_NUMBERS, _OFTEN) if wanted == "n" else (_CONDITIONS, _RARELY)
+        names: tuple[str, ...] = _NUMBERS if wanted == "n" else _CONDITIONS
+        weights = _OFTEN if wanted == "n" else _RARELY
         if wanted == "c" and depth <= 1:
             names, weights = names[:2], weights[:2]
         name = names[rng.choice(len(names), p=weights / weights.sum())]

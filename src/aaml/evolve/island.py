@@ -125,7 +125,8 @@ class Island:
     def _take_in(self, born: Sequence[Expression]) -> None:
         """Judge new formulas, and keep the best of old and new."""
         shortest = {each.signature: each for each in self._members}
-        rivals = [each for each in self._front() if self._is_whole(each)] if self._members else []
+        whole = self._judge.count
+        rivals = [each for each in self._members if len(self._known[each.signature].losses) == whole]
         for expression in born:
             program = assemble(expression)
             signature = self._judge.probes.signature(program)
@@ -133,14 +134,14 @@ class Island:
             if signature not in self._known:
                 smaller = [each for each in rivals if parts(each.expression) <= parts(expression)]
                 rival = min(smaller, key=lambda each: each.loss, default=None)
-                self._known[signature] = self._judge.race(program, rival and self._known[rival.signature])
+                scores = self._judge.race(program, None if rival is None else self._known[rival.signature])
+                self._known[signature] = scores
                 self._played += 1
+                if len(scores.losses) == whole:
+                    rivals.append(Member(expression, signature, scores.loss))
             old = shortest.get(signature)
             if old is None or parts(expression) < parts(old.expression):
                 shortest[signature] = Member(expression, signature, self._known[signature].loss)
         everyone = list(shortest.values())
         kept, _, _ = survivors(np.array([each.objectives for each in everyone]), self._config.population)
         self._members = [everyone[k] for k in kept]
-
-    def _is_whole(self, member: Member) -> bool:
-        return len(self._known[member.signature].losses) == self._judge.count

@@ -69,7 +69,8 @@ class Probes:
         best = np.maximum.reduceat(scores, self._starts)
         hit = (scores == np.repeat(best, self._sizes)) & self._masks
         first = np.where(hit, np.arange(len(scores)), len(scores))
-        return np.minimum.reduceat(first, self._starts) - self._starts
+        rows: npt.NDArray[np.int64] = np.minimum.reduceat(first, self._starts) - self._starts
+        return rows
 
     def signature(self, program: Program) -> str:
         """Return what stands for all choices of a formula."""
@@ -109,8 +110,8 @@ class Judge:
         sizes = [config.nodes or task.sizes or (task.nodes,) for task in config.tasks]
         kinds = [(number, size) for number, own in enumerate(sizes) for size in own]
         for number in range(count):
-            task, size = kinds[number % len(kinds)]
-            self.episodes.append((task, first_seed + number // len(kinds), size))
+            which, size = kinds[number % len(kinds)]
+            self.episodes.append((which, first_seed + number // len(kinds), size))
         self._tasks = config.tasks
         self._place = np.zeros(count, dtype=np.int64)
         self._played: list[FormulaEpisodes | None] = []

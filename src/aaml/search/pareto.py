@@ -13,8 +13,8 @@ IntArray = npt.NDArray[np.int64]
 
 def fronts(objectives: FloatArray) -> list[IntArray]:
     """Return the points by rank: those that no point dominates, those that only the first do, and so on."""
-    at_most = (objectives[:, None] <= objectives[None]).all(axis=2)
-    dominates = at_most & (objectives[:, None] < objectives[None]).any(axis=2)
+    mine, other = objectives[:, None], objectives[None]
+    dominates = np.all(mine <= other, axis=2) & np.any(mine < other, axis=2)
     by = dominates.sum(axis=0)
     left = np.ones(len(objectives), dtype=np.bool_)
     found = []
