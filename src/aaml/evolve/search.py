@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,6 +26,7 @@ from aaml.evolve.front import Judged, chosen, judge_front, undominated
 from aaml.evolve.island import Island
 from aaml.evolve.judge import Judge
 from aaml.evolve.settings import EvolveConfig
+from aaml.extras import lazily
 from aaml.files import write_json
 from aaml.parallel.pool import Kept, open_pool
 from aaml.policies.formulas.formula_file import save_formula
@@ -35,6 +36,11 @@ from aaml.progress import progress_bar
 from aaml.settings import plain
 from aaml.telemetry.event_file import TensorBoardWriter
 from aaml.telemetry.provenance import command, provenance
+
+if TYPE_CHECKING:
+    from aaml.evolve import page
+else:  # Bokeh, which is an extra
+    page = lazily("aaml.evolve.page")
 
 _log = logging.getLogger(__name__)
 _MIGRANTS = 5
@@ -87,9 +93,7 @@ def leave(config: EvolveConfig, out: Path, fronts: Sequence[Front], *, progress:
     for each in front:
         save_formula(formula_of(config, judge, each), out / "front" / f"{each.size:02}.formula")
     save_formula(formula_of(config, judge, chosen(front)), out / "model" / f"{config.label}.formula")
-    from aaml.evolve.page import write_page  # Bokeh, which is an extra
-
-    written(lambda: write_page(config, out, front, everyone))
+    written(lambda: page.write_page(config, out, front, everyone))
     return front
 
 

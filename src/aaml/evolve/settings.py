@@ -3,13 +3,18 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aaml.errors import bad_value
-from aaml.scheduling.lifetimes import RemainingLifetimes
-from aaml.settings import Count, Natural, Settings
-from aaml.sim.task import Task
-from aaml.sim.tasks import find_task
+from aaml.extras import lazily
+from aaml.settings import Count, Natural, RemainingLifetimes, Settings
 from aaml.training.settings import TEACHERS
+
+if TYPE_CHECKING:
+    from aaml.sim import tasks
+    from aaml.sim.task import Task
+else:  # numba, which the help of a command does without
+    tasks = lazily("aaml.sim.tasks")
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,9 @@ class EvolveConfig(Settings):
     """processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of"""
 
     @cached_property
-    def tasks(self) -> tuple[Task, ...]:
+    def tasks(self) -> "tuple[Task, ...]":
         """The tasks. Raises `UserError` for none, and for such as are judged differently."""
-        found = tuple(find_task(name) for name in self.task)
+        found = tuple(tasks.find_task(name) for name in self.task)
         if not found or len({task.name for task in found}) < len(found):
             raise bad_value("task", ", ".join(self.task), "at least one task, each once")
         if len({(task.metric, task.higher_is_better) for task in found}) > 1:
