@@ -27,9 +27,9 @@ def agents() -> Iterable[str]:
 
 def tasks() -> Iterable[str]:
     """Return the names of tasks."""
-    from aaml.sim.tasks import TASKS
+    from aaml.sim.tasks import ALL_TASKS
 
-    return TASKS
+    return ALL_TASKS
 
 
 def rewards() -> Iterable[str]:

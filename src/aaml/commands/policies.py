@@ -25,7 +25,7 @@ def run(args: Args) -> int:
 
     from aaml.own_files import load_file
     from aaml.policies.registry import POLICIES, reward_names
-    from aaml.sim.tasks import TASKS
+    from aaml.sim.tasks import ALL_TASKS
 
     for path in args.file:
         load_file(path, "file")
@@ -33,15 +33,15 @@ def run(args: Args) -> int:
         tasks = {
             name: {"goal": task.summary, "metric": task.metric, "higher_is_better": task.higher_is_better,
                    "nodes": task.nodes}
-            for name, task in TASKS.items()
+            for name, task in ALL_TASKS.items()
         }  # fmt: skip
         print(json.dumps({"policies": POLICIES.names(), "rewards": reward_names(), "tasks": tasks}, indent=2))
         return 0
     print(f"policies: {', '.join(POLICIES.names())}; or FILE.py:NAME")
     print(f"rewards:  {', '.join(reward_names())}; or FILE.py:NAME; or sums such as balance=1,fragmentation=0.5")
     print("tasks:")
-    width = max(map(len, TASKS))
-    for name, task in TASKS.items():
+    width = max(map(len, ALL_TASKS))
+    for name, task in ALL_TASKS.items():
         better = "higher" if task.higher_is_better else "lower"
         print(f"  {name:<{width}}  {task.summary} ({task.metric}, {better} is better; {task.nodes} nodes)")
     return 0

@@ -17,7 +17,11 @@ def run_episode(
     """Run one episode without learning and return its row."""
     cluster = task.build(seed, nodes, pods=pods)
     row = episode_row(task.name, seed, cluster, contestant.policy(task, seed), contestant.name)
-    return row | {"nodes": task.nodes} if task.episodes else row  # a trace's nodes come and go, it is one cluster still
+    if task.episodes:
+        row["nodes"] = task.nodes  # a trace's nodes come and go, it is one cluster still
+    elif cluster.elastic:
+        row["nodes"] = task.size(nodes, pods)[0]
+    return row
 
 
 def episode_row(task: str, seed: int, cluster: SimCluster, policy: Policy, name: str) -> dict[str, Any]:

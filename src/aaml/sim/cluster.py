@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,39 @@ class QueueSettings:
     flush_after_s: float = inf  # every event is known here, so that none can have been missed
 
 
+class Supply(Protocol):
+    """Who adds and removes nodes of a simulated cluster as it runs, such as `aaml.sim.autoscaler.supply.NodeSupply`."""
+
+    @property
+    def next_s(self) -> float:
+        """When it wants its next turn; inf: only when something happens."""
+        ...
+
+    def attach(self, cluster: "SimCluster") -> None:
+        """Look after this cluster's nodes from now on."""
+        ...
+
+    def rejected(self, pod: Pod) -> None:
+        """Take note of a pod that fits nowhere now."""
+        ...
+
+    def deleted(self, uid: str) -> None:
+        """Take note of a pod that is deleted, wherever it is."""
+        ...
+
+    def turn(self) -> bool:
+        """Change nodes, once no pod is left to try at this moment; returns whether pods may fit elsewhere now."""
+        ...
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return what it adds to the metrics of the run."""
+        ...
+
+    def fork(self, cluster: "SimCluster") -> "Supply":
+        """Return an independent copy that looks after a fork of the cluster."""
+        ...
+
+
 @dataclass(slots=True)
 class _Flight:
     """The queue's entry that is being decided on: one pod, or the members of a gang one after another."""
@@ -54,7 +88,7 @@ class SimCluster:
     waits in the scheduling queue until something changes. Pods of a gang are handed out together and bound all or
     none. The simulation ends (`exhausted`) when nothing can happen any more, or at `until_s`. Binds succeed at once,
     those of a gang when its last pod has a node. No randomness in here: the same workload and decisions give the same
-    bits.
+    bits. A `supply` buys and gives back nodes; as that never ends by itself, it needs an `until_s` (else ValueError).
     """
 
     def __init__(
@@ -68,7 +102,10 @@ class SimCluster:
         queue: QueueSettings = QueueSettings(),
         invariants: bool = False,
         averages: bool = True,
+        supply: Supply | None = None,
     ) -> None:
+        if supply is not None and until_s == inf:
+            raise ValueError("a cluster whose nodes come and go needs until_s")
         self._state = ClusterState(nodes)
         self.workload = workload if isinstance(workload, Workload) else Workload.of(workload)
         self.until_s = until_s
@@ -93,6 +130,9 @@ class SimCluster:
         self._lifetime_s: Lifetimes = _own_lifetime
         for event in timeline:
             self._push(event.at_s, _TIMELINE, event)
+        self._supply = supply
+        if supply is not None:
+            supply.attach(self)
 
     # ---- the Cluster port --------------------------------------------------------------------------------------------
 
@@ -160,6 +200,8 @@ class SimCluster:
     def reject(self, pod: Pod) -> None:
         """The pod fits nowhere: it (with its gang) waits for a change."""
         self.journal.counts["rejected"] += 1
+        if self._supply is not None:
+            self._supply.rejected(pod)
         plugins = _REJECTED_BY if _is_plain(pod) else feasible_rows(self._state, pod).plugins | _REJECTED_BY
         self._queue.requeue(self._give_up(pod), plugins)
 
@@ -179,7 +221,12 @@ class SimCluster:
     def untouched(self) -> bool:
         """Whether nothing has happened yet, only arrivals and departures will, and the filters are the usual ones."""
         begun = self.journal.counts or self.journal.waiting_since_s or self._state.placements or self._flight
-        return not (begun or self._heap) and self._feasible is _filtered
+        return not (begun or self._heap or self._supply) and self._feasible is _filtered
+
+    @property
+    def elastic(self) -> bool:
+        """Whether nodes are bought and given back as the simulation runs."""
+        return self._supply is not None
 
     @property
     def exhausted(self) -> bool:
@@ -196,17 +243,22 @@ class SimCluster:
 
     def metrics(self) -> Mapping[str, float]:
         """Return what the run is judged by so far (`Journal.metrics`)."""
-        return self.journal.metrics(self._state, self._now_s)
+        own = self.journal.metrics(self._state, self._now_s)
+        return own if self._supply is None else {**own, **self._supply.metrics()}
 
     def advance(self) -> bool:
         """Move the clock to the next event and let all events of that moment happen; False when there is none."""
+        if self._supply is not None and self._supply.turn():
+            self._happened()
+            return True
         arrivals, heap = self.workload.pods, self._heap
         arrival_s = arrivals[self._next_arrival].created_s if self._next_arrival < len(arrivals) else inf
         event_s = heap[0][0] if heap else inf
         ready_s = self._queue.next_ready_s() if len(self._queue) else None
         if ready_s is None or ready_s <= self._now_s:  # what is ready already is for `next_pod`, not for the clock
             ready_s = inf
-        at_s = min(arrival_s, event_s, ready_s)
+        supply_s = inf if self._supply is None else self._supply.next_s
+        at_s = min(arrival_s, event_s, ready_s, supply_s)
         if at_s > self.until_s or at_s == inf:
             if self.until_s < inf:
                 self._move_to(self.until_s)
@@ -246,10 +298,18 @@ class SimCluster:
 
     def evict(self, uid: str) -> None:
         """Take a running pod off its node: it waits again, its lifetime starts anew. KeyError when it does not run."""
-        placement = self._state.placements[uid]
+        self._wait(self.displace(uid))
+
+    def displace(self, uid: str) -> Pod:
+        """Take a running pod off its node, to `wait_again` or for good. KeyError when it does not run."""
+        pod = self._state.placements[uid].pod
         self.journal.counts["evicted"] += 1
         self._leave(uid)
-        self._wait(placement.pod)
+        return pod
+
+    def wait_again(self, pod: Pod) -> None:
+        """Let a pod wait that was displaced, as it was or as its owner makes it anew."""
+        self._wait(pod)
 
     def migrate(self, uid: str, row: int, gpus: tuple[int, ...] | None = None) -> bool:
         """Move a running pod to another row, as a descheduler or defragmenter does; its lifetime goes on.
@@ -285,6 +345,8 @@ class SimCluster:
         if self._flight is not None:
             queued = twin._queue.in_flight(self._flight.queued.uid)
             twin._flight = _Flight(queued, list(self._flight.members), self._flight.placed)
+        if self._supply is not None:
+            twin._supply = self._supply.fork(twin)
         return twin
 
     def imagine(self, arrivals: Workload, lifetime_s: Lifetimes) -> None:
@@ -421,6 +483,8 @@ class SimCluster:
 
     def _delete(self, uid: str) -> None:
         self.journal.counts["deleted"] += 1
+        if self._supply is not None:
+            self._supply.deleted(uid)
         if uid in self._state.placements:
             self._leave(uid)
         elif self.journal.gone(uid):

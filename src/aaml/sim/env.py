@@ -110,6 +110,8 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         self._episodes = whole_run(continuing=self.task.continuing)
         self._first_seed = seed
         probe = self.task.build(0, **self._arguments)
+        if probe.elastic:
+            raise bad_value("task", task, "one whose nodes stay: spaces have one size")
         has_gpus = bool(probe.state.gpu_count.any())
         meter = FragmentMeter.of(self.task.expected(trace)) if has_gpus else None
         self._reward_options = RewardOptions(meter)

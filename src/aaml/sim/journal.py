@@ -11,14 +11,15 @@ from aaml.cluster.metrics import TimeAverages, Usage, usage
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 
-COUNTED = ("arrived", "bound", "departed", "deleted", "evicted", "migrated", "rejected", "declined")
+COUNTED = ("arrived", "bound", "departed", "deleted", "evicted", "migrated", "rejected", "declined", "lost")
 
 
 @dataclass(slots=True)
 class Journal:
     """Time averages, waiting times and counts of a run.
 
-    `counts`: arrived, bound, departed, deleted, evicted, migrated, rejected (tries that found no node), declined.
+    `counts`: arrived, bound, departed, deleted, evicted, migrated, rejected (tries that found no node), declined, lost
+    (evicted without an owner who would make them anew).
     `waited_s`: by pod uid, the seconds it has waited in all, up to its latest bind. `waiting_since_s`: by uid, since
     when it waits now. `asked_milli`: by uid of those that wait, the GPU that they ask for, where they do.
     """
@@ -92,11 +93,14 @@ def summary(
     }
     if waits_s.size:
         result["waiting_mean_s"] = float(waits_s.mean())
+        result["waiting_p50_s"] = float(np.percentile(waits_s, 50))
         result["waiting_p95_s"] = float(np.percentile(waits_s, 95))
         result["waiting_p99_s"] = float(np.percentile(waits_s, 99))
         result["waiting_max_s"] = float(waits_s.max())
     else:
-        result |= dict.fromkeys(("waiting_mean_s", "waiting_p95_s", "waiting_p99_s", "waiting_max_s"), 0.0)
+        result |= dict.fromkeys(
+            ("waiting_mean_s", "waiting_p50_s", "waiting_p95_s", "waiting_p99_s", "waiting_max_s"), 0.0
+        )
     result["pending"] = float(pending)
     for name in COUNTED:
         result[name] = float(counts.get(name, 0))

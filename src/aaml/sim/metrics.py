@@ -47,19 +47,34 @@ _COUNTS: tuple[tuple[str, Direction, str], ...] = (
     ("migrated", "lower", "pods that were moved"),
     ("rejected", "lower", "tries to place a pod that found no node"),
     ("declined", "lower", "pods that the policy left pending although they fitted"),
+    ("lost", "lower", "pods without an owner that an eviction ended"),
+)
+_BILLED: tuple[tuple[str, str, Direction, str], ...] = (
+    ("cost", "$ an hour", "lower", "the bill, and what long waits and evictions count"),
+    ("bill", "$ an hour", "lower", "nodes by their price, from purchase to return"),
+    ("bill_per_core_hour", "$", "lower", "the bill for an hour of a requested core"),
+    ("fluid_ratio", "ratio", "lower", "the bill, to what the pods' requests would cost bought by the second"),
+    ("mean_nodes", "nodes", "lower", "nodes that are paid for, average over time"),
+    ("nodes_bought", "nodes", "lower", "nodes that were bought"),
+    ("power_kw", "kW", "lower", "what nodes draw, average over time"),
+    ("co2_kg_per_hour", "kg an hour", "lower", "CO2 of that, at the grid's carbon intensity"),
 )
 _ALL = (
     *(Metric(f"mean_{name}", unit, better, f"{text}, average over time") for name, unit, better, text in _AVERAGED),
     *(Metric(f"final_{name}", unit, better, f"{text}, at the end") for name, unit, better, text in _USE),
     Metric("waiting_mean_s", "s", "lower", "time that a pod waits, mean"),
+    Metric("waiting_p50_s", "s", "lower", "time that a pod waits, median"),
     Metric("waiting_p95_s", "s", "lower", "time that a pod waits, 95th percentile"),
     Metric("waiting_p99_s", "s", "lower", "time that a pod waits, 99th percentile"),
     Metric("waiting_max_s", "s", "lower", "time that a pod waits, longest"),
     *(Metric(name, "pods", better, text) for name, better, text in _COUNTS),
+    *(Metric(*billed) for billed in _BILLED),
     Metric("decisions", "decisions", "lower", "decisions that the policy made"),
     Metric("latency_p50_ms", "ms", "lower", "time of a decision, from the pod to the node, median"),
     Metric("latency_p99_ms", "ms", "lower", "time of a decision, from the pod to the node, 99th percentile"),
 )
+BILLED = tuple(name for name, *_ in _BILLED)
+"""Those of clusters whose nodes are bought and given back."""
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
 
 

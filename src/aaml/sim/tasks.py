@@ -11,6 +11,7 @@ from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import bad_value
 from aaml.own_files import load_file
 from aaml.settings import Count, take
+from aaml.sim.autoscaler.task import BILL_TASKS
 from aaml.sim.recorded import TraceTask, trace_task
 from aaml.sim.task import Nodes, Task
 from aaml.workload.churn import Churn
@@ -187,6 +188,8 @@ TASKS: Mapping[str, Task] = {
         ),
     )
 }  # fmt: skip
+"""The tasks whose nodes stay."""
+ALL_TASKS: Mapping[str, Task] = {**TASKS, **BILL_TASKS}
 
 
 def make_task(name: str, *, nodes: int | Sequence[int] = (), pods: int | None = None) -> Task:
@@ -196,7 +199,8 @@ def make_task(name: str, *, nodes: int | Sequence[int] = (), pods: int | None = 
     ----------
     name
         "balance", "varied", "compress", "fragmentation", "waiting", "services-and-jobs", "churn", "seedc",
-        "seedc-compress", "seed-a", "balance-batch" or "compress-batch"; `aaml policies` says what each is.
+        "seedc-compress", "seed-a", "balance-batch" or "compress-batch"; "bill", "bill-when-empty" or
+        "bill-cluster-autoscaler", where nodes are bought and given back; `aaml policies` says what each is.
         "compress@0.5": at that load; "balance@0.1..0.6": at one that each episode draws.
     nodes
         One cluster size or several; the task's usual one when none is given.
@@ -221,8 +225,8 @@ def find_task(name: str) -> Task:
     A load may be a range, as NAME@LOW..HIGH, of which each episode draws one. A trace's is one of `aaml.sim.recorded`;
     one's own is a `Task` in a file, as FILE.py:NAME. Raises `UserError`, which lists the names, when there is none.
     """
-    if name in TASKS:
-        return TASKS[name]
+    if name in ALL_TASKS:
+        return ALL_TASKS[name]
     path, colon, attribute = name.rpartition(":")
     if colon and path.endswith(".py"):
         own = getattr(load_file(Path(path), "task"), attribute, None)
@@ -232,13 +236,13 @@ def find_task(name: str) -> Task:
     if is_trace(name.rpartition("@")[2]):
         return find_trace_task(name)
     base, at, load = name.partition("@")
-    if base in TASKS and at:
-        return TASKS[base].at_load(read_load(load))
+    if base in ALL_TASKS and at:
+        return ALL_TASKS[base].at_load(read_load(load))
     raise bad_value(
         "task",
         name,
-        f"one of {', '.join(TASKS)}, one of them at a load (compress@0.5) or at loads of a range (compress@0.2..0.5), "
-        "a trace's folder, or FILE.py:NAME",
+        f"one of {', '.join(ALL_TASKS)}, one of them at a load (compress@0.5) or at loads of a range "
+        "(compress@0.2..0.5), a trace's folder, or FILE.py:NAME",
     )
 
 

@@ -5,14 +5,15 @@ import pickle
 import pytest
 
 from aaml.errors import UserError
-from aaml.sim.metrics import METRICS, find_metric
-from aaml.sim.tasks import TASKS
+from aaml.sim.metrics import BILLED, METRICS, find_metric
+from aaml.sim.tasks import ALL_TASKS, TASKS
 
 MEASURED = {"decisions", "latency_p50_ms", "latency_p99_ms"}  # of the run, beside those of the cluster
 
 
 def test_every_number_of_a_cluster_is_in_the_table() -> None:
-    assert set(TASKS["balance"].build(1, 3).metrics()) | MEASURED == set(METRICS)
+    assert set(TASKS["balance"].build(1, 3).metrics()) | MEASURED | set(BILLED) == set(METRICS)
+    assert set(ALL_TASKS["bill"].build(1, 3).metrics()) | MEASURED == set(METRICS)
 
 
 @pytest.mark.parametrize(
@@ -27,8 +28,8 @@ def test_an_unknown_metric_is_answered_with_the_list() -> None:
         find_metric("speed")
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", ALL_TASKS)
 def test_a_task_can_be_sent_to_another_process(name: str) -> None:
-    task = pickle.loads(pickle.dumps(TASKS[name]))
-    assert task == TASKS[name]
-    assert hash(task) == hash(TASKS[name])
+    task = pickle.loads(pickle.dumps(ALL_TASKS[name]))
+    assert task == ALL_TASKS[name]
+    assert hash(task) == hash(ALL_TASKS[name])

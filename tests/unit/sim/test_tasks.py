@@ -6,10 +6,12 @@ import pytest
 
 from aaml.cli import run
 from aaml.errors import UserError
-from aaml.sim.tasks import TASKS, find_task
+from aaml.sim.compiled.plan import Plan
+from aaml.sim.env import ClusterEnv
+from aaml.sim.tasks import ALL_TASKS, find_task
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", ALL_TASKS)
 def test_same_seed_builds_the_same_episode(name):
     task = find_task(name)
     builds = [[(p.created_s, p.requests, p.gpu, p.lifetime_s) for p in task.build(seed).workload] for seed in (3, 3, 4)]
@@ -17,7 +19,7 @@ def test_same_seed_builds_the_same_episode(name):
     assert builds[0] != builds[2]
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", ALL_TASKS)
 def test_metric_is_one_that_a_run_yields(name):
     task = find_task(name)
     assert task.metric in task.build(0).metrics()
@@ -118,10 +120,29 @@ def test_policies_command_lists_own_ones_too(tmp_path, capsys):
     assert run("policies", ["--file", str(file)]) == 0
     said = capsys.readouterr().out
     assert "test-listed" in said
-    assert all(name in said for name in (*TASKS, "kube-scheduler", "seed-a-corrected"))
+    assert all(name in said for name in (*ALL_TASKS, "kube-scheduler", "seed-a-corrected"))
     assert run("policies", ["--file", str(tmp_path / "none.py")]) == 2
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+@pytest.mark.parametrize("task", ALL_TASKS.values(), ids=ALL_TASKS)
 def test_a_task_that_went_to_another_process_is_known_there(task):
     assert {task: "known"}[pickle.loads(pickle.dumps(task))] == "known"
+
+
+def test_a_bill_is_drawn_with_its_catalogue_and_the_environment_says_that_it_takes_none():
+    task = find_task("bill")
+    drawn = [task.drawn_catalogue(seed) for seed in range(20)]
+    assert len({catalogue.types[0].cheapest.price for catalogue in drawn}) == 20
+    assert len({len(catalogue) for catalogue in drawn}) > 3
+    largest = max(pod.requests["cpu"] for seed in range(20) for pod in task.build(seed, 5).workload)
+    assert all(catalogue.room[:, 0].max() > largest for catalogue in drawn), "every pod fits a type"
+    first, second = (task.build(seed, 5).workload.pods[0].owner for seed in (1, 2))
+    assert first != second, "nobody knows a lifetime from another episode"
+    cluster = task.build(3, 5, pods=12)
+    assert (len(cluster.workload), cluster.until_s) == (12, cluster.workload[-1].created_s)
+    with pytest.raises(UserError, match="task: 'bill' is not accepted; expected one whose nodes stay"):
+        ClusterEnv("bill")
+    with pytest.raises(UserError, match=r"compiled episodes .* no autoscaler"):
+        Plan.of_cluster(cluster)
+    with pytest.raises(UserError, match="trace: 'default' is not accepted; expected none"):
+        task.build(1, trace="default")

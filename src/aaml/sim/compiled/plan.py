@@ -136,7 +136,9 @@ class Plan:
     def of_cluster(cls, cluster: SimCluster, expects: LifetimeModel | None = None) -> "Plan":
         """Take over a simulated cluster at its beginning. Raises `UserError` for what compiled episodes do not know."""
         if not cluster.untouched:
-            raise UserError("compiled episodes begin with an empty cluster and take no timeline and no filters")
+            raise UserError(
+                "compiled episodes begin with an empty cluster and take no timeline, no autoscaler and no filters"
+            )
         return cls.of(Fleet(cluster.state.nodes), cluster.workload, cluster.until_s, expects)
 
 

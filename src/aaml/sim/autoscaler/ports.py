@@ -1,0 +1,108 @@
+"""The seam between a cluster and who buys and sells its nodes: what an autoscaler sees, and what it can order.
+
+An `Autoscaler` knows neither the simulator nor Kubernetes. It is shown a moment (`Observed`), gives orders, and says
+when it wants to be asked again. So it can be driven from recorded states, and a learned one can stand in its place.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Protocol, Self
+
+from aaml.cluster.objects import Pod
+from aaml.sim.autoscaler.catalogue import InstanceType, Offering
+
+
+@dataclass(slots=True)
+class OwnedNode:
+    """A node that was bought. It costs from `launched_s` on, takes pods from `initialized_s` on.
+
+    `initialized_s` is None until then. `last_pod_event_s`: when a pod was last bound to it, or left it. `deleting`: it
+    takes no pods any more, and goes when those that it has are gone.
+    """
+
+    name: str
+    type: InstanceType
+    offering: Offering
+    launched_s: float
+    initialized_s: float | None = None
+    last_pod_event_s: float | None = None
+    deleting: bool = False
+
+    @property
+    def price(self) -> float:
+        """Dollars an hour."""
+        return self.offering.price
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pod that the scheduler has found no node for, and since when."""
+
+    pod: Pod
+    since_s: float
+
+
+@dataclass(slots=True)
+class Observed:
+    """A cluster at one moment, as an autoscaler sees it.
+
+    `nodes`: by name, those in the making and those on their way out too. `pods`: what runs on each node, by name and
+    uid. `waiting`: by uid. `blocked`: uids of running pods that a disruption budget keeps from being evicted now.
+    `stopping`: uids of pods that are evicted and still on their node. `changed_s`: when a pod was last bound or went,
+    or a node came, became ready or was marked.
+    """
+
+    now_s: float
+    nodes: dict[str, OwnedNode] = field(default_factory=dict)
+    pods: Mapping[str, Mapping[str, Pod]] = field(default_factory=dict)
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    blocked: frozenset[str] = frozenset()
+    stopping: set[str] = field(default_factory=set)
+    changed_s: float = -inf
+
+    def pods_on(self, name: str) -> Mapping[str, Pod]:
+        """Return the pods of a node by uid."""
+        return self.pods.get(name, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Buy:
+    """Buy a node of whichever of these types is cheapest."""
+
+    types: tuple[InstanceType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Let nodes take no pods any more, evict those that they have, and give the nodes back."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Let nodes take no pods any more, buy one node, and delete the others as soon as that one is ready."""
+
+    names: tuple[str, ...]
+    types: tuple[InstanceType, ...]
+
+
+Command = Buy | Delete | Replace
+
+
+class Autoscaler(Protocol):
+    """Decides which nodes are bought and given back."""
+
+    @property
+    def next_s(self) -> float:
+        """When it wants to be asked again if nothing happens until then; inf: never."""
+        ...
+
+    def act(self, seen: Observed) -> Sequence[Command]:
+        """Take a moment in and return the orders that follow. Asked again at the same moment, it has no more to say."""
+        ...
+
+    def copy(self) -> Self:
+        """Return an independent copy that would do the same from here on."""
+        ...

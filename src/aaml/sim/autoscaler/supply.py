@@ -1,0 +1,310 @@
+"""NodeSupply: the life of the nodes of a simulated cluster, from purchase to return, as an autoscaler orders it.
+
+A node that is bought costs at once, and joins the cluster when it has registered and is ready. One that goes takes no
+pods any more; its pods are evicted and wait again, and it is given back when the last has left.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy, deepcopy
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+
+from aaml.cluster.objects import NO_AFFINITY, NO_GPU, NO_VOLUMES, Pod
+from aaml.cluster.state import ClusterState
+from aaml.errors import UserError
+from aaml.sim.autoscaler.budgets import PodBudget, allowed_evictions, blocked_pods
+from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType
+from aaml.sim.autoscaler.fluid import Fluid
+from aaml.sim.autoscaler.meter import Meter
+from aaml.sim.autoscaler.ports import Autoscaler, Buy, Command, Delete, Observed, OwnedNode, Replace, Waiting
+from aaml.sim.autoscaler.settings import NodeTimes, Prices
+from aaml.sim.cluster import SimCluster
+from aaml.sim.timeline import AddNode, Cordon, RemoveNode
+
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' generated names
+_ANEW = frozenset({"Job"})  # owners whose next pod begins from the start
+_READY, _DRAIN, _STOP, _RECREATE = range(4)
+
+
+class NodeSupply:
+    """Buys and gives back nodes of a `SimCluster` (its `supply`) as an autoscaler orders.
+
+    `rng` draws names of nodes and the rest of their delays: the same seed and decisions give the same bits. An evicted
+    pod waits again as its owner's next one: for what was left of its lifetime, of a Job from the start. A pod without
+    an owner is lost. Nodes that nobody bought stay as they are and cost nothing.
+    """
+
+    def __init__(
+        self,
+        autoscaler: Autoscaler,
+        catalogue: Catalogue,
+        rng: np.random.Generator,
+        *,
+        times: NodeTimes = NodeTimes(),
+        prices: Prices = Prices(),
+        budgets: Sequence[PodBudget] = (),
+        carbon_g_per_kwh: Sequence[float] = (),
+    ) -> None:
+        self.autoscaler, self.catalogue, self.times, self.prices = autoscaler, catalogue, times, prices
+        self.meter = Meter(Fluid(catalogue), tuple(carbon_g_per_kwh))
+        self.seen = Observed(0.0)
+        self._rng, self._budgets = rng, tuple(budgets)
+        self._heap: list[tuple[float, int, int, str]] = []
+        self._sequence = 0
+        self._later: dict[int, Pod] = {}  # successors, by the sequence number of their event
+        self._replaced: dict[str, tuple[str, ...]] = {}  # by the node that is awaited: those that go then
+        self._draining_s: dict[str, float] = {}  # by node: since when its pods are evicted
+
+    def attach(self, cluster: SimCluster) -> None:
+        """Look after this cluster's nodes from now on. Raises `UserError` for pods that no autoscaler here knows."""
+        self._cluster = cluster
+        self.seen.pods = _Pods(cluster.state)
+        cluster.state.observe(self._observe)
+        for pod in cluster.workload:
+            _refuse_unless_plain(pod)
+
+    def fork(self, cluster: SimCluster) -> "NodeSupply":
+        """Return an independent copy that looks after a fork of the cluster."""
+        twin = NodeSupply(
+            self.autoscaler.copy(), self.catalogue, deepcopy(self._rng), times=self.times, prices=self.prices,
+            budgets=self._budgets,
+        )  # fmt: skip
+        twin.meter, twin._sequence = self.meter.copy(), self._sequence
+        nodes = {name: copy(node) for name, node in self.seen.nodes.items()}
+        twin.seen = replace(self.seen, nodes=nodes, waiting=dict(self.seen.waiting), stopping=set(self.seen.stopping))
+        twin._heap, twin._later = list(self._heap), dict(self._later)
+        twin._replaced, twin._draining_s = dict(self._replaced), dict(self._draining_s)
+        twin.attach(cluster)
+        return twin
+
+    # ---- what the cluster calls --------------------------------------------------------------------------------------
+
+    @property
+    def next_s(self) -> float:
+        """When something happens next, or the autoscaler wants to be asked."""
+        return min(self._heap[0][0] if self._heap else inf, self.autoscaler.next_s)
+
+    def rejected(self, pod: Pod) -> None:
+        """Take note of a pod that fits nowhere."""
+        if pod.uid not in self.seen.waiting:
+            self.seen.waiting[pod.uid] = Waiting(pod, self._cluster.now_s())
+
+    def deleted(self, uid: str) -> None:
+        """Take note of a pod that is deleted: its owner does not make it anew."""
+        self._later = {sequence: pod for sequence, pod in self._later.items() if pod.uid != uid}
+
+    def turn(self) -> bool:
+        """Let what is due happen, else carry the autoscaler's orders out; returns whether pods may fit elsewhere now.
+
+        Raises ValueError for an autoscaler that wants to be asked again at once.
+        """
+        now_s, happened = self._cluster.now_s(), False
+        while self._heap and self._heap[0][0] <= now_s:
+            _, sequence, kind, name = heapq.heappop(self._heap)
+            happened |= self._happen(kind, name, sequence)
+        if happened:
+            return True
+        seen, waits = self.seen, self._cluster.journal.waiting_since_s
+        seen.now_s = now_s
+        seen.waiting = {uid: each for uid, each in seen.waiting.items() if uid in waits}
+        seen.blocked = blocked_pods(self._budgets, *self._pods()) if self._budgets else frozenset()
+        while commands := self.autoscaler.act(seen):
+            for command in commands:
+                happened |= self._carry_out(command)
+        if self.autoscaler.next_s <= now_s:
+            raise ValueError(f"the autoscaler wants to be asked at {self.autoscaler.next_s} s, and it is {now_s} s")
+        return happened
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the numbers of `aaml.sim.metrics.BILLED` so far."""
+        now_s, journal = self._cluster.now_s(), self._cluster.journal
+        self.meter.hold(now_s)
+        billed = dict(self.meter.metrics(now_s))
+        beyond_s = np.maximum(journal.waiting_times_s(now_s) - self.prices.wait_target_s, 0.0).sum()
+        extra = self.prices.wait_per_hour * beyond_s / 3600.0 + self.prices.eviction * journal.counts["evicted"]
+        return {"cost": billed["bill"] + float(extra) / (now_s / 3600.0 if now_s > 0.0 else np.nan), **billed}
+
+    # ---- orders ------------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, command: Command) -> bool:
+        match command:
+            case Buy(types=types):
+                self._buy(types)
+                return False
+            case Replace(names=names, types=types):
+                self._mark(names)
+                self._replaced[self._buy(types)] = names
+            case Delete(names=names):
+                self._mark(names)
+                for name in names:
+                    self._drain(name)
+        return True
+
+    def _buy(self, types: Sequence[InstanceType]) -> str:
+        kind = min(types, key=lambda each: each.cheapest.price)
+        now_s, times = self._cluster.now_s(), self.times
+        name = "default-" + "".join(_LETTERS[number] for number in self._rng.integers(len(_LETTERS), size=8))
+        node = self.seen.nodes[name] = OwnedNode(name, kind, kind.cheapest, now_s)
+        self.meter.hold(now_s)
+        self.meter.launched(node)
+        self.seen.changed_s = now_s
+        spread_s = times.initialization_spread_s * float(self._rng.random())
+        self._push(now_s + times.registration_delay_s + times.initialization_s + spread_s, _READY, name)
+        return name
+
+    def _mark(self, names: Sequence[str]) -> None:
+        """Let nodes take no pods any more. Raises KeyError for a node that was not bought here."""
+        self.seen.changed_s = self._cluster.now_s()
+        for name in names:
+            self.seen.nodes[name].deleting = True
+            if name in self._cluster.state.index:
+                self._cluster.happen(Cordon(self._cluster.now_s(), name))
+
+    def _drain(self, name: str) -> None:
+        """Begin to evict a node's pods, which is seen to again once it may be given back."""
+        if name in self.seen.nodes and name not in self._draining_s:
+            self._draining_s[name] = self._cluster.now_s()
+            self._push(self._cluster.now_s() + self.times.min_drain_s, _DRAIN, name)
+            self._evict(name)
+
+    # ---- what happens ------------------------------------------------------------------------------------------------
+
+    def _push(self, at_s: float, kind: int, name: str) -> int:
+        self._sequence += 1
+        heapq.heappush(self._heap, (at_s, self._sequence, kind, name))
+        return self._sequence
+
+    def _happen(self, kind: int, name: str, sequence: int) -> bool:
+        """Let an event happen; returns whether pods may fit elsewhere now."""
+        if kind == _READY:
+            return self._ready(name)
+        if kind == _STOP:
+            return self._stop(name)
+        if kind == _RECREATE:
+            if sequence in self._later:
+                self._cluster.wait_again(self._later.pop(sequence))
+            return True
+        if name in self._draining_s:
+            self._evict(name)
+            self._give_back(name)
+        return False
+
+    def _ready(self, name: str) -> bool:
+        """A node joins the cluster; those that it replaces begin to go."""
+        node, now_s = self.seen.nodes.get(name), self._cluster.now_s()
+        if node is None or node.deleting:
+            return False
+        node.initialized_s = self.seen.changed_s = now_s
+        self._cluster.happen(AddNode(now_s, node.type.node(name, node.offering)))
+        for other in self._replaced.pop(name, ()):
+            self._drain(other)
+        return True
+
+    def _evict(self, name: str) -> None:
+        """Evict the pods of a node that may be: others are tried again, or are waited for."""
+        row, refused = self._cluster.state.index.get(name), False
+        for uid, pod in () if row is None else list(self._cluster.state.node_pods[row].items()):
+            if pod.do_not_disrupt or uid in self.seen.stopping:
+                continue
+            if self._budgets and allowed_evictions(self._budgets, pod, *self._pods()) < 1:
+                refused = True
+            elif self.times.grace_s:
+                self.seen.stopping.add(uid)
+                self._push(self._cluster.now_s() + self.times.grace_s, _STOP, uid)
+            else:
+                self._stop(uid)
+        if refused:
+            self._push(self._cluster.now_s() + self.times.retry_s, _DRAIN, name)
+
+    def _stop(self, uid: str) -> bool:
+        """An evicted pod leaves its node, and its owner makes the next one; nothing happens if it has ended itself."""
+        cluster = self._cluster
+        placement = cluster.state.placements.get(uid)
+        if placement is None or (self.times.grace_s and uid not in self.seen.stopping):
+            return False
+        pod, now_s = cluster.displace(uid), cluster.now_s()
+        owner = pod.owner.partition("/")[0]
+        if not owner:
+            cluster.journal.counts["lost"] += 1
+            return True
+        if pod.lifetime_s is not None and owner not in _ANEW:
+            pod = replace(pod, lifetime_s=max(pod.lifetime_s - (now_s - placement.since_s), 0.0))
+        pod = replace(pod, created_s=now_s + self.times.recreate_s)
+        self._later[self._push(pod.created_s, _RECREATE, uid)] = pod
+        return True
+
+    def _give_back(self, name: str) -> None:
+        """Give a node back, if its pods are gone and it has been kept for long enough."""
+        now_s, row = self._cluster.now_s(), self._cluster.state.index.get(name)
+        if now_s < self._draining_s[name] + self.times.min_drain_s or (
+            row is not None and self._cluster.state.node_pods[row]
+        ):
+            return
+        self.meter.hold(now_s)
+        self.meter.gone(self.seen.nodes.pop(name))
+        del self._draining_s[name]
+        self.seen.changed_s = now_s
+        if row is not None:
+            self._cluster.happen(RemoveNode(now_s, name))
+
+    def _pods(self) -> tuple[list[Pod], list[Pod]]:
+        """Return the pods that run and stay, and those that stop, wait or are about to be made again."""
+        placed = [placement.pod for placement in self._cluster.state.placements.values()]
+        stopping = self.seen.stopping
+        missing = [pod for pod in placed if pod.uid in stopping]
+        missing += [*(each.pod for each in self.seen.waiting.values()), *self._later.values()]
+        return [pod for pod in placed if pod.uid not in stopping], missing
+
+    def _observe(self, pod: Pod, node_name: str, placed: bool) -> None:
+        """A pod is bound to a node, or has left it."""
+        now_s = self._cluster.now_s()
+        self.seen.stopping.discard(pod.uid)
+        node = self.seen.nodes.get(node_name)
+        if placed:
+            self.seen.waiting.pop(pod.uid, None)
+        if node is None:
+            return
+        self.meter.hold(now_s)
+        self.meter.placed(pod, node, 1 if placed else -1)
+        self.seen.changed_s = now_s
+        if node.last_pod_event_s is None or now_s - node.last_pod_event_s >= self.times.pod_event_s:
+            node.last_pod_event_s = now_s
+        if node_name in self._draining_s and not placed:
+            self._push(now_s, _DRAIN, node_name)
+
+
+class _Pods(Mapping[str, Mapping[str, Pod]]):
+    """The pods of a state by the name of their node."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+
+    def __getitem__(self, name: str) -> Mapping[str, Pod]:
+        return self._state.node_pods[self._state.index[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state.names)
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+
+def _refuse_unless_plain(pod: Pod) -> None:
+    """Raise `UserError` for a pod whose constraints would mislead an autoscaler that does not look at them."""
+    found = (
+        "affinity" if pod.affinity != NO_AFFINITY
+        else "volumes" if pod.volumes != NO_VOLUMES
+        else "topology spread" if pod.spread
+        else "host ports" if pod.host_ports
+        else "GPUs" if pod.gpu != NO_GPU
+        else "a gang" if pod.gang
+        else ""
+    )  # fmt: skip
+    if found:
+        raise UserError(
+            f"{pod.key}: it has {found}; simulated autoscalers take pods with requests, selectors of node labels, "
+            "lifetimes and owners"
+        )

@@ -1,0 +1,49 @@
+"""Small catalogues and moments, for tests of autoscalers: types without a kubelet's share, prices that add up."""
+
+from aaml.cluster.objects import Pod
+from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, Offering
+from aaml.sim.autoscaler.ports import Observed, OwnedNode, Waiting
+
+GIB = 1 << 30
+
+
+def kind(name, cores, price, gib=None, **other):
+    """Return a type with 4 GiB for a core unless said otherwise."""
+    room = ((CPU, 1000 * cores), (MEMORY, (4 * cores if gib is None else gib) * GIB), (PODS, 110))
+    offerings = other.pop("offerings", (Offering(price),))
+    return InstanceType(name, room, offerings, **other)
+
+
+SMALL, MEDIUM, LARGE = kind("small", 2, 1.0), kind("medium", 4, 1.9), kind("large", 8, 3.6)
+CATALOGUE = Catalogue((SMALL, MEDIUM, LARGE))
+
+
+def pod(name, cores=1.0, gib=1.0, **other):
+    """Return a pod of a ReplicaSet unless said otherwise."""
+    requests = {CPU: int(1000 * cores), MEMORY: int(gib * GIB)}
+    return Pod(name, uid=name, requests=requests, **{"owner": f"ReplicaSet/{name}", **other})
+
+
+class Moment:
+    """An `Observed` that a test writes down: nodes with their pods, and pods that wait."""
+
+    def __init__(self, now_s=1000.0):
+        self.seen = Observed(now_s, pods={})
+
+    def node(self, name, of=SMALL, pods=(), *, ready=True, **other):
+        """Add a node that is ready since long ago, and had its last pod event then, unless said otherwise."""
+        facts = {"launched_s": 0.0, "initialized_s": 20.0 if ready else None, "last_pod_event_s": 30.0, **other}
+        self.seen.nodes[name] = OwnedNode(name, of, of.cheapest, **facts)
+        self.seen.pods[name] = {each.uid: each for each in pods}
+        return self
+
+    def waits(self, *pods):
+        """Add pods that the scheduler has found no node for."""
+        self.seen.waiting |= {each.uid: Waiting(each, self.seen.now_s) for each in pods}
+        return self
+
+    def at(self, now_s):
+        """Return the same cluster at another time."""
+        self.seen.now_s = now_s
+        return self.seen
