@@ -92,7 +92,8 @@ class TimeAverages:
 
 def use_of_nodes(state: ClusterState) -> npt.NDArray[np.float64]:
     """Return [N, 2]: the fractions of each node's CPU and memory that are requested."""
-    use: npt.NDArray[np.float64] = state.requested[:, :2] / np.maximum(state.allocatable[:, :2], 1)
+    used = [CPU_COLUMN, MEMORY_COLUMN]
+    use: npt.NDArray[np.float64] = state.requested[:, used] / np.maximum(state.allocatable[:, used], 1)
     return use
 
 

@@ -14,12 +14,11 @@ from aaml.learning.config import AgentKind, Dqn, NetworkAgent
 from aaml.learning.inference import FastNetwork
 from aaml.learning.networks import HeadKind, Network, NetworkSpec, make_network
 from aaml.scheduling.node_sampling import NodeSampling
-from aaml.scheduling.observation import PAIR_FEATURES, Context, Observation, ObservationSpec
+from aaml.scheduling.observation import PAIR, Context, Observation, ObservationSpec
 from aaml.scheduling.ports import Decision, Policy
 from aaml.scheduling.queue_sort import QueueSort
 
 SCORED, SCORED_FROM = "scored", "scored_from"  # of a decision among some nodes: how many, and from which row on
-_CPU_AFTER, _MEMORY_AFTER = PAIR_FEATURES.index("cpu_after"), PAIR_FEATURES.index("memory_after")
 _KINDS: Mapping[tuple[str, str], AgentKind] = {
     ("q", "mlp"): "dqn", ("q", "gnn"): "gnn", ("actor", "mlp"): "acdqn", ("actor", "gnn"): "acgnn",
 }  # fmt: skip
@@ -136,7 +135,7 @@ class LeastRequested:
     def act(self, context: Context) -> Decision:
         """Choose."""
         seen = context.observation
-        after = seen.pairs[:, _CPU_AFTER] + seen.pairs[:, _MEMORY_AFTER]
+        after = seen.pairs[:, PAIR.cpu_after] + seen.pairs[:, PAIR.memory_after]
         return Decision(int(np.where(seen.mask, after, np.inf).argmin()))
 
 

@@ -20,9 +20,11 @@ from aaml.files import write_json
 from aaml.learning.config import QTable
 from aaml.scheduling.curves import CUMULATIVE_REWARD, EPSILON, TABLE_STATES, VALUE_LOSS
 from aaml.scheduling.observation import (
-    NODE_FEATURES,
+    NODE,
     PLAIN,
+    POD,
     POD_FEATURES,
+    UPCOMING,
     UPCOMING_FEATURES,
     Context,
     ObservationSpec,
@@ -34,8 +36,6 @@ from aaml.settings import changed, plain
 FORMAT, VERSION = "aaml-qtable", 2
 State = tuple[int, ...]
 FloatArray = npt.NDArray[np.float32]
-_USED, _SIZE = NODE_FEATURES.index("memory_used"), NODE_FEATURES.index("memory_size")
-_DEMAND, _SHOWN = POD_FEATURES.index("memory"), UPCOMING_FEATURES.index("memory")
 _FINEST = 1e-5  # of a bin: less is how a float32 is rounded
 
 
@@ -83,12 +83,12 @@ class QTableAgent:
         self, nodes: FloatArray, pod: FloatArray, mask: npt.NDArray[np.bool_], counts: Sequence[int]
     ) -> list[BinnedState]:
         """Bin what B rows see: float32 [B, N, F] and [B, P], bool [B, N], and how many nodes each has."""
-        unused = np.maximum(1.0 - nodes[:, :, _USED].astype(np.float64), 0.0)
+        unused = np.maximum(1.0 - nodes[:, :, NODE.memory_used].astype(np.float64), 0.0)
         # A bin that may be chosen and one that may not are different nodes: twice the bin, plus one if it may.
         codes = 2 * (unused * self.config.bins + _FINEST).astype(np.int64) + mask
-        free = unused * nodes[:, :, _SIZE]
+        free = unused * nodes[:, :, NODE.memory_size]
         shown = pod[:, len(POD_FEATURES) :].reshape(len(pod), -1, len(UPCOMING_FEATURES))
-        asked = np.column_stack([pod[:, _DEMAND], shown[:, :, _SHOWN]]).astype(np.float64)
+        asked = np.column_stack([pod[:, POD.memory], shown[:, :, UPCOMING.memory]]).astype(np.float64)
         most = self.config.demand_bins
         demand = np.minimum((4 * most * asked + _FINEST).astype(np.int64), most)
         demand[:, 1:][~shown.any(axis=2)] = -1  # no such pod

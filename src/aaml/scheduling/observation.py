@@ -48,11 +48,12 @@ NODE, PAIR, POD, UPCOMING = map(columns, (NODE_FEATURES, PAIR_FEATURES, POD_FEAT
 FULL = 0.99  # from here on what is left of a resource is of use to hardly any pod
 MAX_DEVICES = 8.0
 _FAR = 8.0  # standard deviations: no node is shown to be farther from the mean
-FILL_SCRATCH = 6
+_SCRATCH_ROWS = ("cpu", "memory", "cpu_after", "memory_after", "variance", "left")
+FILL_SCRATCH, _ROW = len(_SCRATCH_ROWS), columns(_SCRATCH_ROWS)
 NO_POD = Pod("none")
 """What a cluster is looked at with where no pod waits."""
-REMAINING_OF_NODES = slice(NODE_FEATURES.index(NODE_REMAINING[0]), NODE_FEATURES.index(NODE_REMAINING[-1]) + 1)
-REMAINING_OF_PAIRS = slice(PAIR_FEATURES.index(PAIR_REMAINING[0]), PAIR_FEATURES.index(PAIR_REMAINING[-1]) + 1)
+REMAINING_OF_NODES = slice(NODE.cpu_in_1m, NODE.empty_in + 1)
+REMAINING_OF_PAIRS = slice(PAIR.extends, PAIR.outlived + 1)
 _LOG_PODS = np.log1p(np.arange(256)) / 3.0  # logarithms cost a tenth of all features
 
 
@@ -294,9 +295,9 @@ def fill(  # type: ignore[no-untyped-def]  # noqa: ANN201
 ):  # fmt: skip
     """Write the features of nodes, pairs and pod into zeroed arrays; `scratch` [FILL_SCRATCH, >= N] is overwritten."""
     n = len(mask)
-    cpu, memory, cpu_after, memory_after, variance, left = (
-        scratch[0], scratch[1], scratch[2], scratch[3], scratch[4], scratch[5]
-    )  # fmt: skip
+    cpu, memory = scratch[_ROW.cpu], scratch[_ROW.memory]
+    cpu_after, memory_after = scratch[_ROW.cpu_after], scratch[_ROW.memory_after]
+    variance, left = scratch[_ROW.variance], scratch[_ROW.left]
     max_cpu, max_memory, total, feasible = 1.0, 1.0, 0, 0
     sum_cpu, sum_memory = 0.0, 0.0
     for i in range(n):

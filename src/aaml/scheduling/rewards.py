@@ -102,7 +102,11 @@ class Balance:
         """Return the fall of N times the variance over its scale."""
         state = context.state
         request = state.request_vector(context.pod)
-        return float(balance_reward(state.allocatable, state.requested, state.capacity, row, *request[:2]))
+        return float(
+            balance_reward(
+                state.allocatable, state.requested, state.capacity, row, request[CPU_COLUMN], request[MEMORY_COLUMN]
+            )
+        )
 
 
 class BalanceLevel:

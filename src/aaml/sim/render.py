@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 else:  # only who draws waits for it
     figures, backend_agg = map(lazily, ("matplotlib.figure", "matplotlib.backends.backend_agg"))
 
+_BARS = {"CPU": "#2f6f9f", "memory": "#b5652b"}
 _BAR = 20
 _MOST_LINES = 40
 _DPI = 100
@@ -63,10 +64,10 @@ def picture(cluster: SimCluster, pod: Pod | None = None) -> npt.NDArray[np.uint8
     panels: Any = figure.subplots(1, 3 if has_gpus else 2, sharey=not large)
     used = use_of_nodes(state)
     draw = _draw_map if large else _draw_bars
-    draw(panels[0], used[:, 0], "CPU requested", "#2f6f9f", state.names)
-    draw(panels[1], used[:, 1], "memory requested", "#b5652b", state.names)
+    for axes, use, (name, color) in zip(panels, used.T, _BARS.items(), strict=False):
+        draw(axes, use, f"{name} requested", color, state.names)
     if has_gpus:
-        _draw_devices(panels[2], state.gpu_free, state.gpu_count)
+        _draw_devices(panels[-1], state.gpu_free, state.gpu_count)
     title = _headline(cluster) + (f"\nnext: {describe(pod)}" if pod is not None else "\n")
     figure.suptitle(title, fontsize=9, x=0.01, ha="left")
     canvas.draw()

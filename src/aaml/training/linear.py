@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from aaml.learning.config import Linear
 from aaml.learning.linear import CrossEntropy, save_linear
-from aaml.policies.heuristics.linear import FEATURES, GPU, LIFE, PLAIN, TERMS, LinearPolicy
+from aaml.policies.heuristics.linear import FEATURE, FEATURES, GPU, LIFE, PLAIN, TERM, TERMS, LinearPolicy
 from aaml.scheduling.curves import SEARCH_DEVIATION
 from aaml.scheduling.ports import RunWriter
 from aaml.scheduling.queue_sort import QueueSort
@@ -166,9 +166,9 @@ def start_weights(teacher: str) -> FloatArray:
     """Return weights [terms, F] that choose as a heuristic does, zeros for one that this form cannot express."""
     weights = np.zeros((len(TERMS), len(FEATURES)))
     if teacher == "most-allocated":
-        weights[0, :2] = 1.0
+        weights[TERM.one, [FEATURE.cpu, FEATURE.memory]] = 1.0
     elif teacher == "least-allocated":
-        weights[0, :2] = -1.0
+        weights[TERM.one, [FEATURE.cpu, FEATURE.memory]] = -1.0
     elif teacher == "least-variance":  # use u grows by r: the variance by (2 u r - r^2) / N and what no node changes
-        weights[1, 0] = weights[2, 1] = -1.0
+        weights[TERM.pod_cpu, FEATURE.cpu] = weights[TERM.pod_memory, FEATURE.memory] = -1.0
     return weights

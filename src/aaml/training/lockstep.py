@@ -10,6 +10,7 @@ from aaml.learning.collate import Batch
 from aaml.learning.copies import Generator, RolloutRecorder, best, choose, pinned, stars
 from aaml.learning.networks import Network
 from aaml.policies.fragment_meter import FragmentMeter
+from aaml.scheduling.observation import NODE
 from aaml.sim.compiled.batch import BatchedEnv as Lockstep
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.own_rewards import compiled_reward
@@ -108,7 +109,7 @@ def judge_in_lockstep(batch: Lockstep, choose: Choose, glimpse: Glimpse | None) 
         if glimpse is not None:
             glimpse.rows += choice[batch.alive].tolist()
             if batch.alive[0]:
-                glimpse.lapse.see(lambda: batch.seen.nodes[0, :nodes, :2])  # the fractions of CPU and memory
+                glimpse.lapse.see(lambda: batch.seen.nodes[0, :nodes, [NODE.cpu_used, NODE.memory_used]].T)
         metrics |= {each.row: each.metrics for each in batch.step(choice).ended}
     batch.close()
     return [metrics[row] for row in range(len(batch))]

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -67,6 +68,13 @@ class Progress:
         return True
 
 
+class _Played(NamedTuple):
+    """Episodes of one size, [episodes]: the task's metric, and what a policy is judged by."""
+
+    metric: np.ndarray
+    value: np.ndarray
+
+
 class Validation:
     """Judges a policy on fixed episodes, relative to a reference: 1 is as good, below 1 is better."""
 
@@ -92,9 +100,9 @@ class Validation:
             values = self._values(judge or self._by_playing(policy), self.glimpse)
         ratios = []
         for size, mine in values.items():
-            ratio = _ratio(mine[:, 1], self._expected[size][:, 1], alike=not self._task.higher_is_better)
+            ratio = _ratio(mine.value, self._expected[size].value, alike=not self._task.higher_is_better)
             ratios.append(2.0 - ratio if self._task.higher_is_better else ratio)
-        metric, reference = (np.concatenate(list(each.values()))[:, 0] for each in (values, self._expected))
+        metric, reference = (np.concatenate([one.metric for one in each.values()]) for each in (values, self._expected))
         difference = mean_interval(metric - reference)
         interval = (difference.mean, *difference.ends)
         return {
@@ -105,12 +113,15 @@ class Validation:
     def _by_playing(self, policy: Policy) -> Judge:
         return lambda seeds, size, glimpse: by_playing(self._arena, policy, seeds, size, glimpse)
 
-    def _values(self, judge: Judge, glimpse: Glimpse | None = None) -> dict[int, np.ndarray]:
-        """Return by size [episodes, 2]: the metric, and what is judged by."""
-        values: dict[int, np.ndarray] = {}
+    def _values(self, judge: Judge, glimpse: Glimpse | None = None) -> dict[int, "_Played"]:
+        """Return by size what the episodes came to."""
+        values: dict[int, _Played] = {}
         for size in self._sizes:
             played = judge(self._seeds, size, None if values else glimpse)
-            values[size] = np.array([(each[self._task.metric], self._task.value(each)) for each in played])
+            values[size] = _Played(
+                np.array([each[self._task.metric] for each in played]),
+                np.array([self._task.value(each) for each in played]),
+            )
         return values
 
 

@@ -63,7 +63,7 @@ from aaml.policies.gpu.arrays import (
     NodeArrays,
 )
 from aaml.policies.gpu.fit import is_share
-from aaml.policies.gpu.prices import Scarcity
+from aaml.policies.gpu.prices import MODEL, Scarcity
 from aaml.policies.gpu.scores import LARGEST_CPU_MILLI, LARGEST_GPU_MILLI, free_gpu, logistic_score
 
 IntArray = npt.NDArray[np.int64]
@@ -192,8 +192,8 @@ def features_on_device(
     phi[PHI.cpu_class] = cls / max(tables.cpu.shape[0], 1)
     phi[PHI.same_kind] = 1.0 if kind & same else 0.0
     phi[PHI.other_kind] = 1.0 if kind & ~same else 0.0
-    phi[PHI.model_demand] = scarce.models[model, 0]
-    phi[PHI.model_access] = scarce.models[model, 1]
+    phi[PHI.model_demand] = scarce.models[model, MODEL.named]
+    phi[PHI.model_access] = scarce.models[model, MODEL.served]
     phi[PHI.gpu_count] = devices / 8.0
     phi[PHI.waste] = partial / LARGEST_GPU_MILLI
     cores, size, was_intact = nodes.cpu[row] / LARGEST_CPU_MILLI, devices / 8.0, whole == devices
@@ -204,7 +204,7 @@ def features_on_device(
     )
     phi[PHI.room_lost] = (whole / 8.0) ** 2 * cores - phi[PHI.whole_left] ** 2 * phi[PHI.cpu_left]
     phi[PHI.rest_lost] = scarce.rests[device_free] - scarce.rests[device_free - milli] if device >= 0 else 0.0
-    phi[PHI.model_load] = scarce.models[model, 2] - 1.0
+    phi[PHI.model_load] = scarce.models[model, MODEL.load] - 1.0
 
 
 @compiled

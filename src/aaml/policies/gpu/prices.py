@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.kernels import compiled
+from aaml.cluster.kernels import columns, compiled
 from aaml.policies.fragmentation import ROW, FragmentTables
 
 IntArray = npt.NDArray[np.int64]
@@ -16,13 +16,16 @@ _EXACT = 1e-9
 _MOST_PATTERNS = 1000  # more than any workload needed: the prices are near enough then
 
 
+MODEL = columns(("named", "served", "load"))
+
+
 class Scarcity(NamedTuple):
     """What the typical pods make scarce.
 
     ======  ====================  ==================================================================================
-    models  float64 [models, 3]   shares of the typical GPU demand that name the model and that it may serve; how
-                                  much demand falls on each of its devices, were pods spread evenly over all that
-                                  they may take: 1 is the mean over all devices
+    models  float64 [models, 3]   `MODEL`: shares of the typical GPU demand that name the model and that it may
+                                  serve; how much demand falls on each of its devices, were pods spread evenly over
+                                  all that they may take: 1 is the mean over all devices
     rests   float64 [1001]        what so many free thousandths of a device are worth to typical shares, in devices
     ======  ====================  ==================================================================================
     """
@@ -44,8 +47,8 @@ def model_demand(tables: FragmentTables, devices: npt.ArrayLike) -> FloatArray:
     each = demand / np.maximum(serves @ count, 1.0)
     named = demand * (rows[:, ROW.models] >= 0)
     total = max(float(demand.sum()), _EXACT)
-    columns = (named @ serves, demand @ serves, each @ serves * count.sum())
-    return np.asarray(np.stack(columns, axis=1) / total)
+    by_model = (named @ serves, demand @ serves, each @ serves * count.sum())  # in the order of `MODEL`
+    return np.asarray(np.stack(by_model, axis=1) / total)
 
 
 def rest_values(tables: FragmentTables) -> FloatArray:

@@ -166,8 +166,11 @@ class LinearPolicy:
         state, (remaining_s, empty_s) = context.state, self._times(context)
         request = state.request_vector(context.pod)
         total, _ = self._plain(context, remaining_s, empty_s)
-        after = (state.requested[:, :2] + request[:2]) / np.maximum(state.allocatable[:, :2], 1)
-        cpu, memory, pods = after[:, 0], after[:, 1], state.requested[:, PODS_COLUMN]
+        cpu, memory = (
+            (state.requested[:, column] + request[column]) / np.maximum(state.allocatable[:, column], 1)
+            for column in (CPU_COLUMN, MEMORY_COLUMN)
+        )
+        pods = state.requested[:, PODS_COLUMN]
         features = [
             cpu, memory, cpu**2, memory**2, cpu * memory, np.log1p(pods), pods == 0, np.abs(cpu - memory),
             np.maximum(cpu, memory), cpu > FULL, memory > FULL,

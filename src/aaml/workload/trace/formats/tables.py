@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from aaml.cluster.fleet import workers
 from aaml.cluster.objects import GpuRequest, Node, Pod
@@ -30,10 +31,32 @@ from aaml.workload.trace.trace import Life
 
 PODS_FILE, NODES = "pods.csv", "nodes.csv"  # of one's own
 _STEP_S = 1.0  # between the lines of the seeds' files, which have no times
-_SWF_FIELDS = 18
 _USUAL_PODS = 110  # of a kubelet
 _LARGEST_PRIORITY = 1 << 31
 _KIB = 1024
+
+
+class _SwfJob(NamedTuple):
+    """A line of the Standard Workload Format 2.2; -1 is what is not known."""
+
+    number: float
+    submit_s: float
+    wait_s: float
+    run_s: float
+    used_procs: float
+    used_cpu_s: float
+    used_memory_kib: float
+    asked_procs: float
+    asked_s: float
+    asked_memory_kib: float
+    status: float
+    user: float
+    group: float
+    program: float
+    queue: float
+    partition: float
+    after_job: float
+    after_s: float
 
 
 def unplaced(pod: Pod, created_s: float, lifetime_s: float | None) -> Life:
@@ -159,18 +182,19 @@ def swf(path: Path, options: Options) -> Converted:
                 fields = [float(cell) for cell in cells]
             except ValueError:
                 fields = []
-            if len(fields) != _SWF_FIELDS or not all(map(math.isfinite, fields)):
-                raise UserError(f"{path}, line {line}: expected {_SWF_FIELDS} numbers of a job")
-            procs = int(fields[7] if fields[7] > 0 else fields[4])
-            if procs <= 0 or fields[3] < 0:
+            if len(fields) != len(_SwfJob._fields) or not all(map(math.isfinite, fields)):
+                raise UserError(f"{path}, line {line}: expected {len(_SwfJob._fields)} numbers of a job")
+            run = _SwfJob(*fields)
+            procs = int(run.asked_procs if run.asked_procs > 0 else run.used_procs)
+            if procs <= 0 or run.run_s < 0:
                 left_out["jobs that never ran, or without processors"] += 1
                 continue
-            memory_kib = fields[9] if fields[9] > 0 else max(fields[6], 0.0)
-            jobs.append((cells[0], fields[1], fields[3], procs, memory_kib))
-    most = max((job[3] for job in jobs), default=1)
+            memory_kib = run.asked_memory_kib if run.asked_memory_kib > 0 else max(run.used_memory_kib, 0.0)
+            jobs.append((cells[0], run.submit_s, run.run_s, procs, memory_kib))
+    most = max((procs for *_, procs, _ in jobs), default=1)
     count = header.get("MaxNodes", options.nodes)
     per_node = max(1, math.ceil(max(header.get("MaxProcs", 0), most if "MaxProcs" not in header else 0) / count))
-    memory = math.ceil(max((job[4] for job in jobs), default=0.0)) * _KIB * per_node
+    memory = math.ceil(max((memory_kib for *_, memory_kib in jobs), default=0.0)) * _KIB * per_node
     width = len(str(count - 1))
     nodes = [
         Node(f"node-{i:0{width}d}", {CPU: 1000 * per_node, MEMORY: memory, PODS: PODS_PER_NODE}) for i in range(count)
