@@ -27,19 +27,16 @@ type ownerCount struct {
 	pods  int32
 }
 
-// node is what is kept of one node until its NodeInfo changes.
-type node struct {
-	name       string
-	generation int64
-	kind       int32
-	owners     []ownerCount
-}
-
 // cluster follows the nodes of kube-scheduler's snapshot: rows are in its order. Only nodes whose generation changed are
-// read again. Kinds are slots that nodes with the same facts share; count is how many nodes a slot has, 0 where it is free.
+// read again. Kinds are slots that nodes with the same facts share; counts says how many nodes a slot has, 0 where it is free.
 type cluster struct {
-	nodes  []node
-	rows   map[string]int32
+	infos       []fwk.NodeInfo // of the snapshot that was followed last
+	generations []int64
+	names       []string
+	slots       []int32 // the kind of each row, -1 where it is not known yet
+	owners      [][]ownerCount
+	rows        map[string]int32
+
 	facts  []facts
 	counts []int32
 	free   []int32
@@ -53,71 +50,61 @@ func newCluster() *cluster {
 
 // follow brings the rows up to date with the nodes of a snapshot.
 func (c *cluster) follow(infos []fwk.NodeInfo) {
-	if !c.same(infos) {
+	if len(infos) != len(c.generations) {
 		c.rearrange(infos)
 	}
+	c.infos = infos
 	for row, info := range infos {
-		if n := &c.nodes[row]; n.generation != info.GetGeneration() {
+		if generation := info.GetGeneration(); generation != c.generations[row] {
+			// A generation is given once in all: who has it has not changed. Another one may be another node's.
+			if c.names[row] != info.Node().Name {
+				c.rearrange(infos)
+				c.follow(infos)
+				return
+			}
 			c.renew(int32(row), info)
+			c.generations[row] = generation
 		}
 	}
-}
-
-// same says whether the rows are those of the nodes, in their order.
-func (c *cluster) same(infos []fwk.NodeInfo) bool {
-	if len(infos) != len(c.nodes) {
-		return false
-	}
-	for row, info := range infos {
-		n := &c.nodes[row]
-		// A generation is given once in all: who has it has not changed, and so has the name that we know.
-		if n.generation != info.GetGeneration() && n.name != info.Node().Name {
-			return false
-		}
-	}
-	return true
 }
 
 // rearrange gives the nodes new rows, and forgets those that left. What is known of a node moves with it.
 func (c *cluster) rearrange(infos []fwk.NodeInfo) {
-	old, oldRows := c.nodes, c.rows
-	c.nodes, c.rows = make([]node, len(infos)), make(map[string]int32, len(infos)) // decisions may still read the old ones
-	c.owned = map[owner]map[int32]int32{}
+	n := len(infos)
+	old, rows := *c, c.rows
+	c.generations, c.names, c.slots, c.owners = make([]int64, n), make([]string, n), make([]int32, n), make([][]ownerCount, n)
+	c.rows, c.owned = make(map[string]int32, n), map[owner]map[int32]int32{}
 	for row, info := range infos {
 		name := info.Node().Name
-		c.rows[name] = int32(row)
-		if from, ok := oldRows[name]; ok && old[from].name != "" {
-			c.nodes[row], old[from] = old[from], node{}
-			for _, each := range c.nodes[row].owners {
+		c.names[row], c.rows[name] = name, int32(row)
+		c.generations[row], c.slots[row] = -1, -1
+		if from, ok := rows[name]; ok {
+			delete(rows, name)
+			c.generations[row], c.slots[row], c.owners[row] = old.generations[from], old.slots[from], old.owners[from]
+			for _, each := range c.owners[row] {
 				c.own(each.owner, int32(row), each.pods)
 			}
-		} else {
-			c.nodes[row] = node{name: name, generation: -1, kind: -1}
 		}
 	}
-	for i := range old {
-		if old[i].name != "" {
-			c.leave(old[i].kind)
-		}
+	for _, row := range rows {
+		c.leave(old.slots[row])
 	}
 }
 
 // renew reads a node anew.
 func (c *cluster) renew(row int32, info fwk.NodeInfo) {
-	n := &c.nodes[row]
-	seen := read(info)
-	if n.kind < 0 || c.facts[n.kind] != seen {
-		c.leave(n.kind)
-		n.kind = c.join(seen)
+	seen, slot := read(info), c.slots[row]
+	if slot < 0 || c.facts[slot] != seen {
+		c.leave(slot)
+		c.slots[row] = c.join(seen)
 	}
-	for _, each := range n.owners {
+	for _, each := range c.owners[row] {
 		c.own(each.owner, row, -each.pods)
 	}
-	n.owners = countOwners(n.owners[:0], info.GetPods())
-	for _, each := range n.owners {
+	c.owners[row] = countOwners(c.owners[row][:0], info.GetPods())
+	for _, each := range c.owners[row] {
 		c.own(each.owner, row, each.pods)
 	}
-	n.generation = info.GetGeneration()
 }
 
 func (c *cluster) own(who owner, row, pods int32) {

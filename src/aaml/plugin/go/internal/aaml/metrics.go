@@ -39,6 +39,7 @@ var (
 )
 
 func registerMetrics() {
+	scheduler.Register() // kube-scheduler has done so; without it there is no length of its queue
 	register.Do(func() { legacyregistry.MustRegister(decisions, replaced, duration, weightsInfo, weightsRefused) })
 }
 

@@ -40,14 +40,11 @@ var (
 	_ fwk.ScorePlugin    = &Plugin{}
 )
 
-// decision is what PreScore tells Score. Nothing of it changes any more.
-type decision struct {
-	rows   map[string]int32
-	grades []uint8
-}
+// decision is what PreScore tells Score: the grades of the best hundred nodes by their names. Nothing of it changes any more.
+type decision map[string]uint8
 
 // Clone returns the decision itself.
-func (d *decision) Clone() fwk.StateData { return d }
+func (d decision) Clone() fwk.StateData { return d }
 
 // New makes the plugin of a profile.
 func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
@@ -89,7 +86,7 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, 
 }
 
 // decide returns the decision, or the reason why there is none.
-func (p *Plugin) decide(policy *policy, infos []fwk.NodeInfo, pod *v1.Pod, feasible []fwk.NodeInfo, until time.Time) (made *decision, reason string) {
+func (p *Plugin) decide(policy *policy, infos []fwk.NodeInfo, pod *v1.Pod, feasible []fwk.NodeInfo, until time.Time) (made decision, reason string) {
 	defer func() {
 		if caught := recover(); caught != nil {
 			klog.ErrorS(fmt.Errorf("%v", caught), "AAML: a decision failed", "pod", klog.KObj(pod), "stack", string(debug.Stack()))
@@ -111,11 +108,11 @@ func (p *Plugin) decide(policy *policy, infos []fwk.NodeInfo, pod *v1.Pod, feasi
 		p.weights.withdraw(policy, err)
 		return nil, notFinite
 	}
-	grades := p.ranks.grade(&p.view, p.scores)
+	made = p.ranks.grade(&p.view, p.scores, p.cluster.names)
 	if time.Now().After(until) {
 		return nil, overTime
 	}
-	return &decision{p.cluster.rows, grades}, ""
+	return made, ""
 }
 
 func skip(reason string) *fwk.Status {
@@ -129,12 +126,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 	if err != nil {
 		return 0, fwk.AsStatus(err)
 	}
-	made := data.(*decision)
-	row, ok := made.rows[info.Node().Name]
-	if !ok {
-		return 0, nil
-	}
-	return int64(made.grades[row]), nil
+	return int64(data.(decision)[info.Node().Name]), nil
 }
 
 // ScoreExtensions returns nil: ranks are scores already.

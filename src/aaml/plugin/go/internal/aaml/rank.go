@@ -16,9 +16,8 @@ type ranks struct {
 
 type placed struct{ place, row int32 }
 
-// grade returns the grade of each row of a view.
-func (r *ranks) grade(v *view, scores []float64) []uint8 {
-	grades := make([]uint8, v.nodes)
+// grade returns the grades of a view's rows by the names of their nodes, without those that are 0.
+func (r *ranks) grade(v *view, scores []float64, names []string) map[string]uint8 {
 	r.order = r.order[:0]
 	worst := 0.0
 	for choice, score := range scores {
@@ -65,8 +64,10 @@ func (r *ranks) grade(v *view, scores []float64) []uint8 {
 		}
 		return int(a.row - b.row)
 	})
-	for i, each := range r.rows[:min(len(r.rows), best)] {
-		grades[each.row] = uint8(best - i)
+	graded := r.rows[:min(len(r.rows), best)]
+	grades := make(map[string]uint8, len(graded))
+	for i, each := range graded {
+		grades[names[each.row]] = uint8(best - i)
 	}
 	return grades
 }

@@ -58,21 +58,21 @@ func sized[T any](of []T, n int) []T {
 
 // look shows a pod and the nodes on which it may go. Nodes that are not in the cluster are passed over.
 func (v *view) look(c *cluster, pod request, feasible []fwk.NodeInfo) {
-	n := len(c.nodes)
+	n := len(c.slots)
 	v.pod, v.nodes = pod, n
 	v.mask = sized(v.mask, n)
 	clear(v.mask)
 	next := int32(0) // filters hand nodes on nearly in their order
 	for _, info := range feasible {
-		name := info.Node().Name
-		row := next
-		if int(row) >= n || c.nodes[row].name != name {
+		if int(next) >= n || c.infos[next] != info {
 			var ok bool
-			if row, ok = c.rows[name]; !ok {
+			if next, ok = c.rows[info.Node().Name]; !ok {
+				next = 0
 				continue
 			}
 		}
-		v.mask[row], next = true, row+1
+		v.mask[next] = true
+		next++
 	}
 	v.kinds, v.count = v.kinds[:0], v.count[:0]
 	v.compact = sized(v.compact, len(c.facts))
@@ -102,7 +102,7 @@ func (v *view) look(c *cluster, pod request, feasible []fwk.NodeInfo) {
 			continue
 		}
 		v.feasible++
-		kind, beside := v.compact[c.nodes[row].kind], v.sibling[row]
+		kind, beside := v.compact[c.slots[row]], v.sibling[row]
 		at := int(kind)*(mostSiblings+1) + int(beside)
 		if v.choiceOf[at] < 0 {
 			v.choiceOf[at] = int32(len(v.kindOf))

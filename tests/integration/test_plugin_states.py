@@ -1,0 +1,87 @@
+"""The plugin in Go sees and prefers what Python does, with all shipped models, from the same Kubernetes objects."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aaml.evaluation.policies import load_policy
+from aaml.evaluation.zoo import zoo
+from aaml.plugin.weights import HEURISTICS, write_weights
+from aaml.scheduling.ports import Policy
+from support.plugin_states import Plugin, go_test, random_state, read
+
+LEFT_OUT = {"openb-linear", "openb-linear-before"}  # score devices; the plugin refuses them
+EXPECTING = {name for name in zoo() if name.startswith(("waiting-", "services-and-jobs-"))}
+TOLERANCE = 1e-5  # of features and scores, which are about 1; of larger ones it is relative
+Twins = dict[Path, Policy]
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
+    """Every policy that the plugin can be, by its weights file."""
+    folder, found = tmp_path_factory.mktemp("weights"), {}
+    for name in sorted((zoo().keys() - LEFT_OUT - EXPECTING) | set(HEURISTICS)):
+        policy = load_policy(name)
+        write_weights(policy, folder / f"{name}.json", name=name)
+        found[folder / f"{name}.json"] = policy
+    return found
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plugin]:
+    """The plugin, which answers states."""
+    with Plugin.built(tmp_path_factory.mktemp("plugin")) as running:
+        yield running
+
+
+def _compare(plugin: Plugin, twins: Twins, seed: int, nodes: int) -> int:
+    """Assert that a random state is seen and scored alike, and return how often near ties fell another way."""
+    state = random_state(np.random.default_rng(seed), nodes)
+    answer, seen = plugin.ask(state, list(twins)), read(state)
+    mask, observation = seen.context.mask, seen.context.observation
+    pairs = np.array([row for row in answer["pairs"] if row is not None])
+    np.testing.assert_allclose(answer["nodes"], observation.nodes, TOLERANCE, TOLERANCE)
+    np.testing.assert_allclose(pairs, observation.pairs[mask], TOLERANCE, TOLERANCE)
+    np.testing.assert_allclose(answer["pod"], observation.pod, TOLERANCE, TOLERANCE)
+    otherwise = 0
+    for (file, policy), scores, grades in zip(twins.items(), answer["scores"], answer["grades"], strict=True):
+        expected = np.asarray(policy.scores(seen.by(policy.observation_spec)), dtype=np.float64)[mask]
+        slack = TOLERANCE * max(1.0, float(np.abs(expected).max()))
+        got = np.array([score for score in scores if score is not None])
+        assert np.abs(got - expected).max() <= slack, (file.stem, got, expected)
+        assert sorted(grades, reverse=True)[: len(expected)] == [max(100 - i, 0) for i in range(len(expected))]
+        chosen = int(np.argmax(grades))
+        wanted = policy.act(seen.by(policy.observation_spec)).row
+        if chosen != wanted:
+            otherwise += 1
+            assert mask[chosen], file.stem
+            assert expected.max() - expected[int(mask[:chosen].sum())] <= slack, (file.stem, chosen, wanted)
+    return otherwise
+
+
+def test_a_hundred_random_clusters_are_seen_and_scored_as_python_does(plugin: Plugin, twins: Twins) -> None:
+    sizes = [1, 2, 5, 20, 60]
+    otherwise = sum(_compare(plugin, twins, seed, sizes[seed % len(sizes)]) for seed in range(100))
+    assert otherwise <= 0.005 * 100 * len(twins)  # near ties, within the last digit of a float32
+
+
+def test_nodes_that_look_alike_are_scored_as_python_scores_them(plugin: Plugin, twins: Twins) -> None:
+    _compare(plugin, twins, seed=1, nodes=250)  # from 200 nodes on Python scores kinds of nodes, too
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1 << 32), nodes=st.integers(1, 12))
+def test_any_small_cluster_is_seen_and_scored_as_python_does(
+    plugin: Plugin, twins: Twins, seed: int, nodes: int
+) -> None:
+    _compare(plugin, twins, seed, nodes)
+
+
+def test_the_go_code_passes_its_own_tests_and_checks() -> None:
+    for arguments in (["vet", "./..."], ["test", "-trimpath", "-buildvcs=false", "./..."]):
+        done = go_test(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
