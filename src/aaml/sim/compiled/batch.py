@@ -260,14 +260,16 @@ class BatchedEnv:
             self._begin(ended, None)
         return step
 
-    def run(self, plan: Plan, sort: QueueSort, play: Callable[..., None]) -> Ended:
-        """Let a kernel play the first row's episode, of this plan, in an order of waiting pods; return how it ended.
+    def run(self, plan: Plan, sort: QueueSort | None, play: Callable[..., None]) -> Ended:
+        """Let a kernel play the first row's episode, of this plan, and return how it ended.
 
-        `play(pool, rows, view, lives, settings, work)` goes on from the beginning to the end.
+        `sort` is the order of waiting pods of a batch that has one, else None. `play(pool, rows, view, lives, settings,
+        work)` goes on from the beginning to the end.
         """
-        remaining_s = self._pool.pod_times[0, POD_TIMES.remaining_s, : len(plan.arrival_s)]
-        since_s = _since_s(plan, remaining_s, sort.knowing(self._observation_spec.expects))
-        put_columns(self._pool.pod_times[0], POD_TIMES, since_s=since_s)
+        if sort is not None:
+            remaining_s = self._pool.pod_times[0, POD_TIMES.remaining_s, : len(plan.arrival_s)]
+            since_s = _since_s(plan, remaining_s, sort.knowing(self._observation_spec.expects))
+            put_columns(self._pool.pod_times[0], POD_TIMES, since_s=since_s)
         play(self._pool, self._rows, self._view, self._lives, self._settings, self._work[0])
         return self._end(0)
 

@@ -20,6 +20,7 @@ from aaml.policies.gpu.features import Scratch, make_scratch
 from aaml.policies.gpu.fit import RULE_RANDOM, RULE_SCORE, fits_all, fits_but_memory, place
 from aaml.policies.gpu.learned import Scorer
 from aaml.policies.gpu.policies import device_for, score_node
+from aaml.sim.compiled.random_bits import draw
 from aaml.sim.compiled.tournament import (
     NOWHERE,
     build,
@@ -53,17 +54,6 @@ class Episode(NamedTuple):
     node: npt.NDArray[np.int32]
     used_milli: IntArray
     usable: IntArray
-
-
-@compiled
-def _draw(state: npt.NDArray[np.uint64]) -> int:
-    """Draw 62 random bits (splitmix64, Steele et al. 2014) and advance `state` [1]."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    word = state[0]
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    word ^= word >> np.uint64(31)
-    return np.int64(word >> np.uint64(2))  # type: ignore[return-value]  # an int to numba
 
 
 @compiled
@@ -151,7 +141,7 @@ def _simulate(
             leaf = -1
             if random_ties:
                 for _ in range(_MOST_DRAWS):
-                    leaf = nth_best(tree, ties[slot], _draw(random_state) % ties[slot, 1])
+                    leaf = nth_best(tree, ties[slot], draw(random_state) % ties[slot, 1])
                     if nodes.memory[row_of_leaf[leaf]] >= need:
                         break
                 patience[number] = patience[number] if nodes.memory[row_of_leaf[leaf]] >= need else -1
@@ -169,8 +159,8 @@ def _simulate(
             scored = -1
             if device_rule == RULE_SCORE:
                 scored = score_node(policy, nodes, row, shape, tables, truncate, scorer, scratch)[1]
-            draw = _draw(random_state) if device_rule == RULE_RANDOM else 0
-            place(nodes, row, shape, device_for(nodes, row, shape, device_rule, scored, draw))
+            drawn = draw(random_state) if device_rule == RULE_RANDOM else 0
+            place(nodes, row, shape, device_for(nodes, row, shape, device_rule, scored, drawn))
             used += shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
             now = _usable_now(nodes, row, measured, gauge)
             usable_sum += now - usable_of[row]

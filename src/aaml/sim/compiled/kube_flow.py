@@ -1,0 +1,187 @@
+"""Whole episodes under kube-scheduler's scores in one compiled call, for searches over its configuration.
+
+Metrics are those of `SimCluster` under a `KubeScheduler` of this configuration: the same integers, the same sampling of
+nodes, the same queue. Only what draws among equals is another generator.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.kernels import part, uncounted
+from aaml.cluster.quantity import CPU, MEMORY
+from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, ClusterState
+from aaml.errors import UserError
+from aaml.policies.kube_scores.config import MAX_SCORE, KubeSchedulerConfig
+from aaml.policies.kube_scores.resources import by_shape
+from aaml.policies.kube_scores.sampling import nodes_to_find, zone_order
+from aaml.sim.cluster import SimCluster
+from aaml.sim.compiled.batch import BatchedEnv
+from aaml.sim.compiled.lockstep import begin, bind, next_decision
+from aaml.sim.compiled.plan import Plan
+from aaml.sim.compiled.random_bits import draw
+from aaml.sim.compiled.rows import SHAPE_REQUEST, env_of
+
+IntArray = npt.NDArray[np.int64]
+_LEAST, _RATIO = 0, 2
+_STRATEGIES = {"LeastAllocated": _LEAST, "MostAllocated": 1, "RequestedToCapacityRatio": _RATIO}
+_HALF = MAX_SCORE // 2
+
+
+class KubeFlow:
+    """An episode that `play` runs as often as asked."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, state = plan, plan.fleet.state
+        self._columns = {name: state.resource_index[name] for name in state.resources}
+        self._order = zone_order(state.nodes)
+        self._batch = BatchedEnv(lambda _group, _number: plan, 1, threads=1, restart=False)
+        self._batch.reset()
+        self._totals = np.empty(len(state), dtype=np.int64)
+        self._rows = np.empty(len(state), dtype=np.int64)
+
+    @classmethod
+    def of(cls, cluster: SimCluster) -> "KubeFlow":
+        """Take over a cluster at its beginning.
+
+        Raises `UserError` for pods and nodes that compiled episodes do not know, and for those that other plugins than
+        NodeResourcesFit and NodeResourcesBalancedAllocation tell apart.
+        """
+        for node in cluster.state.nodes:
+            if node.images or any(taint.effect == "PreferNoSchedule" for taint in node.taints):
+                raise UserError(
+                    f"{node.name}: it has images or soft taints; compiled episodes of kube-scheduler do not"
+                )
+        for pod in cluster.workload.pods:
+            asked = pod.request(CPU), pod.request(MEMORY)
+            if (
+                not all(asked)
+                or ClusterState.nonzero_request(pod) != asked
+                or pod.nonzero_containers not in (None, asked)
+            ):
+                raise UserError(f"{pod.key}: a container requests no CPU or no memory; those of compiled episodes do")
+        return cls(Plan.of_cluster(cluster))
+
+    def play(self, config: KubeSchedulerConfig, seed: int = 0) -> Mapping[str, float]:
+        """Run the episode and return its metrics; `seed` is that of the draws among equals.
+
+        Raises `UserError` for ties in the order of a heap, and for other resources than CPU and memory to balance.
+        """
+        if config.ties == "heap" or set(config.balanced_resources) != {CPU, MEMORY}:
+            raise UserError("compiled episodes of kube-scheduler balance CPU and memory, and take no heap for ties")
+        known = [(self._columns[name], weight) for name, weight in config.resources if name in self._columns]
+        resources = np.array(known, dtype=np.int64).reshape(-1, 2)
+        per_cent = np.arange(MAX_SCORE + 1)
+        line = by_shape(config.shape)(per_cent, np.full_like(per_cent, MAX_SCORE))
+        weights = [config.weights.get(name, 0) for name in ("NodeResourcesFit", "NodeResourcesBalancedAllocation")]
+        count = nodes_to_find(len(self._order), config.percentage_of_nodes_to_score)
+        random = np.array([seed], dtype=np.uint64)
+        scoring = (
+            _STRATEGIES[config.strategy], resources, line, *weights, count, self._order, config.ties == "random",
+            random, self._totals, self._rows,
+        )  # fmt: skip
+        return self._batch.run(self._plan, None, lambda *memory: _play(*memory, *scoring)).metrics
+
+
+@uncounted
+def _play(  # type: ignore[no-untyped-def]  # noqa: ANN202
+    pool, rows, view, _lives, settings, work, strategy, resources, line, fit_weight, balance_weight, wanted, order,  # noqa: ANN001
+    random_ties, random, totals, found,  # noqa: ANN001
+):  # fmt: skip
+    """Play the first row's episode to its end; `totals` and `found` [N] are overwritten."""
+    env = env_of(pool, rows, 0)
+    n, at = env.episode.nodes, env.at
+    mask = view.mask[0, :n]
+    start = 0
+    begin(env)
+    while next_decision(env, settings, work, mask):
+        at.steps += 1
+        pod = env.queue.ready[at.cursor]
+        shape = env.shapes[env.pods.shape[pod]]
+        count, start = _sample(mask, order, start, wanted, found)
+        best, ties = np.int64(-1), 0
+        if count > 1:
+            for i in range(count):
+                row = found[i]
+                total = np.int64(0)
+                if fit_weight:
+                    total += fit_weight * _fit(env.nodes, row, shape, strategy, resources, line)
+                if balance_weight:
+                    total += balance_weight * _balanced(env.nodes, row, shape)
+                totals[i] = total
+                if ties == 0 or total > best:
+                    best, ties = total, 1
+                elif total == best:
+                    ties += 1
+        nth = draw(random) % ties if random_ties and ties > 1 else 0
+        chosen = found[0]
+        for i in range(count):
+            if ties and totals[i] == best:
+                if nth == 0:
+                    chosen = found[i]
+                    break
+                nth -= 1
+        bind(env, pod, chosen)
+    at.over, at.alive = 1, 0
+
+
+@part
+def _sample(mask, order, start, wanted, found):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Write the rows to score; returns how many and where the next search begins: `kube_scores.sampling.search`."""
+    size, count = len(order), 0
+    for i in range(size):
+        row = order[(start + i) % size]
+        if mask[row]:
+            if count == wanted:
+                return count, (start + i) % size
+            found[count] = row
+            count += 1
+    return count, start
+
+
+@part
+def _fit(nodes, row, shape, strategy, resources, line):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return NodeResourcesFit's score of a node: `kube_scores.resources.fit`."""
+    total, weights = np.int64(0), np.int64(0)
+    for k in range(resources.shape[0]):
+        column, weight = resources[k, 0], resources[k, 1]
+        amount, there = shape[SHAPE_REQUEST + column], nodes.allocatable[row, column]
+        if there == 0 or (amount == 0 and column > MEMORY_COLUMN):
+            continue
+        used = nodes.requested[row, column] + amount
+        if strategy == _RATIO:
+            score = line[MAX_SCORE] if used > there else line[used * MAX_SCORE // there]
+            if score == 0:
+                continue
+        elif strategy == _LEAST:
+            score = np.int64(0) if used > there else (there - used) * MAX_SCORE // there
+        else:
+            score = min(used, there) * MAX_SCORE // there
+        total += score * weight
+        weights += weight
+    if weights == 0:
+        return np.int64(0)
+    if strategy == _RATIO:
+        return np.int64(np.floor(total / weights + 0.5))
+    return total // weights
+
+
+@part
+def _balanced(nodes, row, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return NodeResourcesBalancedAllocation's score of a node: `kube_scores.resources.balanced`."""
+    cpu, memory = nodes.allocatable[row, CPU_COLUMN], nodes.allocatable[row, MEMORY_COLUMN]
+    if cpu == 0 or memory == 0:
+        return np.int64(_HALF + _HALF // 2)
+    used_cpu, used_memory = nodes.requested[row, CPU_COLUMN], nodes.requested[row, MEMORY_COLUMN]
+    before = _evenness(used_cpu / cpu, used_memory / memory)
+    after = _evenness(
+        (used_cpu + shape[SHAPE_REQUEST + CPU_COLUMN]) / cpu,
+        (used_memory + shape[SHAPE_REQUEST + MEMORY_COLUMN]) / memory,
+    )
+    return np.int64(_HALF + (_HALF + after - before) // 2)
+
+
+@part
+def _evenness(cpu, memory):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return np.int64((1.0 - abs(min(cpu, 1.0) - min(memory, 1.0)) / 2.0) * MAX_SCORE)
