@@ -16,7 +16,8 @@ from aaml.cluster.state import ClusterState
 from aaml.kube.objects import wire
 from aaml.kube.objects.convert import node_from_json, pod_from_json
 from aaml.kube.transport import ApiError
-from aaml.policies.kube_scores import DEFAULT_WEIGHTS, plugin_scores
+from aaml.policies.kube_scores import KubeSchedulerConfig, plugin_scores
+from aaml.policies.kube_scores.total import DEFAULT
 from aaml.scheduling import preemption
 from support.real_scheduler import RealScheduler, Verdict
 from support.scheduling_cases import (
@@ -182,9 +183,18 @@ class Bench:
 
 
 def compare_decision(
-    bench: Bench, state: ClusterState, manifest: Manifest, tally: Tally, seed: int, *, huge: bool = False
+    bench: Bench,
+    state: ClusterState,
+    manifest: Manifest,
+    tally: Tally,
+    seed: int,
+    *,
+    huge: bool = False,
+    config: KubeSchedulerConfig = DEFAULT,
 ) -> Verdict:
     """Let both judge one pod, then bring AAML's state to where the real scheduler left the cluster.
+
+    `config` is what AAML makes of the profile that the pod names.
 
     Among `huge` amounts, which AAML does not tell apart and kube-scheduler counts with overflows, AAML must not find a
     node feasible that kube-scheduler does not.
@@ -199,7 +209,7 @@ def compare_decision(
         ours.message(preemption.attempt(state, pod, verdict=ours).message)
         plugin_scores(state, pod, ours.mask)
     else:
-        _compare_verdicts(state, pod, ours, verdict, tally, context)
+        _compare_verdicts(state, pod, ours, verdict, tally, context, config)
     if verdict.node:
         state.upsert_pod(bench.pod(verdict.pod))
     else:
@@ -208,7 +218,13 @@ def compare_decision(
 
 
 def _compare_verdicts(
-    state: ClusterState, pod: Pod, ours: Feasibility, verdict: Verdict, tally: Tally, context: str
+    state: ClusterState,
+    pod: Pod,
+    ours: Feasibility,
+    verdict: Verdict,
+    tally: Tally,
+    context: str,
+    config: KubeSchedulerConfig = DEFAULT,
 ) -> None:
     names = {state.names[row] for row in np.flatnonzero(ours.mask)}
     tally.compare("feasible nodes", sorted(names), sorted(verdict.passed), context)
@@ -218,7 +234,7 @@ def _compare_verdicts(
         said = ours.message(preemption.attempt(state, pod, verdict=ours).message)
         tally.compare("message", *_without_dra(said, verdict.message), context)
     if verdict.scores and names == verdict.passed:
-        _compare_scores(state, pod, ours.mask, verdict, tally, context)
+        _compare_scores(state, pod, ours.mask, verdict, tally, context, config)
 
 
 def compare_preemption(
@@ -312,12 +328,18 @@ def _is_disrupted(pod: dict[str, Any]) -> bool:
 
 
 def _compare_scores(
-    state: ClusterState, pod: Pod, mask: np.ndarray, verdict: Verdict, tally: Tally, context: str
+    state: ClusterState,
+    pod: Pod,
+    mask: np.ndarray,
+    verdict: Verdict,
+    tally: Tally,
+    context: str,
+    config: KubeSchedulerConfig,
 ) -> None:
     rows = {state.names[row]: int(row) for row in np.flatnonzero(mask)}
-    found = plugin_scores(state, pod, mask)
-    total = sum(score * DEFAULT_WEIGHTS[plugin] for plugin, score in found.items())
-    for plugin, weight in DEFAULT_WEIGHTS.items():
+    found = plugin_scores(state, pod, mask, config)
+    total = sum((score * config.weights[plugin] for plugin, score in found.items()), np.zeros(len(mask), np.int64))
+    for plugin, weight in config.weights.items():
         ours = {name: int(found[plugin][row]) * weight if plugin in found else 0 for name, row in rows.items()}
         theirs = verdict.scores.get(plugin, dict.fromkeys(rows, 0))
         tally.compare(f"score of {plugin}", ours, theirs, context)

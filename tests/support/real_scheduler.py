@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -47,11 +47,11 @@ class Verdict:
 
 
 class RealScheduler:
-    """The cluster and its scheduler. Use as a context manager."""
+    """The cluster and its scheduler, with the profiles of a KubeSchedulerConfiguration. Use as a context manager."""
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, name: str, directory: Path, profiles: Sequence[Mapping[str, Any]] = ()) -> None:
         self.cluster = KwokCluster(name)
-        self._directory = directory
+        self._directory, self._profiles = directory, list(profiles)
         self._passed: dict[str, frozenset[str]] = {}
         self._pods: dict[str, dict[str, Any]] = {}
         self._changed = threading.Condition()
@@ -156,6 +156,7 @@ class RealScheduler:
             "kind": "KubeSchedulerConfiguration",
             "leaderElection": {"leaderElect": False},
             "percentageOfNodesToScore": 100,
+            "profiles": self._profiles,
             "clientConnection": {"kubeconfig": str(self.cluster.kubeconfig), "qps": 5000, "burst": 10000},
             "extenders": [
                 {

@@ -12,9 +12,8 @@ from aaml.policies.kube_scores import wire
 from aaml.policies.kube_scores.config import DEFAULT_WEIGHTS
 
 _LARGEST_TOTAL = (2**63 - 1) // 100
-# The default profile: plugin -> (its extension points that matter here, its weight).
 _FILTERS = ("preFilter", "filter")
-_DEFAULTS: Mapping[str, tuple[tuple[str, ...], int]] = {
+DEFAULTS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "SchedulingGates": (("preEnqueue",), 0),
     "PrioritySort": (("queueSort",), 0),
     "NodeUnschedulable": (("filter",), 0),
@@ -36,6 +35,7 @@ _DEFAULTS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "DefaultBinder": (("bind",), 0),
     "NodeDeclaredFeatures": (_FILTERS, 0),
 }
+"""The default profile: plugin -> (those of its extension points that matter here, its weight)."""
 _POINTS = ("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "bind")
 
 
@@ -55,7 +55,7 @@ class EnabledPlugins:
             for number, name in enumerate(names):
                 if name in names[:number]:
                     raise bad_value(f"{where}.{point}.enabled", name, "a plugin once")
-                if name in _DEFAULTS and point not in _DEFAULTS[name][0]:
+                if name in DEFAULTS and point not in DEFAULTS[name][0]:
                     raise bad_value(f"{where}.{point}.enabled", name, f"a plugin that extends {point}")
         for point, word in (("queueSort", "one plugin"), ("bind", "a plugin")):
             found = self.at(point)
@@ -68,7 +68,7 @@ class EnabledPlugins:
     def _merged(self, given: wire.PluginSet) -> dict[str, int]:
         """Return multiPoint's plugins with their weights: a plugin named again has the weight that is given there."""
         dropped = {each.name for each in given.disabled}
-        defaults = {} if "*" in dropped else {name: of[1] for name, of in _DEFAULTS.items() if name not in dropped}
+        defaults = {} if "*" in dropped else {name: of[1] for name, of in DEFAULTS.items() if name not in dropped}
         again: set[str] = set()
         for each in given.enabled:
             if each.name in again:
@@ -82,7 +82,7 @@ class EnabledPlugins:
         given = self._sets[point]
         own, off = [each.name for each in given.enabled], {each.name for each in given.disabled}
         expanded = () if "*" in off else (name for name in self._multi if name not in off and name not in own)
-        return [*own, *(name for name in expanded if name in _DEFAULTS and point in _DEFAULTS[name][0])]
+        return [*own, *(name for name in expanded if name in DEFAULTS and point in DEFAULTS[name][0])]
 
     def weights(self, *, every: bool = False) -> dict[str, int]:
         """Return the weights of the score plugins that AAML knows, or of all that run."""
@@ -92,7 +92,7 @@ class EnabledPlugins:
 
     def unmodelled(self) -> Iterator[str]:
         """Name plugins that AAML does not know, and defaults that are off although AAML always has them."""
-        if others := sorted(self._named - set(_DEFAULTS)):
+        if others := sorted(self._named - set(DEFAULTS)):
             yield f"plugins that are not kube-scheduler's own ({', '.join(others)})"
         for point in _POINTS:
             if point == "score":
@@ -101,12 +101,12 @@ class EnabledPlugins:
             scores = set(self.at("score"))
             off = [
                 name
-                for name, (points, _) in _DEFAULTS.items()
+                for name, (points, _) in DEFAULTS.items()
                 if point in points and name not in runs and (point != "preScore" or name in scores)
             ]
             if off:
                 yield f"{point} without {', '.join(off)}"
         if extra := [
-            each.name for each in self._sets["score"].enabled if each.name in _DEFAULTS.keys() - DEFAULT_WEIGHTS
+            each.name for each in self._sets["score"].enabled if each.name in DEFAULTS.keys() - DEFAULT_WEIGHTS
         ]:
             yield f"scores of {', '.join(extra)}"
