@@ -42,7 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lab": ("aaml.commands.lab", "serve a page to look at runs, or write it as one file"),
     "explain": ("aaml.commands.explain", "say why a pod went to its node: filters, scores, and what these are made of"),
     "compare": ("aaml.commands.compare", "compare policies from result folders"),
-    "tune": ("aaml.commands.tune", "tune the linear scorer of the GPU-sharing benchmark"),
+    "tune": ("aaml.commands.tune", "tune kube-scheduler's own configuration, or the GPU-sharing scorer"),
     "evolve": ("aaml.commands.evolve", "search for formulas that schedule well, short ones and good ones"),
     "formula": ("aaml.commands.formula", "print a formula: as text, as LaTeX, as Python to paste"),
     "bench": ("aaml.commands.bench", "run the published GPU-sharing benchmark and compare with the paper"),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:  # torch: a rule, a table and a linear scorer do without
     networks = lazily("aaml.learning.policy")
 
-_ACCEPTED = "a model file as `aaml train`, `aaml tune` or `aaml evolve` writes it"
+_ACCEPTED = "a model file as `aaml train`, `aaml tune openb` or `aaml evolve` writes it"
 _EXPECTED = "a model file that exists, the folder of a training, or a name that `aaml models` lists"
 
 

@@ -19,7 +19,7 @@ from aaml.sim.timeline import AddNode, DeletePod, PlacePod, RemoveNode, Timeline
 from aaml.workload.model import Workload
 from aaml.workload.trace.windows import Part, Window, read_windows
 
-_VALIDATION_SEEDS, _TRAINING_SEEDS = 1 << 30, 1 << 31  # as training has them: those of judging lie below both
+VALIDATION_SEEDS, TRAINING_SEEDS = 1 << 30, 1 << 31  # as training has them: those of judging lie below both
 _EXPECTED_PODS = 2_000
 
 
@@ -75,8 +75,8 @@ class TraceTask(Task):
         if trace is not None:
             raise bad_value("trace", trace, "none: the task is a trace already")
         windows = read_windows(self.folder)
-        if seed >= _VALIDATION_SEEDS:
-            own = windows.part("training" if seed >= _TRAINING_SEEDS else "validation")
+        if seed >= VALIDATION_SEEDS:
+            own = windows.part("training" if seed >= TRAINING_SEEDS else "validation")
             seed = own[seed % len(own)]
         elif seed not in windows.part(self.part):
             numbers = ", ".join(map(str, windows.part(self.part)))

@@ -31,7 +31,7 @@ def test_every_tracked_weights_file_has_a_name_and_every_name_a_file():
 
 def test_a_name_says_what_the_command_trained():
     for name, model in zoo().items():
-        if model.path.suffix == ".npz":  # the GPU-sharing benchmark's scorer, which `aaml tune` makes
+        if model.path.suffix == ".npz":  # the GPU-sharing benchmark's scorer, which `aaml tune openb` makes
             continue
         assert name == f"{model.task}-{model.agent}"
         assert model.agent in AGENTS

@@ -7,6 +7,7 @@ from typing import Literal
 from aaml.cluster.objects import HOSTNAME_LABEL, LabelSelector, Pod
 from aaml.cluster.quantity import CPU, MEMORY
 
+Strategy = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
 MAX_SCORE = 100  # of a plugin on a node, before its weight
 
 DEFAULT_WEIGHTS: Mapping[str, int] = {
@@ -44,7 +45,7 @@ class KubeSchedulerConfig:
     """
 
     weights: Mapping[str, int] = field(default_factory=lambda: DEFAULT_WEIGHTS)
-    strategy: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
+    strategy: Strategy = "LeastAllocated"
     resources: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))
     shape: tuple[tuple[int, int], ...] = ((0, 0), (100, 10))
     balanced_resources: tuple[str, ...] = (CPU, MEMORY)

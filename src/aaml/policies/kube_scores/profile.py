@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 import yaml
 
 from aaml.errors import UserError, bad_value
 from aaml.policies.kube_scores import wire
-from aaml.policies.kube_scores.config import KubeSchedulerConfig
+from aaml.policies.kube_scores.config import KubeSchedulerConfig, Strategy
 from aaml.policies.kube_scores.plugins import EnabledPlugins
 
 PREFIX = "kube-scheduler:"
 """What a policy begins with that is a profile of a file."""
 API_VERSION, KIND = "kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration"
 DEFAULT_PROFILE = "default-scheduler"
-STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
+STRATEGIES = get_args(Strategy)
 _log = logging.getLogger(__name__)
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -1,0 +1,47 @@
+"""Decisions per second of the simulated kube-scheduler: in Python, and compiled as `aaml tune kube-scheduler` plays it.
+
+    .venv/bin/python benchmarks/bench_tune.py                       # balance at 10, 40 and 100 nodes
+    .venv/bin/python benchmarks/bench_tune.py --task waiting --nodes 10
+
+Both play the same episodes to the same metrics, in turns; one core each.
+"""
+
+import argparse
+import time
+
+import numpy as np
+
+from aaml.policies.kube_scores import KubeScheduler, KubeSchedulerConfig
+from aaml.scheduling.play import play
+from aaml.sim.compiled.kube_flow import KubeFlow
+from aaml.sim.tasks import find_task
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", default="balance")
+    parser.add_argument("--nodes", type=int, nargs="+", default=[10, 40, 100])
+    parser.add_argument("--episodes", type=int, default=3)
+    args = parser.parse_args()
+    task, config = find_task(args.task), KubeSchedulerConfig(ties="fixed")
+    KubeFlow.of(task.build(0, 2)).play(config)  # compiles
+    print("| nodes | in Python, decisions/s | compiled, decisions/s | times |\n| --- | --- | --- | --- |")
+    for nodes in args.nodes:
+        rates = []
+        for seed in range(args.episodes):
+            cluster, flow = task.build(seed, nodes), KubeFlow.of(task.build(seed, nodes))
+            began_s = time.perf_counter()
+            play(cluster, KubeScheduler(np.random.default_rng(0), config))
+            middle_s = time.perf_counter()
+            metrics = flow.play(config)
+            ended_s = time.perf_counter()
+            if not np.isclose(metrics[task.metric], cluster.metrics()[task.metric], rtol=1e-12):
+                raise SystemExit(f"seed {seed}: {task.metric} differs")
+            rates.append((metrics["bound"] / (middle_s - began_s), metrics["bound"] / (ended_s - middle_s)))
+        python, compiled = np.median(rates, axis=0)
+        print(f"| {nodes} | {python:,.0f} | {compiled:,.0f} | {compiled / python:.0f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""Tuning kube-scheduler's configuration for a task: search on training episodes, choose on validation, judge on others.
+
+Nothing that is told of the result was seen by the search. A configuration that gains nothing there is not written.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.quantity import CPU, MEMORY
+from aaml.errors import UserError, bad_value
+from aaml.evaluation.evaluate import evaluate
+from aaml.evaluation.identity import program_sha256
+from aaml.evaluation.results import Results
+from aaml.evaluation.statistics import Interval, Paired, paired
+from aaml.files import write_json
+from aaml.parallel.pool import Pool, open_pool
+from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeSchedulerConfig
+from aaml.policies.kube_scores.document import document, write_configuration
+from aaml.policies.kube_scores.profile import PREFIX, read_profile
+from aaml.progress import progress_bar
+from aaml.search.pareto import survivors
+from aaml.sim.metrics import find_metric
+from aaml.sim.recorded import TRAINING_SEEDS, VALIDATION_SEEDS, TraceTask
+from aaml.sim.task import Task
+from aaml.tuning.episodes import is_compiled
+from aaml.tuning.search import Episodes, Search, StoppedError
+from aaml.tuning.space import BALANCED, FIT, SAMPLED_FROM, Space
+from aaml.workload.trace.windows import read_windows
+
+_log = logging.getLogger(__name__)
+_ELITE = 12
+_FRONT = 5  # configurations of a front that are written
+STOCK = "kube-scheduler"
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to tune. `start` is a policy (`kube-scheduler:FILE`), empty for kube-scheduler's own defaults."""
+
+    task: Task
+    out: Path
+    metrics: tuple[str, ...] = ()
+    start: str = ""
+    plugins: tuple[str, ...] = (FIT, BALANCED)
+    generations: int = 40
+    population: int = 32
+    episodes: int = 64
+    seeds: tuple[int, ...] | None = None
+    relative: bool = False
+    seed: int = 0
+    workers: int | str = 1
+
+    @property
+    def judged_by(self) -> tuple[str, ...]:
+        """The metrics that the result is told by."""
+        return self.metrics or (self.task.metric,)
+
+    @property
+    def state_file(self) -> Path:
+        """Where the search is kept, to go on from."""
+        return self.out.with_suffix(".search.json")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what makes a search another one, as JSON-able values."""
+        return {
+            "task": self.task.name, "nodes": list(self.task.sizes), "pods": self.task.pods,
+            "metrics": list(self.metrics), "start": self.start, "plugins": list(self.plugins),
+            "relative": self.relative, "population": self.population, "episodes": self.episodes, "seed": self.seed,
+            "program": program_sha256(),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a configuration gains at a size by a metric, on episodes held out: both means, and the paired comparison.
+
+    `ratio` has it as a multiple, each episode counting alike, where that is how configurations were judged.
+    """
+
+    nodes: int
+    metric: str
+    stock: float
+    tuned: float
+    against: Paired
+    ratio: Interval | None = None
+
+    @classmethod
+    def of(cls, nodes: int, metric: str, stock: FloatArray, tuned: FloatArray, *, relative: bool) -> "Gain":
+        """Compare values of the same episodes, each [n]."""
+        better, means = find_metric(metric).better, (float(stock.mean()), float(tuned.mean()))
+        against = paired(tuned, stock, better)
+        if not relative or against.ratio is None:
+            return cls(nodes, metric, *means, against)
+        return cls(nodes, metric, *means, paired(np.log(tuned), np.log(stock), better), against.ratio)
+
+    def __str__(self) -> str:
+        if self.ratio is not None:
+            how = f"x {self.ratio}"
+        else:
+            share = f" ({100.0 * (self.tuned / self.stock - 1.0):+.1f}%)" if self.stock else ""
+            how = f"{self.tuned:.4g} instead of {self.stock:.4g}{share}, difference {self.against.difference:+}"
+        count, verdict = self.against.difference.count, self.against.verdict
+        return f"{self.nodes} nodes, {self.metric}: {how} over {count} episodes: {verdict}"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A configuration with what it gains; `file` is where it was written, None where it gains nothing."""
+
+    config: KubeSchedulerConfig
+    gains: tuple[Gain, ...]
+    file: Path | None = None
+
+    @property
+    def better(self) -> bool:
+        """Whether it is better by one metric at one size at least."""
+        return any(gain.against.verdict == "better" for gain in self.gains)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a search has come to: configurations, best by the first metric first, and all runs on held-out episodes."""
+
+    found: tuple[Tuned, ...]
+    results: Results
+    generations: int
+    played: int
+
+
+def tune(asked: Asked, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False) -> Outcome:
+    """Search, choose, judge and write.
+
+    The same settings give the same files, for any number of workers. Once `stopped` says so the best configuration so
+    far is judged and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that
+    nothing can be done with, and `StoppedError` where it was stopped before anything was known.
+    """
+    space, training = _space(asked), _episodes(asked, "training")
+    search = Search(space, training, asked.population, _ELITE, np.random.default_rng(asked.seed))
+    if resume:
+        _resume(asked, search)
+    if not is_compiled(asked.task, *training.all[0]):
+        _log.info("%s is played in the simulator: a decision takes a hundred times as long there", asked.task.name)
+    with open_pool(asked.workers) as pool:
+        _search(asked, search, pool, stopped)
+        chosen = _choose(asked, search, pool)
+    found, results = _judge(asked, chosen)
+    written = tuple(_write(asked, each, number, len(found)) for number, each in enumerate(found))
+    return Outcome(written, results, search.number, search.played)
+
+
+def _space(asked: Asked) -> Space:
+    for plugin in asked.plugins:
+        if plugin not in DEFAULT_WEIGHTS:
+            raise bad_value("plugins", plugin, f"one of {', '.join(DEFAULT_WEIGHTS)}")
+    for name in asked.metrics:
+        find_metric(name)
+    start = read_profile(asked.start).config if asked.start else KubeSchedulerConfig()
+    cluster = asked.task.build(_seeds(asked, "training")[0], (asked.task.sizes or (None,))[0])
+    others = {name for pod in cluster.workload.pods for name in pod.requests} - {CPU, MEMORY}
+    scalar = tuple(sorted(name for name in others if "/" in name))  # devices and the like, as kube-scheduler has them
+    largest = max(asked.task.sizes, default=asked.task.nodes)
+    return Space(start, asked.plugins, (CPU, MEMORY, *scalar), largest >= SAMPLED_FROM)
+
+
+def _seeds(asked: Asked, part: str) -> list[int]:
+    """Return the seeds of training or validation episodes; of a trace no more than it has windows for that."""
+    count, first = asked.episodes, TRAINING_SEEDS if part == "training" else VALIDATION_SEEDS
+    if isinstance(asked.task, TraceTask):
+        windows = read_windows(asked.task.folder).part("training" if part == "training" else "validation")
+        count = min(count, len(windows))
+    return list(range(first, first + count))
+
+
+def _episodes(asked: Asked, part: str) -> Episodes:
+    sizes = asked.task.sizes or (None,)
+    return Episodes(asked.task, _seeds(asked, part), sizes, asked.metrics, asked.relative)
+
+
+def _search(asked: Asked, search: Search, pool: Pool, stopped: Callable[[], bool]) -> None:
+    with progress_bar("tune kube-scheduler", asked.generations, "generation", at=search.number) as bar:
+        if not search.best:
+            search.begin(pool, stopped)
+        while search.number < asked.generations and not stopped():
+            try:
+                search.step(pool, stopped)
+            except StoppedError:
+                return
+            bar.update()
+            bar.set_postfix(gain=", ".join(f"{100.0 * gain:.1f}%" for gain in search.gain()))
+            write_json(asked.state_file, {"asked": asked.to_dict(), **search.state()}, field="out")
+
+
+def _resume(asked: Asked, search: Search) -> None:
+    path = asked.state_file
+    if not path.is_file():
+        raise bad_value("resume", str(path), "a search that was begun with this --out")
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+        other = [name for name, value in asked.to_dict().items() if state["asked"].get(name) != value]
+        if other:
+            raise UserError(f"resume: {path} belongs to a search with another {', '.join(other)}")
+        search.restore(state)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise bad_value("resume", str(path), "a search that `aaml tune kube-scheduler` wrote") from error
+
+
+def _choose(asked: Asked, search: Search, pool: Pool) -> list[KubeSchedulerConfig]:
+    """Return the elite's best on the validation episodes; with several metrics a front, best by the first one first."""
+    validation = _episodes(asked, "validation")
+    configs = [each.config for each in search.best]
+    start, *values = validation.play(pool, [search.space.start, *configs], range(len(validation.all)))
+    means = (np.array(values) / validation.scale(start)).mean(axis=1)
+    order, ranks, _ = survivors(means, len(means))
+    if not asked.metrics[1:]:
+        return [configs[order[0]]]
+    front = order[ranks == 0][:_FRONT]
+    return [configs[place] for place in sorted(front, key=lambda place: means[place, 0])]
+
+
+def _judge(asked: Asked, chosen: Sequence[KubeSchedulerConfig]) -> tuple[list[Tuned], Results]:
+    """Play the held-out episodes as `aaml evaluate` does it, with the files that are to be written."""
+    with TemporaryDirectory() as folder:
+        policies = {STOCK: asked.start or STOCK}
+        for number, config in enumerate(chosen):
+            path = Path(folder) / f"{number}.yaml"
+            write_configuration(path, document(config, asked.start))
+            policies[_label(number, len(chosen))] = f"{PREFIX}{path}" + _profile_of(asked)
+        results = evaluate(policies, asked.task, asked.seeds, workers=asked.workers)
+    frame = results.frame()
+    found = []
+    for number, config in enumerate(chosen):
+        gains = []
+        for nodes in dict.fromkeys(frame["nodes"]):
+            here = frame[frame["nodes"] == nodes]
+            for metric in asked.judged_by:
+                stock, tuned = (
+                    here[here["policy"] == name].sort_values("seed")[metric].to_numpy()
+                    for name in (STOCK, _label(number, len(chosen)))
+                )
+                gains.append(Gain.of(int(nodes), metric, stock, tuned, relative=asked.relative))
+        found.append(Tuned(config, tuple(gains)))
+    return found, results
+
+
+def _label(number: int, count: int) -> str:
+    return "tuned" if count == 1 else f"tuned-{number + 1}"
+
+
+def _profile_of(asked: Asked) -> str:
+    return f"#{read_profile(asked.start).scheduler_name}" if asked.start else ""
+
+
+def _write(asked: Asked, tuned: Tuned, number: int, count: int) -> Tuned:
+    """Write a configuration that gains something: FILE, or FILE-1, FILE-2 ... of a front."""
+    if not tuned.better:
+        return tuned
+    name = asked.out.stem + (f"-{number + 1}" if count > 1 else "")
+    path = asked.out.with_name(name + asked.out.suffix)
+    reference = asked.start or "kube-scheduler's defaults"
+    notes = [f"tuned for {asked.task.name} (aaml tune kube-scheduler); predicted, against {reference}:"]
+    write_configuration(path, document(tuned.config, asked.start), [*notes, *map(str, tuned.gains)])
+    return replace(tuned, file=path)
