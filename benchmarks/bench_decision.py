@@ -31,8 +31,8 @@ import numpy as np
 from aaml.cluster.filters import feasible
 from aaml.cluster.state import ClusterState
 from aaml.evaluation.policies import load_policy
-from aaml.learning.agent import make_agent
 from aaml.learning.config import LIVE
+from aaml.learning.policy import new_policy
 from aaml.policies.registry import make_policy
 from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.node_sampling import ALL, NodeSampling
@@ -88,7 +88,7 @@ def measure(policy: Policy, state: ClusterState, decisions: int) -> list[float]:
 
 def make(name: str, percentage: int) -> Policy:
     """Return an agent that does not learn, a heuristic, or what a model file holds."""
-    policy = make_agent(LIVE[name], learn=False) if name in LIVE else load_policy(name)  # type: ignore[index]
+    policy = new_policy(LIVE[name]) if name in LIVE else load_policy(name)  # type: ignore[index]
     if isinstance(policy, Sampler) and percentage < ALL:
         policy.score_some(NodeSampling(percentage))
     return policy

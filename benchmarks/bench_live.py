@@ -314,10 +314,10 @@ def child(scheduler: str, kubeconfig: str, events: bool, percentage: int) -> Non
 def frozen(scheduler: str) -> "Policy":
     """Return a policy by its name, an agent that does not learn, or what a model file holds."""
     if (kind := scheduler.removesuffix(FROZEN)) in AGENTS:
-        from aaml.learning.agent import make_agent
         from aaml.learning.config import LIVE
+        from aaml.learning.policy import new_policy
 
-        return make_agent(LIVE[kind], learn=False)  # type: ignore[index]
+        return new_policy(LIVE[kind])  # type: ignore[index]
     from aaml.evaluation.policies import load_policy
 
     return load_policy(scheduler)

@@ -9,8 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from aaml.errors import UserError
+from aaml.learning.agent import make_agent
+from aaml.learning.config import LIVE
+from aaml.learning.policy import NetworkPolicy
 from aaml.live.agents import SCHEDULERS
 from aaml.live.in_process import in_process_cluster
 from aaml.live.settings import Folders
@@ -89,9 +94,28 @@ def test_the_same_seed_takes_the_same_decisions(tmp_path):
     assert logs[0] == logs[1]
 
 
-def test_a_frozen_agent_leaves_its_model_alone(tmp_path):
-    scheduler, _, _ = together(tmp_path, "dqn", learn=False)
-    assert scheduler.agent.decisions == 0
+@pytest.mark.parametrize("kind", LIVE)
+def test_what_only_acts_is_a_policy_alone_and_chooses_as_the_agent_would(kind, tmp_path):
+    learned = make_agent(LIVE[kind], seed=1)
+    file = learned.save(str(tmp_path), "x")[0]
+    for acting, agent in (
+        (SCHEDULERS[kind](learn=False, model=file, folders=folders(tmp_path)), learned),
+        (SCHEDULERS[kind](learn=False, seed=3, folders=folders(tmp_path)), make_agent(LIVE[kind], seed=3)),
+    ):
+        assert type(acting.policy) is NetworkPolicy
+        own, others = (each.network.parameters() for each in (acting.policy, agent.policy))
+        assert all(torch.equal(a, b) for a, b in zip(own, others, strict=True))
+        with pytest.raises(UserError, match="no_learn"):
+            acting.populate_replay("data/none.csv")
+    other = next(each for each in LIVE if each != kind)
+    for wrong, words in (({"which": other}, other), ({"which": kind, "hidden_layers": 7}, "width 7")):
+        which = wrong.pop("which")
+        with pytest.raises(UserError, match=words):
+            _ = SCHEDULERS[which](learn=False, model=file, **wrong).policy
+
+
+def test_a_run_that_only_acts_leaves_no_model(tmp_path):
+    together(tmp_path, "dqn", learn=False)
     assert not (tmp_path / "models").exists()
 
 

@@ -20,7 +20,7 @@ from aaml.learning.algorithms.dqn import QLearning
 from aaml.learning.algorithms.imitation import Demonstration, imitate
 from aaml.learning.algorithms.ppo import Ppo, Rollout
 from aaml.learning.buffers import NStep, Observations, Replay, RewardScale
-from aaml.learning.checkpoint import Checkpoint, load_checkpoint, part_of, restore, save_checkpoint
+from aaml.learning.checkpoint import Checkpoint, check_fits, load_checkpoint, part_of, restore, save_checkpoint
 from aaml.learning.config import ActorCritic, AgentKind, Dqn, NetworkAgent, read_agent
 from aaml.learning.networks import Network, NetworkSpec
 from aaml.learning.policy import SCORED, SCORED_FROM, NetworkPolicy, guide_of, network_spec
@@ -37,7 +37,7 @@ USUAL_BUFFER = 20_000  # decisions kept where the settings say 0
 
 
 class Agent(ABC):
-    """A policy that learns. `learning` False freezes it: it takes its best choice and ignores experience."""
+    """A policy that learns. `learning` set to False freezes it: it takes its best choice and ignores experience."""
 
     def __init__(
         self,
@@ -46,12 +46,11 @@ class Agent(ABC):
         *,
         observation_spec: ObservationSpec,
         seed: int,
-        learn: bool,
         guide: Policy | None,
     ) -> None:
         self.config = config
         self.policy = NetworkPolicy(algorithm.acting, observation_spec=observation_spec, seed=seed, guide=guide)
-        self.learning = learn
+        self.learning = True
         self.scale = RewardScale()
         """The running scale of rewards."""
         self.decisions = self.updates = 0
@@ -228,11 +227,7 @@ class Agent(ABC):
         for name, (network, others) in self._parts.items():
             file = part_of(path, name, self._parts)
             checkpoint = load_checkpoint(file)
-            if checkpoint.kind != self.name or checkpoint.spec != network.spec:
-                raise UserError(
-                    f"model {file}: is a {checkpoint.kind} with {_words(checkpoint.spec)}; "
-                    f"expected a {self.name} with {_words(network.spec)}"
-                )
+            check_fits(file, checkpoint, self.name, network.spec)
             try:
                 states = checkpoint.states
                 restore(file, network, states["model"])
@@ -276,12 +271,9 @@ class DqnAgent(Agent):
         *,
         observation_spec: ObservationSpec,
         seed: int,
-        learn: bool,
         guide: Policy | None,
     ) -> None:
-        super().__init__(
-            config, algorithm, observation_spec=observation_spec, seed=seed, learn=learn, guide=guide_of(config, guide)
-        )
+        super().__init__(config, algorithm, observation_spec=observation_spec, seed=seed, guide=guide_of(config, guide))
         self.algorithm = algorithm
         self.replay = Replay(
             config.buffer_size or USUAL_BUFFER,
@@ -366,10 +358,8 @@ class ActorCriticAgent(Agent):
 
     config: ActorCritic
 
-    def __init__(
-        self, config: ActorCritic, algorithm: Ppo, *, observation_spec: ObservationSpec, seed: int, learn: bool
-    ) -> None:
-        super().__init__(config, algorithm, observation_spec=observation_spec, seed=seed, learn=learn, guide=None)
+    def __init__(self, config: ActorCritic, algorithm: Ppo, *, observation_spec: ObservationSpec, seed: int) -> None:
+        super().__init__(config, algorithm, observation_spec=observation_spec, seed=seed, guide=None)
         self.algorithm = algorithm
         self._open: dict[int, list[Transition]] = {}
         self._ready: list[list[Transition]] = []
@@ -448,7 +438,6 @@ def make_agent(
     *,
     observation_spec: ObservationSpec = PLAIN,
     seed: int = 0,
-    learn: bool = True,
     guide: Policy | None = None,
     like: NetworkSpec = NetworkSpec(),  # noqa: B008  (frozen)
     averaged: bool = False,
@@ -461,11 +450,9 @@ def make_agent(
     spec = network_spec(config, observation_spec, like)
     if isinstance(config, Dqn):
         learner = QLearning(config, spec, seed, averaged=averaged)
-        return DqnAgent(config, learner, observation_spec=observation_spec, seed=seed, learn=learn, guide=guide)
+        return DqnAgent(config, learner, observation_spec=observation_spec, seed=seed, guide=guide)
     if isinstance(config, ActorCritic):
-        return ActorCriticAgent(
-            config, Ppo(config, spec, seed), observation_spec=observation_spec, seed=seed, learn=learn
-        )
+        return ActorCriticAgent(config, Ppo(config, spec, seed), observation_spec=observation_spec, seed=seed)
     raise TypeError(f"{type(config).__name__} is no agent with a network")
 
 
@@ -474,7 +461,6 @@ def load_agent(
     config: NetworkAgent | None = None,
     *,
     seed: int = 0,
-    learn: bool = True,
     guide: Policy | None = None,
     observation_spec: ObservationSpec | None = None,
     averaged: bool = False,
@@ -499,7 +485,7 @@ def load_agent(
             f"model {path}: was trained to look {seen}; expected {observation_spec.lookahead}, as the task has it"
         )
     agent = make_agent(
-        config, observation_spec=observation_spec or checkpoint.observation_spec, seed=seed, learn=learn, guide=guide,
+        config, observation_spec=observation_spec or checkpoint.observation_spec, seed=seed, guide=guide,
         like=checkpoint.spec, averaged=averaged,
     )  # fmt: skip
     agent.load(path)
@@ -516,7 +502,3 @@ def first_agent(
     if start is None:
         return make_agent(config, observation_spec=observation_spec, seed=seed, averaged=averaged)
     return load_agent(start, config, observation_spec=observation_spec, seed=seed, averaged=averaged)
-
-
-def _words(spec: NetworkSpec) -> str:
-    return f"{spec.encoder} encoder, {spec.head} head, width {spec.width}, lookahead {spec.lookahead}"

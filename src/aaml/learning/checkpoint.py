@@ -107,6 +107,17 @@ def load_checkpoint(path: Path) -> Checkpoint:
     return checkpoint
 
 
+def check_fits(path: Path, checkpoint: Checkpoint, kind: str, spec: NetworkSpec) -> None:
+    """Raise `UserError` unless the file holds an agent of this kind and a network of this description."""
+    if (checkpoint.kind, checkpoint.spec) != (kind, spec):
+        theirs = f"{checkpoint.kind} with {_words(checkpoint.spec)}"
+        raise UserError(f"model {path}: is a {theirs}; expected a {kind} with {_words(spec)}")
+
+
+def _words(spec: NetworkSpec) -> str:
+    return f"{spec.encoder} encoder, {spec.head} head, width {spec.width}, lookahead {spec.lookahead}"
+
+
 def part_of(path: Path, name: str, names: Collection[str]) -> Path:
     """Return the file `name` of a model, given any of its files. Raises UserError for a file whose name says none."""
     prefix = next((each for each in names if path.name.startswith(f"{each}_")), None)

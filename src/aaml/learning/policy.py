@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from aaml.errors import UserError
-from aaml.learning.checkpoint import load_checkpoint, part_of, restore
+from aaml.learning.checkpoint import check_fits, load_checkpoint, part_of, restore
 from aaml.learning.config import AgentKind, Dqn, NetworkAgent
 from aaml.learning.inference import FastNetwork
 from aaml.learning.networks import HeadKind, Network, NetworkSpec, make_network
 from aaml.scheduling.node_sampling import NodeSampling
-from aaml.scheduling.observation import PAIR, Context, Observation, ObservationSpec
+from aaml.scheduling.observation import PAIR, PLAIN, Context, Observation, ObservationSpec
 from aaml.scheduling.ports import Decision, Policy
 from aaml.scheduling.queue_sort import QueueSort
 
@@ -173,12 +173,23 @@ def first_policy(
     return policy
 
 
-def load_network_policy(path: Path, *, seed: int = 0) -> NetworkPolicy:
-    """Return the policy in a model file, of an actor and its critic in either. Raises `UserError` for what is none."""
+def new_policy(config: NetworkAgent, *, seed: int = 0) -> NetworkPolicy:
+    """Return the policy of an agent that knows nothing yet."""
+    network = make_network(network_spec(config, PLAIN, NetworkSpec()), seed)
+    return NetworkPolicy(network, observation_spec=PLAIN, seed=seed)
+
+
+def load_network_policy(path: Path, config: NetworkAgent | None = None, *, seed: int = 0) -> NetworkPolicy:
+    """Return the policy in a model file, of an actor and its critic in either.
+
+    Raises `UserError` for a file that holds none, or another kind or width than those of `config`.
+    """
     checkpoint = load_checkpoint(path)
     if checkpoint.spec.head == "critic":
         path = part_of(path, "Actor", ("Actor", "Critic"))
         checkpoint = load_checkpoint(path)
+    if config is not None:
+        check_fits(path, checkpoint, config.name, network_spec(config, checkpoint.observation_spec, checkpoint.spec))
     network = make_network(checkpoint.spec, seed)
     restore(path, network, checkpoint.states.get("model"))
     policy = NetworkPolicy(network, observation_spec=checkpoint.observation_spec, seed=seed)

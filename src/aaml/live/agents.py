@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from aaml.errors import bad_value
 from aaml.evaluation.zoo import model_file
 from aaml.extras import lazily
 from aaml.learning.config import LIVE, AgentKind
@@ -18,22 +19,29 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from aaml.learning import agent as agents
+    from aaml.learning import policy as policies
     from aaml.learning.agent import Agent
+    from aaml.learning.policy import NetworkPolicy
     from aaml.live import experience, learner
     from aaml.live.session import PolicySession
     from aaml.scheduling.ports import Cluster, Policy
 else:  # torch: a run that is only put together does without
-    agents, experience, learner = map(lazily, ("aaml.learning.agent", "aaml.live.experience", "aaml.live.learner"))
+    agents, policies = map(lazily, ("aaml.learning.agent", "aaml.learning.policy"))
+    experience, learner = map(lazily, ("aaml.live.experience", "aaml.live.learner"))
 
 
 def agent_source(settings: LearnerSettings, model: Path | None) -> PolicySource:
     """Return where an agent comes from: the model that it goes on from, or its settings alone where that is None."""
 
-    def make() -> "Agent":
-        seed, learn = settings.seed, not settings.no_learn
-        if model is None:
-            return agents.make_agent(settings.agent, seed=seed, learn=learn)
-        return agents.load_agent(model_file(model), settings.agent, seed=seed, learn=learn)
+    def make() -> "Agent | NetworkPolicy":
+        seed, file = settings.seed, None if model is None else model_file(model)
+        if settings.no_learn:  # who only acts needs no optimiser and no experience
+            if file is None:
+                return policies.new_policy(settings.agent, seed=seed)
+            return policies.load_network_policy(file, settings.agent, seed=seed)
+        if file is None:
+            return agents.make_agent(settings.agent, seed=seed)
+        return agents.load_agent(file, settings.agent, seed=seed)
 
     parameters = plain(settings.agent)
     if model is None:
@@ -60,7 +68,12 @@ class AgentRun(SchedulerRun):
 
     @property
     def agent(self) -> "Agent":
-        """The agent, made at first use; it lives on from run to run."""
+        """The agent, made at first use; it lives on from run to run.
+
+        Raises `UserError` where nothing is to be learned: such a run has a policy alone.
+        """
+        if self._learning.no_learn:
+            raise bad_value("no_learn", True, "false: what only acts has no experience, and its model stays as it is")
         return cast("Agent", self.policy)
 
     def load_model(self, path: Path | str) -> None:

@@ -11,6 +11,7 @@ from aaml.errors import UserError
 from aaml.learning.agent import load_agent, make_agent
 from aaml.learning.config import LIVE, Dqn
 from aaml.learning.optim import descend, make_optimizer
+from aaml.learning.policy import new_policy
 from aaml.live.run import SchedulerRun
 from aaml.live.settings import SchedulerSettings
 from aaml.live.source import PolicySource
@@ -55,14 +56,14 @@ def test_agents_choose_feasible_rows_only_and_are_agents(make, kind):
 
 @pytest.mark.parametrize("kind", LIVE)
 def test_an_agent_that_scores_some_nodes_takes_the_best_of_them(make, kind):
-    agent, observation = make_agent(quick(kind), seed=1, learn=False), make.random(300, 1, feasible=1.0)
+    agent, observation = new_policy(quick(kind), seed=1), make.random(300, 1, feasible=1.0)
     agent.score_some(NodeSampling(50))
     chosen = [agent.act(context(observation)).row for _ in range(2)]
     halves = np.arange(150), np.arange(150, 300)
-    best = [half[agent.policy.preferences(observation.of(half)).argmax()] for half in halves]
+    best = [half[agent.preferences(observation.of(half)).argmax()] for half in halves]
     assert chosen == best
     agent.score_some(None)
-    assert agent.act(context(observation)).row == agent.policy.greedy(observation)
+    assert agent.act(context(observation)).row == agent.greedy(observation)
 
 
 @pytest.mark.parametrize("kind", ["acdqn", "acgnn"])
@@ -108,7 +109,8 @@ def test_learning_changes_the_weights_and_a_frozen_agent_stays(make, kind):
     train(agent, make, 0, 40)
     assert any(not torch.equal(a, b) for a, b in zip(before, agent.policy.network.parameters(), strict=True))
     assert agent.updates > 0
-    frozen = make_agent(quick(kind), seed=1, learn=False)
+    frozen = make_agent(quick(kind), seed=1)
+    frozen.learning = False
     before = [p.clone() for p in frozen.policy.network.parameters()]
     actions = train(frozen, make, 0, 40)
     assert all(torch.equal(a, b) for a, b in zip(before, frozen.policy.network.parameters(), strict=True))
@@ -136,7 +138,7 @@ def test_a_saved_agent_comes_back_and_chooses_the_same(make, kind, tmp_path):
     names = {"dqn": {"DQN_Model_x.pth"}, "gnn": {"GNN_Model_x.pth"}}.get(kind, {"Actor_x.pth", "Critic_x.pth"})
     assert {path.name for path in tmp_path.iterdir()} == names
     for path in paths:
-        other = load_agent(path, learn=False)
+        other = load_agent(path)
         assert (other.name, other.decisions, other.updates) == (kind, agent.decisions, agent.updates)
         for i in range(20):
             observation = make.random(15, 500 + i)

@@ -9,6 +9,7 @@ import pytest
 from aaml.errors import UserError
 from aaml.evaluation.contestants import Contestant
 from aaml.evaluation.episode import episode_row, run_episode
+from aaml.evaluation.policies import load
 from aaml.learning.agent import load_agent
 from aaml.learning.linear import save_linear
 from aaml.policies.heuristics.linear import LinearPolicy
@@ -70,7 +71,7 @@ def test_the_folder_holds_what_a_reader_asks_for(tmp_path):
     assert config["git_revision"]
     assert list((tmp_path / "run/tensorboard").glob("events.*"))
     assert (tmp_path / "run/placement.png").read_bytes().startswith(b"\x89PNG")
-    agent = load_agent(trainer.folder.model_path(), learn=False)
+    agent = load(trainer.folder.model_path())
     assert (agent.name, agent.observation_spec.lookahead) == ("dqn", 2)
     assert json.loads((tmp_path / "run/summary.json").read_text())["validations"] == 3
 
@@ -104,7 +105,7 @@ def test_the_teachers_order_of_waiting_pods_is_taken_over(tmp_path):
     config = replace(small(agent="acdqn", teacher=str(tmp_path / "sorting.json")), task="waiting", nodes=(2,), pods=120)
     trainer, _ = train(config, tmp_path / "run")
     path = str(trainer.folder.model_path())
-    agent, again = load_agent(path, learn=False), load_agent(path, learn=True)
+    agent, again = load(path), load_agent(path)
     assert agent.queue_sort == again.queue_sort == sort
     row = run_episode(Contestant(path), find_task("waiting"), 5, 2, 200)
     agent.queue_sort = None

@@ -46,7 +46,7 @@ def test_a_killed_run_goes_on_to_the_same_curve_and_weights(agent, tmp_path):
     resumed, other = train(small(agent), tmp_path / "cut", resume=True)
     assert other == curve
     assert_equal(whole.weights, resumed.weights)
-    assert load_agent(whole.folder.model_path(), learn=False).name == agent
+    assert load_agent(whole.folder.model_path()).name == agent
 
 
 @pytest.mark.parametrize("agent", ["dqn", "acdqn"])
