@@ -7,6 +7,7 @@ import (
 	"embed"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,8 @@ var embedded embed.FS
 type holder struct {
 	file    string
 	current atomic.Pointer[policy]
+
+	changes sync.Mutex
 	before  *policy // the one before it: in force again where the current one turns out to give no numbers
 	seen    [sha256.Size]byte
 }
@@ -64,6 +67,8 @@ func (h *holder) look() {
 	if h.file == "" {
 		return
 	}
+	h.changes.Lock()
+	defer h.changes.Unlock()
 	raw, err := os.ReadFile(h.file)
 	if err != nil {
 		if sum := sha256.Sum256([]byte(err.Error())); sum != h.seen {
@@ -108,6 +113,8 @@ func (h *holder) put(p *policy) {
 
 // withdraw takes a policy out of force that gave no numbers; the one before it, where there is one, decides again.
 func (h *holder) withdraw(bad *policy, err error) {
+	h.changes.Lock()
+	defer h.changes.Unlock()
 	if h.current.Load() != bad {
 		return
 	}
