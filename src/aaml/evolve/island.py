@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from aaml.evolve.grammar import Grammar, rounded
-from aaml.evolve.judge import Judge, Scores
+from aaml.evolve.judge import Judge, Races, Scores, training_seed
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.formulas.expression import Expression, constants, parts, simplify, with_constants
 from aaml.policies.formulas.formula_file import load_formula
@@ -15,7 +15,6 @@ from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse, to_text
 from aaml.search.evolution import separable_cma
 from aaml.search.pareto import fronts, survivors
-from aaml.training.rollouts import TRAINING_SEEDS
 
 _TUNING_GENERATIONS, _TUNING_POPULATION, _TUNING_EPISODES = 4, 6, 16
 _DEVIATION = 0.3  # of a constant, relative to it
@@ -41,9 +40,9 @@ class Island:
     Formulas that choose alike in all probe states have the same losses, for they are played once; the shortest stays.
     """
 
-    def __init__(self, config: EvolveConfig, number: int) -> None:
+    def __init__(self, config: EvolveConfig, number: int, judge: Races | None = None) -> None:
         self._config = config
-        self._judge = Judge(config, TRAINING_SEEDS + 1_000_000 * config.seed, config.episodes)
+        self._judge = judge or Judge(config, training_seed(config), config.episodes)
         self._grammar = Grammar(self._judge.probes.informative(), config.size)
         self._rng = np.random.default_rng([config.seed, number])
         self._members: list[Member] = []

@@ -25,7 +25,7 @@ from aaml.scheduling.ports import Decision, Policy
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.formulas import FormulaEpisodes
 from aaml.sim.task import Task
-from aaml.training.rollouts import Arena, Setting
+from aaml.training.rollouts import TRAINING_SEEDS, Arena, Setting
 
 FloatArray = npt.NDArray[np.float64]
 FIRST_BLOCK = 8
@@ -39,6 +39,11 @@ def relative(task: Task, value: float, reference: float) -> float:
     if task.higher_is_better:
         return reference - value
     return math.log(value / reference) if value > 0.0 and reference > 0.0 else value - reference
+
+
+def training_seed(config: EvolveConfig) -> int:
+    """Return the first seed of the episodes that a search sees."""
+    return TRAINING_SEEDS + 1_000_000 * config.seed
 
 
 @dataclass(frozen=True)
@@ -101,61 +106,20 @@ class Recorder:
         return self._policy.act(context)
 
 
-class Judge:
-    """Episodes with the reference's results, ready for formulas; `probes` are states that the reference met."""
+class Races:
+    """Judges formulas by `count` cases, such as episodes, of which the first decide whether the others are worth it."""
 
-    def __init__(self, config: EvolveConfig, first_seed: int, count: int) -> None:
-        self.count = count
-        self.episodes: list[tuple[int, int, int]] = []  # task, seed, nodes
-        sizes = [config.nodes or task.sizes or (task.nodes,) for task in config.tasks]
-        kinds = [(number, size) for number, own in enumerate(sizes) for size in own]
-        for number in range(count):
-            which, size = kinds[number % len(kinds)]
-            self.episodes.append((which, first_seed + number // len(kinds), size))
-        self._tasks = config.tasks
-        self._place = np.zeros(count, dtype=np.int64)
-        self._played: list[FormulaEpisodes | None] = []
-        self.reference = np.zeros(count)
-        seen: list[Observation] = []
-        for number, task in enumerate(config.tasks):
-            arena = Arena(
-                Setting(task.name, sizes[number], config.pods, remaining_lifetimes=config.remaining_lifetimes)
-            )
-            if number == 0:
-                self.observation_spec = arena.observation_spec
-            plans = TaskEpisodes(task, config.pods, expects=arena.observation_spec.expects)
-            mine = [place for place, each in enumerate(self.episodes) if each[0] == number]
-            for place in mine:
-                _, seed, nodes = self.episodes[place]
-                cluster = arena.build(seed, nodes)
-                every = max(1, len(cluster.workload) * count // _PROBES)
-                play(cluster, Recorder(arena.policy(config.judged_by), arena.observation_spec, every, seen))
-                self.reference[place] = cluster.metrics()[task.metric]
-            self._place[mine] = np.arange(len(mine))
-            self._played.append(
-                FormulaEpisodes([plans.plan(*self.episodes[place][1:]) for place in mine], arena.observation_spec)
-                if mine
-                else None
-            )
-        self.probes = Probes(seen)
+    count: int
+    probes: Probes
 
     def play(self, program: Program, numbers: Sequence[int]) -> FloatArray:
-        """Return the losses of a formula on episodes by their numbers."""
-        losses = np.zeros(len(numbers))
-        for task, played in enumerate(self._played):
-            mine = [k for k, number in enumerate(numbers) if self.episodes[number][0] == task]
-            if played is None or not mine:
-                continue
-            ended = played.play(program, [int(self._place[numbers[k]]) for k in mine])
-            metric = self._tasks[task].metric
-            for k, end in zip(mine, ended, strict=True):
-                losses[k] = relative(self._tasks[task], end.metrics[metric], float(self.reference[numbers[k]]))
-        return losses
+        """Return the losses of a formula in cases by their numbers, float64 [n]."""
+        raise NotImplementedError
 
     def race(self, program: Program, against: Scores | None = None) -> Scores:
-        """Return the losses of a formula, on all episodes unless it is clearly worse than another one on the first.
+        """Return the losses of a formula, in all cases unless it is clearly worse than another one on the first.
 
-        Clearly worse: after 8, 16, 32 ... episodes the interval of the mean of the paired differences lies above zero,
+        Clearly worse: after 8, 16, 32 ... cases the interval of the mean of the paired differences lies above zero,
         at a confidence that all looks together are wrong in 5% of the races at most (Bonferroni). The loss that stands
         for all is then the other's, and the mean difference so far.
         """
@@ -170,3 +134,66 @@ class Judge:
             if mean_bounds(behind[None], confidence=confidence)[0][0] > 0.0:
                 return Scores(against.loss + float(behind.mean()), tuple(losses))
         return Scores(float(np.mean(losses)), tuple(losses))
+
+
+class Judge(Races):
+    """Episodes with the reference's results, ready for formulas; `probes` are states that the reference met."""
+
+    def __init__(self, config: EvolveConfig, first_seed: int, count: int) -> None:
+        self.count = count
+        self.episodes: list[tuple[int, int, int]] = []  # task, seed, nodes
+        sizes = [config.nodes or task.sizes or (task.nodes,) for task in config.tasks]
+        kinds = [(number, size) for number, own in enumerate(sizes) for size in own]
+        for number in range(count):
+            which, size = kinds[number % len(kinds)]
+            self.episodes.append((which, first_seed + number // len(kinds), size))
+        self._tasks = config.tasks
+        self._place = np.zeros(count, dtype=np.int64)
+        self._played: list[FormulaEpisodes | None] = []
+        self._arenas: list[Arena] = []
+        self.reference = np.zeros(count)
+        seen: list[Observation] = []
+        for number, task in enumerate(config.tasks):
+            arena = Arena(
+                Setting(task.name, sizes[number], config.pods, remaining_lifetimes=config.remaining_lifetimes)
+            )
+            self._arenas.append(arena)
+            plans = TaskEpisodes(task, config.pods, expects=arena.observation_spec.expects)
+            mine = [place for place, each in enumerate(self.episodes) if each[0] == number]
+            for place in mine:
+                _, seed, nodes = self.episodes[place]
+                cluster = arena.build(seed, nodes)
+                every = max(1, len(cluster.workload) * count // _PROBES)
+                play(cluster, Recorder(arena.policy(config.judged_by), arena.observation_spec, every, seen))
+                self.reference[place] = cluster.metrics()[task.metric]
+            self._place[mine] = np.arange(len(mine))
+            self._played.append(
+                FormulaEpisodes([plans.plan(*self.episodes[place][1:]) for place in mine], arena.observation_spec)
+                if mine
+                else None
+            )
+        self.observation_spec = self._arenas[0].observation_spec
+        self.probes = Probes(seen)
+
+    def play_policy(self, policy: Policy, numbers: Sequence[int]) -> FloatArray:
+        """Return the losses of any policy on episodes by their numbers, played in the simulator."""
+        losses = np.zeros(len(numbers))
+        for k, number in enumerate(numbers):
+            which, seed, nodes = self.episodes[number]
+            task = self._tasks[which]
+            value = self._arenas[which].play(policy, seed, nodes)[task.metric]
+            losses[k] = relative(task, value, float(self.reference[number]))
+        return losses
+
+    def play(self, program: Program, numbers: Sequence[int]) -> FloatArray:
+        """Return the losses of a formula on episodes by their numbers."""
+        losses = np.zeros(len(numbers))
+        for task, played in enumerate(self._played):
+            mine = [k for k, number in enumerate(numbers) if self.episodes[number][0] == task]
+            if played is None or not mine:
+                continue
+            ended = played.play(program, [int(self._place[numbers[k]]) for k in mine])
+            metric = self._tasks[task].metric
+            for k, end in zip(mine, ended, strict=True):
+                losses[k] = relative(self._tasks[task], end.metrics[metric], float(self.reference[numbers[k]]))
+        return losses

@@ -18,8 +18,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from aaml.errors import UserError
 from aaml.evaluation.page import written
 from aaml.evolve.front import Judged, chosen, judge_front, undominated
@@ -33,7 +31,7 @@ from aaml.policies.formulas.formula_file import save_formula
 from aaml.policies.formulas.policy import Formula
 from aaml.policies.formulas.text import parse
 from aaml.progress import progress_bar
-from aaml.settings import plain
+from aaml.settings import changed, plain
 from aaml.telemetry.event_file import TensorBoardWriter
 from aaml.telemetry.provenance import command, provenance
 
@@ -116,8 +114,8 @@ def formula_of(config: EvolveConfig, judge: Judge, judged: Judged) -> Formula:
 def read_config(out: Path) -> EvolveConfig:
     """Return what the search in a folder was told. Raises `UserError` where there is none."""
     try:
-        return msgspec.convert(json.loads((out / "settings.json").read_text(encoding="utf-8")), EvolveConfig)
-    except (OSError, ValueError, msgspec.ValidationError) as error:
+        return changed(EvolveConfig(), json.loads((out / "settings.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
         raise UserError(f"out: {out} holds no search for formulas") from error
 
 
@@ -131,7 +129,7 @@ def _opened(config: EvolveConfig, out: Path, resume: bool) -> Mapping[str, Any] 
             raise UserError(f"out: the search in {out} was begun with other settings; choose another folder")
     else:
         _log.debug("a new search on %s", ", ".join(task.name for task in tasks))
-    write_json(out / "settings.json", plain(config), indent=1)
+    write_json(out / "settings.json", {**plain(config), "start": [str(path) for path in config.start]}, indent=1)
     path = out / "state.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 

@@ -30,7 +30,7 @@ from aaml.training.validation import VALIDATION_SEEDS
 from support.formulas import expressions
 
 TINY = EvolveConfig(
-    nodes=(4,), pods=60, episodes=8, validation_episodes=6, population=16, islands=2, generations=4, migrate_every=2,
+    nodes=(4,), pods=40, episodes=8, validation_episodes=6, population=12, islands=2, generations=4, migrate_every=2,
     size=15, tuned=1,
 )  # fmt: skip
 LEAST_VARIANCE = "-(pair.cpu_growth_scaled + pair.memory_growth_scaled)"
