@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "apply": ("aaml.commands.apply", "place workloads from YAML on a cluster from YAML, in the simulator"),
     "topology": ("aaml.commands.topology", "label node lists with racks and servers, and draw them"),
+    "learn": ("aaml.commands.learn", "learn from what the plugin inside kube-scheduler decides, and give it weights"),
     "serve": ("aaml.commands.serve", "serve a policy over HTTP: kube-scheduler extender, score service"),
     "lab": ("aaml.commands.lab", "serve a page to look at runs, or write it as one file"),
     "explain": ("aaml.commands.explain", "say why a pod went to its node: filters, scores, and what these are made of"),
@@ -71,7 +72,7 @@ TASKS: dict[str, tuple[str, ...]] = {
     ),
     "Benchmarks and trials": ("leaderboard", "bench", "perf", "chaos", "soak"),
     "A cluster to try on": ("cluster", "nodes", "simulate", "top", "clean"),
-    "Schedule for real": ("schedule", "serve", "shadow"),
+    "Schedule for real": ("schedule", "learn", "serve", "shadow"),
     "Record, replay, data": ("record", "replay", "trace", "apply", "topology"),
 }
 

@@ -150,7 +150,7 @@ class Intake:
         if pod.node_name:
             self._leave(uid)
             before = delta.before.pod if delta.before is not None else None
-            self._state.upsert_pod(pod, delta.obj.gpus, _runs_since_s(pod))
+            self._state.upsert_pod(pod, delta.obj.gpus, runs_since_s(pod))
             if before is not None and before.node_name:
                 self._queue.on_event("pod_update", pod, before)
             else:
@@ -248,7 +248,7 @@ class Intake:
             self._enqueue(pod)
 
 
-def _runs_since_s(pod: Pod) -> float:
+def runs_since_s(pod: Pod) -> float:
     """Return when a pod began to run on the monotonic clock of decisions; now, where no node has started it yet."""
     return time.monotonic() - (max(0.0, time.time() - pod.started_s) if pod.started_s else 0.0)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 import torch
@@ -60,6 +60,18 @@ class NetworkPolicy:
     def queue_sort(self, sort: QueueSort | None) -> None:
         self._queue_sort = None if sort is None else sort.knowing(self.observation_spec.expects)
 
+    @property
+    def explores_by(self) -> Literal["softmax", "any", "least-requested"]:
+        """How it takes another node than its best: sampled by the scores, any, or the one that a heuristic takes."""
+        if self.network.spec.head == "actor":
+            return "softmax"
+        return "any" if self._guide is None else "least-requested"
+
+    @property
+    def chance(self) -> float:
+        """Of a choice to be made so while it explores."""
+        return 1.0 if self.explores_by == "softmax" else self.epsilon
+
     def observation_of(self, context: Context) -> Observation:
         """Return the features that this policy looks at."""
         return context.observation_by(self.observation_spec)
@@ -67,7 +79,7 @@ class NetworkPolicy:
     def act(self, context: Context) -> Decision:
         """Choose among the feasible rows."""
         observation = self.observation_of(context)
-        samples = self.network.spec.head == "actor"
+        samples = self.explores_by == "softmax"
         if self.exploring and not samples and self.rng.random() < self.epsilon:
             return Decision(self._explore(context), info={"explored": 1.0})
         rows, scores, scored = self._considered(observation)

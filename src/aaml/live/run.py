@@ -29,6 +29,7 @@ from aaml.policies.registry import make_reward
 from aaml.scheduling.node_sampling import ALL, NodeSampling
 from aaml.scheduling.play import Stats
 from aaml.scheduling.ports import Sampler
+from aaml.scheduling.walk import deployments
 from aaml.settings import plain
 from aaml.telemetry.console import LOG, file_log, stamp, terminal_log, unused_path
 from aaml.telemetry.writers import JsonLinesWriter
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from aaml.live.session import PolicySession
     from aaml.live.source import PolicySource
     from aaml.scheduling.ports import Cluster, Observer, Policy
+    from aaml.scheduling.walk import Episodes
     from aaml.telemetry.writers import Scalar
 else:  # figures and tables, once a run is over
     report = lazily("aaml.live.report")
@@ -183,24 +185,37 @@ class SchedulerRun:
             for observer in (*self._observers(cluster, log), *session.observers()):
                 stack.callback(observer.close)
                 observers.append(observer)
-            if settings.dry_run:
-                LOG.info("%s looks on as %s places pods", name, self.scheduler_name)
-            else:
-                nodes = int(cluster.state.capacity.sum())
-                where = getattr(cluster, "where", "this process")
-                LOG.info("%s places the pods of %s on %d nodes of %s", name, self.scheduler_name, nodes, where)
+            LOG.info("%s %s", name, self._does(cluster))
             with session.at_work(duty, self._stop.is_set) as policy:
                 guarded = self._guarded(policy, duty, cluster)
                 duty.decides()
                 gc.freeze()  # what is there by now stays: looking through it for garbage makes pods wait
                 stack.callback(gc.unfreeze)
-                scheduler = Scheduler(cluster, guarded, observers, reward=settings.reward, stop=self._stop)
+                scheduler = Scheduler(
+                    cluster,
+                    guarded,
+                    observers,
+                    reward=settings.reward,
+                    stop=self._stop,
+                    episodes=self._episodes(cluster),
+                )
                 stats = scheduler.run(max_decisions)
                 for scalars in session.last_updates():
                     for observer in observers:
                         observer.on_learned(scalars, stats.decisions)
             LOG.info("%s ends: %s", name, _words(stats))
         return stats
+
+    def _does(self, cluster: "Cluster") -> str:
+        """Say what the policy is about to do."""
+        if self.settings.dry_run:
+            return f"looks on as {self.scheduler_name} places pods"
+        nodes, where = int(cluster.state.capacity.sum()), getattr(cluster, "where", "this process")
+        return f"places the pods of {self.scheduler_name} on {nodes} nodes of {where}"
+
+    def _episodes(self, cluster: "Cluster") -> "Episodes":  # noqa: ARG002  (of one that is told of, another one)
+        """Return where an episode of what is learned ends."""
+        return deployments
 
     def _fallback(self) -> "Policy | None":
         """Make the policy that steps in; raises `UserError` when there is none of that name."""

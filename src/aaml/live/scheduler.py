@@ -15,6 +15,7 @@ from aaml.live.settings import DEFAULT_REWARD
 from aaml.policies.registry import make_reward
 from aaml.scheduling.play import Stats, play
 from aaml.scheduling.ports import Agent
+from aaml.scheduling.walk import Episodes, deployments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,8 @@ class Scheduler:
 
     A policy that learns does so meanwhile, from the `reward` (by name, a weighted sum, or FILE.py:NAME), and one that
     expects pods to end goes on learning how long they run. Observers are told of everything, in the order in which they
-    are given. The cluster stays open: who opened it closes it.
+    are given. `episodes` says where an episode of what is learned ends. The cluster stays open: who opened it closes
+    it.
     """
 
     def __init__(
@@ -46,8 +48,10 @@ class Scheduler:
         *,
         reward: str = DEFAULT_REWARD,
         stop: threading.Event | None = None,
+        episodes: Episodes = deployments,
     ) -> None:
         self.cluster, self.policy, self.observers = cluster, policy, tuple(observers)
+        self._episodes = episodes
         self._reward = make_reward(reward)
         self._stop = stop or threading.Event()
 
@@ -61,6 +65,7 @@ class Scheduler:
             return play(
                 self.cluster, self.policy, self._reward, learn=learns(self.policy),
                 observers=(*watches, *self.observers), stop=self._stop.is_set, max_decisions=max_decisions,
+                episodes=self._episodes,
             )  # fmt: skip
 
 

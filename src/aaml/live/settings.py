@@ -27,7 +27,49 @@ class Folders:
 
 
 @dataclass(frozen=True)
-class DutySettings(Settings):
+class ProbeSettings(Settings):
+    """Where a process answers probes."""
+
+    health_port: Port = 0
+    """port of /healthz, /readyz and /metrics; 0 leaves them out"""
+    health_host: str = "127.0.0.1"
+    """address of these"""
+
+
+@dataclass(frozen=True)
+class RecordSettings(Settings):
+    """How decisions are judged, and what is shown and kept of them."""
+
+    reward: str = DEFAULT_REWARD
+    """a reward by name, a weighted sum (balance=1,compress=0.5), or FILE.py:NAME"""
+    seed: Natural = 0
+    """of ties, weights and exploration"""
+    progress: Flag = False
+    """show a progress bar"""
+    log_scrolling: Flag = False
+    """show every decision as a line"""
+    records: bool = True
+    """write curves to tlogs/, every decision and the log to logs/"""
+    explain: Flag = False
+    """write why each node was chosen to logs/*.explained.jsonl, for `aaml explain`, and the other records too (copies
+    the state for each decision)"""
+    tensorboard_name: str = ""
+    """name of the run: tlogs/<policy>_<name>; without it the time"""
+
+
+@dataclass(frozen=True)
+class AgentSettings(Settings):
+    """Which agent learns, from where it goes on, and when its model is kept."""
+
+    agent: NetworkAgent = LIVE["dqn"]
+    model: Path | None = None
+    """a model file, or the folder of a training, to go on from"""
+    save_every_s: NotNegative = 300.0
+    """seconds between saves of the model; 0 saves at the end only"""
+
+
+@dataclass(frozen=True)
+class DutySettings(ProbeSettings):
     """How a scheduler process runs among replicas, and where it answers probes."""
 
     leader_elect: bool = False
@@ -42,14 +84,10 @@ class DutySettings(Settings):
     """seconds after which a leader that cannot renew the lease ends"""
     retry_period_s: float = 2.0
     """seconds between renewals, and between tries to lead"""
-    health_port: Port = 0
-    """port of /healthz, /readyz and /metrics; 0 leaves them out"""
-    health_host: str = "127.0.0.1"
-    """address of these"""
 
 
 @dataclass(frozen=True)
-class SchedulerSettings(DutySettings):
+class SchedulerSettings(DutySettings, RecordSettings):
     """What every scheduler can be told."""
 
     cluster: ClusterKind = "kube"
@@ -76,21 +114,6 @@ class SchedulerSettings(DutySettings):
     """how many nodes a network scores for a pod, the next feasible ones in turn, 100 at least; 0: as kube-scheduler"""
     hand_over: HandOverWhen = "models"
     """let the fallback decide for good once the policy does measurably worse: one from a model file, any, or never"""
-    reward: str = DEFAULT_REWARD
-    """a reward by name, a weighted sum (balance=1,compress=0.5), or FILE.py:NAME"""
-    seed: Natural = 0
-    """of ties, weights and exploration"""
-    progress: Flag = False
-    """show a progress bar"""
-    log_scrolling: Flag = False
-    """show every decision as a line"""
-    records: bool = True
-    """write curves to tlogs/, every decision and the log to logs/"""
-    explain: Flag = False
-    """write why each node was chosen to logs/*.explained.jsonl, for `aaml explain`, and the other records too (copies
-    the state for each decision)"""
-    tensorboard_name: str = ""
-    """name of the run: tlogs/<policy>_<name>; without it the time"""
     sim_nodes: Count = 10
     """nodes of the in-process cluster"""
     sim_load: Share = 0.2
@@ -111,18 +134,13 @@ class SchedulerSettings(DutySettings):
 
 
 @dataclass(frozen=True)
-class LearnerSettings(SchedulerSettings):
+class LearnerSettings(SchedulerSettings, AgentSettings):
     """What a scheduler that learns can be told besides, with the settings of its agent."""
 
-    agent: NetworkAgent = LIVE["dqn"]
     recording: Path | None = None
     """fill the replay buffer of a DQN from this recording first (data/sched_*.csv)"""
-    model: Path | None = None
-    """a model file, or the folder of a training, to go on from"""
     no_learn: Flag = False
     """take the best choice, never explore or update"""
-    save_every_s: NotNegative = 300.0
-    """seconds between saves of the model; 0 saves at the end only"""
 
     def defaults(self) -> SchedulerSettings:
         """Return the settings of somebody who told nothing but which agent."""

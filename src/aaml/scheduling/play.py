@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from aaml.scheduling.cycle import Reward
 from aaml.scheduling.ports import Agent, Attempt, BindResult, Cluster, Observer, Policy, Sorter, Step
-from aaml.scheduling.walk import Walk, never
+from aaml.scheduling.walk import Episodes, Walk, deployments, never
 
 LATENCIES_KEPT = 100_000  # a scheduler may run for months
 
@@ -53,16 +53,18 @@ def play(
     observers: Iterable[Observer] = (),
     stop: Callable[[], bool] = never,
     max_decisions: int | None = None,
+    episodes: Episodes = deployments,
 ) -> Stats:
     """Schedule until `stop()` is true, the cluster is exhausted or enough was decided; binds in flight are awaited.
 
     The cluster stays open. Pods wait in the policy's order where it has one. With `learn`, a policy that can learns
-    from each completed step; without a `reward` all rewards are 0.
+    from each completed step; without a `reward` all rewards are 0. `episodes` says where an episode ends.
     """
     cluster.sort_queue(policy.queue_sort if isinstance(policy, Sorter) else None)
     agent = policy if learn and isinstance(policy, Agent) else None
     stats, told = Stats(), tuple(observers)
-    walk = Walk(cluster, policy, reward, observation_of=None if agent is None else agent.observation_of)
+    observation_of = None if agent is None else agent.observation_of
+    walk = Walk(cluster, policy, reward, observation_of=observation_of, episodes=episodes)
 
     def enough() -> bool:
         for each in told:

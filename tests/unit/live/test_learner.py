@@ -1,7 +1,6 @@
 """An agent that learns in a process of its own: the same learning, and nothing lost with a learner."""
 
 import os
-import pickle
 import signal
 import threading
 from dataclasses import replace
@@ -41,15 +40,9 @@ from aaml.scheduling.ports import Observer, Transition
 from aaml.sim.cluster import SimCluster
 from support import make
 from support.kwok import until
+from support.learners import InThisProcess, small, unpaced
 
 WAIT_S = 300.0  # a process that imports torch takes a minute on a machine that does much else
-
-
-def small(kind):
-    """Settings by which a short run has several updates."""
-    if kind == "dqn":
-        return replace(LIVE["dqn"], batch_size=16, update_frequency=5, target_update_frequency=10, hidden_layers=8)
-    return replace(LIVE["acdqn"], update_steps=8, hidden_layers=8)
 
 
 def vector(weights):
@@ -75,11 +68,6 @@ def roomy(count):
         make.nodes(3, cpu=1_000_000, memory=1 << 45, pods=1000),
         [make.pod(f"p{i}", 60 + 10 * (i % 3), 1 << 26, owner=f"w{i // 6}") for i in range(count)],
     )
-
-
-def unpaced():
-    """A pace that never rests."""
-    return Pace(lambda _seconds: True)
 
 
 class Twin:
@@ -195,27 +183,6 @@ def test_a_learner_that_is_killed_is_followed_by_one_that_goes_on(tmp_path):
     model = torch.load(path, weights_only=True)
     assert model["fields"]["decisions"] == 60
     assert model["states"]["optimizer"]["state"]  # what Adam has gathered came back too
-
-
-class InThisProcess:
-    """A learner's far end without a process around it."""
-
-    pid = 1
-
-    def __init__(self, *, awaited):
-        self.desk = Desk(".", LearnerWorker(unpaced()))
-
-    def teach(self, batch):
-        return self.desk.answer(pickle.dumps((batch,)))
-
-    def hurry(self):
-        """Nothing rests."""
-
-    def kill(self):
-        """Nothing runs beside this process."""
-
-    def close(self):
-        return 0
 
 
 class Pausing(AsynchronousLearner):
