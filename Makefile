@@ -42,10 +42,11 @@ browser: ## the browser of the tests, where it may be installed
 test: check kwok browser ## every test, the live ones on real KWOK included
 	$(BIN)/python -m pytest
 
-differential: setup ## filters, scores and preemption against the real kube-scheduler: 20,000 decisions, 10,000 strange objects
+differential: setup ## against the real kube-scheduler: 20,000 decisions, 10,000 strange objects, 20,800 decisions of plugins in it
 	$(BIN)/aaml cluster build
 	AAML_DIFFERENTIAL_EPISODES=800 AAML_DIFFERENTIAL_STRANGE=140 AAML_DIFFERENTIAL_SEED=100000 \
 	$(BIN)/python -m pytest tests/e2e/test_differential_kube_scheduler.py
+	AAML_PLUGIN_DECISIONS=5200 AAML_PLUGIN_SEED=100000 $(BIN)/python -m pytest tests/e2e/test_plugin_live.py -k every_agent
 
 bench-openb: setup ## all published GPU-sharing runs (17 traces, 10 seeds, 6 policies) against the paper's tables
 	$(BIN)/aaml bench openb --policy published --traces published --seeds 42..51 --out results/openb

@@ -35,7 +35,7 @@ FIRST = 50  # pods before the measured ones: a scheduler's first decisions compi
 def measure(cluster: KwokCluster, scheduler: str, rate: float, count: int) -> tuple[np.ndarray, list[float]]:
     """Return each pod's wait in milliseconds, and the CPU ms a pod of the process that decides and its learner's."""
     transport = Transport(cluster.kubeconfig, connections=20)
-    name = "default-scheduler" if scheduler == live.KUBE_SCHEDULER else "aaml-bench"
+    name = live.profile(scheduler)
     server = cluster.pid("kube-apiserver")
     if server is None:
         raise SystemExit("the API server has ended")
@@ -46,9 +46,7 @@ def measure(cluster: KwokCluster, scheduler: str, rate: float, count: int) -> tu
         ThreadPoolExecutor(32) as pool,
     ):
         observer = live.Observer(transport, namespace)
-        command = live.command(cluster, scheduler, events=True, percentage=ALL)
-        if scheduler != live.KUBE_SCHEDULER:
-            command[1] = live.__file__
+        command = live.command(cluster, scheduler, events=True, percentage=ALL, folder=Path(folder))
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, env=environment)
         try:
@@ -93,7 +91,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="file for the table, a row a scheduler")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that the cluster is taken down
-    schedulers = [str(Path(each).resolve()) if Path(each).is_file() else each for each in arguments.schedulers]
+    schedulers = [str(Path(each).resolve()) if Path(each).exists() else each for each in arguments.schedulers]
     runs = [live.KUBE_SCHEDULER, *schedulers]
     waits: dict[str, list[np.ndarray]] = {run: [] for run in runs}
     costs: dict[str, list[list[float]]] = {run: [] for run in runs}

@@ -9,8 +9,8 @@ for each pod and cannot be told not to, so AAML is measured without and with suc
     .venv/bin/python benchmarks/bench_live.py --nodes 1000 --schedulers round-robin dqn
 
 A scheduler is `dqn`, `gnn`, `acdqn`, `acgnn` (each learns, writes its curves and saves its model, as its command does),
-one of these with `-frozen` behind it (as it begins, without learning), a model file, or the name of a heuristic, which
-shows what the loop itself can do.
+one of these with `-frozen` behind it (as it begins, without learning), a model file, the name of a heuristic, which
+shows what the loop itself can do, or a plugin in kube-scheduler: the folder of `aaml export`, or `plugin:` and a model.
 
 Beside the rates stand what does not move with what else the machine does: milliseconds of CPU a pod, from the first
 bind to the last, of the process that decides, of the one that learns for it, and of the API server; the most memory
@@ -29,7 +29,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
@@ -44,8 +44,13 @@ from aaml.kube.objects import wire
 from aaml.kube.objects.convert import pod_to_json
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.provision.binaries import programs_dir
+from aaml.kube.provision.ports import free_port
 from aaml.kube.reflector import Changes, Reflector, Source, Trouble
 from aaml.kube.transport import Transport
+from aaml.plugin.build import build
+from aaml.plugin.module import is_plugin
+from aaml.plugin.run import command as plugin_command
+from aaml.plugin.run import fetch, plugin_of, write_configuration
 from aaml.scheduling.curves import CRITIC_LOSS, VALUE_LOSS
 from aaml.scheduling.node_sampling import ALL, NodeSampling
 from aaml.scheduling.ports import Sampler
@@ -65,6 +70,7 @@ SHAPES = ((50, 64), (100, 128), (200, 512), (400, 256))  # cpu_milli, memory in 
 PODS_A_DEPLOYMENT = 20
 PODS_A_DELETION = 250
 WAIT_S = 600.0
+_DECIDED = 0.99
 
 
 @dataclass(frozen=True)
@@ -211,19 +217,48 @@ def workload(transport: Transport, scheduler: str, count: int) -> Iterator[str]:
         yield namespace
 
 
-def command(cluster: KwokCluster, scheduler: str, events: bool, percentage: int) -> list[str]:
-    """Return the command line of a scheduler's process."""
+def profile(scheduler: str) -> str:
+    """Return the name that pods ask for a scheduler by."""
+    return "default-scheduler" if scheduler == KUBE_SCHEDULER or is_plugin(scheduler) else "aaml-bench"
+
+
+def command(
+    cluster: KwokCluster, scheduler: str, events: bool, percentage: int, folder: Path, port: int = 0
+) -> list[str]:
+    """Return the command line of a scheduler's process, which works in a folder; a plugin's has metrics on a port."""
+    if is_plugin(scheduler):
+        module, file = plugin_of(scheduler), folder / "kube-scheduler.yaml"
+        write_configuration(module, cluster.kubeconfig, file, nodes_percentage=percentage)
+        return plugin_command(module, file, port=port)
     if scheduler == KUBE_SCHEDULER:
         program = programs_dir() / "kube-scheduler"
         return [str(program), f"--kubeconfig={cluster.kubeconfig}", "--leader-elect=false", "--secure-port=0", *RATES]
-    this = [sys.executable, __file__, "--child", scheduler, "--kubeconfig", str(cluster.kubeconfig)]
+    this = [
+        sys.executable,
+        str(Path(__file__).absolute()),
+        "--child",
+        scheduler,
+        "--kubeconfig",
+        str(cluster.kubeconfig),
+    ]
     return [*this, "--percentage", str(percentage), *(["--events"] if events else [])]
 
 
-def measure(cluster: KwokCluster, scheduler: str, events: bool, count: int, percentage: int) -> Rate:
-    """Run one scheduler over a fresh workload."""
+def measure(
+    cluster: KwokCluster,
+    scheduler: str,
+    events: bool,
+    count: int,
+    percentage: int,
+    look: Callable[[str], None] = lambda _: None,
+) -> Rate:
+    """Run one scheduler over a fresh workload; `look` is shown a plugin's metrics when the last pod is bound.
+
+    Ends the program where a plugin left a hundredth of the pods to others: that would be another scheduler's rate.
+    """
+    port = free_port()
     transport = Transport(cluster.kubeconfig, connections=20)
-    name = "default-scheduler" if scheduler == KUBE_SCHEDULER else "aaml-bench"
+    name = profile(scheduler)
     server = cluster.pid("kube-apiserver")
     if server is None:
         raise SystemExit("the API server has ended")
@@ -235,7 +270,7 @@ def measure(cluster: KwokCluster, scheduler: str, events: bool, count: int, perc
         observer = Observer(transport, namespace)
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(
-            command(cluster, scheduler, events, percentage),
+            command(cluster, scheduler, events, percentage, Path(folder), port),
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=folder,
@@ -247,6 +282,10 @@ def measure(cluster: KwokCluster, scheduler: str, events: bool, count: int, perc
             until, told = time.time(), events_written(transport, namespace)
             spent = [costs.ms(name) / count for name in ("scheduler", "learner", "server")]
             memory = [costs.mib(name) for name in ("scheduler", "learner")]
+            if is_plugin(scheduler):
+                said = fetch(port, "/metrics")
+                look(said)
+                check_decided(said, count)
         except SystemExit:
             sys.stderr.write((Path(folder) / "log").read_text(errors="replace")[-2000:])
             raise
@@ -256,6 +295,19 @@ def measure(cluster: KwokCluster, scheduler: str, events: bool, count: int, perc
         updates = updates_between(Path(folder), costs.since, until) / count * 1000
     transport.close()
     return Rate(observer.pods_s(), *spent, *memory, updates, 100.0 * told / count)
+
+
+def metric(text: str, name: str) -> float:
+    """Return the sum of a counter in the text that /metrics answers."""
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{")))
+    return sum(float(value) for _, value in lines)
+
+
+def check_decided(text: str, count: int) -> None:
+    """End the program where a plugin's policy has not decided on nearly all of the pods, by what /metrics answers."""
+    if (decided := metric(text, "aaml_plugin_decisions_total")) < _DECIDED * count:
+        own = [line for line in text.splitlines() if line.startswith("aaml_plugin_") and "_bucket" not in line]
+        raise SystemExit(f"the policy decided on {decided:.0f} of {count} pods: {'; '.join(own)}")
 
 
 def events_written(transport: Transport, namespace: str) -> int:
@@ -345,11 +397,13 @@ def main() -> None:
         child(arguments.child, arguments.kubeconfig, arguments.events, arguments.percentage)
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that the cluster is taken down
-    schedulers = [str(Path(each).resolve()) if Path(each).is_file() else each for each in arguments.schedulers]
+    schedulers = [str(Path(each).resolve()) if Path(each).exists() else each for each in arguments.schedulers]
     runs = [] if arguments.alone else [(KUBE_SCHEDULER, True)]
-    runs += [] if arguments.events_only else [(each, False) for each in schedulers]
+    runs += [] if arguments.events_only else [(each, False) for each in schedulers if not is_plugin(each)]
     runs += [] if arguments.no_events else [(each, True) for each in schedulers]
     rates: dict[tuple[str, bool], list[Rate]] = {run: [] for run in runs}
+    for scheduler in filter(is_plugin, schedulers):
+        build(plugin_of(scheduler))
     cluster = KwokCluster(f"bench-{os.getpid()}")
     cluster.up(ClusterOptions(nodes=arguments.nodes, scheduler=False, owner=Owner.this_process()))
     try:
@@ -390,7 +444,7 @@ def words(run: tuple[str, bool]) -> str:
     if scheduler == KUBE_SCHEDULER:
         return f"{scheduler} (uncapped, an event a pod)"
     if scheduler not in AGENTS:
-        scheduler = Path(scheduler).name
+        scheduler = ("plugin:" if is_plugin(scheduler) else "") + Path(scheduler.removeprefix("plugin:")).name
     return f"{scheduler} ({'learning, ' if scheduler in AGENTS else ''}{'an event a pod' if events else 'no events'})"
 
 

@@ -6,13 +6,16 @@
 A real KWOK cluster is started and taken down. Each scheduler gets the same episodes of the balance task, at `--speed`
 times the simulator's: pods are created when they arrive and deleted when their lifetime is over. The variance of use is
 that of the task (CPU's and memory's over the nodes, their mean), read from the API server every second and
-averaged over the episode. Models do not learn meanwhile. Latencies are `--speed` times as long in the episode's time.
+averaged over the episode. A scheduler is a policy, a model file, or a plugin in kube-scheduler (the folder of
+`aaml export`, `plugin:` and a model). Models do not learn meanwhile. Latencies are `--speed` times as long in the
+episode's time.
 """
 
 import argparse
 import csv
 import heapq
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -31,6 +34,8 @@ from aaml.kube.objects.convert import node_from_json, pod_from_json, pod_to_json
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.transport import ApiError, Transport
 from aaml.live.scheduler import Scheduler
+from aaml.plugin.module import is_plugin
+from aaml.plugin.run import PluginProcess, plugin_of
 from aaml.sim.tasks import find_task
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -53,6 +58,13 @@ def at_work(name: str, cluster: KwokCluster) -> Iterator[str]:
     """Let a scheduler place pods meanwhile; yields the name that they ask for it by."""
     if name == KUBE_SCHEDULER:
         yield "default-scheduler"
+        return
+    if is_plugin(name):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            PluginProcess(plugin_of(name), cluster.kubeconfig, Path(folder), scheduler_name=OURS),
+        ):
+            yield OURS
         return
     policy = load_policy(name)
     with frozen(policy), closing(KubeCluster.connect(OURS, kubeconfig=cluster.kubeconfig)) as live:

@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topology": ("aaml.commands.topology", "label node lists with racks and servers, and draw them"),
     "learn": ("aaml.commands.learn", "learn from what the plugin inside kube-scheduler decides, and give it weights"),
     "serve": ("aaml.commands.serve", "serve a policy over HTTP: kube-scheduler extender, score service"),
+    "export": ("aaml.commands.export", "write a policy as a plugin of kube-scheduler, and compile it"),
     "lab": ("aaml.commands.lab", "serve a page to look at runs, or write it as one file"),
     "explain": ("aaml.commands.explain", "say why a pod went to its node: filters, scores, and what these are made of"),
     "compare": ("aaml.commands.compare", "compare policies from result folders"),
@@ -72,7 +73,7 @@ TASKS: dict[str, tuple[str, ...]] = {
     ),
     "Benchmarks and trials": ("leaderboard", "bench", "perf", "chaos", "soak"),
     "A cluster to try on": ("cluster", "nodes", "simulate", "top", "clean"),
-    "Schedule for real": ("schedule", "learn", "serve", "shadow"),
+    "Schedule for real": ("schedule", "export", "learn", "serve", "shadow"),
     "Record, replay, data": ("record", "replay", "trace", "apply", "topology"),
 }
 

@@ -1,7 +1,7 @@
-"""A real kube-scheduler that says which nodes passed its filters and what it scored: the oracle of differential tests.
+"""A real kube-scheduler, or a plugin in it, that says which nodes passed its filters and what it scored.
 
-Only etcd and the API server run beside it, so that nothing but the test changes the cluster. The scheduler calls an
-extender with the names of the nodes that passed, and logs every plugin's score.
+It is the oracle of differential tests. Only etcd and the API server run beside it, so that nothing but the test changes
+the cluster. The scheduler calls an extender with the names of the nodes that passed, and logs every plugin's score.
 """
 
 import json
@@ -20,7 +20,10 @@ import yaml
 
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.provision.binaries import programs_dir
+from aaml.kube.provision.ports import free_port
 from aaml.kube.transport import Unreachable
+from aaml.plugin.module import PluginModule
+from aaml.plugin.run import command, write_configuration
 
 _SCORE = re.compile(r'"Plugin scored node for pod" pod="([^"]+)" plugin="([^"]+)" node="([^"]+)" score=(-?\d+)')
 _FINAL = re.compile(r'"Calculated node\'s final score for pod" pod="([^"]+)" node="([^"]+)" score=(-?\d+)')
@@ -47,10 +50,16 @@ class Verdict:
 
 
 class RealScheduler:
-    """The cluster and its scheduler, with the profiles of a KubeSchedulerConfiguration. Use as a context manager."""
+    """The cluster and its scheduler: with profiles of a KubeSchedulerConfiguration, or a plugin. A context manager."""
 
-    def __init__(self, name: str, directory: Path, profiles: Sequence[Mapping[str, Any]] = ()) -> None:
-        self.cluster = KwokCluster(name)
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        profiles: Sequence[Mapping[str, Any]] = (),
+        plugin: PluginModule | None = None,
+    ) -> None:
+        self.cluster, self._plugin = KwokCluster(name), plugin
         self._directory, self._profiles = directory, list(profiles)
         self._passed: dict[str, frozenset[str]] = {}
         self._pods: dict[str, dict[str, Any]] = {}
@@ -151,30 +160,35 @@ class RealScheduler:
         threading.Thread(target=self._extender.serve_forever, daemon=True).start()
 
     def _start_scheduler(self) -> None:
-        configuration = {
+        configuration: dict[str, Any] = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "leaderElection": {"leaderElect": False},
             "percentageOfNodesToScore": 100,
             "profiles": self._profiles,
             "clientConnection": {"kubeconfig": str(self.cluster.kubeconfig), "qps": 5000, "burst": 10000},
-            "extenders": [
-                {
-                    "urlPrefix": f"http://127.0.0.1:{self._extender.server_port}",
-                    "filterVerb": "filter",
-                    "nodeCacheCapable": True,
-                    "weight": 1,
-                }
-            ],
         }
         path = self._directory / "scheduler.yaml"
+        line = [str(programs_dir() / "kube-scheduler"), f"--config={path}", "--secure-port=0"]
+        if self._plugin is not None:
+            self.port = free_port()
+            line = command(self._plugin, path, port=self.port)
+            write_configuration(self._plugin, self.cluster.kubeconfig, path)
+            configuration = yaml.safe_load(path.read_text())
+        configuration["extenders"] = [
+            {
+                "urlPrefix": f"http://127.0.0.1:{self._extender.server_port}",
+                "filterVerb": "filter",
+                "nodeCacheCapable": True,
+                "weight": 1,
+            }
+        ]
         path.write_text(yaml.safe_dump(configuration), encoding="utf-8")
         self._log = self._directory / "scheduler.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [
-                    str(programs_dir() / "kube-scheduler"), f"--config={path}", "--secure-port=0", "--v=0",
-                    "--vmodule=schedule_one=10,default_binder=3",
+                    *line, "--v=0", "--vmodule=schedule_one=10,default_binder=3",
                     # It would reuse the order of the last pod's nodes, and the extender would see one node only.
                     "--feature-gates=OpportunisticBatching=false",
                 ],

@@ -41,17 +41,21 @@ class Fault:
     strike: Callable[[Site], None]
     replicas: int = 1
     """how many schedulers run, with leader election where they are more than one"""
+    own: bool = False
+    """whether it strikes what only a scheduler of AAML's own has, and no plugin: its learner, its model, its clock"""
 
 
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(name: str, *, replicas: int = 1) -> Callable[[Callable[[Site], None]], Callable[[Site], None]]:
+def fault(
+    name: str, *, replicas: int = 1, own: bool = False
+) -> Callable[[Callable[[Site], None]], Callable[[Site], None]]:
     """Make a fault of a function, which its docstring describes."""
 
     def register(strike: Callable[[Site], None]) -> Callable[[Site], None]:
         about = " ".join((strike.__doc__ or "").split()).rstrip(".")
-        FAULTS[name] = Fault(name, about, strike, replicas)
+        FAULTS[name] = Fault(name, about, strike, replicas, own)
         return strike
 
     return register
@@ -74,7 +78,7 @@ def _scheduler_killed(site: Site) -> None:
     site.wait(lambda: site.scheduler.restarts > before, "the scheduler started again", 120.0)
 
 
-@fault("learner-killed")
+@fault("learner-killed", own=True)
 def _learner_killed(site: Site) -> None:
     """The process in which an agent learns is killed, three times within 6 s; nothing for a policy that does not."""
     for _ in range(3):
@@ -361,7 +365,7 @@ def _leader_killed(site: Site) -> None:
 # ---- the machine -----------------------------------------------------------------------------------------------------
 
 
-@fault("disk-full")
+@fault("disk-full", own=True)
 def _disk_full(site: Site) -> None:
     """For 8 s the scheduler cannot write a file beyond 4 KiB, while its model is due to be saved every 2 s."""
     pid = site.scheduler.pid
@@ -374,7 +378,7 @@ def _disk_full(site: Site) -> None:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
-@fault("clock-stepped")
+@fault("clock-stepped", own=True)
 def _clock_stepped(site: Site) -> None:
     """The time of day jumps an hour ahead, two hours back, and to where it was, 3 s apart."""
     for offset_s in (3600.0, -3600.0, 0.0):

@@ -19,9 +19,10 @@ class ChaosSettings(Settings):
     runs: Count = 10
     """runs of each fault"""
     scheduler: str = "dqn"
-    """who decides: an agent that learns meanwhile (dqn, gnn, acdqn, acgnn), a policy by name, or a model file"""
+    """who decides: an agent that learns meanwhile (dqn, gnn, acdqn, acgnn), a policy by name, a model file, or a plugin
+    in kube-scheduler (the folder of `aaml export`, plugin:MODEL)"""
     faults: tuple[str, ...] = ()
-    """the faults; all of them by default"""
+    """the faults; by default all that can strike this scheduler"""
     wait_s: Positive = 300.0
     """seconds after the end of a fault within which every pod must have a node"""
 

@@ -26,6 +26,9 @@ from aaml.kube.provision import KwokCluster, kubeconfig
 from aaml.kube.provision.ports import free_port
 from aaml.kube.transport import ApiError, Unreachable
 from aaml.learning.config import LIVE
+from aaml.plugin.module import is_plugin
+from aaml.plugin.run import command as plugin_command
+from aaml.plugin.run import fetch, plugin_of, write_configuration
 
 SCHEDULER = "aaml-chaos"
 LIMITED = {
@@ -34,21 +37,24 @@ LIMITED = {
     }
 }  # fmt: skip
 """flags by which the API server limits requests as it usually does, which kwokctl does not let it"""
+_ACQUIRED = "successfully acquired lease"
 ACCOUNT = {"name": "aaml-chaos", "namespace": "kube-system"}  # the schedulers' service account: what strikes them alone
 
 
 class Site:
     """One run's surroundings, from the start of a `with` block to its end.
 
-    `decides` is an agent that learns, by name, or any policy; `replicas` of it run, with leader election where there
-    are more than one. Their folders, logs and models are in `folder`. With `serves` what decides only serves, as an
-    extender that is asked nothing: kube-scheduler, which the cluster has to have then, places the pods.
+    `decides` is an agent that learns, by name, any policy, or a plugin in kube-scheduler. `replicas` of it run, with
+    leader election where there are more than one. Their folders, logs and models are in `folder`. With `serves` what
+    decides only serves, as an extender that is asked nothing: kube-scheduler, which the cluster has to have then,
+    places the pods.
     """
 
     def __init__(self, cluster: KwokCluster, decides: str, *, replicas: int = 1, serves: bool = False) -> None:
         self.cluster, self.decides = cluster, decides
         self.api = cluster.api()
         self._replicas, self._serves = replicas, serves
+        self._plugin = plugin_of(decides) if is_plugin(decides) else None
         self._stack = ExitStack()
         self.schedulers: list[Supervised] = []
         self._ports: list[int] = []
@@ -73,12 +79,19 @@ class Site:
         """The first scheduler."""
         return self.schedulers[0]
 
+    @property
+    def ends_with(self) -> tuple[int, ...]:
+        """The exit statuses of a scheduler that was told to end and did so in good order."""
+        return (0, 1) if self._plugin else (0,)  # kube-scheduler ends with 1 unless it elects a leader
+
     def leader(self) -> Supervised:
         """Return the scheduler that holds the lease of this run. Raises `UserError` when none of them does."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{LeaseOptions.namespace}/leases/{self.workload.namespace}"
         holder = json.loads(self.api.request("GET", path))["spec"].get("holderIdentity") or ""
         for scheduler in self.schedulers:
-            if holder.startswith(process_prefix(scheduler.pid)):
+            # kube-scheduler holds a lease by a name that it draws, and tells of it.
+            leads = _ACQUIRED in scheduler.said() if self._plugin else holder.startswith(process_prefix(scheduler.pid))
+            if leads:
                 return scheduler
         raise UserError(f"chaos: no scheduler of this run holds the lease; {holder or 'nobody'} does")
 
@@ -88,13 +101,20 @@ class Site:
         folder = self.folder / f"scheduler-{number}"
         folder.mkdir()
         port = free_port()
-        command = [
-            sys.executable, "-m", "aaml.chaos.clock", str(self.clock), *self._which(port),
-            "--kubeconfig", str(self._kubeconfig(folder)),
-        ]  # fmt: skip
-        if self._replicas > 1:
-            times = ("--lease-duration-s", "3", "--renew-deadline-s", "2", "--retry-period-s", "0.5")
-            command += ["--leader-elect", "--lease-name", self.workload.namespace, *times]
+        access = self._kubeconfig(folder)
+        lease = self.workload.namespace if self._replicas > 1 else ""
+        if self._plugin:
+            file = folder / "kube-scheduler.yaml"
+            write_configuration(self._plugin, access, file, scheduler_name=SCHEDULER, lease=lease)
+            command = plugin_command(self._plugin, file, port=port)
+        else:
+            command = [
+                sys.executable, "-m", "aaml.chaos.clock", str(self.clock), *self._which(port),
+                "--kubeconfig", str(access),
+            ]  # fmt: skip
+            if lease:
+                times = ("--lease-duration-s", "3", "--renew-deadline-s", "2", "--retry-period-s", "0.5")
+                command += ["--leader-elect", "--lease-name", lease, *times]
         scheduler = Supervised(command, folder, self.folder / f"scheduler-{number}.log")
         (stack or self._stack).enter_context(scheduler)
         self.schedulers.append(scheduler)
@@ -103,8 +123,11 @@ class Site:
 
     def ready(self, number: int = 0) -> bool:
         """Say whether a scheduler answers that it is ready."""
+        port = self._ports[number]
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[number]}/readyz", timeout=5.0) as reply:
+            if self._plugin:
+                return fetch(port, "/readyz") == "ok"
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5.0) as reply:
                 return bool(reply.status == 200)
         except (OSError, urllib.error.URLError):
             return False

@@ -4,9 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -50,6 +51,8 @@ class Up(OfCluster):
     """leave the default kube-scheduler out"""
     scheduler_config: Path | None = None
     """a KubeSchedulerConfiguration for the default scheduler, for instance with an extender"""
+    scheduler: str = ""
+    """a policy inside kube-scheduler: the folder of `aaml export`, or a model; without it the stock kube-scheduler"""
     runtime: Literal["binary", "docker"] = "binary"
     """plain processes, or KWOK's all-in-one image"""
     port: Port = 0
@@ -133,7 +136,10 @@ def _up(args: Up) -> int:
         args.nodes, args.shape, not args.disable_scheduler, args.scheduler_config, args.port, args.wait_s, owner
     )
     started = time.monotonic()
-    restarted = cluster.up(options, progress=sys.stderr.isatty())
+    with tempfile.TemporaryDirectory() as aside:
+        if args.scheduler:
+            options = _with_plugin(args, options, Path(aside))
+        restarted = cluster.up(options, progress=sys.stderr.isatty())
     record, ready = records.load(args.name), count_nodes(cluster.api()).schedulable
     print(
         f"cluster {args.name} is up after {time.monotonic() - started:.1f} s: Kubernetes {record.kubernetes} "
@@ -143,6 +149,26 @@ def _up(args: Up) -> int:
         print(f"started again: {', '.join(restarted)}; what is on the cluster is kept, flags of a new one are not used")
     print(f"export KUBECONFIG={cluster.kubeconfig}")
     return 0
+
+
+def _with_plugin(args: Up, options: ClusterOptions, aside: Path) -> ClusterOptions:
+    """Return the options of a cluster that a plugin schedules; compiles it where the cache has no program of it.
+
+    `aside` takes its configuration, which kwokctl copies and fills the cluster's kubeconfig in.
+    """
+    from aaml.plugin.build import build
+    from aaml.plugin.run import plugin_of, write_configuration
+
+    for field in ("disable_scheduler", "scheduler_config"):
+        if getattr(args, field):
+            raise UserError(f"scheduler: {args.scheduler} and --{field} exclude each other")
+    if args.runtime != "binary":
+        raise UserError(f"scheduler: {args.scheduler} needs --runtime binary; the {args.runtime} image has its own")
+    module = plugin_of(args.scheduler)
+    ensure_programs()  # first: with what they compiled the plugin takes seconds
+    program = build(module)
+    configuration = write_configuration(module, Path(), aside / "scheduler.yaml")
+    return replace(options, scheduler_config=configuration, scheduler_program=program)
 
 
 def _status(args: Status) -> int:

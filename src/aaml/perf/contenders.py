@@ -1,4 +1,4 @@
-"""The schedulers that are compared, each as a process of its own: the real kube-scheduler, and AAML's."""
+"""The schedulers that are compared, each as a process of its own: the real kube-scheduler, a plugin in it, AAML's."""
 
 import os
 import subprocess
@@ -16,6 +16,10 @@ from aaml.evaluation.policies import in_any_folder, load_policy
 from aaml.kube.provision.binaries import programs_dir
 from aaml.learning.config import LIVE
 from aaml.perf.arena import PerfCluster, gates_text
+from aaml.plugin.build import build
+from aaml.plugin.module import is_plugin
+from aaml.plugin.run import command as plugin_command
+from aaml.plugin.run import plugin_of, write_configuration
 
 REAL = "kube-scheduler"
 """The real kube-scheduler, uncapped."""
@@ -27,13 +31,22 @@ _PROBE = "perf-probe"
 
 
 def check_scheduler(scheduler: str) -> None:
-    """Raise `UserError` for what is no scheduler, before anything is started."""
-    if scheduler != REAL and scheduler not in LIVE:
+    """Raise `UserError` for what is no scheduler, before anything is started; a plugin is compiled meanwhile."""
+    if is_plugin(scheduler):
+        build(plugin_of(scheduler))
+    elif scheduler != REAL and scheduler not in LIVE:
         load_policy(scheduler)
 
 
 def command(scheduler: str, kubeconfig: Path, gates: Mapping[str, bool], folder: Path) -> list[str]:
     """Return the command line of a scheduler; kube-scheduler's has the feature gates, as its benchmark sets them."""
+    file = folder / "kube-scheduler.yaml"
+    emulated = [_BEFORE_HINTS] if gates.get(_HINTS) is False else []
+    gates = gates if emulated else {_BATCHING: False, **gates}
+    flags = [*emulated, f"--feature-gates={gates_text(gates)}"]
+    if is_plugin(scheduler):
+        module = plugin_of(scheduler)
+        return plugin_command(module, write_configuration(module, kubeconfig, file), flags=flags)
     if scheduler != REAL:
         scheduler = in_any_folder(scheduler)  # its process works in another one
         kind = [scheduler] if scheduler in LIVE else ["policy", "--policy", scheduler]
@@ -45,12 +58,8 @@ def command(scheduler: str, kubeconfig: Path, gates: Mapping[str, bool], folder:
         "leaderElection": {"leaderElect": False},
         "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 5000, "burst": 5000},
     }
-    file = folder / "kube-scheduler.yaml"
     file.write_text(yaml.safe_dump(config), encoding="utf-8")
-    emulated = [_BEFORE_HINTS] if gates.get(_HINTS) is False else []
-    gates = gates if emulated else {_BATCHING: False, **gates}
-    flags = [f"--config={file}", "--secure-port=0", *emulated, f"--feature-gates={gates_text(gates)}"]
-    return [str(programs_dir() / REAL), *flags]
+    return [str(programs_dir() / REAL), f"--config={file}", "--secure-port=0", *flags]
 
 
 class Contender:

@@ -137,7 +137,8 @@ def test_each_module_names_its_tools_and_has_its_sums(recipe):
 def test_build_command_stamps_the_version_and_reads_the_sums():
     go = toolchain.Go(Path("/usr/bin/go"), (1, 26))
     program = next(program for program in binaries.PROGRAMS if program.name == "kube-apiserver")
-    command = binaries.build_command(go, program, Path("/out/kube-apiserver"))
+    flags = binaries.linker_flags(program.recipe)
+    command = binaries.build_command(go, program.package, flags, Path("/out/kube-apiserver"))
     flags = command[command.index("-ldflags") + 1]
     assert "-X k8s.io/component-base/version.gitVersion=v1.36.1" in flags
     assert "version.gitMajor=1 " in flags + " "

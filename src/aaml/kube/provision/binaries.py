@@ -105,10 +105,10 @@ def linker_flags(recipe: str) -> str:
     return " ".join(flags)
 
 
-def build_command(go: Go, program: Program, output: Path) -> list[str]:
-    """Return the command line that builds one program; it runs in the program's recipe folder."""
-    flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", linker_flags(program.recipe)]
-    return [str(go.command), "build", "-v", *flags, "-o", str(output), program.package]
+def build_command(go: Go, package: str, flags: str, output: Path) -> list[str]:
+    """Return the command line that builds a package with these linker flags; it runs in the folder of its go.mod."""
+    options = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", flags]
+    return [str(go.command), "build", "-v", *options, "-o", str(output), package]
 
 
 def programs_dir() -> Path:
@@ -143,28 +143,30 @@ def ensure_programs(*, progress: bool = True) -> Path:
         partial = private_dir(target.with_name(f"{target.name}.partial"))
         for program in PROGRAMS:
             if not (partial / program.name).is_file():
-                _build(go, program, partial, progress=progress)
+                where, flags = recipe_dir() / program.recipe, linker_flags(program.recipe)
+                compile_program(go, where, program.package, flags, partial / program.name, progress=progress)
         record = {"go": "{}.{}".format(*go.version), "programs": [program.package for program in PROGRAMS]}
         (partial / "build.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         partial.rename(target)
     return target
 
 
-def _build(go: Go, program: Program, folder: Path, *, progress: bool) -> None:
-    """Build one program aside and rename it; the bar counts the Go packages that its program is made of."""
-    where = recipe_dir() / program.recipe
-    environment = go.environment(os.environ)
-    listing = [str(go.command), "list", "-mod=readonly", "-deps", program.package]
-    aside = folder / f".{program.name}"
-    with progress_bar(f"build {program.name}", None, "pkg", enabled=progress) as bar:
-        lines = _run(listing, where, environment, bar, "listing the packages of", program.name)
+def compile_program(go: Go, where: Path, package: str, flags: str, output: Path, *, progress: bool) -> None:
+    """Compile a package of the Go module in `where` aside, with these linker flags, and rename it to `output`.
+
+    The bar counts the Go packages that the program is made of. Raises `UserError` with the compiler's last words.
+    """
+    name, environment = output.name, go.environment(os.environ)
+    listing = [str(go.command), "list", "-mod=readonly", "-deps", package]
+    aside = output.with_name(f".{name}")
+    with progress_bar(f"build {name}", None, "pkg", enabled=progress) as bar:
+        lines = _run(listing, where, environment, bar, "listing the packages of", name)
         total = sum(" " not in line for line in lines)
         bar.reset(total=total)
-        command = build_command(go, program, aside)
-        for _ in _run(command, where, environment, bar, "building", program.name):
+        for _ in _run(build_command(go, package, flags, aside), where, environment, bar, "building", name):
             pass
         bar.update(total - bar.n)  # packages that Go had compiled before are not printed
-    aside.rename(folder / program.name)
+    aside.rename(output)
 
 
 def _run(

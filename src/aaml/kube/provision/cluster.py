@@ -227,7 +227,7 @@ def kwokctl_configuration(programs: Path, options: ClusterOptions, ports: Mappin
         "etcdBinary": str(programs / "etcd"),
         "kubeApiserverBinary": str(programs / "kube-apiserver"),
         "kubeControllerManagerBinary": str(programs / "kube-controller-manager"),
-        "kubeSchedulerBinary": str(programs / "kube-scheduler"),
+        "kubeSchedulerBinary": str(options.scheduler_program or programs / "kube-scheduler"),
         "kubectlBinary": str(programs / "kubectl"),
         "kwokControllerBinary": str(programs / "kwok"),
     }

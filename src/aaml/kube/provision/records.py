@@ -28,7 +28,8 @@ class ClusterOptions:
     `port` 0 takes a free one, and `wait_s` bounds in seconds how long a step of the start may come no further. A
     cluster with an `owner` is ended by `aaml.kube.provision.end_orphans` once the owner is gone; one without stays
     until it is taken down.
-    `arguments` are further flags of a part: {"kube-apiserver": {"feature-gates": "A=true"}}.
+    `arguments` are further flags of a part: {"kube-apiserver": {"feature-gates": "A=true"}}. `scheduler_program` is a
+    kube-scheduler in place of the stock one; its file has to be called that, too.
     """
 
     nodes: int = 10
@@ -39,6 +40,7 @@ class ClusterOptions:
     wait_s: float = 180.0
     owner: Owner | None = None
     arguments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    scheduler_program: Path | None = None
 
 
 @dataclass(frozen=True)

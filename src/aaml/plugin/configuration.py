@@ -1,0 +1,126 @@
+"""The KubeSchedulerConfiguration of a plugin: as it is deployed, and as a process of this machine takes it.
+
+https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
+"""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aaml.errors import UserError
+
+PLUGIN = "AAML"
+"""The plugin's name in a profile."""
+DEFAULTS_GIVE = 1_500
+"""What the default score plugins give a node at most, all together: each 0 to 100 times its weight, and the weights of
+those that score sum up to 15.
+"""
+DECIDES = 10_000
+"""The usual weight of the plugin. It gives its best node 100, the next one 99 and so on, times this: a step counts more
+than `DEFAULTS_GIVE`, and leaves room for score plugins of the user's own.
+"""
+FOLDER = "/etc/aaml"
+"""Where a container has the configuration and the weights."""
+DEFAULT = "default-scheduler"
+"""The scheduler of pods that name none."""
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """What a profile is like.
+
+    `weight` is that of the plugin's ranks; with `alone` the default score plugins are off, `nodes_percentage` of the
+    feasible nodes are scored (0: as many as kube-scheduler takes by itself).
+    """
+
+    scheduler_name: str = "aaml-kube-scheduler"
+    weight: int = DECIDES
+    alone: bool = False
+    nodes_percentage: int = 100
+
+
+def deployed(options: ProfileOptions) -> dict[str, Any]:
+    """Return the configuration of a scheduler in a cluster: leader election, weights from the mounted folder.
+
+    In the place of the cluster's own scheduler it shares that one's Lease, so that one of them decides at a time.
+    """
+    namespace, lease = (
+        ("kube-system", "kube-scheduler") if options.scheduler_name == DEFAULT else ("aaml", "aaml-kube-scheduler")
+    )
+    entry = {"name": PLUGIN, "weight": options.weight}
+    plugins: dict[str, Any] = {"multiPoint": {"enabled": [entry]}}
+    if options.alone:
+        plugins = {
+            "preScore": {"disabled": [{"name": "*"}], "enabled": [{"name": PLUGIN}]},
+            "score": {"disabled": [{"name": "*"}], "enabled": [entry]},
+        }
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": True, "resourceNamespace": namespace, "resourceName": lease},
+        "percentageOfNodesToScore": options.nodes_percentage,
+        "profiles": [
+            {
+                "schedulerName": options.scheduler_name,
+                "plugins": plugins,
+                "pluginConfig": [{"name": PLUGIN, "args": {"weightsFile": f"{FOLDER}/weights.json"}}],
+            }
+        ],
+    }
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the configuration in a file. Raises `UserError` where no profile of it has the plugin."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for profile in found["profiles"]:
+            arguments(profile)
+    except (OSError, yaml.YAMLError, TypeError, KeyError) as error:
+        raise UserError(
+            f"{path}: is no KubeSchedulerConfiguration whose profiles set {PLUGIN} up in pluginConfig; "
+            "write it again with `aaml export`"
+        ) from error
+    return dict(found)
+
+
+def arguments(profile: dict[str, Any]) -> dict[str, Any]:
+    """Return the plugin's arguments in a profile, which may be changed; raise `KeyError` where there are none."""
+    for each in profile["pluginConfig"]:
+        if each["name"] == PLUGIN:
+            found: dict[str, Any] = each.setdefault("args", {})
+            return found
+    raise KeyError(PLUGIN)
+
+
+def on_this_machine(
+    configuration: dict[str, Any],
+    kubeconfig: Path,
+    weights: Path,
+    *,
+    scheduler_name: str = DEFAULT,
+    lease: str = "",
+    nodes_percentage: int | None = None,
+) -> dict[str, Any]:
+    """Return a configuration for a process of this machine: this kubeconfig and these weights, no cap on requests.
+
+    The first profile gets `scheduler_name`. With a `lease`, of that name in kube-system, replicas elect a leader, fast.
+    """
+    changed = copy.deepcopy(configuration)
+    changed["clientConnection"] = {
+        **changed.get("clientConnection", {}), "kubeconfig": str(kubeconfig), "qps": 5000, "burst": 10000,
+    }  # fmt: skip
+    changed["leaderElection"] = {"leaderElect": False}
+    if lease:
+        changed["leaderElection"] = {
+            "leaderElect": True, "resourceNamespace": "kube-system", "resourceName": lease,
+            "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms",
+        }  # fmt: skip
+    if nodes_percentage is not None:
+        changed["percentageOfNodesToScore"] = nodes_percentage
+    changed["profiles"][0]["schedulerName"] = scheduler_name
+    for profile in changed["profiles"]:
+        arguments(profile)["weightsFile"] = str(weights)
+    return changed

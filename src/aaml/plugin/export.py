@@ -1,0 +1,118 @@
+"""Writes a policy as a plugin of kube-scheduler: the Go module, its configuration, manifests, Dockerfile and README."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from string import Template
+
+import yaml
+
+from aaml.cluster.objects import Pod
+from aaml.errors import bad_value
+from aaml.evaluation.policies import is_model, load_policy
+from aaml.evaluation.zoo import model_file
+from aaml.files import write_bytes, write_text
+from aaml.kube.provision.binaries import linker_flags, minimum_go, versions
+from aaml.plugin.configuration import DEFAULTS_GIVE, ProfileOptions, deployed
+from aaml.plugin.module import PluginModule, is_module
+from aaml.plugin.source import source_files
+from aaml.plugin.weights import write_weights
+
+SUFFIX = ".json"
+"""Of an output that is the weights alone."""
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What is written besides the policy; `image` is where the program's container image will be."""
+
+    profile: ProfileOptions = field(default_factory=ProfileOptions)
+    kubernetes: str = ""
+    image: str = ""
+    expected: Sequence[Pod] = ()
+
+
+def check_kubernetes(version: str) -> str:
+    """Return the version that is built and tested. Raises `UserError` for any other that is asked for."""
+    pinned = versions().kubernetes
+    if version.removeprefix("v") not in {"", pinned}:
+        raise bad_value("kubernetes", version, f"{pinned}, which is the version that is built and tested")
+    return pinned
+
+
+def export_weights(spec: str, path: Path, expected: Sequence[Pod] = ()) -> None:
+    """Write a policy's weights alone, whole or not at all. Raises `UserError` for a policy that cannot be a plugin."""
+    policy = load_policy(spec, expected=expected)
+    if is_model(spec):
+        source = model_file(Path(spec))
+        write_weights(policy, path, name=source.stem, source=source)
+    else:
+        write_weights(policy, path)
+
+
+def export(spec: str, out: Path, options: ExportOptions | None = None) -> PluginModule:
+    """Write the policy that `spec` names as a plugin's folder and return it; an earlier plugin there is replaced.
+
+    Raises `UserError` for a policy that cannot be one, another version of Kubernetes, or a folder with something else.
+    """
+    options = options or ExportOptions()
+    kubernetes = check_kubernetes(options.kubernetes)
+    if out.exists() and not is_module(out) and not (out.is_dir() and not any(out.iterdir())):
+        raise bad_value("out", str(out), "a new or empty folder, or one that `aaml export` wrote")
+    module = PluginModule(out.absolute())
+    export_weights(spec, module.embedded, options.expected)
+    write_bytes(module.weights, module.embedded.read_bytes())
+    sources = source_files()
+    for old in module.compiled():
+        if old != module.embedded and old.relative_to(module.folder) not in sources:
+            old.unlink(missing_ok=True)
+    for path, content in sources.items():
+        write_bytes(module.folder / path, content)
+    said = {
+        "kubernetes": kubernetes,
+        "go": "{}.{}".format(*minimum_go()),
+        "flags": linker_flags("kubernetes"),
+        "image": options.image or f"aaml-kube-scheduler:{kubernetes}",
+        "source": spec,
+        "scheduler_name": options.profile.scheduler_name,
+        "weight": str(options.profile.weight),
+        "means": meaning(options.profile),
+    }
+    for name, text in templates():
+        write_text(module.folder / name, Template(text).substitute(said))
+    text = yaml.safe_dump(deployed(options.profile), sort_keys=False)
+    write_text(module.configuration, text)
+    return module
+
+
+def meaning(profile: ProfileOptions) -> str:
+    """Say what the weight in a profile means."""
+    if profile.alone:
+        return (
+            "The default score plugins are off: the policy decides alone. Where it skips itself for a pod, one of the "
+            "feasible nodes is drawn."
+        )
+    if profile.weight > DEFAULTS_GIVE:
+        return (
+            "One rank of the policy's counts more than all default score plugins together: the policy decides. Where "
+            "it skips itself for a pod, they do."
+        )
+    return (
+        f"The policy is a voice among others: its best node gets {100 * profile.weight} points, the next one "
+        f"{profile.weight} less, and the default score plugins give a node up to {DEFAULTS_GIVE}."
+    )
+
+
+def templates() -> list[tuple[str, str]]:
+    """Return the files beside the Go sources by their place in the folder, with what stands for values in them."""
+
+    def below(folder: Traversable, prefix: str) -> list[tuple[str, str]]:
+        found = []
+        for each in sorted(folder.iterdir(), key=lambda each: each.name):
+            name = f"{prefix}{each.name}"
+            found += below(each, f"{name}/") if each.is_dir() else [(name, each.read_text(encoding="utf-8"))]
+        return found
+
+    return below(files("aaml.plugin") / "files", "")

@@ -1,0 +1,143 @@
+"""What `aaml export` writes, and what it refuses."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from aaml.cli import run
+from aaml.errors import UserError
+from aaml.kube.provision.binaries import recipe_dir
+from aaml.perf.scenarios import benchmark_dir
+from aaml.plugin.build import build, program_path
+from aaml.plugin.configuration import DECIDES, DEFAULTS_GIVE
+from aaml.plugin.export import export
+from aaml.plugin.module import PluginModule, is_plugin
+from aaml.plugin.source import source_files
+
+MODEL = "varied-acdqn"
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> PluginModule:
+    return export(MODEL, tmp_path_factory.mktemp("export") / "plugin")
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Return the one line that a command says when it refuses."""
+    assert run("export", list(arguments)) == 2
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said
+    return said
+
+
+def documents(path: Path) -> list[dict]:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def test_the_module_is_pinned_to_the_versions_of_the_recipe(module: PluginModule) -> None:
+    ours = (module.folder / "go.mod").read_text()
+    recipe = (recipe_dir() / "kubernetes" / "go.mod").read_text()
+
+    def pinned(text: str) -> dict[str, str]:
+        return dict(re.findall(r"^\t?(?:require )?([\w./-]+/[\w./-]+) (v\S+)", text, re.MULTILINE))
+
+    assert pinned(ours)["k8s.io/kubernetes"] == "v1.36.1"
+    assert pinned(ours).items() <= pinned(recipe).items()
+
+
+def test_its_sources_are_those_that_the_project_tests(module: PluginModule) -> None:
+    """`go vet` and `go test` pass on them in tests/integration/test_plugin_states.py."""
+    sources = source_files()
+    assert {path: (module.folder / path).read_bytes() for path in sources} == sources
+    assert Path("main.go") in sources
+
+
+def test_the_weights_are_compiled_in_and_lie_beside(module: PluginModule) -> None:
+    assert module.weights.read_bytes() == module.embedded.read_bytes()
+    assert json.loads(module.weights.read_text())["format"] == "aaml-plugin-weights"
+
+
+def test_manifests_are_whole_and_fit_together(module: PluginModule) -> None:
+    kustomization = yaml.safe_load((module.folder / "kustomization.yaml").read_text())
+    files = [*kustomization["resources"], *kustomization["configMapGenerator"][0]["files"]]
+    assert all((module.folder / each).is_file() for each in files)
+    (deployment,) = documents(module.folder / "manifests/deployment.yaml")
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "aaml-kube-scheduler:1.36.1"
+    assert pod["volumes"][0]["configMap"]["name"] == kustomization["configMapGenerator"][0]["name"]
+    roles = documents(module.folder / "manifests/rbac.yaml")
+    bound = {each["roleRef"]["name"] for each in roles if "roleRef" in each}
+    assert bound == {
+        "system:kube-scheduler", "system:volume-scheduler", "extension-apiserver-authentication-reader",
+        "aaml-kube-scheduler",
+    }  # fmt: skip
+    account = {(each["subjects"][0]["name"], each["subjects"][0]["namespace"]) for each in roles if "subjects" in each}
+    assert account == {(pod["serviceAccountName"], "aaml")}
+
+
+def test_nothing_in_the_texts_is_left_to_fill_in(module: PluginModule) -> None:
+    for path in module.folder.rglob("*"):
+        if path.is_file() and path.suffix in {"", ".md", ".yaml"} and "embedded" not in path.parts:
+            assert not re.search(r"\$\w|\$\{", path.read_text()), path
+
+
+def test_the_profile_is_what_the_flags_say(tmp_path: Path) -> None:
+    out = str(tmp_path / "plugin")
+    flags = ["--scheduler-name", "default-scheduler", "--alone", "--percentage-of-nodes-to-score", "0"]
+    assert run("export", [MODEL, "--out", out, *flags]) == 0
+    found = yaml.safe_load(PluginModule(Path(out)).configuration.read_text())
+    assert found["percentageOfNodesToScore"] == 0
+    assert found["leaderElection"] == {
+        "leaderElect": True, "resourceNamespace": "kube-system", "resourceName": "kube-scheduler",
+    }  # fmt: skip
+    (profile,) = found["profiles"]
+    assert profile["schedulerName"] == "default-scheduler"
+    assert profile["plugins"]["score"]["disabled"] == [{"name": "*"}]
+
+
+def test_a_rank_outweighs_all_default_plugins_of_the_pinned_version() -> None:
+    """A score plugin without a weight counts once; each gives 100 at most."""
+    source = benchmark_dir().parents[2] / "pkg/scheduler/apis/config/v1/default_plugins.go"
+    weights = re.findall(r"\{Name: names\.(\w+), Weight: ptr\.To\[int32\]\((\d+)\)\}", source.read_text())
+    scores = {name: int(weight) for name, weight in weights if name != "PodGroupPodsCount"} | {"VolumeBinding": 1}
+    assert len(scores) >= 8
+    assert 100 * sum(scores.values()) <= DEFAULTS_GIVE < DECIDES
+
+
+def test_what_cannot_be_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "plugin")
+    assert "1.36.1" in refused(capsys, MODEL, "--out", out, "--kubernetes", "1.35.0")
+    assert "random" in refused(capsys, "random", "--out", out)
+    assert "no-such" in refused(capsys, "no-such.pth", "--out", out)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    assert "out" in refused(capsys, MODEL, "--out", str(tmp_path / "mine"))
+    assert [each.name for each in tmp_path.rglob("*")] == ["mine", "notes.txt"]
+
+
+def test_weights_alone_replace_those_of_a_plugin(tmp_path: Path) -> None:
+    module = export(MODEL, tmp_path / "plugin")
+    before = program_path(module)
+    assert run("export", ["varied-gnn", "--out", str(module.weights)]) == 0
+    assert module.weights.read_bytes() != module.embedded.read_bytes()
+    assert program_path(module) == before, "the program is the same"
+    export("varied-gnn", module.folder)
+    assert program_path(module) != before
+
+
+def test_a_folder_and_a_prefix_stand_for_a_plugin(module: PluginModule, tmp_path: Path) -> None:
+    assert is_plugin(str(module.folder))
+    assert is_plugin("plugin:varied-acdqn")
+    assert not is_plugin(str(tmp_path))
+    assert not is_plugin("varied-acdqn")
+
+
+def test_a_compiler_that_fails_says_why_in_a_line(tmp_path: Path) -> None:
+    module = export(MODEL, tmp_path / "plugin")
+    (module.folder / "main.go").write_text("package main\n\nfunc main() { nothing() }\n")
+    with pytest.raises(UserError, match="undefined: nothing"):
+        build(module, progress=False)
+    assert not program_path(module).exists()
