@@ -16,7 +16,7 @@ from aaml.policies.formulas.text import parse, to_text
 from aaml.search.evolution import separable_cma
 from aaml.search.pareto import fronts, survivors
 
-_TUNING_GENERATIONS, _TUNING_POPULATION, _TUNING_EPISODES = 4, 6, 16
+_TUNING_GENERATIONS, _TUNING_POPULATION = 4, 6
 _DEVIATION = 0.3  # of a constant, relative to it
 
 
@@ -104,7 +104,7 @@ class Island:
         return [self._with_better_constants(able[k]) for k in chosen]
 
     def _with_better_constants(self, expression: Expression) -> Expression:
-        count = min(_TUNING_EPISODES, self._judge.count)
+        count = min(self._judge.tuning, self._judge.count)
         episodes = np.sort(self._rng.choice(self._judge.count, count, replace=False)).tolist()
         old = np.array(constants(expression))
         scale = np.where(old == 0.0, 1.0, old)

@@ -110,6 +110,8 @@ class Races:
     """Judges formulas by `count` cases, such as episodes, of which the first decide whether the others are worth it."""
 
     count: int
+    tuning: int = 16
+    """in how many cases constants are tuned"""
     probes: Probes
 
     def play(self, program: Program, numbers: Sequence[int]) -> FloatArray:

@@ -9,7 +9,10 @@ from bokeh.models import ColumnDataSource, CustomJS, Div, HoverTool, TapTool
 
 from aaml.evaluation.charts import LEARNED, OTHER, Drawn, plain_figure
 from aaml.evaluation.page import Page
-from aaml.evolve.front import LOOKS, Judged, chosen, is_ratio, looks
+from aaml.evaluation.statistics import mean_interval
+from aaml.evolve.copies import Distilled
+from aaml.evolve.distil_settings import DistilConfig
+from aaml.evolve.front import LOOKS, Judged, chosen, is_ratio, looks, shown
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.formulas.text import parse, to_latex, to_python, to_text
 from aaml.settings import plain
@@ -77,4 +80,22 @@ def write_page(config: EvolveConfig, out: Path, front: list[Judged], everyone: l
     page.code(to_python(parse(best.text), config.label))
     page.settings(plain(config), plain(EvolveConfig()))
     page.hashed([out / "front.json", out / "model" / f"{config.label}.formula"])
+    return page.write()
+
+
+def write_distilled(model: Path, config: DistilConfig, result: Distilled, out: Path) -> Path:
+    """Write report.html of a network that was distilled and return its path."""
+    ratio = is_ratio(config.search)
+    page = Page(f"What {model.stem} has learned", out)
+    page.text(
+        "Formulas that choose as the network does. Agreement is the share of the network's own states, in episodes "
+        "that the search never saw, in which both choose the same node. The metric is that of validation episodes "
+        f"relative to {config.search.judged_by}; the network has {shown(mean_interval(result.network), ratio=ratio)}."
+    )
+    frame = pd.DataFrame([each.row(ratio=ratio) for each in result.front])
+    front = [Judged(each.text, 1.0 - each.agreement, each.losses) for each in result.front]
+    page.figure(front_figure(front, [], ratio=ratio), "front", numbers=frame)
+    page.table(frame)
+    page.settings(plain(config), plain(DistilConfig()))
+    page.hashed([model, out / "front.json"])
     return page.write()

@@ -1,0 +1,45 @@
+"""Say what a network has learned: the smallest formulas that choose as it does, on states that it visits."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from aaml.evolve.distil_settings import DistilConfig
+from aaml.settings import Settings, SettingsFile
+
+
+@dataclass(frozen=True)
+class Args(Settings):
+    """`aaml distil`."""
+
+    model: Annotated[Path, tyro.conf.Positional]
+    """A model file, the folder of a training, or a name that `aaml models` lists."""
+    distil: DistilConfig = field(default_factory=DistilConfig)
+    config: SettingsFile = None
+    """YAML file with any of these settings; a flag counts more than the file"""
+    out: Path | None = None
+    """folder for formulas and page; runs/distil-MODEL-TASK when not given"""
+
+
+def run(args: Args) -> int:
+    """Distil, and print the front."""
+    from aaml.commands.signals import ends_by
+    from aaml.evaluation.statistics import mean_interval
+    from aaml.evaluation.zoo import model_file
+    from aaml.evolve.distil import distil
+    from aaml.evolve.front import is_ratio, shown
+
+    config, path = args.distil, model_file(args.model)
+    out = args.out or Path("runs") / f"distil-{args.model.stem}-{config.task}"
+    stop: list[bool] = []
+    with ends_by(lambda: stop.append(True)) as interruption:
+        result = distil(path, config, out, stop=lambda: bool(stop))
+    ratio = is_ratio(config.search)
+    print(f"the network itself: {shown(mean_interval(result.network), ratio=ratio)} of {config.search.judged_by}")
+    for each in result.front:
+        row = each.row(ratio=ratio)
+        print(f"size {row['size']:>2}  {row['agreement']}  {row['validation [95% interval]']}  {row['formula']}")
+    print(f"agreement on states of the network that the search never saw; page: {out}/report.html")
+    return interruption.status

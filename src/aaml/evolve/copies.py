@@ -1,0 +1,37 @@
+"""What came of distilling a network: formulas beside it, by size."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from aaml.evaluation.statistics import mean_interval
+from aaml.evolve.front import shown
+from aaml.policies.formulas.expression import parts, terms
+from aaml.policies.formulas.text import parse
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A formula beside the network: how often they choose alike on unseen states of the network, and what it is worth.
+
+    `losses` are those of the metric on validation episodes, relative to the reference's.
+    """
+
+    text: str
+    agreement: float
+    losses: tuple[float, ...]
+
+    def row(self, *, ratio: bool) -> dict[str, Any]:
+        """Return what a table says of it."""
+        expression = parse(self.text)
+        return {
+            "size": parts(expression), "terms": terms(expression), "agreement": f"{100.0 * self.agreement:.1f}%",
+            "validation [95% interval]": shown(mean_interval(self.losses), ratio=ratio), "formula": self.text,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """What came of it: the network's own losses on validation episodes, and the front by size."""
+
+    network: tuple[float, ...]
+    front: list[Copy]

@@ -1,0 +1,166 @@
+"""What has a network learned? The smallest formulas that choose as it does.
+
+Ross, Gordon and Bagnell: A Reduction of Imitation Learning and Structured Prediction to No-Regret Online Learning
+(DAgger, 2011). In the first round the network decides, and states that it visits are kept with its choices. In later
+rounds half of the states are those that the best formula so far visits, with what the network would choose there. After
+each round formulas are bred for two things: to choose otherwise in few states, and to be short.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.evaluation.page import written
+from aaml.evaluation.policies import load
+from aaml.evolve.copies import Copy, Distilled
+from aaml.evolve.distil_settings import DistilConfig
+from aaml.evolve.front import Judged
+from aaml.evolve.island import Island
+from aaml.evolve.judge import Judge, Probes, Races, Scores, training_seed
+from aaml.evolve.search import formula_of
+from aaml.extras import lazily
+from aaml.files import write_json
+from aaml.policies.formulas.expression import parts
+from aaml.policies.formulas.formula_file import save_formula
+from aaml.policies.formulas.policy import Formula, FormulaPolicy
+from aaml.policies.formulas.program import Program, assemble
+from aaml.policies.formulas.text import parse
+from aaml.progress import progress_bar
+from aaml.scheduling.cycle import spec_of
+from aaml.scheduling.observation import Context, Observation, ObservationSpec
+from aaml.scheduling.play import play
+from aaml.scheduling.ports import Decision, Policy
+from aaml.training.rollouts import Arena, Setting
+from aaml.training.validation import VALIDATION_SEEDS
+
+if TYPE_CHECKING:
+    from aaml.evolve import page
+else:  # Bokeh, which is an extra
+    page = lazily("aaml.evolve.page")
+
+_HELD_OUT = 1_000_000  # states to report agreement on come from validation seeds so far beyond those of the metric
+States = list[tuple[Observation, int]]
+
+
+class Watched:
+    """A policy that drives, while what the network would choose is written down now and then."""
+
+    def __init__(self, driver: Policy, network: Policy, spec: ObservationSpec, every: int, into: States) -> None:
+        self.name, self.observation_spec = driver.name, spec_of(network)
+        self._driver, self._network, self._spec, self._every, self._into = driver, network, spec, every, into
+        self._count = 0
+
+    def act(self, context: Context) -> Decision:
+        """Let the driver decide."""
+        self._count += 1
+        if self._count % self._every:
+            return self._driver.act(context)
+        decision = self._network.act(context)
+        if decision.row is not None:
+            self._into.append((context.observation_by(self._spec), decision.row))
+        return decision if self._driver is self._network else self._driver.act(context)
+
+
+class Copying(Races):
+    """States with the network's choices as cases: a formula loses where it chooses otherwise."""
+
+    def __init__(self, states: States) -> None:
+        self.count = self.tuning = len(states)
+        self.probes = Probes([observation for observation, _ in states])
+        self._rows = np.array([row for _, row in states])
+
+    def play(self, program: Program, numbers: Sequence[int]) -> npt.NDArray[np.float64]:
+        """Return 1 where the formula chooses otherwise, 0 elsewhere."""
+        return np.asarray(self.probes.choices(program) != self._rows, dtype=np.float64)[list(numbers)]
+
+    def race(self, program: Program, against: Scores | None = None) -> Scores:
+        """Return the share of states where it chooses otherwise: all are asked at once."""
+        del against
+        return Scores(float(self.play(program, range(self.count)).mean()), ())
+
+
+def distil(
+    model: Path,
+    config: DistilConfig,
+    out: Path,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    progress: bool = True,
+) -> Distilled:
+    """Distil a model into formulas, and leave them with a page in a folder. `stop()` ends the search early."""
+    network = load(model)
+    spec, search = replace(spec_of(network), lookahead=0), config.search
+    setting = Setting(config.task, config.nodes, config.pods, lookahead=spec_of(network).lookahead)
+    arena = Arena(setting)
+    states: States = []
+    texts: list[str] = []
+    with progress_bar("distil", config.rounds * config.generations, "generation", enabled=progress) as bar:
+        for number in range(config.rounds):
+            drivers = [network]
+            if texts:
+                drivers.append(FormulaPolicy(Formula(parse(texts[-1]), spec)))
+            for driver in drivers:
+                first = training_seed(search) + 1000 * number
+                states += _visited(arena, config, driver, network, spec, first, config.states // len(drivers))
+            island = Island(replace(search, seed=config.seed + number), number, Copying(states))
+            for generation in range(config.generations):
+                if stop():
+                    break
+                told = island.advance(texts if generation == 1 else [])
+                texts = _improving(told["front"])
+                bar.set_postfix(otherwise=f"{min(loss for _, loss, _ in told['front']):.3f}", refresh=False)
+                bar.update()
+    judge = Judge(search, VALIDATION_SEEDS, config.validation_episodes)
+    unseen = Copying(_visited(arena, config, network, network, spec, VALIDATION_SEEDS + _HELD_OUT, config.states))
+    copies = []
+    for text in texts:
+        program = assemble(parse(text))
+        losses = judge.play(program, range(judge.count))
+        copies.append(Copy(text, 1.0 - unseen.race(program).loss, tuple(losses.tolist())))
+    result = Distilled(tuple(judge.play_policy(network, range(judge.count)).tolist()), _best_by_size(copies))
+    _leave(model, config, judge, result, spec, out)
+    return result
+
+
+def _visited(
+    arena: Arena, config: DistilConfig, driver: Policy, network: Policy, spec: ObservationSpec, seed: int, count: int
+) -> States:
+    """Return states that a policy visits, with the network's choices, in episodes from a seed on."""
+    found: States = []
+    episodes = max(4, len(config.nodes))
+    for number in range(episodes):
+        cluster = arena.build(seed + number, config.nodes[number % len(config.nodes)])
+        every = max(1, len(cluster.workload) * episodes // max(count, 1))
+        play(cluster, Watched(driver, network, spec, every, found))
+    return found
+
+
+def _improving(front: Sequence[tuple[str, float, int]]) -> list[str]:
+    """Return the texts of a front by size, the last one the best."""
+    return [text for text, _, _ in sorted(front, key=lambda each: each[2])]
+
+
+def _best_by_size(copies: Sequence[Copy]) -> list[Copy]:
+    """Return the formulas that none of at most their size agrees better than."""
+    kept: list[Copy] = []
+    for each in sorted(copies, key=lambda each: (parts(parse(each.text)), -each.agreement)):
+        if not kept or each.agreement > kept[-1].agreement:
+            kept.append(each)
+    return kept
+
+
+def _leave(
+    model: Path, config: DistilConfig, judge: Judge, result: Distilled, spec: ObservationSpec, out: Path
+) -> None:
+    facts = [{"agreement": each.agreement, "losses": each.losses, "text": each.text} for each in result.front]
+    write_json(out / "front.json", {"model": str(model), "network": result.network, "front": facts}, indent=1)
+    for each in result.front:
+        judged = Judged(each.text, 1.0 - each.agreement, each.losses)
+        formula = replace(formula_of(config.search, judge, judged), observation_spec=spec)
+        provenance = {**formula.provenance, "distilled_from": str(model), "agreement": each.agreement}
+        save_formula(replace(formula, provenance=provenance), out / "front" / f"{judged.size:02}.formula")
+    written(lambda: page.write_distilled(model, config, result, out))

@@ -1,0 +1,71 @@
+"""Distilling a network: formulas that choose as it does, on states that it visits."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from aaml.cli import run
+from aaml.evaluation.policies import load
+from aaml.evolve.distil import Copying, Watched, distil
+from aaml.evolve.distil_settings import DistilConfig
+from aaml.policies.formulas.policy import Formula, FormulaPolicy
+from aaml.policies.formulas.program import assemble
+from aaml.policies.formulas.text import parse
+from aaml.scheduling.observation import ObservationSpec
+from aaml.scheduling.play import play
+from aaml.sim.tasks import find_task
+
+MODEL = Path(__file__).parents[3] / "models/Actor_acdqn_balance_s0.pth"
+TINY = DistilConfig(
+    nodes=(4,), pods=60, states=80, rounds=2, generations=3, population=16, size=11, tuned=1, validation_episodes=4
+)
+
+
+def test_states_are_those_that_the_driver_visits_with_what_the_network_would_choose():
+    packing = FormulaPolicy(Formula(parse("pair.cpu_after")), "packing")
+    spreading = FormulaPolicy(Formula(parse("-pair.cpu_after")), "spreading")
+    states = []
+    cluster = find_task("balance").build(1, 4, pods=40)
+    play(cluster, Watched(packing, spreading, ObservationSpec(), 1, states))
+    assert len(states) == cluster.metrics()["bound"]
+    for observation, row in states:  # the network's choice where the driver has been
+        after = np.where(observation.mask, observation.pairs[:, 1], np.inf)
+        assert row == after.argmin()
+    assert sum(observation.nodes[:, 8].sum() for observation, _ in states) > len(states)  # nodes are left empty
+
+
+def test_a_formula_agrees_with_itself_and_not_with_its_opposite():
+    policy = FormulaPolicy(Formula(parse("-pair.cpu_after")))
+    states = []
+    play(find_task("balance").build(1, 4, pods=40), Watched(policy, policy, ObservationSpec(), 2, states))
+    copying = Copying(states)
+    assert copying.race(assemble(parse("1 - 3 * pair.cpu_after"))).loss == 0.0
+    assert copying.race(assemble(parse("pair.cpu_after"))).loss > 0.7
+
+
+def test_a_network_becomes_formulas_with_agreement_and_metric_beside_it(tmp_path):
+    result = distil(MODEL, TINY, tmp_path, progress=False)
+    assert len(result.network) == 4
+    agreements = [each.agreement for each in result.front]
+    assert agreements == sorted(agreements)
+    assert 0.2 < agreements[-1] <= 1.0  # of four nodes
+    files = sorted((tmp_path / "front").glob("*.formula"))
+    assert len(files) == len(result.front)
+    content = json.loads(files[-1].read_text())
+    assert content["provenance"]["distilled_from"] == str(MODEL)
+    assert load(files[-1]).name == files[-1].stem
+    assert "What Actor_acdqn_balance_s0 has learned" in (tmp_path / "report.html").read_text()
+    again = distil(MODEL, TINY, tmp_path / "again", progress=False)
+    assert again == result
+
+
+def test_the_command_prints_the_front(tmp_path, capsys):
+    flags = ["--nodes", "4", "--pods", "40", "--states", "40", "--rounds", "1", "--generations", "1",
+             "--population", "8", "--validation-episodes", "2", "--out", str(tmp_path)]  # fmt: skip
+    assert run("distil", [str(MODEL), *flags]) == 0
+    said = capsys.readouterr().out
+    assert "the network itself" in said
+    assert "size" in said
+    assert run("distil", ["nothing.pth", *flags]) == 2
+    assert "a model file that exists" in capsys.readouterr().err
