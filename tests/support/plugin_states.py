@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +19,7 @@ from aaml.kube.provision.toolchain import find_go
 from aaml.plugin.source import MODULE
 from aaml.scheduling.observation import Context, ObservationSpec
 
+_NOW_S = 1e7
 _NODE_SIZES = (("2", "4Gi"), ("4", "8Gi"), ("4", "16Gi"), ("7910m", "31457280Ki"), ("64", "256G"), ("96", "768Gi"))
 _POD_CPU = ("10m", "100m", "250m", "1", "2500m", "6")
 _POD_MEMORY = ("16Mi", "128Mi", "200M", "1Gi", "3Gi", "12Gi")
@@ -51,14 +52,14 @@ class Plugin:
         assert done.returncode == 0, done.stdout + done.stderr
         return cls(program)
 
-    def ask(self, state: dict[str, Any], weights: Sequence[Path]) -> dict[str, Any]:
-        """Return what it makes of a state."""
+    def ask(self, state: dict[str, Any], weights: Sequence[Path]) -> list[dict[str, Any]]:
+        """Return what it makes of a state by each weights file."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(state | {"weights": list(map(str, weights))}) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line.startswith("{"), line + self._process.stdout.read()
+        assert line.startswith("["), line + self._process.stdout.read()
         return json.loads(line)
 
     def __enter__(self) -> Self:
@@ -74,24 +75,29 @@ class Plugin:
 
 @dataclass(frozen=True)
 class Seen:
-    """A state as Python reads it."""
+    """A decision to make as Python reads it."""
 
-    state: ClusterState
     context: Context
+    _by: list[Context] = field(default_factory=list)
 
     def by(self, spec: ObservationSpec) -> Context:
-        """Return the same decision for a policy with another spec."""
-        other = self.context
-        return Context(other.state, other.pod, other.mask, spec, (), other.queue_length, other.now_s)
+        """Return the same decision for a policy with another spec; what it shows is worked out once."""
+        known = next((each for each in self._by if each.spec == spec), None)
+        if known is None:
+            known = replace(self.context, spec=spec)
+            self._by.append(known)
+        return known
 
 
 def read(state: dict[str, Any]) -> Seen:
     """Read a state as the live scheduler reads the API's objects."""
     cluster = ClusterState(node_from_json(node) for node in state["nodes"])
     for pod in state["pods"]:
-        cluster.upsert_pod(pod_from_json(pod), gpu_indices(read_object(pod, wire.PodObject, "pod")))
+        devices = gpu_indices(read_object(pod, wire.PodObject, "pod"))
+        cluster.upsert_pod(pod_from_json(pod), devices, since_s=_NOW_S - state["ages"][pod["metadata"]["uid"]])
     mask = np.isin(cluster.names, state["feasible"])
-    return Seen(cluster, Context(cluster, pod_from_json(state["pod"]), mask, queue_length=state["queue"]))
+    waits = pod_from_json(state["pod"])
+    return Seen(Context(cluster, waits, mask, queue_length=state["queue"], now_s=_NOW_S))
 
 
 def random_state(rng: np.random.Generator, nodes: int) -> dict[str, Any]:
@@ -106,6 +112,7 @@ def random_state(rng: np.random.Generator, nodes: int) -> dict[str, Any]:
         "pod": _pod(rng, "waits"),
         "feasible": feasible,
         "queue": int(rng.choice([0, 3, 700])),
+        "ages": {pod["metadata"]["uid"]: float(rng.choice([0.0, 1.0, 10 ** rng.uniform(0, 7)])) for pod in pods},
     }
 
 
@@ -146,6 +153,8 @@ def _pod(rng: np.random.Generator, name: str, node: dict[str, Any] | None = None
         metadata["ownerReferences"] = [reference]
     containers = [_container(rng, f"c{i}") for i in range(rng.integers(1, 3))]
     spec: dict[str, Any] = {"containers": containers}
+    if rng.random() < 0.1:
+        spec["activeDeadlineSeconds"] = int(rng.choice([30, 3600]))
     if rng.random() < 0.2:
         spec["initContainers"] = [_container(rng, "i0")]
         if rng.random() < 0.5:
@@ -157,7 +166,8 @@ def _pod(rng: np.random.Generator, name: str, node: dict[str, Any] | None = None
         _ask_devices(rng, metadata["annotations"], containers[0], devices, placed=node is not None)
     if node is not None:
         spec["nodeName"] = node["metadata"]["name"]
-    return {"metadata": metadata, "spec": spec, "status": {"phase": "Running" if node else "Pending"}}
+    status = {"phase": "Running" if node else "Pending", "qosClass": str(rng.choice(["Burstable", "BestEffort"]))}
+    return {"metadata": metadata, "spec": spec, "status": status}
 
 
 def _ask_devices(

@@ -7,7 +7,8 @@ model      where the policy comes from: `name`, `agent`, and `sha256` of the mod
 sha256     of the text of `policy`, byte by byte, so that a damaged file is told from a good one
 policy     `kind` (network, linear, heuristic), `features` (version and names of those that it reads), and its numbers:
            of a network `encoder`, `head`, `width` and `layers` by torch's names, weights [out, in] and biases [out] in
-           float32; of a linear scorer `terms` and `weights` [terms, features]; of a heuristic its `name`
+           float32; of a linear scorer `terms` and `weights` [terms, features]; of a heuristic its `name`; of a policy
+           that expects lifetimes its life table, `lifetimes`, which the plugin goes on teaching
 =========  ============================================================================================================
 """
 
@@ -24,7 +25,8 @@ from aaml.files import write_bytes
 from aaml.learning.policy import NetworkPolicy
 from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
 from aaml.policies.heuristics.scored import ScorePolicy
-from aaml.scheduling.observation import PLAIN, ObservationSpec
+from aaml.scheduling.lifetimes import KnownLifetimes
+from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.ports import Policy
 
 FORMAT = "aaml-plugin-weights"
@@ -70,7 +72,7 @@ def _network(policy: NetworkPolicy, name: str) -> dict[str, Any]:
     for tensor, values in tensors.items():
         if not np.isfinite(values).all():
             raise UserError(f"policy {name}: {tensor} holds numbers that are not finite; train it again")
-    return {
+    return _lifetimes(policy.observation_spec) | {
         "kind": "network",
         "features": {
             "version": FEATURES_VERSION,
@@ -101,20 +103,22 @@ def _linear(policy: LinearPolicy, name: str) -> dict[str, Any]:
     if not np.isfinite(policy.weights).all():
         raise UserError(f"policy {name}: its weights are not all finite; train it again")
     features = {"version": FEATURES_VERSION, "linear": list(FEATURES)}
-    return {"kind": "linear", "features": features, "terms": list(TERMS), "weights": policy.weights.tolist()}
+    numbers = {"terms": list(TERMS), "weights": policy.weights.tolist()}
+    return _lifetimes(policy.observation_spec) | {"kind": "linear", "features": features} | numbers
+
+
+def _lifetimes(spec: ObservationSpec) -> dict[str, Any]:
+    return {} if spec.expects is None else {"lifetimes": spec.expects.to_dict()}
 
 
 def _check(spec: ObservationSpec, name: str) -> None:
     """Raise `UserError` where a policy reads what kube-scheduler does not know."""
     reasons = {
         "the pods that follow (lookahead), which kube-scheduler shows no plugin": spec.lookahead > 0,
-        "a pod's true lifetime, which nobody knows on a cluster": spec.lifetimes,
+        "true lifetimes, which nobody knows on a cluster": spec.lifetimes or isinstance(spec.expects, KnownLifetimes),
         "racks, which the plugin's graph does not have": spec.racks,
         "fragments for expected pods, which the plugin does not measure": spec.fragmentation is not None,
-        "expected lifetimes, whose life table the plugin does not keep": spec.expects is not None,
     }
     reads = next((what for what, is_read in reasons.items() if is_read), None)
     if reads is not None:
         raise UserError(f"policy {name}: it reads {reads}")
-    if spec != PLAIN:
-        raise UserError(f"policy {name}: it reads what this plugin does not know")

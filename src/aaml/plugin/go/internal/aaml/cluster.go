@@ -17,6 +17,7 @@ type facts struct {
 	scoredCPU, scoredMemory       int64  // the same, where pods that request nothing count with kube-scheduler's defaults
 	cordoned, capacity            bool   // takes no new pods; is no control plane, which no mean counts
 	devices                       string // free thousandths of each GPU, two bytes each
+	life                          *life  // what runs on it, where a policy expects lifetimes: no two nodes have the same
 }
 
 // owner is whose pod a pod is: the kind and name of its controller.
@@ -42,6 +43,8 @@ type cluster struct {
 	free   []int32
 	kinds  map[facts]int32
 	owned  map[owner]map[int32]int32 // pods by row
+
+	runs *runs // of a policy that expects lifetimes, else nil
 }
 
 func newCluster() *cluster {
@@ -91,9 +94,21 @@ func (c *cluster) rearrange(infos []fwk.NodeInfo) {
 	}
 }
 
+// expect brings what is expected of pods up to date: those of classes that are new are looked up again.
+func (c *cluster) expect() {
+	if c.runs != nil && c.runs.learn(c.runs.now()) {
+		for row := range c.generations {
+			c.generations[row] = -1
+		}
+	}
+}
+
 // renew reads a node anew.
 func (c *cluster) renew(row int32, info fwk.NodeInfo) {
 	seen, slot := read(info), c.slots[row]
+	if c.runs != nil {
+		seen.life = c.runs.lifeOf(info)
+	}
 	if slot < 0 || c.facts[slot] != seen {
 		c.leave(slot)
 		c.slots[row] = c.join(seen)

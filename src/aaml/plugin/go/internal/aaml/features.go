@@ -54,7 +54,7 @@ type features struct {
 }
 
 // seen is what the pairs of a node need again of it.
-type seen struct{ cpu, memory, gapCPU, gapMemory, gpuFree float64 }
+type seen struct{ cpu, memory, gapCPU, gapMemory, gpuFree, emptyS float64 }
 
 // size is what a pod that asks for so much is compared with.
 type size struct {
@@ -106,9 +106,13 @@ func (f *features) fill(v *view) {
 	f.seen, f.terms = sized(f.seen, u), sized(f.terms, rankTerms*n)
 	s := v.measure()
 	for i, k := range v.kinds {
-		f.fillNode(f.nodes[i*nodeWidth:(i+1)*nodeWidth], &f.seen[i], k, &s)
+		row := f.nodes[i*nodeWidth : (i+1)*nodeWidth]
+		f.fillNode(row, &f.seen[i], k, &s)
+		if v.table != nil && k.life != nil {
+			f.seen[i].emptyS = fillExpected(row[16:], v, k)
+		}
 	}
-	p := pairing{size: s, askedCPU: float64(v.pod.cpu), askedMemory: float64(v.pod.memory), keep: 1 - 1/s.count, gpu: v.pod.gpu}
+	p := pairing{size: s, askedCPU: float64(v.pod.cpu), askedMemory: float64(v.pod.memory), keep: 1 - 1/s.count, gpu: v.pod.gpu, expects: v.table != nil, restS: v.pod.restS}
 	p.sizeCPU, p.sizeMemory = max(p.askedCPU/s.nodeCPU, 1e-6), max(p.askedMemory/s.nodeMemory, 1e-6)
 	p.unit = p.sizeCPU*(s.deviationCPU+p.sizeCPU) + p.sizeMemory*(s.deviationMemory+p.sizeMemory)
 	for i, kind := range v.kindOf {
@@ -153,6 +157,19 @@ func (f *features) fillNode(row []float32, out *seen, k *facts, s *size) {
 	row[11], row[12], row[13] = float32(whole/8), float32(shared/8), float32(float64(devices)/8)
 	row[14], row[15] = one(k.cordoned), one(k.capacity)
 	clear(row[16:])
+	out.emptyS = 0
+}
+
+// fillExpected writes what the pods on a node are expected to leave, and returns in how many seconds it is empty.
+func fillExpected(row []float32, v *view, k *facts) float64 {
+	load, emptyS := k.life.expected(v.table, v.nowS)
+	for h := range load {
+		row[3*h] = float32(float64(load[h][0]) / atLeast1(k.cpu))
+		row[3*h+1] = float32(float64(load[h][1]) / atLeast1(k.memory))
+		row[3*h+2] = float32(float64(load[h][2]) / (1000 * atLeast1(int64(len(k.devices)/2))))
+	}
+	row[9] = float32(logMinutes(emptyS))
+	return emptyS
 }
 
 // pairing is a pod with what its features on all nodes have in common.
@@ -162,6 +179,8 @@ type pairing struct {
 	sizeCPU, sizeMemory   float64 // of a mean node's
 	unit, keep            float64
 	gpu                   gpuRequest
+	expects               bool
+	restS                 float64
 }
 
 // fill writes the features of the pod on a node and returns what ranks are made of.
@@ -202,6 +221,9 @@ func (p *pairing) fill(row []float32, k *facts, on *seen, siblings float64) [ran
 	row[18], row[19] = float32(8*float64(row[3])), float32(8*float64(row[4]))
 	row[20], row[21] = float32(8*float64(float32(on.gapCPU))), float32(8*float64(float32(on.gapMemory)))
 	row[22], row[23] = 0, 0
+	if p.expects {
+		row[22], row[23] = float32(logMinutes(max(p.restS-on.emptyS, 0))), float32(logMinutes(max(on.emptyS-p.restS, 0)))
+	}
 	row[24], row[25], row[26], row[27] = 0, 0, 0, 0
 	if k.capacity {
 		row[24] = bounded(growCPU * (2*on.gapCPU + growCPU*p.keep) / p.unit)
@@ -225,6 +247,9 @@ func (f *features) fillPod(v *view, s *size) {
 	f.pod[4] = one(gpu.count == 1 && 0 < gpu.milli && gpu.milli < deviceMilli)
 	f.pod[5] = one(gpu.models)
 	f.pod[6], f.pod[7] = 0, 0
+	if v.table != nil {
+		f.pod[6], f.pod[7] = float32(math.Log1p(v.pod.restS)/10), float32(v.pod.sure)
+	}
 	f.pod[8], f.pod[9] = float32(s.meanCPU), float32(s.meanMemory)
 	f.pod[10], f.pod[11] = float32(s.deviationCPU), float32(s.deviationMemory)
 	f.pod[12] = float32(float64(v.feasible) / float64(max(v.nodes, 1)))

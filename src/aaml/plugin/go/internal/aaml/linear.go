@@ -44,9 +44,10 @@ func newLinear(terms, features []string, weights [][]float64) (*linear, error) {
 func (l *linear) scores(v *view, scores []float64) {
 	s := v.measure()
 	podCPU, podMemory := float64(v.pod.cpu)/s.nodeCPU, float64(v.pod.memory)/s.nodeMemory
+	rest := logMinutes(v.pod.restS)
 	var w [linearWidth]float64
 	for f := range w {
-		w[f] = l.weights[0][f] + termScale*(podCPU*l.weights[1][f]+podMemory*l.weights[2][f])
+		w[f] = l.weights[0][f] + termScale*(podCPU*l.weights[1][f]+podMemory*l.weights[2][f]) + rest*l.weights[3][f]
 	}
 	gpus := v.pod.gpu.count > 0
 	if gpus {
@@ -67,6 +68,16 @@ func (l *linear) scores(v *view, scores []float64) {
 		}
 		if memory > full {
 			score += w[10]
+		}
+		if v.table != nil {
+			emptyS := k.life.emptyS(v.table, v.nowS)
+			extends, outlived := logMinutes(max(v.pod.restS-emptyS, 0)), logMinutes(max(emptyS-v.pod.restS, 0))
+			if k.usedPods == 0 {
+				score += w[16] * extends
+			} else {
+				score += w[15] * extends
+			}
+			score += w[17]*outlived + w[18]*logMinutes(emptyS)
 		}
 		if gpus {
 			for f, column := range [4]int{10, 11, 13, 15} {

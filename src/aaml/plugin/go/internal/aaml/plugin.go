@@ -29,10 +29,12 @@ type Plugin struct {
 	args    Args
 	weights *holder
 
-	cluster *cluster
-	view    view
-	scores  []float64
-	ranks   ranks
+	cluster   *cluster
+	runs      *runs  // nil until a policy expects lifetimes
+	expectsOf string // the life table that is in force, as its weights file told it
+	view      view
+	scores    []float64
+	ranks     ranks
 }
 
 var (
@@ -90,12 +92,17 @@ func (p *Plugin) decide(policy *policy, infos []fwk.NodeInfo, pod *v1.Pod, feasi
 	defer func() {
 		if caught := recover(); caught != nil {
 			klog.ErrorS(fmt.Errorf("%v", caught), "AAML: a decision failed", "pod", klog.KObj(pod), "stack", string(debug.Stack()))
-			p.cluster = newCluster() // whatever it holds is read anew
+			p.cluster, p.expectsOf = newCluster(), "" // whatever it holds is read anew
 			made, reason = nil, panicked
 		}
 	}()
+	if err := p.prepare(policy); err != nil {
+		klog.ErrorS(err, "AAML: no lifetimes can be expected")
+		return nil, missingNode
+	}
+	p.cluster.expect()
 	p.cluster.follow(infos)
-	p.view.look(p.cluster, requestOf(pod, waiting()), feasible)
+	p.view.look(p.cluster, p.cluster.requestOf(pod, waiting()), feasible)
 	if p.view.feasible < len(feasible) {
 		return nil, missingNode
 	}
@@ -113,6 +120,27 @@ func (p *Plugin) decide(policy *policy, infos []fwk.NodeInfo, pod *v1.Pod, feasi
 		return nil, overTime
 	}
 	return made, ""
+}
+
+// prepare follows the lifetimes of pods where a policy expects them. What was learned stays where new weights come with the
+// life table that those before them came with.
+func (p *Plugin) prepare(policy *policy) error {
+	if policy.expectsOf == p.expectsOf {
+		return nil
+	}
+	p.cluster, p.expectsOf = newCluster(), policy.expectsOf
+	if policy.expects == nil {
+		return nil
+	}
+	if p.runs == nil {
+		p.runs = newRuns(policy.expects)
+		if err := p.runs.watch(p.handle); err != nil {
+			p.runs, p.expectsOf = nil, ""
+			return err
+		}
+	}
+	p.runs.table, p.cluster.runs = policy.expects, p.runs
+	return nil
 }
 
 func skip(reason string) *fwk.Status {

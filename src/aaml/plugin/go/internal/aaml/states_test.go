@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
@@ -19,16 +20,18 @@ type state struct {
 	Feasible []string   `json:"feasible"`
 	Queue    int        `json:"queue"`
 	Weights  []string   `json:"weights"`
+	// Ages are how long pods run, in seconds, by their uid; read by policies that expect lifetimes.
+	Ages map[types.UID]float64 `json:"ages"`
 }
 
-// answer is what the plugin makes of a state: features of every node, those of the feasible ones with the pod, those of
-// the pod, and the scores and grades of the nodes by each weights file (a score is null where the pod may not go).
+// answer is what the plugin makes of a state by one weights file: features of every node, those of the feasible ones with
+// the pod, those of the pod, and the scores and grades of the nodes (a score is null where the pod may not go).
 type answer struct {
-	Nodes  [][]float32  `json:"nodes"`
-	Pairs  [][]float32  `json:"pairs"`
-	Pod    []float32    `json:"pod"`
-	Scores [][]*float64 `json:"scores"`
-	Grades [][]int      `json:"grades"`
+	Nodes  [][]float32 `json:"nodes"`
+	Pairs  [][]float32 `json:"pairs"`
+	Pod    []float32   `json:"pod"`
+	Scores []*float64  `json:"scores"`
+	Grades []int       `json:"grades"`
 }
 
 // TestAnswersStates answers states, a line of JSON each, from the standard input. The Python tests ask it; they know what
@@ -40,7 +43,7 @@ func TestAnswersStates(t *testing.T) {
 	policies := map[string]*policy{}
 	lines := bufio.NewReaderSize(os.Stdin, 1<<20)
 	out := json.NewEncoder(os.Stdout)
-	c := newCluster()
+	plain := newCluster()
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
@@ -61,7 +64,18 @@ func TestAnswersStates(t *testing.T) {
 				}
 			}
 		}
-		if err := out.Encode(asked.answer(c, policies)); err != nil {
+		var answers []answer
+		for _, file := range asked.Weights {
+			c := plain
+			if table := policies[file].expects; table != nil {
+				c = newCluster()
+				c.runs = newRuns(table)
+				c.runs.now = func() float64 { return 1e7 }
+				asked.run(c.runs)
+			}
+			answers = append(answers, asked.answer(c, policies[file]))
+		}
+		if err := out.Encode(answers); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,7 +96,14 @@ func (s *state) infos() []fwk.NodeInfo {
 	return infos
 }
 
-func (s *state) answer(c *cluster, policies map[string]*policy) answer {
+// run lets the pods run for as long as the state says.
+func (s *state) run(r *runs) {
+	for _, pod := range s.Pods {
+		r.of(podInfo(pod), pod.Spec.NodeName).sinceS = r.now() - s.Ages[pod.UID]
+	}
+}
+
+func (s *state) answer(c *cluster, by *policy) answer {
 	infos := s.infos()
 	byName := map[string]fwk.NodeInfo{}
 	for _, info := range infos {
@@ -95,7 +116,7 @@ func (s *state) answer(c *cluster, policies map[string]*policy) answer {
 	var v view
 	var f features
 	c.follow(infos)
-	v.look(c, requestOf(s.Pod, s.Queue), feasible)
+	v.look(c, c.requestOf(s.Pod, s.Queue), feasible)
 	f.fill(&v)
 	made := answer{Pod: f.pod}
 	for row := range infos {
@@ -107,22 +128,18 @@ func (s *state) answer(c *cluster, policies map[string]*policy) answer {
 		}
 		made.Pairs = append(made.Pairs, pair)
 	}
-	for _, file := range s.Weights {
-		scores := make([]float64, len(v.kindOf))
-		policies[file].scores(&v, scores)
-		byRow := make([]*float64, len(infos))
-		for row, choice := range v.rowChoice {
-			if choice >= 0 {
-				byRow[row] = &scores[choice]
-			}
+	scores := make([]float64, len(v.kindOf))
+	by.scores(&v, scores)
+	made.Scores = make([]*float64, len(infos))
+	for row, choice := range v.rowChoice {
+		if choice >= 0 {
+			made.Scores[row] = &scores[choice]
 		}
-		var r ranks
-		var grades []int
-		byName := r.grade(&v, scores, c.names)
-		for _, name := range c.names {
-			grades = append(grades, int(byName[name]))
-		}
-		made.Scores, made.Grades = append(made.Scores, byRow), append(made.Grades, grades)
+	}
+	var r ranks
+	grades := r.grade(&v, scores, c.names)
+	for _, name := range c.names {
+		made.Grades = append(made.Grades, int(grades[name]))
 	}
 	return made
 }

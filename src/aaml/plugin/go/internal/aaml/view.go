@@ -14,16 +14,27 @@ type request struct {
 	scoredCPU, scoredMemory int64 // with kube-scheduler's defaults where it requests nothing
 	gpu                     gpuRequest
 	owner                   owner
-	queue                   int // pods that wait besides it
+	queue                   int     // pods that wait besides it
+	restS, sure             float64 // for how long it is expected to run, and how sure that is; 0 where nothing is expected
 }
 
-func requestOf(pod *v1.Pod, queue int) request {
-	info := &framework.PodInfo{Pod: pod}
+// requestOf returns what a pod asks for that waits before `queue` others, and what the cluster expects of it.
+func (c *cluster) requestOf(pod *v1.Pod, queue int) request {
+	asked := requestBy(&framework.PodInfo{Pod: pod})
+	asked.queue = queue
+	if c.runs != nil {
+		class := c.runs.table.class(classesOf(pod, &asked))
+		asked.restS, asked.sure = c.runs.table.rest(class, 0, limitOf(pod)), c.runs.table.certainty(class, limitOf(pod))
+	}
+	return asked
+}
+
+func requestBy(info fwk.PodInfo) request {
 	asked := info.CalculateResource()
 	return request{
 		cpu: asked.Resource.GetMilliCPU(), memory: asked.Resource.GetMemory(),
 		scoredCPU: asked.Non0CPU, scoredMemory: asked.Non0Mem,
-		gpu: gpuOf(info), owner: ownerOf(pod), queue: queue,
+		gpu: gpuOf(info), owner: ownerOf(info.GetPod()),
 	}
 }
 
@@ -32,9 +43,11 @@ func requestOf(pod *v1.Pod, queue int) request {
 type view struct {
 	pod request
 
-	nodes    int       // N
-	feasible int       // of them
-	kinds    []*facts  // [U]
+	nodes    int        // N
+	feasible int        // of them
+	kinds    []*facts   // [U]
+	table    *lifetimes // nil where nothing is expected
+	nowS     float64
 	count    []float64 // [U] nodes of the kind
 
 	kindOf   []int32   // [V] the kind of a choice, in 0 ... U-1
@@ -59,7 +72,10 @@ func sized[T any](of []T, n int) []T {
 // look shows a pod and the nodes on which it may go. Nodes that are not in the cluster are passed over.
 func (v *view) look(c *cluster, pod request, feasible []fwk.NodeInfo) {
 	n := len(c.slots)
-	v.pod, v.nodes = pod, n
+	v.pod, v.nodes, v.table = pod, n, nil
+	if c.runs != nil {
+		v.table, v.nowS = c.runs.table, c.runs.now()
+	}
 	v.mask = sized(v.mask, n)
 	clear(v.mask)
 	next := int32(0) // filters hand nodes on nearly in their order

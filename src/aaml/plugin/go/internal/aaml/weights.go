@@ -42,6 +42,8 @@ type policyFile struct {
 	// of a linear scorer
 	Terms   []string    `json:"terms,omitempty"`
 	Weights [][]float64 `json:"weights,omitempty"`
+	// of a policy that expects lifetimes
+	Lifetimes json.RawMessage `json:"lifetimes,omitempty"`
 	// of a heuristic
 	Name string `json:"name,omitempty"`
 }
@@ -62,8 +64,10 @@ type scorer interface {
 // policy is what a weights file holds, ready to decide.
 type policy struct {
 	scorer
-	model  model
-	sha256 string // of the file
+	model     model
+	sha256    string // of the file
+	expects   *lifetimes
+	expectsOf string // the text that they were read from
 }
 
 // parseWeights reads a weights file. An error says in one line what is wrong with it.
@@ -90,7 +94,16 @@ func parseWeights(raw []byte) (*policy, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(raw)
-	p := &policy{scorer: scorer, model: file.Model, sha256: hex.EncodeToString(sum[:])}
+	p := &policy{scorer: scorer, model: file.Model, sha256: hex.EncodeToString(sum[:]), expectsOf: string(content.Lifetimes)}
+	if len(content.Lifetimes) > 0 {
+		var told lifetimesFile
+		if err := strictly(content.Lifetimes, &told); err != nil {
+			return nil, fmt.Errorf("lifetimes are damaged: %w", err)
+		}
+		if p.expects, err = newLifetimes(&told); err != nil {
+			return nil, err
+		}
+	}
 	return p, p.try()
 }
 
