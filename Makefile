@@ -44,7 +44,7 @@ test: check kwok browser ## every test, the live ones on real KWOK included
 
 differential: setup ## against the real kube-scheduler: 20,000 decisions, 10,000 strange objects, 20,800 decisions of plugins in it
 	$(BIN)/aaml cluster build
-	AAML_DIFFERENTIAL_EPISODES=800 AAML_DIFFERENTIAL_STRANGE=140 AAML_DIFFERENTIAL_SEED=100000 \
+	AAML_DIFFERENTIAL_EPISODES=800 AAML_DIFFERENTIAL_STRANGE=140 AAML_DIFFERENTIAL_VOLUMES=50 AAML_DIFFERENTIAL_SEED=100000 \
 	$(BIN)/python -m pytest tests/e2e/test_differential_kube_scheduler.py
 	AAML_PLUGIN_DECISIONS=5200 AAML_PLUGIN_SEED=100000 $(BIN)/python -m pytest tests/e2e/test_plugin_live.py -k every_agent
 

@@ -15,6 +15,7 @@ from aaml.kube.provision import KwokCluster
 from aaml.kube.transport import ApiError, Transport
 from support.kwok import pod, pods, until
 from support.processes import AAML, Process, free_port, probe
+from support.volumes import Provisioner, claim, storage_class, uses, volume
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
 NAME = "aaml-scheduler"
@@ -131,7 +132,44 @@ def test_a_scheduler_that_learns_works_under_the_same_account_and_stays_ready(
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["models"]
 
 
+def test_the_service_account_gets_volumes_for_claims(
+    deployed: KwokCluster, account: Path, namespace: str, tmp_path: Path
+) -> None:
+    """One volume is there, another is made; nothing of it is refused to the account."""
+    api, driver = deployed.api(), f"csi.{namespace}"
+    classes, root = "/apis/storage.k8s.io/v1/storageclasses", f"/api/v1/namespaces/{namespace}"
+    local, cloud, there = f"local-{namespace}", f"cloud-{namespace}", f"there-{namespace}"
+    for kind in (storage_class(local), storage_class(cloud, driver)):
+        api.request("POST", classes, kind)
+    for name, kind in (("local", local), ("cloud", cloud)):
+        api.request("POST", f"{root}/persistentvolumeclaims", claim(name, kind))
+    api.request("POST", "/api/v1/persistentvolumes", volume(there, local))
+    flags = (f"--namespaces={namespace}", "--no-records")
+    with (
+        Provisioner(api, driver),
+        Process(command(account, *flags), tmp_path / "scheduler.log") as scheduler,
+    ):
+        scheduler.wait_for("places the pods")
+        create(api, namespace, ["p"], **uses("local", "cloud"))
+        until(lambda: bound(api, namespace), "the pod bound")
+        assert scheduler.stop() == 0
+        assert "403" not in scheduler.said()
+    found = items(api, f"{root}/persistentvolumeclaims")
+    volumes = {each["metadata"]["name"]: each["spec"]["volumeName"] for each in found}
+    assert volumes["local"] == there
+    assert volumes["cloud"].startswith("made-")
+    api.request("DELETE", f"{root}/pods?gracePeriodSeconds=0")
+    api.request("DELETE", f"{root}/persistentvolumeclaims")
+    for name in volumes.values():
+        api.request("DELETE", f"/api/v1/persistentvolumes/{name}")
+    for kind in (local, cloud):
+        api.request("DELETE", f"{classes}/{kind}")
+
+
 FORBIDDEN = [
+    ("DELETE", "/api/v1/persistentvolumes/any", None),
+    ("PUT", "/api/v1/namespaces/default/persistentvolumeclaims/any", {"metadata": {"name": "any"}}),
+    ("POST", "/api/v1/namespaces/default/persistentvolumeclaims", {"metadata": {"name": "any"}}),
     ("POST", "/api/v1/namespaces/default/pods", pod("more")),
     ("DELETE", "/api/v1/namespaces/default/pods/any", None),
     ("DELETE", "/api/v1/nodes/kwok-std-node-0", None),
@@ -169,11 +207,14 @@ def rules(kubeconfig: Path) -> set[tuple[str, str, str]]:
 
 
 READS = ("nodes", "pods", "namespaces", "persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes")
+ALSO_TO_PLACE = ("csidrivers", "csistoragecapacities")
 
 
 def test_the_rules_are_these_and_no_others(deployed: KwokCluster, account: Path) -> None:
     reads = {(verb, resource, "") for verb in ("list", "watch") for resource in READS}
-    assert rules(account) == reads | {
+    also = {(verb, resource, "") for verb in ("list", "watch") for resource in ALSO_TO_PLACE}
+    assert rules(account) == reads | also | {
+        ("patch", "persistentvolumeclaims", ""), ("patch", "persistentvolumes", ""),
         ("get", "pods", ""), ("create", "pods/binding", ""), ("patch", "pods/status", ""), ("create", "events", ""),
         ("patch", "events", ""), ("get", "leases", NAME), ("update", "leases", NAME),
     }  # fmt: skip
@@ -187,7 +228,8 @@ def test_a_shadow_may_read_alone_and_needs_no_more(deployed: KwokCluster, namesp
         deployed.api(),
         tmp_path / "log.jsonl",
     )
-    assert rules(shadow) == {(verb, resource, "") for verb in ("list", "watch") for resource in READS}
+    reads = (*READS, *ALSO_TO_PLACE)
+    assert rules(shadow) == {(verb, resource, "") for verb in ("list", "watch") for resource in reads}
     deployment = yaml.safe_load((DEPLOY / "shadow" / "deployment.yaml").read_text())
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     kept = [each for each in arguments[1:] if not each.startswith(("--health-", "--shadow-log"))]

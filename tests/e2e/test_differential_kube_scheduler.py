@@ -1,8 +1,9 @@
 """AAML's filters, scores and preemption against the real kube-scheduler, on clusters and pods drawn at random.
 
 `AAML_DIFFERENTIAL_EPISODES` sets how many clusters are drawn (84 by default, about 2,100 decisions),
-`AAML_DIFFERENTIAL_STRANGE` how many of strange nodes and pods (3, about 240 objects), and `AAML_DIFFERENTIAL_SEED` the
-first one's seed; `make differential` runs many. A mismatch names the seed of its cluster.
+`AAML_DIFFERENTIAL_STRANGE` how many of strange nodes and pods (3, about 240 objects), `AAML_DIFFERENTIAL_VOLUMES` how
+many whose pods have claims (3; kube-scheduler looks once a second whether a volume is bound), and
+`AAML_DIFFERENTIAL_SEED` the first one's seed; `make differential` runs many. A mismatch names the seed of its cluster.
 """
 
 import os
@@ -12,14 +13,19 @@ import pytest
 from aaml.kube.provision import binaries, end_orphans
 from support.differential import Bench, Tally, compare_decision, compare_preemption
 from support.real_scheduler import RealScheduler
-from support.scheduling_cases import Cases
+from support.scheduling_cases import DRIVER, Cases
 from support.strange_cases import StrangeCases
+from support.volume_cases import TRACKED, VolumeCases
+from support.volume_differential import BARRIER_DRIVER, VolumeBench, compare_volumes
+from support.volumes import Provisioner
 
 EPISODES = int(os.environ.get("AAML_DIFFERENTIAL_EPISODES", "84"))
 FIRST_SEED = int(os.environ.get("AAML_DIFFERENTIAL_SEED", "1"))
 STRANGE_EPISODES = int(os.environ.get("AAML_DIFFERENTIAL_STRANGE", "3"))
+VOLUME_EPISODES = int(os.environ.get("AAML_DIFFERENTIAL_VOLUMES", "3"))
 PODS_PER_EPISODE = 25
 STRANGE_PODS = 60
+VOLUME_PODS = 10
 _SHOWN = 10
 
 
@@ -30,6 +36,12 @@ def bench(tmp_path_factory):
     end_orphans()
     with RealScheduler(f"differential-{os.getpid()}", tmp_path_factory.mktemp("scheduler")) as real:
         yield Bench(real)
+
+
+@pytest.fixture(scope="module")
+def volumes(bench):
+    with Provisioner(bench.api, DRIVER, TRACKED, BARRIER_DRIVER, binds=True):
+        yield VolumeBench(bench)
 
 
 def report(what, tally, capsys):
@@ -68,6 +80,21 @@ def test_strange_nodes_and_pods_are_judged_as_by_kube_scheduler(bench, capsys):
         objects += len(nodes) + len(placed) + STRANGE_PODS
     report(f"{objects} strange nodes and pods", tally, capsys)
     assert tally.counts["total score"] > STRANGE_EPISODES
+
+
+@pytest.mark.timeout(60 + 30 * VOLUME_EPISODES)
+def test_claims_get_the_volumes_that_kube_scheduler_gives_them(volumes, capsys):
+    """Volumes that are there and new ones; a provisioner and a controller of volumes are played."""
+    tally = Tally()
+    for seed in range(FIRST_SEED + 3_000_000, FIRST_SEED + 3_000_000 + VOLUME_EPISODES):
+        cases = VolumeCases(seed)
+        volumes.reset(cases)
+        for _ in range(VOLUME_PODS):
+            compare_volumes(volumes, cases.pod(), tally, seed)
+    report("claims and volumes", tally, capsys)
+    assert tally.counts["feasible nodes"] == VOLUME_EPISODES * VOLUME_PODS
+    assert tally.counts["volumes of the claims"] >= VOLUME_EPISODES  # the draw must leave choices
+    assert tally.counts["message"] >= VOLUME_EPISODES
 
 
 @pytest.mark.timeout(60 + 5 * EPISODES)

@@ -139,3 +139,42 @@ def test_volumes_are_made_on_the_pods_node_and_nobody_waits_with_those_that_wait
         assert failed == bool(tried)
     audit.check(live.cluster.state)
     stage.api.request("DELETE", f"/apis/storage.k8s.io/v1/storageclasses/{orphaned}")
+
+
+def test_an_account_that_may_not_write_volumes_says_so_once_and_binds_all_others(
+    stage: Stage, kwok: KwokCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rights of deploy/kubernetes/scheduler before it could patch claims and volumes."""
+    rbac, name = "/apis/rbac.authorization.k8s.io/v1", f"poor-{stage.namespace}"
+    read = ["list", "watch"]
+    rules = [
+        (["nodes", "namespaces", "persistentvolumeclaims", "persistentvolumes"], "", read),
+        (["storageclasses", "csinodes", "csidrivers", "csistoragecapacities"], "storage.k8s.io", read),
+        (["pods"], "", ["get", *read]), (["pods/binding"], "", ["create"]), (["pods/status"], "", ["patch"]),
+        (["events"], "", ["create", "patch"]),
+    ]  # fmt: skip
+    role = {
+        "metadata": {"name": name},
+        "rules": [{"resources": what, "apiGroups": [group], "verbs": verbs} for what, group, verbs in rules],
+    }
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": stage.namespace}],
+    }
+    stage.api.request("POST", f"{stage.root}/serviceaccounts", {"metadata": {"name": name}})
+    stage.api.request("POST", f"{rbac}/clusterroles", role)
+    stage.api.request("POST", f"{rbac}/clusterrolebindings", binding)
+    stage.create(claim("one", stage.cloud), claim("two", stage.cloud))
+    with LiveScheduler(SCHEDULER, kwok.service_account_kubeconfig(stage.namespace, name)):
+        stage.pod("first", "one")
+        until(lambda: any("may not patch" in each for each in stage.messages("first")), "what is missing in the event")
+        stage.pod("second", "two")
+        stage.pod("plain")
+        stage.bound("plain")
+        until(lambda: stage.messages("second"), "the event of the second pod")
+    why = 'persistentvolumeclaim "two" waits for its first consumer, and this account may not patch'
+    assert stage.messages("second")[0].startswith(f"0/11 nodes are available: {why} persistentvolumeclaims.")
+    assert caplog.text.count("pods whose claims wait for their first consumer stay pending") == 1
+    for kind in ("clusterrolebindings", "clusterroles"):
+        stage.api.request("DELETE", f"{rbac}/{kind}/{name}")

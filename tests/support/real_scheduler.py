@@ -67,7 +67,10 @@ class RealScheduler:
         self._stop = threading.Event()
 
     def __enter__(self) -> Self:
-        self.cluster.up(ClusterOptions(nodes=1, scheduler=False, owner=Owner.this_process()), progress=False)
+        # Nobody is there to take the finalizers off that protect claims and volumes in use.
+        admission = {"kube-apiserver": {"disable-admission-plugins": "StorageObjectInUseProtection"}}
+        options = ClusterOptions(nodes=1, scheduler=False, owner=Owner.this_process(), arguments=admission)
+        self.cluster.up(options, progress=False)
         try:
             for component in ("kwok-controller", "kube-controller-manager"):
                 self.cluster.stop_component(component, kill=True)

@@ -55,22 +55,21 @@ def uses(*claims: str) -> dict[str, Any]:
 
 
 class Provisioner:
-    """Makes volumes for claims of `provisioner` that name their node, as a CSI driver's provisioner does.
+    """Makes volumes for claims of `provisioners` that name their node, as a CSI driver's provisioner does.
 
     `refuses(claim, node)` takes the annotation off again, which tells that no volume can be made there. With `binds` it
-    also does what the controller of volumes does, for a cluster that has none: volumes are available from the start,
-    and claims are bound to the volumes that name them. Use as a context manager.
+    also does what the controller of volumes does, for a cluster that has none: claims are bound to the volumes that
+    name them. Use as a context manager.
     """
 
     def __init__(
         self,
         api: Transport,
-        provisioner: str,
-        *,
+        *provisioners: str,
         refuses: Callable[[str, str], bool] = lambda _claim, _node: False,
         binds: bool = False,
     ) -> None:
-        self._api, self._provisioner, self._refuses, self._binds = api, provisioner, refuses, binds
+        self._api, self._provisioners, self._refuses, self._binds = api, provisioners, refuses, binds
         self.refused: list[tuple[str, str]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -93,13 +92,11 @@ class Provisioner:
     def look(self) -> None:
         """Do once what is to be done now."""
         claims = self._list("/api/v1/persistentvolumeclaims")
-        kinds = {
-            each["metadata"]["name"]: each["provisioner"]
-            for each in self._list("/apis/storage.k8s.io/v1/storageclasses")
-        }
+        classes = self._list("/apis/storage.k8s.io/v1/storageclasses")
+        kinds = {each["metadata"]["name"] for each in classes if each["provisioner"] in self._provisioners}
         for each in claims:
             spec, annotations = each["spec"], each["metadata"].get("annotations") or {}
-            ours = kinds.get(spec.get("storageClassName", "")) == self._provisioner
+            ours = spec.get("storageClassName", "") in kinds
             if ours and not spec.get("volumeName") and SELECTED_NODE in annotations:
                 self._make(each, annotations[SELECTED_NODE])
         if self._binds:
@@ -125,13 +122,11 @@ class Provisioner:
 
     def _bind(self, claims: dict[str, Manifest]) -> None:
         for each in self._list("/api/v1/persistentvolumes"):
-            meta, ref = each["metadata"], each["spec"].get("claimRef")
-            phase = "Bound" if ref and ref.get("uid") else "Available"
-            if each.get("status", {}).get("phase") != phase:
-                path = f"/api/v1/persistentvolumes/{meta['name']}/status"
-                self._api.request("PATCH", path, {"status": {"phase": phase}}, content_type=MERGE)
-            wanted = claims.get((ref or {}).get("uid", ""))
+            meta = each["metadata"]
+            wanted = claims.get((each["spec"].get("claimRef") or {}).get("uid", ""))
             if wanted is not None and not wanted["spec"].get("volumeName"):
+                path = f"/api/v1/persistentvolumes/{meta['name']}/status"
+                self._api.request("PATCH", path, {"status": {"phase": "Bound"}}, content_type=MERGE)
                 body = {"metadata": {"annotations": _BOUND}, "spec": {"volumeName": meta["name"]}}
                 self._api.request("PATCH", _path(wanted["metadata"]), body, content_type=STRATEGIC_MERGE)
 

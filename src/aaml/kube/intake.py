@@ -119,8 +119,9 @@ class Intake:
 
     def may_not_patch(self, kind: str, why: str) -> None:
         """The account may not write claims or volumes, without which no unbound claim gets its volume."""
-        log.error("%s cannot be written (%s): %s", kind, why, _UNBOUND)
-        self._read_anew(self.storage.refuse(f"patch {kind}", f"patch {kind}"))
+        if concerned := self.storage.refuse(f"patch {kind}", f"patch {kind}"):
+            log.error("%s cannot be written (%s): %s", kind, why, _UNBOUND)
+            self._read_anew(concerned)
 
     def decided(self, uid: str) -> None:
         """A dry run has decided on a pod and must not see it again."""

@@ -111,11 +111,13 @@ class StorageObjects:
         uids = dict.fromkeys(uid for claim in claims for uid in self._users_of.get(claim, ()))
         return [self._users[uid] for uid in uids], helps
 
-    def refuse(self, kind: str, what: str) -> Iterable[SeenPod]:
+    def refuse(self, kind: str, what: str) -> Sequence[SeenPod]:
         """The account may not do `what` ("list csidrivers"), without which no claim gets its volume.
 
-        Return the pods that this concerns.
+        Return the pods that this concerns; none where it was known.
         """
+        if kind in self._refused:
+            return ()
         self._refused[kind] = what
         return tuple(self._users.values())
 

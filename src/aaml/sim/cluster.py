@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from aaml.cluster import audit
 from aaml.cluster.filters import feasible as feasible_rows
-from aaml.cluster.filters.volume_binding import plan_volumes
+from aaml.cluster.filters.volume_binding import VolumePlan, plan_volumes
 from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.scheduling.ports import BindResult
@@ -79,6 +79,7 @@ class _Flight:
     queued: QueuedPod
     members: list[Pod]
     placed: int = 0
+    volumes: tuple[VolumePlan, ...] = ()  # what claims of the placed members got
 
 
 class SimCluster:
@@ -183,7 +184,9 @@ class SimCluster:
         flight = self._current(pod)
         name = self._state.names[row]
         if pod.volumes.unbound:
-            plan_volumes(self._state, pod, row).reserve(self._state, name)
+            plan = plan_volumes(self._state, pod, row)
+            plan.reserve(self._state, name)
+            flight.volumes += (plan,)
         self._state.assume(pod, name, gpus, self._now_s)
         flight.placed += 1
         if flight.placed == len(flight.members):
@@ -344,7 +347,7 @@ class SimCluster:
         twin._deferred, twin._lifetime_s = list(self._deferred), self._lifetime_s
         if self._flight is not None:
             queued = twin._queue.in_flight(self._flight.queued.uid)
-            twin._flight = _Flight(queued, list(self._flight.members), self._flight.placed)
+            twin._flight = replace(self._flight, queued=queued, members=list(self._flight.members))
         if self._supply is not None:
             twin._supply = self._supply.fork(twin)
         return twin
@@ -407,6 +410,8 @@ class SimCluster:
             node_name = self._state.placements[member.uid].node_name
             self._state.forget(member.uid)
             self._results.append(BindResult(member, node_name, "failed", "the rest of its gang was not placed"))
+        for plan in flight.volumes:
+            plan.release(self._state)
         self._flight = None
         return flight.queued
 

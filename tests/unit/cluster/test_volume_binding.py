@@ -245,6 +245,22 @@ def test_in_the_simulator_a_volume_is_taken_with_the_pods_node():
     assert not simulated.feasible(second).any()
 
 
+def test_in_the_simulator_a_gang_that_is_not_placed_gives_its_volumes_back():
+    nodes = [make.node(name, labels={"kubernetes.io/hostname": name}) for name in ("a", "b")]
+    pods = [replace(pod(claim(f"c{i}")), name=f"g{i}", uid=f"g{i}", gang="g", gang_size=2) for i in (0, 1)]
+    simulated = SimCluster(nodes, [*pods, replace(pod(claim("alone")), name="alone", uid="alone", created_s=1.0)])
+    simulated.state.storage.classes["local"] = LOCAL
+    simulated.state.storage.put_volume(volume("v1", nodes=on("b")))
+    for row in (1, None):
+        member = simulated.next_pod()
+        assert member is not None
+        assert simulated.feasible(member).tolist() == [False, row == 1]
+        simulated.bind(member, row) if row is not None else simulated.reject(member)
+    last = simulated.next_pod()
+    assert last is not None
+    assert (last.name, simulated.feasible(last).tolist()) == ("alone", [False, True])
+
+
 def test_thousands_of_local_volumes_are_matched_as_few_are():
     """Five hundred nodes with a volume each, of 1 to 5 Gi in turns: a claim of 3 Gi fits on three fifths of them."""
     nodes = [make.node(f"n{i}", labels={"kubernetes.io/hostname": f"n{i}"}) for i in range(500)]

@@ -5,8 +5,8 @@ from aaml.cluster.filters.plugin import Filter, one_reason
 from aaml.cluster.objects import Pod
 
 _WHO_DOES = (
-    "kube-scheduler does: with AAML's policy as its plugin or its extender, or with a configuration of AAML's; "
-    "give the pod its schedulerName"
+    "kube-scheduler does, with the policy as its plugin (aaml export) or its extender (aaml serve), "
+    "or with a configuration (aaml tune kube-scheduler)"
 )
 
 

@@ -23,6 +23,7 @@ from aaml.cluster.storage import Volume
 _NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 _NO_MATCH = "node(s) didn't find available persistent volumes to bind"
 _NO_SPACE = "node(s) did not have enough free storage"
+_NOWHERE: IntArray = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ class _Choices:
     def __init__(self, index: FilterIndex, claims: Iterable[UnboundClaim]) -> None:
         self._index, self._storage = index, index.state.storage
         size = len(index.state)
+        self._everywhere = np.arange(size)
+        self._by_value: dict[str, dict[str, IntArray]] = {}
         self.names: list[str] = []
         self._numbers: dict[str, int] = {}
         self.taken: list[tuple[UnboundClaim, IntArray]] = []
@@ -131,30 +134,35 @@ class _Choices:
         taken = np.full(len(self.matched), -1, dtype=np.int64)
         meant = self._storage.meant_for(claim)
         if meant is not None:
-            self._give(claim, meant, taken)
+            self._give(meant, taken)
             return taken
         left = len(taken)
         for volume in self._storage.fitting(claim):
-            left -= self._give(claim, volume, taken)
+            left -= self._give(volume, taken)
             if not left:
                 break
         return taken
 
-    def _give(self, claim: UnboundClaim, volume: Volume, taken: IntArray) -> int:
-        """Let the claim have the volume where it has none, and return on how many rows that is."""
+    def _give(self, volume: Volume, taken: IntArray) -> int:
+        """Let a claim have the volume where it has `taken` none, and return on how many rows that is."""
         rows = self._rows(volume)
-        rows = rows[taken[rows] < 0]
-        if (number := self._numbers.get(volume.name)) is not None:
-            for earlier, theirs in self.taken:
-                if earlier is not claim:
+        number = self._numbers.get(volume.name)
+        if len(rows) == 1:  # a local volume: there may be thousands
+            row = rows[0]
+            if taken[row] >= 0 or (number is not None and any(theirs[row] == number for _, theirs in self.taken)):
+                return 0
+        else:
+            rows = rows[taken[rows] < 0]
+            if number is not None:
+                for _, theirs in self.taken:
                     rows = rows[theirs[rows] != number]
-        if not rows.size:
-            return 0
+            if not len(rows):
+                return 0
         if number is None:
             number = self._numbers[volume.name] = len(self.names)
             self.names.append(volume.name)
         taken[rows] = number
-        return int(rows.size)
+        return len(rows)
 
     def _make(self, claim: UnboundClaim, where: BoolArray) -> None:
         """Say on which of the rows that need a new volume none can be made; the first claim's reason counts."""
@@ -185,14 +193,19 @@ class _Choices:
         """Return the rows whose nodes can use a volume."""
         terms = volume.node_terms
         if terms is None:
-            return np.arange(len(self.matched))
+            return self._everywhere
         if len(terms) == 1 and not terms[0].fields and len(terms[0].labels) == 1:
             only = terms[0].labels[0]
-            if only.operator == "In":  # a local volume: thousands of them would not fit into the cache of masks
-                by_value = _rows_by_value(self._index, only.key)
-                found = [by_value[value] for value in dict.fromkeys(only.values) if value in by_value]
-                return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+            if only.operator == "In" and len(only.values) == 1:  # no mask for each: they would fill the cache
+                return self._rows_by_value(only.key).get(only.values[0], _NOWHERE)
         return np.flatnonzero(_any_term(self._index, terms))
+
+    def _rows_by_value(self, key: str) -> dict[str, IntArray]:
+        """Return the rows of each value that a label has."""
+        found = self._by_value.get(key)
+        if found is None:
+            found = self._by_value[key] = _rows_by_value(self._index, key)
+        return found
 
 
 def _any_term(index: FilterIndex, terms: tuple[NodeSelectorTerm, ...]) -> BoolArray:
