@@ -2,13 +2,15 @@
 
     .venv/bin/python benchmarks/bench_live_balance.py                                 # 10 nodes, seeds 1 to 3
     .venv/bin/python benchmarks/bench_live_balance.py --nodes 100 --seeds 1 --csv balance-100.csv
+    .venv/bin/python benchmarks/bench_live_balance.py --schedulers kube-scheduler kube-scheduler:tuned.yaml
 
 A real KWOK cluster is started and taken down. Each scheduler gets the same episodes of the balance task, at `--speed`
 times the simulator's: pods are created when they arrive and deleted when their lifetime is over. The variance of use is
 that of the task (CPU's and memory's over the nodes, their mean), read from the API server every second and
 averaged over the episode. A scheduler is a policy, a model file, or a plugin in kube-scheduler (the folder of
-`aaml export`, `plugin:` and a model). Models do not learn meanwhile. Latencies are `--speed` times as long in the
-episode's time.
+`aaml export`, `plugin:` and a model). `kube-scheduler:FILE` is the real one with a profile of a
+KubeSchedulerConfiguration, beside the default profile in the same process. Models do not learn meanwhile. Latencies are
+`--speed` times as long in the episode's time.
 """
 
 import argparse
@@ -23,12 +25,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.evaluation.policies import frozen, load_policy
+from aaml.evaluation.statistics import paired
 from aaml.kube.cluster import KubeCluster
 from aaml.kube.objects.convert import node_from_json, pod_from_json, pod_to_json
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
@@ -36,6 +40,8 @@ from aaml.kube.transport import ApiError, Transport
 from aaml.live.scheduler import Scheduler
 from aaml.plugin.module import is_plugin
 from aaml.plugin.run import PluginProcess, plugin_of
+from aaml.policies.kube_scores.document import document, write_configuration
+from aaml.policies.kube_scores.profile import API_VERSION, KIND, names_profile, profile_file, read_profile
 from aaml.sim.tasks import find_task
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -53,11 +59,28 @@ def arrivals(seed: int, nodes: int) -> list[Pod]:
     return [replace(pod, name=f"p{number:05}", uid="") for number, pod in enumerate(drawn)]
 
 
+def profile_name(scheduler: str) -> str:
+    """Return what pods call a profile of the real kube-scheduler."""
+    return "default-scheduler" if scheduler == KUBE_SCHEDULER else profile_file(scheduler).stem
+
+
+def configuration(schedulers: list[str], folder: Path) -> Path:
+    """Write a configuration of kube-scheduler with its default profile and those that take part."""
+    named = [name for name in schedulers if names_profile(name)]
+    profiles: list[dict[str, Any]] = [{"schedulerName": profile_name(KUBE_SCHEDULER)}]
+    for name in named:
+        (profile,) = document(read_profile(name).config)["profiles"]
+        profiles.append({**profile, "schedulerName": profile_name(name)})
+    path = folder / "kube-scheduler.yaml"
+    write_configuration(path, {"apiVersion": API_VERSION, "kind": KIND, "profiles": profiles})
+    return path
+
+
 @contextmanager
 def at_work(name: str, cluster: KwokCluster) -> Iterator[str]:
     """Let a scheduler place pods meanwhile; yields the name that they ask for it by."""
-    if name == KUBE_SCHEDULER:
-        yield "default-scheduler"
+    if name == KUBE_SCHEDULER or names_profile(name):
+        yield profile_name(name)
         return
     if is_plugin(name):
         with (
@@ -133,7 +156,10 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="a file for the values")
     given = parser.parse_args()
     cluster = KwokCluster(f"bench-live-balance-{given.nodes}")
-    cluster.up(ClusterOptions(nodes=given.nodes, scheduler=True, owner=Owner.this_process()), progress=False)
+    folder = tempfile.TemporaryDirectory()
+    config = configuration(given.schedulers, Path(folder.name))
+    options = ClusterOptions(nodes=given.nodes, scheduler=True, scheduler_config=config, owner=Owner.this_process())
+    cluster.up(options, progress=False)
     values: dict[str, list[float]] = {name: [] for name in given.schedulers}
     try:
         listed = json.loads(cluster.api().request("GET", "/api/v1/nodes"))["items"]
@@ -146,18 +172,21 @@ def main() -> None:
                 print(f"{Path(name).stem}, {len(nodes)} nodes, seed {seed}: {values[name][-1]:.3g}", flush=True)
     finally:
         cluster.down()
+        folder.cleanup()
     rows = []
     for name, found in values.items():
         row: dict[str, object] = {"scheduler": Path(name).stem, "nodes": given.nodes, "episodes": len(found)}
         row["variance"] = f"{np.mean(found):.3g}"
         for other in given.schedulers[:2]:
             better = sum(ours < theirs for ours, theirs in zip(found, values[other], strict=True))
+            if name != other:
+                row[f"difference from {other}"] = str(paired(found, values[other], "lower").difference)
             row |= {f"of {other}'s": f"{np.mean(found) / np.mean(values[other]):.2f}", f"better than {other}": better}
         rows.append(row)
         print(row)
     if given.csv is not None:
         with given.csv.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, rows[0])
+            writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)))
             writer.writeheader()
             writer.writerows(rows)
 

@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from aaml.chaos.runs import cells as cells_of_faults
@@ -20,6 +21,7 @@ from aaml.evaluation.figures import Panel, Picture, curve_figure, gain_figure, i
 from aaml.evaluation.leaderboard.board import Board, protocol_table
 from aaml.evaluation.ranking import Ranking
 from aaml.evaluation.results import Results
+from aaml.evaluation.statistics import share_of_gain
 from aaml.evaluation.tables import cells, headers, markdown_table
 from aaml.evaluation.zoo import zoo
 from aaml.learning.config import AGENTS, LIVE, NetworkAgent
@@ -101,6 +103,56 @@ def ratios(
             columns.append({name: f"**{text}**" if name == first else text for name, text in texts.items()})
             header.append(f"{label or task}, {ranking.nodes} nodes")
     return _markdown(header, [[label or name, *(column[name] for column in columns)] for label, name in policies])
+
+
+def shares(
+    results: Folders,
+    tasks: Labels,
+    policies: Labels,
+    whole: str,
+    reference: str = "kube-scheduler",
+    relative: Names = (),
+    thousandths: Names = (),
+) -> str:
+    """Return the values of policies, a row a task and size, and which share each has of what `whole` gains.
+
+    Gains are those on the reference, paired by episode. Those of the `relative` tasks are geometric means of ratios to
+    the reference; values of the tasks in `thousandths` are multiplied by 1000. A policy that was not run at a size
+    gained nothing on the reference to begin with.
+    """
+    sharing = [(label or name, name) for label, name in policies if name != whole]
+    header = ["task", "nodes", "episodes", reference, *(label or name for label, name in policies)]
+    header += [f"share that {label} has" for label, _ in sharing]
+    rows = []
+    for label, task in tasks:
+        for ranking in _rankings(results, task, (), reference, ""):
+            lines = {line.policy: line for line in ranking.scaled(1000.0 if task in thousandths else 1.0).lines}
+            runs = _results(results, task).where(nodes=ranking.nodes).frame()
+            values = {
+                policy: mine.sort_values("seed")[ranking.metric.name].to_numpy(dtype=float)
+                for policy, mine in runs.groupby("policy")
+            }
+            if task in relative:
+                values = {policy: np.log(mine) for policy, mine in values.items()}
+            row = [label or task, str(ranking.nodes), str(ranking.seeds)]
+            for policy in (reference, *(name for _, name in policies)):
+                line = lines.get(policy)
+                if line is None:
+                    row.append("nothing gained")
+                elif task in relative:
+                    row.append("1" if line.against is None else str(line.against.ratio))
+                else:
+                    row.append(str(line.value))
+            for _, policy in sharing:
+                mine = values.get(policy)
+                if mine is None:
+                    row.append("0%")
+                    continue
+                share = share_of_gain(mine, values[reference], values[whole], ranking.metric.better)
+                ends = () if share is None else (share.mean, share.low, share.high)
+                row.append("{}% [{}%, {}%]".format(*(round(100.0 * end) for end in ends)) if ends else "")
+            rows.append(row)
+    return _markdown(header, rows)
 
 
 def evaluate_figure(
@@ -479,7 +531,7 @@ def _said(value: Any) -> str:
 
 TABLES: Mapping[str, Callable[..., str]] = {
     "evaluate": evaluate, "openb": openb, "openb-summary": openb_summary, "csv": csv, "chaos": chaos,
-    "means": means, "ratios": ratios, "settings": settings, "leaderboard": leaderboard,
+    "means": means, "ratios": ratios, "shares": shares, "settings": settings, "leaderboard": leaderboard,
     "leaderboard-policies": leaderboard_policies, "leaderboard-protocol": leaderboard_protocol,
     "standings": standings, "model-cards": model_cards,
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """Draw the tables and figures of Markdown documents again, from result folders.
 
 A block stands between `<!-- aaml: KIND option=value ... -->` and `<!-- aaml: end -->`. Kinds: evaluate, openb,
-openb-summary, csv, chaos, means, ratios, settings, standings, leaderboard, leaderboard-policies,
+openb-summary, csv, chaos, means, ratios, shares, settings, standings, leaderboard, leaderboard-policies,
 leaderboard-protocol, model-cards (tables), evaluate-figure, gains-figure, openb-figure, curves, soak, lines,
 standings-figure (figures, which also take name=FILE and alt="..."). Their options are the parameters of the functions
 in `blocks`; a wrong one is answered with the list.

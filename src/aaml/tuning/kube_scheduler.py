@@ -218,7 +218,7 @@ def _choose(asked: Asked, search: Search, pool: Pool) -> list[KubeSchedulerConfi
     validation = _episodes(asked, "validation")
     configs = [each.config for each in search.best]
     start, *values = validation.play(pool, [search.space.start, *configs], range(len(validation.all)))
-    means = (np.array(values) / validation.scale(start)).mean(axis=1)
+    means = validation.losses(np.array(values), validation.scale(start))
     order, ranks, _ = survivors(means, len(means))
     if not asked.metrics[1:]:
         return [configs[order[0]]]

@@ -24,6 +24,7 @@ from aaml.tuning.space import Space, to_dict
 
 FloatArray = npt.NDArray[np.float64]
 _RUNGS = (8, 4, 2, 1)  # a rung ends with this part of the episodes
+_LEAST_SHARE = 1e-3  # of what an episode comes to: less counts as much
 _TRIES = 20  # at a child that is none of those known
 
 
@@ -36,8 +37,8 @@ class Episodes:
     """What configurations are judged on: a task's episodes of `seeds`, each at every size, by some metrics.
 
     Without `metrics` it is the task's value. Values are those of [configurations, episodes, objectives], lower is
-    better. They count in terms of what one configuration comes to on all episodes of a size or, where `relative`, on
-    the same episode.
+    better. They count in terms of what one configuration comes to on all episodes of a size. Where they are `relative`
+    it is the logarithm of what they are in terms of the same episode's: an episode counts as much as another.
     """
 
     task: Task
@@ -89,6 +90,13 @@ class Episodes:
             return np.abs(values)
         means = np.abs(values.reshape(-1, len(self.sizes), values.shape[-1]).mean(axis=0))
         return np.tile(np.where(means > 0, means, 1.0), (len(self.seeds), 1))
+
+    def losses(self, values: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return what values [..., episodes, objectives] of these episodes count together, [..., objectives]."""
+        shares = values / scale
+        if self.relative:
+            shares = self.signs * np.log(np.maximum(np.abs(shares), _LEAST_SHARE))
+        return np.asarray(shares.mean(axis=-2))
 
 
 @dataclass(frozen=True)
@@ -161,7 +169,7 @@ class Search:
         return children
 
     def _order(self, values: FloatArray, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return survivors((values / self.scale[which]).mean(axis=1), len(values))[0]
+        return survivors(self.episodes.losses(values, self.scale[which]), len(values))[0]
 
     def _keep(self, found: Sequence[Known]) -> None:
         values = np.array([each.values for each in found])
@@ -170,7 +178,8 @@ class Search:
 
     def gain(self) -> FloatArray:
         """Return by how much the best configuration betters the start on these episodes, a fraction [M]."""
-        return np.asarray(((self.start - self.best[0].values) / self.scale).mean(axis=0))
+        start, best = (self.episodes.losses(each, self.scale) for each in (self.start, self.best[0].values))
+        return np.asarray(start - best)
 
     # ---- to go on ----------------------------------------------------------------------------------------------------
 

@@ -95,6 +95,25 @@ def test_policies_are_chosen_ordered_and_named_and_sizes_stand_side_by_side(root
     assert second == "| ours | **2000 [2000, 2000]** | **2000 [2000, 2000]** |"
 
 
+def test_shares_say_what_part_of_a_policys_gain_another_one_has(root: Path) -> None:
+    with (root / "r" / "results.csv").open("a") as file:
+        for seed, value in enumerate((2.5, 3, 2) * 2):  # half of the way from theirs to ours on each seed
+            file.write(f"balance,10,half,{seed},{value},1,1\n")
+    header, _, first, second = content(
+        root,
+        'shares results=r tasks="Balance=balance" policies=half,ours whole=ours reference=theirs thousandths=balance',
+    )
+    assert header == "| task | nodes | episodes | theirs | half | ours | share that half has |"
+    assert first == "| Balance | 10 | 6 | 3000 [2061, 3939] | 2500 [2031, 2969] | 2000 [2000, 2000] | 50% [50%, 50%] |"
+    assert second == "| Balance | 100 | 6 | 3000 [2061, 3939] | nothing gained | 2000 [2000, 2000] | 0% |"
+    ratios = content(
+        root, "shares results=r tasks=balance policies=half,ours whole=ours reference=theirs relative=balance"
+    )
+    # geometric means: (2.5/3 * 3/4 * 1)^(1/3) and (2/3 * 2/4 * 1)^(1/3)
+    assert ratios[2].startswith("| balance | 10 | 6 | 1 | 0.85 [")
+    assert " | 0.69 [" in ratios[2]
+
+
 def test_a_policy_that_is_not_shown_may_have_been_run_on_other_seeds(root: Path) -> None:
     with (root / "r" / "results.csv").open("a") as file:
         file.write("balance,10,third,7,1,1,1\n")

@@ -15,7 +15,7 @@ from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.policies.kube_scores.profile import read_profile
 from aaml.sim.tasks import find_task
 from aaml.tuning.kube_scheduler import Asked, tune
-from aaml.tuning.search import StoppedError
+from aaml.tuning.search import Episodes, StoppedError
 from aaml.tuning.space import Space
 from aaml.workload.trace.events import Began, Listed, NodeSeen, PodBound, PodEnded, PodSeen
 from aaml.workload.trace.store import TraceWriter
@@ -74,6 +74,15 @@ def test_two_metrics_give_a_front_of_files_best_by_the_first_metric_first(asked)
     first, last = ([gain.tuned for gain in each.gains] for each in (found[0], found[-1]))
     assert first[0] > last[0]
     assert first[1] > last[1]
+
+
+def test_relative_values_count_by_the_logarithm_of_what_an_episode_came_to_before():
+    episodes = Episodes(find_task("compress"), (1, 2), (4,), relative=True)  # more is better: values are turned
+    start, halved, doubled = (-np.array([[0.2], [0.1]]) * times for times in (1.0, 0.5, 2.0))
+    losses = episodes.losses(np.array([start, halved, doubled]), episodes.scale(start))
+    assert losses[:, 0] == pytest.approx([0.0, np.log(2.0), -np.log(2.0)])
+    with pytest.raises(UserError, match="relative: an episode's value is 0 to begin with"):
+        episodes.scale(np.zeros((2, 1)))
 
 
 def test_where_nothing_is_gained_nothing_is_written_and_a_line_says_so(tmp_path, capsys):
