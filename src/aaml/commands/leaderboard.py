@@ -19,8 +19,8 @@ class Run(Settings):
     """
 
     policy: tuple[str, ...] = ()
-    """Names, model files and FILE.py:NAME, each with a label of its own as LABEL=POLICY; each task's usual ones when
-    none is given."""
+    """Names, model files, FILE.py:NAME and kube-scheduler:FILE.yaml, each with a label of its own as LABEL=POLICY; each
+    task's usual ones when none is given."""
     task: tuple[str, ...] = ()
     """Tasks of the protocol; all when none is given."""
     nodes: tuple[Count, ...] = ()

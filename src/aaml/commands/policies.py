@@ -37,7 +37,7 @@ def run(args: Args) -> int:
         }  # fmt: skip
         print(json.dumps({"policies": POLICIES.names(), "rewards": reward_names(), "tasks": tasks}, indent=2))
         return 0
-    print(f"policies: {', '.join(POLICIES.names())}; or FILE.py:NAME")
+    print(f"policies: {', '.join(POLICIES.names())}; FILE.py:NAME, or kube-scheduler:FILE.yaml")
     print(f"rewards:  {', '.join(reward_names())}; or FILE.py:NAME; or sums such as balance=1,fragmentation=0.5")
     print("tasks:")
     width = max(map(len, ALL_TASKS))

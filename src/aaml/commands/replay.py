@@ -31,7 +31,8 @@ class Args(Settings):
     trace: tyro.conf.Positional[str]
     """Folder of a trace, or GOAL@FOLDER for the goal of another task than balance, such as compress@trace/."""
     policy: tuple[str, ...] = ()
-    """Policies by name, FILE.py:NAME or LABEL=NAME, and model files; none: reproduce the recorded decisions only."""
+    """Policies by name, FILE.py:NAME, kube-scheduler:FILE.yaml or LABEL=NAME, and model files; none: reproduce the
+    recorded decisions only."""
     scheduler: str = "default-scheduler"
     """Whose recorded decisions are to be reproduced."""
     metric: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = ()

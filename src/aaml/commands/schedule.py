@@ -29,7 +29,7 @@ class PolicyArgs(SchedulerSettings):
     """Any policy, without learning."""
 
     policy: str = "least-allocated"
-    """policy by name, FILE.py:NAME, or a model file"""
+    """policy by name, FILE.py:NAME, kube-scheduler:FILE.yaml, or a model file"""
     expected_pods: str | None = None
     """pods like those to come, by which policies such as fgd weigh fragments of GPUs: an openb trace by name, a pod
     list (.csv), or YAML with pods and workloads"""

@@ -27,7 +27,7 @@ class Args(Settings):
     """`aaml serve`."""
 
     policy: str = "kube-scheduler"
-    """Policy by name, FILE.py:NAME, or a model file."""
+    """Policy by name, FILE.py:NAME, kube-scheduler:FILE.yaml, or a model file."""
     expected_pods: str | None = None
     """Pods like those to come, by which policies such as fgd weigh fragments of GPUs: an openb trace by name, a pod
     list (.csv), or YAML with pods and workloads; without it they are the pods that run on the watched cluster."""
