@@ -25,12 +25,14 @@ class Args(Settings):
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """go on with the search in the folder"""
     look: Natural = 0
-    """do not search: judge the chosen formula of the folder on so many of the leaderboard's episodes, and count the
-    look"""
+    """do not search: judge the chosen formula of the folder on so many of the leaderboard's episodes of each task and
+    size (--nodes), and count the looks"""
 
 
 def run(args: Args) -> int:
     """Search, and say what was found."""
+    from dataclasses import replace
+
     from aaml.commands.signals import ends_by
     from aaml.evolve.front import chosen, is_ratio, look, read_front, shown
     from aaml.evolve.search import evolve, read_config
@@ -39,11 +41,14 @@ def run(args: Args) -> int:
     config = args.evolve
     out = args.out or Path("runs") / f"evolve-{config.label}-s{config.seed}"
     if args.look:
-        config = read_config(out)
+        searched = read_config(out)
+        config = replace(searched, nodes=config.nodes or searched.nodes)
         best = chosen(read_front(out))
-        loss, count = look(config, out, best.text, args.look)
-        print(f"{to_text(parse(best.text), 4)}\n{shown(loss, ratio=is_ratio(config))} of {config.judged_by}")
-        print(f"looks at the leaderboard's episodes in {out}: {count}; the interval is Bonferroni's for all of them")
+        seen, count = look(config, out, best.text, args.look)
+        print(f"{to_text(parse(best.text), 4)}\nrelative to {config.judged_by}:")
+        for one in seen:
+            print(f"{one.task}, {one.nodes} nodes: {shown(one.loss, ratio=is_ratio(config))}")
+        print(f"looks at the leaderboard's episodes in {out}: {count}; intervals are Bonferroni's for all of them")
         return 0
     stop: list[bool] = []
     with ends_by(lambda: stop.append(True)) as interruption:

@@ -1,7 +1,8 @@
 """The front of a search, judged on episodes that the search never saw; and looks at the sealed ones, which are counted.
 
-A look is one formula judged on the leaderboard's episodes. Intervals of looks are Bonferroni's: of k looks in a run
-folder, each has a confidence of 1 - 0.05 / k, so that all k hold together at 95%. The more looks, the wider.
+A look is one formula judged on the leaderboard's episodes of a task at a size. Intervals of looks are Bonferroni's: of
+k looks in a run folder, each has a confidence of 1 - 0.05 / k, so that all k hold together at 95%. The more looks, the
+wider.
 """
 
 import json
@@ -114,23 +115,39 @@ def undominated(front: Sequence[Judged]) -> list[Judged]:
     return kept
 
 
-def look(config: EvolveConfig, folder: Path, text: str, episodes: int) -> tuple[Interval, int]:
-    """Judge a formula on the leaderboard's episodes; return its loss and the looks that this folder has had.
+@dataclass(frozen=True)
+class Look:
+    """A formula's loss on the leaderboard's episodes of a task at a size."""
 
-    The look is written down before it is made.
+    task: str
+    nodes: int
+    loss: Interval
+
+
+def look(config: EvolveConfig, folder: Path, text: str, episodes: int) -> tuple[list[Look], int]:
+    """Judge a formula on so many of the leaderboard's episodes of each task and size.
+
+    Returns what was seen, and the looks that this folder has had. Looks are written down before they are made.
     """
-    path = folder / LOOKS
-    lines = JsonLines(path)
-    lines.write({"time_s": time.time(), "formula": text, "first_seed": PROTOCOL.first_seed, "episodes": episodes})
+    kinds = [(task, size) for task in config.tasks for size in config.nodes or task.sizes or (task.nodes,)]
+    lines = JsonLines(folder / LOOKS)
+    for task, size in kinds:
+        about = {"task": task.name, "nodes": size, "first_seed": PROTOCOL.first_seed, "episodes": episodes}
+        lines.write({"time_s": time.time(), "formula": text, **about})
     lines.close()
     count = looks(folder)
-    judge = Judge(config, PROTOCOL.first_seed, episodes)
+    judge = Judge(config, PROTOCOL.first_seed, episodes * len(kinds))
     losses = judge.play(assemble(parse(text)), range(judge.count))
-    return mean_interval(losses, confidence=1.0 - (1.0 - _CONFIDENCE) / count), count
+    confidence = 1.0 - (1.0 - _CONFIDENCE) / count
+    seen = [
+        Look(task.name, size, mean_interval(losses[number :: len(kinds)], confidence=confidence))
+        for number, (task, size) in enumerate(kinds)
+    ]
+    return seen, count
 
 
 def looks(folder: Path) -> int:
-    """Return how often formulas of a run were judged on sealed episodes."""
+    """Return how many looks at sealed episodes formulas of a run have had."""
     path = folder / LOOKS
     return len(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else 0
 

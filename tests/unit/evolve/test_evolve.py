@@ -186,9 +186,10 @@ def test_looks_at_sealed_episodes_are_counted_and_make_intervals_wider(tmp_path,
     monkeypatch.setattr(fronts, "Judge", Seen)
     widths = []
     for number in (1, 2, 3):
-        interval, count = look(TINY, tmp_path, "-pair.cpu_after", 12)
+        (seen,), count = look(TINY, tmp_path, "-pair.cpu_after", 12)
+        assert (seen.task, seen.nodes) == ("balance", 4)
         assert count == looks(tmp_path) == number
-        widths.append(interval.high - interval.low)
+        widths.append(seen.loss.high - seen.loss.low)
     assert first == [50_000] * 3
     assert widths[0] < widths[1] < widths[2]
     # Bonferroni: of three looks each interval is one of 1 - 0.05 / 3; Hall's part may only make it wider
@@ -218,9 +219,11 @@ def test_a_look_is_told_by_the_command(tmp_path, capsys):
              "--generations", "1", "--islands", "1", "--out", str(tmp_path / "run")]  # fmt: skip
     assert run("evolve", flags) == 0
     capsys.readouterr()
-    assert run("evolve", ["--out", str(tmp_path / "run"), "--look", "5"]) == 0
+    assert run("evolve", ["--out", str(tmp_path / "run"), "--look", "5", "--nodes", "4", "6"]) == 0
     said = capsys.readouterr().out
+    assert "balance, 4 nodes: " in said
+    assert "balance, 6 nodes: " in said
     assert "looks at the leaderboard's episodes" in said
-    assert "run: 1; the interval is Bonferroni's" in said
+    assert "run: 2; intervals are Bonferroni's" in said
     with pytest.raises(UserError, match="holds no search"):
         read_config(tmp_path / "none")

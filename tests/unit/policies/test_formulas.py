@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import aaml
 from aaml.cli import run
 from aaml.errors import UserError
 from aaml.evaluation.policies import load_policy
@@ -222,3 +223,11 @@ def test_the_command_prints_a_formula_as_text_latex_and_python(tmp_path, capsys)
     assert r"\mathrm{cpu\_growth\_scaled}" in shown
     assert run("formula", [str(path), "--form", "python"]) == 0
     compile(capsys.readouterr().out, "mine.py", "exec")
+
+
+def test_a_formula_schedules(tmp_path):
+    path = tmp_path / "mine.formula"
+    save_formula(Formula(parse(LEAST_VARIANCE)), path)
+    cluster = find_task("balance").build(1, 4, pods=30)
+    stats = aaml.schedule(str(path), cluster, progress=False)
+    assert stats.binds["bound"] == 30

@@ -20,8 +20,12 @@ from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.commands.serve import Args, run
 from aaml.errors import UserError
+from aaml.evaluation.policies import load_policy
 from aaml.kube.objects.convert import node_from_json, pod_from_json
 from aaml.kube.posted import posted_state
+from aaml.policies.formulas.formula_file import save_formula
+from aaml.policies.formulas.policy import Formula
+from aaml.policies.formulas.text import parse
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
 from aaml.scheduling.observation import Context
@@ -133,6 +137,18 @@ def test_bind_reports_success_and_failure(client: TestClient, view: View) -> Non
 
 def test_posted_nodes_are_scored_with_the_pods_that_run_there() -> None:
     client = TestClient(create_app(service(None), Metrics()))
+    body: dict[str, Any] = {"pod": pod_json("1"), "nodes": [node_json("a", "4"), node_json("b", "3")]}
+    assert client.post("/score", json=body).json() == {"scores": {"a": 100, "b": 0}}
+    body["pods"] = [pod_json("2", nodeName="a") | {"metadata": {"name": "q", "uid": "v"}}]
+    assert client.post("/score", json=body).json() == {"scores": {"a": 0, "b": 100}}
+
+
+def test_a_formula_is_served(tmp_path: Path) -> None:
+    path = tmp_path / "emptiest.formula"
+    save_formula(Formula(parse("-node.cpu_used - 0.001 * pair.cpu_after")), path)
+    policy = load_policy(str(path))
+    served = SchedulingService(policy, Readers(pod_from_json, node_from_json, posted_state), None)
+    client = TestClient(create_app(served, Metrics()))
     body: dict[str, Any] = {"pod": pod_json("1"), "nodes": [node_json("a", "4"), node_json("b", "3")]}
     assert client.post("/score", json=body).json() == {"scores": {"a": 100, "b": 0}}
     body["pods"] = [pod_json("2", nodeName="a") | {"metadata": {"name": "q", "uid": "v"}}]
