@@ -37,7 +37,7 @@ LIMITED = {
     }
 }  # fmt: skip
 """flags by which the API server limits requests as it usually does, which kwokctl does not let it"""
-_ACQUIRED = "successfully acquired lease"
+_ACQUIRED = "Successfully acquired lease"
 ACCOUNT = {"name": "aaml-chaos", "namespace": "kube-system"}  # the schedulers' service account: what strikes them alone
 
 

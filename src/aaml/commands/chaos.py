@@ -32,7 +32,10 @@ def run(args: Args) -> int:
     from aaml.chaos.runs import HEADER, ChaosRun, append, cells, chosen, missing, read, run_all, summary
     from aaml.chaos.site import LIMITED
     from aaml.chaos.workload import shape_for
-    from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
+    from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, ensure_programs
+    from aaml.plugin.build import build
+    from aaml.plugin.module import is_plugin
+    from aaml.plugin.run import plugin_of
     from aaml.progress import progress_bar
     from aaml.telemetry.tables import show, table
 
@@ -42,6 +45,9 @@ def run(args: Args) -> int:
     names = {fault.name for fault in chosen(args)}
     runs = [] if args.out is None else [each for each in read(args.out, args) if each.fault in names]
     faults = missing(args, runs)
+    if is_plugin(args.scheduler):
+        ensure_programs()
+        build(plugin_of(args.scheduler))  # before the clock of a fault runs
     cluster = KwokCluster(f"chaos-{os.getpid()}")
     bar = progress_bar("chaos", len(runs) + len(faults), "run", at=len(runs))
 
