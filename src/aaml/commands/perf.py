@@ -30,8 +30,9 @@ class Args(Settings):
     workload: tuple[str, ...] = ()
     """names of their workloads, or patterns (500Nodes*); without any the small ones"""
     scheduler: tuple[str, ...] = ("least-allocated",)
-    """policies by name or FILE.py:NAME, model files, or agents that learn (dqn, gnn, acdqn, acgnn); kube-scheduler is
-    the real one, which is played besides in any case"""
+    """policies by name or FILE.py:NAME, model files, agents that learn (dqn, gnn, acdqn, acgnn), or plugins in
+    kube-scheduler (folders of `aaml export`, plugin:MODEL); kube-scheduler is the real one, which is played besides in
+    any case"""
     rounds: Count = 1
     """how often each plays each workload; large ones in turns"""
     wait_s: Positive = 120.0
@@ -59,7 +60,8 @@ def run(args: Args) -> int:
         check_scheduler(scheduler)
     if args.list:
         for play in plays:
-            print(f"{play.name} ({play.nodes} nodes)" + (f", not honoured: {play.refused}" if play.refused else ""))
+            nobody = not jobs((play,), schedulers, 1)
+            print(f"{play.name} ({play.nodes} nodes)" + (f", {report.SideBySide(play, {}).note}" if nobody else ""))
         return 0
     ensure_programs()
     end_orphans()
@@ -75,7 +77,7 @@ def run(args: Args) -> int:
     finally:
         found = report.compare(plays, outcomes)
         _show(found, schedulers, args.out)
-    return 0 if all(each.agrees for each in found if not each.play.refused) else _DISAGREES
+    return 0 if all(each.agrees for each in found if each.outcomes) else _DISAGREES
 
 
 def _show(found: "Sequence[SideBySide]", schedulers: tuple[str, ...], out: Path | None) -> None:

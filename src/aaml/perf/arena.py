@@ -4,7 +4,8 @@ Nothing else changes objects, as in the benchmark's own setting: no kubelet runs
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,12 +19,21 @@ _NOT_FOUND = 404
 _LONG_S = 120.0
 # Off in the benchmark, or here because of its finalizers, which nobody would take off. Priorities are numbers in it.
 _ADMISSION = "ServiceAccount,TaintNodesByCondition,Priority,StorageObjectInUseProtection"
-_OTHERS = ("kwok-controller", "kube-controller-manager")
+_MANAGER = "kube-controller-manager"
+_OTHERS = ("kwok-controller", _MANAGER)
+_DEVICES = "DynamicResourceAllocation"
+_DEVICE_VERSIONS = ("v1", "v1beta2", "v1beta1", "v1alpha3")
 _KEPT = frozenset({"default", "kube-node-lease", "kube-public", "kube-system"})
 _NAMESPACED = (
     "/api/v1/namespaces/{}/pods", "/api/v1/namespaces/{}/persistentvolumeclaims", "/api/v1/namespaces/{}/services",
+    "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaimtemplates",
+    "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims",
 )  # fmt: skip
-_OF_CLUSTER = ("/api/v1/nodes", "/apis/storage.k8s.io/v1/csinodes", "/api/v1/persistentvolumes")
+_OF_CLUSTER = (
+    "/api/v1/nodes", "/apis/storage.k8s.io/v1/csinodes", "/api/v1/persistentvolumes",
+    "/apis/resource.k8s.io/v1/resourceslices", "/apis/resource.k8s.io/v1/deviceclasses",
+    "/apis/resource.k8s.io/v1beta2/devicetaintrules",
+)  # fmt: skip
 
 
 def server_gates(gates: Mapping[str, bool]) -> dict[str, bool]:
@@ -45,15 +55,21 @@ class PerfCluster:
 
     def __enter__(self) -> Self:
         flags = {"disable-admission-plugins": _ADMISSION}
+        manager = {}
         if self.gates:
-            flags["feature-gates"] = gates_text(self.gates)
+            flags["feature-gates"] = manager["feature-gates"] = gates_text(self.gates)
+        if self.gates.get(_DEVICES):
+            flags["runtime-config"] = ",".join(f"resource.k8s.io/{version}=true" for version in _DEVICE_VERSIONS)
+        arguments = {"kube-apiserver": flags, _MANAGER: manager}
         self.cluster.up(
-            ClusterOptions(nodes=1, scheduler=False, owner=Owner.this_process(), arguments={"kube-apiserver": flags}),
-            progress=False,
+            ClusterOptions(nodes=1, scheduler=False, owner=Owner.this_process(), arguments=arguments), progress=False
         )
         try:
             for component in _OTHERS:
                 self.cluster.stop_component(component, kill=True)
+            if self.gates.get(_DEVICES):  # one controller, which makes claims from templates, as in the benchmark
+                part = self.cluster.component(_MANAGER)
+                replace(part, command=(*part.command, "--controllers=resourceclaim-controller")).start()
             self.api = Transport(self.cluster.kubeconfig, connections=2 * AT_ONCE, timeout_s=_LONG_S)
             self._pool = ThreadPool(AT_ONCE, "arena")
         except BaseException:
@@ -121,17 +137,18 @@ class PerfCluster:
         for name in (*made, "default"):
             for path in _NAMESPACED:
                 self.delete(path.format(name), gracePeriodSeconds="0")
-        self._free(self.get("/api/v1/pods"))
+        self._free("/api/v1", "pods")
+        self._free("/apis/resource.k8s.io/v1", "resourceclaims")
         for name in made:
             self.delete(f"/api/v1/namespaces/{name}")
             # What the namespace controller does once a namespace is empty.
             self.api.request("PUT", f"/api/v1/namespaces/{name}/finalize", {"metadata": {"name": name}, "spec": {}})
 
-    def _free(self, pods: Iterable[Manifest]) -> None:
-        """Remove the finalizers of deleted pods, which would keep them for ever."""
-        for pod in pods:
-            meta = pod["metadata"]
-            path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+    def _free(self, root: str, kind: str) -> None:
+        """Remove the finalizers of deleted objects, which would keep them for ever."""
+        for each in self.get(f"{root}/{kind}"):
+            meta = each["metadata"]
+            path = f"{root}/namespaces/{meta['namespace']}/{kind}/{meta['name']}"
             patch = {"metadata": {"finalizers": None}}
             try:
                 self.api.request("PATCH", path, patch, content_type="application/merge-patch+json")

@@ -16,7 +16,6 @@ from aaml.evaluation.policies import in_any_folder, load_policy
 from aaml.kube.provision.binaries import programs_dir
 from aaml.learning.config import LIVE
 from aaml.perf.arena import PerfCluster, gates_text
-from aaml.plugin.build import build
 from aaml.plugin.module import is_plugin
 from aaml.plugin.run import command as plugin_command
 from aaml.plugin.run import plugin_of, write_configuration
@@ -31,9 +30,9 @@ _PROBE = "perf-probe"
 
 
 def check_scheduler(scheduler: str) -> None:
-    """Raise `UserError` for what is no scheduler, before anything is started; a plugin is compiled meanwhile."""
+    """Raise `UserError` for what is no scheduler, before anything is started."""
     if is_plugin(scheduler):
-        build(plugin_of(scheduler))
+        plugin_of(scheduler)
     elif scheduler != REAL and scheduler not in LIVE:
         load_policy(scheduler)
 

@@ -38,6 +38,26 @@ def new_node(
     return node, {"metadata": {"name": name, "annotations": migrated}, "spec": {"drivers": drivers}}
 
 
+def resource_slice(driver: str, node: str, devices: int) -> Manifest:
+    """Return the devices that a driver offers on a node."""
+    attributes = {
+        "model": {"string": "A100"}, "family": {"string": "GPU"}, "driverVersion": {"version": "1.2.3"},
+    }  # fmt: skip
+    return {
+        "metadata": {"name": node},
+        "spec": {
+            "driver": driver, "nodeName": node, "pool": {"name": node, "resourceSliceCount": 1},
+            "devices": [
+                {
+                    "name": f"instance-{number}", "capacity": {"memory": {"value": "1Gi"}},
+                    "attributes": {**attributes, "dra.example.com/numa": {"int": number}},
+                }
+                for number in range(devices)
+            ],
+        },
+    }  # fmt: skip
+
+
 def pod_of(template: Manifest | None) -> Manifest:
     """Return the pod of a template, or one that asks for 100m CPU and 500Mi."""
     container = {

@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
 from aaml.errors import UserError
 from aaml.perf.arena import PerfCluster
-from aaml.perf.objects import claim_and_volume, new_node, pod_of
+from aaml.perf.objects import claim_and_volume, new_node, pod_of, resource_slice
 from aaml.perf.operations import (
     AnyOperation,
     Barrier,
@@ -19,6 +20,7 @@ from aaml.perf.operations import (
     CreateNamespaces,
     CreateNodes,
     CreatePods,
+    CreateResourceDriver,
     DeletePods,
     StartCollectingMetrics,
     StopCollectingMetrics,
@@ -113,6 +115,8 @@ class ScenarioPlayer:
                 self._update_any(step, folder)
             case DeletePods():
                 self._delete_pods(step)
+            case CreateResourceDriver():
+                self._create_driver(step)
             case Churn():
                 self._churn(step, index, folder)
             case Barrier():
@@ -135,6 +139,16 @@ class ScenarioPlayer:
             self.arena.create("/api/v1/nodes", node)
 
         self.arena.together(create, step.count)
+
+    def _create_driver(self, step: CreateResourceDriver) -> None:
+        names = [each["metadata"]["name"] for each in self.arena.get("/api/v1/nodes")]
+        having = [name for name in names if fnmatchcase(name, step.nodes)]
+
+        def create(number: int) -> None:
+            devices = resource_slice(step.driver_name, having[number], step.max_claims_per_node)
+            self.arena.create("/apis/resource.k8s.io/v1/resourceslices", devices)
+
+        self.arena.together(create, len(having))
 
     def _create_pods(self, step: CreatePods, index: int, folder: Path) -> None:
         if step.steady_state:

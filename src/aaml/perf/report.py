@@ -12,7 +12,7 @@ from aaml.perf.session import PlayJob
 
 @dataclass(frozen=True)
 class SideBySide:
-    """One workload as every scheduler played it, in the order of the rounds; nobody has where it is not honoured."""
+    """One workload as those schedulers played it that honour it, in the order of the rounds."""
 
     play: Play
     outcomes: Mapping[str, Sequence[PlayResult]]
@@ -25,9 +25,9 @@ class SideBySide:
 
     @property
     def note(self) -> str:
-        """Whether the schedulers agree in words, or why the workload could not be played to its end."""
-        if self.play.refused:
-            return f"not honoured: {self.play.refused}"
+        """Whether the schedulers agree in words, or why the workload could not be played, or not to its end."""
+        if not self.outcomes:
+            return f"not played: {self.play.unplayed}" if self.play.unplayed else f"not honoured: {self.play.refused}"
         stuck = [f"{name}: {each.stuck}" for name, outcomes in self.outcomes.items() for each in outcomes if each.stuck]
         if stuck:
             return "; ".join(dict.fromkeys(stuck))
@@ -35,7 +35,7 @@ class SideBySide:
 
 
 def compare(plays: Iterable[Play], outcomes: Mapping[PlayJob, PlayResult]) -> list[SideBySide]:
-    """Return a comparison for each workload that was played by every scheduler, or is not honoured."""
+    """Return a comparison for each workload that was played, or cannot be."""
     played: dict[Play, dict[str, list[PlayResult]]] = {}
     for job, outcome in outcomes.items():
         played.setdefault(job.play, {}).setdefault(job.scheduler, []).append(outcome)
@@ -70,8 +70,8 @@ def _cells(outcomes: Sequence[PlayResult]) -> tuple[str, str]:
 
 def summary(comparisons: Sequence[SideBySide]) -> str:
     """Return the sum in a line."""
-    played = [each for each in comparisons if not each.play.refused]
+    played = [each for each in comparisons if each.outcomes]
     refused = len(comparisons) - len(played)
     agree = sum(each.agrees for each in played)
     said = f"{agree} of {len(played)} workloads agree with {REAL}" if played else "nothing was played"
-    return said + (f"; {refused} are not honoured" if refused else "")
+    return said + (f"; {refused} are not honoured, or not played" if refused else "")

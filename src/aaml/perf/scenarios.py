@@ -54,8 +54,8 @@ class _Scenario(msgspec.Struct, frozen=True, rename="camel"):
 class Play:
     """One workload of one scenario: the operations with their numbers, and the feature gates they are played with.
 
-    `folder` is where paths of templates start. `refused` says in words what of it AAML does not honour, "" when it
-    honours all.
+    `folder` is where paths of templates start. `refused` says in words what of it a scheduler of AAML's own does not
+    honour, "" when it honours all; a plugin in kube-scheduler honours it. `unplayed` says what of it the player lacks.
     """
 
     scenario: str
@@ -65,6 +65,7 @@ class Play:
     steps: tuple[AnyOperation, ...]
     folder: Path
     refused: str
+    unplayed: str
 
     @property
     def name(self) -> str:
@@ -144,7 +145,7 @@ def _play(scenario: _Scenario, workload: _Workload, folder: Path) -> Play:
     )
     return Play(
         scenario.name, workload.name, frozenset(workload.labels), {**scenario.feature_gates, **workload.feature_gates},
-        steps, folder, _refused(steps, folder),
+        steps, folder, _refused(steps, folder), _unplayed(steps),
     )  # fmt: skip
 
 
@@ -162,3 +163,8 @@ def _refused(steps: Iterable[AnyOperation], folder: Path) -> str:
         ):
             return "dynamic resources (DRA)"
     return ""
+
+
+def _unplayed(steps: Iterable[AnyOperation]) -> str:
+    alone = any(isinstance(step, AllocResourceClaims) for step in steps)
+    return "claims that get devices without a pod" if alone else ""

@@ -10,9 +10,10 @@ from typing import Any, Self
 from aaml.errors import UserError
 from aaml.kube.transport import ApiError, Unreachable
 from aaml.perf.arena import PerfCluster, gates_text, server_gates
-from aaml.perf.contenders import Contender, command
+from aaml.perf.contenders import REAL, Contender, command
 from aaml.perf.player import PlayResult, PodCounts, ScenarioPlayer
 from aaml.perf.scenarios import Play
+from aaml.plugin.module import is_plugin
 
 _SMALL_NODES = 20
 _NOTHING = PodCounts(0, 0, 0)
@@ -42,13 +43,16 @@ def jobs(plays: Sequence[Play], schedulers: Sequence[str], rounds: int) -> list[
         )
 
     every = [
-        PlayJob(play, each, round_)
-        for play in plays
-        if not play.refused
-        for round_ in range(rounds)
-        for each in schedulers
+        PlayJob(play, each, round_) for play in plays for round_ in range(rounds) for each in _players(play, schedulers)
     ]
     return sorted(every, key=place)
+
+
+def _players(play: Play, schedulers: Sequence[str]) -> Sequence[str]:
+    """Return the schedulers that play it: of what AAML's own do not honour, a plugin and who it is compared with."""
+    if play.unplayed or (play.refused and not any(map(is_plugin, schedulers))):
+        return ()
+    return [each for each in schedulers if not play.refused or each == REAL or is_plugin(each)]
 
 
 class Session:

@@ -173,6 +173,8 @@ def test_runs_that_are_in_the_file_are_not_made_again(tmp_path):
 def test_settings_name_the_faults_that_there_are():
     assert [each.name for each in chosen(ChaosSettings(faults=("disk-full",)))] == ["disk-full"]
     assert len(chosen(ChaosSettings())) == len(FAULTS)
+    inside = {each.name for each in chosen(ChaosSettings(scheduler="plugin:varied-acdqn"))}
+    assert set(FAULTS) - inside == {"learner-killed", "disk-full", "clock-stepped"}, "what kube-scheduler has not"
     assert all(each.about for each in FAULTS.values())
     with pytest.raises(UserError, match=r"faults: 'flood' is not accepted; expected one of nothing, "):
         chosen(ChaosSettings(faults=("flood",)))

@@ -127,6 +127,13 @@ def test_large_workloads_come_in_turns_and_small_ones_scheduler_by_scheduler(fol
     ]  # fmt: skip
 
 
+def test_what_only_kube_scheduler_honours_is_played_by_it_and_by_plugins_in_it(folder):
+    *_, devices = scenarios.read(folder)
+    assert jobs((devices,), ("kube-scheduler", "ours"), 1) == []
+    players = [job.scheduler for job in jobs((devices,), ("kube-scheduler", "ours", "plugin:mine.pth"), 1)]
+    assert players == ["kube-scheduler", "plugin:mine.pth"]
+
+
 def test_a_table_says_what_agrees_what_differs_and_what_is_not_honoured(folder):
     small, large, devices = scenarios.read(folder)
     same, other = PodCounts(6, 0, 0), PodCounts(5, 1, 0)
@@ -144,6 +151,6 @@ def test_a_table_says_what_agrees_what_differs_and_what_is_not_honoured(folder):
         ["Basic/500Nodes", "500", "6/0/0", "10", "5/1/0", "20", "ours: 5 of 6 pods of set-0 bound in 1 s"],
         ["Devices/fast", "1", "", "", "", "", "not honoured: dynamic resources (DRA)"],
     ]
-    assert summary(found) == "1 of 2 workloads agree with kube-scheduler; 1 are not honoured"
+    assert summary(found) == "1 of 2 workloads agree with kube-scheduler; 1 are not honoured, or not played"
     differs = compare((small,), {**outcomes, PlayJob(small, "ours", 1): PlayResult(other, other, 30.0)})
     assert rows(differs, ["ours"]) == [["Basic/5Nodes", "5", "6/4/0, 5/1/0", "25 (20 to 30)", "differs"]]
