@@ -51,7 +51,7 @@ else:
 OPEN: Any = None
 """The default of a setting that is left open."""
 Former = Mapping[str, tuple[str, Callable[[Any], Any]]]
-"""A setting's name of before -> its name now, and what makes today's value of one of before."""
+"""A setting's other name -> the setting, and what makes its value of one by the other name."""
 
 _Settings = TypeVar("_Settings", bound="Settings")
 
@@ -63,7 +63,7 @@ class Settings:
     """
 
     former: ClassVar[Former] = {}
-    """names that settings had before, which people and files may still say"""
+    """other names of settings, which people and files may use too"""
 
     @classmethod
     def usual(cls, name: str) -> str:  # noqa: ARG003
@@ -164,7 +164,7 @@ def plain(settings: Settings) -> dict[str, Any]:
 def changed(settings: _Settings, values: Mapping[str, Any]) -> _Settings:
     """Return settings with other values, by name wherever among the parts it is; text is read by the setting's type.
 
-    A name of before is taken, too, and one that stands for nothing any more is left out. Raises `UserError` for a name
+    A setting's other name is taken, too. Raises `UserError` for a name
     that is none of theirs, and for a value that is not taken.
     """
     left = renamed(settings, values)
@@ -191,7 +191,7 @@ def renamed(settings: Settings, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def former_names(settings: Any) -> Former:
-    """Return the names of before of settings and their parts, those left out which a setting has today."""
+    """Return the other names of settings and their parts, without those that are a setting's own."""
     found: dict[str, tuple[str, Callable[[Any], Any]]] = {**getattr(settings, "former", {})}
     names = set()
     if isinstance(settings, Settings):

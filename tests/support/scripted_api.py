@@ -7,10 +7,14 @@ as they are, an Event is waited for, `HANG` keeps the connection open and silent
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
+
+import yaml
 
 HANG = object()
 CUT = object()
@@ -48,6 +52,30 @@ def event(kind: str, obj: dict[str, Any]) -> dict[str, Any]:
 def bookmark(version: int) -> dict[str, Any]:
     """Return a bookmark."""
     return event("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(version)}, "spec": {}, "status": {}})
+
+
+@contextmanager
+def one_node() -> "Iterator[ScriptedApi]":
+    """Serve a cluster of one node and no pods, whose watches stay silent."""
+    with ScriptedApi() as server:
+        server.on_list("/api/v1/nodes", listing(node("n1")))
+        server.on_list("/api/v1/pods", listing())
+        server.on_list("/api/v1/namespaces", listing())
+        for path in ("/api/v1/nodes", "/api/v1/pods"):
+            server.on_watch(path, [HANG])
+        yield server
+
+
+def write_kubeconfig(folder: Path, server: str, **user: str) -> Path:
+    """Write a kubeconfig for a server, with what a `user` shows it, and return its path."""
+    document = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server}}], "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }  # fmt: skip
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return path
 
 
 class ScriptedApi:

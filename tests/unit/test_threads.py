@@ -26,7 +26,7 @@ from aaml.scheduling.ports import Decision
 from aaml.scheduling.preemption import Preemption
 from support import make
 from support.kwok import until
-from support.scripted_api import HANG, ScriptedApi, listing, node
+from support.scripted_api import one_node
 
 SOURCE = Path(threads.__file__).parent
 
@@ -193,12 +193,7 @@ def test_an_error_is_injected_into_every_thread_that_there_is():
 
 @pytest.fixture
 def api():
-    with ScriptedApi() as server:
-        server.on_list("/api/v1/nodes", listing(node("n1")))
-        server.on_list("/api/v1/pods", listing())
-        server.on_list("/api/v1/namespaces", listing())
-        for path in ("/api/v1/nodes", "/api/v1/pods"):
-            server.on_watch(path, [HANG])
+    with one_node() as server:
         yield server
 
 

@@ -91,12 +91,12 @@ class _Model:
 
     def __init__(self, nodes: Sequence[Node], pods: Sequence[Pod], *, every: bool) -> None:
         self.sat_model, self.nodes = cp_model.CpModel(), nodes
-        self.kinds: dict[_Kind, list[Pod]] = {}
+        self.kinds: dict[_PodKind, list[Pod]] = {}
         for pod in pods:
             if every or pod.gpu.total_milli:
-                self.kinds.setdefault(_Kind(tuple(sorted(pod.requests.items())), pod.gpu), []).append(pod)
-        self.count: list[dict[_Kind, Any]] = []  # per node: how many of each kind, an expression
-        self.shares: list[dict[_Kind, list[Any]]] = []  # per node: how many of a sharing kind on each device
+                self.kinds.setdefault(_PodKind(tuple(sorted(pod.requests.items())), pod.gpu), []).append(pod)
+        self.count: list[dict[_PodKind, Any]] = []  # per node: how many of each kind, an expression
+        self.shares: list[dict[_PodKind, list[Any]]] = []  # per node: how many of a sharing kind on each device
         for node in nodes:
             self._add_node(node)
         for kind, group in self.kinds.items():
@@ -122,7 +122,7 @@ class _Model:
         return places
 
     def _add_node(self, node: Node) -> None:
-        model, count, shares = self.sat_model, dict[_Kind, Any](), dict[_Kind, list[Any]]()
+        model, count, shares = self.sat_model, dict[_PodKind, Any](), dict[_PodKind, list[Any]]()
         opened = [model.new_bool_var("") for _ in range(node.gpu_count)]  # devices that are shared
         for kind, group in self.kinds.items():
             most = min(kind.most_on(node), len(group))
@@ -148,7 +148,7 @@ class _Model:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _PodKind:
     """Pods that no constraint tells apart."""
 
     requests: tuple[tuple[str, int], ...]

@@ -84,7 +84,7 @@ class LiveOptions:
 
 
 @dataclass(slots=True)
-class _Flight:
+class _BindInFlight:
     job: BindJob
     queued: QueuedPod
     decision: int
@@ -112,7 +112,7 @@ class KubeCluster:
         self._inbox = Inbox()
         self._broken: threads.ThreadError | None = None  # a thread without which nothing goes on
         self._taken: dict[str, QueuedPod] = {}  # handed out by `next_pod`, not decided yet
-        self._flights: dict[str, _Flight] = {}
+        self._flights: dict[str, _BindInFlight] = {}
         self._results: list[BindResult] = []
         self._shadow: list[str] = []  # uids assumed for a dry run until the next decision
         self._judged: tuple[str, Feasibility] | None = None
@@ -288,7 +288,7 @@ class KubeCluster:
             self._results.append(BindResult(pod, node_name, "shadow"))
         else:
             job = BindJob(pod, node_name, placement.gpus)
-            self._flights[pod.uid] = _Flight(job, queued, self._decisions)
+            self._flights[pod.uid] = _BindInFlight(job, queued, self._decisions)
             if pod.volumes.unbound:
                 self._volumes.begin(job)
             else:

@@ -27,12 +27,12 @@ class _Metadata(msgspec.Struct):
     annotations: Mapping[str, str] | None = None
 
 
-class _Node(msgspec.Struct):
+class _AnnotatedNode(msgspec.Struct):
     metadata: _Metadata
 
 
 class _Nodes(msgspec.Struct):
-    items: list[_Node]
+    items: list[_AnnotatedNode]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ MIN_UPDATE_STEPS = 8
 USUAL_BUFFER = 20_000  # decisions kept where the settings say 0
 
 
-class Agent(ABC):
+class NeuralAgent(ABC):
     """A policy that learns. `learning` set to False freezes it: it takes its best choice and ignores experience."""
 
     def __init__(
@@ -255,7 +255,7 @@ class Agent(ABC):
         self.queue_sort = None if sort is None else QueueSort.of(sort)
 
 
-class DqnAgent(Agent):
+class DqnAgent(NeuralAgent):
     """DQN: explores by a chance that falls, and learns from a replay buffer.
 
     `guide` is a policy whose choice exploration takes where the settings say `use_heuristic` (None: the feasible node
@@ -353,7 +353,7 @@ class DqnAgent(Agent):
         self.policy.epsilon = self.epsilon
 
 
-class ActorCriticAgent(Agent):
+class ActorCriticAgent(NeuralAgent):
     """Actor-critic: samples from the actor, an update per episode (or per `update_steps` of them)."""
 
     config: ActorCritic
@@ -441,7 +441,7 @@ def make_agent(
     guide: Policy | None = None,
     like: NetworkSpec = NetworkSpec(),  # noqa: B008  (frozen)
     averaged: bool = False,
-) -> Agent:
+) -> NeuralAgent:
     """Build an agent with fresh weights, which sees the features that `like` sees; what is left open is as live.
 
     With `averaged` a DQN acts by a running average of its weights.
@@ -464,7 +464,7 @@ def load_agent(
     guide: Policy | None = None,
     observation_spec: ObservationSpec | None = None,
     averaged: bool = False,
-) -> Agent:
+) -> NeuralAgent:
     """Build the agent that a model file holds (either file of an actor and its critic) and go on from it.
 
     `config` None takes the file's settings; else its kind and width have to be the file's. `observation_spec` None
@@ -494,7 +494,7 @@ def load_agent(
 
 def first_agent(
     config: NetworkAgent, start: Path | None, *, observation_spec: ObservationSpec, seed: int, averaged: bool = False
-) -> Agent:
+) -> NeuralAgent:
     """Build the agent that a training begins with: a fresh one, or that of a model file to go on from.
 
     Raises UserError as `load_agent` does.

@@ -91,7 +91,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise UserError(f"model {path}: version {content.get('version')!r} is not supported; expected {VERSION}")
     try:
         spec = NetworkSpec.from_dict(content["network"])
-        seen = content.get("observation")  # files of before this entry knew a lookahead alone
+        seen = content.get("observation")  # a file without it knows a lookahead alone
         observation_spec = ObservationSpec(lookahead=spec.lookahead) if seen is None else spec_from_dict(seen)
         checkpoint = Checkpoint(content["kind"], spec, observation_spec, content["fields"], content["states"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -100,7 +100,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     for name in ("node_features", "pair_features", "pod_features", "upcoming_features"):
         theirs, ours = getattr(spec, name), getattr(current, name)
         if name in ("node_features", "pair_features"):
-            ours = ours[: len(theirs)]  # a model of before features were added sees those that it knows
+            ours = ours[: len(theirs)]  # a model that knows fewer features sees those
         if theirs != ours:
             changed = sorted(set(theirs) ^ set(ours)) or ["their order"]
             raise UserError(f"model {path}: {name} differ from this version's: {', '.join(changed)}; train it again")

@@ -59,7 +59,7 @@ FORMER: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "horizon": ("segment", _same),
     "rests": ("remaining_lifetimes", _same),
 }
-"""What settings were called before, in flags, files and the headers of models: the name and value they have now."""
+"""Other names of settings, in flags, files and the headers of models: the setting, and its value of one so named."""
 
 
 class AgentConfig(Named):

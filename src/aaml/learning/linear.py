@@ -17,7 +17,7 @@ from aaml.scheduling.queue_sort import QueueSort
 
 FloatArray = npt.NDArray[np.float64]
 _FIRST_TERMS = TERMS[:-1]
-_OLD = {name: 0.0 for name in FEATURES if name not in LIFE}  # what a file of before lifetimes were features has
+_OLD = {name: 0.0 for name in FEATURES if name not in LIFE}  # weights of a file without features of lifetimes
 
 
 def save_linear(policy: LinearPolicy, path: Path) -> None:

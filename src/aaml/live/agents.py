@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from aaml.learning import agent as agents
     from aaml.learning import policy as policies
-    from aaml.learning.agent import Agent
+    from aaml.learning.agent import NeuralAgent
     from aaml.learning.policy import NetworkPolicy
     from aaml.live import experience, learner
     from aaml.live.session import PolicySession
@@ -33,7 +33,7 @@ else:  # torch: a run that is only put together does without
 def agent_source(settings: LearnerSettings, model: Path | None) -> PolicySource:
     """Return where an agent comes from: the model that it goes on from, or its settings alone where that is None."""
 
-    def make() -> "Agent | NetworkPolicy":
+    def make() -> "NeuralAgent | NetworkPolicy":
         seed, file = settings.seed, None if model is None else model_file(model)
         if settings.no_learn:  # who only acts needs no optimiser and no experience
             if file is None:
@@ -67,14 +67,14 @@ class AgentRun(SchedulerRun):
         """The learner in a process of its own, which a live cluster gets; it lives on from run to run."""
 
     @property
-    def agent(self) -> "Agent":
+    def agent(self) -> "NeuralAgent":
         """The agent, made at first use; it lives on from run to run.
 
         Raises `UserError` where nothing is to be learned: such a run has a policy alone.
         """
         if self._learning.no_learn:
             raise bad_value("no_learn", True, "false: what only acts has no experience, and its model stays as it is")
-        return cast("Agent", self.policy)
+        return cast("NeuralAgent", self.policy)
 
     def load_model(self, path: Path | str) -> None:
         """Go on from a model file (of an actor and its critic either one); raises `UserError` when it does not fit."""

@@ -20,7 +20,7 @@ from aaml.workload.table import Parser, quantity
 if TYPE_CHECKING:
     import pandas as pd
 
-    from aaml.learning.agent import Agent
+    from aaml.learning.agent import NeuralAgent
 
 _STANDARD = fleet.STANDARD.allocatable()  # for tables without sizes
 
@@ -50,7 +50,7 @@ def transitions(table: "pd.DataFrame", spec: ObservationSpec = PLAIN) -> Iterato
         yield _transition(*previous, None)
 
 
-def fill_replay(agent: "Agent", recording: "pd.DataFrame | Path | str") -> int:
+def fill_replay(agent: "NeuralAgent", recording: "pd.DataFrame | Path | str") -> int:
     """Put a recording's steps into the replay buffer of a DQN agent; returns how many became experience.
 
     Raises `UserError` for an agent without such a buffer: an actor learns only from what it chose itself.

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from aaml import threads
-from aaml.learning.agent import Agent
+from aaml.learning.agent import NeuralAgent
 from aaml.learning.checkpoint import archived, opened
 from aaml.live.backlog import Backlog
 from aaml.live.learner_process import AgentSetup, ExperienceBatch, LearnerProcess, Update
@@ -45,7 +45,7 @@ def waits(cluster: "Cluster") -> bool:
 @contextmanager
 def apart(policy: "Policy", cluster: "Cluster") -> "Iterator[Policy]":
     """Yield a policy that learns as it is to decide on a cluster: an agent with a network learns apart where it can."""
-    if isinstance(policy, Agent) and not waits(cluster):
+    if isinstance(policy, NeuralAgent) and not waits(cluster):
         with AsynchronousLearner(policy) as learner:
             yield learner
     else:
@@ -129,7 +129,7 @@ class AsynchronousLearner:
 
     learning = True
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: NeuralAgent) -> None:
         self.agent = agent
         observation_spec = replace(agent.observation_spec, fragmentation=None)
         setup = AgentSetup(agent.config, observation_spec, agent.policy.network.spec, (archived(agent.state()),))
@@ -232,7 +232,7 @@ class AsynchronousLearner:
         self._thread = threads.start(self._teach, "learner", self._fail)
 
     def stop(self) -> None:
-        """Take over all that the learner has update, its last batch too unless that takes too long, and end it."""
+        """Take over all that the learner has learned, its last batch too unless that takes too long, and end it."""
         self.backlog.close()
         self._hurry_up()
         if (thread := self._thread) is not None:

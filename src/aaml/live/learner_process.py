@@ -27,7 +27,7 @@ from aaml.cluster.objects import Node
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.cluster.state import ClusterState
 from aaml.cluster.topology import Graph
-from aaml.learning.agent import Agent, make_agent
+from aaml.learning.agent import NeuralAgent, make_agent
 from aaml.learning.checkpoint import archived, opened
 from aaml.learning.config import NetworkAgent
 from aaml.learning.networks import NetworkSpec
@@ -38,7 +38,7 @@ from aaml.scheduling.observation_log import Entry, ObservationLog, Recalled, Rec
 from aaml.scheduling.ports import Transition
 
 SHARE = 0.25  # of a core at most: on 1,000 nodes a learner that went on at once took half of one, and pods waited
-_REHEARSED = 1024  # steps at most until a twin has update from its own
+_REHEARSED = 1024  # steps at most until a twin has learned from its own
 _HURRY = b""
 NICENESS = 19  # where there is no idle class: of two processes that want one core, this one gets a seventieth of it
 LOADING_NICENESS = 10  # a tenth: in the idle class, to load and to learn anew took two minutes on a busy machine
@@ -122,7 +122,7 @@ class LearnerWorker:
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
-        self.agent: Agent | None = None
+        self.agent: NeuralAgent | None = None
         self._log = ObservationLog()
         self._recaller = Recaller(self._log, 0)
 
@@ -219,7 +219,7 @@ class LearnerProcess:
         return self._connection.recv_bytes()
 
     def hurry(self) -> None:
-        """Let what is being update be update without a rest."""
+        """Let an update that is under way go on without a rest."""
         if self._sending.acquire(blocking=False):  # a batch on its way says so itself
             try:
                 with suppress(OSError):  # it is lost, which who waits for it will see

@@ -108,7 +108,7 @@ class DeletePods(Operation, frozen=True, tag="deletePods"):
     delete_pods_per_second: int = 0
 
 
-class Churn(Operation, frozen=True, tag="churn"):
+class ChurnObjects(Operation, frozen=True, tag="churn"):
     """Create objects (and in the mode "recreate" delete them again) until the scenario ends."""
 
     mode: Literal["create", "recreate"]
@@ -154,8 +154,8 @@ class AllocResourceClaims(Operation, frozen=True, tag="allocResourceClaims"):
 
 
 AnyOperation = (
-    CreateNodes | CreateNamespaces | CreatePods | CreatePodSets | CreateAny | UpdateAny | DeletePods | Churn | Barrier
-    | StartCollectingMetrics | StopCollectingMetrics | CreateResourceDriver | AllocResourceClaims
+    CreateNodes | CreateNamespaces | CreatePods | CreatePodSets | CreateAny | UpdateAny | DeletePods | ChurnObjects
+    | Barrier | StartCollectingMetrics | StopCollectingMetrics | CreateResourceDriver | AllocResourceClaims
 )  # fmt: skip
 _Op = TypeVar("_Op", bound=Operation)
 

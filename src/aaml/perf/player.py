@@ -15,7 +15,7 @@ from aaml.perf.objects import claim_and_volume, new_node, pod_of, resource_slice
 from aaml.perf.operations import (
     AnyOperation,
     Barrier,
-    Churn,
+    ChurnObjects,
     CreateAny,
     CreateNamespaces,
     CreateNodes,
@@ -117,7 +117,7 @@ class ScenarioPlayer:
                 self._delete_pods(step)
             case CreateResourceDriver():
                 self._create_driver(step)
-            case Churn():
+            case ChurnObjects():
                 self._churn(step, index, folder)
             case Barrier():
                 self._barrier(step)
@@ -214,7 +214,7 @@ class ScenarioPlayer:
         else:
             delete()
 
-    def _churn(self, step: Churn, index: int, folder: Path) -> None:
+    def _churn(self, step: ChurnObjects, index: int, folder: Path) -> None:
         namespace = step.namespace or f"namespace-{index}"
         self.arena.ensure_namespace(namespace)
         self._raced.add(namespace)

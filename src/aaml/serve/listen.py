@@ -14,7 +14,7 @@ MOST_CONNECTIONS = 256
 _LOOK_EVERY = 10  # turns of uvicorn's loop, of 0.1 s each
 
 
-class _Connection(H11Protocol):
+class _TimedConnection(H11Protocol):
     """A connection that knows since when its client has kept the server waiting."""
 
     turn: tuple[object, float] | None = None
@@ -50,7 +50,7 @@ class PatientServer(uvicorn.Server):
         self, app: Any, *, client_s: float = 30.0, turn: Callable[[], object] = lambda: None, **options: Any
     ) -> None:
         options = {"log_level": "error", "access_log": False, "lifespan": "off", "ws": "none", **options}
-        super().__init__(uvicorn.Config(app, http=_Connection, server_header=False, **options))
+        super().__init__(uvicorn.Config(app, http=_TimedConnection, server_header=False, **options))
         self._client_s, self._turn = client_s, turn
         self._failed: Exception | None = None
 
@@ -59,7 +59,7 @@ class PatientServer(uvicorn.Server):
         if counter % _LOOK_EVERY == 0:
             now_s = time.monotonic()
             for connection in list(self.server_state.connections):
-                if isinstance(connection, _Connection) and connection.waited_s(now_s) > self._client_s:
+                if isinstance(connection, _TimedConnection) and connection.waited_s(now_s) > self._client_s:
                     connection.hang_up()
             try:
                 self._turn()

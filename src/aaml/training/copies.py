@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from aaml.errors import bad_value
-from aaml.learning.agent import ActorCriticAgent, Agent, DqnAgent, first_agent
+from aaml.learning.agent import ActorCriticAgent, DqnAgent, NeuralAgent, first_agent
 from aaml.learning.algorithms.imitation import begin_as, soften
 from aaml.learning.buffers import LastRounds
 from aaml.learning.copies import Generator, RolloutRecorder, agreement, check_device, demonstrations, make_generator
@@ -43,7 +43,7 @@ class CopiesLearner:
         config.check_method()
         check_device(config.device)
         single_threaded()
-        self.policy: Agent = first_agent(
+        self.policy: NeuralAgent = first_agent(
             config.network, config.begins_with, observation_spec=arena.observation_spec, seed=config.seed, averaged=True
         )
         self.policy.to(config.device)

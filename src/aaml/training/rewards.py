@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aaml.errors import bad_value
-from aaml.learning.agent import Agent, agreement, first_agent
+from aaml.learning.agent import NeuralAgent, agreement, first_agent
 from aaml.learning.policy import single_threaded
 from aaml.learning.storage import Experience, pack, unpack
 from aaml.scheduling.curves import AGREED_AFTER, AGREED_BEFORE, VALUE_LOSS
@@ -28,7 +28,7 @@ class Apprentice:
     from the apprentice's policy (`aaml.sim.search`); `flush` distils all that it has chosen so far into the network.
     """
 
-    def __init__(self, agent: Agent, passes: int) -> None:
+    def __init__(self, agent: NeuralAgent, passes: int) -> None:
         self.agent = agent
         self._passes = passes
         self._pieces: list[list[Transition]] = []
@@ -81,7 +81,7 @@ class RewardsLearner:
 
     def __init__(self, config: TrainConfig, arena: Arena, writer: RunWriter, streams: Collector) -> None:
         single_threaded()
-        self.policy: Agent = first_agent(
+        self.policy: NeuralAgent = first_agent(
             config.network, config.begins_with, observation_spec=arena.observation_spec, seed=config.seed
         )
         self.policy.queue_sort = arena.queue_sort

@@ -27,7 +27,7 @@ from aaml.training.settings import TrainConfig
 from aaml.training.validation import Progress, Validation, write_summary
 
 if TYPE_CHECKING:
-    from aaml.learning.agent import Agent
+    from aaml.learning.agent import NeuralAgent
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def run_training(
         saved = folder.read_resume()
         if saved is None:
             if isinstance(config.agent, NetworkAgent):
-                folder.graph(network_graph(cast("Agent", learner.policy).policy.network))
+                folder.graph(network_graph(cast("NeuralAgent", learner.policy).policy.network))
             if config.imitates and isinstance(config.agent, NetworkAgent):
                 bar.set_description(f"{name}: begin as {config.teacher_name}")
             validate(counts=learner.begin())

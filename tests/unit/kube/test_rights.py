@@ -17,7 +17,7 @@ from aaml.live.run import SchedulerRun
 from aaml.live.settings import DutySettings, SchedulerSettings
 from aaml.live.source import PolicySource
 from aaml.policies.registry import make_policy
-from support.scripted_api import HANG, ScriptedApi, listing, node, status
+from support.scripted_api import ScriptedApi, one_node, status, write_kubeconfig
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 DEPLOY = Path(__file__).parents[3] / "deploy/kubernetes"
@@ -40,12 +40,7 @@ class Account:
 
 @pytest.fixture
 def api():
-    with ScriptedApi() as server:
-        server.on_list("/api/v1/nodes", listing(node("n1")))
-        server.on_list("/api/v1/pods", listing())
-        server.on_list("/api/v1/namespaces", listing())
-        for path in ("/api/v1/nodes", "/api/v1/pods"):
-            server.on_watch(path, [HANG])
+    with one_node() as server:
         yield server
 
 
@@ -56,15 +51,7 @@ def account(api):
 
 @pytest.fixture
 def kubeconfig(api, tmp_path):
-    document = {
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": api.server}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    }  # fmt: skip
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(document))
-    return path
+    return write_kubeconfig(tmp_path, api.server, token="t")
 
 
 def test_a_scheduler_that_may_not_bind_is_told_so_before_it_decides_anything(api, account):

@@ -3,30 +3,18 @@
 import logging
 
 import pytest
-import yaml
 
 from aaml.errors import UserError
 from aaml.kube.cluster import KubeCluster, LiveOptions
 from aaml.kube.transport import ApiError, Transport, Unreachable
-from support.scripted_api import CUT, ScriptedApi, status
+from support.scripted_api import CUT, ScriptedApi, status, write_kubeconfig
 
 SECRET = "s3cr3t-7f1e"
 
 
 @pytest.fixture
 def kubeconfig(tmp_path):
-    def write(server):
-        document = {
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": server}}],
-            "users": [{"name": "u", "user": {"token": SECRET}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        }  # fmt: skip
-        path = tmp_path / "kubeconfig"
-        path.write_text(yaml.safe_dump(document))
-        return path
-
-    return write
+    return lambda server: write_kubeconfig(tmp_path, server, token=SECRET)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-import yaml
 from starlette.testclient import TestClient
 
 from aaml.insight.film import Film
@@ -18,7 +17,7 @@ from aaml.scheduling.ports import Decision
 from aaml.sim.cluster import SimCluster
 from support import make
 from support.kwok import until
-from support.scripted_api import HANG, ScriptedApi, event, listing, node, pod
+from support.scripted_api import HANG, ScriptedApi, event, listing, node, pod, write_kubeconfig
 
 
 def test_pods_that_wait_in_a_run_are_named_with_their_reason():
@@ -60,17 +59,6 @@ def api():
         yield api
 
 
-def kubeconfig(api, folder):
-    document = {
-        "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {}}],
-        "clusters": [{"name": "c", "cluster": {"server": api.server}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    }  # fmt: skip
-    path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(document))
-    return path
-
-
 def unplaced(name, why):
     made = pod(name, 1)
     made["spec"]["schedulerName"] = "default-scheduler"
@@ -92,7 +80,7 @@ def test_a_live_cluster_names_what_waits_who_decided_and_the_time_of_day(api, tm
     )
     library = Library()
     with closing(library):
-        library.watch(kubeconfig(api, tmp_path))
+        library.watch(write_kubeconfig(tmp_path, api.server))
         client = TestClient(create_app(library), base_url="http://127.0.0.1:1")
         taken = {"episode": 0, "nodes": 1, "seed": 0, "policy": CLUSTER}
         until(lambda: client.get("/api/take", params=taken).json()["status"]["decisions"], "the placement")
@@ -124,7 +112,7 @@ def test_what_is_kept_of_a_live_cluster_has_a_bound(api, tmp_path):
             event("DELETED", pod(f"p{number}", 2 + number, "n1")),
         ]
     api.on_watch("/api/v1/pods", [*events, HANG])
-    watched = WatchedFilm(kubeconfig(api, tmp_path), kept=100)
+    watched = WatchedFilm(write_kubeconfig(tmp_path, api.server), kept=100)
     with closing(watched):
         until(lambda: watched.film.forgotten + len(watched.film.decisions) == 1000, "the last pod in the film")
         until(lambda: len(watched.film.moves) <= 100 + 2, "the bound")

@@ -1,7 +1,6 @@
 """Training in lockstep: it learns, goes on to the same weights after a stop, and says where it cannot be done."""
 
 import hashlib
-import json
 
 import numpy as np
 import pytest
@@ -16,10 +15,11 @@ from aaml.learning.config import AGENTS, CopiesConfig, Dqn
 from aaml.settings import changed
 from aaml.training.copies import CopiesLearner
 from aaml.training.rollouts import Arena
-from aaml.training.run import carry_out, open_run
+from aaml.training.run import open_run
 from aaml.training.settings import TrainConfig
 from aaml.training.trainer import run_training
 from aaml.training.validation import Validation
+from support.training import train as run_of
 
 ALL = ("dqn", "gnn", "acdqn", "acgnn")
 
@@ -37,14 +37,9 @@ def small(agent="acdqn", **others):
     return changed(TrainConfig(agent=AGENTS[agent]), {**settings, **others})
 
 
-def train(config, path, *, resume=False, stop=lambda: False):
-    config, folder = open_run(config, path, resume=resume)
-    try:
-        progress = carry_out(config, folder, stop, progress=False)
-    finally:
-        folder.close()
-    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return progress, [(each["name"], each["step"], each["value"]) for each in lines if each["kind"] == "scalar"], folder
+def train(config, path, **how):
+    run, curve = run_of(config, path, **how)
+    return run.progress, curve, run.folder
 
 
 class KilledError(Exception):
