@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aaml.cli import COMMANDS
-from aaml.commands import cluster, leaderboard, schedule, sweep, train
+from aaml.commands import cluster, leaderboard, schedule, sweep, train, tune
 from aaml.commands.flags import parse
 from aaml.errors import UserError
 from aaml.learning.config import AGENTS, LIVE, ActorCritic, Dqn, Linear, QTable, read_agent
@@ -83,7 +83,7 @@ def test_text_of_a_file_is_read_by_the_type_of_the_setting():
 
 
 SEVERAL = [cluster.Up, cluster.Status, cluster.Down, cluster.Kubeconfig, cluster.Kubectl, schedule.PolicyArgs,
-           leaderboard.Run, leaderboard.Draw]  # fmt: skip
+           leaderboard.Run, leaderboard.Draw, tune.KubeScheduler, tune.Openb]  # fmt: skip
 COMMANDS_ARGS = [import_module(module).Args for module, _ in COMMANDS.values()]
 
 

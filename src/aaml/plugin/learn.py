@@ -18,7 +18,7 @@ from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.ports import Decision, Observer
 
 if TYPE_CHECKING:
-    from aaml.learning.agent import Agent as NetworkAgent
+    from aaml.learning.agent import NeuralAgent
     from aaml.live.duty import Duty
     from aaml.plugin.told import ToldCluster
     from aaml.scheduling.observation import Context, ObservationSpec
@@ -127,7 +127,7 @@ class ToldPolicy:
 class Feedback(Observer):
     """Gives the plugin what the agent has learned: weights by their file, and how much to explore by the socket."""
 
-    def __init__(self, agent: "NetworkAgent", cluster: "ToldCluster", weights: Path) -> None:
+    def __init__(self, agent: "NeuralAgent", cluster: "ToldCluster", weights: Path) -> None:
         self._agent, self._cluster, self._file = agent, cluster, weights
         self._written: deque[str] = deque([_digest(weights)], maxlen=_FILES_KNOWN)
         self._new = False
