@@ -118,6 +118,20 @@ def test_plugins_that_say_what_pods_ask_for_keep_their_share():
     assert len(seen) > 5
 
 
+def test_the_share_of_nodes_to_score_is_searched_where_it_makes_a_difference():
+    shares = {
+        samples: {
+            Space(KubeSchedulerConfig(), samples=samples)
+            .child([KubeSchedulerConfig()], rng)
+            .percentage_of_nodes_to_score
+            for rng in map(np.random.default_rng, range(200))
+        }
+        for samples in (True, False)
+    }
+    assert len(shares[True]) > 3
+    assert shares[False] == {0}
+
+
 def test_a_recorded_trace_is_tuned_for_on_its_training_windows(tmp_path, capsys):
     folder = tmp_path / "trace"
     nodes = [Node(name, {CPU: 4000, MEMORY: 4 << 30, PODS: 10}) for name in ("a", "b", "c")]

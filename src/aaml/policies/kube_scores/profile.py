@@ -6,6 +6,7 @@ Kubernetes 1.36.
 """
 
 import logging
+import multiprocessing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -72,7 +73,7 @@ def _profile(path: str, name: str, _changed_ns: int) -> Profile:
     number = names.index(name or (DEFAULT_PROFILE if DEFAULT_PROFILE in names else names[0]))
     config, unmodelled = _read(path, whole, number)
     found = Profile(names[number], config, (*unmodelled, *_outside(whole)))
-    if found.unmodelled:
+    if found.unmodelled and multiprocessing.parent_process() is None:  # who started the workers has said so
         _log.warning("%s, profile %s: not modelled here: %s", path, names[number], "; ".join(found.unmodelled))
     return found
 
