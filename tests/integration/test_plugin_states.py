@@ -11,12 +11,19 @@ from hypothesis import strategies as st
 from aaml.evaluation.policies import load_policy
 from aaml.evaluation.zoo import zoo
 from aaml.plugin.weights import HEURISTICS, write_weights
+from aaml.policies.formulas.policy import Formula, FormulaPolicy
+from aaml.policies.formulas.text import parse
 from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.ports import Policy
 from support.plugin_states import Plugin, go_test, random_state, read
 
 LEFT_OUT = {"openb-linear", "openb-linear-before"}  # score devices; the plugin refuses them
 TOLERANCE = 1e-5  # of features and scores, which are about 1; of larger ones it is relative
+FORMULAS = {
+    "use": "-max(pair.cpu_after, pair.memory_after) - square(node.cpu_used_minus_mean) / (pod.cpu_mean + 0.5)",
+    "every kind": "(exp(pair.cpu_after) if pair.newly_used < 1 and not (node.gpu_free <= 0.5 or pod.gpu_count < 0.1)"
+    " else min(log(pair.siblings), sqrt(abs(pair.imbalance_after - 0.2)))) * -pod.queue",
+}
 Twins = dict[Path, Policy]
 
 
@@ -27,6 +34,10 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
     for name in sorted((zoo().keys() - LEFT_OUT) | set(HEURISTICS)):
         policy = load_policy(name)
         write_weights(policy, folder / f"{name}.json", name=name)
+        found[folder / f"{name}.json"] = policy
+    for name, text in FORMULAS.items():
+        policy = FormulaPolicy(Formula(parse(text)), name)
+        write_weights(policy, folder / f"{name}.json")
         found[folder / f"{name}.json"] = policy
     return found
 

@@ -5,10 +5,11 @@ format     `FORMAT`
 version    `VERSION` of this layout
 model      where the policy comes from: `name`, `agent`, and `sha256` of the model file ("" for a policy by name)
 sha256     of the text of `policy`, byte by byte, so that a damaged file is told from a good one
-policy     `kind` (network, linear, heuristic), `features` (version and names of those that it reads), and its numbers:
+policy     `kind` (network, linear, formula, heuristic), `features` (version and names of those that it reads), numbers:
            of a network `encoder`, `head`, `width` and `layers` by torch's names, weights [out, in] and biases [out] in
-           float32; of a linear scorer `terms` and `weights` [terms, features]; of a heuristic its `name`; of a policy
-           that expects lifetimes its life table, `lifetimes`, which the plugin goes on teaching
+           float32; of a linear scorer `terms` and `weights` [terms, features]; of a formula `constants` and `code`,
+           instructions whose operands are numbers of registers (features, then constants, then results); of a heuristic
+           its `name`; of a policy that expects lifetimes its life table, `lifetimes`, which the plugin goes on teaching
 =========  ============================================================================================================
 """
 
@@ -23,6 +24,9 @@ import numpy as np
 from aaml.errors import UserError
 from aaml.files import write_bytes
 from aaml.learning.policy import NetworkPolicy
+from aaml.policies.formulas.expression import OPERATORS, features
+from aaml.policies.formulas.policy import FormulaPolicy
+from aaml.policies.formulas.program import assemble
 from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
 from aaml.policies.heuristics.scored import ScorePolicy
 from aaml.scheduling.lifetimes import KnownLifetimes
@@ -59,9 +63,11 @@ def _policy(policy: Policy, name: str) -> dict[str, Any]:
         return _network(policy, name)
     if isinstance(policy, LinearPolicy):
         return _linear(policy, name)
+    if isinstance(policy, FormulaPolicy):
+        return _formula(policy, name)
     if isinstance(policy, ScorePolicy) and policy.name in HEURISTICS:
         return {"kind": "heuristic", "features": {"version": FEATURES_VERSION}, "name": policy.name}
-    accepted = f"a network, a linear scorer, or one of {', '.join(HEURISTICS)}"
+    accepted = f"a network, a linear scorer, a formula, or one of {', '.join(HEURISTICS)}"
     raise UserError(f"policy {name}: it has no twin in Go; the plugin can be {accepted}")
 
 
@@ -102,9 +108,24 @@ def _linear(policy: LinearPolicy, name: str) -> dict[str, Any]:
     _check(policy.observation_spec, name)
     if not np.isfinite(policy.weights).all():
         raise UserError(f"policy {name}: its weights are not all finite; train it again")
-    features = {"version": FEATURES_VERSION, "linear": list(FEATURES)}
+    reads = {"version": FEATURES_VERSION, "linear": list(FEATURES)}
     numbers = {"terms": list(TERMS), "weights": policy.weights.tolist()}
-    return _lifetimes(policy.observation_spec) | {"kind": "linear", "features": features} | numbers
+    return _lifetimes(policy.observation_spec) | {"kind": "linear", "features": reads} | numbers
+
+
+def _formula(policy: FormulaPolicy, name: str) -> dict[str, Any]:
+    _check(policy.observation_spec, name)
+    program, names = assemble(policy.formula.expression), tuple(OPERATORS)
+    code = []
+    for number, *operands, _ in program.code.tolist():
+        operator = names[number]
+        code.append({"operator": operator, "operands": operands[: len(OPERATORS[operator].takes)]})
+    return _lifetimes(policy.observation_spec) | {
+        "kind": "formula",
+        "features": {"version": FEATURES_VERSION, "formula": list(features(policy.formula.expression))},
+        "constants": program.constants.tolist(),
+        "code": code,
+    }
 
 
 def _lifetimes(spec: ObservationSpec) -> dict[str, Any]:

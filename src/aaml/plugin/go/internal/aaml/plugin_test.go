@@ -245,16 +245,19 @@ func TestWeightsThatAreNoGoodAreRefusedAndTheLastGoodOnesKept(t *testing.T) {
 	file := written(t, good)
 	p := started(t, fmt.Sprintf(`{"weightsFile": %q, "pollInterval": "1h"}`, file), twoNodes())
 	bad := map[string][]byte{
-		"empty":                            {},
-		"cut off":                          weightsOf(good)[:200],
-		"a digit changed":                  []byte(strings.Replace(string(weightsOf(good)), "[-1,", "[-2,", 1)),
-		"another format":                   []byte(strings.Replace(string(weightsOf(good)), weightsFormat, "aaml-model", 1)),
-		"of a later version":               []byte(strings.Replace(string(weightsOf(good)), `"version":1`, `"version":2`, 1)),
-		"of other features":                weightsOf(strings.Replace(good, `"cpu_squared"`, `"cpu_cubed"`, 1)),
-		"features computed in another way": weightsOf(strings.Replace(good, `"version":1`, `"version":9`, 1)),
-		"not a number":                     weightsOf(linearOf(math.MaxFloat64)),
-		"another kind":                     weightsOf(`{"kind":"formula","features":{"version":1}}`),
-		"a field too many":                 weightsOf(strings.Replace(good, `"kind"`, `"extra":1,"kind"`, 1)),
+		"empty":                             {},
+		"cut off":                           weightsOf(good)[:200],
+		"a digit changed":                   []byte(strings.Replace(string(weightsOf(good)), "[-1,", "[-2,", 1)),
+		"another format":                    []byte(strings.Replace(string(weightsOf(good)), weightsFormat, "aaml-model", 1)),
+		"of a later version":                []byte(strings.Replace(string(weightsOf(good)), `"version":1`, `"version":2`, 1)),
+		"of other features":                 weightsOf(strings.Replace(good, `"cpu_squared"`, `"cpu_cubed"`, 1)),
+		"features computed in another way":  weightsOf(strings.Replace(good, `"version":1`, `"version":9`, 1)),
+		"not a number":                      weightsOf(linearOf(math.MaxFloat64)),
+		"another kind":                      weightsOf(`{"kind":"tree","features":{"version":1}}`),
+		"a formula of nothing":              weightsOf(`{"kind":"formula","features":{"version":1}}`),
+		"a formula of what is not computed": weightsOf(`{"kind":"formula","features":{"version":1,"formula":["node.age"]}}`),
+		"a formula with a circle":           weightsOf(`{"kind":"formula","features":{"version":1},"constants":[1],"code":[{"operator":"neg","operands":[1]}]}`),
+		"a field too many":                  weightsOf(strings.Replace(good, `"kind"`, `"extra":1,"kind"`, 1)),
 	}
 	for what, raw := range bad {
 		if err := os.WriteFile(file, raw, 0o644); err != nil {

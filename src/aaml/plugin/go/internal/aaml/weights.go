@@ -42,6 +42,9 @@ type policyFile struct {
 	// of a linear scorer
 	Terms   []string    `json:"terms,omitempty"`
 	Weights [][]float64 `json:"weights,omitempty"`
+	// of a formula
+	Constants []float64     `json:"constants,omitempty"`
+	Code      []instruction `json:"code,omitempty"`
 	// of a policy that expects lifetimes
 	Lifetimes json.RawMessage `json:"lifetimes,omitempty"`
 	// of a heuristic
@@ -54,6 +57,7 @@ type featuresFile struct {
 	Pair    []string `json:"pair,omitempty"`
 	Pod     []string `json:"pod,omitempty"`
 	Linear  []string `json:"linear,omitempty"`
+	Formula []string `json:"formula,omitempty"`
 }
 
 // scorer gives each choice of a view a score, higher is better.
@@ -139,10 +143,12 @@ func (p *policyFile) scorer() (scorer, error) {
 		return newNetwork(p.Encoder, p.Head, p.Width, len(p.Features.Node), len(p.Features.Pair), len(p.Features.Pod), p.Layers)
 	case "linear":
 		return newLinear(p.Terms, p.Features.Linear, p.Weights)
+	case "formula":
+		return newFormula(p.Features.Formula, p.Constants, p.Code)
 	case "heuristic":
 		return newHeuristic(p.Name)
 	}
-	return nil, fmt.Errorf("policy of kind %q; expected network, linear or heuristic", p.Kind)
+	return nil, fmt.Errorf("policy of kind %q; expected network, linear, formula or heuristic", p.Kind)
 }
 
 // try scores a made-up cluster: weights that give no numbers are refused before they decide anything.

@@ -1,0 +1,81 @@
+"""What of our policies the plugin can be, and what it is told of them."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aaml.errors import UserError
+from aaml.learning.networks import NetworkSpec, make_network
+from aaml.learning.policy import NetworkPolicy
+from aaml.plugin.source import EMBEDDED, source_files
+from aaml.plugin.weights import weights, write_weights
+from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
+from aaml.policies.registry import make_policy
+from aaml.scheduling.lifetimes import KnownLifetimes
+from aaml.scheduling.observation import ObservationSpec
+
+
+def _network(**seen: Any) -> NetworkPolicy:
+    spec = ObservationSpec(**seen)
+    network = make_network(NetworkSpec(encoder="mlp", head="actor", width=8, lookahead=spec.lookahead), seed=0)
+    return NetworkPolicy(network, observation_spec=spec)
+
+
+def test_a_weights_file_says_what_it_is_of_and_has_a_checksum_of_its_policy(tmp_path: Path) -> None:
+    source = tmp_path / "model.pth"
+    source.write_bytes(b"a model")
+    write_weights(_network(), tmp_path / "weights.json", name="ours", source=source)
+    text = (tmp_path / "weights.json").read_text(encoding="utf-8")
+    content = json.loads(text)
+    assert content["model"] == {"name": "ours", "agent": "acdqn", "sha256": hashlib.sha256(b"a model").hexdigest()}
+    policy = text[text.index('"policy": ') + len('"policy": ') : text.rindex("}")]
+    assert content["sha256"] == hashlib.sha256(policy.encode()).hexdigest()
+
+
+def test_weights_are_the_float32_of_the_network_to_the_bit() -> None:
+    policy = _network()
+    told = json.loads(weights(policy))["policy"]["layers"]
+    for name, values in policy.weights()["network"].items():
+        found = told["weights" if values.ndim == 2 else "biases"][name]
+        np.testing.assert_array_equal(np.array(found, dtype=np.float32), values)
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        ({"lookahead": 2}, "the pods that follow"),
+        ({"racks": True}, "racks"),
+        ({"lifetimes": True}, "true lifetimes"),
+        ({"expects": KnownLifetimes()}, "true lifetimes"),
+    ],
+)
+def test_a_policy_that_reads_what_kube_scheduler_does_not_know_is_refused_in_one_line(
+    seen: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(UserError, match=reason) as caught:
+        weights(_network(**seen), name="ours")
+    assert "\n" not in str(caught.value)
+    assert "ours" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["random", "fgd", "kube-scheduler", "round-robin"])
+def test_a_policy_without_a_twin_in_go_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=f"{name}: it has no twin in Go"):
+        weights(make_policy(name))
+
+
+def test_numbers_that_are_not_finite_are_refused() -> None:
+    numbers = np.zeros((len(TERMS), len(FEATURES)))
+    numbers[0, 0] = np.nan
+    with pytest.raises(UserError, match="not all finite"):
+        weights(LinearPolicy(numbers))
+
+
+def test_the_modules_files_are_those_that_go_builds_without_weights() -> None:
+    files = source_files()
+    assert {Path("go.mod"), Path("go.sum"), Path("main.go"), Path("internal/aaml/plugin.go")} <= files.keys()
+    assert EMBEDDED not in files
