@@ -1,6 +1,6 @@
 """Say what a network has learned: the smallest formulas that choose as it does, on states that it visits."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,7 @@ class Args(Settings):
 
     model: Annotated[Path, tyro.conf.Positional]
     """A model file, the folder of a training, or a name that `aaml models` lists."""
-    distil: DistilConfig = field(default_factory=DistilConfig)
+    distil: DistilConfig = DistilConfig()
     config: SettingsFile = None
     """YAML file with any of these settings; a flag counts more than the file"""
     out: Path | None = None

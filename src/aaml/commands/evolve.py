@@ -3,7 +3,7 @@
 The same command with --resume goes on where it was interrupted, to the same result.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +17,7 @@ from aaml.settings import Natural, Settings, SettingsFile
 class Args(Settings):
     """`aaml evolve`."""
 
-    evolve: EvolveConfig = field(default_factory=EvolveConfig)
+    evolve: EvolveConfig = EvolveConfig()
     config: SettingsFile = None
     """YAML file with any of these settings; a flag counts more than the file"""
     out: Path | None = None
