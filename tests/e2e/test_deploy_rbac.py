@@ -207,7 +207,7 @@ def rules(kubeconfig: Path) -> set[tuple[str, str, str]]:
 
 
 READS = ("nodes", "pods", "namespaces", "persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes")
-ALSO_TO_PLACE = ("csidrivers", "csistoragecapacities")
+ALSO_TO_PLACE = ("volumeattachments", "csidrivers", "csistoragecapacities")
 
 
 def test_the_rules_are_these_and_no_others(deployed: KwokCluster, account: Path) -> None:

@@ -48,6 +48,12 @@ class VolumeCases(Cases):
                 if self.chance(0.2):  # of a claim that is gone
                     volume["spec"]["claimRef"]["uid"] = "11111111-1111-1111-1111-111111111111"
             found.append(("/api/v1/persistentvolumes", volume))
+        there = [manifest["metadata"]["name"] for path, manifest in found if path.endswith("volumes")]
+        for number, name in enumerate(self.some([*there, "default-data-1", "default-data-3"], 0, 5)):
+            source = {"persistentVolumeName": name}
+            spec = {"attacher": DRIVER, "nodeName": rng.choice(nodes)["metadata"]["name"], "source": source}
+            attachment = {"metadata": {"name": f"{self.prefix}-a{number}"}, "spec": spec}
+            found.append(("/apis/storage.k8s.io/v1/volumeattachments", attachment))
         for number in range(rng.randint(0, 4)):
             path = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities"
             found.append((path, self._capacity(f"{self.prefix}-k{number}")))

@@ -14,7 +14,7 @@ from aaml.cluster.state import ClusterState
 from aaml.kube.lookups import StorageObjects
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Changes, Delta, Source
-from aaml.kube.sources import CLAIMS, PROVISIONING, STORAGE, VOLUMES, SeenPod, see_pod
+from aaml.kube.sources import ATTACHMENTS, CLAIMS, PROVISIONING, STORAGE, VOLUMES, SeenPod, see_pod
 from aaml.kube.transport import ApiError
 from support.differential import Bench, Tally, _compare_verdicts
 from support.scheduling_cases import Manifest
@@ -56,7 +56,7 @@ class VolumeBench:
             self._create(path, manifest)
         self._pass_barrier(cases)
         self.state, self.objects = state, StorageObjects(state, lambda _sources: None)
-        self.refresh(*STORAGE, *PROVISIONING)
+        self.refresh(*STORAGE, ATTACHMENTS, *PROVISIONING)
         return state
 
     def refresh(self, *sources: Source[Any]) -> None:

@@ -18,7 +18,7 @@ class Volume:
 
     One of `node_terms` must match the node that uses it; None: every node will do. `claim` (namespace/name) is what it
     is bound to or meant for, and `claim_uid` is "" where it is meant for any claim of that name. Without a claim it can
-    be had where it is `available`.
+    be had where it is `available`. `handle` is what its CSI driver calls it, "" for a volume of another kind.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Volume:
     node_terms: tuple[NodeSelectorTerm, ...] | None = None
     claim: str = ""
     claim_uid: str = ""
+    handle: str = ""
     available: bool = True
     terminating: bool = False
 
@@ -57,7 +58,7 @@ class StorageCapacity:
 
 
 class Storage:
-    """Volumes, classes and capacities as the cluster tells them, and which of them decisions have taken since.
+    """Volumes, classes, capacities and attachments as the cluster tells them, and what decisions have taken since.
 
     `reserve` and `select` note what was decided before the cluster confirms it; `release` and `deselect` undo that.
     """
@@ -68,6 +69,8 @@ class Storage:
         self.capacities: dict[str, StorageCapacity] = {}
         self.tracked: set[str] = set()
         """Drivers whose capacities count."""
+        self.attached: dict[str, dict[str, tuple[str, str]]] = {}
+        """Node -> attachment -> (driver, volume), whether or not a pod there uses the volume."""
         self._reserved: dict[str, UnboundClaim] = {}  # by volume
         self._selected: dict[str, str] = {}  # claim -> the node for which a volume is to be made
         self._free: dict[str, list[tuple[int, str]]] = {}  # class -> (size, volume), sorted
@@ -132,11 +135,17 @@ class Storage:
             if _suits(volume, claim) and claim.access_modes <= volume.access_modes and _selects(claim, volume):
                 yield volume
 
+    def attachments(self, node_name: str) -> set[tuple[str, str]]:
+        """Return what is attached to a node, as pairs of a driver and what it calls the volume."""
+        known = ((driver, self.volumes.get(name)) for driver, name in self.attached.get(node_name, {}).values())
+        return {(driver, volume.handle) for driver, volume in known if volume is not None and volume.handle}
+
     def fork(self) -> "Storage":
         """Return an independent copy."""
         twin = Storage()
         twin.volumes, twin.classes, twin.capacities = dict(self.volumes), dict(self.classes), dict(self.capacities)
         twin.tracked, twin._reserved, twin._selected = set(self.tracked), dict(self._reserved), dict(self._selected)
+        twin.attached = {node: dict(attachments) for node, attachments in self.attached.items()}
         twin._free = {name: list(volumes) for name, volumes in self._free.items()}
         twin._meant = dict(self._meant)
         return twin

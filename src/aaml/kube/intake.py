@@ -12,13 +12,17 @@ from aaml.cluster.objects import NO_AFFINITY, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.kube.lookups import StorageObjects
 from aaml.kube.reflector import Changes, Delta, Source, Trouble
-from aaml.kube.sources import CSI_NODES, NAMESPACES, NODES, PODS, PROVISIONING, SeenPod
+from aaml.kube.sources import ATTACHMENTS, CSI_NODES, NAMESPACES, NODES, PODS, PROVISIONING, SeenPod
 from aaml.kube.transport import ApiError
 from aaml.scheduling.queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
 
 _FORBIDDEN = frozenset({401, 403})
+_SO = {
+    NAMESPACES.name: "selectors over them match nothing",
+    ATTACHMENTS.name: "volumes that are attached without a pod do not count against limits",
+}
 _UNBOUND = "pods whose claims wait for their first consumer stay pending"
 
 
@@ -109,9 +113,7 @@ class Intake:
         refused = isinstance(trouble.error, ApiError) and trouble.error.status in _FORBIDDEN
         if refused and trouble.source in self.awaited:
             for_unbound = trouble.source in {source.name for source in PROVISIONING}
-            so = _UNBOUND if for_unbound else "pods with claims stay pending"
-            if trouble.source == NAMESPACES.name:
-                so = "selectors over them match nothing"
+            so = _UNBOUND if for_unbound else _SO.get(trouble.source, "pods with claims stay pending")
             log.error("%s cannot be read (%s): %s", trouble.source, trouble.error, so)
             self.awaited.discard(trouble.source)
             if for_unbound:
@@ -236,6 +238,8 @@ class Intake:
                     helps = True
         if helps:
             self._queue.on_event("volume_change")
+        if changes.source == ATTACHMENTS.name and any(delta.kind == "deleted" for delta in changes.deltas):
+            self._queue.on_event("volume_detach")
 
     def _read_anew(self, pods: Iterable[SeenPod]) -> None:
         """Pods may need other volumes now."""

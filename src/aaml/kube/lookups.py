@@ -10,6 +10,7 @@ from aaml.kube.objects import wire
 from aaml.kube.objects.volumes import capacity_from_api, claim_names, class_from_api, resolve_volumes, volume_from_api
 from aaml.kube.reflector import Changes, Delta, Source
 from aaml.kube.sources import (
+    ATTACHMENTS,
     CAPACITIES,
     CLAIMS,
     CLASSES,
@@ -22,7 +23,7 @@ from aaml.kube.sources import (
 )
 
 _NOT_KNOWN_YET = VolumeNeeds(missing="the cluster's volumes are not known")
-_SOURCES = {source.name: source for source in (*STORAGE, *PROVISIONING)}
+_SOURCES = {source.name: source for source in (*STORAGE, ATTACHMENTS, *PROVISIONING)}
 
 
 class StorageObjects:
@@ -43,7 +44,8 @@ class StorageObjects:
         self._refused: dict[str, str] = {}  # what the account may not do, by the kind of object
         self._put: dict[str, Callable[[Delta[Any], str], bool]] = {
             CLAIMS.name: self._put_claim, VOLUMES.name: self._put_volume, CLASSES.name: self._put_class,
-            CSI_DRIVERS.name: self._put_driver, CAPACITIES.name: self._put_capacity,
+            ATTACHMENTS.name: self._put_attachment, CSI_DRIVERS.name: self._put_driver,
+            CAPACITIES.name: self._put_capacity,
         }  # fmt: skip
 
     def resolve(self, seen: SeenPod, *, ours: bool = False) -> Pod:
@@ -51,6 +53,8 @@ class StorageObjects:
         if seen.claims is None:
             return seen.pod
         self._need(STORAGE)
+        if ours:
+            self._need((ATTACHMENTS,))
         uid, namespace = seen.pod.uid, seen.pod.namespace
         if uid not in self._users:
             for name in claim_names(seen.claims):
@@ -188,6 +192,18 @@ class StorageObjects:
         before, now = self._storage.classes.get(key), class_from_api(delta.obj)
         self._storage.classes[key] = now
         return before != now
+
+    def _put_attachment(self, delta: Delta[wire.AttachmentObject], key: str) -> bool:
+        """What is detached leaves room, which `Intake` tells of by itself."""
+        spec = delta.obj.spec
+        there = self._storage.attached.setdefault(spec.node_name, {})
+        if delta.kind == "deleted":
+            there.pop(key, None)
+        elif spec.source.persistent_volume_name:
+            there[key] = spec.attacher, spec.source.persistent_volume_name
+        if not there:
+            del self._storage.attached[spec.node_name]
+        return False
 
     def _put_driver(self, delta: Delta[wire.CsiDriverObject], key: str) -> bool:
         """A driver whose capacities count no more lets all in."""

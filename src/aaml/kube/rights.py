@@ -60,6 +60,7 @@ def _rights(verbs: str, *resources: str, group: str = "", without: str = "") -> 
 _NO_EVENTS = "kubectl describe tells nothing of its decisions"
 _NO_CLAIMS = "pods with volume claims stay pending"
 _NO_FIRST_CONSUMER = "pods whose claims wait for their first consumer stay pending"
+_NO_ATTACHMENTS = "volumes that are attached without a pod do not count against a node's limit"
 _NO_SELECTOR = "selectors over namespaces match nothing, and another cluster behind the address goes unnoticed"
 _NO_PREEMPTION = "no pod gives way to a more important one"
 
@@ -75,6 +76,7 @@ FILTER: Rights = (
     *_rights("list watch", "storageclasses", "csinodes", group="storage.k8s.io", without=_NO_CLAIMS),
 )
 """Watching what filters look at: `aaml serve`, a dry run, a scheduler."""
+ATTACHED: Rights = _rights("list watch", "volumeattachments", group="storage.k8s.io", without=_NO_ATTACHMENTS)
 FIRST_CONSUMER: Rights = _rights(
     "list watch", "csidrivers", "csistoragecapacities", group="storage.k8s.io", without=_NO_FIRST_CONSUMER
 )
@@ -120,10 +122,10 @@ REPLAY: Rights = (
 def scheduling(namespaces: Collection[str] = (), *, preemption: bool = True, dry_run: bool = False) -> Rights:
     """Return what a scheduler of pods of these namespaces (none: of all) does; in a dry run it only reads."""
     if dry_run:
-        return (*FILTER, *FIRST_CONSUMER)
+        return (*FILTER, *ATTACHED, *FIRST_CONSUMER)
     written = (*BIND, *TELL, *CLAIM)
     within = [replace(each, namespace=name) for name in sorted(namespaces) for each in written]
-    return (*FILTER, *FIRST_CONSUMER, *(within or written), *GIVE, *(PREEMPT if preemption else ()))
+    return (*FILTER, *ATTACHED, *FIRST_CONSUMER, *(within or written), *GIVE, *(PREEMPT if preemption else ()))
 
 
 def lease(namespace: str, name: str) -> Rights:

@@ -123,6 +123,10 @@ CSI_NODES: Source[wire.CsiNode] = Source(
     "csinodes", "/apis/storage.k8s.io/v1/csinodes", wire.CsiNode, _same,
     key=_metadata_name, version=_metadata_version,
 )  # fmt: skip
+ATTACHMENTS: Source[wire.AttachmentObject] = Source(
+    "volumeattachments", "/apis/storage.k8s.io/v1/volumeattachments", wire.AttachmentObject, _same,
+    key=_metadata_name, version=_metadata_version,
+)  # fmt: skip
 CSI_DRIVERS: Source[wire.CsiDriverObject] = Source(
     "csidrivers", "/apis/storage.k8s.io/v1/csidrivers", wire.CsiDriverObject, _same,
     key=_metadata_name, version=_metadata_version,
@@ -140,6 +144,6 @@ BUDGETS: Source[SeenBudget] = Source(
     version=lambda seen: seen.resource_version,
 )
 STORAGE: tuple[Source[Any], ...] = (CLAIMS, VOLUMES, CLASSES, CSI_NODES)
-"""For pods with claims."""
+"""For pods with claims; attachments besides, where they may be read."""
 PROVISIONING: tuple[Source[Any], ...] = (CSI_DRIVERS, CAPACITIES)
 """For pods with claims that wait for their first consumer."""

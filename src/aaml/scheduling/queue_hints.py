@@ -20,7 +20,7 @@ from aaml.cluster.selectors import (
 EventKind = Literal[
     "node_add", "node_update", "node_delete",
     "pod_add", "pod_update", "pod_delete",  # of placed pods (assumed ones included)
-    "volume_change", "namespace_change",
+    "volume_change", "volume_detach", "namespace_change",
     "own_update",  # of the waiting pod itself
     "any",  # a reason to try everything again
 ]  # fmt: skip
@@ -214,7 +214,9 @@ HINTS: Mapping[str, Mapping[str, Hint]] = {
         "node_add": _spread_node, "node_update": _spread_node, "node_delete": _spread_node,
     },
     "VolumeRestrictions": {"pod_delete": _always, "node_add": _always, "volume_change": _always},
-    "NodeVolumeLimits": {"pod_delete": _always, "node_add": _always, "volume_change": _always},
+    "NodeVolumeLimits": {
+        "pod_delete": _always, "node_add": _always, "volume_change": _always, "volume_detach": _always,
+    },
     "VolumeBinding": {"node_add": _always, "node_update": _relabelled_node, "volume_change": _always},
     "VolumeZone": {"node_add": _always, "node_update": _relabelled_node, "volume_change": _always},
     "NodeDeclaredFeatures": {"node_add": _declaring_node, "node_update": _declaring_node},

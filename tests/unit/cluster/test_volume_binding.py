@@ -211,6 +211,21 @@ def test_news_of_a_volume_that_was_given_away_does_not_free_it():
     assert fits(state, pod(claim("one"))) == ""
 
 
+def test_what_is_attached_without_a_pod_counts_against_the_limit_of_a_node():
+    """Node a attaches two volumes of the driver. One is still attached after its pod, another one a pod uses too."""
+
+    def of(*handles: str) -> Pod:
+        return Pod("p", volumes=VolumeNeeds(attachments=frozenset(("ebs", each) for each in handles)))
+
+    state = make.cluster([make.node("a", volume_limits={"ebs": 2}), make.node("b")], a=[replace(of("h1"), name="runs")])
+    state.storage.put_volume(Volume("pv1", GI, handle="h1"))
+    state.storage.put_volume(Volume("pv2", GI, handle="h2"))
+    state.storage.attached["a"] = {"one": ("ebs", "pv1"), "gone": ("ebs", "pv9")}
+    assert (fits(state, of("h3")), fits(state, of("h3", "h4"))) == ("ab", "b")
+    state.storage.attached["a"]["two"] = ("ebs", "pv2")
+    assert (fits(state, of("h1")), fits(state, of("h3"))) == ("ab", "b")
+
+
 def test_a_bound_volumes_labels_of_zone_and_region_hold_where_nodes_have_such_labels():
     state = cluster()
     state.upsert_node(make.node("bare"))

@@ -15,6 +15,7 @@ from aaml.kube.intake import Intake
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Changes, Delta, Source, Trouble
 from aaml.kube.sources import (
+    ATTACHMENTS,
     CAPACITIES,
     CLAIMS,
     CLASSES,
@@ -221,7 +222,7 @@ def test_namespaces_that_may_not_be_read_do_not_stop_everything(rig, caplog):
 
 def test_a_first_pod_with_a_claim_waits_for_the_lists_instead_of_failing(rig):
     rig.pod("added", mine(), claims=TestStorage.raw)
-    for source in (CLAIMS, VOLUMES, CLASSES, CSI_NODES):
+    for source in (CLAIMS, VOLUMES, CLASSES, CSI_NODES, ATTACHMENTS):
         assert source.name in rig.intake.awaited
         rig.intake.take(Changes(source.name, (), synced=True))
     assert not rig.intake.awaited
@@ -230,7 +231,7 @@ def test_a_first_pod_with_a_claim_waits_for_the_lists_instead_of_failing(rig):
 
 def test_storage_that_may_not_be_read_keeps_its_pods_pending_and_no_others(rig, caplog):
     rig.pod("added", mine(), claims=TestStorage.raw)
-    for source in (CLAIMS, VOLUMES, CLASSES, CSI_NODES):
+    for source in (CLAIMS, VOLUMES, CLASSES, CSI_NODES, ATTACHMENTS):
         rig.intake.take_trouble(Trouble(source.name, ApiError(403, "Forbidden", "no")))
     assert not rig.intake.awaited
     assert next(rig.queue.pods()).pod.volumes.missing
@@ -266,7 +267,7 @@ class TestStorage:
         rig.pod("added", mine("plain"))
         assert not rig.watched
         rig.pod("added", mine(), claims=self.raw)
-        assert rig.watched == [CLAIMS.name, VOLUMES.name, CLASSES.name, CSI_NODES.name]
+        assert rig.watched == [CLAIMS.name, VOLUMES.name, CLASSES.name, CSI_NODES.name, ATTACHMENTS.name]
         assert self.waiting(rig).volumes.missing
         self.list_all(rig, wire.ClaimObject(self.bound, wire.ClaimSpec("pv1")))
         assert self.waiting(rig).volumes.missing == ""
@@ -295,11 +296,27 @@ class TestStorage:
             CLASSES, "added", wire.StorageClass(wire.Metadata("wait"), "WaitForFirstConsumer", "csi.x"), synced=True
         )
         rig.intake.take(Changes(CSI_NODES.name, (), synced=True))
+        rig.intake.take(Changes(ATTACHMENTS.name, (), synced=True))
+
+    def test_what_is_detached_makes_a_pod_ready_that_found_its_nodes_full(self, rig):
+        self.first_consumer(rig)
+        spec = wire.AttachmentSpec("csi.x", "n1", wire.AttachedVolume("pv1"))
+        attachment = wire.AttachmentObject(wire.Metadata("a"), spec)
+        rig.say(ATTACHMENTS, "added", attachment)
+        assert rig.state.storage.attached == {"n1": {"a": ("csi.x", "pv1")}}
+        rig.queue.activate(["p"])
+        queued = rig.queue.pop()
+        assert queued is not None
+        rig.queue.requeue(queued, frozenset({"NodeVolumeLimits"}))
+        assert rig.queue.counts()["unschedulable"] == 1
+        rig.say(ATTACHMENTS, "deleted", attachment)
+        assert rig.queue.counts()["unschedulable"] == 0
+        assert rig.state.storage.attached == {}
 
     def test_capacities_are_watched_once_a_pod_of_ours_has_a_claim_that_is_not_bound(self, rig):
         rig.pod("added", replace(mine("other"), scheduler_name="theirs"), claims=self.raw)
         self.first_consumer(rig)
-        assert rig.watched[4:] == [CSI_DRIVERS.name, CAPACITIES.name]
+        assert rig.watched[5:] == [CSI_DRIVERS.name, CAPACITIES.name]
         assert rig.intake.awaited == {CSI_DRIVERS.name, CAPACITIES.name}
         assert self.waiting(rig).volumes.missing
         for source in (CSI_DRIVERS, CAPACITIES):

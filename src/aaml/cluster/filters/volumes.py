@@ -30,7 +30,10 @@ def restrictions_pass(index: FilterIndex, pod: Pod) -> BoolArray | None:
 
 
 def limits_pass(index: FilterIndex, pod: Pod) -> BoolArray | None:
-    """Return [N] nodes that can attach the pod's volumes besides those attached already (each counted once)."""
+    """Return [N] nodes that can attach the pod's volumes besides those attached already (each counted once).
+
+    Attached is what the pods of a node use, and what is still, or already, attached there without a pod.
+    """
     wanted = pod.volumes.attachments
     if not wanted:
         return None
@@ -40,6 +43,7 @@ def limits_pass(index: FilterIndex, pod: Pod) -> BoolArray | None:
             continue
         attached = index.attached.get(node.name, Counter[tuple[str, str]]())
         used = Counter(driver for driver, _ in attached)
+        used.update(driver for driver, _ in index.state.storage.attachments(node.name) - attached.keys())
         new = Counter(driver for driver, volume in wanted if (driver, volume) not in attached)
         mask[row] = all(
             used[driver] + count <= node.volume_limits[driver]

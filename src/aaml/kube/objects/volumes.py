@@ -150,6 +150,7 @@ def volume_from_api(volume: wire.VolumeObject) -> Volume:
         node_terms=node_terms(volume),
         claim=f"{ref.namespace}/{ref.name}" if ref is not None else "",
         claim_uid=ref.uid if ref is not None else "",
+        handle=spec.csi.volume_handle if spec.csi is not None else "",
         available=volume.status.phase == "Available",
         terminating=meta.deletion_timestamp is not None,
     )

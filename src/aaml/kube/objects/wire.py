@@ -442,6 +442,27 @@ class CsiNode(Wire):
     spec: CsiNodeSpec = msgspec.field(default_factory=CsiNodeSpec)
 
 
+class AttachedVolume(Wire):
+    """`spec.source` of a VolumeAttachment."""
+
+    persistent_volume_name: str = ""
+
+
+class AttachmentSpec(Wire):
+    """`spec` of a VolumeAttachment."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachedVolume = msgspec.field(default_factory=AttachedVolume)
+
+
+class AttachmentObject(Wire):
+    """A VolumeAttachment: a volume that is attached to a node, or is to be."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: AttachmentSpec = msgspec.field(default_factory=AttachmentSpec)
+
+
 class BudgetSpec(Wire):
     """`spec` of a PodDisruptionBudget."""
 
