@@ -80,6 +80,59 @@ def _decode(body: bytes, kind: type[Body]) -> Body:
         raise _RefusedError(400, "body: nested too deeply") from error
 
 
+class _Endpoints:
+    """Makes routes that ask for the token and count and time their answers."""
+
+    def __init__(self, metrics: Metrics, token: str | None, max_body_bytes: int) -> None:
+        self._metrics, self._token, self._bodies = metrics, token, _Bodies(max_body_bytes)
+
+    def posts(self, path: str, kind: type[Body], answer: Callable[[Body], object], *, aside: bool = False) -> Route:
+        """Answer bodies of a kind; `aside` in a thread, where something is waited for."""
+
+        async def respond(request: Request) -> Response:
+            async with self._bodies.of(request) as body:
+                asked = _decode(body, kind)
+                return _json(await run_in_threadpool(answer, asked) if aside else answer(asked))
+
+        return Route(path, self._measured(path, respond), methods=["POST"])
+
+    def gets(self, path: str, answer: Callable[[], Response], *, open_to_all: bool = False) -> Route:
+        """Answer requests that say nothing; `open_to_all` without the token."""
+
+        async def respond(_: Request) -> Response:
+            return answer()
+
+        return Route(path, self._measured(path, respond, open_to_all=open_to_all), methods=["GET"])
+
+    def _measured(
+        self, path: str, respond: Callable[[Request], Awaitable[Response]], *, open_to_all: bool = False
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def handle(request: Request) -> Response:
+            started = time.perf_counter()
+            try:
+                if not open_to_all:
+                    self._guard(request)
+                response = await respond(request)
+            except _RefusedError as error:
+                response = _problem(error.status, str(error))
+            except UserError as error:
+                response = _problem(422, str(error))
+            except ClientDisconnect:
+                response = _problem(400, "body: the client left before it was complete")
+            self._metrics.requests.labels(path, str(response.status_code)).inc()
+            self._metrics.request_duration.labels(path).observe(time.perf_counter() - started)
+            return response
+
+        return handle
+
+    def _guard(self, request: Request) -> None:
+        if self._token is None:
+            return
+        given = request.headers.get("authorization", "").encode()
+        if not hmac.compare_digest(given, b"Bearer " + self._token.encode()):
+            raise _RefusedError(401, "authorization: a valid bearer token is needed")
+
+
 def create_app(
     service: SchedulingService,
     metrics: Metrics,
@@ -94,64 +147,21 @@ def create_app(
     than `max_body_bytes` is refused with 413, and with 503 where those of others take four times as much. 403 is for
     pages of other sites and names that are none of `hosts`.
     """
-
-    def guard(request: Request) -> None:
-        if token is None:
-            return
-        given = request.headers.get("authorization", "").encode()
-        if not hmac.compare_digest(given, b"Bearer " + token.encode()):
-            raise _RefusedError(401, "authorization: a valid bearer token is needed")
-
-    bodies = _Bodies(max_body_bytes)
-
-    def posts(path: str, kind: type[Body], answer: Callable[[Body], object], *, aside: bool = False) -> Route:
-        async def respond(request: Request) -> Response:
-            async with bodies.of(request) as body:
-                asked = _decode(body, kind)
-                return _json(await run_in_threadpool(answer, asked) if aside else answer(asked))
-
-        return Route(path, measured(path, respond), methods=["POST"])
-
-    def gets(path: str, answer: Callable[[], Response], *, open_to_all: bool = False) -> Route:
-        async def respond(_: Request) -> Response:
-            return answer()
-
-        return Route(path, measured(path, respond, open_to_all=open_to_all), methods=["GET"])
-
-    def measured(
-        path: str, respond: Callable[[Request], Awaitable[Response]], *, open_to_all: bool = False
-    ) -> Callable[[Request], Awaitable[Response]]:
-        async def handle(request: Request) -> Response:
-            started = time.perf_counter()
-            try:
-                if not open_to_all:
-                    guard(request)
-                response = await respond(request)
-            except _RefusedError as error:
-                response = _problem(error.status, str(error))
-            except UserError as error:
-                response = _problem(422, str(error))
-            except ClientDisconnect:
-                response = _problem(400, "body: the client left before it was complete")
-            metrics.requests.labels(path, str(response.status_code)).inc()
-            metrics.request_duration.labels(path).observe(time.perf_counter() - started)
-            return response
-
-        return handle
+    made = _Endpoints(metrics, token, max_body_bytes)
 
     def readyz() -> Response:
         return Response("ok") if service.ready else Response("the watch cache is not filled yet", 503)
 
     return gated(
         [
-            posts("/filter", ExtenderArgs, service.filter),
-            posts("/prioritize", ExtenderArgs, service.prioritize),
-            posts("/bind", ExtenderBindingArgs, service.bind, aside=True),  # the API server is waited for
-            posts("/score", ScoreRequest, service.score),
-            gets("/healthz", lambda: Response("ok"), open_to_all=True),
-            gets("/readyz", readyz, open_to_all=True),
-            gets("/metrics", lambda: Response(metrics.text(), media_type=CONTENT_TYPE)),
-            gets("/openapi.json", lambda: _json(document())),
+            made.posts("/filter", ExtenderArgs, service.filter),
+            made.posts("/prioritize", ExtenderArgs, service.prioritize),
+            made.posts("/bind", ExtenderBindingArgs, service.bind, aside=True),  # the API server is waited for
+            made.posts("/score", ScoreRequest, service.score),
+            made.gets("/healthz", lambda: Response("ok"), open_to_all=True),
+            made.gets("/readyz", readyz, open_to_all=True),
+            made.gets("/metrics", lambda: Response(metrics.text(), media_type=CONTENT_TYPE)),
+            made.gets("/openapi.json", lambda: _json(document())),
         ],
         hosts,
     )

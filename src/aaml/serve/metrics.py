@@ -3,6 +3,8 @@
 https://kubernetes.io/docs/reference/instrumentation/metrics/ lists kube-scheduler's.
 """
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 # kube-scheduler's buckets: 1 ms doubling, with finer ones below for a service that answers in less.
@@ -15,70 +17,40 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.attempts = Counter(
-            "scheduler_schedule_attempts",
-            "Attempts to schedule pods, by result: scheduled, unschedulable or error.",
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, buckets=_BUCKETS, registry=self.registry)
+        self.attempts = counter(
+            "scheduler_schedule_attempts", "Attempts to schedule pods, by result: scheduled, unschedulable or error.",
             ("result", "profile"),
-            registry=self.registry,
-        )
-        self.attempt_duration = Histogram(
+        )  # fmt: skip
+        self.attempt_duration = histogram(
             "scheduler_scheduling_attempt_duration_seconds",
-            "Latency of an attempt: filters, scores and the assumption of the pod.",
-            ("result", "profile"),
-            buckets=_BUCKETS,
-            registry=self.registry,
+            "Latency of an attempt: filters, scores and the assumption of the pod.", ("result", "profile"),
+        )  # fmt: skip
+        self.algorithm_duration = histogram(
+            "scheduler_scheduling_algorithm_duration_seconds", "Latency of the policy alone."
         )
-        self.algorithm_duration = Histogram(
-            "scheduler_scheduling_algorithm_duration_seconds",
-            "Latency of the policy alone.",
-            buckets=_BUCKETS,
-            registry=self.registry,
+        self.pending = gauge(
+            "scheduler_pending_pods", "Pods that wait, by queue: active, backoff, unschedulable or gated.", ("queue",)
         )
-        self.pending = Gauge(
-            "scheduler_pending_pods",
-            "Pods that wait, by queue: active, backoff, unschedulable or gated.",
-            ("queue",),
-            registry=self.registry,
-        )
-        self.replaced = Counter(
-            "aaml_policy_replaced",
-            "Decisions of the fallback policy in the place of the chosen one, by reason.",
+        self.replaced = counter(
+            "aaml_policy_replaced", "Decisions of the fallback policy in the place of the chosen one, by reason.",
             ("reason",),
-            registry=self.registry,
-        )
-        self.deciding = Gauge(
-            "aaml_policy_deciding",
-            "1 for the policy that decides now, 0 for one that handed over or only steps in.",
+        )  # fmt: skip
+        self.deciding = gauge(
+            "aaml_policy_deciding", "1 for the policy that decides now, 0 for one that handed over or only steps in.",
             ("policy",),
-            registry=self.registry,
+        )  # fmt: skip
+        self.learner_pid = gauge("aaml_learner_pid", "Process that learns for this one, 0 while there is none.")
+        self.learner_restarts = gauge("aaml_learner_restarts", "How often a lost learner was started again.")
+        self.learner_waiting = gauge(
+            "aaml_learner_waiting_steps", "Steps of experience that no learner has taken in yet."
         )
-        self.learner_pid = Gauge(
-            "aaml_learner_pid",
-            "Process that learns for this one, 0 while there is none.",
-            registry=self.registry,
+        self.requests = counter(
+            "aaml_http_requests", "Answered requests, by endpoint and status.", ("endpoint", "status")
         )
-        self.learner_restarts = Gauge(
-            "aaml_learner_restarts",
-            "How often a lost learner was started again.",
-            registry=self.registry,
-        )
-        self.learner_waiting = Gauge(
-            "aaml_learner_waiting_steps",
-            "Steps of experience that no learner has taken in yet.",
-            registry=self.registry,
-        )
-        self.requests = Counter(
-            "aaml_http_requests",
-            "Answered requests, by endpoint and status.",
-            ("endpoint", "status"),
-            registry=self.registry,
-        )
-        self.request_duration = Histogram(
-            "aaml_http_request_duration_seconds",
-            "Time to answer, by endpoint.",
-            ("endpoint",),
-            buckets=_BUCKETS,
-            registry=self.registry,
+        self.request_duration = histogram(
+            "aaml_http_request_duration_seconds", "Time to answer, by endpoint.", ("endpoint",)
         )
 
     def text(self) -> bytes:

@@ -81,12 +81,7 @@ def train(
     """
     if isinstance(task, Task):
         settings = {"nodes": task.sizes, "pods": task.pods, **settings}
-        if replace(find_task(task.name), sizes=task.sizes, pods=task.pods) != task:
-            raise UserError(
-                f"task: {task.name!r} was changed in this program, and a run finds its task by name; "
-                "put the task into a file and train on FILE.py:NAME"
-            )
-        task = task.name
+        task = _name_of(task)
     if "workers" in settings:
         settings["workers"] = str(settings["workers"])
     start = TrainConfig(agent=take("agent", agent, AgentConfig))
@@ -96,6 +91,16 @@ def train(
     with closing(folder):
         carry_out(config, folder, progress=progress)
         return load(folder.model_path())
+
+
+def _name_of(task: Task) -> str:
+    """Return the name of a task. Raises `UserError` for one that its name does not find again."""
+    if replace(find_task(task.name), sizes=task.sizes, pods=task.pods) != task:
+        raise UserError(
+            f"task: {task.name!r} was changed in this program, and a run finds its task by name; "
+            "put the task into a file and train on FILE.py:NAME"
+        )
+    return task.name
 
 
 def carry_out(

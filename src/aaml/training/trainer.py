@@ -5,10 +5,10 @@ was killed goes on from there to the same bits.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aaml.errors import UserError
 from aaml.learning.config import NetworkAgent
@@ -85,11 +85,7 @@ def run_training(
                 bar.set_description(f"{name}: begin as {config.teacher_name}")
             validate(counts=learner.begin())
         else:
-            try:
-                now = Progress(**saved["progress"])
-                learner.restore(saved["learner"])
-            except (KeyError, TypeError, ValueError, RuntimeError) as error:
-                raise UserError(f"{folder.path}: cannot go on from resume.pt ({error}); train anew") from error
+            now = _restored(learner, saved, folder)
         validated = now.step
         bar.set_description(f"{name}: train")
         bar.update(now.step)
@@ -109,3 +105,12 @@ def run_training(
             validate()
     write_summary(folder.path, now, config.task, config.reference, time.monotonic() - started)
     return now
+
+
+def _restored(learner: Learner, saved: Mapping[str, Any], folder: RunFolder) -> Progress:
+    """Let the learner go on from what was saved, and return how far it had come."""
+    try:
+        learner.restore(saved["learner"])
+        return Progress(**saved["progress"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{folder.path}: cannot go on from resume.pt ({error}); train anew") from error
