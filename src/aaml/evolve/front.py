@@ -97,13 +97,17 @@ def judge_front(
 
 
 def chosen(front: Sequence[Judged]) -> Judged:
-    """Return the shortest formula that validation cannot tell from the best one, paired by episode."""
+    """Return the shortest formula that is within a standard error of the best one on validation, paired by episode.
+
+    The one-standard-error rule of Breiman, Friedman, Olshen and Stone: Classification and Regression Trees (1984).
+    """
     best = min(front, key=lambda each: each.loss)
-    for each in sorted(front, key=lambda each: (each.size, each.loss)):
-        behind = mean_interval(np.array(each.losses) - np.array(best.losses))
-        if each is best or behind.low <= 0.0:
-            return each
-    return best
+
+    def is_near(each: Judged) -> bool:
+        behind = np.array(each.losses) - np.array(best.losses)
+        return bool(behind.mean() <= behind.std() / math.sqrt(max(len(behind) - 1, 1)))
+
+    return min(filter(is_near, front), key=lambda each: (each.size, each.loss))
 
 
 def undominated(front: Sequence[Judged]) -> list[Judged]:

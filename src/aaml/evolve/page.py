@@ -74,7 +74,7 @@ def write_page(config: EvolveConfig, out: Path, front: list[Judged], everyone: l
     page.figure(front_figure(front, everyone, ratio=ratio), "front", numbers=frame)
     page.table(frame)
     best = chosen(front)
-    page.heading("The chosen one: the shortest that validation cannot tell from the best")
+    page.heading("The chosen one: the shortest within a standard error of the best on validation")
     page.code(to_text(parse(best.text), 4))
     page.code(to_latex(parse(best.text)))
     page.code(to_python(parse(best.text), config.label))

@@ -5,7 +5,7 @@ settings.json       what the search was told
 state.json          all islands after the last generation: the same command with --resume goes on, to the bit
 front.json          the formulas that no other dominates, with their losses on validation episodes
 front/              each of them as a file, SIZE.formula
-model/              the one that was chosen: the shortest that validation cannot tell from the best
+model/              the one that was chosen: the shortest within a standard error of the best on validation
 looks.jsonl         each look at the leaderboard's episodes
 report.html         a page
 ==================  ==================================================================================
