@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-MODELS = ("pth", "json", "npz")
+MODELS = ("pth", "json", "npz", "formula")
 
 
 def policies() -> Iterable[str]:
