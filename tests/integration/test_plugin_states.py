@@ -17,8 +17,7 @@ from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.ports import Policy
 from support.plugin_states import Plugin, go_test, random_state, read
 
-LEFT_OUT = {"openb-linear", "openb-linear-before", "balance-formula"}
-"""The plugin refuses them: the first two score devices, and it has no formulas."""
+LEFT_OUT = {"openb-linear", "openb-linear-before"}  # score devices; the plugin refuses them
 TOLERANCE = 1e-5  # of features and scores, which are about 1; of larger ones it is relative
 FORMULAS = {
     "use": "-max(pair.cpu_after, pair.memory_after) - square(node.cpu_used_minus_mean) / (pod.cpu_mean + 0.5)",
