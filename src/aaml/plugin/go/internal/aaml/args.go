@@ -20,13 +20,19 @@ type Args struct {
 	Deadline metav1.Duration `json:"deadline,omitempty"`
 	// PollInterval is how often the weights file is looked at. Default 1s.
 	PollInterval metav1.Duration `json:"pollInterval,omitempty"`
+	// Fallback says which plugins decide where the policy cannot: "profile" (default), the other score plugins of the
+	// profile, or "default", kube-scheduler's default ones, for a profile without other score plugins.
+	Fallback string `json:"fallback,omitempty"`
 	// RequireWeights ends the program where there are no good weights at the start; else other plugins decide.
 	RequireWeights bool `json:"requireWeights,omitempty"`
 }
 
 // decodeArgs reads the arguments; a field that is not known is an error.
 func decodeArgs(object runtime.Object) (Args, error) {
-	args := Args{Deadline: metav1.Duration{Duration: 100 * time.Millisecond}, PollInterval: metav1.Duration{Duration: time.Second}}
+	args := Args{
+		Deadline: metav1.Duration{Duration: 100 * time.Millisecond}, PollInterval: metav1.Duration{Duration: time.Second},
+		Fallback: byProfile,
+	}
 	unknown, ok := object.(*runtime.Unknown)
 	if object != nil && !ok {
 		return args, fmt.Errorf("pluginConfig of %s: want AAMLArgs, got %T", Name, object)
@@ -44,6 +50,9 @@ func decodeArgs(object runtime.Object) (Args, error) {
 	}
 	if args.Kind != "" && args.Kind != "AAMLArgs" {
 		return args, fmt.Errorf("pluginConfig of %s: kind %q; expected AAMLArgs", Name, args.Kind)
+	}
+	if args.Fallback != byProfile && args.Fallback != byDefault {
+		return args, fmt.Errorf("pluginConfig of %s: fallback %q; expected profile or default", Name, args.Fallback)
 	}
 	if args.Deadline.Duration <= 0 || args.PollInterval.Duration <= 0 {
 		return args, fmt.Errorf("pluginConfig of %s: deadline and pollInterval must be longer than 0", Name)

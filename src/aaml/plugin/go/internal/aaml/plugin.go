@@ -1,7 +1,8 @@
 // Package aaml is a score plugin of kube-scheduler: a policy of AAML chooses among the nodes that the filters leave.
 //
 // PreScore computes the features of all nodes, scores the feasible ones and ranks them; Score hands the ranks out. Where
-// the policy cannot decide, PreScore skips the plugin for that pod, and the profile's other score plugins decide.
+// the policy cannot decide, PreScore skips the plugin for that pod, and the profile's other score plugins decide; or, in a
+// profile without such, kube-scheduler's default ones, which the plugin carries and which cost nothing until then.
 //
 // It does not implement SignPlugin, so a profile with it is not batched (OpportunisticBatching): a signature says that
 // pods which have the same one are scored alike, and this plugin's scores depend on the whole cluster, which each bind
@@ -28,6 +29,8 @@ type Plugin struct {
 	handle  fwk.Handle
 	args    Args
 	weights *holder
+
+	others carried // where they decide instead of the profile's
 
 	cluster   *cluster
 	runs      *runs  // nil until a policy expects lifetimes
@@ -59,6 +62,11 @@ func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plu
 	if args.RequireWeights && p.weights.current.Load() == nil {
 		return nil, fmt.Errorf("%s: there are no good weights to start with, and requireWeights is set", Name)
 	}
+	if args.Fallback == byDefault {
+		if p.others, err = newCarried(ctx, handle); err != nil {
+			return nil, fmt.Errorf("%s: the default score plugins cannot be carried: %w", Name, err)
+		}
+	}
 	go p.weights.watch(ctx, args.PollInterval.Duration)
 	return p, nil
 }
@@ -66,20 +74,20 @@ func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plu
 // Name returns the plugin's name.
 func (p *Plugin) Name() string { return Name }
 
-// PreScore decides. It skips the plugin where the policy cannot.
-func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, feasible []fwk.NodeInfo) *fwk.Status {
+// PreScore decides. Where the policy cannot, it skips the plugin or asks the plugins that it carries.
+func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod, feasible []fwk.NodeInfo) *fwk.Status {
 	start := time.Now()
 	policy := p.weights.current.Load()
 	if policy == nil {
-		return skip(noWeights)
+		return p.leave(ctx, state, pod, feasible, noWeights)
 	}
 	infos, err := p.handle.SnapshotSharedLister().NodeInfos().List()
 	if err != nil {
-		return skip(missingNode)
+		return p.leave(ctx, state, pod, feasible, missingNode)
 	}
 	made, reason := p.decide(policy, infos, pod, feasible, start.Add(p.args.Deadline.Duration))
 	if reason != "" {
-		return skip(reason)
+		return p.leave(ctx, state, pod, feasible, reason)
 	}
 	state.Write(Name, made)
 	decisions.Inc()
@@ -143,19 +151,45 @@ func (p *Plugin) prepare(policy *policy) error {
 	return nil
 }
 
-func skip(reason string) *fwk.Status {
+// leave lets other plugins decide.
+func (p *Plugin) leave(ctx context.Context, state fwk.CycleState, pod *v1.Pod, feasible []fwk.NodeInfo, reason string) *fwk.Status {
 	replaced.WithLabelValues(reason).Inc()
-	return fwk.NewStatus(fwk.Skip)
+	if p.others == nil {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	asked, status := p.others.preScore(ctx, state, pod, feasible)
+	if status.IsSuccess() {
+		state.Write(Name, asked)
+	}
+	return status
 }
 
-// Score returns a node's rank.
+// Score returns a node's rank, 0 where others decide.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	data, err := state.Read(Name)
 	if err != nil {
 		return 0, fwk.AsStatus(err)
 	}
-	return int64(data.(decision)[info.Node().Name]), nil
+	made, _ := data.(decision)
+	return int64(made[info.Node().Name]), nil
 }
 
-// ScoreExtensions returns nil: ranks are scores already.
-func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return nil }
+// ScoreExtensions returns the plugin where it carries others, else nil: ranks are scores already.
+func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions {
+	if p.others == nil {
+		return nil
+	}
+	return p
+}
+
+// NormalizeScore asks the carried plugins where they decide.
+func (p *Plugin) NormalizeScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+	data, err := state.Read(Name)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	if others, ok := data.(*asked); ok {
+		return others.score(ctx, state, pod, scores)
+	}
+	return nil
+}

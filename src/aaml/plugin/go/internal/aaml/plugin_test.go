@@ -16,11 +16,14 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/informers"
 	"k8s.io/component-base/metrics/testutil"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/parallelize"
 )
 
 // handle is as much of kube-scheduler as the plugin asks: its snapshot.
@@ -30,6 +33,14 @@ type handle struct {
 }
 
 func (h *handle) SnapshotSharedLister() fwk.SharedLister { return snapshot{h: h} }
+
+func (h *handle) SharedInformerFactory() informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactory(nil, 0) // nothing is ever listed
+}
+
+func (h *handle) SharedDRAManager() fwk.SharedDRAManager { return nil }
+
+func (h *handle) Parallelizer() fwk.Parallelizer { return parallelize.NewParallelizer(2) }
 
 type snapshot struct {
 	fwk.SharedLister
@@ -44,6 +55,8 @@ type lister struct {
 }
 
 func (l lister) List() ([]fwk.NodeInfo, error) { return l.h.infos, nil }
+
+func (l lister) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) { return nil, nil }
 
 func leastAllocated(t *testing.T) string {
 	t.Helper()
@@ -102,16 +115,49 @@ func (p *Plugin) best(t *testing.T, cpu int64) string {
 		t.Fatal(status)
 	}
 	name, most := "", int64(-1)
-	for _, info := range infos {
+	scores := make(fwk.NodeScoreList, len(infos))
+	for i, info := range infos {
 		score, status := p.Score(context.Background(), cycle, pod, info)
 		if !status.IsSuccess() || score < 0 || score > 100 {
 			t.Fatal(score, status)
 		}
-		if score > most {
-			name, most = info.Node().Name, score
+		scores[i] = fwk.NodeScore{Name: info.Node().Name, Score: score}
+	}
+	if extensions := p.ScoreExtensions(); extensions != nil {
+		if status := extensions.NormalizeScore(context.Background(), cycle, pod, scores); !status.IsSuccess() {
+			t.Fatal(status)
+		}
+	}
+	for _, each := range scores {
+		if each.Score > most {
+			name, most = each.Name, each.Score
 		}
 	}
 	return name
+}
+
+func TestTheDefaultPluginsThatAreCarriedDecideWhereThePolicyCannot(t *testing.T) {
+	infos := twoNodes()
+	tainted := infos[1].Node().DeepCopy() // the emptier node, which taint toleration, of weight 3, would avoid
+	tainted.Spec.Taints = []v1.Taint{{Key: "old", Effect: v1.TaintEffectPreferNoSchedule}}
+	p := started(t, `{"weightsFile": "/no/such/file", "fallback": "default"}`, infos)
+	if got := p.best(t, 100); got != "empty" {
+		t.Errorf("%q; expected the node that is least allocated", got)
+	}
+	infos[1].SetNode(tainted)
+	if got := p.best(t, 100); got != "used" {
+		t.Errorf("%q; expected the node without the taint", got)
+	}
+	if len(p.others) != len(defaultScores) {
+		t.Errorf("%d plugins are carried; expected %d", len(p.others), len(defaultScores))
+	}
+}
+
+func TestPluginsThatAreCarriedAreNotAskedWhereThePolicyDecides(t *testing.T) {
+	p := started(t, fmt.Sprintf(`{"weightsFile": %q, "fallback": "default"}`, written(t, linearOf(1))), twoNodes())
+	if got := p.best(t, 100); got != "used" {
+		t.Errorf("%q; expected the policy's choice", got)
+	}
 }
 
 // twoNodes are one with a pod, which is the first, and one without.
@@ -205,7 +251,7 @@ func TestOnlyTheBestHundredNodesAreGraded(t *testing.T) {
 }
 
 func TestArgumentsThatAreNotKnownAreRefused(t *testing.T) {
-	for _, args := range []string{`{"weightFile": "a"}`, `{"deadline": "0s"}`, `{"kind": "OtherArgs"}`, `{"deadline": 7}`, `[`} {
+	for _, args := range []string{`{"weightFile": "a"}`, `{"deadline": "0s"}`, `{"kind": "OtherArgs"}`, `{"deadline": 7}`, `{"fallback": "none"}`, `[`} {
 		if _, err := New(t.Context(), &runtime.Unknown{Raw: []byte(args)}, &handle{}); err == nil {
 			t.Errorf("%s is taken", args)
 		}
