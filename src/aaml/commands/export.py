@@ -35,7 +35,7 @@ class Args(Settings):
     """what a rank of the policy's counts beside the default score plugins: from 1,501 on it decides, and they where it
     skips itself; below it is a voice among others"""
     alone: Flag = False
-    """turn the default score plugins off: cheaper, and a draw where the policy skips itself"""
+    """ask the default score plugins only where the policy cannot decide, not for every pod: faster"""
     percentage_of_nodes_to_score: Annotated[int, Meta(ge=0, le=100)] = 100
     """share of the feasible nodes that are scored for a pod; 0 for as many as kube-scheduler takes by itself"""
     image: str = ""

@@ -32,7 +32,8 @@ DEFAULT = "default-scheduler"
 class ProfileOptions:
     """What a profile is like.
 
-    `weight` is that of the plugin's ranks; with `alone` the default score plugins are off, `nodes_percentage` of the
+    `weight` is that of the plugin's ranks; with `alone` the plugin carries the default score plugins and asks them only
+    where the policy cannot decide; `nodes_percentage` of the
     feasible nodes are scored (0: as many as kube-scheduler takes by itself).
     """
 
@@ -52,7 +53,9 @@ def deployed(options: ProfileOptions) -> dict[str, Any]:
     )
     entry = {"name": PLUGIN, "weight": options.weight}
     plugins: dict[str, Any] = {"multiPoint": {"enabled": [entry]}}
+    told = {"weightsFile": f"{FOLDER}/weights.json"}
     if options.alone:
+        told["fallback"] = "default"
         plugins = {
             "preScore": {"disabled": [{"name": "*"}], "enabled": [{"name": PLUGIN}]},
             "score": {"disabled": [{"name": "*"}], "enabled": [entry]},
@@ -66,7 +69,7 @@ def deployed(options: ProfileOptions) -> dict[str, Any]:
             {
                 "schedulerName": options.scheduler_name,
                 "plugins": plugins,
-                "pluginConfig": [{"name": PLUGIN, "args": {"weightsFile": f"{FOLDER}/weights.json"}}],
+                "pluginConfig": [{"name": PLUGIN, "args": told}],
             }
         ],
     }

@@ -91,8 +91,8 @@ def meaning(profile: ProfileOptions) -> str:
     """Say what the weight in a profile means."""
     if profile.alone:
         return (
-            "The default score plugins are off: the policy decides alone. Where it skips itself for a pod, one of the "
-            "feasible nodes is drawn."
+            "The policy decides alone. Where it cannot for a pod, the plugin asks kube-scheduler's default score "
+            "plugins, which it carries."
         )
     if profile.weight > DEFAULTS_GIVE:
         return (

@@ -96,6 +96,7 @@ def test_the_profile_is_what_the_flags_say(tmp_path: Path) -> None:
     (profile,) = found["profiles"]
     assert profile["schedulerName"] == "default-scheduler"
     assert profile["plugins"]["score"]["disabled"] == [{"name": "*"}]
+    assert profile["pluginConfig"][0]["args"]["fallback"] == "default"
 
 
 def test_a_rank_outweighs_all_default_plugins_of_the_pinned_version() -> None:
