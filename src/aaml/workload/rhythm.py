@@ -56,7 +56,7 @@ class Kind:
 class Rhythm:
     """Draws pods that ask for `cores_per_node` cores on average, times the number of nodes that an episode is about."""
 
-    cores_per_node: float = 5.0
+    cores_per_node: float = 4.0
 
     def __post_init__(self) -> None:
         take("cores_per_node", self.cores_per_node, Positive)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aaml.cluster.objects import Pod
-from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType
+from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, all_columns
 from aaml.sim.autoscaler.fluid import Fluid
 from aaml.sim.autoscaler.packing import Room, pack
 from aaml.sim.autoscaler.ports import Buy, Command, Delete, Observed, OwnedNode
@@ -82,7 +82,7 @@ class ClusterAutoscaler:
         free, left = room.free.copy(), []
         for pod in sorted(pods, key=lambda pod: pod.created_s):
             request = self.catalogue.request(pod)
-            fits = (free >= request).all(axis=1)
+            fits = all_columns(free >= request)
             if fits.any():
                 free[fits.argmax()] -= request
             else:

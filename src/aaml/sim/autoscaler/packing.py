@@ -5,7 +5,7 @@ A claim is not a node of a type yet: it is the set of all types that have room f
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY
-from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, selected
-from aaml.sim.autoscaler.ports import Observed
+from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, all_columns, selected
+from aaml.sim.autoscaler.ports import Observed, OwnedNode
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -48,11 +48,10 @@ class Room:
     `free` int64 [N, R]; `quiet` bool [N]: nodes that running pods may be moved to; `ready` bool [N].
     """
 
-    names: list[str]
+    nodes: list[OwnedNode]
     free: IntArray
     quiet: BoolArray
     ready: BoolArray
-    labels: list[dict[str, str]] = field(default_factory=list)
 
     @classmethod
     def of(cls, seen: Observed, catalogue: Catalogue, quiet: Collection[str]) -> "Room":
@@ -67,11 +66,10 @@ class Room:
             for pod in seen.pods_on(node.name).values():
                 free[row] -= catalogue.request(pod)
         return cls(
-            [node.name for node in nodes],
+            nodes,
             free,
             np.array([node.name in quiet for node in nodes], dtype=np.bool_),
             np.array([node.initialized_s is not None for node in nodes], dtype=np.bool_),
-            [node.type.labels(node.offering) for node in nodes],
         )
 
 
@@ -86,14 +84,14 @@ def pack(
     """
     free, used, claims, failed = room.free.copy(), set[int](), list[Claim](), False
     if without:
-        free[[row for row, name in enumerate(room.names) if name in without]] = -1
+        free[[row for row, node in enumerate(room.nodes) if node.name in without]] = -1
     for pod in sorted(pods, key=_largest_first):
         request, moved = catalogue.request(pod), pod.uid in held
-        fits: BoolArray = np.all(free >= request, axis=1)
+        fits = all_columns(free >= request)
         if moved:
             fits &= room.quiet
         if pod.node_selector:
-            fits &= np.array([selected(pod, labels) for labels in room.labels], dtype=np.bool_)
+            fits &= np.array([selected(pod, node.type.labels(node.offering)) for node in room.nodes], dtype=np.bool_)
         row = int(fits.argmax()) if len(fits) else 0
         if len(fits) and fits[row]:
             free[row] -= request
@@ -101,7 +99,7 @@ def pack(
             failed |= moved and not room.ready[row]
         elif not _claim(catalogue, claims, pod, request):
             failed |= moved
-    return Packed(tuple(claims), tuple(room.names[row] for row in sorted(used)), failed)
+    return Packed(tuple(claims), tuple(room.nodes[row].name for row in sorted(used)), failed)
 
 
 def _claim(catalogue: Catalogue, claims: list[Claim], pod: Pod, request: IntArray) -> bool:
@@ -110,7 +108,7 @@ def _claim(catalogue: Catalogue, claims: list[Claim], pod: Pod, request: IntArra
     claims.sort(key=lambda claim: claim.pods)
     for claim in claims:
         total = claim.request + request
-        left = claim.fits & possible & (catalogue.room >= total).all(axis=1)
+        left = claim.fits & possible & all_columns(catalogue.room >= total)
         if left.any():
             claim.request, claim.pods, claim.fits = total, claim.pods + 1, left
             return True
