@@ -32,6 +32,7 @@ from aaml.openb.run import COLUMNS
 from aaml.openb.tables import KEYS as RUN_KEYS
 from aaml.openb.tables import read_table
 from aaml.settings import Settings, fields
+from aaml.sim.autoscaler.settings import ClusterAutoscalerSettings, KarpenterSettings, NodeTimes, Prices
 from aaml.sim.tasks import find_task
 from aaml.training.records import read_curve
 from aaml.training.settings import TrainConfig
@@ -500,17 +501,23 @@ def _standings(board: Board, policy: str) -> list[list[str]]:
     return rows
 
 
+_SETTINGS: Mapping[str, type[Settings]] = {
+    "training": TrainConfig, "scheduler": LearnerSettings, "karpenter": KarpenterSettings,
+    "cluster-autoscaler": ClusterAutoscalerSettings, "nodes": NodeTimes, "prices": Prices,
+}  # fmt: skip
+
+
 def settings(of: str) -> str:
-    """Return the settings of a training, of a live scheduler, or of an agent: each as its field says it.
+    """Return the settings of a training, of a live scheduler, of autoscalers or of an agent: each as its field says.
 
     Agents with a network have a column for the default of each method: among copies, by rewards, live.
     """
-    if of in {"training", "scheduler"}:
-        said = fields(TrainConfig if of == "training" else LearnerSettings)
+    if of in _SETTINGS:
+        said = fields(_SETTINGS[of])
         parts = (fields(row.value) if isinstance(row.value, Settings) else [row] for row in said if not row.named)
         shown = list(chain.from_iterable(parts))
     else:
-        shown = fields(AGENTS[_known("of", of, ("training", "scheduler", *AGENTS))])
+        shown = fields(AGENTS[_known("of", of, (*_SETTINGS, *AGENTS))])
     methods: Mapping[str, Any] = {}
     if isinstance(agent := AGENTS.get(of), NetworkAgent):
         methods = {"copies": agent.settled("copies"), "rewards": agent.settled("rewards"), "live": LIVE[agent.name]}

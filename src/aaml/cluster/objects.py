@@ -237,7 +237,7 @@ class Pod:
     deadline_s: float | None = None  # spec.activeDeadlineSeconds: it is ended when it has run for so long
     qos: str = ""  # quality-of-service class: Guaranteed, Burstable, BestEffort, or a trace's own
     resource_version: str = ""
-    do_not_disrupt: bool = False  # no autoscaler may evict it: karpenter.sh/do-not-disrupt
+    do_not_disrupt: bool = False  # no autoscaler may evict it, as its annotations say
     nonzero: tuple[int, int] | None = None  # (cpu_milli, memory_bytes) per container defaults applied; None: derive
     nonzero_containers: tuple[int, int] | None = None  # without pod-level resources; None: the same
 

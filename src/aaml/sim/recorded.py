@@ -74,6 +74,11 @@ class TraceTask(Task):
         self.size(nodes, pods)
         if trace is not None:
             raise bad_value("trace", trace, "none: the task is a trace already")
+        limit = self.pods if pods is None else pods
+        return cluster_of(self.window(seed), pods=limit, invariants=invariants)
+
+    def window(self, seed: int) -> Window:
+        """Return the window that a seed stands for. Raises `UserError` for one that is none of the holdout."""
         windows = read_windows(self.folder)
         if seed >= VALIDATION_SEEDS:
             own = windows.part("training" if seed >= TRAINING_SEEDS else "validation")
@@ -81,8 +86,7 @@ class TraceTask(Task):
         elif seed not in windows.part(self.part):
             numbers = ", ".join(map(str, windows.part(self.part)))
             raise bad_value("seeds", seed, f"windows of the trace's {self.part}: {numbers}")
-        limit = self.pods if pods is None else pods
-        return cluster_of(windows.window(seed), pods=limit, invariants=invariants)
+        return windows.window(seed)
 
     def size(self, nodes: int | None = None, pods: int | None = None) -> tuple[int, int]:
         """Return how many nodes the trace begins with, and its arrivals a window on average."""

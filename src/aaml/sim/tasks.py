@@ -11,7 +11,8 @@ from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import bad_value
 from aaml.own_files import load_file
 from aaml.settings import Count, take
-from aaml.sim.autoscaler.task import BILL_TASKS
+from aaml.sim.autoscaler.recorded import recorded_bill
+from aaml.sim.autoscaler.task import BILL_TASKS, BillTask
 from aaml.sim.recorded import TraceTask, trace_task
 from aaml.sim.task import Nodes, Task
 from aaml.workload.churn import Churn
@@ -252,4 +253,7 @@ def find_trace_task(name: str, part: Part = "holdout") -> TraceTask:
     Raises `UserError` for a folder without a trace, and for a goal that is not known.
     """
     goal, _, folder = name.rpartition("@")
-    return replace(trace_task(Path(folder), find_task(goal or "balance"), part), name=name)
+    judged = find_task(goal or "balance")
+    if isinstance(judged, BillTask):
+        return replace(recorded_bill(Path(folder), judged, part), name=name)
+    return replace(trace_task(Path(folder), judged, part), name=name)

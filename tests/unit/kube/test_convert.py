@@ -128,6 +128,12 @@ class TestGpus:
             node_from_json({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": 2}}}).gpu_count == 2
         )
 
+    def test_annotations_keep_a_pod_from_being_disrupted(self):
+        said = {"karpenter.sh/do-not-disrupt": "true"}, {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+        assert all(pod({"containers": [container()]}, annotations=each).do_not_disrupt for each in said)
+        assert not pod({"containers": [container()]}, annotations={"karpenter.sh/do-not-disrupt": "no"}).do_not_disrupt
+        assert not pod({"containers": [container()]}).do_not_disrupt
+
     def test_devices_of_a_bound_pod(self):
         for text, expected in (("2-3", (2, 3)), ("0", (0,)), ("", None), ("x", None)):
             metadata = wire.Metadata(annotations={"alibabacloud.com/gpu-index": text})

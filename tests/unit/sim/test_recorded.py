@@ -253,3 +253,22 @@ def test_an_agent_trains_on_the_windows_before_the_holdout(tmp_path):
     assert len(played) > 5
     assert not played & (judged | validated)
     assert arena.play(make_policy("first-fit"), VALIDATION_SEEDS, 2)["arrived"] == 5.0
+
+
+def test_a_trace_is_a_bill_with_nodes_that_an_autoscaler_buys(tmp_path):
+    lives = [life(f"p{i}", 25.0 * i, 25.0 * i, "ab"[i % 2], 25.0 * i + 60.0) for i in range(40)]
+    task = find_task(f"bill@{write(tmp_path / 'trace', *(event for each in lives for event in each), until=1000.0)}")
+    assert (task.metric, task.unit) == ("cost", "window")
+    for number in task.episodes:
+        cluster, window = task.build(number, invariants=True), task.window(number)
+        assert not len(cluster.state), "the trace's own nodes are left aside"
+        play(cluster, make_policy("kube-scheduler"))
+        told = cluster.metrics()
+        assert (
+            told["arrived"]
+            == len(window.running) + len(window.arrivals)
+            == told["departed"] + told["pending"] + len(cluster.state.placements)
+        )
+        assert told["bound"] > 0 < told["bill"]
+    with pytest.raises(UserError, match="windows of the trace's holdout"):
+        task.build(10_000)

@@ -82,9 +82,15 @@ def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Po
         deadline_s=None if spec.active_deadline_seconds is None else float(spec.active_deadline_seconds),
         qos=status.qos_class or "",
         resource_version=meta.resource_version,
+        do_not_disrupt=_do_not_disrupt(meta.annotations or {}),
         nonzero=nonzero_requests(pod),
         nonzero_containers=nonzero_container_requests(pod),
     )
+
+
+def _do_not_disrupt(annotations: Mapping[str, str]) -> bool:
+    """Whether autoscalers are told not to evict a pod, by Karpenter's annotation or the Cluster Autoscaler's."""
+    return annotations.get(wire.DO_NOT_DISRUPT) == "true" or annotations.get(wire.SAFE_TO_EVICT) == "false"
 
 
 def budget_from_api(budget: wire.BudgetObject) -> objects.DisruptionBudget:

@@ -19,6 +19,10 @@ GPU_INDEX = "alibabacloud.com/gpu-index"
 NVIDIA_GPU = "nvidia.com/gpu"
 NVIDIA_MODEL = "nvidia.com/gpu.product"
 
+# Annotations of Karpenter and of the Cluster Autoscaler.
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
 Quantities = Mapping[str, str | int | float] | None
 Labels = dict[str, str] | None
 

@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from aaml.cluster.objects import NO_AFFINITY, NO_GPU, NO_VOLUMES, Pod
+from aaml.cluster.objects import NO_GPU, NO_VOLUMES, Affinity, Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.sim.autoscaler.budgets import PodBudget, allowed_evictions, blocked_pods
@@ -292,12 +292,16 @@ class _Pods(Mapping[str, Mapping[str, Pod]]):
         return len(self._state)
 
 
+def _is_bound_by_affinity(affinity: Affinity) -> bool:
+    return affinity.required_nodes is not None or bool(affinity.required_pods or affinity.required_anti_pods)
+
+
 def _refuse_unless_plain(pod: Pod) -> None:
     """Raise `UserError` for a pod whose constraints would mislead an autoscaler that does not look at them."""
     found = (
-        "affinity" if pod.affinity != NO_AFFINITY
+        "required affinity" if _is_bound_by_affinity(pod.affinity)
         else "volumes" if pod.volumes != NO_VOLUMES
-        else "topology spread" if pod.spread
+        else "required topology spread" if any(each.hard for each in pod.spread)
         else "host ports" if pod.host_ports
         else "GPUs" if pod.gpu != NO_GPU
         else "a gang" if pod.gang
