@@ -1,6 +1,6 @@
 """What an optimum allows: the best placement by a solver that knows all pods beforehand, beside the policies' results.
 
-Needs ortools, which the extra `solver` brings.
+Needs ortools, which the extra `solver` brings, but for bills: those are packed by a heuristic.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ class Args(Settings):
     """What to bound."""
 
     what: tyro.conf.Positional[str] = "fragmentation"
-    """a task whose pods stay (fragmentation, balance-batch, compress-batch), or openb for the published benchmark"""
+    """a task whose pods stay (fragmentation, balance-batch, compress-batch), a bill (bill, bill-when-empty,
+    bill-cluster-autoscaler), or openb for the published benchmark"""
     seeds: str = "1000..1019"
     """numbers and ranges: 42..51 or 42,45"""
     nodes: Count | None = None
@@ -38,13 +39,15 @@ def run(args: Args) -> int:
     from aaml.commands.signals import ends_by
     from aaml.errors import bad_value
     from aaml.evaluation.bound import BOUNDED, bound_task
+    from aaml.evaluation.bound_bill import bound_bill
     from aaml.evaluation.evaluate import parse_seeds
     from aaml.evaluation.results import ResultFile
     from aaml.openb.bench import parse_traces
     from aaml.openb.bound import bound_traces
+    from aaml.sim.autoscaler.task import BILL_TASKS
 
-    if args.what not in (*BOUNDED, "openb"):
-        raise bad_value("what", args.what, f"one of {', '.join(BOUNDED)}, openb")
+    if args.what not in (*BOUNDED, *BILL_TASKS, "openb"):
+        raise bad_value("what", args.what, f"one of {', '.join((*BOUNDED, *BILL_TASKS))}, openb")
     seeds, stop = parse_seeds(args.seeds), list[bool]()
 
     def stopped() -> bool:
@@ -53,6 +56,8 @@ def run(args: Args) -> int:
     with ends_by(lambda: stop.append(True)) as interruption:
         if args.what == "openb":
             rows = bound_traces(parse_traces(args.traces), seeds, args.columns, stopped=stopped)
+        elif args.what in BILL_TASKS:
+            rows = bound_bill(args.what, seeds, args.nodes, args.pods, stopped=stopped)
         else:
             rows = bound_task(args.what, seeds, args.nodes, args.pods, limit_s=args.limit_s, stopped=stopped)
         file = ResultFile(args.out or Path(f"runs/bound-{args.what}"))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import NamedTuple
 
 from aaml.cluster.objects import Pod
 from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType
@@ -35,6 +36,13 @@ class _Plan:
 
     def command(self) -> Command:
         return Replace(self.names, self.types) if self.types else Delete(self.names)
+
+
+class _Look(NamedTuple):
+    """What plans of one moment are computed from: the room on nodes that stay, and pods that need some anyway."""
+
+    room: Room
+    pods: list[Pod]
 
 
 @dataclass
@@ -105,7 +113,7 @@ class Karpenter:
 
     def _provision(self, seen: Observed) -> list[Command]:
         """Buy what the pods need that wait, and those that will once their node is gone (provisioner.go, Schedule)."""
-        pods = [*(each.pod for each in seen.waiting.values()), *_leaving(seen)]
+        pods = _unplaced(seen)
         if not pods:
             return []
         packed = pack(self.catalogue, Room.of(seen, self.catalogue, ()), pods)
@@ -150,10 +158,10 @@ class Karpenter:
             return None
         chosen = found[:allowed][:_MOST_AT_ONCE]
         low, high, best = 1, len(chosen) - 1, None
-        room = self._room(seen)
+        look = self._look(seen)
         while low <= high:
             middle = (low + high) // 2
-            plan = self._computed(seen, room, chosen[: middle + 1])
+            plan = self._computed(seen, look, chosen[: middle + 1])
             if plan is not None:
                 best, low = plan, middle + 1
             else:
@@ -167,9 +175,9 @@ class Karpenter:
         found, allowed = self._underutilized(seen), self._allowed(seen)
         if not found or self._is_settled(seen, 2) or not allowed:
             return None
-        room = self._room(seen)
+        look = self._look(seen)
         for node in found:
-            plan = self._computed(seen, room, [node])
+            plan = self._computed(seen, look, [node])
             if plan is not None:
                 return plan
         self._nothing_s[2] = self._state_s
@@ -184,7 +192,7 @@ class Karpenter:
         gone = [name for name in plan.names if name not in candidates or _is_empty(seen, candidates[name])]
         if gone or allowed < len(plan.names):
             return None
-        packed = self._simulated(seen, self._room(seen), plan.names)
+        packed = self._simulated(seen, self._look(seen), plan.names)
         if packed.failed or len(packed.claims) != bool(plan.types):
             return None
         if plan.types:
@@ -193,10 +201,10 @@ class Karpenter:
                 return None
         return replace(plan, used=packed.used)
 
-    def _computed(self, seen: Observed, room: Room, nodes: Sequence[OwnedNode]) -> _Plan | None:
+    def _computed(self, seen: Observed, look: _Look, nodes: Sequence[OwnedNode]) -> _Plan | None:
         """Return the plan to let nodes go, for nothing or for one cheaper node (disruption/consolidation.go)."""
         names = tuple(node.name for node in nodes)
-        packed = self._simulated(seen, room, names)
+        packed = self._simulated(seen, look, names)
         if packed.failed or len(packed.claims) > 1:
             return None
         price = sum(node.price for node in nodes)
@@ -234,15 +242,14 @@ class Karpenter:
         share = sum(_disruption(seen, node) for node in nodes) / disrupted
         return saved > 0.0 and paid > 0.0 and saved / paid >= share / _BALANCED_K
 
-    def _simulated(self, seen: Observed, room: Room, names: Collection[str]) -> Packed:
+    def _simulated(self, seen: Observed, look: _Look, names: Collection[str]) -> Packed:
         """Pack what waits and what is on nodes on their way out, as if these nodes were on theirs."""
         moved = [pod for name in names for pod in seen.pods_on(name).values()]
-        pods = [*(each.pod for each in seen.waiting.values()), *_leaving(seen), *moved]
-        return pack(self.catalogue, room, pods, {pod.uid for pod in moved}, names)
+        return pack(self.catalogue, look.room, [*look.pods, *moved], {pod.uid for pod in moved}, names)
 
-    def _room(self, seen: Observed) -> Room:
-        quiet = [name for name, node in seen.nodes.items() if not self._is_busy(node, seen.now_s)]
-        return Room.of(seen, self.catalogue, quiet)
+    def _look(self, seen: Observed) -> _Look:
+        quiet = {name for name, node in seen.nodes.items() if not self._is_busy(node, seen.now_s)}
+        return _Look(Room.of(seen, self.catalogue, quiet), _unplaced(seen))
 
     # ---- candidates --------------------------------------------------------------------------------------------------
 
@@ -286,15 +293,16 @@ class Karpenter:
         return self._nothing_s.get(method) == self._state_s
 
 
-def _leaving(seen: Observed) -> list[Pod]:
-    """Return the pods of nodes that are on their way out, but for those that do not leave before they end."""
-    return [
+def _unplaced(seen: Observed) -> list[Pod]:
+    """Return the pods that wait, and those of nodes on their way out that leave before they end."""
+    leaving = (
         pod
         for name, node in seen.nodes.items()
         if node.deleting
         for uid, pod in seen.pods_on(name).items()
         if not pod.do_not_disrupt and uid not in seen.stopping
-    ]
+    )
+    return [*(each.pod for each in seen.waiting.values()), *leaving]
 
 
 def _eviction(pod: Pod) -> float:

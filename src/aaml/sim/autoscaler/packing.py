@@ -4,7 +4,7 @@ A claim is not a node of a type yet: it is the set of all types that have room f
 (Karpenter 1.15, pkg/controllers/provisioning/scheduling: `scheduler.go`, `queue.go`, `nodeclaim.go`.)
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -45,13 +45,14 @@ class Packed:
 class Room:
     """What the nodes that stay have left, those that are ready first and then by name.
 
-    `free` int64 [N, R]; `quiet` bool [N]: nodes that running pods may be moved to; `ready` bool [N].
+    `free` int64 [N, R]; `quiet` bool [N]: nodes that running pods may be moved to; `ready` bool [N]; `rows` by name.
     """
 
     nodes: list[OwnedNode]
     free: IntArray
     quiet: BoolArray
     ready: BoolArray
+    rows: Mapping[str, int]
 
     @classmethod
     def of(cls, seen: Observed, catalogue: Catalogue, quiet: Collection[str]) -> "Room":
@@ -70,6 +71,7 @@ class Room:
             free,
             np.array([node.name in quiet for node in nodes], dtype=np.bool_),
             np.array([node.initialized_s is not None for node in nodes], dtype=np.bool_),
+            {node.name: row for row, node in enumerate(nodes)},
         )
 
 
@@ -84,7 +86,7 @@ def pack(
     """
     free, used, claims, failed = room.free.copy(), set[int](), list[Claim](), False
     if without:
-        free[[row for row, node in enumerate(room.nodes) if node.name in without]] = -1
+        free[[room.rows[name] for name in without]] = -1
     for pod in sorted(pods, key=_largest_first):
         request, moved = catalogue.request(pod), pod.uid in held
         fits = all_columns(free >= request)

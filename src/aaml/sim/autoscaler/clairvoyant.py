@@ -1,0 +1,96 @@
+"""What somebody would pay who knew every pod beforehand and got nodes at once: a packing of intervals, and the bound.
+
+Each pod runs from its arrival for its lifetime, and never moves. A node is paid from the arrival of its first pod until
+the last has left. Finding the cheapest packing is hard (it holds bin packing); this one is greedy, tried with several
+weights, each node then bought as the cheapest type with room for what it held at most. So it is a bill that could be
+reached without delays, not a bound. The fluid bound is one.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.objects import Pod
+from aaml.cluster.quantity import CPU, MEMORY
+from aaml.sim.autoscaler.catalogue import Catalogue, all_columns
+from aaml.sim.autoscaler.fluid import Fluid
+
+_HOUR_S = 3600.0
+_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(slots=True, eq=False)
+class _Interval:
+    """A pod: what it asks for [R], and from when until when it runs."""
+
+    request: npt.NDArray[np.int64]
+    from_s: float
+    until_s: float
+
+
+def offline_bill(pods: Iterable[Pod], catalogue: Catalogue, until_s: float) -> float:
+    """Return the dollars that the best packing found costs up to `until_s`. Pods that fit no type are left out."""
+    intervals = [
+        _Interval(catalogue.request(pod), pod.created_s, _end_s(pod, until_s))
+        for pod in sorted(pods, key=lambda pod: pod.created_s)
+        if catalogue.fits(pod).any()
+    ]
+    return min(_packed(intervals, catalogue, weight) for weight in _WEIGHTS)
+
+
+def fluid_bill(pods: Iterable[Pod], catalogue: Catalogue, until_s: float) -> float:
+    """Return the dollars that the pods' requests cost up to `until_s`, bought by the second in fractions of nodes."""
+    changes = sorted(
+        (at_s, sign * pod.requests.get(CPU, 0), sign * pod.requests.get(MEMORY, 0))
+        for pod in pods
+        for at_s, sign in ((max(pod.created_s, 0.0), 1), (_end_s(pod, until_s), -1))
+    )
+    fluid, dollars, cpu, memory, now_s = Fluid(catalogue), 0.0, 0, 0, 0.0
+    for at_s, more_cpu, more_memory in changes:
+        dollars += fluid.price(cpu, memory) * (at_s - now_s) / _HOUR_S
+        cpu, memory, now_s = cpu + more_cpu, memory + more_memory, at_s
+    return dollars
+
+
+def _end_s(pod: Pod, until_s: float) -> float:
+    return until_s if pod.lifetime_s is None else min(pod.created_s + pod.lifetime_s, until_s)
+
+
+def _packed(intervals: Sequence[_Interval], catalogue: Catalogue, weight: float) -> float:
+    """Put each pod where it adds the least to the bill, and return the dollars.
+
+    On a node that is there it adds the time by which it outlasts the others. A new node counts with the share of it
+    that the pod takes, to the power of `weight`: the higher, the larger are the nodes that are opened.
+    """
+    rows, columns = len(intervals), len(catalogue.resources)
+    free, peak, used = (np.zeros((rows, columns), dtype=np.int64) for _ in range(3))
+    price, begin_s, end_s = np.zeros(rows), np.zeros(rows), np.full(rows, -np.inf)
+    running: list[list[_Interval]] = []
+    for pod in intervals:
+        count = len(running)
+        for row in np.flatnonzero(end_s[:count] > pod.from_s):
+            for gone in [each for each in running[row] if each.until_s <= pod.from_s]:
+                running[row].remove(gone)
+                free[row] += gone.request
+                used[row] -= gone.request
+        there = (end_s[:count] > pod.from_s) & all_columns(free[:count] >= pod.request)
+        added = np.where(there, price[:count] * np.maximum(pod.until_s - end_s[:count], 0.0), np.inf)
+        fits = all_columns(catalogue.room >= pod.request)
+        share = (pod.request / np.maximum(catalogue.room, 1)).max(axis=1)
+        new = np.where(fits, catalogue.prices * (pod.until_s - pod.from_s) * share**weight, np.inf)
+        best = int(added.argmin()) if count else -1
+        if best < 0 or added[best] > new.min():
+            best, kind = count, int(new.argmin())
+            running.append([])
+            free[best], price[best], begin_s[best] = catalogue.room[kind], catalogue.prices[kind], pod.from_s
+        running[best].append(pod)
+        free[best] -= pod.request
+        used[best] += pod.request
+        peak[best] = np.maximum(peak[best], used[best])
+        end_s[best] = max(end_s[best], pod.until_s)
+    count = len(running)
+    cheapest = [catalogue.prices[all_columns(catalogue.room >= most)].min() for most in peak[:count]]
+    return float((np.array(cheapest) * (end_s[:count] - begin_s[:count])).sum()) / _HOUR_S
