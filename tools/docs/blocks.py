@@ -533,7 +533,9 @@ def _said(value: Any) -> str:
     """Return a default as a person would write it, nothing where there is none."""
     if isinstance(value, bool):
         return str(value).lower()
-    return "" if value is None or value == () else str(value)
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 TABLES: Mapping[str, Callable[..., str]] = {
