@@ -38,6 +38,7 @@ from aaml.kube.objects.convert import node_from_json, pod_from_json, pod_to_json
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.transport import ApiError, Transport
 from aaml.live.scheduler import Scheduler
+from aaml.plugin.build import build
 from aaml.plugin.module import is_plugin
 from aaml.plugin.run import PluginProcess, plugin_of
 from aaml.policies.kube_scores.document import document, write_configuration
@@ -155,6 +156,8 @@ def main() -> None:
     parser.add_argument("--schedulers", nargs="+", default=[KUBE_SCHEDULER, "least-variance", *MODELS])
     parser.add_argument("--csv", type=Path, help="a file for the values")
     given = parser.parse_args()
+    for name in filter(is_plugin, given.schedulers):
+        build(plugin_of(name))
     cluster = KwokCluster(f"bench-live-balance-{given.nodes}")
     folder = tempfile.TemporaryDirectory()
     config = configuration(given.schedulers, Path(folder.name))
