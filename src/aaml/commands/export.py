@@ -22,7 +22,7 @@ class Args(Settings):
     """What is written, and how much the policy counts."""
 
     model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
-    """a model file, the name of one that ships, or a policy by name"""
+    """a model file, the name of one that ships, a formula, or a policy by name"""
     out: Path = Path("plugin")
     """folder for the plugin, new, empty or of an earlier export; NAME.json writes the weights alone"""
     build: Flag = False

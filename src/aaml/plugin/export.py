@@ -1,5 +1,6 @@
 """Writes a policy as a plugin of kube-scheduler: the Go module, its configuration, manifests, Dockerfile and README."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -20,6 +21,7 @@ from aaml.plugin.module import PluginModule, is_module
 from aaml.plugin.source import source_files
 from aaml.plugin.weights import write_weights
 
+LOG = logging.getLogger(__name__)
 SUFFIX = ".json"
 """Of an output that is the weights alone."""
 
@@ -43,8 +45,13 @@ def check_kubernetes(version: str) -> str:
 
 
 def export_weights(spec: str, path: Path, expected: Sequence[Pod] = ()) -> None:
-    """Write a policy's weights alone, whole or not at all. Raises `UserError` for a policy that cannot be a plugin."""
+    """Write a policy's weights alone, whole or not at all. Raises `UserError` for a policy that cannot be a plugin.
+
+    An order of its own for waiting pods stays behind, with a warning in the log: kube-scheduler has one queue for all.
+    """
     policy = load_policy(spec, expected=expected)
+    if getattr(policy, "queue_sort", None) is not None:
+        LOG.warning("%s: its order of waiting pods stays behind; a plugin gets them in kube-scheduler's order", spec)
     if is_model(spec):
         source = model_file(Path(spec))
         write_weights(policy, path, name=source.stem, source=source)

@@ -142,3 +142,11 @@ def test_a_compiler_that_fails_says_why_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="undefined: nothing"):
         build(module, progress=False)
     assert not program_path(module).exists()
+
+
+def test_an_order_of_waiting_pods_stays_behind_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert run("export", ["waiting-linear", "--out", str(tmp_path / "w.json")]) == 0
+    assert "waiting-linear: its order of waiting pods stays behind" in caplog.text
+    caplog.clear()
+    assert run("export", ["balance-linear", "--out", str(tmp_path / "w.json")]) == 0
+    assert not caplog.text
