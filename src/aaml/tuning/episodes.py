@@ -14,7 +14,7 @@ from aaml.sim.compiled.kube_flow import KubeFlow
 from aaml.sim.task import Task
 
 FloatArray = npt.NDArray[np.float64]
-_KEPT = 256  # compiled episodes of a process
+_KEPT = 64  # compiled episodes of a process: to lay one out takes a tenth of what a generation plays it
 
 
 def judge(
