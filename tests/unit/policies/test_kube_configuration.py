@@ -158,6 +158,12 @@ def test_what_is_written_is_read_as_it_was(tmp_path):
     assert (tmp_path / "tuned.yaml").read_text(encoding="utf-8").startswith("# a note\napiVersion:")
 
 
+def test_what_is_kube_schedulers_default_is_not_written():
+    (profile,) = document(KubeSchedulerConfig())["profiles"]
+    assert "plugins" not in profile
+    assert "percentageOfNodesToScore" not in profile
+
+
 def test_a_file_of_ones_own_keeps_everything_else(read, tmp_path):
     read("leaderElection: {leaderElect: false}" + TWO.replace("\n    ", "\n"))
     config = KubeSchedulerConfig(weights={**DEFAULT_WEIGHTS, "NodeResourcesFit": 4}, percentage_of_nodes_to_score=50)

@@ -32,9 +32,9 @@ def document(config: KubeSchedulerConfig, base: str = "") -> dict[str, Any]:
     profile = next((each for each in profiles if each.get("schedulerName") == name), profiles[0])
     if config.percentage_of_nodes_to_score or "percentageOfNodesToScore" in {**content, **profile}:
         profile["percentageOfNodesToScore"] = config.percentage_of_nodes_to_score
-    score = profile.setdefault("plugins", {}).setdefault("score", {})
+    plugins = profile.get("plugins", {})
     enabled, disabled = (
-        [each for each in score.get(kind, ()) if each["name"] not in DEFAULT_WEIGHTS]
+        [each for each in plugins.get("score", {}).get(kind, ()) if each["name"] not in DEFAULT_WEIGHTS]
         for kind in ("enabled", "disabled")
     )
     for plugin, usual in DEFAULT_WEIGHTS.items():
@@ -43,7 +43,8 @@ def document(config: KubeSchedulerConfig, base: str = "") -> dict[str, Any]:
             disabled.append({"name": plugin})
         elif base or weight != usual:
             enabled.append({"name": plugin, "weight": weight})
-    profile["plugins"]["score"] = {"enabled": enabled} | ({"disabled": disabled} if disabled else {})
+    if changed := {kind: said for kind, said in (("enabled", enabled), ("disabled", disabled)) if said}:
+        profile["plugins"] = {**plugins, "score": changed}
     strategy: dict[str, Any] = {
         "type": config.strategy,
         "resources": [{"name": name, "weight": weight} for name, weight in config.resources],
