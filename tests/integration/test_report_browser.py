@@ -1,6 +1,9 @@
 """A report in a real browser: without a network, hovering tells the values behind a figure."""
 
 from aaml.evaluation.evaluate import evaluate
+from aaml.evolve.front import Judged
+from aaml.evolve.page import write_page
+from aaml.evolve.settings import EvolveConfig
 from support.browser import needs_browser, opened
 
 pytestmark = needs_browser
@@ -22,6 +25,38 @@ def test_a_report_opens_without_a_network_and_tells_what_is_pointed_at(tmp_path)
         assert "seeds" in told
         assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
         assert errors == []
+
+
+def test_a_click_on_a_dot_of_a_front_shows_its_formula(tmp_path):
+    front = [Judged("-pair.variance_rank", 0.0, (0.0, 0.1)), Judged("node.empty - pair.cpu_after", -0.5, (-0.5, -0.4))]
+    write_page(EvolveConfig(), tmp_path, front, front)
+    with opened(tmp_path / "profile") as (page, errors):
+        page.goto((tmp_path / "report.html").as_uri())
+        code = page.locator("#size-3")
+        assert not code.is_visible()
+        canvas = page.locator("figure canvas").first
+        canvas.scroll_into_view_if_needed()
+        box = canvas.bounding_box()
+        at = _dot(page, box, "node.empty - pair.cpu_after")
+        page.mouse.click(*at)
+        code.wait_for(state="visible")
+        assert "def balance(context)" in code.inner_text()
+        assert page.url.endswith("#size-3")
+        page.get_by_text("size 2: -pair.variance_rank").click()
+        assert page.locator("#size-2").is_visible()
+        assert errors == []
+
+
+def _dot(page, box, text):
+    """Return where the mouse is on a dot in the lower right corner that tells this."""
+    for below in range(47, 70, 4):
+        for before in range(43, 66, 4):
+            at = box["x"] + box["width"] - before, box["y"] + box["height"] - below
+            page.mouse.move(*at)
+            page.evaluate(DRAWN)
+            if any(text in told for told in page.locator(TIP).all_inner_texts()):
+                return at
+    raise AssertionError(f"no dot tells {text}")
 
 
 def _pointed_at(page, canvas, policy):

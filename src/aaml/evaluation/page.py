@@ -75,6 +75,12 @@ class Page:
         """Add commands or other verbatim text."""
         self._body.append(f"<pre>{html.escape(text)}</pre>")
 
+    def folded(self, title: str, text: str, anchor: str) -> None:
+        """Add verbatim text that a click on its title shows, and a link to #`anchor`."""
+        name = html.escape(anchor)
+        shown = f'<pre id="{name}">{html.escape(text)}</pre>'  # what holds the target of a link is opened by it
+        self._body.append(f"<details><summary>{html.escape(title)}</summary>{shown}</details>")
+
     def table(self, frame: pd.DataFrame, csv: str = "") -> None:
         """Add a table; with a name, its numbers lie beside the page as NAME.csv."""
         self._body.append(f'<div class="scroll">{html_table(frame)}</div>')

@@ -1,11 +1,11 @@
-"""The page of a search: the front, where a click shows a formula with its maths, and the tables."""
+"""The page of a search: the front, where a click shows a formula, and the tables."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from bokeh.layouts import column
-from bokeh.models import ColumnDataSource, CustomJS, Div, HoverTool, TapTool
+from bokeh.models import ColumnDataSource, HoverTool, OpenURL, TapTool
 
 from aaml.evaluation.charts import LEARNED, OTHER, Drawn, plain_figure
 from aaml.evaluation.page import Page
@@ -16,15 +16,6 @@ from aaml.evolve.front import LOOKS, Judged, chosen, is_ratio, looks, shown
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.formulas.text import parse, to_latex, to_python, to_text
 from aaml.settings import plain
-
-_SHOW = """
-const at = source.selected.indices[0];
-if (at !== undefined) {
-  const escape = text => text.replace(/&/g, '&amp;').replace(/</g, '&lt;');
-  div.text = '<b>size ' + source.data.size[at] + '</b><pre>' + escape(source.data.formula[at]) + '</pre><pre>'
-    + escape(source.data.latex[at]) + '</pre><pre>' + escape(source.data.python[at]) + '</pre>';
-}
-"""
 
 
 def front_figure(front: list[Judged], others: list[Judged], *, ratio: bool) -> Drawn:
@@ -42,17 +33,23 @@ def front_figure(front: list[Judged], others: list[Judged], *, ratio: bool) -> D
             "size": [each.size for each in front],
             "loss": [value(each.loss) for each in front],
             "formula": [to_text(parse(each.text), 4) for each in front],
-            "latex": [to_latex(parse(each.text)) for each in front],
-            "python": [to_python(parse(each.text), "formula") for each in front],
         }
     )
     plot.step("size", "loss", source=source, color=LEARNED, mode="after")
     dots = plot.scatter("size", "loss", source=source, color=LEARNED, size=11)
     plot.add_tools(HoverTool(renderers=[dots], tooltips=[("size", "@size"), ("loss", "@loss"), ("", "@formula")]))
-    plot.select_one(TapTool).renderers = [dots]
-    div = Div(text="Click a dot: here stands its formula, as text, as LaTeX, and as Python to paste.")
-    source.selected.js_on_change("indices", CustomJS(args={"source": source, "div": div}, code=_SHOW))
-    return column(plot, div, sizing_mode="stretch_width")
+    tap = plot.select_one(TapTool)
+    tap.renderers, tap.callback = [dots], OpenURL(url="#size-@size", same_tab=True)  # a page may run no code of a text
+    return plot
+
+
+def add_front(page: Page, front: Sequence[Judged], name: str) -> None:
+    """Add each formula of a front as text, LaTeX and Python, which a click shows."""
+    page.text("A click on a dot, or on a line below, shows a formula as text, as LaTeX and as Python to paste.")
+    for each in front:
+        expression = parse(each.text)
+        shown = (to_text(expression), to_latex(expression), to_python(expression, name))
+        page.folded(f"size {each.size}: {to_text(expression, 4)}", "\n\n".join(shown), f"size-{each.size}")
 
 
 def write_page(config: EvolveConfig, out: Path, front: list[Judged], everyone: list[Judged]) -> Path:
@@ -72,12 +69,11 @@ def write_page(config: EvolveConfig, out: Path, front: list[Judged], everyone: l
     )
     frame = pd.DataFrame([each.row(ratio=ratio) for each in front])
     page.figure(front_figure(front, everyone, ratio=ratio), "front", numbers=frame)
+    add_front(page, front, config.label)
     page.table(frame)
     best = chosen(front)
     page.heading("The chosen one: the shortest within a standard error of the best on validation")
     page.code(to_text(parse(best.text), 4))
-    page.code(to_latex(parse(best.text)))
-    page.code(to_python(parse(best.text), config.label))
     page.settings(plain(config), plain(EvolveConfig()))
     page.hashed([out / "front.json", out / "model" / f"{config.label}.formula"])
     return page.write()
@@ -95,6 +91,7 @@ def write_distilled(model: Path, config: DistilConfig, result: Distilled, out: P
     frame = pd.DataFrame([each.row(ratio=ratio) for each in result.front])
     front = [Judged(each.text, 1.0 - each.agreement, each.losses) for each in result.front]
     page.figure(front_figure(front, [], ratio=ratio), "front", numbers=frame)
+    add_front(page, front, model.stem)
     page.table(frame)
     page.settings(plain(config), plain(DistilConfig()))
     page.hashed([model, out / "front.json"])

@@ -90,7 +90,7 @@ def test_a_search_leaves_formulas_that_are_policies_curves_and_a_page(tmp_path):
     assert set(results.frame()["policy"]) == {"run", "least-variance"}
     assert list((tmp_path / "run").glob("events.out.tfevents.*"))
     page = (tmp_path / "run/report.html").read_text()
-    assert "Click a dot" in page
+    assert "A click on a dot" in page
     assert "Nobody has looked" in page
     content = json.loads(next((tmp_path / "run/model").glob("*.formula")).read_text())
     assert content["provenance"]["task"] == ["balance"]
