@@ -4,7 +4,7 @@
 
 First the rates of episodes of `balance` under formulas of several sizes, features included, on one thread. Then what
 the formula alone costs a decision: as a program of the register machine, which needs no compilation, and as source that
-numba compiles, with the seconds that this takes.
+numba compiles, with the seconds that this takes. Last, what a population of a search costs.
 """
 
 import argparse
@@ -14,7 +14,8 @@ from collections.abc import Callable
 import numpy as np
 from numba import njit
 
-from aaml.policies.formulas.expression import Constant, Expression, Feature, features, parts
+from aaml.evolve.grammar import Grammar
+from aaml.policies.formulas.expression import FEATURES, Constant, Expression, Feature, features, parts
 from aaml.policies.formulas.program import assemble, run_program
 from aaml.policies.formulas.text import parse
 from aaml.sim.compiled.episodes import TaskEpisodes
@@ -118,15 +119,35 @@ def machine_and_source(sizes: list[int]) -> None:
         print(f"size {parts(expression)}: {', '.join(shown)} ({compiling:.2f} s)", flush=True)
 
 
+def a_population(task_name: str, nodes: int, pods: int, candidates: int) -> None:
+    """Print what random formulas cost on 64 episodes each, without races, and so what 1,000 would."""
+    task, rng = find_task(task_name), np.random.default_rng(0)
+    plans, grammar = TaskEpisodes(task, pods), Grammar(tuple(name for name in FEATURES if "gpu" not in name), 31)
+    episodes = FormulaEpisodes([plans.plan(seed, nodes) for seed in range(64)])
+    programs = [assemble(grammar.first(rng)) for _ in range(candidates)]
+    episodes.play(programs[0], [0])
+    started = time.process_time()
+    for program in programs:
+        _ = [end.metrics[task.metric] for end in episodes.play(program)]
+    each = (time.process_time() - started) / candidates
+    print(
+        f"\n{candidates} random formulas, 64 episodes of {pods} pods on {nodes} nodes: {1000 * each:.0f} ms each, ",
+        end="",
+    )
+    print(f"so 1,000 take {1000 * each / 60:.1f} minutes of one core")
+
+
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="balance")
     parser.add_argument("--nodes", type=int, nargs="+", default=[10, 40, 100, 400])
     parser.add_argument("--pods", type=int, default=600)
+    parser.add_argument("--candidates", type=int, default=50)
     args = parser.parse_args()
     rates(args.task, args.nodes, args.pods)
     machine_and_source(args.nodes)
+    a_population(args.task, args.nodes[0], args.pods, args.candidates)
 
 
 if __name__ == "__main__":
