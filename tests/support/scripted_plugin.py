@@ -36,7 +36,7 @@ class ScriptedPlugin:
 
     def hello(self, nodes: list[Node], pods: list[Pod] = [], version: int = 1) -> Self:  # noqa: B006
         """Begin anew: all nodes, and the pods that have one."""
-        self.say("hello", version=version, profile="default-scheduler")
+        self.say("hello", version=version)
         self.changes(nodes, pods)
         return self
 

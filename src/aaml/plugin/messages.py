@@ -8,7 +8,6 @@ type      field           meaning
 ========  ==============  ======================================================================================
 hello                     the first line of a connection: everything is told anew from here on
           version         the version of this format: 1
-          profile         the `schedulerName` of the pods that are decided on
 changes                   what changed since the message before; all of the cluster before the first choice
           nodes           objects {"number", "node"}: a node that is new or different, as the API has it. Numbers are
                           small, and a node keeps its number while it is there
@@ -58,7 +57,6 @@ class Hello(Message):
     """The first line of a connection."""
 
     version: int = 0
-    profile: str = ""
 
 
 class NumberedNode(wire.Wire):

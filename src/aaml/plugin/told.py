@@ -153,7 +153,7 @@ class ToldCluster:
         """Take one message in; returns the pod of a choice. Raises ValueError, KeyError or `UserError` for nonsense."""
         match message:
             case Hello():
-                _LOG.info("the plugin in kube-scheduler (%s) is there", message.profile)
+                _LOG.info("the plugin in kube-scheduler is there")
                 self._names, self._fresh, self._explore = {}, (set(), set()), None
             case Changes():
                 self._change(message)

@@ -25,6 +25,8 @@ type Args struct {
 	Fallback string `json:"fallback,omitempty"`
 	// RequireWeights ends the program where there are no good weights at the start; else other plugins decide.
 	RequireWeights bool `json:"requireWeights,omitempty"`
+	// LearnSocket is where `aaml learn` listens; empty: nobody is told what is decided.
+	LearnSocket string `json:"learnSocket,omitempty"`
 }
 
 // decodeArgs reads the arguments; a field that is not known is an error.

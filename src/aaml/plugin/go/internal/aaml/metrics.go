@@ -35,12 +35,23 @@ var (
 	weightsRefused = metrics.NewCounter(&metrics.CounterOpts{
 		Name: "aaml_plugin_weights_refused_total", Help: "Weights files that were not taken; the log says why.", StabilityLevel: metrics.ALPHA,
 	})
+	told = metrics.NewCounter(&metrics.CounterOpts{
+		Name: "aaml_plugin_told_total", Help: "Choices that the learner was told of.", StabilityLevel: metrics.ALPHA,
+	})
+	untold = metrics.NewCounter(&metrics.CounterOpts{
+		Name: "aaml_plugin_untold_total", Help: "Choices that no learner was told of: it was away, or behind.", StabilityLevel: metrics.ALPHA,
+	})
+	learnerThere = metrics.NewGauge(&metrics.GaugeOpts{
+		Name: "aaml_plugin_learner_there", Help: "1 while a learner listens.", StabilityLevel: metrics.ALPHA,
+	})
 	register sync.Once
 )
 
 func registerMetrics() {
 	scheduler.Register() // kube-scheduler has done so; without it there is no length of its queue
-	register.Do(func() { legacyregistry.MustRegister(decisions, replaced, duration, weightsInfo, weightsRefused) })
+	register.Do(func() {
+		legacyregistry.MustRegister(decisions, replaced, duration, weightsInfo, weightsRefused, told, untold, learnerThere)
+	})
 }
 
 // waiting returns how many pods wait, besides the one that is scheduled: what kube-scheduler's own metric says of its queue.

@@ -29,6 +29,7 @@ type Plugin struct {
 	handle  fwk.Handle
 	args    Args
 	weights *holder
+	teller  *teller // nil: nobody learns
 
 	others carried // where they decide instead of the profile's
 
@@ -51,6 +52,22 @@ type decision map[string]uint8
 // Clone returns the decision itself.
 func (d decision) Clone() fwk.StateData { return d }
 
+// best returns the node with the greatest grade.
+func (d decision) best() string {
+	for name, grade := range d {
+		if grade == best {
+			return name
+		}
+	}
+	return ""
+}
+
+// take makes a node the best one.
+func (d decision) take(name string) {
+	d[d.best()]--
+	d[name] = best
+}
+
 // New makes the plugin of a profile.
 func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	args, err := decodeArgs(object)
@@ -68,6 +85,10 @@ func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plu
 		}
 	}
 	go p.weights.watch(ctx, args.PollInterval.Duration)
+	if args.LearnSocket != "" {
+		p.teller = newTeller(args.LearnSocket)
+		go p.teller.run(ctx)
+	}
 	return p, nil
 }
 
@@ -77,6 +98,7 @@ func (p *Plugin) Name() string { return Name }
 // PreScore decides. Where the policy cannot, it skips the plugin or asks the plugins that it carries.
 func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod, feasible []fwk.NodeInfo) *fwk.Status {
 	start := time.Now()
+	kept := p.teller.begin(state, feasible)
 	policy := p.weights.current.Load()
 	if policy == nil {
 		return p.leave(ctx, state, pod, feasible, noWeights)
@@ -90,6 +112,7 @@ func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 		return p.leave(ctx, state, pod, feasible, reason)
 	}
 	state.Write(Name, made)
+	p.teller.decided(kept, made, policy)
 	decisions.Inc()
 	duration.Observe(time.Since(start).Seconds())
 	return nil
@@ -124,6 +147,9 @@ func (p *Plugin) decide(policy *policy, infos []fwk.NodeInfo, pod *v1.Pod, feasi
 		return nil, notFinite
 	}
 	made = p.ranks.grade(&p.view, p.scores, p.cluster.names)
+	if other := p.teller.other(&p.view, p.scores); other >= 0 {
+		made.take(p.cluster.names[other])
+	}
 	if time.Now().After(until) {
 		return nil, overTime
 	}
