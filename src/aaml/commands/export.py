@@ -40,6 +40,8 @@ class Args(Settings):
     """share of the feasible nodes that are scored for a pod; 0 for as many as kube-scheduler takes by itself"""
     image: str = ""
     """where the container image will be: REGISTRY/NAME:TAG"""
+    learn: Annotated[Path | None, tyro.conf.arg(metavar="SOCKET")] = None
+    """Unix socket at which `aaml learn` listens: the plugin tells it each decision"""
     expected_pods: str | None = None
     """pods like those to come, by which policies such as fgd weigh fragments of GPUs: an openb trace by name, a pod
     list (.csv), or YAML with pods and workloads"""
@@ -60,7 +62,10 @@ def run(args: Args) -> int:
         export_weights(args.model, args.out, expected)
         print(f"wrote {args.out}; a plugin that reads this file decides by it within seconds")
         return 0
-    profile = ProfileOptions(args.scheduler_name, args.weight, args.alone, args.percentage_of_nodes_to_score)
+    profile = ProfileOptions(
+        args.scheduler_name, args.weight, args.alone, args.percentage_of_nodes_to_score,
+        "" if args.learn is None else str(args.learn.absolute()),
+    )  # fmt: skip
     module = export(args.model, args.out, ExportOptions(profile, args.kubernetes, args.image, expected))
     print(f"wrote {args.out}: {args.out / 'README.md'} has the three commands that take it to a cluster")
     if args.build:

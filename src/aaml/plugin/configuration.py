@@ -32,15 +32,16 @@ DEFAULT = "default-scheduler"
 class ProfileOptions:
     """What a profile is like.
 
-    `weight` is that of the plugin's ranks; with `alone` the plugin carries the default score plugins and asks them only
-    where the policy cannot decide; `nodes_percentage` of the
-    feasible nodes are scored (0: as many as kube-scheduler takes by itself).
+    `weight` is that of the plugin's ranks. With `alone` the plugin carries the default score plugins and asks them only
+    where the policy cannot decide. `nodes_percentage` of the feasible nodes are scored (0: as many as kube-scheduler
+    takes by itself). `learn` is the Unix socket of a learner, which is told each decision, "" for none.
     """
 
     scheduler_name: str = "aaml-kube-scheduler"
     weight: int = DECIDES
     alone: bool = False
     nodes_percentage: int = 100
+    learn: str = ""
 
 
 def deployed(options: ProfileOptions) -> dict[str, Any]:
@@ -53,13 +54,15 @@ def deployed(options: ProfileOptions) -> dict[str, Any]:
     )
     entry = {"name": PLUGIN, "weight": options.weight}
     plugins: dict[str, Any] = {"multiPoint": {"enabled": [entry]}}
-    told = {"weightsFile": f"{FOLDER}/weights.json"}
+    told = {"weightsFile": f"{FOLDER}/weights.json"} | ({"learnSocket": options.learn} if options.learn else {})
     if options.alone:
         told["fallback"] = "default"
         plugins = {
             "preScore": {"disabled": [{"name": "*"}], "enabled": [{"name": PLUGIN}]},
             "score": {"disabled": [{"name": "*"}], "enabled": [entry]},
         }
+        if options.learn:
+            plugins |= {point: {"enabled": [{"name": PLUGIN}]} for point in ("reserve", "postBind")}
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

@@ -97,6 +97,11 @@ def test_the_profile_is_what_the_flags_say(tmp_path: Path) -> None:
     assert profile["schedulerName"] == "default-scheduler"
     assert profile["plugins"]["score"]["disabled"] == [{"name": "*"}]
     assert profile["pluginConfig"][0]["args"]["fallback"] == "default"
+    assert "learnSocket" not in profile["pluginConfig"][0]["args"]
+    assert run("export", [MODEL, "--out", out, "--alone", "--learn", "/run/aaml/learn.sock"]) == 0
+    (profile,) = yaml.safe_load(PluginModule(Path(out)).configuration.read_text())["profiles"]
+    assert profile["pluginConfig"][0]["args"]["learnSocket"] == "/run/aaml/learn.sock"
+    assert profile["plugins"]["postBind"] == profile["plugins"]["reserve"] == {"enabled": [{"name": "AAML"}]}
 
 
 def test_a_rank_outweighs_all_default_plugins_of_the_pinned_version() -> None:

@@ -132,7 +132,7 @@ func (p *Plugin) place(t *testing.T, name, node string, feasible []fwk.NodeInfo)
 	return cycle, pod
 }
 
-func names(pods []v1.Pod) (found []string) {
+func wherePlaced(pods []v1.Pod) (found []string) {
 	for _, pod := range pods {
 		found = append(found, pod.Name+" on "+pod.Spec.NodeName)
 	}
@@ -146,7 +146,7 @@ func TestTheLearnerHearsWhatChangedAndWhatWasChosenAndWhatBecameOfIt(t *testing.
 	cycle, first := p.place(t, "a", "", infos)
 	p.PostBind(context.Background(), cycle, first, "empty")
 	chosen, before := l.choice()
-	if len(before.Nodes) != 2 || !slices.Equal(names(before.Pods), []string{"runs on used"}) {
+	if len(before.Nodes) != 2 || !slices.Equal(wherePlaced(before.Pods), []string{"runs on used"}) {
 		t.Fatalf("%+v; expected all of the cluster", before)
 	}
 	number := map[string]int{}
@@ -167,7 +167,7 @@ func TestTheLearnerHearsWhatChangedAndWhatWasChosenAndWhatBecameOfIt(t *testing.
 	p.Unreserve(context.Background(), cycle, second, "used")
 	p.Unreserve(context.Background(), cycle, second, "used") // may come twice
 	chosen, before = l.choice()
-	if len(before.Nodes) != 0 || !slices.Equal(names(before.Pods), []string{"theirs on used"}) {
+	if len(before.Nodes) != 0 || !slices.Equal(wherePlaced(before.Pods), []string{"theirs on used"}) {
 		t.Fatalf("%+v; expected the one pod that is new", before)
 	}
 	if chosen.Node != number["used"] || chosen.Mask[0] != 1<<number["used"] || chosen.By != "" {
