@@ -23,6 +23,7 @@ from aaml.plugin.build import build
 from aaml.plugin.export import export
 from aaml.plugin.module import PluginModule
 from aaml.plugin.run import PluginProcess, fetch
+from aaml.progress import progress_bar
 from support.differential import Bench, Tally
 from support.kwok import pod, pods, until
 from support.plugin import Mounted, PluginCases, bare_module, compare_choice
@@ -33,7 +34,7 @@ AGENTS = ("varied-acdqn", "varied-dqn", "varied-gnn", "varied-acgnn")
 DECISIONS = int(os.environ.get("AAML_PLUGIN_DECISIONS", "50"))
 FIRST_SEED = int(os.environ.get("AAML_PLUGIN_SEED", "1"))
 PODS_PER_CLUSTER = 25
-SHOWN = 10
+SHOWN, SHOWN_FROM = 10, 1000
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +119,8 @@ def test_every_agent_decides_inside_kube_scheduler_as_it_does_in_python(
     bench: Bench, weights: Mounted, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tally, seed = Tally(), FIRST_SEED
+    with capsys.disabled():
+        bar = progress_bar("decisions", len(AGENTS) * DECISIONS, "decision", enabled=DECISIONS > SHOWN_FROM)
     for agent in AGENTS:
         policy = load_policy(agent)
         weights.put(agent)
@@ -130,6 +133,9 @@ def test_every_agent_decides_inside_kube_scheduler_as_it_does_in_python(
             for _ in range(PODS_PER_CLUSTER):
                 compare_choice(bench, state, cases.pod(demanding=0.1), policy, tally, seed)
             seed += 1
+            with capsys.disabled():
+                bar.set_postfix_str(f"{agent}: {len(tally.mismatches)} mismatches", refresh=False)
+                bar.update(tally.counts.get("decisions", 0) - bar.n)
     with capsys.disabled():
         print(f"\nplugin: {len(tally.mismatches)} mismatches, {json.dumps(tally.counts)}")
     assert not tally.mismatches, "\n".join(tally.mismatches[:SHOWN])

@@ -22,6 +22,7 @@ from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.provision.binaries import programs_dir
 from aaml.kube.provision.ports import free_port
 from aaml.kube.transport import Unreachable
+from aaml.plugin.configuration import arguments
 from aaml.plugin.module import PluginModule
 from aaml.plugin.run import command, write_configuration
 
@@ -178,6 +179,7 @@ class RealScheduler:
             line = command(self._plugin, path, port=self.port)
             write_configuration(self._plugin, self.cluster.kubeconfig, path)
             configuration = yaml.safe_load(path.read_text())
+            arguments(configuration["profiles"][0])["deadline"] = "30s"  # decisions are compared here, not timed
         configuration["extenders"] = [
             {
                 "urlPrefix": f"http://127.0.0.1:{self._extender.server_port}",
