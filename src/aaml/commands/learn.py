@@ -17,7 +17,7 @@ from aaml.learning.config import FORMER, LIVE
 from aaml.plugin.settings import LearnSettings
 from aaml.threads import one_thread
 
-_NICENESS = 10  # kube-scheduler comes first
+_LOADING_NICENESS, _NICENESS = 10, 19  # kube-scheduler comes first; loading is to come to an end all the same
 
 LEARNED = {name: LearnSettings(agent=agent) for name, agent in LIVE.items()}
 Command = (
@@ -45,10 +45,15 @@ def run(args: Args) -> int:
     from aaml.plugin.told import ToldCluster
 
     with suppress(OSError):
-        os.nice(_NICENESS)
+        os.nice(_LOADING_NICENESS)
     settings = args.agent
     with closing(ToldCluster(settings.socket)) as cluster:
-        learner = LearnRun(settings, cluster)
+        learner = LearnRun(settings, cluster, begins=_step_back)
         with ends_by(learner.stop) as interruption:
             learner.run()
             return interruption.service_status
+
+
+def _step_back() -> None:
+    with suppress(OSError):
+        os.nice(_NICENESS - _LOADING_NICENESS)

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -35,7 +35,8 @@ _FILES_KNOWN = 16
 class LearnRun(AgentRun):
     """An agent that learns while kube-scheduler schedules: `run()` until `stop()`, from this or another thread.
 
-    `cluster` is told of by the plugin, and stays open. Raises `UserError` for a weights file that is there while no
+    `cluster` is told of by the plugin, and stays open. `begins` is called in the thread that learns once all is ready.
+    Raises `UserError` for a weights file that is there while no
     model is named, as what decides would forget all that it knows.
     """
 
@@ -45,6 +46,7 @@ class LearnRun(AgentRun):
         cluster: "ToldCluster",
         *,
         folders: Folders = Folders(),  # noqa: B008  (frozen)
+        begins: "Callable[[], object]" = lambda: None,
     ) -> None:
         if settings.model is None and settings.weights.exists():
             raise UserError(
@@ -52,7 +54,7 @@ class LearnRun(AgentRun):
                 "or a weights file that is not there yet, to begin from nothing"
             )
         super().__init__(settings.as_scheduler(), cluster=cluster, folders=folders)
-        self._told, self._weights = cluster, settings.weights
+        self._told, self._weights, self._begins = cluster, settings.weights, begins
 
     def run(self, max_decisions: int | None = None) -> "Stats":
         """Write the agent's weights for the plugin, then learn until `stop` or so many decisions.
@@ -77,6 +79,7 @@ class LearnRun(AgentRun):
         """Return the plugin's choices, from which the policy learns: the plugin guards itself."""
         del cluster
         duty.decided_by(policy.name)
+        self._begins()
         return ToldPolicy(cast("Agent", policy), self._told)
 
     def _observers(self, cluster: "Cluster", log: Path | None) -> "Iterator[Observer]":

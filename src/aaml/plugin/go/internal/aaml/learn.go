@@ -248,7 +248,6 @@ func (t *teller) choose(infos []fwk.NodeInfo, pod *v1.Pod, node string, made *th
 	to.binds.Add(1)
 	to.queue <- say
 	t.lost = 0
-	told.Inc()
 }
 
 func (t *teller) lose() {
@@ -514,6 +513,7 @@ func write(encoder *json.Encoder, message any) error {
 			return err
 		}
 	}
+	told.Inc()
 	said.Pod = toldOfPod(said.Pod)
 	return encoder.Encode(said)
 }

@@ -1,0 +1,124 @@
+"""What learning costs inside kube-scheduler: binds a second of one plugin, in turns without and with `aaml learn`.
+
+The workload, and what is measured, are those of `bench_live.py`: all pods are created first, an event a pod, no cap on
+requests, all nodes scored. A rate with a learner stands beside the one without in the same round; the ratio is the
+median over rounds. `told` is which share of the choices the learner was told of, `learned` in how many rounds new
+weights came of them.
+
+    .venv/bin/python benchmarks/bench_plugin_learning.py --csv docs/results/plugin/learning.csv     # about half an hour
+    .venv/bin/python benchmarks/bench_plugin_learning.py --nodes 100 --rounds 1 --pods 300          # a look
+"""
+
+import argparse
+import csv
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import bench_live as live
+
+from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
+from aaml.learning.config import LIVE
+from aaml.plugin.build import build
+from aaml.plugin.configuration import ProfileOptions
+from aaml.plugin.export import ExportOptions, export
+from aaml.plugin.module import PluginModule
+
+HEADER = ("nodes", "agent", "pods", "rounds", "pods_s_without", "pods_s_with", "ratio", "told", "learned")
+ALL_NODES = 100
+READY = "learns from the choices"
+
+
+def counted(metrics: str, name: str) -> float:
+    """Return a counter of the plugin's metrics."""
+    found = [line for line in metrics.splitlines() if line.startswith(f"aaml_plugin_{name} ")]
+    return float(found[0].split()[1])
+
+
+@contextmanager
+def learner(agent: str, module: PluginModule, socket: Path, folder: Path) -> Iterator[None]:
+    """Run `aaml learn` from the shipped model until the block ends."""
+    aaml = Path(sys.executable).with_name("aaml")
+    flags = ["--model", f"varied-{agent}", "--socket", str(socket), "--weights", str(module.weights)]
+    log = folder / "learner.log"
+    with log.open("wb") as said:
+        process = subprocess.Popen([aaml, "learn", agent, *flags], cwd=folder, stdout=said, stderr=said)
+    try:
+        while READY not in log.read_text(errors="replace"):
+            if process.poll() is not None:
+                raise SystemExit(log.read_text(errors="replace"))
+            time.sleep(0.2)
+        yield
+    finally:
+        process.terminate()
+        process.wait(60.0)
+
+
+def measure(nodes: int, agents: list[str], pods: int, rounds: int) -> list[dict[str, object]]:
+    """Return a row for each agent on a cluster of so many nodes."""
+    found = []
+    cluster = KwokCluster(f"bench-learning-{os.getpid()}")
+    cluster.up(ClusterOptions(nodes=nodes, scheduler=False, owner=Owner.this_process(), wait_s=600.0))
+    try:
+        for agent in agents:
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                options = ExportOptions(ProfileOptions(learn=str(folder / "learn.sock")))
+                module = export(f"varied-{agent}", folder / "plugin", options)
+                build(module)
+                rates: dict[bool, list[float]] = {False: [], True: []}
+                told: list[float] = []
+                learned = 0
+                look = lambda said, told=told: told.append(counted(said, "told_total") / pods)  # noqa: E731
+                for _ in range(rounds):
+                    rates[False].append(live.measure(cluster, str(module.folder), True, pods, ALL_NODES).pods_s)
+                    with learner(agent, module, folder / "learn.sock", folder):
+                        before = module.weights.read_bytes()
+                        rate = live.measure(cluster, str(module.folder), True, pods, ALL_NODES, look)
+                    rates[True].append(rate.pods_s)
+                    learned += module.weights.read_bytes() != before  # the last ones are written as it ends
+                ratio = statistics.median(a / b for a, b in zip(rates[True], rates[False], strict=True))
+                values = (
+                    nodes, agent, pods, rounds, f"{statistics.median(rates[False]):.0f}",
+                    f"{statistics.median(rates[True]):.0f}", f"{ratio:.2f}", f"{statistics.median(told):.2f}",
+                    learned,
+                )  # fmt: skip
+                found.append(dict(zip(HEADER, values, strict=True)))
+                print(found[-1], file=sys.stderr)
+    finally:
+        cluster.down()
+    return found
+
+
+def main() -> None:
+    """Measure, print and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1000])
+    parser.add_argument("--agents", nargs="+", choices=list(LIVE), default=list(LIVE))
+    parser.add_argument("--pods", type=int, default=1500)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--csv", type=Path, help="file for the table")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that the cluster is taken down
+    rows: list[dict[str, object]] = []
+    for nodes in given.nodes:
+        rows += measure(nodes, given.agents, given.pods, given.rounds)
+        if given.csv:
+            given.csv.parent.mkdir(parents=True, exist_ok=True)
+            with given.csv.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, HEADER)
+                writer.writeheader()
+                writer.writerows(rows)
+    for row in rows:
+        print(*row.values(), sep="\t")
+
+
+if __name__ == "__main__":
+    main()
