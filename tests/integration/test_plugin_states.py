@@ -1,6 +1,7 @@
 """The plugin in Go sees and prefers what Python does, with all shipped models, from the same Kubernetes objects."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,19 +11,25 @@ from hypothesis import strategies as st
 
 from aaml.evaluation.policies import load_policy
 from aaml.evaluation.zoo import zoo
-from aaml.plugin.weights import HEURISTICS, write_weights
+from aaml.plugin.weights import DEVICES, HEURISTICS, ORDERED, write_weights
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.text import parse
+from aaml.policies.fragment_meter import FragmentMeter
+from aaml.policies.gpu.features import FEATURES, POD_INPUTS
+from aaml.policies.gpu.scorer_file import ScorerModel
+from aaml.policies.heuristics import FirstFit, PolicyOptions
+from aaml.policies.heuristics.policies import gpu_scorer
 from aaml.scheduling.cycle import spec_of
+from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.ports import Policy
-from support.plugin_states import Plugin, go_test, random_state, read
+from support.plugin_states import Plugin, expected_pods, go_test, random_state, read
 
-LEFT_OUT = {"openb-linear", "openb-linear-before"}  # score devices; the plugin refuses them
 TOLERANCE = 1e-5  # of features and scores, which are about 1; of larger ones it is relative
 FORMULAS = {
     "use": "-max(pair.cpu_after, pair.memory_after) - square(node.cpu_used_minus_mean) / (pod.cpu_mean + 0.5)",
     "every kind": "(exp(pair.cpu_after) if pair.newly_used < 1 and not (node.gpu_free <= 0.5 or pod.gpu_count < 0.1)"
     " else min(log(pair.siblings), sqrt(abs(pair.imbalance_after - 0.2)))) * -pod.queue",
+    "fragments": "-pair.fragmentation_growth - pair.fragmentation_rank",
 }
 Twins = dict[Path, Policy]
 
@@ -31,15 +38,26 @@ Twins = dict[Path, Policy]
 def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
     """Every policy that the plugin can be, by its weights file."""
     folder, found = tmp_path_factory.mktemp("weights"), {}
-    for name in sorted((zoo().keys() - LEFT_OUT) | set(HEURISTICS)):
-        policy = load_policy(name)
+    expected = expected_pods(200)
+    for name in sorted(zoo().keys() | {*HEURISTICS, *ORDERED, *DEVICES, "first-fit"}):
+        policy = load_policy(name, expected=expected)
         write_weights(policy, folder / f"{name}.json", name=name)
         found[folder / f"{name}.json"] = policy
+    network = ScorerModel(layers=_layers(np.random.default_rng(0)))
+    scorer = gpu_scorer(network, "scorer-network", PolicyOptions(expected=expected))
+    write_weights(scorer, folder / "scorer-network.json")
+    found[folder / "scorer-network.json"] = scorer
     for name, text in FORMULAS.items():
-        policy = FormulaPolicy(Formula(parse(text)), name)
+        meter = FragmentMeter.of(expected) if "fragmentation" in text else None
+        policy = FormulaPolicy(Formula(parse(text), observation_spec=ObservationSpec(fragmentation=meter)), name)
         write_weights(policy, folder / f"{name}.json")
         found[folder / f"{name}.json"] = policy
     return found
+
+
+def _layers(rng: np.random.Generator) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    sizes = (len(FEATURES) + len(POD_INPUTS), 8, 4, 1)
+    return tuple((rng.normal(size=(out, given)), rng.normal(size=out)) for given, out in pairwise(sizes))
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +79,8 @@ def _compare(plugin: Plugin, twins: Twins, seed: int, nodes: int) -> int:
         np.testing.assert_allclose(pairs, context.observation.pairs[mask], TOLERANCE, TOLERANCE, err_msg=file.stem)
         np.testing.assert_allclose(answer["pod"], context.observation.pod, TOLERANCE, TOLERANCE, err_msg=file.stem)
         expected = np.asarray(policy.scores(context), dtype=np.float64)[mask]
+        if isinstance(policy, FirstFit):
+            expected = np.zeros(len(expected))  # of equal nodes the plugin takes the first
         slack = TOLERANCE * max(1.0, float(np.abs(expected).max()))
         got = np.array([score for score in answer["scores"] if score is not None])
         assert np.abs(got - expected).max() <= slack, (file.stem, got, expected)

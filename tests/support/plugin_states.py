@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 from aaml.kube.objects import wire
 from aaml.kube.objects.convert import gpu_indices, node_from_json, pod_from_json, read_object
@@ -116,6 +117,12 @@ def random_state(rng: np.random.Generator, nodes: int) -> dict[str, Any]:
     }
 
 
+def expected_pods(count: int) -> list[Pod]:
+    """Return pods like those of random states."""
+    rng = np.random.default_rng(0)
+    return [pod_from_json(_pod(rng, f"e{i}")) for i in range(count)]
+
+
 def _fitting(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the pods for which there is CPU and memory left on their nodes, in their order."""
     free = {node.name: dict(node.allocatable) for node in map(node_from_json, nodes)}
@@ -138,6 +145,9 @@ def _node(rng: np.random.Generator, row: int) -> dict[str, Any]:
     if devices:
         amounts |= {"nvidia.com/gpu": str(devices), "alibabacloud.com/gpu-count": str(devices)}
         amounts |= {"alibabacloud.com/gpu-milli": "1000"}
+        if rng.random() < 0.8:
+            label = rng.choice(["alibabacloud.com/gpu-card-model", "nvidia.com/gpu.product"])
+            labels[str(label)] = str(rng.choice(["V100M16", "T4", "G3"]))
     return {
         "metadata": {"name": f"node-{row}", "labels": labels},
         "spec": {"unschedulable": True} if rng.random() < 0.05 else {},

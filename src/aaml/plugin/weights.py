@@ -5,11 +5,14 @@ format     `FORMAT`
 version    `VERSION` of this layout
 model      where the policy comes from: `name`, `agent`, and `sha256` of the model file ("" for a policy by name)
 sha256     of the text of `policy`, byte by byte, so that a damaged file is told from a good one
-policy     `kind` (network, linear, formula, heuristic), `features` (version and names of those that it reads), numbers:
+policy     `kind` (network, linear, formula, heuristic, devices), `features` (version and names of those that it reads):
            of a network `encoder`, `head`, `width` and `layers` by torch's names, weights [out, in] and biases [out] in
            float32; of a linear scorer `terms` and `weights` [terms, features]; of a formula `constants` and `code`,
            instructions whose operands are numbers of registers (features, then constants, then results); of a heuristic
-           its `name`; of a policy that expects lifetimes its life table, `lifetimes`, which the plugin goes on teaching
+           its `name`; of a scorer of GPU devices its `name` or weights [groups, features] or `device_layers`, with
+           `rests` [1001], what is left of a device is worth; of a policy that expects lifetimes its life table,
+           `lifetimes`, which the plugin goes on teaching; of one that weighs fragments of GPUs the `expected_pods`,
+           the typical ones with their frequencies
 =========  ============================================================================================================
 """
 
@@ -27,7 +30,12 @@ from aaml.learning.policy import NetworkPolicy
 from aaml.policies.formulas.expression import OPERATORS, features
 from aaml.policies.formulas.policy import FormulaPolicy
 from aaml.policies.formulas.program import assemble
+from aaml.policies.fragment_meter import FragmentMeter
+from aaml.policies.fragmentation import TypicalPods, fragment_tables
+from aaml.policies.gpu import features as devices
+from aaml.policies.gpu.prices import rest_values
 from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
+from aaml.policies.heuristics.policies import FirstFit, GpuPolicy
 from aaml.policies.heuristics.scored import ScorePolicy
 from aaml.scheduling.lifetimes import KnownLifetimes
 from aaml.scheduling.observation import ObservationSpec
@@ -37,6 +45,9 @@ FORMAT = "aaml-plugin-weights"
 VERSION = 1
 FEATURES_VERSION = 1
 HEURISTICS = ("alphaevolve", "balanced-allocation", "least-allocated", "least-variance", "most-allocated")
+ORDERED = ("first-come", "smallest-first", "least-work-first")
+"""Least-variance with an order of waiting pods, which stays behind."""
+DEVICES = ("best-fit", "dot-product", "fgd", "gpu-clustering", "gpu-packing")
 
 
 def write_weights(policy: Policy, path: Path, *, name: str = "", source: Path | None = None) -> None:
@@ -65,9 +76,14 @@ def _policy(policy: Policy, name: str) -> dict[str, Any]:
         return _linear(policy, name)
     if isinstance(policy, FormulaPolicy):
         return _formula(policy, name)
-    if isinstance(policy, ScorePolicy) and policy.name in HEURISTICS:
-        return {"kind": "heuristic", "features": {"version": FEATURES_VERSION}, "name": policy.name}
-    accepted = f"a network, a linear scorer, a formula, or one of {', '.join(HEURISTICS)}"
+    if isinstance(policy, GpuPolicy):
+        return _devices(policy, name)
+    if isinstance(policy, ScorePolicy) and policy.name in (*HEURISTICS, *ORDERED):
+        return _heuristic(policy.name if policy.name in HEURISTICS else "least-variance")
+    if isinstance(policy, FirstFit):
+        return _heuristic(policy.name)
+    by_name = sorted((*HEURISTICS, *ORDERED, *DEVICES, FirstFit().name))
+    accepted = f"a network, a linear scorer, a formula, a scorer of GPUs, or one of {', '.join(by_name)}"
     raise UserError(f"policy {name}: it has no twin in Go; the plugin can be {accepted}")
 
 
@@ -78,7 +94,7 @@ def _network(policy: NetworkPolicy, name: str) -> dict[str, Any]:
     for tensor, values in tensors.items():
         if not np.isfinite(values).all():
             raise UserError(f"policy {name}: {tensor} holds numbers that are not finite; train it again")
-    return _lifetimes(policy.observation_spec) | {
+    return _expects(policy.observation_spec) | {
         "kind": "network",
         "features": {
             "version": FEATURES_VERSION,
@@ -110,7 +126,7 @@ def _linear(policy: LinearPolicy, name: str) -> dict[str, Any]:
         raise UserError(f"policy {name}: its weights are not all finite; train it again")
     reads = {"version": FEATURES_VERSION, "linear": list(FEATURES)}
     numbers = {"terms": list(TERMS), "weights": policy.weights.tolist()}
-    return _lifetimes(policy.observation_spec) | {"kind": "linear", "features": reads} | numbers
+    return _expects(policy.observation_spec) | {"kind": "linear", "features": reads} | numbers
 
 
 def _formula(policy: FormulaPolicy, name: str) -> dict[str, Any]:
@@ -120,7 +136,7 @@ def _formula(policy: FormulaPolicy, name: str) -> dict[str, Any]:
     for number, *operands, _ in program.code.tolist():
         operator = names[number]
         code.append({"operator": operator, "operands": operands[: len(OPERATORS[operator].takes)]})
-    return _lifetimes(policy.observation_spec) | {
+    return _expects(policy.observation_spec) | {
         "kind": "formula",
         "features": {"version": FEATURES_VERSION, "formula": list(features(policy.formula.expression))},
         "constants": program.constants.tolist(),
@@ -128,8 +144,48 @@ def _formula(policy: FormulaPolicy, name: str) -> dict[str, Any]:
     }
 
 
-def _lifetimes(spec: ObservationSpec) -> dict[str, Any]:
-    return {} if spec.expects is None else {"lifetimes": spec.expects.to_dict()}
+def _heuristic(name: str) -> dict[str, Any]:
+    return {"kind": "heuristic", "features": {"version": FEATURES_VERSION}, "name": name}
+
+
+def _devices(policy: GpuPolicy, name: str) -> dict[str, Any]:
+    if policy.weighs_nothing:
+        raise UserError(f"expected-pods: {name} weighs fragments by pods like those to come, and none asks for a GPU")
+    content = {"kind": "devices"} | _expected(policy.typical)
+    if policy.model is None:
+        return content | {"features": {"version": FEATURES_VERSION}, "name": policy.kernel}
+    tables = fragment_tables(policy.typical, ("",), 0)
+    scorer = policy.model.scorer(tables, (0,))  # which checks its shape
+    reads = (*devices.FEATURES, *devices.POD_INPUTS) if policy.model.layers else devices.FEATURES
+    content |= {
+        "features": {"version": FEATURES_VERSION, "devices": list(reads)},
+        "rests": rest_values(tables).tolist(),
+    }
+    if not all(np.isfinite(values).all() for values in (scorer.linear, scorer.flat)):
+        raise UserError(f"policy {name}: its weights are not all finite; tune it again")
+    if policy.model.layers:
+        layers = [{"weights": weights.tolist(), "biases": biases.tolist()} for weights, biases in policy.model.layers]
+        return content | {"device_layers": layers}
+    return content | {"weights": scorer.linear.tolist()}
+
+
+def _expects(spec: ObservationSpec) -> dict[str, Any]:
+    lifetimes = {} if spec.expects is None else {"lifetimes": spec.expects.to_dict()}
+    return lifetimes | (_expected(spec.fragmentation.typical) if isinstance(spec.fragmentation, FragmentMeter) else {})
+
+
+def _expected(typical: TypicalPods) -> dict[str, Any]:
+    kinds = [
+        {
+            "cpu_milli": kind.cpu_milli,
+            "gpu_milli": kind.gpu_milli,
+            "gpu_count": kind.gpu_count,
+            "models": sorted(kind.models),
+            "frequency": kind.frequency,
+        }
+        for kind in typical.kinds
+    ]
+    return {"expected_pods": {"population": typical.population, "kinds": kinds}}
 
 
 def _check(spec: ObservationSpec, name: str) -> None:
@@ -138,7 +194,6 @@ def _check(spec: ObservationSpec, name: str) -> None:
         "the pods that follow (lookahead), which kube-scheduler shows no plugin": spec.lookahead > 0,
         "true lifetimes, which nobody knows on a cluster": spec.lifetimes or isinstance(spec.expects, KnownLifetimes),
         "racks, which the plugin's graph does not have": spec.racks,
-        "fragments for expected pods, which the plugin does not measure": spec.fragmentation is not None,
     }
     reads = next((what for what, is_read in reasons.items() if is_read), None)
     if reads is not None:

@@ -88,15 +88,15 @@ class GpuPolicy(ScorePolicy):
         model: ScorerModel | None = None,
     ) -> None:
         super().__init__(name, self._scores, replace(options, expected=()))  # its scores read no features
-        self._kernel = kernel
-        self._model = model
+        self.kernel = kernel
+        self.model = model
         self._scorer: Scorer | None = None
         self._scorer_of: tuple[FragmentTables, list[int]] | None = None
         self._otherwise = otherwise
-        typical = typical_pods(options.expected)
-        self._tables = StateTables(typical)
+        self.typical = typical_pods(options.expected)
+        self._tables = StateTables(self.typical)
         self._weighs = kernel == "fgd" or model is not None
-        self._sees_gpus = any(kind.gpu_milli for kind in typical.kinds)
+        self._sees_gpus = any(kind.gpu_milli for kind in self.typical.kinds)
         self._truncate = options.truncate
         self._devices: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
@@ -125,12 +125,12 @@ class GpuPolicy(ScorePolicy):
             return self._otherwise(context)
         tables, shape = self._tables(state), pod_shape(context.pod, state.gpu_models)
         nodes = state_arrays(state)
-        if self._model is not None:
+        if self.model is not None:
             devices = devices_by_model(nodes, len(state.gpu_models))
             if self._scorer_of is None or self._scorer_of[0] is not tables or self._scorer_of[1] != devices.tolist():
-                self._scorer, self._scorer_of = self._model.scorer(tables, devices), (tables, devices.tolist())
+                self._scorer, self._scorer_of = self.model.scorer(tables, devices), (tables, devices.tolist())
         result, self._devices = score_all(
-            self._kernel, nodes, shape, tables, truncate=self._truncate, scorer=self._scorer
+            self.kernel, nodes, shape, tables, truncate=self._truncate, scorer=self._scorer
         )
         # A row that the kernels find unfit but the cluster's filters feasible (resources apart) still has to be chosen.
         return np.where(context.mask & np.isneginf(result), -1.0, result)

@@ -17,6 +17,8 @@ type facts struct {
 	scoredCPU, scoredMemory       int64  // the same, where pods that request nothing count with kube-scheduler's defaults
 	cordoned, capacity            bool   // takes no new pods; is no control plane, which no mean counts
 	devices                       string // free thousandths of each GPU, two bytes each
+	model                         string // of the GPUs
+	podKinds                      uint64 // bit per gpuRequest.kind of the pods on it
 	life                          *life  // what runs on it, where a policy expects lifetimes: no two nodes have the same
 }
 
@@ -165,13 +167,34 @@ func (c *cluster) leave(kind int32) {
 func read(info fwk.NodeInfo) facts {
 	n, has, used, scored := info.Node(), info.GetAllocatable(), info.GetRequested(), info.GetNonZeroRequested()
 	_, controlPlane := n.Labels[controlPlaneLabel]
+	devices, model := packDevices(freeDevices(info)), ""
+	if devices != "" {
+		model = modelOf(n)
+	}
 	return facts{
 		cpu: has.GetMilliCPU(), memory: has.GetMemory(), pods: int64(has.GetAllowedPodNumber()),
 		usedCPU: used.GetMilliCPU(), usedMemory: used.GetMemory(), usedPods: int64(len(info.GetPods())),
 		scoredCPU: scored.GetMilliCPU(), scoredMemory: scored.GetMemory(),
 		cordoned: n.Spec.Unschedulable, capacity: !controlPlane,
-		devices: packDevices(freeDevices(info)),
+		devices: devices, model: model, podKinds: kindsOf(info.GetPods()),
 	}
+}
+
+func modelOf(n *v1.Node) string {
+	if model, ok := n.Labels[gpuModel]; ok {
+		return model
+	}
+	return n.Labels[nvidiaModel]
+}
+
+// kindsOf returns a bit for each kind of pods with GPUs.
+func kindsOf(pods []fwk.PodInfo) (kinds uint64) {
+	for _, pod := range pods {
+		if asked := gpuOf(pod); asked.count > 0 {
+			kinds |= 1 << asked.kind()
+		}
+	}
+	return kinds
 }
 
 func packDevices(free []int64) string {

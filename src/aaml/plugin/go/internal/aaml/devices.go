@@ -15,6 +15,7 @@ const (
 	gpuModel    = "alibabacloud.com/gpu-card-model"
 	gpuIndex    = "alibabacloud.com/gpu-index"
 	nvidiaGPU   = "nvidia.com/gpu"
+	nvidiaModel = "nvidia.com/gpu.product"
 	deviceMilli = 1000
 	mostDevices = 1024
 )
@@ -22,7 +23,41 @@ const (
 // gpuRequest is what a pod asks for of GPUs: how many devices, and thousandths of each.
 type gpuRequest struct {
 	count, milli int64
-	models       bool // it insists on a model
+	models       bool   // it insists on a model
+	named        string // the models, between bars
+}
+
+// share says whether it is a part of one device.
+func (g *gpuRequest) share() bool { return g.count == 1 && 0 < g.milli && g.milli < deviceMilli }
+
+// kind is what GPU clustering tells apart: 0 for no GPU, 1 for a share or a request that reserves nothing, else 1 more than
+// the whole devices.
+func (g *gpuRequest) kind() int64 {
+	switch {
+	case g.count == 0:
+		return 0
+	case g.count == 1 && g.milli < deviceMilli:
+		return 1
+	}
+	return 1 + g.count
+}
+
+// group is that of a scorer of devices: no GPU, a share, a whole device, several.
+func (g *gpuRequest) group() int {
+	switch {
+	case g.milli <= 0:
+		return 0
+	case g.share():
+		return 1
+	case g.count == 1:
+		return 2
+	}
+	return 3
+}
+
+// accepts says whether devices of the model will do.
+func (g *gpuRequest) accepts(model string) bool {
+	return !g.models || model != "" && slices.Contains(strings.Split(g.named, "|"), model)
 }
 
 // gpuOf reads a pod's annotations for GPU sharing, or else the whole devices that it asks for as nvidia.com/gpu.
@@ -30,15 +65,16 @@ func gpuOf(info fwk.PodInfo) gpuRequest {
 	pod := info.GetPod()
 	counted, hasCount := pod.Annotations[gpuCount]
 	share, hasMilli := pod.Annotations[gpuMilli]
-	models := strings.Trim(pod.Annotations[gpuModel], "|") != ""
+	named := pod.Annotations[gpuModel]
+	models := strings.Trim(named, "|") != ""
 	if !hasCount && !hasMilli {
 		whole := min(info.CalculateResource().Resource.GetScalarResources()[nvidiaGPU], mostDevices+1)
 		if whole == 0 {
 			return gpuRequest{}
 		}
-		return gpuRequest{whole, deviceMilli, models}
+		return gpuRequest{whole, deviceMilli, models, named}
 	}
-	asked := gpuRequest{number(counted, hasCount, 1), number(share, hasMilli, deviceMilli), models}
+	asked := gpuRequest{number(counted, hasCount, 1), number(share, hasMilli, deviceMilli), models, named}
 	asked.count = min(asked.count, mostDevices+1)
 	if asked.count == 0 {
 		return gpuRequest{}

@@ -33,7 +33,7 @@ const (
 
 	full      = 0.99 // from here on what is left of a resource is of use to hardly any pod
 	far       = 8    // standard deviations: no node is shown to be farther from the mean
-	rankTerms = 4
+	rankTerms = 5
 )
 
 var logPods = func() (table [256]float64) {
@@ -54,7 +54,7 @@ type features struct {
 }
 
 // seen is what the pairs of a node need again of it.
-type seen struct{ cpu, memory, gapCPU, gapMemory, gpuFree, emptyS float64 }
+type seen struct{ cpu, memory, gapCPU, gapMemory, gpuFree, emptyS, growth float64 }
 
 // size is what a pod that asks for so much is compared with.
 type size struct {
@@ -111,6 +111,9 @@ func (f *features) fill(v *view) {
 		if v.table != nil && k.life != nil {
 			f.seen[i].emptyS = fillExpected(row[16:], v, k)
 		}
+		if f.seen[i].growth = 0; v.fragments != nil {
+			f.seen[i].growth = v.fragments.growth(k, &v.pod)
+		}
 	}
 	p := pairing{size: s, askedCPU: float64(v.pod.cpu), askedMemory: float64(v.pod.memory), keep: 1 - 1/s.count, gpu: v.pod.gpu, expects: v.table != nil, restS: v.pod.restS}
 	p.sizeCPU, p.sizeMemory = max(p.askedCPU/s.nodeCPU, 1e-6), max(p.askedMemory/s.nodeMemory, 1e-6)
@@ -121,7 +124,7 @@ func (f *features) fill(v *view) {
 			f.terms[t*n+i] = value
 		}
 	}
-	for t, column := range [rankTerms]int{6, 7, 8, 9} {
+	for t, column := range [rankTerms]int{6, 7, 8, 9, 15} {
 		rank(f.terms[t*n:(t+1)*n], f.pairs, column)
 	}
 	f.fillPod(v, &s)
@@ -215,7 +218,7 @@ func (p *pairing) fill(row []float32, k *facts, on *seen, siblings float64) [ran
 		row[11] = 0
 	}
 	row[12] = float32(siblings / 8)
-	row[13], row[15] = 0, 0 // what fragments grow by, and its rank: no policy with expected pods is exported
+	row[13], row[15] = float32(on.growth/1000), 0
 	row[14] = one(k.usedPods == 0)
 	row[16], row[17] = float32(40*growCPU*on.gapCPU), float32(40*growMemory*on.gapMemory)
 	row[18], row[19] = float32(8*float64(row[3])), float32(8*float64(row[4]))
@@ -237,7 +240,7 @@ func (p *pairing) fill(row []float32, k *facts, on *seen, siblings float64) [ran
 		row[28] = float32(math.Log1p(float64(k.usedPods)) / 3)
 	}
 	row[29], row[30] = one(afterCPU > full), one(afterMemory > full)
-	return [rankTerms]float64{afterCPU, afterMemory, variance, left}
+	return [rankTerms]float64{afterCPU, afterMemory, variance, left, on.growth}
 }
 
 func (f *features) fillPod(v *view, s *size) {

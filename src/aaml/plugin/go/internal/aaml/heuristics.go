@@ -16,6 +16,7 @@ type heuristic struct {
 }
 
 var heuristics = map[string]func(h *heuristic, f *facts, pod *request) float64{
+	"first-fit": func(*heuristic, *facts, *request) float64 { return 0 }, // of equal nodes the first is taken
 	"least-allocated": func(_ *heuristic, f *facts, pod *request) float64 {
 		return byResource(f, pod, func(size, used, asked float64) float64 { return 50 * max(size-(used+asked), 0) / size })
 	},

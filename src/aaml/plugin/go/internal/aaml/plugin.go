@@ -140,6 +140,7 @@ func (p *Plugin) decide(policy *policy, infos []fwk.NodeInfo, pod *v1.Pod, feasi
 	if time.Now().After(until) {
 		return nil, overTime
 	}
+	p.view.fragments = policy.fragments
 	p.scores = sized(p.scores, len(p.view.kindOf))
 	policy.scores(&p.view, p.scores)
 	if err := finite(p.scores); err != nil {

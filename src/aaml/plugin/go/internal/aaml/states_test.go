@@ -117,6 +117,7 @@ func (s *state) answer(c *cluster, by *policy) answer {
 	var f features
 	c.follow(infos)
 	v.look(c, c.requestOf(s.Pod, s.Queue), feasible)
+	v.fragments = by.fragments
 	f.fill(&v)
 	made := answer{Pod: f.pod}
 	for row := range infos {

@@ -47,8 +47,10 @@ type view struct {
 	feasible int        // of them
 	kinds    []*facts   // [U]
 	table    *lifetimes // nil where nothing is expected
-	nowS     float64
-	count    []float64 // [U] nodes of the kind
+
+	fragments *fragments // nil where no pods are expected that ask for GPUs
+	nowS      float64
+	count     []float64 // [U] nodes of the kind
 
 	kindOf   []int32   // [V] the kind of a choice, in 0 ... U-1
 	siblings []float64 // [V]

@@ -47,8 +47,13 @@ type policyFile struct {
 	Code      []instruction `json:"code,omitempty"`
 	// of a policy that expects lifetimes
 	Lifetimes json.RawMessage `json:"lifetimes,omitempty"`
-	// of a heuristic
+	// of a heuristic, and of a scorer of devices that has no weights
 	Name string `json:"name,omitempty"`
+	// of a scorer of devices: weights by group of pods, or layers, and what rests of a device are worth
+	DeviceLayers []dense64 `json:"device_layers,omitempty"`
+	Rests        []float64 `json:"rests,omitempty"`
+	// of a policy that weighs fragments of GPUs
+	Expected *expectedFile `json:"expected_pods,omitempty"`
 }
 
 type featuresFile struct {
@@ -58,6 +63,7 @@ type featuresFile struct {
 	Pod     []string `json:"pod,omitempty"`
 	Linear  []string `json:"linear,omitempty"`
 	Formula []string `json:"formula,omitempty"`
+	Devices []string `json:"devices,omitempty"`
 }
 
 // scorer gives each choice of a view a score, higher is better.
@@ -70,6 +76,7 @@ type policy struct {
 	scorer
 	model     model
 	sha256    string // of the file
+	fragments *fragments
 	expects   *lifetimes
 	expectsOf string // the text that they were read from
 }
@@ -93,12 +100,21 @@ func parseWeights(raw []byte) (*policy, error) {
 	if content.Features.Version != FeaturesVersion {
 		return nil, fmt.Errorf("features of version %d; this plugin computes version %d", content.Features.Version, FeaturesVersion)
 	}
-	scorer, err := content.scorer()
-	if err != nil {
+	sum := sha256.Sum256(raw)
+	p := &policy{model: file.Model, sha256: hex.EncodeToString(sum[:]), expectsOf: string(content.Lifetimes)}
+	var err error
+	var expected *fragments
+	if content.Expected != nil {
+		if expected, err = newFragments(content.Expected); err != nil {
+			return nil, err
+		}
+	}
+	if p.scorer, err = content.scorer(expected); err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(raw)
-	p := &policy{scorer: scorer, model: file.Model, sha256: hex.EncodeToString(sum[:]), expectsOf: string(content.Lifetimes)}
+	if content.Kind != "devices" {
+		p.fragments = expected // which it sees as features
+	}
 	if len(content.Lifetimes) > 0 {
 		var told lifetimesFile
 		if err := strictly(content.Lifetimes, &told); err != nil {
@@ -123,7 +139,7 @@ func strictly(raw []byte, into any) error {
 	return nil
 }
 
-func (p *policyFile) scorer() (scorer, error) {
+func (p *policyFile) scorer(expected *fragments) (scorer, error) {
 	switch p.Kind {
 	case "network":
 		for _, each := range []struct {
@@ -147,19 +163,22 @@ func (p *policyFile) scorer() (scorer, error) {
 		return newFormula(p.Features.Formula, p.Constants, p.Code)
 	case "heuristic":
 		return newHeuristic(p.Name)
+	case "devices":
+		return newDeviceScorer(p, expected)
 	}
-	return nil, fmt.Errorf("policy of kind %q; expected network, linear, formula or heuristic", p.Kind)
+	return nil, fmt.Errorf("policy of kind %q; expected network, linear, formula, heuristic or devices", p.Kind)
 }
 
 // try scores a made-up cluster: weights that give no numbers are refused before they decide anything.
 func (p *policy) try() error {
 	v := view{
-		pod:   request{cpu: 500, memory: 1 << 30, scoredCPU: 500, scoredMemory: 1 << 30, queue: 3},
-		nodes: 4, feasible: 3, count: []float64{1, 2, 1}, kindOf: []int32{0, 1}, siblings: []float64{0, 1}, chosen: []float64{1, 2},
+		fragments: p.fragments,
+		pod:       request{cpu: 500, memory: 1 << 30, scoredCPU: 500, scoredMemory: 1 << 30, queue: 3},
+		nodes:     4, feasible: 3, count: []float64{1, 2, 1}, kindOf: []int32{0, 1}, siblings: []float64{0, 1}, chosen: []float64{1, 2},
 		kinds: []*facts{
 			{cpu: 4000, memory: 16 << 30, pods: 110, capacity: true},
 			{cpu: 8000, memory: 16 << 30, pods: 110, usedCPU: 7900, usedMemory: 4 << 30, usedPods: 9, scoredCPU: 7900, scoredMemory: 4 << 30, capacity: true},
-			{cpu: 2000, memory: 4 << 30, pods: 110, cordoned: true},
+			{cpu: 2000, memory: 4 << 30, pods: 110, cordoned: true, devices: packDevices([]int64{deviceMilli, 400})},
 		},
 	}
 	scores := make([]float64, len(v.kindOf))
