@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aaml.evaluation.policies import load_policy
 from aaml.evaluation.zoo import zoo
-from aaml.plugin.weights import DEVICES, HEURISTICS, ORDERED, write_weights
+from aaml.plugin.weights import DEVICES, HEURISTICS, LASTING, ORDERED, write_weights
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.text import parse
 from aaml.policies.fragment_meter import FragmentMeter
@@ -39,7 +39,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
     """Every policy that the plugin can be, by its weights file."""
     folder, found = tmp_path_factory.mktemp("weights"), {}
     expected = expected_pods(200)
-    for name in sorted(zoo().keys() | {*HEURISTICS, *ORDERED, *DEVICES, "first-fit"}):
+    for name in sorted(zoo().keys() | {*HEURISTICS, *ORDERED, *DEVICES, *LASTING, "first-fit"}):
         policy = load_policy(name, expected=expected)
         write_weights(policy, folder / f"{name}.json", name=name)
         found[folder / f"{name}.json"] = policy

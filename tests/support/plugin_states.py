@@ -183,7 +183,7 @@ def _pod(rng: np.random.Generator, name: str, node: dict[str, Any] | None = None
 def _ask_devices(
     rng: np.random.Generator, annotations: dict[str, str], container: dict[str, Any], devices: int, *, placed: bool
 ) -> None:
-    """Ask for a share of a device, whose index is noted where the pod runs, or for a whole device."""
+    """Ask for a share of a device, whose index is noted where the pod runs, or for whole devices."""
     if rng.random() < 0.5:
         container["resources"]["requests"]["nvidia.com/gpu"] = "1"
         container["resources"]["limits"] = {"nvidia.com/gpu": "1"}
@@ -191,12 +191,14 @@ def _ask_devices(
             return
         annotations["alibabacloud.com/gpu-index"] = str(rng.integers(devices))
         return
-    annotations["alibabacloud.com/gpu-milli"] = str(rng.choice([100, 250, 500, 1000]))
-    annotations["alibabacloud.com/gpu-count"] = "1"
+    count = int(rng.choice([2, devices])) if rng.random() < 0.2 else 1
+    annotations["alibabacloud.com/gpu-milli"] = str(rng.choice([100, 250, 500, 1000]) if count == 1 else 1000)
+    annotations["alibabacloud.com/gpu-count"] = str(count)
     if rng.random() < 0.2:
         annotations["alibabacloud.com/gpu-card-model"] = "V100M16|T4"
     if placed:
-        annotations["alibabacloud.com/gpu-index"] = str(rng.integers(devices))
+        taken = rng.permutation(devices)[:count]
+        annotations["alibabacloud.com/gpu-index"] = "-".join(map(str, taken))
 
 
 def _container(rng: np.random.Generator, name: str) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from aaml.policies.gpu.prices import rest_values
 from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
 from aaml.policies.heuristics.policies import FirstFit, GpuPolicy
 from aaml.policies.heuristics.scored import ScorePolicy
+from aaml.policies.lifetime_rules import LifetimeRule, lifetime_class
 from aaml.scheduling.lifetimes import KnownLifetimes
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.ports import Policy
@@ -45,9 +46,11 @@ FORMAT = "aaml-plugin-weights"
 VERSION = 1
 FEATURES_VERSION = 1
 HEURISTICS = ("alphaevolve", "balanced-allocation", "least-allocated", "least-variance", "most-allocated")
-ORDERED = ("first-come", "smallest-first", "least-work-first")
+ORDERED = ("first-come", "least-work-first", "smallest-first")
 """Least-variance with an order of waiting pods, which stays behind."""
 DEVICES = ("best-fit", "dot-product", "fgd", "gpu-clustering", "gpu-packing")
+LASTING = ("lava", "nilas", "shortest-first")
+"""Best fit among nodes of one grade of time."""
 
 
 def write_weights(policy: Policy, path: Path, *, name: str = "", source: Path | None = None) -> None:
@@ -78,11 +81,15 @@ def _policy(policy: Policy, name: str) -> dict[str, Any]:
         return _formula(policy, name)
     if isinstance(policy, GpuPolicy):
         return _devices(policy, name)
+    if isinstance(policy, LifetimeRule):
+        _check(policy.observation_spec, name)
+        rule = "lava" if policy.grade is lifetime_class else "nilas"
+        return _expects(policy.observation_spec) | {"kind": "devices", "name": rule} | _plain()
     if isinstance(policy, ScorePolicy) and policy.name in (*HEURISTICS, *ORDERED):
         return _heuristic(policy.name if policy.name in HEURISTICS else "least-variance")
     if isinstance(policy, FirstFit):
         return _heuristic(policy.name)
-    by_name = sorted((*HEURISTICS, *ORDERED, *DEVICES, FirstFit().name))
+    by_name = sorted((*HEURISTICS, *ORDERED, *DEVICES, *LASTING, FirstFit().name))
     accepted = f"a network, a linear scorer, a formula, a scorer of GPUs, or one of {', '.join(by_name)}"
     raise UserError(f"policy {name}: it has no twin in Go; the plugin can be {accepted}")
 
@@ -145,7 +152,11 @@ def _formula(policy: FormulaPolicy, name: str) -> dict[str, Any]:
 
 
 def _heuristic(name: str) -> dict[str, Any]:
-    return {"kind": "heuristic", "features": {"version": FEATURES_VERSION}, "name": name}
+    return {"kind": "heuristic", "name": name} | _plain()
+
+
+def _plain() -> dict[str, Any]:
+    return {"features": {"version": FEATURES_VERSION}}
 
 
 def _devices(policy: GpuPolicy, name: str) -> dict[str, Any]:
@@ -153,7 +164,7 @@ def _devices(policy: GpuPolicy, name: str) -> dict[str, Any]:
         raise UserError(f"expected-pods: {name} weighs fragments by pods like those to come, and none asks for a GPU")
     content = {"kind": "devices"} | _expected(policy.typical)
     if policy.model is None:
-        return content | {"features": {"version": FEATURES_VERSION}, "name": policy.kernel}
+        return content | {"name": policy.kernel} | _plain()
     tables = fragment_tables(policy.typical, ("",), 0)
     scorer = policy.model.scorer(tables, (0,))  # which checks its shape
     reads = (*devices.FEATURES, *devices.POD_INPUTS) if policy.model.layers else devices.FEATURES

@@ -62,7 +62,7 @@ class LifetimeRule:
         self.name = name
         self.queue_sort = None if queue_sort is None else queue_sort.knowing(model)
         self.observation_spec = ObservationSpec(expects=model)
-        self._grade, self._model = grade, model
+        self.grade, self._model = grade, model
         self._usual = GpuPolicy("best-fit", "best-fit", options, scores.best_fit)
 
     def act(self, context: Context) -> Decision:
@@ -72,7 +72,7 @@ class LifetimeRule:
     def scores(self, context: Context) -> FloatArray:
         """Return [N] scores, higher is better."""
         empty_s = RunningPods.of(context.state, self._model).empty_s(context.now_s)
-        grade = self._grade(empty_s, self._model.remaining_s(context.pod))
+        grade = self.grade(empty_s, self._model.remaining_s(context.pod))
         return self._usual.scores(context) - _ABOVE_ANY_SCORE * grade
 
 

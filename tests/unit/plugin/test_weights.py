@@ -2,17 +2,20 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from aaml.cluster.objects import GpuRequest, Pod
 from aaml.errors import UserError
 from aaml.learning.networks import NetworkSpec, make_network
 from aaml.learning.policy import NetworkPolicy
 from aaml.plugin.source import EMBEDDED, source_files
 from aaml.plugin.weights import weights, write_weights
+from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
 from aaml.policies.registry import make_policy
 from aaml.scheduling.lifetimes import KnownLifetimes
@@ -62,10 +65,31 @@ def test_a_policy_that_reads_what_kube_scheduler_does_not_know_is_refused_in_one
     assert "ours" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["random", "fgd", "kube-scheduler", "round-robin"])
+@pytest.mark.parametrize("name", ["random", "kube-scheduler", "round-robin"])
 def test_a_policy_without_a_twin_in_go_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=f"{name}: it has no twin in Go"):
         weights(make_policy(name))
+
+
+def test_fragments_are_weighed_by_pods_that_ask_for_gpus_or_not_at_all() -> None:
+    with pytest.raises(UserError, match="expected-pods: fgd weighs fragments by pods like those to come"):
+        weights(make_policy("fgd"))
+
+
+def test_the_true_lifetimes_are_no_part_of_a_plugin() -> None:
+    with pytest.raises(UserError, match="clairvoyant: it reads true lifetimes"):
+        weights(make_policy("clairvoyant"))
+
+
+def test_the_typical_pods_travel_with_fgd_the_most_frequent_ones_first() -> None:
+    share = Pod("share", requests={"cpu": 2000}, gpu=GpuRequest(1, 500, frozenset({"T4", "G2"})))
+    pods = [replace(share, name=f"share-{i}") for i in range(3)] + [Pod("plain", requests={"cpu": 1000})]
+    told = json.loads(weights(make_policy("fgd", PolicyOptions(expected=pods))))["policy"]
+    assert (told["kind"], told["name"], told["expected_pods"]["population"]) == ("devices", "fgd", 4)
+    assert told["expected_pods"]["kinds"] == [
+        {"cpu_milli": 2000, "gpu_milli": 500, "gpu_count": 1, "models": ["G2", "T4"], "frequency": 3},
+        {"cpu_milli": 1000, "gpu_milli": 0, "gpu_count": 0, "models": [], "frequency": 1},
+    ]
 
 
 def test_numbers_that_are_not_finite_are_refused() -> None:

@@ -20,6 +20,7 @@ type deviceScorer struct {
 	otherwise *heuristic // decides in a cluster without GPUs, where all nodes are alike without it
 	alike     bool       // whether they are
 	learned   *learned
+	grade     func(emptyS, restS float64) float64 // of time: nodes of a lower one are better, whatever their score
 
 	scored  []float64 // [U]
 	isKnown []bool    // [U]
@@ -44,6 +45,8 @@ func newDeviceScorer(p *policyFile, expected *fragments) (*deviceScorer, error) 
 		return &deviceScorer{score: expected.gradient, alike: true}, nil
 	case "best-fit":
 		return &deviceScorer{score: bestFit, otherwise: &heuristic{score: bestFitOfMemory}}, nil
+	case "nilas", "lava":
+		return &deviceScorer{score: bestFit, otherwise: &heuristic{score: bestFitOfMemory}, grade: grades[p.Name]}, nil
 	case "dot-product":
 		return &deviceScorer{score: dotProduct, otherwise: &heuristic{score: dotProductOfMemory}}, nil
 	case "gpu-packing":
@@ -56,6 +59,33 @@ func newDeviceScorer(p *policyFile, expected *fragments) (*deviceScorer, error) 
 
 // scores writes the score of each choice of a view.
 func (d *deviceScorer) scores(v *view, scores []float64) {
+	d.usual(v, scores)
+	if d.grade == nil || v.table == nil {
+		return
+	}
+	for i, kind := range v.kindOf {
+		scores[i] -= 1000 * d.grade(v.kinds[kind].life.emptyS(v.table, v.nowS), v.pod.restS)
+	}
+}
+
+// grades are those of aaml.policies.lifetime_rules, after Ling et al., LAVA, MLSys 2025.
+var grades = map[string]func(emptyS, restS float64) float64{
+	"nilas": func(emptyS, restS float64) float64 { return math.Ceil(math.Log2(1 + max(restS-emptyS, 0)/60)) },
+	"lava": func(emptyS, restS float64) float64 {
+		longer := lifetimeClass(emptyS) - lifetimeClass(restS)
+		switch {
+		case emptyS <= 0:
+			return 100
+		case longer > 0:
+			return longer
+		}
+		return 20 - longer
+	},
+}
+
+func lifetimeClass(seconds float64) float64 { return math.Floor(math.Log10(max(seconds, 60) / 60)) }
+
+func (d *deviceScorer) usual(v *view, scores []float64) {
 	if !slices.ContainsFunc(v.kinds, func(k *facts) bool { return k.devices != "" }) {
 		if d.otherwise != nil {
 			d.otherwise.scores(v, scores)
