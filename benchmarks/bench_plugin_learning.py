@@ -2,7 +2,7 @@
 
 The workload, and what is measured, are those of `bench_live.py`: all pods are created first, an event a pod, no cap on
 requests, all nodes scored. A rate with a learner stands beside the one without in the same round; the ratio is the
-median over rounds. `told` is which share of the choices the learner was told of, `learned` in how many rounds new
+median over rounds. `sent` is which share of the choices was sent to the learner, `learned` in how many rounds new
 weights came of them.
 
     .venv/bin/python benchmarks/bench_plugin_learning.py --csv docs/results/plugin/learning.csv     # about half an hour
@@ -31,7 +31,7 @@ from aaml.plugin.configuration import ProfileOptions
 from aaml.plugin.export import ExportOptions, export
 from aaml.plugin.module import PluginModule
 
-HEADER = ("nodes", "agent", "pods", "rounds", "pods_s_without", "pods_s_with", "ratio", "told", "learned")
+HEADER = ("nodes", "agent", "pods", "rounds", "pods_s_without", "pods_s_with", "ratio", "sent", "learned")
 ALL_NODES = 100
 READY = "learns from the choices"
 
@@ -74,9 +74,9 @@ def measure(nodes: int, agents: list[str], pods: int, rounds: int) -> list[dict[
                 module = export(f"varied-{agent}", folder / "plugin", options)
                 build(module)
                 rates: dict[bool, list[float]] = {False: [], True: []}
-                told: list[float] = []
+                sent: list[float] = []
                 learned = 0
-                look = lambda said, told=told: told.append(counted(said, "told_total") / pods)  # noqa: E731
+                look = lambda said, sent=sent: sent.append(counted(said, "choices_sent_total") / pods)  # noqa: E731
                 for _ in range(rounds):
                     rates[False].append(live.measure(cluster, str(module.folder), True, pods, ALL_NODES).pods_s)
                     with learner(agent, module, folder / "learn.sock", folder):
@@ -87,7 +87,7 @@ def measure(nodes: int, agents: list[str], pods: int, rounds: int) -> list[dict[
                 ratio = statistics.median(a / b for a, b in zip(rates[True], rates[False], strict=True))
                 values = (
                     nodes, agent, pods, rounds, f"{statistics.median(rates[False]):.0f}",
-                    f"{statistics.median(rates[True]):.0f}", f"{ratio:.2f}", f"{statistics.median(told):.2f}",
+                    f"{statistics.median(rates[True]):.0f}", f"{ratio:.2f}", f"{statistics.median(sent):.2f}",
                     learned,
                 )  # fmt: skip
                 found.append(dict(zip(HEADER, values, strict=True)))

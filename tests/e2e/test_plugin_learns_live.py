@@ -15,12 +15,12 @@ from aaml.kube.provision import KwokCluster
 from aaml.learning.config import NetworkAgent
 from aaml.live.settings import Folders
 from aaml.plugin.build import build
+from aaml.plugin.cluster import PluginCluster
 from aaml.plugin.configuration import ProfileOptions
 from aaml.plugin.export import ExportOptions, export
 from aaml.plugin.learn import LearnRun
 from aaml.plugin.run import PluginProcess
 from aaml.plugin.settings import LearnSettings
-from aaml.plugin.told import ToldCluster
 from aaml.threads import Background
 from support.kwok import pod, pods, until
 from support.learners import InThisProcess, small
@@ -78,8 +78,8 @@ def test_an_agent_learns_while_kube_scheduler_schedules_and_its_weights_decide(
     weights.unlink()  # it begins from nothing
     settings = LearnSettings(agent=agent, socket=socket, weights=weights, save_every_s=0.0)
     folders = Folders(tmp_path / "tlogs", tmp_path / "models", tmp_path / "logs")
-    seen, told = in_force(plugin), count(plugin, "told_total")
-    with closing(ToldCluster(socket)) as cluster:
+    seen, told = in_force(plugin), count(plugin, "choices_sent_total")
+    with closing(PluginCluster(socket)) as cluster:
         run = LearnRun(settings, cluster, folders=folders)
         learner = Background(run.run, "learner")
         try:
@@ -90,7 +90,7 @@ def test_an_agent_learns_while_kube_scheduler_schedules_and_its_weights_decide(
         finally:
             run.stop()
         stats = learner.result()
-    assert count(plugin, "told_total") - told == stats.decisions == stats.binds["bound"] == 60
+    assert count(plugin, "choices_sent_total") - told == stats.decisions == stats.binds["bound"] == 60
     assert run.saved
     placed = {each["metadata"]["name"]: each["spec"]["nodeName"] for each in pods(kwok.api(), namespace)}
     (log,) = (tmp_path / "logs").glob("*.log")
@@ -103,9 +103,9 @@ def test_pods_are_placed_while_the_learner_is_away_killed_or_comes_back(
     plugin: PluginProcess, kwok: KwokCluster, namespace: str, tmp_path: Path
 ) -> None:
     until(lambda: count(plugin, "learner_there") == 0, "no learner")
-    untold, told = count(plugin, "untold_total"), count(plugin, "told_total")
+    untold, told = count(plugin, "choices_dropped_total"), count(plugin, "choices_sent_total")
     place(kwok, namespace, "alone", 5)
-    assert (count(plugin, "untold_total"), count(plugin, "told_total")) == (untold + 5, told)
+    assert (count(plugin, "choices_dropped_total"), count(plugin, "choices_sent_total")) == (untold + 5, told)
     where = ["--socket", str(plugin.log.parent / "learn.sock"), "--weights", str(plugin.module.weights)]
     plugin.module.weights.unlink(missing_ok=True)
     line = [AAML, "learn", "acdqn", *where, "--update-steps", "8", "--segment", "8"]
@@ -122,5 +122,5 @@ def test_pods_are_placed_while_the_learner_is_away_killed_or_comes_back(
     kept = in_force(plugin)
     place(kwok, namespace, "after", 5)
     assert in_force(plugin) == kept
-    assert count(plugin, "untold_total") == untold + 10
+    assert count(plugin, "choices_dropped_total") == untold + 10
     assert os.path.lexists(plugin.log.parent / "learn.sock")  # the one that follows takes it over

@@ -41,13 +41,13 @@ class Args:
 def run(args: Args) -> int:
     """Learn until the end, and return the exit status."""
     one_thread()
+    from aaml.plugin.cluster import PluginCluster
     from aaml.plugin.learn import LearnRun
-    from aaml.plugin.told import ToldCluster
 
     with suppress(OSError):
         os.nice(_LOADING_NICENESS)
     settings = args.agent
-    with closing(ToldCluster(settings.socket)) as cluster:
+    with closing(PluginCluster(settings.socket)) as cluster:
         learner = LearnRun(settings, cluster, begins=_step_back)
         with ends_by(learner.stop) as interruption:
             learner.run()

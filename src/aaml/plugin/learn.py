@@ -20,7 +20,7 @@ from aaml.scheduling.ports import Decision, Observer
 if TYPE_CHECKING:
     from aaml.learning.agent import NeuralAgent
     from aaml.live.duty import Duty
-    from aaml.plugin.told import ToldCluster
+    from aaml.plugin.cluster import PluginCluster
     from aaml.scheduling.observation import Context, ObservationSpec
     from aaml.scheduling.play import Stats
     from aaml.scheduling.ports import Agent, Cluster, Outcome, Policy, Transition
@@ -35,7 +35,7 @@ _FILES_KNOWN = 16
 class LearnRun(AgentRun):
     """An agent that learns while kube-scheduler schedules: `run()` until `stop()`, from this or another thread.
 
-    `cluster` is told of by the plugin, and stays open. `begins` is called in the thread that learns once all is ready.
+    `cluster` hears from the plugin, and stays open. `begins` is called in the thread that learns once all is ready.
     Raises `UserError` for a weights file that is there while no
     model is named, as what decides would forget all that it knows.
     """
@@ -43,7 +43,7 @@ class LearnRun(AgentRun):
     def __init__(
         self,
         settings: LearnSettings,
-        cluster: "ToldCluster",
+        cluster: "PluginCluster",
         *,
         folders: Folders = Folders(),  # noqa: B008  (frozen)
         begins: "Callable[[], object]" = lambda: None,
@@ -54,7 +54,7 @@ class LearnRun(AgentRun):
                 "or a weights file that is not there yet, to begin from nothing"
             )
         super().__init__(settings.as_scheduler(), cluster=cluster, folders=folders)
-        self._told, self._weights, self._begins = cluster, settings.weights, begins
+        self._plugin, self._weights, self._begins = cluster, settings.weights, begins
 
     def run(self, max_decisions: int | None = None) -> "Stats":
         """Write the agent's weights for the plugin, then learn until `stop` or so many decisions.
@@ -63,36 +63,38 @@ class LearnRun(AgentRun):
         """
         write_weights(self.agent.policy, self._weights)
         stats = super().run(max_decisions)
-        if self._told.lost:
-            _LOG.info("%d choices were not told: the learner was slower than kube-scheduler, or away", self._told.lost)
+        if self._plugin.lost:
+            _LOG.info(
+                "%d choices were not sent: the learner was slower than kube-scheduler, or away", self._plugin.lost
+            )
         return stats
 
     def _does(self, cluster: "Cluster") -> str:
         del cluster
-        return f"learns from the choices that come by {self._told.where}, weights go to {self._weights}"
+        return f"learns from the choices that come by {self._plugin.where}, weights go to {self._weights}"
 
     def _episodes(self, cluster: "Cluster") -> "Episodes":
         del cluster
-        return self._told.ending
+        return self._plugin.ending
 
     def _guarded(self, policy: "Policy", duty: "Duty", cluster: "Cluster") -> "Policy":
         """Return the plugin's choices, from which the policy learns: the plugin guards itself."""
         del cluster
         duty.decided_by(policy.name)
         self._begins()
-        return ToldPolicy(cast("Agent", policy), self._told)
+        return PluginPolicy(cast("Agent", policy), self._plugin)
 
     def _observers(self, cluster: "Cluster", log: Path | None) -> "Iterator[Observer]":
         yield from super()._observers(cluster, log)
-        yield Feedback(self.agent, self._told, self._weights)
+        yield Feedback(self.agent, self._plugin, self._weights)
 
 
-class ToldPolicy:
+class PluginPolicy:
     """The plugin's choices as those of the agent that learns from them."""
 
     learning = True
 
-    def __init__(self, agent: "Agent", cluster: "ToldCluster") -> None:
+    def __init__(self, agent: "Agent", cluster: "PluginCluster") -> None:
         self._agent, self._cluster = agent, cluster
 
     @property
@@ -130,7 +132,7 @@ class ToldPolicy:
 class Feedback(Observer):
     """Gives the plugin what the agent has learned: weights by their file, and how much to explore by the socket."""
 
-    def __init__(self, agent: "NeuralAgent", cluster: "ToldCluster", weights: Path) -> None:
+    def __init__(self, agent: "NeuralAgent", cluster: "PluginCluster", weights: Path) -> None:
         self._agent, self._cluster, self._file = agent, cluster, weights
         self._written: deque[str] = deque([_digest(weights)], maxlen=_FILES_KNOWN)
         self._new = False

@@ -14,9 +14,9 @@ from aaml.errors import UserError
 from aaml.learning.agent import load_agent
 from aaml.learning.config import LIVE
 from aaml.live.settings import Folders
+from aaml.plugin.cluster import PluginCluster
 from aaml.plugin.learn import LearnRun
 from aaml.plugin.settings import LearnSettings
-from aaml.plugin.told import ToldCluster
 from support import make
 from support.kwok import until
 from support.learners import InThisProcess, small
@@ -37,7 +37,7 @@ def learner(monkeypatch, tmp_path):
             agent=agent, socket=tmp_path / "learn.sock", weights=tmp_path / "weights.json", tensorboard_name="inside",
             **settings,
         )  # fmt: skip
-        cluster = ToldCluster(told.socket)
+        cluster = PluginCluster(told.socket)
         made.append(cluster)
         return LearnRun(told, cluster, folders=folders)
 
@@ -90,7 +90,7 @@ def test_each_agent_learns_from_the_choices_and_hands_its_weights_over(learner, 
 
     def played():
         first.append(weights.read_bytes())
-        return play_plugin(run._told.where, weights)
+        return play_plugin(run._plugin.where, weights)
 
     stats, (heard,) = learn(run, 60, played)
     assert (stats.decisions, stats.binds["bound"]) == (60, 60)
@@ -114,7 +114,7 @@ def test_each_agent_learns_from_the_choices_and_hands_its_weights_over(learner, 
 
 def test_a_plugin_that_goes_and_comes_back_is_learned_from_on(learner, tmp_path):
     run, weights = learner(small("acdqn"), records=False), tmp_path / "weights.json"
-    half = lambda first: lambda: play_plugin(run._told.where, weights, 30, first)  # noqa: E731
+    half = lambda first: lambda: play_plugin(run._plugin.where, weights, 30, first)  # noqa: E731
     stats, _ = learn(run, 60, half(0), half(30))
     assert stats.decisions == 60
     assert stats.binds["bound"] == 60
@@ -123,7 +123,7 @@ def test_a_plugin_that_goes_and_comes_back_is_learned_from_on(learner, tmp_path)
 
 def test_who_chose_in_the_networks_place_is_in_the_log(learner, tmp_path, caplog):
     run, weights = learner(small("acdqn"), log_scrolling=True, records=False), tmp_path / "weights.json"
-    learn(run, 4, lambda: play_plugin(run._told.where, weights, 4, by="kube-scheduler"))
+    learn(run, 4, lambda: play_plugin(run._plugin.where, weights, 4, by="kube-scheduler"))
     assert "decision 3: default/p3 -> n0 (3 feasible" in caplog.text
     assert ", by kube-scheduler)" in caplog.text
 
@@ -132,7 +132,7 @@ def test_a_plugin_that_reads_another_weights_file_is_told_of(learner, tmp_path, 
     monkeypatch.setattr("aaml.plugin.learn._STRANGE_S", 0.0)
     run, other = learner(small("acdqn"), records=False), tmp_path / "other.json"
     other.write_text("{}")
-    learn(run, 4, lambda: play_plugin(run._told.where, other, 4))
+    learn(run, 4, lambda: play_plugin(run._plugin.where, other, 4))
     assert f"decides by other weights than those of {tmp_path / 'weights.json'}" in caplog.text
 
 

@@ -22,11 +22,11 @@ import (
 
 const (
 	tellVersion   = 1    // of the messages that aaml.plugin.messages describes
-	mostUntold    = 4096 // messages that wait for the learner; beyond that choices are not told
+	queueLimit    = 4096 // messages that wait for the learner; beyond that choices are not told
 	mostObjects   = 200  // in a message
 	redialEvery   = time.Second
 	otherPlugins  = "kube-scheduler" // who chose where the policy did not
-	toldKey       = Name + "/told"
+	choiceKey     = Name + "/choice"
 	bySoftmax     = "softmax"
 	byAny         = "any"
 	byLeastDemand = "least-requested"
@@ -37,19 +37,19 @@ var (
 	_ fwk.PostBindPlugin = &Plugin{}
 )
 
-// teller tells a learner over a Unix socket what is decided, and what became of it. No decision waits for that: what the
+// sender tells a learner over a Unix socket what is decided, and what became of it. No decision waits for that: what the
 // learner does not take in time is not told and counted, and the next choice that is told brings the state up to date.
 //
 // The thread that schedules calls begin, exploring and choice, and alone uses the fields below `link`.
-type teller struct {
+type sender struct {
 	socket string
 	link   atomic.Pointer[link] // nil: nobody listens
 
-	told   *link // to whom what is known here was told
+	synced *link // the learner that has what is known here
 	behind bool  // the learner is: choices are not told until half of what waits is gone
 	lost   int
-	nodes  map[string]*toldNode
-	rows   []*toldNode // in the order of the snapshot
+	nodes  map[string]*sentNode
+	rows   []*sentNode // in the order of the snapshot
 	free   []int32     // numbers of nodes that are gone
 
 	rng      *rand.Rand
@@ -64,16 +64,16 @@ type link struct {
 	explore atomic.Pointer[explore]
 }
 
-type toldNode struct {
+type sentNode struct {
 	number     int32
 	generation int64
 	node       *v1.Node
-	pods       map[types.UID]toldPod
+	pods       map[types.UID]sentPod
 	seen       bool
 }
 
-// toldPod is a pod that the learner knows to be on a node, with what may change of it; node is nil right after its choice.
-type toldPod struct {
+// sentPod is a pod that the learner knows to be on a node, with what may change of it; node is nil right after its choice.
+type sentPod struct {
 	pod         *v1.Pod
 	cpu, memory int64
 }
@@ -135,24 +135,24 @@ type thought struct {
 // Clone returns the thought itself.
 func (t *thought) Clone() fwk.StateData { return t }
 
-func newTeller(socket string) *teller {
-	return &teller{socket: socket, rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
+func newSender(socket string) *sender {
+	return &sender{socket: socket, rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
 }
 
 // ---- for the thread that schedules -----------------------------------------------------------------------------------
 
 // begin keeps among which nodes a pod's is chosen.
-func (t *teller) begin(state fwk.CycleState, feasible []fwk.NodeInfo) *thought {
+func (t *sender) begin(state fwk.CycleState, feasible []fwk.NodeInfo) *thought {
 	if t == nil || t.link.Load() == nil {
 		return nil
 	}
 	kept := &thought{feasible: feasible, pending: waiting()}
-	state.Write(toldKey, kept)
+	state.Write(choiceKey, kept)
 	return kept
 }
 
 // exploring returns how to explore, nil where nobody would learn from it.
-func (t *teller) exploring() *explore {
+func (t *sender) exploring() *explore {
 	if t.behind {
 		return nil
 	}
@@ -163,14 +163,14 @@ func (t *teller) exploring() *explore {
 }
 
 // decided keeps what the policy chose.
-func (t *teller) decided(kept *thought, made decision, by *policy) {
+func (t *sender) decided(kept *thought, made decision, by *policy) {
 	if kept != nil {
 		kept.best, kept.weights, kept.explored = made.best(), by.sha256, t.explored
 	}
 }
 
 // other returns a row that is to be taken to learn from it, -1 where the best one is.
-func (t *teller) other(v *view, scores []float64) int32 {
+func (t *sender) other(v *view, scores []float64) int32 {
 	if t == nil {
 		return -1
 	}
@@ -208,22 +208,22 @@ func (t *teller) other(v *view, scores []float64) int32 {
 }
 
 // choose tells that a pod got a node, and before that what has changed since the choice before.
-func (t *teller) choose(infos []fwk.NodeInfo, pod *v1.Pod, node string, made *thought) {
+func (t *sender) choose(infos []fwk.NodeInfo, pod *v1.Pod, node string, made *thought) {
 	defer func() {
 		if caught := recover(); caught != nil {
 			klog.ErrorS(fmt.Errorf("%v", caught), "AAML: a choice was not told", "pod", klog.KObj(pod), "stack", string(debug.Stack()))
-			t.told, t.rows, t.nodes = nil, nil, nil
+			t.synced, t.rows, t.nodes = nil, nil, nil
 			t.link.Store(nil) // it begins anew
 		}
 	}()
 	to := t.link.Load()
 	if to == nil {
-		t.told, t.rows, t.nodes = nil, nil, nil // nobody needs them
+		t.synced, t.rows, t.nodes = nil, nil, nil // nobody needs them
 		t.lose()
 		return
 	}
-	if to != t.told {
-		t.told, t.behind, t.rows, t.nodes, t.free = to, false, nil, map[string]*toldNode{}, nil
+	if to != t.synced {
+		t.synced, t.behind, t.rows, t.nodes, t.free = to, false, nil, map[string]*sentNode{}, nil
 	}
 	waits := len(to.queue) + int(to.binds.Load())
 	t.behind = waits+2 > cap(to.queue) || t.behind && waits > cap(to.queue)/2
@@ -243,20 +243,20 @@ func (t *teller) choose(infos []fwk.NodeInfo, pod *v1.Pod, node string, made *th
 		say.By, say.Explored = otherPlugins, false
 	}
 	say.Mask = t.mask(made.feasible, at)
-	at.pods[pod.UID] = toldPod{cpu: -1}
+	at.pods[pod.UID] = sentPod{cpu: -1}
 	made.feasible, made.link = nil, to
 	to.binds.Add(1)
 	to.queue <- say
 	t.lost = 0
 }
 
-func (t *teller) lose() {
+func (t *sender) lose() {
 	t.lost++
-	untold.Inc()
+	choicesDropped.Inc()
 }
 
 // mask returns a bit for each number of a node: those of the nodes among which one was chosen.
-func (t *teller) mask(feasible []fwk.NodeInfo, chosen *toldNode) []byte {
+func (t *sender) mask(feasible []fwk.NodeInfo, chosen *sentNode) []byte {
 	mask := make([]byte, (len(t.nodes)+len(t.free)+7)/8)
 	next := 0 // filters hand nodes on nearly in their order
 	for _, info := range feasible {
@@ -278,7 +278,7 @@ func (t *teller) mask(feasible []fwk.NodeInfo, chosen *toldNode) []byte {
 }
 
 // follow finds what has changed in the snapshot since it was told last.
-func (t *teller) follow(infos []fwk.NodeInfo, found *changes) {
+func (t *sender) follow(infos []fwk.NodeInfo, found *changes) {
 	moved := len(infos) != len(t.rows)
 	if !moved {
 		for row, info := range infos {
@@ -299,11 +299,11 @@ func (t *teller) follow(infos []fwk.NodeInfo, found *changes) {
 	}
 }
 
-func (t *teller) rearrange(infos []fwk.NodeInfo, found *changes) {
+func (t *sender) rearrange(infos []fwk.NodeInfo, found *changes) {
 	for _, at := range t.nodes {
 		at.seen = false
 	}
-	t.rows = make([]*toldNode, len(infos))
+	t.rows = make([]*sentNode, len(infos))
 	var added []int
 	for row, info := range infos {
 		if at, ok := t.nodes[info.Node().Name]; ok {
@@ -323,7 +323,7 @@ func (t *teller) rearrange(infos []fwk.NodeInfo, found *changes) {
 		}
 	}
 	for _, row := range added {
-		at := &toldNode{number: int32(len(t.nodes)), generation: -1, pods: map[types.UID]toldPod{}}
+		at := &sentNode{number: int32(len(t.nodes)), generation: -1, pods: map[types.UID]sentPod{}}
 		if last := len(t.free) - 1; last >= 0 {
 			at.number, t.free = t.free[last], t.free[:last]
 		}
@@ -332,7 +332,7 @@ func (t *teller) rearrange(infos []fwk.NodeInfo, found *changes) {
 }
 
 // renew finds what has changed on a node.
-func (t *teller) renew(at *toldNode, info fwk.NodeInfo, found *changes) {
+func (t *sender) renew(at *sentNode, info fwk.NodeInfo, found *changes) {
 	at.generation = info.GetGeneration()
 	if node := info.Node(); at.node != node {
 		at.node = node
@@ -345,7 +345,7 @@ func (t *teller) renew(at *toldNode, info fwk.NodeInfo, found *changes) {
 		if before.pod == pod {
 			continue
 		}
-		now := toldPod{pod, size.GetMilliCPU(), size.GetMemory()}
+		now := sentPod{pod, size.GetMilliCPU(), size.GetMemory()}
 		at.pods[pod.UID] = now
 		if ok && (before.pod == nil || before.cpu == now.cpu && before.memory == now.memory && maps.Equal(before.pod.Labels, pod.Labels)) {
 			continue
@@ -370,8 +370,8 @@ func (t *teller) renew(at *toldNode, info fwk.NodeInfo, found *changes) {
 // ---- for the threads that bind ---------------------------------------------------------------------------------------
 
 // end tells what became of a choice that was told.
-func (t *teller) end(state fwk.CycleState, pod *v1.Pod, failed string) {
-	data, err := state.Read(toldKey)
+func (t *sender) end(state fwk.CycleState, pod *v1.Pod, failed string) {
+	data, err := state.Read(choiceKey)
 	if err != nil {
 		return
 	}
@@ -386,7 +386,7 @@ func (t *teller) end(state fwk.CycleState, pod *v1.Pod, failed string) {
 
 // Reserve tells the learner, where there is one, that a pod got a node.
 func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
-	if p.teller == nil {
+	if p.sender == nil {
 		return nil
 	}
 	infos, err := p.handle.SnapshotSharedLister().NodeInfos().List()
@@ -394,33 +394,33 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 		return nil
 	}
 	made := &thought{} // without more: the only node that the filters left, of which nobody was asked
-	if data, err := state.Read(toldKey); err == nil {
+	if data, err := state.Read(choiceKey); err == nil {
 		made = data.(*thought)
-	} else if kept := p.teller.begin(state, nil); kept != nil {
+	} else if kept := p.sender.begin(state, nil); kept != nil {
 		made = kept
 	}
-	p.teller.choose(infos, pod, node, made)
+	p.sender.choose(infos, pod, node, made)
 	return nil
 }
 
 // Unreserve tells the learner that a pod did not get its node after all.
 func (p *Plugin) Unreserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ string) {
-	if p.teller != nil {
-		p.teller.end(state, pod, "not bound; kube-scheduler tries again")
+	if p.sender != nil {
+		p.sender.end(state, pod, "not bound; kube-scheduler tries again")
 	}
 }
 
 // PostBind tells the learner that a pod is bound.
 func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ string) {
-	if p.teller != nil {
-		p.teller.end(state, pod, "")
+	if p.sender != nil {
+		p.sender.end(state, pod, "")
 	}
 }
 
 // ---- for the thread that talks ---------------------------------------------------------------------------------------
 
 // run connects to learners, one after the other, until the context is done.
-func (t *teller) run(ctx context.Context) {
+func (t *sender) run(ctx context.Context) {
 	var dialer net.Dialer
 	for ctx.Err() == nil {
 		if connection, err := dialer.DialContext(ctx, "unix", t.socket); err == nil {
@@ -436,10 +436,10 @@ func (t *teller) run(ctx context.Context) {
 }
 
 // talk tells one learner what there is to tell, until it is gone or the context is done.
-func (t *teller) talk(ctx context.Context, connection net.Conn) error {
+func (t *sender) talk(ctx context.Context, connection net.Conn) error {
 	defer context.AfterFunc(ctx, func() { connection.Close() })()
 	defer connection.Close()
-	to := &link{queue: make(chan any, mostUntold)}
+	to := &link{queue: make(chan any, queueLimit)}
 	out := bufio.NewWriterSize(connection, 1<<16)
 	encoder := json.NewEncoder(out)
 	if err := encoder.Encode(hello{"hello", tellVersion}); err != nil {
@@ -502,24 +502,24 @@ func write(encoder *json.Encoder, message any) error {
 		piece := changes{Type: "changes", GoneNodes: all.GoneNodes, GonePods: all.GonePods}
 		all.GoneNodes, all.GonePods = nil, nil
 		for len(all.Nodes) > 0 && len(piece.Nodes) < mostObjects {
-			piece.Nodes = append(piece.Nodes, numberedNode{all.Nodes[0].Number, toldOfNode(all.Nodes[0].Node)})
+			piece.Nodes = append(piece.Nodes, numberedNode{all.Nodes[0].Number, trimmedNode(all.Nodes[0].Node)})
 			all.Nodes = all.Nodes[1:]
 		}
 		for len(all.Nodes) == 0 && len(all.Pods) > 0 && len(piece.Pods) < mostObjects {
-			piece.Pods = append(piece.Pods, toldOfPod(all.Pods[0]))
+			piece.Pods = append(piece.Pods, trimmedPod(all.Pods[0]))
 			all.Pods = all.Pods[1:]
 		}
 		if err := encoder.Encode(piece); err != nil {
 			return err
 		}
 	}
-	told.Inc()
-	said.Pod = toldOfPod(said.Pod)
+	choicesSent.Inc()
+	said.Pod = trimmedPod(said.Pod)
 	return encoder.Encode(said)
 }
 
-// toldOfNode returns what scheduling reads of a node.
-func toldOfNode(node *v1.Node) *v1.Node {
+// trimmedNode returns what scheduling reads of a node.
+func trimmedNode(node *v1.Node) *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels, ResourceVersion: node.ResourceVersion},
 		Spec:       v1.NodeSpec{Taints: node.Spec.Taints, Unschedulable: node.Spec.Unschedulable},
@@ -527,9 +527,9 @@ func toldOfNode(node *v1.Node) *v1.Node {
 	}
 }
 
-// toldOfPod returns what scheduling reads of a pod.
-func toldOfPod(pod *v1.Pod) *v1.Pod {
-	told := &v1.Pod{
+// trimmedPod returns what scheduling reads of a pod.
+func trimmedPod(pod *v1.Pod) *v1.Pod {
+	trimmed := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Labels: pod.Labels,
 			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp, OwnerReferences: pod.OwnerReferences,
@@ -537,38 +537,38 @@ func toldOfPod(pod *v1.Pod) *v1.Pod {
 		Spec: pod.Spec,
 		Status: v1.PodStatus{
 			Phase: pod.Status.Phase, StartTime: pod.Status.StartTime, QOSClass: pod.Status.QOSClass,
-			ContainerStatuses: toldOfStatuses(pod.Status.ContainerStatuses), InitContainerStatuses: toldOfStatuses(pod.Status.InitContainerStatuses),
+			ContainerStatuses: trimmedStatuses(pod.Status.ContainerStatuses), InitContainerStatuses: trimmedStatuses(pod.Status.InitContainerStatuses),
 		},
 	}
 	for key, value := range pod.Annotations {
 		if key == gpuCount || key == gpuMilli || key == gpuModel || key == gpuIndex {
-			if told.Annotations == nil {
-				told.Annotations = map[string]string{}
+			if trimmed.Annotations == nil {
+				trimmed.Annotations = map[string]string{}
 			}
-			told.Annotations[key] = value
+			trimmed.Annotations[key] = value
 		}
 	}
-	told.Spec.Volumes, told.Spec.EphemeralContainers = nil, nil
-	told.Spec.Containers, told.Spec.InitContainers = toldOfContainers(pod.Spec.Containers), toldOfContainers(pod.Spec.InitContainers)
-	return told
+	trimmed.Spec.Volumes, trimmed.Spec.EphemeralContainers = nil, nil
+	trimmed.Spec.Containers, trimmed.Spec.InitContainers = trimmedContainers(pod.Spec.Containers), trimmedContainers(pod.Spec.InitContainers)
+	return trimmed
 }
 
-func toldOfContainers(containers []v1.Container) []v1.Container {
-	var told []v1.Container
+func trimmedContainers(containers []v1.Container) []v1.Container {
+	var trimmed []v1.Container
 	for i := range containers {
 		c := &containers[i]
-		told = append(told, v1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, Ports: c.Ports, RestartPolicy: c.RestartPolicy})
+		trimmed = append(trimmed, v1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, Ports: c.Ports, RestartPolicy: c.RestartPolicy})
 	}
-	return told
+	return trimmed
 }
 
-// toldOfStatuses returns what containers were given, which differs from what they ask for while they are resized.
-func toldOfStatuses(statuses []v1.ContainerStatus) []v1.ContainerStatus {
-	var told []v1.ContainerStatus
+// trimmedStatuses returns what containers were given, which differs from what they ask for while they are resized.
+func trimmedStatuses(statuses []v1.ContainerStatus) []v1.ContainerStatus {
+	var trimmed []v1.ContainerStatus
 	for i := range statuses {
 		if s := &statuses[i]; len(s.AllocatedResources) > 0 {
-			told = append(told, v1.ContainerStatus{Name: s.Name, AllocatedResources: s.AllocatedResources, Resources: s.Resources})
+			trimmed = append(trimmed, v1.ContainerStatus{Name: s.Name, AllocatedResources: s.AllocatedResources, Resources: s.Resources})
 		}
 	}
-	return told
+	return trimmed
 }

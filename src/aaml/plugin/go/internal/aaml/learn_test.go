@@ -99,7 +99,7 @@ func learning(t *testing.T, infos []fwk.NodeInfo) (*Plugin, *learner) {
 	l := listening(t)
 	p := started(t, fmt.Sprintf(`{"weightsFile": %q, "learnSocket": %q}`, leastAllocated(t), l.listener.Addr()), infos)
 	l.accept()
-	eventually(t, "a learner that is known", func() bool { return p.teller.link.Load() != nil })
+	eventually(t, "a learner that is known", func() bool { return p.sender.link.Load() != nil })
 	return p, l
 }
 
@@ -196,13 +196,13 @@ func TestALearnerThatComesBackIsToldAllAnew(t *testing.T) {
 	cycle, pod := p.place(t, "a", "", infos)
 	l.choice()
 	l.talks.Close()
-	eventually(t, "a learner that is gone", func() bool { return p.teller.link.Load() == nil })
+	eventually(t, "a learner that is gone", func() bool { return p.sender.link.Load() == nil })
 	p.PostBind(context.Background(), cycle, pod, "empty") // of which nobody hears
 	for i := range 7 {
 		p.place(t, fmt.Sprint("away-", i), "", infos)
 	}
 	l.accept()
-	eventually(t, "a learner that is known", func() bool { return p.teller.link.Load() != nil })
+	eventually(t, "a learner that is known", func() bool { return p.sender.link.Load() != nil })
 	p.place(t, "b", "", infos)
 	chosen, before := l.choice()
 	if chosen.Pod.Name != "b" || chosen.Lost != 7 || len(before.Nodes) != 2 || len(before.Pods) != 1 {
@@ -218,7 +218,7 @@ func TestALearnerThatDoesNotListenDelaysNothingAndHearsOfALaterChoiceAllThatChan
 		pod   *v1.Pod
 	}
 	var later []bound
-	for i := range mostUntold + 3000 { // nobody reads: what fits goes to the socket, the rest waits or is lost
+	for i := range queueLimit + 3000 { // nobody reads: what fits goes to the socket, the rest waits or is lost
 		cycle, pod := p.place(t, fmt.Sprint("pod-", i), "", infos)
 		infos[i%300].AddPodInfo(podInfo(madePod(fmt.Sprint("theirs-", i), "app", 1, 1)))
 		later = append(later, bound{cycle, pod})
@@ -227,13 +227,13 @@ func TestALearnerThatDoesNotListenDelaysNothingAndHearsOfALaterChoiceAllThatChan
 			later = later[1:]
 		}
 	}
-	if p.teller.lost == 0 {
+	if p.sender.lost == 0 {
 		t.Fatal("nothing was lost")
 	}
 	for _, each := range later {
 		p.PostBind(context.Background(), each.cycle, each.pod, "")
 	}
-	told, lost, binds, pods, last := 0, 0, 0, 0, message{}
+	sent, lost, binds, pods, last := 0, 0, 0, 0, message{}
 	count := func() {
 		switch heard := l.hear(); heard.Type {
 		case "changes":
@@ -241,18 +241,18 @@ func TestALearnerThatDoesNotListenDelaysNothingAndHearsOfALaterChoiceAllThatChan
 		case "bind":
 			binds++
 		case "choice":
-			told, lost, last = told+1, lost+heard.Lost, heard
+			sent, lost, last = sent+1, lost+heard.Lost, heard
 		}
 	}
-	for to := p.teller.link.Load(); len(to.queue) > 0; {
+	for to := p.sender.link.Load(); len(to.queue) > 0; {
 		count()
 	}
 	p.place(t, "last", "", infos)
 	for last.Pod.Name != "last" {
 		count()
 	}
-	if last.Lost == 0 || told+lost != mostUntold+3001 || binds != told-1 {
-		t.Errorf("%d told, %d lost, %d binds; expected %d choices, and a bind for each that was told but the last", told, lost, binds, mostUntold+3001)
+	if last.Lost == 0 || sent+lost != queueLimit+3001 || binds != sent-1 {
+		t.Errorf("%d sent, %d lost, %d binds; expected %d choices, and a bind for each that was sent but the last", sent, lost, binds, queueLimit+3001)
 	}
 	all := 0
 	for _, info := range infos {
@@ -273,9 +273,9 @@ func TestWhereALearnerSaysSoAnotherNodeIsTaken(t *testing.T) {
 	share := func(said string) map[string]float64 {
 		t.Helper()
 		if said != "" {
-			before := p.teller.link.Load().explore.Load()
+			before := p.sender.link.Load().explore.Load()
 			fmt.Fprintln(l.talks, said)
-			eventually(t, said, func() bool { return p.teller.link.Load().explore.Load() != before })
+			eventually(t, said, func() bool { return p.sender.link.Load().explore.Load() != before })
 		}
 		counts := map[string]float64{}
 		for i := range 2000 {
@@ -305,7 +305,7 @@ func TestWhereALearnerSaysSoAnotherNodeIsTaken(t *testing.T) {
 }
 
 func TestASampleIsOfTheSoftmaxOverNodes(t *testing.T) {
-	l := newTeller("")
+	l := newSender("")
 	to := &link{}
 	to.explore.Store(&explore{bySoftmax, 1})
 	l.link.Store(to)

@@ -35,11 +35,11 @@ var (
 	weightsRefused = metrics.NewCounter(&metrics.CounterOpts{
 		Name: "aaml_plugin_weights_refused_total", Help: "Weights files that were not taken; the log says why.", StabilityLevel: metrics.ALPHA,
 	})
-	told = metrics.NewCounter(&metrics.CounterOpts{
-		Name: "aaml_plugin_told_total", Help: "Choices that the learner was told of.", StabilityLevel: metrics.ALPHA,
+	choicesSent = metrics.NewCounter(&metrics.CounterOpts{
+		Name: "aaml_plugin_choices_sent_total", Help: "Choices that were sent to the learner.", StabilityLevel: metrics.ALPHA,
 	})
-	untold = metrics.NewCounter(&metrics.CounterOpts{
-		Name: "aaml_plugin_untold_total", Help: "Choices that no learner was told of: it was away, or behind.", StabilityLevel: metrics.ALPHA,
+	choicesDropped = metrics.NewCounter(&metrics.CounterOpts{
+		Name: "aaml_plugin_choices_dropped_total", Help: "Choices that were not sent: the learner was away, or behind.", StabilityLevel: metrics.ALPHA,
 	})
 	learnerThere = metrics.NewGauge(&metrics.GaugeOpts{
 		Name: "aaml_plugin_learner_there", Help: "1 while a learner listens.", StabilityLevel: metrics.ALPHA,
@@ -50,7 +50,7 @@ var (
 func registerMetrics() {
 	scheduler.Register() // kube-scheduler has done so; without it there is no length of its queue
 	register.Do(func() {
-		legacyregistry.MustRegister(decisions, replaced, duration, weightsInfo, weightsRefused, told, untold, learnerThere)
+		legacyregistry.MustRegister(decisions, replaced, duration, weightsInfo, weightsRefused, choicesSent, choicesDropped, learnerThere)
 	})
 }
 

@@ -29,7 +29,7 @@ type Plugin struct {
 	handle  fwk.Handle
 	args    Args
 	weights *holder
-	teller  *teller // nil: nobody learns
+	sender  *sender // nil: nobody learns
 
 	others carried // where they decide instead of the profile's
 
@@ -86,8 +86,8 @@ func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plu
 	}
 	go p.weights.watch(ctx, args.PollInterval.Duration)
 	if args.LearnSocket != "" {
-		p.teller = newTeller(args.LearnSocket)
-		go p.teller.run(ctx)
+		p.sender = newSender(args.LearnSocket)
+		go p.sender.run(ctx)
 	}
 	return p, nil
 }
@@ -98,7 +98,7 @@ func (p *Plugin) Name() string { return Name }
 // PreScore decides. Where the policy cannot, it skips the plugin or asks the plugins that it carries.
 func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod, feasible []fwk.NodeInfo) *fwk.Status {
 	start := time.Now()
-	kept := p.teller.begin(state, feasible)
+	kept := p.sender.begin(state, feasible)
 	policy := p.weights.current.Load()
 	if policy == nil {
 		return p.leave(ctx, state, pod, feasible, noWeights)
@@ -112,7 +112,7 @@ func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 		return p.leave(ctx, state, pod, feasible, reason)
 	}
 	state.Write(Name, made)
-	p.teller.decided(kept, made, policy)
+	p.sender.decided(kept, made, policy)
 	decisions.Inc()
 	duration.Observe(time.Since(start).Seconds())
 	return nil
@@ -148,7 +148,7 @@ func (p *Plugin) decide(policy *policy, infos []fwk.NodeInfo, pod *v1.Pod, feasi
 		return nil, notFinite
 	}
 	made = p.ranks.grade(&p.view, p.scores, p.cluster.names)
-	if other := p.teller.other(&p.view, p.scores); other >= 0 {
+	if other := p.sender.other(&p.view, p.scores); other >= 0 {
 		made.take(p.cluster.names[other])
 	}
 	if time.Now().After(until) {

@@ -18,7 +18,7 @@ _LONGEST_LINE = 64 << 20  # bytes: the plugin tells a large cluster in pieces
 _MODE = 0o660  # a group may be shared by two containers of a pod
 
 
-class Ear:
+class Listener:
     """Listens at a Unix socket to one plugin at a time; all methods belong to one thread.
 
     A second plugin waits until the first one is gone. One whose words make no sense is hung up on, told of in one line;

@@ -8,8 +8,8 @@ import pytest
 
 from aaml.cluster import audit
 from aaml.errors import UserError
+from aaml.plugin.cluster import PluginCluster
 from aaml.plugin.messages import Explore
-from aaml.plugin.told import ToldCluster
 from aaml.scheduling.play import play
 from support import make
 from support.scripted_plugin import ScriptedPlugin
@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 @pytest.fixture
 def cluster(tmp_path):
-    with closing(ToldCluster(tmp_path / "learn.sock")) as made:
+    with closing(PluginCluster(tmp_path / "learn.sock")) as made:
         yield made
 
 
@@ -222,15 +222,15 @@ def test_a_message_may_come_in_pieces_and_many_at_once(cluster):
 
 def test_a_socket_that_a_killed_learner_left_is_taken_over_and_one_in_use_is_not(tmp_path):
     path = tmp_path / "sub" / "learn.sock"
-    killed = ToldCluster(path)
+    killed = PluginCluster(path)
     with pytest.raises(UserError, match="another process listens there"):
-        ToldCluster(path)
-    killed._ear._listener.close()  # as the system does
-    with closing(ToldCluster(path)):
+        PluginCluster(path)
+    killed._listener._listener.close()  # as the system does
+    with closing(PluginCluster(path)):
         assert path.stat().st_mode & 0o777 == 0o660
     assert not path.exists()
     with pytest.raises(UserError, match="expected a path for a Unix socket"):
-        ToldCluster(tmp_path / ("x" * 120))
+        PluginCluster(tmp_path / ("x" * 120))
 
 
 def test_rows_of_a_mask_follow_the_nodes_wherever_their_rows_are(cluster):

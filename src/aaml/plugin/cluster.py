@@ -1,4 +1,4 @@
-"""ToldCluster: the cluster that kube-scheduler works on, as the plugin inside it tells of it.
+"""PluginCluster: the cluster that kube-scheduler works on, as the plugin inside it describes it.
 
 It is a `Cluster` of the walk whose pods come with their node: what learns, records and explains goes on as it does for
 `aaml schedule`. Nothing is asked of the Kubernetes API.
@@ -19,7 +19,7 @@ from aaml.errors import UserError
 from aaml.kube.intake import runs_since_s
 from aaml.kube.objects.convert import node_from_api
 from aaml.kube.sources import see_pod
-from aaml.plugin.ear import Ear
+from aaml.plugin.listener import Listener
 from aaml.plugin.messages import Bind, Changes, Choice, Explore, Hello
 from aaml.scheduling.ports import BindResult, BindStatus, Decision
 from aaml.scheduling.queue_sort import QueueSort
@@ -29,16 +29,16 @@ _LOG = logging.getLogger("aaml")
 _END_S = 2.0  # what binds under way may take once nobody decides any more
 
 
-class ToldCluster:
+class PluginCluster:
     """The `Cluster` behind a socket; all methods belong to one thread. Raises `UserError` where nobody can listen.
 
     `next_pod` returns a pod that kube-scheduler has chosen a node for, and `decision` is that choice. The state is the
-    one that it chose from. Where the plugin begins anew, so does the state; binds whose end was not told count as done
+    one that it chose from. Where the plugin begins anew, so does the state; binds whose end was not heard count as done
     where the pod has its node by then.
     """
 
     def __init__(self, path: Path) -> None:
-        self._ear = Ear(path)
+        self._listener = Listener(path)
         self._state = ClusterState()
         self._names: dict[int, str] = {}  # by the plugin's number
         self._rows = np.zeros(0, dtype=np.int64)  # by the plugin's number; -1: no such node
@@ -55,12 +55,12 @@ class ToldCluster:
         self.weights = ""
         """The SHA-256 of the weights file that made it."""
         self.lost = 0
-        """How many choices the plugin could not tell."""
+        """How many choices the plugin could not send."""
 
     @property
     def where(self) -> str:
         """The socket."""
-        return str(self._ear.path)
+        return str(self._listener.path)
 
     def ending(self, pod: Pod, following: Pod | None) -> Ending:
         """Say how an episode ends: with its deployment, as live, and where the plugin could not tell what followed."""
@@ -68,7 +68,7 @@ class ToldCluster:
 
     def explore(self, how: Explore) -> None:
         """Tell the plugin how much to explore, where it does not know."""
-        if how != self._explore and self._ear.say(how):
+        if how != self._explore and self._listener.say(how):
             self._explore = how
 
     # ---- the Cluster port --------------------------------------------------------------------------------------------
@@ -90,12 +90,12 @@ class ToldCluster:
     def next_pod(self, timeout_s: float) -> Pod | None:
         """Take in what is told until a pod got a node, and return that pod; None after `timeout_s` without one."""
         deadline_s = time.monotonic() + timeout_s
-        while (message := self._ear.next(deadline_s - time.monotonic())) is not None:
+        while (message := self._listener.next(deadline_s - time.monotonic())) is not None:
             try:
                 pod = self._take(message)
             except (KeyError, ValueError, UserError) as error:
                 said = f"{error.args[0]} is not known" if isinstance(error, KeyError) else str(error)
-                self._ear.hang_up(f"a message makes no sense ({said})")
+                self._listener.hang_up(f"a message makes no sense ({said})")
                 continue
             if pod is not None:
                 return pod
@@ -139,13 +139,13 @@ class ToldCluster:
     def drain(self) -> None:
         """Wait a moment for what becomes of the latest choices."""
         deadline_s = time.monotonic() + _END_S
-        while self._flights and self._ear.connected and (left_s := deadline_s - time.monotonic()) > 0:
-            if isinstance(message := self._ear.next(left_s), Bind):
+        while self._flights and self._listener.connected and (left_s := deadline_s - time.monotonic()) > 0:
+            if isinstance(message := self._listener.next(left_s), Bind):
                 self._settle(message)
 
     def close(self) -> None:
         """Listen no more."""
-        self._ear.close()
+        self._listener.close()
 
     # ---- taking in what is told --------------------------------------------------------------------------------------
 
