@@ -10,11 +10,14 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
+from aaml.cluster.filters import feasible
 from aaml.cluster.fleet import node
 from aaml.evaluation.policies import load_policy
 from aaml.kube.objects.manifest import node_to_json
@@ -24,9 +27,12 @@ from aaml.plugin.export import export
 from aaml.plugin.module import PluginModule
 from aaml.plugin.run import PluginProcess, fetch
 from aaml.progress import progress_bar
+from aaml.scheduling.cycle import spec_of
+from aaml.scheduling.observation import Context
 from support.differential import Bench, Tally
 from support.kwok import pod, pods, until
-from support.plugin import Mounted, PluginCases, bare_module, compare_choice
+from support.plugin import NEAR, Mounted, PluginCases, bare_module, compare_choice
+from support.plugin_states import expected_pods
 from support.processes import AAML
 from support.real_scheduler import RealScheduler
 
@@ -141,6 +147,47 @@ def test_every_agent_decides_inside_kube_scheduler_as_it_does_in_python(
     assert not tally.mismatches, "\n".join(tally.mismatches[:SHOWN])
     skipped = {name: count for name, count in metrics(bench).items() if "replaced" in name}
     assert all("no_weights" in name for name, count in skipped.items() if count), skipped
+
+
+SHARES = (200, 300, 500, 500, 700, 1000)
+
+
+@pytest.mark.parametrize("name", ["fgd", "openb-linear"])
+def test_pods_share_gpus_on_the_nodes_and_devices_that_python_chooses(
+    bench: Bench, weights: Mounted, name: str
+) -> None:
+    expected = expected_pods(200)
+    weights.put(name, expected)
+    in_force(bench, weights)
+    cases, policy = PluginCases(0), load_policy(name, expected=expected)
+    cases.prefix = f"gpus-{time.time_ns():x}"
+    nodes = [
+        replace(node(f"{cases.prefix}-{i}"), gpu_count=count, gpu_model=model)
+        for i, (count, model) in enumerate([(2, "T4"), (2, "V100M16"), (4, "T4"), (0, "")])
+    ]
+    state = bench.reset(cases, list(map(node_to_json, nodes)), [])
+    for number in range(24):
+        asks = {"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-milli": str(SHARES[number % len(SHARES)])}
+        if number % 5 == 0:
+            asks["alibabacloud.com/gpu-card-model"] = "V100M16|G2"
+        meta = {"name": f"{name}-{number}", "namespace": "default", "annotations": asks}
+        verdict = bench.real.decide({**pod("", cpu="500m", memory="512Mi"), "metadata": meta})
+        waits = bench.pod(verdict.pod, node_name="", nominated_node="", gates=())
+        mask = feasible(state, waits).mask
+        if not mask.any():
+            assert not verdict.node
+            assert "4 node(s)" not in verdict.message, "some have the model, some have not"
+            bench.delete_pod(waits)
+            continue
+        context = Context(state, waits, mask, spec_of(policy))
+        scores = np.where(mask, policy.scores(context), -np.inf)
+        row = state.index[verdict.node]
+        assert scores[row] >= scores.max() - NEAR, (number, scores)  # equal nodes come in another order there
+        chosen = policy.take(np.where(np.arange(len(mask)) == row, scores, -np.inf), context)
+        state.upsert_pod(replace(waits, node_name=verdict.node), chosen.gpus)
+        devices = state.placements[waits.uid].gpus
+        assert verdict.pod["metadata"]["annotations"]["alibabacloud.com/gpu-index"] == "-".join(map(str, devices))
+    assert state.gpu_free.sum() < 1000, "nearly all of the eight devices is given out"
 
 
 # --- as it is deployed ------------------------------------------------------------------------------------------------

@@ -4,13 +4,14 @@ A kubelet changes the files of a ConfigMap at once. They are links into `..data`
 replaced.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from aaml.cluster.filters import feasible
+from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 from aaml.plugin.export import export, export_weights
 from aaml.plugin.module import PluginModule
@@ -33,9 +34,9 @@ class Mounted:
         module.weights.symlink_to(folder / "weights.json")
         (folder / "weights.json").symlink_to(Path("..data") / "weights.json")
 
-    def put(self, policy: str) -> None:
+    def put(self, policy: str, expected: Sequence[Pod] = ()) -> None:
         """Mount the weights of a policy."""
-        self._renew(lambda path: export_weights(policy, path))
+        self._renew(lambda path: export_weights(policy, path, expected))
 
     def put_text(self, text: str) -> None:
         """Mount a file with this text."""

@@ -193,7 +193,7 @@ class RealScheduler:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [
-                    *line, "--v=0", "--vmodule=schedule_one=10,default_binder=3",
+                    *line, "--v=0", "--vmodule=schedule_one=10",
                     # It would reuse the order of the last pod's nodes, and the extender would see one node only.
                     "--feature-gates=OpportunisticBatching=false",
                 ],
@@ -214,7 +214,7 @@ class RealScheduler:
                     scores[match[2]][match[3]] = int(match[4])
                 elif (match := _FINAL.search(line)) and match[1] == key:
                     totals[match[2]] = int(match[3])
-                elif "Attempting to bind pod to node" in line and f'pod="{key}"' in line:
+                elif "Successfully bound pod to node" in line and f'pod="{key}"' in line:
                     return dict(scores), totals
             if time.monotonic() > deadline:
                 raise AssertionError(f"kube-scheduler logged no scores of {key}")

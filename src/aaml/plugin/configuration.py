@@ -53,16 +53,22 @@ def deployed(options: ProfileOptions) -> dict[str, Any]:
         ("kube-system", "kube-scheduler") if options.scheduler_name == DEFAULT else ("aaml", "aaml-kube-scheduler")
     )
     entry = {"name": PLUGIN, "weight": options.weight}
-    plugins: dict[str, Any] = {"multiPoint": {"enabled": [entry]}}
+    at, none = {"enabled": [{"name": PLUGIN}]}, {"disabled": [{"name": "*"}]}
+    bind = {**none, "enabled": [{"name": PLUGIN}, {"name": "DefaultBinder"}]}  # in this order
+    plugins: dict[str, Any] = {"multiPoint": {"enabled": [entry]}, "bind": bind}
     told = {"weightsFile": f"{FOLDER}/weights.json"} | ({"learnSocket": options.learn} if options.learn else {})
     if options.alone:
         told["fallback"] = "default"
         plugins = {
-            "preScore": {"disabled": [{"name": "*"}], "enabled": [{"name": PLUGIN}]},
-            "score": {"disabled": [{"name": "*"}], "enabled": [entry]},
+            "preFilter": at,
+            "filter": at,
+            "preScore": {**none, **at},
+            "score": {**none, "enabled": [entry]},
+            "reserve": at,
+            "bind": bind,
         }
         if options.learn:
-            plugins |= {point: {"enabled": [{"name": PLUGIN}]} for point in ("reserve", "postBind")}
+            plugins["postBind"] = at
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

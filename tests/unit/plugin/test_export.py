@@ -96,6 +96,7 @@ def test_the_profile_is_what_the_flags_say(tmp_path: Path) -> None:
     (profile,) = found["profiles"]
     assert profile["schedulerName"] == "default-scheduler"
     assert profile["plugins"]["score"]["disabled"] == [{"name": "*"}]
+    assert profile["plugins"]["bind"]["enabled"] == [{"name": "AAML"}, {"name": "DefaultBinder"}]
     assert profile["pluginConfig"][0]["args"]["fallback"] == "default"
     assert "learnSocket" not in profile["pluginConfig"][0]["args"]
     assert run("export", [MODEL, "--out", out, "--alone", "--learn", "/run/aaml/learn.sock"]) == 0

@@ -47,6 +47,7 @@ type cluster struct {
 	owned  map[owner]map[int32]int32 // pods by row
 
 	runs *runs // of a policy that expects lifetimes, else nil
+	held *held // devices that were chosen for pods right now
 }
 
 func newCluster() *cluster {
@@ -107,7 +108,7 @@ func (c *cluster) expect() {
 
 // renew reads a node anew.
 func (c *cluster) renew(row int32, info fwk.NodeInfo) {
-	seen, slot := read(info), c.slots[row]
+	seen, slot := read(info, c.held), c.slots[row]
 	if c.runs != nil {
 		seen.life = c.runs.lifeOf(info)
 	}
@@ -164,10 +165,10 @@ func (c *cluster) leave(kind int32) {
 	}
 }
 
-func read(info fwk.NodeInfo) facts {
+func read(info fwk.NodeInfo, chosen *held) facts {
 	n, has, used, scored := info.Node(), info.GetAllocatable(), info.GetRequested(), info.GetNonZeroRequested()
 	_, controlPlane := n.Labels[controlPlaneLabel]
-	devices, model := packDevices(freeDevices(info)), ""
+	devices, model := packDevices(freeDevices(info, chosen)), ""
 	if devices != "" {
 		model = modelOf(n)
 	}

@@ -96,9 +96,10 @@ func number(text string, has bool, otherwise int64) int64 {
 	return value
 }
 
-// freeDevices returns the free thousandths of a node's GPUs: pods hold the devices that their annotation names; the
-// others, about which nobody says anything, take the best fitting ones in the order of their creation.
-func freeDevices(info fwk.NodeInfo) []int64 {
+// freeDevices returns the free thousandths of a node's GPUs: pods hold the devices that their annotation names, or that
+// were chosen for them right now; the others, about which nobody says anything, take the best fitting ones in the order of
+// their creation.
+func freeDevices(info fwk.NodeInfo, chosen *held) []int64 {
 	offered := info.GetAllocatable().GetScalarResources()
 	count, ok := offered[gpuCount]
 	if !ok {
@@ -117,7 +118,13 @@ func freeDevices(info fwk.NodeInfo) []int64 {
 		if asked.milli == 0 {
 			continue
 		}
-		if devices := namedDevices(pod.GetPod(), asked, len(free)); devices != nil {
+		devices := namedDevices(pod.GetPod(), asked, len(free))
+		if devices == nil {
+			if devices = chosen.of(pod.GetPod().UID); len(devices) == 0 || slices.Max(devices) >= len(free) {
+				devices = nil
+			}
+		}
+		if devices != nil {
 			hold(free, devices, asked.milli)
 		} else {
 			guessed = append(guessed, pod)

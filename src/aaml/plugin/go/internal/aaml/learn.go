@@ -384,8 +384,9 @@ func (t *sender) end(state fwk.CycleState, pod *v1.Pod, failed string) {
 	made.link = nil
 }
 
-// Reserve tells the learner, where there is one, that a pod got a node.
+// Reserve chooses the devices of a pod that got a node, and tells the learner, where there is one.
 func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+	p.takeDevices(pod, node)
 	if p.sender == nil {
 		return nil
 	}
@@ -403,8 +404,9 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 	return nil
 }
 
-// Unreserve tells the learner that a pod did not get its node after all.
+// Unreserve gives back what a pod got that is not bound after all, and tells the learner.
 func (p *Plugin) Unreserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ string) {
+	p.held.drop(pod.UID)
 	if p.sender != nil {
 		p.sender.end(state, pod, "not bound; kube-scheduler tries again")
 	}

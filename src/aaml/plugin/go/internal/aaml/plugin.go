@@ -4,6 +4,8 @@
 // the policy cannot decide, PreScore skips the plugin for that pod, and the profile's other score plugins decide; or, in a
 // profile without such, kube-scheduler's default ones, which the plugin carries and which cost nothing until then.
 //
+// Of pods that ask for GPUs it also filters nodes, chooses devices and binds with their annotation: see sharing.go.
+//
 // It does not implement SignPlugin, so a profile with it is not batched (OpportunisticBatching): a signature says that
 // pods which have the same one are scored alike, and this plugin's scores depend on the whole cluster, which each bind
 // changes.
@@ -39,6 +41,7 @@ type Plugin struct {
 	view      view
 	scores    []float64
 	ranks     ranks
+	held      held
 }
 
 var (
@@ -131,6 +134,7 @@ func (p *Plugin) decide(policy *policy, infos []fwk.NodeInfo, pod *v1.Pod, feasi
 		klog.ErrorS(err, "AAML: no lifetimes can be expected")
 		return nil, missingNode
 	}
+	p.cluster.held = &p.held
 	p.cluster.expect()
 	p.cluster.follow(infos)
 	p.view.look(p.cluster, p.cluster.requestOf(pod, waiting()), feasible)

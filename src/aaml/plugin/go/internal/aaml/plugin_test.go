@@ -56,6 +56,15 @@ type lister struct {
 
 func (l lister) List() ([]fwk.NodeInfo, error) { return l.h.infos, nil }
 
+func (l lister) Get(name string) (fwk.NodeInfo, error) {
+	for _, info := range l.h.infos {
+		if info.Node().Name == name {
+			return info, nil
+		}
+	}
+	return nil, fmt.Errorf("no node %s", name)
+}
+
 func (l lister) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) { return nil, nil }
 
 func leastAllocated(t *testing.T) string {
