@@ -12,6 +12,7 @@ from support.scripted_api import HANG, ScriptedApi, listing, node, pod
 NODES, PODS, NAMESPACES = "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces"
 CLAIMS, CLASSES = "/api/v1/persistentvolumeclaims", "/apis/storage.k8s.io/v1/storageclasses"
 VOLUMES, CSI = "/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/csinodes"
+OF_VOLUMES = [f"/apis/storage.k8s.io/v1/{name}" for name in ("volumeattachments", "csidrivers", "csistoragecapacities")]
 
 
 def asks(body, cpu, memory):
@@ -40,6 +41,7 @@ def api():
             (NAMESPACES, [{"metadata": {"name": "kube-system", "uid": "here"}}]),
             (CLAIMS, [{"metadata": {"name": "data", "namespace": "default"}, "spec": {"storageClassName": "later"}}]),
             (CLASSES, [{"metadata": {"name": "later"}, "volumeBindingMode": "WaitForFirstConsumer"}]),
+            *((path, []) for path in OF_VOLUMES),
         ):  # fmt: skip
             server.on_list(path, listing(*items))
             server.on_watch(path, [HANG])
@@ -104,12 +106,16 @@ def test_a_pod_that_runs_is_explained_by_the_cluster_without_it(explained):
 def test_a_pod_that_our_scheduler_refuses_is_explained_as_refused_with_the_reason_of_its_event(api, explained):
     said = explained("db")
     assert (said["node"], said["feasible"], said["of"]) == ("", 0, 4)
-    (refusal,) = said["refused"]
-    assert (refusal[0], refusal[2]) == ("VolumeBinding", 4)
+    assert sorted(said["refused"]) == [
+        ["NodeResourcesFit", "Insufficient cpu", 1],
+        ["NodeUnschedulable", "node(s) were unschedulable", 1],
+        ["VolumeBinding", "node(s) didn't find available persistent volumes to bind", 2],
+    ]
+    reasons = ", ".join(sorted(f"{count} {reason}" for _, reason, count in said["refused"]))
     cluster = KubeCluster.connect("mine", server=api.server)
     try:
         assert cluster.settle(30.0)
-        assert feasible(cluster.state, cluster.waits("u-db")).message() == f"0/4 nodes are available: {refusal[1]}."
+        assert feasible(cluster.state, cluster.waits("u-db")).message() == f"0/4 nodes are available: {reasons}."
     finally:
         cluster.close()
 

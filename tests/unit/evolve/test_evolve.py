@@ -115,7 +115,7 @@ def test_losses_are_those_of_the_policy_beside_the_reference_on_the_same_arrival
     judge = Judge(TINY, 7000, 4)
     losses = judge.play(assemble(parse("-pair.cpu_after")), [2, 0])
     task = find_task("balance")
-    frame = evaluate(["least-variance"], task, [7000, 7002], 4, pods=60, progress=False).frame()
+    frame = evaluate(["least-variance"], task, [7000, 7002], 4, pods=TINY.pods, progress=False).frame()
     assert judge.reference[[0, 2]].tolist() == frame["mean_variance"].tolist()
     assert losses.shape == (2,)
     assert relative(task, 2.0, 1.0) == pytest.approx(math.log(2.0))
