@@ -22,3 +22,7 @@ def did_you_mean(word: str, names: Sequence[str]) -> str:
     """Return a question with the name that a mistyped word is nearest to; empty where none is near."""
     near = get_close_matches(word, names, n=1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+class StoppedError(Exception):
+    """Work was stopped before its end, as asked for: what it had begun is to be forgotten."""

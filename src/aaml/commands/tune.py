@@ -100,11 +100,11 @@ def _kube_scheduler(args: KubeScheduler) -> int:
     from dataclasses import replace
 
     from aaml.commands.signals import ends_by
+    from aaml.errors import StoppedError
     from aaml.evaluation.evaluate import parse_seeds
     from aaml.policies.kube_scores.profile import PREFIX
     from aaml.sim.tasks import find_task
     from aaml.tuning.kube_scheduler import Asked, tune
-    from aaml.tuning.search import StoppedError
 
     found = find_task(args.task)
     task = replace(found, sizes=args.nodes or found.sizes, pods=args.pods or found.pods)

@@ -5,8 +5,9 @@ bound yet, namespaces for a selector over them, disruption budgets for a pod tha
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,6 +19,8 @@ from aaml.kube.objects.volumes import claim_names
 from aaml.kube.reflector import Source
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+_STORAGE_API = "/apis/storage.k8s.io/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +85,9 @@ def _metadata_version(raw: Any) -> str:
     return str(raw.metadata.resource_version)
 
 
-def _same(raw: Any) -> Any:
-    return raw
+def _as_it_is(resource: str, api: str, kind: type[T], key: Callable[[Any], str] = _metadata_name) -> Source[T]:
+    """Return the source of a resource whose objects are taken as the wire has them."""
+    return Source(resource, f"{api}/{resource}", kind, lambda raw: raw, key=key, version=_metadata_version)
 
 
 PODS: Source[SeenPod] = Source(
@@ -104,37 +108,14 @@ NODES: Source[Node] = Source(
     key=lambda node: node.name,
     version=lambda node: node.resource_version,
 )
-NAMESPACES: Source[wire.Namespace] = Source(
-    "namespaces", "/api/v1/namespaces", wire.Namespace, _same, key=_metadata_name, version=_metadata_version
-)
-CLAIMS: Source[wire.ClaimObject] = Source(
-    "persistentvolumeclaims", "/api/v1/persistentvolumeclaims", wire.ClaimObject, _same,
-    key=_full_name, version=_metadata_version,
-)  # fmt: skip
-VOLUMES: Source[wire.VolumeObject] = Source(
-    "persistentvolumes", "/api/v1/persistentvolumes", wire.VolumeObject, _same,
-    key=_metadata_name, version=_metadata_version,
-)  # fmt: skip
-CLASSES: Source[wire.StorageClass] = Source(
-    "storageclasses", "/apis/storage.k8s.io/v1/storageclasses", wire.StorageClass, _same,
-    key=_metadata_name, version=_metadata_version,
-)  # fmt: skip
-CSI_NODES: Source[wire.CsiNode] = Source(
-    "csinodes", "/apis/storage.k8s.io/v1/csinodes", wire.CsiNode, _same,
-    key=_metadata_name, version=_metadata_version,
-)  # fmt: skip
-ATTACHMENTS: Source[wire.AttachmentObject] = Source(
-    "volumeattachments", "/apis/storage.k8s.io/v1/volumeattachments", wire.AttachmentObject, _same,
-    key=_metadata_name, version=_metadata_version,
-)  # fmt: skip
-CSI_DRIVERS: Source[wire.CsiDriverObject] = Source(
-    "csidrivers", "/apis/storage.k8s.io/v1/csidrivers", wire.CsiDriverObject, _same,
-    key=_metadata_name, version=_metadata_version,
-)  # fmt: skip
-CAPACITIES: Source[wire.CapacityObject] = Source(
-    "csistoragecapacities", "/apis/storage.k8s.io/v1/csistoragecapacities", wire.CapacityObject, _same,
-    key=_full_name, version=_metadata_version,
-)  # fmt: skip
+NAMESPACES = _as_it_is("namespaces", "/api/v1", wire.Namespace)
+CLAIMS = _as_it_is("persistentvolumeclaims", "/api/v1", wire.ClaimObject, key=_full_name)
+VOLUMES = _as_it_is("persistentvolumes", "/api/v1", wire.VolumeObject)
+CLASSES = _as_it_is("storageclasses", _STORAGE_API, wire.StorageClass)
+CSI_NODES = _as_it_is("csinodes", _STORAGE_API, wire.CsiNode)
+ATTACHMENTS = _as_it_is("volumeattachments", _STORAGE_API, wire.AttachmentObject)
+CSI_DRIVERS = _as_it_is("csidrivers", _STORAGE_API, wire.CsiDriverObject)
+CAPACITIES = _as_it_is("csistoragecapacities", _STORAGE_API, wire.CapacityObject, key=_full_name)
 BUDGETS: Source[SeenBudget] = Source(
     "poddisruptionbudgets",
     "/apis/policy/v1/poddisruptionbudgets",

@@ -14,10 +14,6 @@ from aaml.training.validation import Glimpse
 Stop = Callable[[], bool]
 
 
-class StoppedError(Exception):
-    """A round was stopped before its end and is to be forgotten."""
-
-
 class Learner(Protocol):
     """What learns in rounds: an episode, a generation, some decisions of each cluster, episodes of many copies."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aaml.errors import StoppedError
 from aaml.learning.config import Linear
 from aaml.learning.linear import CrossEntropy, save_linear
 from aaml.policies.heuristics.linear import FEATURE, FEATURES, GPU, LIFE, PLAIN, TERM, TERMS, LinearPolicy
@@ -15,7 +16,7 @@ from aaml.scheduling.curves import SEARCH_DEVIATION
 from aaml.scheduling.ports import RunWriter
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.compiled.flow import BY_ARRIVAL, Flow
-from aaml.training.learner import Stop, StoppedError, draw_episode
+from aaml.training.learner import Stop, draw_episode
 from aaml.training.rollouts import TRAINING_SEEDS, Arena
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.metrics import AVERAGED
+from aaml.errors import StoppedError
 from aaml.learning.collate import Batch
 from aaml.learning.copies import Generator, RolloutRecorder, best, choose, pinned, stars
 from aaml.learning.networks import Network
@@ -16,7 +17,7 @@ from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.own_rewards import compiled_reward
 from aaml.sim.compiled.rewards import REWARDS
 from aaml.sim.task import Task
-from aaml.training.learner import Stop, StoppedError
+from aaml.training.learner import Stop
 from aaml.training.rollouts import TRAINING_SEEDS, Arena
 from aaml.training.settings import TrainConfig
 from aaml.training.validation import Glimpse

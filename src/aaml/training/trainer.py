@@ -10,14 +10,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
-from aaml.errors import UserError
+from aaml.errors import StoppedError, UserError
 from aaml.learning.config import NetworkAgent
 from aaml.learning.graph import network_graph
 from aaml.progress import progress_bar
 from aaml.scheduling.ports import RunWriter
 from aaml.training.collectors import collector
 from aaml.training.copies import CopiesLearner
-from aaml.training.learner import Learner, Stop, StoppedError
+from aaml.training.learner import Learner, Stop
 from aaml.training.linear import LinearLearner
 from aaml.training.qtable import QTableLearner
 from aaml.training.rewards import RewardsLearner

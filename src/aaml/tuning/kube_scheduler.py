@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.quantity import CPU, MEMORY
-from aaml.errors import UserError, bad_value
+from aaml.errors import StoppedError, UserError, bad_value
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.identity import program_sha256
 from aaml.evaluation.results import Results
@@ -31,7 +31,7 @@ from aaml.sim.metrics import find_metric
 from aaml.sim.recorded import TRAINING_SEEDS, VALIDATION_SEEDS, TraceTask
 from aaml.sim.task import Task
 from aaml.tuning.episodes import is_compiled
-from aaml.tuning.search import Episodes, Search, StoppedError
+from aaml.tuning.search import Episodes, Search
 from aaml.tuning.space import BALANCED, FIT, SAMPLED_FROM, Space
 from aaml.workload.trace.windows import read_windows
 

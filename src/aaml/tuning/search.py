@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aaml.errors import UserError
+from aaml.errors import StoppedError, UserError
 from aaml.parallel.pool import Pool
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.search.pareto import survivors
@@ -26,10 +26,6 @@ FloatArray = npt.NDArray[np.float64]
 _RUNGS = (8, 4, 2, 1)  # a rung ends with this part of the episodes
 _LEAST_SHARE = 1e-3  # of what an episode comes to: less counts as much
 _TRIES = 20  # at a child that is none of those known
-
-
-class StoppedError(Exception):
-    """Somebody asked for the end."""
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import yaml
 from aaml.cli import run
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
-from aaml.errors import UserError
+from aaml.errors import StoppedError, UserError
 from aaml.evaluation.evaluate import evaluate
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.policies.kube_scores.profile import read_profile
 from aaml.sim.tasks import find_task
 from aaml.tuning.kube_scheduler import Asked, tune
-from aaml.tuning.search import Episodes, StoppedError
+from aaml.tuning.search import Episodes
 from aaml.tuning.space import Space
 from aaml.workload.trace.events import Began, Listed, NodeSeen, PodBound, PodEnded, PodSeen
 from aaml.workload.trace.store import TraceWriter
