@@ -11,29 +11,22 @@ _numbers = st.floats(-1e6, 1e6, allow_nan=False).map(Constant) | st.sampled_from
 _leaves = _numbers | st.sampled_from([Feature(name) for name in FEATURES])
 
 
-def _calls(gives: str, numbers: st.SearchStrategy, conditions: st.SearchStrategy) -> st.SearchStrategy:
-    of = {"n": numbers, "c": conditions}
-    made = [
-        st.tuples(*(of[kind] for kind in operator.takes)).map(lambda operands, name=name: _call(name, operands))
-        for name, operator in OPERATORS.items()
-        if operator.gives == gives
-    ]
-    return st.one_of(made)
-
-
 def _call(name: str, operands: tuple[Expression, ...]) -> Expression:
     if name == "neg" and isinstance(operands[0], Constant):  # a number with a sign: the text has one way to write it
         return Constant(-operands[0].value)
     return Call(name, operands)
 
 
-def _deeper(numbers: st.SearchStrategy) -> st.SearchStrategy:
-    simple = st.tuples(st.sampled_from(["<", "<="]), numbers, numbers).map(lambda each: Call(each[0], each[1:]))
-    conditions = simple | _calls("c", numbers, simple)
-    return _calls("n", numbers, conditions)
+@st.composite
+def _drawn(draw: st.DrawFn, gives: str = "n", depth: int = 4) -> Expression:
+    if gives == "n" and (depth == 0 or not draw(st.booleans())):
+        return draw(_leaves)
+    names = [name for name, each in OPERATORS.items() if each.gives == gives and (depth > 1 or "c" not in each.takes)]
+    name = draw(st.sampled_from(names))
+    return _call(name, tuple(draw(_drawn(each, depth - 1)) for each in OPERATORS[name].takes))
 
 
-expressions = st.recursive(_leaves, _deeper, max_leaves=20)
+expressions = _drawn()
 
 
 def values_of_features(seed: int) -> dict[str, float]:

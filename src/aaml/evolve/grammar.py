@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from aaml.policies.formulas.expression import (
+    LARGEST,
     NUMBERED,
     OPERATORS,
     Call,
@@ -38,8 +39,8 @@ def twin(expression: Expression) -> Expression:
 
 
 def rounded(value: float) -> float:
-    """Return a constant as people write it: to three digits."""
-    return float(f"{value:.3g}")
+    """Return a constant as people write it: to three digits, and within the bounds of constants."""
+    return float(f"{min(max(value, -LARGEST), LARGEST):.3g}")
 
 
 class Grammar:

@@ -95,6 +95,7 @@ def test_size_counts_what_is_written():
         ("-(-pod.cpu)", "pod.cpu"), ("0 - pod.cpu", "-pod.cpu"), ("pod.cpu + -0.5", "pod.cpu - 0.5"),
         ("pod.cpu if 1 < 2 else pair.pods", "pod.cpu"), ("abs(abs(pod.cpu))", "abs(pod.cpu)"),
         ("log(-pod.cpu)", "log(pod.cpu)"), ("2 + 3 * 4", "14.0"),
+        ("1e12 + 1e12", "1000000000000.0 + 1000000000000.0"),  # no constant may be that large
     ],
 )  # fmt: skip
 def test_what_adds_nothing_is_left_out(text, simpler):

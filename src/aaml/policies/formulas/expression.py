@@ -175,7 +175,9 @@ def simplify(expression: Expression) -> Expression:
     operands = tuple(simplify(each) for each in expression.operands)
     numbers = [each.value for each in operands if isinstance(each, Constant)]
     if len(numbers) == len(operands) and kind(expression) == "n":
-        return Constant(OPERATORS[expression.operator].function(*numbers))
+        value = OPERATORS[expression.operator].function(*numbers)
+        if abs(value) <= LARGEST:  # a sum of constants may be larger than a constant may be
+            return Constant(value)
     return _shorter(expression.operator, operands) or Call(expression.operator, operands)
 
 
