@@ -22,37 +22,37 @@ class EvolveConfig(Settings):
     """A search for formulas."""
 
     task: tuple[str, ...] = ("balance",)
-    """tasks that a formula is to be good at, each as much as the others; all judged by the same metric"""
+    """tasks with the same metric; each has the same weight"""
     nodes: tuple[Count, ...] = ()
-    """cluster sizes of the episodes; the tasks' own when not given"""
+    """numbers of nodes of the episodes. Default: the tasks'"""
     pods: Count | None = None
-    """pods of an episode; the tasks' own number when not given"""
+    """pods of an episode. Default: the tasks'"""
     episodes: Count = 64
-    """training episodes that a formula is judged on, the same for all"""
+    """training episodes, the same for every formula"""
     validation_episodes: Count = 64
-    """episodes that the front is judged on at the end, which the search never sees"""
+    """held-out episodes on which the front is judged at the end"""
     population: Count = 100
-    """formulas that an island keeps"""
+    """formulas in the population of an island"""
     islands: Count = 2
-    """populations that live apart; more processes than these find no work"""
+    """populations that evolve apart; there is no work for more processes than islands"""
     generations: Count = 50
     """generations"""
     migrate_every: Count = 5
-    """generations after which an island's best formulas go to the next island too"""
+    """generations between two migrations of the best formulas to the next island"""
     size: Count = 31
     """most constants, features and operators of a formula"""
     tuned: Natural = 2
     """formulas whose constants an evolution strategy tunes in a generation"""
     reference: str = ""
-    """policy that losses are relative to; the tasks' usual rule when not given"""
+    """policy that losses are relative to. Default: the tasks' usual rule"""
     remaining_lifetimes: RemainingLifetimes = "nothing"
-    """what formulas are told of how long pods run on: nothing, learned from past pods, or known (the truth)"""
+    """what formulas observe of remaining lifetimes: nothing, an estimate learned from pods that ended, or the truth"""
     start: tuple[Path, ...] = ()
-    """formulas that the search begins with, besides random ones"""
+    """formulas in the first generation, besides random ones"""
     seed: Natural = 0
     """seed of the search"""
     workers: str = "1"
-    """processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of"""
+    """a number of processes, ray (a Ray cluster of this machine) or ray:HOST:PORT"""
 
     @cached_property
     def tasks(self) -> "tuple[Task, ...]":

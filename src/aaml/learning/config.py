@@ -85,27 +85,27 @@ class NetworkAgent(AgentConfig):
     implied: ClassVar[tuple[str, ...]] = ("encoder",)
 
     encoder: EncoderKind = "mlp"
-    """what reads the cluster: every node by itself (mlp), or the nodes as a graph (gnn)"""
+    """network: an MLP that reads each node alone (mlp), or a graph network over all nodes (gnn)"""
     hidden_layers: Count = 32
     """width of every hidden layer"""
     learning_rate: Open[Positive] = OPEN
-    """step size of the optimiser, of an actor-critic its actor's; among copies it falls to 0 at the end"""
+    """learning rate; of the actor in an actor-critic. With `copies` it decays to 0"""
     optimizer: OptimizerName = "Adam"
-    """how gradients become steps"""
+    """optimizer of PyTorch"""
     max_grad_norm: Open[Positive] = OPEN
-    """gradients are scaled down to this norm"""
+    """gradients are clipped to this norm"""
     batch_size: Open[Count] = OPEN
-    """decisions per step of the optimiser"""
+    """decisions in a minibatch"""
     n_epochs: Open[Count] = OPEN
-    """passes over what was gathered since the last update; at least one step is made"""
+    """epochs over the data of a rollout; at least one gradient step"""
     gamma: Open[Fraction] = OPEN
-    """discount of a reward one decision later. Among copies that is on ten nodes: the horizon, 1 / (1 - gamma)
-    decisions, grows with the number of nodes"""
+    """discount factor, per decision. With `copies` the value is for ten nodes; the horizon 1 / (1 - gamma) grows
+    with the number of nodes"""
     scale_rewards: bool = True
-    """divide rewards by their running root mean square, so that learning rates fit any reward; copies are compared in
-    units of how they differ"""
+    """divide rewards by their running root mean square; with `copies`, normalise advantages by their
+    standard deviation"""
     max_batch_rows: Open[Count] = OPEN
-    """a step reads at most this many nodes in all: on large clusters it takes fewer decisions"""
+    """at most this many nodes in a minibatch; on large clusters a minibatch then has fewer decisions"""
 
     @property
     def name(self) -> AgentKind:
@@ -131,24 +131,24 @@ class Dqn(NetworkAgent):
     """Double dueling DQN: action values, a replay buffer, a chance to explore."""
 
     buffer_size: Open[Natural] = OPEN
-    """decisions kept to learn from again; among copies of each cluster size, where 0 keeps its last four rounds"""
+    """size of the replay buffer, in decisions; with `copies` per cluster size, and 0 keeps the last four rounds"""
     n_step: Open[Natural] = OPEN
-    """rewards summed before the network's own estimate stands for what follows, 0: all of them; among copies on ten
-    nodes, and in proportion on others"""
+    """steps of the n-step return before bootstrapping; 0: the whole episode. With `copies` the value is for ten
+    nodes and grows with the number of nodes"""
     prioritized: bool = False
-    """sample experience by its error instead of uniformly"""
+    """prioritized experience replay in place of uniform sampling"""
     update_frequency: Count = 16
-    """live and by rewards: decisions between updates"""
+    """live and by rewards: decisions between two updates"""
     target_update_frequency: Count = 400
-    """live and by rewards: decisions between copies of the network to the target network"""
+    """live and by rewards: decisions between two updates of the target network"""
     init_epsi: Fraction = 0.1
-    """live and by rewards: chance to explore at the first decision"""
+    """live and by rewards: epsilon of the first decision"""
     min_epsi: Fraction = 0.02
-    """live and by rewards: chance to explore in the end"""
+    """live and by rewards: final epsilon"""
     epsi_decay: Fraction | None = None
-    """factor on the chance to explore, a decision; without it the least is reached in half of the training"""
+    """factor on epsilon per decision. Default: epsilon is at its minimum after half of the training"""
     use_heuristic: bool = False
-    """explore by a heuristic's choice instead of a random one"""
+    """explore with the choice of a heuristic in place of a random node"""
 
     @property
     def name(self) -> AgentKind:
@@ -173,19 +173,19 @@ class ActorCritic(NetworkAgent):
     """PPO (A2C at one epoch): an actor, and a critic whose values are the baseline where there are no copies."""
 
     critic_learning_rate: Open[Positive | None] = OPEN
-    """step size of the critic; the actor's where nothing is said"""
+    """learning rate of the critic. Default: the actor's"""
     gae_lambda: Fraction = 0.9
-    """live and by rewards: weight of longer returns in the advantage"""
+    """live and by rewards: lambda of generalized advantage estimation"""
     ent_coef: Open[NotNegative] = OPEN
-    """entropy coefficient: reward for keeping the policy open, in nats"""
+    """entropy coefficient of the loss"""
     clip_range: Positive = 0.2
-    """how far an update may move the policy"""
+    """clipping range of PPO"""
     clip_range_vf: NotNegative = 0.0
-    """live and by rewards: how far an update may move the critic's values, in units of the reward scale; 0: any"""
+    """live and by rewards: clipping range of the value function, in units of scaled rewards; 0: no clipping"""
     segment: Count = 64
-    """live and by rewards: an episode that lasts longer is learned from in pieces of this many decisions"""
+    """live and by rewards: longer episodes are cut into segments of this many decisions"""
     update_steps: Count = 1024
-    """live and by rewards: decisions of whole episodes gathered before an update"""
+    """live and by rewards: decisions in a rollout, made of whole episodes"""
 
     @property
     def name(self) -> AgentKind:
@@ -225,10 +225,10 @@ class CopiesConfig(Settings):
     former: ClassVar = FORMER
 
     copies: Count = 16
-    """copies: clusters that see the same arrivals and are compared with one another"""
+    """copies: clusters with the same arrivals; the advantage of one is relative to the others"""
     sampled: Share = 0.1
-    """copies: share of choices that are sampled, and learned from; the others are the agent's best. On one size and for
-    a million decisions an actor-critic learns more with 0.3"""
+    """copies: share of actions that are sampled and learned from; the others are greedy. For a million decisions on one
+    cluster size, 0.3 is better for an actor-critic"""
 
 
 @dataclass(frozen=True)
@@ -236,21 +236,21 @@ class QTable(AgentConfig):
     """Binned Q-table of a few nodes: free memory of each node, a fraction of its size, and the demand of pods."""
 
     bins: Count = 12
-    """bins of a node's free memory; a node whose memory is all free has one of its own"""
+    """bins of the free memory of a node; an empty node has its own bin"""
     demand_bins: Count = 6
-    """bins of a pod's request, as a share of the mean node"""
+    """bins of the request of a pod, as a share of the mean node"""
     takes: Literal["emptiest", "fullest"] | None = None
-    """which node of the chosen bin takes the pod; without it the one that the reward asks for"""
+    """which node of the chosen bin gets the pod. Default: by the reward"""
     gamma: Fraction = 0.3
-    """discount of a reward one decision later"""
+    """discount factor, per decision"""
     step: Fraction = 0.5
-    """step size, which falls with 1 / sqrt(visits)"""
+    """learning rate, divided by sqrt(visits)"""
     init_epsi: Fraction = 1.0
-    """chance to explore at the first decision"""
+    """epsilon of the first decision"""
     min_epsi: Fraction = 0.02
-    """chance to explore in the end"""
+    """final epsilon"""
     epsi_decay: Fraction | None = None
-    """factor on the chance to explore, a decision; without it a twentieth is left at the end of the training"""
+    """factor on epsilon per decision. Default: a twentieth of epsilon is left at the end of the training"""
 
     @property
     def name(self) -> str:
@@ -271,13 +271,13 @@ class Linear(AgentConfig):
     """Linear scorer of nodes, found by the cross-entropy method: generations of scorers judged by the task's metric."""
 
     population: Count = 40
-    """scorers of a generation"""
+    """candidates in a generation"""
     elite: Count = 10
-    """the best of them, which the next generation is drawn around"""
+    """candidates that the next generation is fitted to"""
     deviation: Positive = 0.5
-    """standard deviation of the first generation's weights"""
+    """standard deviation of the weights in the first generation"""
     averaging: Fraction = 0.95
-    """share of the scorer that a generation leaves as it was: it is the running average of the generations' means"""
+    """weight of the past in the running average over generations, which is the result"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

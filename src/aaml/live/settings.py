@@ -31,9 +31,9 @@ class ProbeSettings(Settings):
     """Where a process answers probes."""
 
     health_port: Port = 0
-    """port of /healthz, /readyz and /metrics; 0 leaves them out"""
+    """port of /healthz, /readyz and /metrics; 0: none"""
     health_host: str = "127.0.0.1"
-    """address of these"""
+    """address that the probes listen on"""
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,18 @@ class RecordSettings(Settings):
     reward: str = DEFAULT_REWARD
     """a reward by name, a weighted sum (balance=1,compress=0.5), or FILE.py:NAME"""
     seed: Natural = 0
-    """of ties, weights and exploration"""
+    """seed of ties, weights and exploration"""
     progress: Flag = False
     """show a progress bar"""
     log_scrolling: Flag = False
-    """show every decision as a line"""
+    """print a line for every decision"""
     records: bool = True
-    """write curves to tlogs/, every decision and the log to logs/"""
+    """write curves to tlogs/, and the decisions and the log to logs/"""
     explain: Flag = False
-    """write why each node was chosen to logs/*.explained.jsonl, for `aaml explain`, and the other records too (copies
-    the state for each decision)"""
+    """write the scores of all nodes to logs/*.explained.jsonl, for `aaml explain`; also turns `records` on. It copies
+    the state for each decision"""
     tensorboard_name: str = ""
-    """name of the run: tlogs/<policy>_<name>; without it the time"""
+    """name of the run: tlogs/<policy>_<name>. Default: the time"""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class AgentSettings(Settings):
 
     agent: NetworkAgent = LIVE["dqn"]
     model: Path | None = None
-    """a model file, or the folder of a training, to go on from"""
+    """continue from a model file, or from the folder of a training"""
     save_every_s: NotNegative = 300.0
-    """seconds between saves of the model; 0 saves at the end only"""
+    """seconds between two saves of the model; 0: only at the end"""
 
 
 @dataclass(frozen=True)
@@ -73,55 +73,57 @@ class DutySettings(ProbeSettings):
     """How a scheduler process runs among replicas, and where it answers probes."""
 
     leader_elect: bool = False
-    """of several replicas one decides, the others stand by"""
+    """one of several replicas decides, the others wait"""
     lease_name: str = "aaml-scheduler"
     """name of the Lease that the replicas share"""
     lease_namespace: str = "kube-system"
-    """its namespace"""
+    """namespace of the Lease"""
     lease_duration_s: float = 15.0
-    """seconds after which a silent leader is followed by another"""
+    """seconds without a renewal after which another replica may lead"""
     renew_deadline_s: float = 10.0
-    """seconds after which a leader that cannot renew the lease ends"""
+    """seconds after which a leader that cannot renew the Lease exits"""
     retry_period_s: float = 2.0
-    """seconds between renewals, and between tries to lead"""
+    """seconds between two tries to get or renew the Lease"""
 
 
 @dataclass(frozen=True)
 class SchedulerSettings(DutySettings, RecordSettings):
-    """What every scheduler can be told."""
+    """Settings of every scheduler."""
 
     cluster: ClusterKind = "kube"
-    """a Kubernetes cluster, or one in this process with a workload of its own"""
+    """kube: a Kubernetes cluster; sim: a simulated cluster in this process, with its own workload"""
     kubeconfig: Path | None = None
-    """of the Kubernetes cluster; without it $KUBECONFIG, ~/.kube/config or the service account"""
+    """kubeconfig of the cluster. Default: $KUBECONFIG, ~/.kube/config or the service account"""
     scheduler_name: str = ""
-    """pods with this schedulerName are placed (custom-scheduler) or, in a dry run, watched (default-scheduler)"""
+    """schedulerName of the pods to place (default custom-scheduler) or, in a dry run, to watch (default
+    default-scheduler)"""
     namespaces: tuple[str, ...] = ()
-    """place pods of these namespaces only"""
+    """only pods of these namespaces"""
     preemption: bool = True
-    """delete less important pods where a pod fits nowhere otherwise, as far as the account may"""
+    """evict pods of lower priority where a pod fits nowhere else, if RBAC allows it"""
     scheduled_events: bool = True
     """write the event Scheduled for each bound pod"""
     dry_run: Flag = False
-    """never bind: decide on what another scheduler places, and compare"""
+    """never bind: decide for pods that another scheduler places, and compare"""
     shadow_log: str = "-"
-    """file that a dry run adds a JSON line a pod to; - is the terminal"""
+    """file of a dry run, one JSON line per pod; -: the terminal"""
     fallback: str = "kube-scheduler"
-    """policy that decides where the chosen one is late, fails or names no feasible node; none: nobody does"""
+    """policy that decides where the chosen one is late, fails or names no feasible node; none: no fallback"""
     deadline_s: NotNegative = 1.0
-    """seconds that a decision may take before the fallback decides; 0: any. Built-in policies have no limit"""
+    """seconds that a decision may take before the fallback decides; 0: no limit. Built-in policies have none"""
     percentage_of_nodes_to_score: Percent = 100
-    """how many nodes a network scores for a pod, the next feasible ones in turn, 100 at least; 0: as kube-scheduler"""
+    """share of the nodes that a network scores for a pod, at least 100 nodes; 0: as kube-scheduler chooses it"""
     hand_over: HandOverWhen = "models"
-    """let the fallback decide for good once the policy does measurably worse: one from a model file, any, or never"""
+    """hand over to the fallback for good when the policy is measurably worse: models (only for model files), always or
+    never"""
     sim_nodes: Count = 10
     """nodes of the in-process cluster"""
     sim_load: Share = 0.2
-    """load at which its workload ends a round, a fraction"""
+    """load at the end of a round of its workload, a fraction"""
     sim_rounds: Count = 3
-    """rounds of its workload"""
+    """rounds of the workload"""
     sim_shapes: Path | None = None
-    """mixture of pod shapes of its workload, a CSV file"""
+    """CSV file of pod shapes for the workload"""
 
     @property
     def profile(self) -> str:
@@ -129,19 +131,19 @@ class SchedulerSettings(DutySettings, RecordSettings):
         return self.scheduler_name or ("default-scheduler" if self.dry_run else "custom-scheduler")
 
     def defaults(self) -> "SchedulerSettings":
-        """Return the settings of somebody who told none."""
+        """Return the settings without any flag."""
         return type(self)()
 
 
 @dataclass(frozen=True)
 class LearnerSettings(SchedulerSettings, AgentSettings):
-    """What a scheduler that learns can be told besides, with the settings of its agent."""
+    """Settings of a scheduler that learns, with those of its agent."""
 
     recording: Path | None = None
-    """fill the replay buffer of a DQN from this recording first (data/sched_*.csv)"""
+    """fill the replay buffer of a DQN from this recording (data/sched_*.csv)"""
     no_learn: Flag = False
-    """take the best choice, never explore or update"""
+    """greedy actions only: no exploration, no updates"""
 
     def defaults(self) -> SchedulerSettings:
-        """Return the settings of somebody who told nothing but which agent."""
+        """Return the settings with no flag but the agent."""
         return type(self)(agent=LIVE[self.agent.name])

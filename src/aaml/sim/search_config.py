@@ -10,8 +10,8 @@ class SearchConfig(Settings):
     """The size of a look-ahead search: candidates x samples futures are played for each pod."""
 
     candidates: Count = 4
-    """expert: nodes tried for each pod, the agent's best"""
+    """expert: nodes tried for each pod, the best of the agent"""
     samples: Count = 8
-    """expert: imagined futures that each is tried in"""
+    """expert: imagined futures for each of these nodes"""
     horizon: Count = 48
-    """expert: arrivals of an imagined future"""
+    """expert: arriving pods in an imagined future"""

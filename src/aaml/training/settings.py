@@ -51,59 +51,59 @@ class TrainConfig(Settings):
     agent: AgentConfig = AGENTS["gnn"]
     """GNN or MLP by DQN, MLP or GNN by actor-critic, the binned Q-table, or a linear scorer by cross-entropy"""
     task: str = "balance"
-    """balance, varied, compress, fragmentation, waiting, services-and-jobs, churn, seedc, seedc-compress or seed-a, at
-    another load compress@0.5; a trace's folder, or compress@FOLDER for another goal; one's own as FILE.py:NAME"""
+    """a task by name (docs/tutorial.md lists them), with a load after @ (compress@0.5); the folder of a trace, or
+    TASK@FOLDER for the metric of a task; your own as FILE.py:NAME"""
     steps: Natural = 1_000_000
-    """decisions to learn from, after the warm start; copies learn from whole rounds of episodes, at least one; other
-    methods take some hundred times as long for as many"""
+    """training decisions (environment steps), after the warm start. `copies` rounds up to whole rounds of episodes.
+    A step of the other methods takes about a hundred times as long"""
     seed: Natural = 0
-    """of weights, exploration and episodes: same seed, same curve"""
+    """seed of weights, exploration and episodes: the same seed gives the same curve"""
     envs: Count = 8
-    """clusters at once"""
+    """number of clusters that are simulated at once"""
     workers: str = "1"
-    """what the clusters are dealt out over, the result is the same: processes (a number), ray for a Ray cluster of this
-    machine, or ray:HOST:PORT for one that it is a node of"""
+    """where the clusters are simulated: a number of processes, ray (a Ray cluster of this machine) or ray:HOST:PORT.
+    The result is the same"""
     nodes: tuple[Count, ...] = ()
-    """cluster sizes that episodes are drawn from; the task's own when none is given"""
+    """numbers of nodes; each episode draws one. Default: the task's"""
     pods: Count | None = None
-    """pods of an episode; the task's own number when not given"""
+    """pods of an episode. Default: the task's"""
     trace: str | None = None
-    """an openb pod list whose requests take the place of the synthetic ones"""
+    """an openb pod list; its requests replace the synthetic ones"""
     reward: str = ""
-    """a reward by name, FILE.py:NAME, or a weighted sum; the task's own when empty"""
+    """a reward by name, a weighted sum (balance=1,compress=0.5), or FILE.py:NAME. Default: the task's"""
     teacher: str = ""
-    """policy of the warm start: a name, a model file (whose order of waiting pods is the agent's too), or "none"; the
-    task's usual one when empty"""
+    """policy that the agent imitates first (warm start): a name, a model file, or none. The agent also takes over a
+    model's order of waiting pods. Default: the task's"""
     teacher_steps: Natural = 6_000
-    """decisions of the teacher to learn from first"""
+    """decisions of the teacher to imitate"""
     teacher_passes: Count = 20
-    """passes over the teacher's decisions"""
+    """epochs over the decisions of the teacher"""
     start: Path | None = None
-    """a model file of such an agent, or the folder of a training, to go on from in place of a warm start"""
+    """continue from a model file of the same agent, or from the folder of a training; no warm start"""
     chunk: Count = 32
-    """decisions that each cluster makes with the same weights"""
+    """decisions of each cluster between two exchanges of weights"""
     validate_every: Count = 50_000
-    """decisions between validations, at which the run is saved"""
+    """decisions between two validations; each validation saves the run"""
     validation_episodes: Count = 10
-    """validation episodes for each cluster size"""
+    """validation episodes per cluster size"""
     patience: Natural = 0
-    """end after so many validations without a better one; 0: never"""
+    """stop after so many validations without improvement; 0: never"""
     lifetimes: bool = False
-    """show the agent how long a pod will run"""
+    """the agent observes how long a pod will run"""
     remaining_lifetimes: RemainingLifetimes = "nothing"
-    """what the agent is told of how long pods run on: nothing, what can be learned from the task's past, or the truth,
-    known to a clairvoyant only"""
+    """what the agent observes of the remaining lifetimes of running pods: nothing, an estimate learned from pods that
+    ended, or the truth (an upper bound: no real scheduler knows it)"""
     method: Literal["auto", "copies", "rewards", "expert"] = "auto"
-    """copies: compiled episodes in lockstep, compared with copies that see the same arrivals; rewards: simulated
-    clusters one by one, for rewards of one's own and several workers; expert: a look-ahead search chooses, the agent
-    imitates all its choices so far, `teacher_passes` times at every validation; auto: copies where that can be"""
+    """copies: compiled episodes in lockstep; the advantage compares copies that see the same arrivals. rewards: learns
+    from the reward of each decision; takes your own rewards and several workers. expert: imitates a look-ahead search
+    (DAgger), `teacher_passes` epochs at each validation. auto: copies where possible"""
     device: Literal["cpu", "cuda"] = "cpu"
-    """copies: where the networks act and learn; the simulator plays on the CPU. A GPU pays from some 4,000 clusters at
-    once on: --envs 1024 --batch_size 16384"""
+    """copies: device of the networks; the simulator runs on the CPU. A GPU is faster from about 4,000 clusters at once
+    (--envs 1024 --batch_size 16384)"""
     copying: CopiesConfig = CopiesConfig()
     search: SearchConfig = SearchConfig(candidates=3, samples=16)
     rollout: str = ""
-    """expert: policy that decides in a future; "agent" for the agent itself, the teacher when empty"""
+    """expert: policy that plays the imagined futures; agent: the agent itself. Default: the teacher"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -248,19 +248,19 @@ class DemoConfig(Settings):
     """How much the demonstration trains and judges."""
 
     task: str = "balance"
-    """what to schedule: a task by name"""
+    """a task by name"""
     steps: Count = 1_000_000
-    """decisions that each agent makes to learn from, after the warm start; half a minute where episodes are compiled"""
+    """training decisions of each agent, after the warm start; a million take half a minute on compiled tasks"""
     teacher_steps: Natural = 2_000
-    """decisions of a heuristic that each agent imitates first"""
+    """decisions of a heuristic that each agent imitates first (warm start)"""
     episodes: Count = 20
-    """unseen episodes that each policy is judged on"""
+    """held-out episodes of the evaluation"""
     nodes: Count = 10
     """nodes of the cluster"""
     workers: Count = 2
     """processes"""
     seed: Natural = 0
-    """of training; the episodes of the judgement are always the same"""
+    """seed of the training; the held-out episodes are always the same"""
 
     @property
     def seeds(self) -> range:

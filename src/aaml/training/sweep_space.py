@@ -146,13 +146,13 @@ class SweepConfig(Settings):
     """what to choose, as NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C: the settings of the agent and of its method,
     agent, envs, reward, teacher_steps, teacher_passes or lifetimes; those that usually matter when none is given"""
     trials: Count = 20
-    """trials of the study in all; more of them go on with a study that is there"""
+    """trials of the study in all; a larger number continues a study"""
     batch: Count = 4
-    """trials drawn at once; at most so many can run at once"""
+    """trials that are drawn, and may run, at once"""
     rungs: Count = 3
-    """times that trials are compared, the last at the end; 1: none is pruned"""
+    """how often trials are compared, the last time at the end; 1: no pruning"""
     reduction: Annotated[int, Meta(ge=2)] = 2
-    """of all trials at a rung the best 1/N go on, to N times the decisions"""
+    """the best 1/N of the trials at a rung continue, to N times the decisions"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,21 +19,21 @@ class KarpenterSettings(Settings):
     """
 
     consolidation_policy: ConsolidationPolicy = "WhenEmptyOrUnderutilized"
-    """which nodes may go: empty ones alone, or others too; Balanced: others if it saves enough"""
+    """which nodes may be removed: only empty ones, or underutilized ones too; Balanced: these if it saves enough"""
     consolidate_after_s: NotNegative | None = 0.0
-    """seconds without a bind or an end of a pod before a node may go; none: no node ever does"""
+    """seconds without a pod event on a node before it may be removed; none: never"""
     budgets: tuple[Budget, ...] = ("10%",)
-    """how many nodes may be on their way out at once: numbers or percentages, of which the least counts"""
+    """how many nodes may be disrupted at once: numbers or percentages; the smallest counts"""
     batch_idle_duration_s: Positive = 1.0
-    """seconds without a further unschedulable pod that end a batch"""
+    """a batch ends after so many seconds without another unschedulable pod"""
     batch_max_duration_s: Positive = 10.0
-    """seconds after which a batch ends all the same"""
+    """a batch ends after so many seconds at the latest"""
     spot_to_spot_consolidation: bool = False
     """whether spot nodes may be replaced by spot nodes"""
     poll_s: Positive = 10.0
-    """seconds between two looks for nodes that may go"""
+    """seconds between two searches for nodes to disrupt"""
     validation_s: NotNegative = 15.0
-    """seconds after which a plan is looked at once more before it is carried out"""
+    """seconds between a disruption command and its validation"""
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,19 @@ class ClusterAutoscalerSettings(Settings):
     """The Cluster Autoscaler's flags under its names, with its defaults."""
 
     expander: Literal["least-waste", "price"] = "least-waste"
-    """which group of nodes grows: the one that leaves the least unused, or the cheapest"""
+    """expander: the node group that wastes least, or the cheapest"""
     scan_interval_s: Positive = 10.0
-    """seconds between two looks at the cluster"""
+    """seconds between two scans of the cluster"""
     scale_down_utilization_threshold: Fraction = 0.5
-    """share of CPU and of memory requested below which a node may go"""
+    """a node may be removed below this share of requested CPU and memory"""
     scale_down_unneeded_time_s: NotNegative = 600.0
-    """seconds for which a node must have been below it"""
+    """seconds that a node must have been below it"""
     scale_down_delay_after_add_s: NotNegative = 600.0
-    """seconds after the cluster has grown before any node goes"""
+    """seconds after a scale-up before any node is removed"""
     max_empty_bulk_delete: Count = 10
-    """empty nodes that go at once"""
+    """empty nodes that are removed at once, at most"""
     max_nodes_total: Count = 1000
-    """nodes beyond which it does not grow"""
+    """most nodes of the cluster"""
 
 
 @dataclass(frozen=True)
@@ -61,21 +61,21 @@ class NodeTimes(Settings):
     """How long nodes take to come and to go."""
 
     registration_delay_s: NotNegative = 20.0
-    """seconds from the purchase until a node has joined the cluster"""
+    """seconds from the launch of a node until it is registered"""
     initialization_s: NotNegative = 0.8
-    """seconds from then until it takes pods, at least"""
+    """seconds from then until it is initialized and takes pods, at least"""
     initialization_spread_s: NotNegative = 1.2
-    """and at most so many more, drawn evenly"""
+    """so many seconds more at most, drawn uniformly"""
     min_drain_s: NotNegative = 5.0
-    """seconds that a node is kept after it was told to go, at least"""
+    """seconds from the deletion of a node until it is gone, at least"""
     grace_s: NotNegative = 0.0
-    """seconds that a pod takes to stop once it is evicted"""
+    """seconds from the eviction of a pod until it has stopped"""
     recreate_s: NotNegative = 1.2
-    """seconds from then until its owner's next pod waits"""
+    """seconds from then until its replacement is pending"""
     retry_s: Positive = 5.0
-    """seconds after which an eviction is tried again that a disruption budget has refused"""
+    """seconds between two tries of an eviction that a PodDisruptionBudget refuses"""
     pod_event_s: NotNegative = 10.0
-    """seconds within which further pod events of a node do not count"""
+    """further pod events of a node within so many seconds do not count"""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Prices(Settings):
     """What waiting and evictions count beside the bill, in dollars."""
 
     wait_target_s: NotNegative = 30.0
-    """seconds that a pod may wait for nothing"""
+    """seconds that a pod may wait at no cost"""
     wait_per_hour: NotNegative = 1.0
     """dollars for an hour that a pod waits beyond that"""
     eviction: NotNegative = 0.001
