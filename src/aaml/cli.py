@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "record": ("aaml.commands.record", "record a cluster as a trace, or what one scheduler does"),
     "replay": ("aaml.commands.replay", "replay a recorded cluster: what would another policy have done"),
     "top": ("aaml.commands.top", "live table of a cluster"),
+    "bill": ("aaml.commands.bill", "say what a cluster costs: by instance type, by owner, what is idle"),
     "clean": ("aaml.commands.clean", "delete the workload: back to zero pods"),
     "nodes": ("aaml.commands.nodes", "create KWOK nodes on a cluster"),
     "train": ("aaml.commands.train", "train an agent in the simulator"),
@@ -74,7 +75,7 @@ TASKS: dict[str, tuple[str, ...]] = {
         "bound",
     ),
     "Benchmarks and trials": ("leaderboard", "bench", "perf", "chaos", "soak"),
-    "A cluster to try on": ("cluster", "nodes", "simulate", "top", "clean"),
+    "A cluster to try on": ("cluster", "nodes", "simulate", "top", "bill", "clean"),
     "Schedule for real": ("schedule", "export", "learn", "serve", "shadow"),
     "Record, replay, data": ("record", "replay", "trace", "apply", "topology"),
 }

@@ -12,6 +12,11 @@ CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 RACK_LABEL = "rack"
 SERVER_LABEL = "server"
+TYPE_LABEL = "node.kubernetes.io/instance-type"
+CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type"
+ZONE_LABEL = "topology.kubernetes.io/zone"
+OS_LABEL = "kubernetes.io/os"
+PRICE_LABEL = "eks-node-viewer/instance-price"  # Karpenter's KWOK provider writes it, dollars an hour
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
@@ -264,7 +269,10 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as scheduling sees it, with `gpu_count` devices of `gpu_model`, of 1000 thousandths each."""
+    """A node as scheduling sees it, with `gpu_count` devices of `gpu_model`, of 1000 thousandths each.
+
+    `created_s`: seconds since 1970 at which the API server came to know it, 0 where that is not told.
+    """
 
     name: str
     allocatable: Mapping[str, int] = field(default_factory=dict)
@@ -277,6 +285,7 @@ class Node:
     volume_limits: Mapping[str, int] = field(default_factory=dict)  # CSI driver -> attachable volumes
     declared_features: frozenset[str] = frozenset()  # what its kubelet can do, where not every kubelet can
     resource_version: str = ""
+    created_s: float = 0.0
 
     @property
     def is_control_plane(self) -> bool:

@@ -251,6 +251,7 @@ def node_from_api(node: wire.NodeObject, volume_limits: Mapping[str, int] | None
         volume_limits=dict(volume_limits or {}),
         declared_features=frozenset(status.declared_features or ()),
         resource_version=meta.resource_version,
+        created_s=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
     )
 
 

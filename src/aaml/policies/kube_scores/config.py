@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from aaml.cluster.objects import HOSTNAME_LABEL, LabelSelector, Pod
+from aaml.cluster.objects import HOSTNAME_LABEL, ZONE_LABEL, LabelSelector, Pod
 from aaml.cluster.quantity import CPU, MEMORY
 
 Strategy = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
@@ -21,7 +21,6 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
 }
 """Those of the default profile (https://kubernetes.io/docs/reference/scheduling/config/)."""
 
-ZONE_LABEL = "topology.kubernetes.io/zone"
 GPU_MILLI = "gpu-milli"
 """Thousandths of GPUs as a resource of NodeResourcesFit, as a device plugin for shared GPUs would advertise them."""
 

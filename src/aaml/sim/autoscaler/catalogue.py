@@ -19,16 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from aaml.cluster.objects import Node, Pod
+from aaml.cluster.objects import CAPACITY_TYPE_LABEL, OS_LABEL, PRICE_LABEL, TYPE_LABEL, ZONE_LABEL, Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS, amount
 from aaml.errors import bad_value
 
 CapacityType = Literal["on-demand", "spot", "reserved"]
-CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type"
-ZONE_LABEL = "topology.kubernetes.io/zone"
-TYPE_LABEL = "node.kubernetes.io/instance-type"
-PRICE_LABEL = "eks-node-viewer/instance-price"  # Karpenter's KWOK provider writes it, dollars an hour
-_OS_LABEL, _ARCH_LABEL = "kubernetes.io/os", "kubernetes.io/arch"
+_ARCH_LABEL = "kubernetes.io/arch"
 _LAUNCHED_FIRST: tuple[CapacityType, ...] = ("reserved", "spot", "on-demand")
 _KUBELET = {CPU: 100, MEMORY: 10 << 20}  # what Karpenter's KWOK provider keeps from pods on every node
 _PODS = 110  # where a type does not say how many pods a node takes
@@ -86,7 +82,7 @@ class InstanceType:
             CAPACITY_TYPE_LABEL: offering.capacity_type,
             PRICE_LABEL: f"{offering.price:f}",
             _ARCH_LABEL: self.arch,
-            _OS_LABEL: self.os,
+            OS_LABEL: self.os,
             **zone,
         }
 
@@ -213,7 +209,7 @@ class _Type(msgspec.Struct):
 
 def shipped_catalogue() -> Catalogue:
     """Return the made-up catalogue that ships: four families of shapes, on demand and spot, with watts."""
-    return _shipped()
+    return parse_catalogue(*_read(None))
 
 
 def read_catalogue(
@@ -223,11 +219,23 @@ def read_catalogue(
 
     Raises `UserError` for a file that is missing or says something else, and where no type is left.
     """
+    return parse_catalogue(*_read(path), capacity_types, arch, os)
+
+
+def read_types(path: Path | None) -> tuple[InstanceType, ...]:
+    """Return all that a file offers, or without one what the catalogue that ships does. Raises `UserError`."""
+    return parse_types(*_read(path))
+
+
+def _read(path: Path | None) -> tuple[bytes, str]:
+    """Return the text of a file, None for the one that ships, and its name."""
+    if path is None:
+        shipped = files("aaml.workload.data").joinpath("instance_types.json")
+        return shipped.read_bytes(), str(shipped)
     try:
-        text = path.read_bytes()
+        return path.read_bytes(), str(path)
     except OSError as error:
         raise bad_value("instance types", str(path), f"a file that can be read ({error.strerror})") from error
-    return parse_catalogue(text, str(path), capacity_types, arch, os)
 
 
 def parse_catalogue(
@@ -235,17 +243,21 @@ def parse_catalogue(
     os: str = "linux",
 ) -> Catalogue:  # fmt: skip
     """Read a catalogue as `read_catalogue` does, from the text of a file."""
+    chosen = [each for each in parse_types(text, source) if each.os == os and each.arch == arch]
+    if not any(offering.capacity_type in capacity_types for each in chosen for offering in each.offerings):
+        wanted = f"one with a type for {arch}, {os}, {' or '.join(capacity_types)}"
+        raise bad_value("instance types", source, wanted)
+    return Catalogue(tuple(chosen)).of(capacity_types)
+
+
+def parse_types(text: bytes, source: str) -> tuple[InstanceType, ...]:
+    """Return all that a file's text offers, a type for each operating system. Raises `UserError` for another text."""
     accepted = "a JSON list of instance types as Karpenter's KWOK provider reads it"
     try:
         listed = msgspec.json.decode(text, type=list[_Type])
     except msgspec.DecodeError as error:
         raise bad_value("instance types", source, f"{accepted} ({error})") from error
-    types = tuple(_instance_type(each, os) for each in listed if os in each.operatingSystems)
-    chosen = [each for each in types if each.arch == arch]
-    if not any(offering.capacity_type in capacity_types for each in chosen for offering in each.offerings):
-        wanted = f"one with a type for {arch}, {os}, {' or '.join(capacity_types)}"
-        raise bad_value("instance types", source, wanted)
-    return Catalogue(tuple(chosen)).of(capacity_types)
+    return tuple(_instance_type(each, os) for each in listed for os in each.operatingSystems)
 
 
 def _instance_type(read: _Type, os: str) -> InstanceType:
@@ -293,8 +305,3 @@ def _written(kind: InstanceType) -> dict[str, Any]:
         ],
         "watts": {"idle": kind.watts_idle, "per_core": kind.watts_per_core},
     }
-
-
-def _shipped() -> Catalogue:
-    file = files("aaml.workload.data").joinpath("instance_types.json")
-    return parse_catalogue(file.read_bytes(), str(file))

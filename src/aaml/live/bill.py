@@ -1,0 +1,226 @@
+"""The running bill of a cluster: what its nodes cost an hour, for which types, and for whose pods.
+
+Nodes and pods are watched with read-only rights. A node costs its price from its creation on, as the API server tells
+it, until it is seen to be gone. A cloud bills from the purchase, which is some seconds earlier.
+"""
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from aaml.cluster.gpu import DEVICE_MILLI
+from aaml.cluster.objects import Pod
+from aaml.cluster.quantity import CPU, MEMORY
+from aaml.cluster.state import ClusterState
+from aaml.kube.watcher import ClusterWatch
+from aaml.sim.autoscaler.prices import PriceList, capacity_type, kind
+from aaml.telemetry.tables import plain, table
+
+_HOUR_S = 3600.0
+_GIB = 1024**3
+_CORE, _GIBIBYTE, _DEVICE = 0.031611, 0.004237, 0.95
+"""Prices of a core, a GiB and a GPU to each other, by which a node's price is divided: OpenCost's defaults
+(https://opencost.io/docs/configuration/on-prem)."""
+NO_OWNER = "pods without an owner"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeLine:
+    """Nodes of one type, bought alike: what they cost, and the shares of CPU and memory that pods request."""
+
+    type: str
+    capacity_type: str
+    nodes: int
+    per_hour: float
+    cpu_share: float
+    memory_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerLine:
+    """The pods of one controller on nodes with a price, what they request, and their part of these nodes' prices."""
+
+    namespace: str
+    owner: str
+    pods: int
+    cores: float
+    gib: float
+    gpus: float
+    per_hour: float
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a cluster costs at one moment, dearest lines first; dollars an hour.
+
+    `per_hour` is `idle_per_hour`, what no pod requests, and all that `by_owner` has. `per_core_hour`: dollars for an
+    hour of a requested core, None where none is requested. `unpriced` counts nodes without a price by their type;
+    nothing else here counts these or their pods. `spent` is what nodes have cost from `since_s` (seconds since 1970).
+    `gone` of these nodes were seen to go.
+    """
+
+    server: str
+    at_s: float
+    nodes: int
+    per_hour: float
+    idle_per_hour: float
+    per_core_hour: float | None
+    by_type: tuple[TypeLine, ...]
+    by_owner: tuple[OwnerLine, ...]
+    unpriced: Mapping[str, int]
+    since_s: float
+    spent: float
+    gone: int
+
+    def to_json(self) -> str:
+        """Return it as a line of JSON."""
+        return json.dumps(asdict(self))
+
+    def text(self, rows: int = 15) -> str:
+        """Return it as text with at most so many owners; the others are summed up in a line."""
+        used = self.per_hour - self.idle_per_hour
+        core = "" if self.per_core_hour is None else f", ${self.per_core_hour:.4f} for an hour of a requested core"
+        lines = [f"{self.server}: {self.nodes} nodes, ${self.per_hour:.4f} an hour{core}"]
+        if self.per_hour:
+            lines.append(
+                f"pods request {used / self.per_hour:.0%} of it (${used:.4f}), idle ${self.idle_per_hour:.4f} an hour"
+            )
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since_s))
+        went = f", {self.gone} that went included" if self.gone else "; nodes that went before are not in it"
+        lines.append(f"since {since}: ${self.spent:.4f}{went}")
+        if self.unpriced:
+            told = ", ".join(f"{name} ({count})" for name, count in sorted(self.unpriced.items()))
+            lines.append(f"without a price, and left out: {told}; name a file with them: --instance-types FILE")
+        drawn = [
+            table(
+                ("type", "bought", "nodes", "$ an hour", "CPU requested", "memory requested"),
+                (
+                    (each.type, each.capacity_type, each.nodes, f"{each.per_hour:.4f}", f"{each.cpu_share:.0%}",
+                     f"{each.memory_share:.0%}")
+                    for each in self.by_type
+                ),
+                right=("nodes", "$ an hour", "CPU requested", "memory requested"),
+            ),
+            table(
+                ("namespace", "owner", "pods", "cores", "GiB", "GPUs", "$ an hour"),
+                (
+                    *(
+                        (each.namespace, each.owner, each.pods, f"{each.cores:g}", f"{each.gib:.1f}",
+                         f"{each.gpus:g}", f"{each.per_hour:.4f}")
+                        for each in _shortened(self.by_owner, rows)
+                    ),
+                    ("", "idle: what no pod requests", "", "", "", "", f"{self.idle_per_hour:.4f}"),
+                ),
+                right=("pods", "cores", "GiB", "GPUs", "$ an hour"),
+            ),
+        ]  # fmt: skip
+        return "\n".join((*lines, "", plain(drawn[0], "", drawn[1]) if self.nodes else "no node has a price"))
+
+
+class RunningBill:
+    """Adds up what a cluster's nodes cost from `since_s` on, from one `look` to the next."""
+
+    def __init__(self, server: str, prices: PriceList, since_s: float) -> None:
+        self._server, self._prices, self._since_s = server, prices, since_s
+        self._there: dict[str, tuple[float, float]] = {}  # by node: its price, and from when it counts
+        self._gone_dollars, self._gone = 0.0, 0
+
+    def look(self, state: ClusterState, now_s: float) -> Bill:
+        """Return the bill as it is now. Nodes that have gone since the last look count until now."""
+        priced = {node.name: price for node in state.nodes if (price := self._prices.price(node)) is not None}
+        for name in [name for name in self._there if name not in priced]:
+            price, from_s = self._there.pop(name)
+            self._gone_dollars += price * max(now_s - from_s, 0.0) / _HOUR_S
+            self._gone += 1
+        for node in state.nodes:
+            if node.name in priced:
+                from_s = max(node.created_s or now_s, self._since_s)
+                self._there.setdefault(node.name, (priced[node.name], from_s))
+        running = sum(price * max(now_s - from_s, 0.0) / _HOUR_S for price, from_s in self._there.values())
+        unpriced = Counter(kind(node) for node in state.nodes if node.name not in priced)
+        owners = _by_owner(state, priced)
+        per_hour = sum(priced.values())
+        cores = sum(each.cores for each in owners)
+        return Bill(
+            self._server, now_s, len(priced), per_hour,
+            max(per_hour - sum(each.per_hour for each in owners), 0.0), per_hour / cores if cores else None,
+            _by_type(state, priced), owners, dict(unpriced), self._since_s, self._gone_dollars + running, self._gone,
+        )  # fmt: skip
+
+
+def follow(
+    watch: ClusterWatch,
+    prices: PriceList,
+    show: Callable[[Bill], object],
+    *,
+    since_s: float,
+    every_s: float | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    clock: Callable[[], float] = time.time,
+) -> None:
+    """Show the bill once, or with `every_s` again after so many seconds until `stopped()`."""
+    running = RunningBill(watch.transport.server, prices, since_s)
+    while True:
+        show(running.look(watch.state, clock()))
+        if every_s is None or watch.pump_until(stopped, every_s) or stopped():
+            return
+
+
+def owner_of(pod: Pod) -> str:
+    """Return whose pod it is: its controller, of a Deployment's ReplicaSet the Deployment."""
+    name, slash, suffix = pod.owner.rpartition("-")
+    if slash and name.startswith("ReplicaSet/") and suffix == pod.labels.get("pod-template-hash"):
+        return name.replace("ReplicaSet/", "Deployment/", 1)
+    return pod.owner or NO_OWNER
+
+
+def _by_type(state: ClusterState, priced: Mapping[str, float]) -> tuple[TypeLine, ...]:
+    rows: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for row, node in enumerate(state.nodes):
+        if node.name in priced:
+            rows[kind(node), capacity_type(node)].append(row)
+    lines = []
+    for (name, bought), group in rows.items():
+        asked, offered = state.requested[group].sum(axis=0), state.allocatable[group].sum(axis=0)
+        shares = [
+            float(asked[column] / offered[column]) if offered[column] else 0.0
+            for column in (state.resource_index[CPU], state.resource_index[MEMORY])
+        ]
+        lines.append(TypeLine(name, bought, len(group), sum(priced[state.names[row]] for row in group), *shares))
+    return tuple(sorted(lines, key=lambda each: (-each.per_hour, each.type)))
+
+
+def _by_owner(state: ClusterState, priced: Mapping[str, float]) -> tuple[OwnerLine, ...]:
+    """Divide each node's price by what its pods request, in OpenCost's proportion of cores, GiB and GPUs."""
+    held: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 5)
+    for row, node in enumerate(state.nodes):
+        price = priced.get(node.name)
+        if price is None:
+            continue
+        whole = _worth(node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0), node.gpu_count * DEVICE_MILLI)
+        for pod in state.node_pods[row].values():
+            cpu, memory, gpu = pod.request(CPU), pod.request(MEMORY), pod.gpu.total_milli
+            line = held[pod.namespace, owner_of(pod)]
+            part = price * _worth(cpu, memory, gpu) / whole if whole else 0.0
+            for place, more in enumerate((1, cpu / 1000, memory / _GIB, gpu / DEVICE_MILLI, part)):
+                line[place] += more
+    lines = [
+        OwnerLine(namespace, owner, int(pods), cores, gib, gpus, dollars)
+        for (namespace, owner), (pods, cores, gib, gpus, dollars) in held.items()
+    ]
+    return tuple(sorted(lines, key=lambda each: (-each.per_hour, each.namespace, each.owner)))
+
+
+def _worth(cpu_milli: float, memory_bytes: float, gpu_milli: float) -> float:
+    return _CORE * cpu_milli / 1000 + _GIBIBYTE * memory_bytes / _GIB + _DEVICE * gpu_milli / DEVICE_MILLI
+
+
+def _shortened(lines: tuple[OwnerLine, ...], rows: int) -> Iterable[OwnerLine]:
+    """Return the first lines, and one that sums up the others."""
+    yield from lines[:rows]
+    if rest := lines[rows:]:
+        sums: list[Any] = [sum(getattr(each, name) for each in rest) for name in OwnerLine.__slots__[2:]]
+        yield OwnerLine("", f"{len(rest)} other owners", *sums)

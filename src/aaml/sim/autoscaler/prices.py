@@ -1,0 +1,63 @@
+"""What nodes that are there cost, by their labels: instance type, capacity type, zone."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Self
+
+from aaml.cluster.objects import CAPACITY_TYPE_LABEL, OS_LABEL, PRICE_LABEL, TYPE_LABEL, ZONE_LABEL, Node
+from aaml.sim.autoscaler.catalogue import InstanceType, Offering, read_types
+
+NO_TYPE = "no instance type"
+# What clouds write where Karpenter does not: https://docs.aws.amazon.com/eks/latest/userguide/managed-node-groups.html,
+# https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms, https://learn.microsoft.com/azure/aks/spot-node-pool
+_SPOT = {"eks.amazonaws.com/capacityType": "SPOT", "cloud.google.com/gke-spot": "true",
+         "kubernetes.azure.com/scalesetpriority": "spot"}  # fmt: skip
+
+
+def capacity_type(node: Node) -> str:
+    """Return how a node was bought, by Karpenter's label or its cloud's; "on-demand" where none says."""
+    spot = any(node.labels.get(key) == value for key, value in _SPOT.items())
+    return node.labels.get(CAPACITY_TYPE_LABEL, "spot" if spot else "on-demand")
+
+
+def kind(node: Node) -> str:
+    """Return a node's instance type, `NO_TYPE` where it has no such label."""
+    return node.labels.get(TYPE_LABEL, "") or NO_TYPE
+
+
+class PriceList:
+    """Prices of nodes from the offerings of instance types.
+
+    A node costs what the offering of its type, operating system, capacity type and zone does; in a zone that the type
+    does not name, the dearest of that capacity type. For a type that is not listed its own label counts, which
+    Karpenter's KWOK provider writes.
+    """
+
+    def __init__(self, types: Iterable[InstanceType]) -> None:
+        self._offered: Mapping[tuple[str, str, str], list[Offering]] = defaultdict(list)
+        for each in types:
+            for offering in each.offerings:
+                self._offered[each.name, each.os, offering.capacity_type].append(offering)
+
+    @classmethod
+    def read(cls, path: Path | None) -> Self:
+        """Return the prices of a file, or without one of the catalogue that ships. Raises `UserError`."""
+        return cls(read_types(path))
+
+    def price(self, node: Node) -> float | None:
+        """Return what a node costs in dollars an hour, None where that is not known."""
+        labels = node.labels
+        offered = self._offered.get((kind(node), labels.get(OS_LABEL, "linux"), capacity_type(node)))
+        if offered:
+            here = [each.price for each in offered if each.zone == labels.get(ZONE_LABEL)]
+            return max(here or [each.price for each in offered])
+        return _number(labels.get(PRICE_LABEL, ""))
+
+
+def _number(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if 0.0 <= found < float("inf") else None

@@ -1,0 +1,140 @@
+"""The running bill: what nodes cost by their labels, for whose pods, and what they have cost since a time."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from aaml.cli import run as command
+from aaml.cluster.objects import CAPACITY_TYPE_LABEL, OS_LABEL, PRICE_LABEL, TYPE_LABEL, ZONE_LABEL
+from aaml.commands.bill import _since
+from aaml.errors import UserError
+from aaml.live.bill import RunningBill
+from aaml.sim.autoscaler.prices import PriceList, read_types
+from support import make
+from support.make import GIB
+
+HOUR = 3600.0
+
+
+def typed(name, kind, bought="on-demand", created_s=0.0, **more):
+    labels = {TYPE_LABEL: kind, CAPACITY_TYPE_LABEL: bought, **more}
+    return make.node(name, labels=labels, created_s=created_s)  # four cores, 8 GiB
+
+
+def offering(price, bought, zone):
+    return {"Price": price, "Requirements": [
+        {"key": CAPACITY_TYPE_LABEL, "operator": "In", "values": [bought]},
+        {"key": ZONE_LABEL, "operator": "In", "values": [zone]}]}  # fmt: skip
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "types.json"
+    offers = [offering(0.16, "on-demand", "a"), offering(0.20, "on-demand", "b"), offering(0.05, "spot", "a")]
+    path.write_text(json.dumps([
+        {"name": "m4", "architecture": "arm64", "resources": {"cpu": "4", "memory": "8Gi"}, "offerings": offers},
+        {"name": "m4", "operatingSystems": ["windows"], "resources": {"cpu": "4", "memory": "8Gi"},
+         "offerings": [offering(0.3, "on-demand", "a")]},
+    ]))  # fmt: skip
+    return path
+
+
+@pytest.fixture
+def prices(file):
+    return PriceList.read(file)
+
+
+def test_a_node_costs_what_its_offering_does(prices):
+    assert prices.price(typed("n", "m4", **{ZONE_LABEL: "a"})) == 0.16
+    assert prices.price(typed("n", "m4", "spot", **{ZONE_LABEL: "a"})) == 0.05
+    assert prices.price(typed("n", "m4")) == 0.20, "where the zone is not told, the dearest"
+    assert prices.price(typed("n", "m4", **{ZONE_LABEL: "a", OS_LABEL: "windows"})) == 0.3
+    on_eks = make.node("n", labels={TYPE_LABEL: "m4", "eks.amazonaws.com/capacityType": "SPOT"})
+    assert prices.price(on_eks) == 0.05, "a cloud's own label says spot too"
+
+
+def test_a_type_that_is_not_listed_costs_what_its_node_says(prices):
+    assert prices.price(typed("n", "x9", **{PRICE_LABEL: "1.250000"})) == 1.25
+    assert prices.price(typed("n", "x9", **{PRICE_LABEL: "dear"})) is None
+    assert prices.price(typed("n", "m4", "reserved")) is None, "it is not offered so"
+    assert prices.price(make.node("n")) is None
+
+
+def test_without_a_file_the_types_that_ship_have_their_prices():
+    kind = read_types(None)[0]
+    assert PriceList.read(None).price(kind.node("n", kind.offerings[1])) == kind.offerings[1].price
+
+
+def test_prices_are_divided_among_owners_and_what_is_idle(prices):
+    web = make.pod("w1", 2000, 4 * GIB, owner="ReplicaSet/web-7d9", labels={"pod-template-hash": "7d9"})
+    again = replace(web, name="w2", uid="w2")
+    job = make.pod("j", 1000, 0, owner="Job/sums")
+    other = make.pod("o", 1000, 0)
+    state = make.cluster(
+        [typed("a", "m4", **{ZONE_LABEL: "a"}), typed("b", "m4", "spot", **{ZONE_LABEL: "a"}), typed("c", "x9")],
+        a=[web, again], b=[job], c=[other],
+    )  # fmt: skip
+    bill = RunningBill("here", prices, 0.0).look(state, 0.0)
+    assert (bill.nodes, bill.per_hour) == (2, pytest.approx(0.21))
+    lines = {(each.owner, each.pods): each for each in bill.by_owner}
+    # w1 and w2 take all of node a. A core of node b is 0.031611 of 4 x 0.031611 + 8 x 0.004237 = 0.16034.
+    assert lines["Deployment/web", 2].per_hour == pytest.approx(0.16)
+    assert lines["Job/sums", 1].per_hour == pytest.approx(0.05 * 0.031611 / 0.16034)
+    assert bill.idle_per_hour == pytest.approx(0.05 - 0.05 * 0.031611 / 0.16034)
+    assert bill.per_core_hour == pytest.approx(0.21 / 5.0)
+    assert [(each.type, each.capacity_type, each.nodes) for each in bill.by_type] == [
+        ("m4", "on-demand", 1), ("m4", "spot", 1),
+    ]  # fmt: skip
+    assert (bill.by_type[0].cpu_share, bill.by_type[0].memory_share) == (1.0, 1.0)
+    assert bill.unpriced == {"x9": 1}
+    text = bill.text()
+    assert "here: 2 nodes, $0.2100 an hour, $0.0420 for an hour of a requested core" in text
+    assert "without a price, and left out: x9 (1)" in text
+    assert "pods without an owner" not in text, "its node has no price"
+
+
+def test_a_gpu_is_most_of_what_its_node_costs():
+    node = replace(make.node("g", gpus=1), labels={TYPE_LABEL: "g1", PRICE_LABEL: "1.0"})
+    sharing = make.pod("p", 0, 0, owner="Job/train")
+    sharing = replace(sharing, gpu=replace(sharing.gpu, count=1, milli=500))
+    bill = RunningBill("here", PriceList(()), 0.0).look(make.cluster([node], g=[sharing]), 0.0)
+    # Half of 0.95, of 0.95 + 0.16034.
+    assert bill.by_owner[0].per_hour == pytest.approx(0.475 / 1.11034)
+    assert bill.by_owner[0].gpus == 0.5
+
+
+def test_owners_beyond_the_rows_are_one_line(prices):
+    pods = [make.pod(f"p{i}", 100 * (i + 1), 0, owner=f"Job/j{i}") for i in range(4)]
+    text = RunningBill("here", prices, 0.0).look(make.cluster([typed("a", "m4")], a=pods), 0.0).text(rows=2)
+    assert "Job/j3" in text
+    assert "Job/j1" not in text
+    assert "2 other owners" in text
+
+
+def test_spent_counts_from_creation_and_nodes_that_went_until_then(prices):
+    zone = {ZONE_LABEL: "a"}
+    old, young = typed("old", "m4", created_s=1 * HOUR, **zone), typed("young", "m4", created_s=9 * HOUR, **zone)
+    running = RunningBill("here", prices, 8 * HOUR)
+    state = make.cluster([old, young])
+    # At ten o'clock the old one has two hours since eight, the young one one.
+    assert running.look(state, 10 * HOUR).spent == pytest.approx(0.16 * 3)
+    state.remove_node("old")
+    later = running.look(state, 10.5 * HOUR)
+    assert later.spent == pytest.approx(0.16 * (2.5 + 1.5))
+    assert later.gone == 1
+    assert running.look(state, 11.5 * HOUR).spent == pytest.approx(0.16 * (2.5 + 2.5))
+    assert json.loads(later.to_json())["spent"] == pytest.approx(0.64)
+
+
+def test_since_is_a_time_or_how_long_ago():
+    assert _since("90s", 1000.0) == 910.0
+    assert _since("1.5h", 6000.0) == 600.0
+    assert _since("1970-01-01T00:10:00+00:00", 0.0) == 600.0
+    with pytest.raises(UserError, match="since: 'yesterday' is not accepted"):
+        _since("yesterday", 0.0)
+
+
+def test_mistakes_are_told_before_a_cluster_is_asked(tmp_path, capsys):
+    assert command("bill", ["--instance-types", str(tmp_path / "none.json")]) == 2
+    assert "instance types" in capsys.readouterr().err
