@@ -14,11 +14,13 @@ import cloudpickle
 
 from aaml.cluster.objects import Pod
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.policies import is_model, kind_of_model, load, needs_expected_pods
+from aaml.evaluation.policies import is_model, kind_of_model, load, needs_expected_pods, split_nodes
 from aaml.evaluation.zoo import model_file
 from aaml.policies.heuristics import PolicyOptions, ScorePolicy
 from aaml.policies.registry import make_policy
 from aaml.scheduling.ports import Agent, Policy
+from aaml.sim.autoscaler.file import read_autoscaler
+from aaml.sim.autoscaler.recorded import under
 from aaml.sim.task import Task
 
 _log = logging.getLogger(__name__)
@@ -26,22 +28,37 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A policy by name or `FILE.py:NAME`, a model file, or a policy object; `label` is what tables call it."""
+    """A policy by name or `FILE.py:NAME`, a model file, or a policy object; `label` is what tables call it.
+
+    `nodes` is a file that says who buys the nodes of a bill (`aaml.sim.autoscaler.file`), empty for the task's own.
+    """
 
     spec: str | Policy
     label: str = ""
+    nodes: str = ""
+
+    @property
+    def whole(self) -> str | Policy:
+        """The policy and who buys its nodes as one writes it, POLICY+FILE."""
+        return f"{self.spec}+{self.nodes}" if self.nodes else self.spec
 
     @property
     def name(self) -> str:
         """The label, or else the policy's name; a model file's stem."""
         if not isinstance(self.spec, str):
             return self.label or self.spec.name
-        return self.label or (Path(self.spec).stem if self.learned else self.spec)
+        return self.label or (Path(self.spec).stem if self.learned else self.spec) + (
+            f"+{Path(self.nodes).stem}" if self.nodes else ""
+        )
 
     @property
     def learned(self) -> bool:
         """Whether this is a model file, or an agent."""
         return is_model(self.spec) if isinstance(self.spec, str) else isinstance(self.spec, Agent)
+
+    def task(self, task: Task) -> Task:
+        """Return the task with who buys nodes for this one. Raises `UserError` for a task whose nodes stay."""
+        return under(task, read_autoscaler(Path(self.nodes))) if self.nodes else task
 
     def policy(self, task: Task, seed: int) -> Policy:
         """Return the policy for one episode. A model, which remembers nothing of an episode, is read once a process."""
@@ -54,7 +71,9 @@ class Contestant:
 
 
 Policies = str | Path | Policy | Contestant
-"""A policy's name or `LABEL=NAME`, a model file, a policy object, or a function that scores a context."""
+"""A policy's name or `LABEL=NAME`, a model file, a policy object, or a function that scores a context.
+
+A name or file may end in `+FILE`, which says who buys the nodes of a bill."""
 
 
 def contestants(
@@ -88,10 +107,11 @@ def _called(policy: str | Path | Policy, label: str = "") -> Contestant:
     """Return who is meant by an object, a name, a file, or the folder of a training, by which its model is called."""
     if not isinstance(policy, str | Path):
         return Contestant(_own(policy, label), label)
-    path = Path(policy)
-    if not is_model(str(policy)) or (file := model_file(path)) == path:
-        return Contestant(str(policy), label)
-    return Contestant(str(file), label or path.resolve().name)
+    spec, nodes = split_nodes(str(policy))
+    path = Path(spec)
+    if not is_model(spec) or (file := model_file(path)) == path:
+        return Contestant(spec, label, nodes)
+    return Contestant(str(file), label or (path.resolve().name + (f"+{Path(nodes).stem}" if nodes else "")), nodes)
 
 
 def _own(policy: Policy, label: str) -> Policy:
@@ -108,6 +128,7 @@ def _own(policy: Policy, label: str) -> Policy:
 
 def check(contestant: Contestant, task: Task, *, travels: bool) -> None:
     """Raise `UserError` for what is no policy, or cannot be sent to the process that it is to run in."""
+    contestant.task(task)
     if not isinstance(contestant.spec, str):
         if travels:
             try:

@@ -15,7 +15,7 @@ def run_episode(
     contestant: Contestant, task: Task, seed: int, nodes: int | None = None, pods: int | None = None
 ) -> dict[str, Any]:
     """Run one episode without learning and return its row."""
-    cluster = task.build(seed, nodes, pods=pods)
+    cluster = contestant.task(task).build(seed, nodes, pods=pods)
     row = episode_row(task.name, seed, cluster, contestant.policy(task, seed), contestant.name)
     if task.episodes:
         row["nodes"] = task.nodes  # a trace's nodes come and go, it is one cluster still

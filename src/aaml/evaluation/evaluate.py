@@ -50,7 +50,8 @@ def evaluate(
     ----------
     policies
         One or several: a name such as "kube-scheduler", `FILE.py:NAME`, a model file, a policy object, or a function
-        that scores a context; with labels of your own as `LABEL=NAME`, or as a mapping from labels.
+        that scores a context; with labels of your own as `LABEL=NAME`, or as a mapping from labels. On bills a name
+        or file may end in `+FILE`: a NodePool, or a policy of nodes, that buys the nodes in place of the task's own.
     task
         What the episodes are like, by name or as `aaml.task` makes it.
     seeds
@@ -87,7 +88,7 @@ def evaluate(
     sizes = _sizes(nodes) or found.sizes or (None,)
     for contestant in entered:
         check(contestant, found, travels=parse_workers(workers) != Workers())
-    origin = {contestant.name: identity(found, pods, contestant.spec) for contestant in entered}
+    origin = {contestant.name: identity(found, pods, contestant.whole) for contestant in entered}
     jobs = [(contestant, found, seed, size, pods) for size in sizes for seed in drawn for contestant in entered]
     rows = {} if known is None else _known(known, jobs, origin)
     missing = [position for position in range(len(jobs)) if position not in rows]

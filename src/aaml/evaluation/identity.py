@@ -5,7 +5,7 @@ pods            pods of an episode where a number was asked for, empty for the t
 task_sha256     of the task's own file, of all files of a trace, or of a task that a program made; empty for ours
 code_sha256     of the program that plays episodes and decides: `aaml.cluster`, `scheduling`, `sim`, `workload`,
                 `policies`
-policy_sha256   of the policy's file or model; empty for ours, and for an object of a program
+policy_sha256   of the policy's file or model, and of who buys its nodes; empty for ours, and for an object of a program
 ==============  =======================================================================================================
 
 A hash stands for what a file says itself, not for what it imports. Results that were written before these columns were
@@ -23,7 +23,7 @@ import cloudpickle
 import pandas as pd
 
 from aaml.errors import UserError
-from aaml.evaluation.policies import policy_file
+from aaml.evaluation.policies import policy_file, split_nodes
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
 
@@ -78,8 +78,9 @@ def _plain(task: Task) -> Task:
 def _policy_sha256(policy: object) -> str:
     if not isinstance(policy, str | Path):
         return ""
-    file = policy_file(str(policy))
-    return "" if file is None else _sha256([file.read_bytes()])
+    spec, nodes = split_nodes(str(policy))
+    files = [file for file in (policy_file(spec), Path(nodes) if nodes else None) if file is not None]
+    return _sha256(file.read_bytes() for file in files) if files else ""
 
 
 @cache

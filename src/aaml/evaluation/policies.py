@@ -38,6 +38,12 @@ def is_model(spec: str) -> bool:
     return spec.endswith(SUFFIXES) or model_file(Path(spec)).is_file()
 
 
+def split_nodes(spec: str) -> tuple[str, str]:
+    """Return a policy and the file that says who buys its nodes, of POLICY+FILE; empty for none."""
+    policy, plus, nodes = spec.rpartition("+")
+    return (policy, nodes) if plus and policy and nodes.endswith((".yaml", ".yml")) else (spec, "")
+
+
 def origin(spec: str) -> Literal["built-in", "own", "model"]:
     """Return what a person means: one of our policies by its name, one of their own, or a model file."""
     if is_model(spec):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.contestants import Contestant
-from aaml.evaluation.policies import frozen, is_model
+from aaml.evaluation.policies import frozen, is_model, split_nodes
 from aaml.files import write_json
 from aaml.insight.explain import explain
 from aaml.insight.film import Film, Scene
@@ -35,12 +35,14 @@ class Recipe:
     @classmethod
     def of(cls, task: Task, contestants: Iterable[Contestant], pods: int | None) -> "Recipe":
         """Return the recipe of an evaluation."""
-        return cls(task, {each.name: each.spec for each in contestants}, pods)
+        return cls(task, {each.name: each.whole for each in contestants}, pods)
 
     @property
     def learned(self) -> frozenset[str]:
         """The labels of policies that are model files."""
-        return frozenset(label for label, spec in self.policies.items() if isinstance(spec, str) and is_model(spec))
+        return frozenset(
+            label for label, spec in self.policies.items() if isinstance(spec, str) and is_model(split_nodes(spec)[0])
+        )
 
     def over(self, earlier: "Recipe") -> "Recipe":
         """Return this with the policies of an earlier recipe too."""
@@ -58,7 +60,9 @@ class Recipe:
 
     def contestant(self, policy: str) -> Contestant:
         """Return a policy by its label, or by anything that `aaml.evaluate` takes."""
-        return Contestant(self.policies.get(policy, policy), policy)
+        found = self.policies.get(policy, policy)
+        spec, nodes = split_nodes(found) if isinstance(found, str) else (found, "")
+        return Contestant(spec, policy, nodes)
 
     def film(
         self,
@@ -75,7 +79,7 @@ class Recipe:
         `begun` gets the film before anything has happened, to be looked at meanwhile.
         """
         contestant = self.contestant(policy)
-        cluster = self.task.build(seed, nodes, pods=self.pods)
+        cluster = contestant.task(self.task).build(seed, nodes, pods=self.pods)
         with frozen(contestant.spec):
             player = contestant.policy(self.task, seed)
             film = Film.of(cluster, player)

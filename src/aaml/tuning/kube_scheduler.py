@@ -3,7 +3,6 @@
 Nothing that is told of the result was seen by the search. A configuration that gains nothing there is not written.
 """
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,22 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.quantity import CPU, MEMORY
-from aaml.errors import StoppedError, UserError, bad_value
+from aaml.errors import bad_value
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.identity import program_sha256
 from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import Interval, Paired, paired
-from aaml.files import write_json
 from aaml.parallel.pool import Pool, open_pool
 from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeSchedulerConfig
 from aaml.policies.kube_scores.document import document, write_configuration
 from aaml.policies.kube_scores.profile import PREFIX, read_profile
-from aaml.progress import progress_bar
 from aaml.search.pareto import survivors
 from aaml.sim.metrics import find_metric
 from aaml.sim.recorded import TRAINING_SEEDS, VALIDATION_SEEDS, TraceTask
 from aaml.sim.task import Task
-from aaml.tuning.episodes import is_compiled
+from aaml.tuning.episodes import is_compiled, judge
 from aaml.tuning.search import Episodes, Search
 from aaml.tuning.space import BALANCED, FIT, SAMPLED_FROM, Space
 from aaml.workload.trace.windows import read_windows
@@ -145,12 +142,10 @@ def tune(asked: Asked, *, resume: bool = False, stopped: Callable[[], bool] = la
     """
     space, training = _space(asked), _episodes(asked, "training")
     search = Search(space, training, asked.population, _ELITE, np.random.default_rng(asked.seed))
-    if resume:
-        _resume(asked, search)
     if not is_compiled(asked.task, *training.all[0]):
         _log.info("%s is played in the simulator: a decision takes a hundred times as long there", asked.task.name)
     with open_pool(asked.workers) as pool:
-        _search(asked, search, pool, stopped)
+        search.run(asked, pool, "kube-scheduler", resume=resume, stopped=stopped)
         chosen = _choose(asked, search, pool)
     found, results = _judge(asked, chosen)
     written = tuple(_write(asked, each, number, len(found)) for number, each in enumerate(found))
@@ -180,44 +175,16 @@ def _seeds(asked: Asked, part: str) -> list[int]:
     return list(range(first, first + count))
 
 
-def _episodes(asked: Asked, part: str) -> Episodes:
+def _episodes(asked: Asked, part: str) -> Episodes[KubeSchedulerConfig]:
     sizes = asked.task.sizes or (None,)
-    return Episodes(asked.task, _seeds(asked, part), sizes, asked.metrics, asked.relative)
+    return Episodes(asked.task, _seeds(asked, part), sizes, judge, asked.metrics, asked.relative)
 
 
-def _search(asked: Asked, search: Search, pool: Pool, stopped: Callable[[], bool]) -> None:
-    with progress_bar("tune kube-scheduler", asked.generations, "generation", at=search.number) as bar:
-        if not search.best:
-            search.begin(pool, stopped)
-        while search.number < asked.generations and not stopped():
-            try:
-                search.step(pool, stopped)
-            except StoppedError:
-                return
-            bar.update()
-            bar.set_postfix(gain=", ".join(f"{100.0 * gain:.1f}%" for gain in search.gain()))
-            write_json(asked.state_file, {"asked": asked.to_dict(), **search.state()}, field="out")
-
-
-def _resume(asked: Asked, search: Search) -> None:
-    path = asked.state_file
-    if not path.is_file():
-        raise bad_value("resume", str(path), "a search that was begun with this --out")
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-        other = [name for name, value in asked.to_dict().items() if state["asked"].get(name) != value]
-        if other:
-            raise UserError(f"resume: {path} belongs to a search with another {', '.join(other)}")
-        search.restore(state)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise bad_value("resume", str(path), "a search that `aaml tune kube-scheduler` wrote") from error
-
-
-def _choose(asked: Asked, search: Search, pool: Pool) -> list[KubeSchedulerConfig]:
+def _choose(asked: Asked, search: Search[KubeSchedulerConfig], pool: Pool) -> list[KubeSchedulerConfig]:
     """Return the elite's best on the validation episodes; with several metrics a front, best by the first one first."""
     validation = _episodes(asked, "validation")
     configs = [each.config for each in search.best]
-    start, *values = validation.play(pool, [search.space.start, *configs], range(len(validation.all)))
+    start, *values = validation.play(pool, [search.space.beginnings()[0], *configs], range(len(validation.all)))
     means = validation.losses(np.array(values), validation.scale(start))
     order, ranks, _ = survivors(means, len(means))
     if not asked.metrics[1:]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -35,6 +35,11 @@ class Space:
     plugins: tuple[str, ...] = (FIT, BALANCED)
     resources: tuple[str, ...] = (CPU, MEMORY)
     samples: bool = False
+
+    @classmethod
+    def of_size(cls, start: KubeSchedulerConfig, nodes: int) -> "Space":
+        """Return the usual space for clusters of so many nodes."""
+        return cls(start, samples=nodes >= SAMPLED_FROM)
 
     def beginnings(self) -> list[KubeSchedulerConfig]:
         """Return where the search begins: the start, each strategy with and without evenness within a node."""
@@ -121,14 +126,22 @@ class Space:
     def _percentage(self, config: KubeSchedulerConfig, rng: np.random.Generator) -> KubeSchedulerConfig:
         return replace(config, percentage_of_nodes_to_score=_PERCENTAGES[int(rng.integers(len(_PERCENTAGES)))])
 
+    def to_dict(self, config: KubeSchedulerConfig) -> dict[str, object]:
+        """Return what is searched of a configuration as JSON-able values; the shape only where it counts."""
+        ratio = config.strategy == "RequestedToCapacityRatio"
+        return {
+            "weights": dict(sorted((name, weight) for name, weight in config.weights.items() if weight)),
+            "strategy": config.strategy,
+            "resources": [list(each) for each in sorted(config.resources)],
+            "shape": [list(each) for each in config.shape] if ratio else [],
+            "percentage_of_nodes_to_score": config.percentage_of_nodes_to_score,
+        }
 
-def to_dict(config: KubeSchedulerConfig) -> dict[str, object]:
-    """Return what is searched of a configuration as JSON-able values; the shape only where it counts."""
-    ratio = config.strategy == "RequestedToCapacityRatio"
-    return {
-        "weights": dict(sorted((name, weight) for name, weight in config.weights.items() if weight)),
-        "strategy": config.strategy,
-        "resources": [list(each) for each in sorted(config.resources)],
-        "shape": [list(each) for each in config.shape] if ratio else [],
-        "percentage_of_nodes_to_score": config.percentage_of_nodes_to_score,
-    }
+    def of_dict(self, found: Mapping[str, Any]) -> KubeSchedulerConfig:
+        """Return the configuration that `to_dict` wrote, with what is not searched as at the start."""
+        shape = tuple((int(at), int(score)) for at, score in found["shape"]) or self.start.shape
+        resources = tuple((str(name), int(weight)) for name, weight in found["resources"])
+        return replace(
+            self.start, weights=dict(found["weights"]), strategy=found["strategy"], resources=resources, shape=shape,
+            percentage_of_nodes_to_score=found["percentage_of_nodes_to_score"],
+        )  # fmt: skip

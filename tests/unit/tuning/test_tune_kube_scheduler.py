@@ -14,6 +14,7 @@ from aaml.evaluation.evaluate import evaluate
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.policies.kube_scores.profile import read_profile
 from aaml.sim.tasks import find_task
+from aaml.tuning.episodes import judge
 from aaml.tuning.kube_scheduler import Asked, tune
 from aaml.tuning.search import Episodes
 from aaml.tuning.space import Space
@@ -77,7 +78,7 @@ def test_two_metrics_give_a_front_of_files_best_by_the_first_metric_first(asked)
 
 
 def test_relative_values_count_by_the_logarithm_of_what_an_episode_came_to_before():
-    episodes = Episodes(find_task("compress"), (1, 2), (4,), relative=True)  # more is better: values are turned
+    episodes = Episodes(find_task("compress"), (1, 2), (4,), judge, relative=True)  # more is better: values are turned
     start, halved, doubled = (-np.array([[0.2], [0.1]]) * times for times in (1.0, 0.5, 2.0))
     losses = episodes.losses(np.array([start, halved, doubled]), episodes.scale(start))
     assert losses[:, 0] == pytest.approx([0.0, np.log(2.0), -np.log(2.0)])

@@ -159,6 +159,15 @@ class Catalogue:
             room &= np.array([selected(pod, each.labels(each.cheapest)) for each in self.types])
         return room
 
+    def named(self, names: Sequence[str]) -> "Catalogue":
+        """Return the types with these names, all of them for no name. Raises `UserError` where none has."""
+        if not names:
+            return self
+        left = tuple(each for each in self.types if each.name in names)
+        if not left:
+            raise bad_value("instance types", ", ".join(names), f"some of {', '.join(self.numbers)}")
+        return Catalogue(left)
+
     def of(self, capacity_types: Sequence[CapacityType]) -> "Catalogue":
         """Return the types that can be bought so. Raises `UserError` where there is none."""
         left = [each.of(capacity_types) for each in self.types]

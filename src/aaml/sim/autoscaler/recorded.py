@@ -8,9 +8,10 @@ import numpy as np
 from aaml.cluster.objects import Pod
 from aaml.errors import bad_value
 from aaml.sim.autoscaler.catalogue import shipped_catalogue
-from aaml.sim.autoscaler.task import BILL_TASKS, BillTask
+from aaml.sim.autoscaler.task import BILL_TASKS, BillTask, Buyer
 from aaml.sim.cluster import SimCluster
 from aaml.sim.recorded import TraceTask, trace_task
+from aaml.sim.task import Task
 from aaml.sim.timeline import DeletePod
 from aaml.workload.model import Workload
 from aaml.workload.trace.windows import Part, Window
@@ -62,6 +63,21 @@ def _waiting(pod: Pod, created_s: float, longer_s: float = 0.0) -> Pod:
     """Return a pod that had a node as one that waits, and runs for so much longer."""
     lifetime_s = None if pod.lifetime_s is None else pod.lifetime_s + longer_s
     return replace(pod, created_s=created_s, lifetime_s=lifetime_s, node_name="")
+
+
+def bill_of(task: Task) -> BillTask:
+    """Return who buys what at which prices in a task. Raises `UserError` for a task whose nodes stay."""
+    if isinstance(task, RecordedBillTask):
+        return task.bill
+    if not isinstance(task, BillTask):
+        raise bad_value("task", task.name, "one whose nodes are bought: bill, bill-when-empty, bill@FOLDER, ...")
+    return task
+
+
+def under(task: Task, autoscaler: Buyer) -> Task:
+    """Return a bill with another autoscaler, and the same pods, types and prices. Raises `UserError` as `bill_of`."""
+    bill = replace(bill_of(task), autoscaler=autoscaler)
+    return replace(task, bill=bill) if isinstance(task, RecordedBillTask) else bill
 
 
 def recorded_bill(folder: Path, bill: BillTask, part: Part = "holdout") -> RecordedBillTask:

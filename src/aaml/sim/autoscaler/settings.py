@@ -28,6 +28,8 @@ class KarpenterSettings(Settings):
     """a batch ends after so many seconds without another unschedulable pod"""
     batch_max_duration_s: Positive = 10.0
     """a batch ends after so many seconds at the latest"""
+    instance_types: tuple[str, ...] = ()
+    """names of the instance types that may be bought; all types when empty"""
     spot_to_spot_consolidation: bool = False
     """whether spot nodes may be replaced by spot nodes"""
     poll_s: Positive = 10.0

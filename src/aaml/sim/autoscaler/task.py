@@ -25,6 +25,8 @@ _KEPT = 0.7  # share of the types that an episode's catalogue has
 _OF_FAMILY, _OF_TYPE = 0.1, 0.03  # standard deviations of the logarithm of a price
 MakeAutoscaler = Callable[[Catalogue, np.random.Generator], Autoscaler]
 """What can be bought, and what draws -> who buys and gives back the nodes of an episode."""
+Buyer = KarpenterSettings | ClusterAutoscalerSettings | MakeAutoscaler
+"""One of our autoscalers by its settings, or what makes another."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class BillTask(Task):
     """
 
     rhythm: Rhythm = Rhythm()
-    autoscaler: KarpenterSettings | ClusterAutoscalerSettings | MakeAutoscaler = KarpenterSettings()
+    autoscaler: Buyer = KarpenterSettings()
     times: NodeTimes = NodeTimes()
     prices: Prices = Prices()
     catalogue: Catalogue | None = None
@@ -78,7 +80,7 @@ class BillTask(Task):
     def _autoscaler(self, rng: np.random.Generator, catalogue: Catalogue) -> Autoscaler:
         made = self.autoscaler
         if isinstance(made, KarpenterSettings):
-            return Karpenter(made, catalogue, made.poll_s * float(rng.random()))
+            return Karpenter(made, catalogue.named(made.instance_types), made.poll_s * float(rng.random()))
         if isinstance(made, ClusterAutoscalerSettings):
             return ClusterAutoscaler(made, catalogue, made.scan_interval_s * float(rng.random()))
         return made(catalogue, rng)

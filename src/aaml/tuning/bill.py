@@ -1,0 +1,236 @@
+"""Tuning kube-scheduler's configuration and a NodePool together for a bill, with limits on waits and evictions.
+
+Nothing that is told of the result was seen by the search. What gains nothing on episodes held out is not written.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.errors import bad_value
+from aaml.evaluation.evaluate import evaluate
+from aaml.evaluation.identity import program_sha256
+from aaml.evaluation.results import Results
+from aaml.evaluation.statistics import LEAST_SEEDS, paired
+from aaml.parallel.pool import Pool, open_pool
+from aaml.policies.kube_scores import KubeSchedulerConfig
+from aaml.policies.kube_scores.document import document, write_configuration
+from aaml.policies.kube_scores.profile import PREFIX, read_profile
+from aaml.sim.autoscaler import nodepool
+from aaml.sim.autoscaler.catalogue import shipped_catalogue
+from aaml.sim.autoscaler.recorded import RecordedBillTask, bill_of
+from aaml.sim.autoscaler.settings import KarpenterSettings
+from aaml.sim.metrics import find_metric
+from aaml.sim.recorded import TRAINING_SEEDS, VALIDATION_SEEDS
+from aaml.sim.task import Task
+from aaml.tuning.bill_space import Setup, SetupSpace, judge_setups
+from aaml.tuning.search import Episodes, Limit, Search
+from aaml.tuning.space import Space
+from aaml.workload.trace.windows import read_windows
+
+FloatArray = npt.NDArray[np.float64]
+STOCK, PACKING, TUNED = "kube-scheduler", "kube-scheduler-packing", "tuned"
+TOLD = ("bill", "bill_per_core_hour", "cost", "waiting_mean_s", "waiting_p99_s", "evicted")
+"""Metrics that a result is told by."""
+_ELITE = 8
+_FILES = ("kube-scheduler.yaml", "nodepool.yaml", "search.json")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What waits and evictions may come to, against kube-scheduler's own configuration with the NodePool one has."""
+
+    wait_p99_more_s: float = 10.0
+    evicted_times: float = 1.0
+
+    def list(self) -> tuple[Limit, ...]:
+        """Return them as the search takes them."""
+        return Limit("waiting_p99_s", slack=self.wait_p99_more_s), Limit("evicted", self.evicted_times)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to tune: `task` is a bill. `scheduler` is a policy (`kube-scheduler:FILE`), empty for the defaults.
+
+    `nodepool` is the one that one has; None for the task's own, which is Karpenter then.
+    """
+
+    task: Task
+    out: Path
+    metric: str = "bill_per_core_hour"
+    limits: Limits = Limits()
+    scheduler: str = ""
+    nodepool: Path | None = None
+    generations: int = 20
+    population: int = 16
+    episodes: int = 32
+    seeds: tuple[int, ...] | None = None
+    seed: int = 0
+    workers: int | str = 1
+
+    @property
+    def state_file(self) -> Path:
+        """Where the search is kept, to go on from."""
+        return self.out / _FILES[2]
+
+    @property
+    def pool(self) -> KarpenterSettings:
+        """The NodePool that the search begins at. Raises `UserError` for a task that is no bill of Karpenter's."""
+        if self.nodepool is not None:
+            return nodepool.read_nodepool(self.nodepool)
+        found = bill_of(self.task).autoscaler
+        if not isinstance(found, KarpenterSettings):
+            raise bad_value("task", self.task.name, "a bill whose nodes Karpenter buys")
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what makes a search another one, as JSON-able values."""
+        return {
+            "task": self.task.name, "nodes": list(self.task.sizes), "pods": self.task.pods, "metric": self.metric,
+            "limits": [self.limits.wait_p99_more_s, self.limits.evicted_times], "scheduler": self.scheduler,
+            "nodepool": str(self.nodepool or ""), "population": self.population, "episodes": self.episodes,
+            "seed": self.seed, "program": program_sha256(),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a search has come to, with all runs on held-out episodes. `files` are empty where nothing was gained."""
+
+    found: Setup
+    results: Results
+    lines: tuple[str, ...]
+    files: tuple[Path, ...]
+    generations: int
+
+
+def seeds_of(task: Task, part: str, count: int) -> list[int]:
+    """Return seeds of training or validation episodes; of a trace no more than it has windows for that."""
+    if isinstance(task, RecordedBillTask):
+        windows = read_windows(task.folder).part("training" if part == "training" else "validation")
+        count = min(count, len(windows))
+    first = TRAINING_SEEDS if part == "training" else VALIDATION_SEEDS
+    return list(range(first, first + count))
+
+
+def tune(asked: Asked, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False) -> Outcome:
+    """Search, choose, judge and write.
+
+    The same settings give the same files, for any number of workers. Once `stopped` says so the best pair so far is
+    judged and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that nothing
+    can be done with, and `StoppedError` where it was stopped before anything was known.
+    """
+    find_metric(asked.metric)
+    own = bill_of(asked.task).catalogue
+    start = read_profile(asked.scheduler).config if asked.scheduler else KubeSchedulerConfig()
+    largest = max(asked.task.sizes, default=asked.task.nodes)
+    space = SetupSpace(Space.of_size(start, largest), asked.pool, shipped_catalogue() if own is None else own)
+    rng = np.random.default_rng(asked.seed)
+    search = Search(space, _episodes(asked, "training"), asked.population, _ELITE, rng)
+    asked.out.mkdir(parents=True, exist_ok=True)
+    with open_pool(asked.workers) as pool:
+        search.run(asked, pool, "bill", resume=resume, stopped=stopped)
+        chosen = _choose(asked, search, pool)
+    results = _judge(asked, chosen)
+    lines = tuple(told(results))
+    files = _write(asked, chosen, lines) if _gained(asked, results) else ()
+    return Outcome(chosen, results, lines, files, search.number)
+
+
+def _episodes(asked: Asked, part: str) -> Episodes[Setup]:
+    return Episodes(
+        asked.task, seeds_of(asked.task, part, asked.episodes), asked.task.sizes or (None,), judge_setups,
+        (asked.metric,), relative=True, limits=asked.limits.list(),
+    )  # fmt: skip
+
+
+def _choose(asked: Asked, search: Search[Setup], pool: Pool) -> Setup:
+    """Return the elite's best on the validation episodes, by the same order."""
+    validation, configs = _episodes(asked, "validation"), [each.config for each in search.best]
+    start, *values = validation.play(pool, [search.space.beginnings()[0], *configs], range(len(validation.all)))
+    order = validation.order(np.array(values), start, np.arange(len(validation.all)))
+    return configs[int(order[0])]
+
+
+def _judge(asked: Asked, chosen: Setup) -> Results:
+    """Play the held-out episodes as `aaml evaluate` does it, with the files that are to be written."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        scheduler, pool = _files(asked, chosen, folder)
+        own = f"+{asked.nodepool}" if asked.nodepool else ""
+        policies = {
+            STOCK: (asked.scheduler or STOCK) + own,
+            PACKING: PACKING + own,
+            TUNED: f"{PREFIX}{scheduler}{_profile_of(asked)}+{pool}",
+        }
+        return evaluate(policies, asked.task, asked.seeds, workers=asked.workers)
+
+
+def told(results: Results, tuned: str = TUNED, references: Mapping[str, str] | None = None) -> list[str]:
+    """Return a line a size: what is paid against each reference, with intervals, and what waits and evictions are."""
+    frame, lines = results.frame(), []
+    for nodes in dict.fromkeys(frame["nodes"]):
+        runs = {
+            name: frame[(frame["nodes"] == nodes) & (frame["policy"] == name)].sort_values("seed")
+            for name in (tuned, *(references or {STOCK: "stock", PACKING: "MostAllocated"}))
+        }
+        own = runs.pop(tuned)
+        for name, other in runs.items():
+            ratios = [
+                f"{metric} {_ratio(own[metric].to_numpy(), other[metric].to_numpy())}"
+                for metric in ("bill_per_core_hour", "bill", "cost")
+            ]
+            lines.append(f"{nodes} nodes, against {name}: {', '.join(ratios)} over {len(own)} episodes")
+        means = "; ".join(
+            f"{name}: p99 {run['waiting_p99_s'].mean():.1f} s, mean {run['waiting_mean_s'].mean():.1f} s, "
+            f"{run['evicted'].mean():.1f} evicted"
+            for name, run in {tuned: own, **runs}.items()
+        )
+        lines.append(f"{nodes} nodes, waits and evictions: {means}")
+    return lines
+
+
+def _ratio(mine: FloatArray, others: FloatArray) -> str:
+    """Return how many times as much it is, with the interval where there are episodes enough for one."""
+    ratio = paired(mine, others, "lower").ratio
+    if ratio is None or ratio.count < LEAST_SEEDS:
+        return f"{mine.mean() / others.mean():.3f}"
+    return f"{ratio.mean:.3f} [{ratio.low:.3f}; {ratio.high:.3f}]"
+
+
+def _gained(asked: Asked, results: Results) -> bool:
+    """Whether it is better than what one has at one size at least."""
+    frame = results.frame()
+    for nodes in dict.fromkeys(frame["nodes"]):
+        tuned, stock = (
+            frame[(frame["nodes"] == nodes) & (frame["policy"] == name)].sort_values("seed")[asked.metric].to_numpy()
+            for name in (TUNED, STOCK)
+        )
+        if paired(np.log(tuned), np.log(stock), find_metric(asked.metric).better).verdict == "better":
+            return True
+    return False
+
+
+def _profile_of(asked: Asked) -> str:
+    return f"#{read_profile(asked.scheduler).scheduler_name}" if asked.scheduler else ""
+
+
+def _files(asked: Asked, found: Setup, folder: Path, notes: tuple[str, ...] = ()) -> tuple[Path, Path]:
+    """Write a pair as a KubeSchedulerConfiguration and a NodePool."""
+    scheduler, pool = (folder / name for name in _FILES[:2])
+    write_configuration(scheduler, document(found.scheduler, asked.scheduler), notes)
+    base = nodepool.load_nodepool(asked.nodepool) if asked.nodepool else None
+    nodepool.write_nodepool(pool, nodepool.document(found.pool, base), notes)
+    return scheduler, pool
+
+
+def _write(asked: Asked, found: Setup, lines: tuple[str, ...]) -> tuple[Path, ...]:
+    head = (
+        f"tuned for {asked.task.name} (aaml tune bill), as a pair; predicted on episodes held out, with 95% intervals:"
+    )
+    return _files(asked, found, asked.out, (head, *lines))

@@ -1,0 +1,149 @@
+"""What is searched for a bill: kube-scheduler's configuration and the NodePool together, and how bills are judged."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.quantity import CPU
+from aaml.policies.kube_scores import PACKING, KubeScheduler, KubeSchedulerConfig
+from aaml.scheduling.play import play
+from aaml.sim.autoscaler import nodepool
+from aaml.sim.autoscaler.catalogue import Catalogue
+from aaml.sim.autoscaler.recorded import under
+from aaml.sim.autoscaler.settings import ConsolidationPolicy, KarpenterSettings
+from aaml.sim.task import Task
+from aaml.tuning.space import Space
+
+FloatArray = npt.NDArray[np.float64]
+Number = TypeVar("Number", int, float)
+_POLICIES: tuple[ConsolidationPolicy, ...] = get_args(ConsolidationPolicy)
+_AFTER_S = (0.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0)
+_PERCENTS, _USUAL_PERCENT = (5, 10, 15, 20, 30, 40, 50, 70, 100), 10
+_IDLE_S = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0)
+_MAX_S = (2.0, 3.0, 5.0, 7.0, 10.0, 12.0, 15.0, 20.0, 25.0, 30.0, 45.0, 60.0)
+_SCHEDULER_SHARE = 0.4  # of changes; the others are the NodePool's
+_SLACK = 1.05  # a type of "8 cores" has a little less for pods
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A configuration of kube-scheduler beside a NodePool."""
+
+    scheduler: KubeSchedulerConfig
+    pool: KarpenterSettings
+
+
+@dataclass(frozen=True)
+class SetupSpace:
+    """The pairs of a configuration and a NodePool, around those that one has.
+
+    Of the NodePool: the consolidation policy, consolidateAfter, one budget, both durations of batches, and which
+    instance types may be bought: all of `catalogue` with at least so many and at most so many cores, without some
+    families.
+    """
+
+    scheduler: Space
+    pool: KarpenterSettings
+    catalogue: Catalogue
+
+    def beginnings(self) -> list[Setup]:
+        """Return where the search begins: both as they are, MostAllocated, longer batches, larger budgets."""
+        stock = self.scheduler.start
+        packing = replace(stock, weights=PACKING.weights, strategy=PACKING.strategy)
+        longer = replace(self.pool, batch_idle_duration_s=5.0, batch_max_duration_s=15.0)
+        return [
+            Setup(stock, self.pool), Setup(packing, self.pool), Setup(packing, replace(self.pool, budgets=("30%",))),
+            Setup(packing, longer), Setup(packing, replace(longer, budgets=("30%",))),
+            Setup(packing, replace(self.pool, consolidation_policy="Balanced")),
+        ]  # fmt: skip
+
+    def child(self, parents: Sequence[Setup], rng: np.random.Generator) -> Setup:
+        """Return a pair made of one or two, with one to three changes."""
+        one, other = (parents[int(rng.integers(len(parents)))] for _ in range(2))
+        if rng.random() < 0.5:
+            one = replace(one, scheduler=other.scheduler)
+        for _ in range(int(rng.integers(1, 4))):
+            if rng.random() < _SCHEDULER_SHARE:
+                one = replace(one, scheduler=self.scheduler.child([one.scheduler], rng))
+            else:
+                one = replace(one, pool=self._changed(one.pool, rng))
+        return one
+
+    def to_dict(self, config: Setup) -> dict[str, object]:
+        """Return a pair as JSON-able values."""
+        return {"scheduler": self.scheduler.to_dict(config.scheduler), "pool": nodepool.to_dict(config.pool)}
+
+    def of_dict(self, found: Mapping[str, Any]) -> Setup:
+        """Return the pair that `to_dict` wrote."""
+        return Setup(self.scheduler.of_dict(found["scheduler"]), nodepool.of_dict(found["pool"]))
+
+    def _changed(self, pool: KarpenterSettings, rng: np.random.Generator) -> KarpenterSettings:
+        changes = (self._policy, self._after, self._budget, self._types, self._idle, self._most)
+        return changes[int(rng.integers(len(changes)))](pool, rng)
+
+    @staticmethod
+    def _policy(pool: KarpenterSettings, rng: np.random.Generator) -> KarpenterSettings:
+        return replace(pool, consolidation_policy=_POLICIES[int(rng.integers(len(_POLICIES)))])
+
+    @staticmethod
+    def _after(pool: KarpenterSettings, rng: np.random.Generator) -> KarpenterSettings:
+        return replace(pool, consolidate_after_s=_beside(_AFTER_S, pool.consolidate_after_s or 0.0, rng))
+
+    @staticmethod
+    def _budget(pool: KarpenterSettings, rng: np.random.Generator) -> KarpenterSettings:
+        now = int(pool.budgets[0][:-1]) if len(pool.budgets) == 1 and pool.budgets[0].endswith("%") else _USUAL_PERCENT
+        return replace(pool, budgets=(f"{_beside(_PERCENTS, now, rng)}%",))
+
+    @staticmethod
+    def _idle(pool: KarpenterSettings, rng: np.random.Generator) -> KarpenterSettings:
+        idle_s = _beside(_IDLE_S, pool.batch_idle_duration_s, rng)
+        return replace(pool, batch_idle_duration_s=idle_s, batch_max_duration_s=max(pool.batch_max_duration_s, idle_s))
+
+    @staticmethod
+    def _most(pool: KarpenterSettings, rng: np.random.Generator) -> KarpenterSettings:
+        most_s = _beside(_MAX_S, pool.batch_max_duration_s, rng)
+        return replace(pool, batch_max_duration_s=max(most_s, pool.batch_idle_duration_s))
+
+    def _types(self, pool: KarpenterSettings, rng: np.random.Generator) -> KarpenterSettings:
+        """Draw which types may be bought: a third of the times all of them."""
+        kinds = self.catalogue.types
+        cores = sorted({dict(each.allocatable)[CPU] for each in kinds})
+        if rng.random() < 1 / 3:
+            return replace(pool, instance_types=())
+        low = cores[int(rng.integers(max(1, len(cores) // 3)))]
+        high = cores[int(rng.integers(len(cores) // 2, len(cores)))]
+        families = sorted({family(each.name) for each in kinds})
+        dropped = families[int(rng.integers(len(families)))] if len(families) > 1 and rng.random() < 1 / 3 else ""
+        chosen = tuple(
+            each.name
+            for each in kinds
+            if low <= dict(each.allocatable)[CPU] <= high * _SLACK and family(each.name) != dropped
+        )
+        return replace(pool, instance_types=chosen if len(chosen) < len(kinds) else ())
+
+
+def family(name: str) -> str:
+    """Return the family of an instance type: what its name begins with, up to the first "-" or "."."""
+    return name.replace(".", "-").partition("-")[0]
+
+
+def _beside(values: Sequence[Number], now: float, rng: np.random.Generator) -> Number:
+    """Return one of the values, at most two places from what holds now."""
+    at = min(range(len(values)), key=lambda place: abs(values[place] - now))
+    return values[int(np.clip(at + rng.choice([-2, -1, 1, 2]), 0, len(values) - 1))]
+
+
+def judge_setups(
+    task: Task, seed: int, nodes: int | None, configs: Sequence[Setup], metrics: Sequence[str]
+) -> FloatArray:
+    """Return [configurations, metrics] of an episode under each pair."""
+    played = []
+    for config in configs:
+        cluster = under(task, config.pool).build(seed, nodes)
+        play(cluster, KubeScheduler(np.random.default_rng(seed), replace(config.scheduler, ties="random")))
+        found = cluster.metrics()
+        played.append([found[name] for name in metrics])
+    return np.array(played, dtype=np.float64)
