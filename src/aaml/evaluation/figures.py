@@ -81,7 +81,7 @@ def gain_figure(*rankings: Ranking, axis: str = "", labels: Mapping[str, str] | 
     order = [line.policy for line in rankings[-1].lines if line.against][::-1]
     figure = Picture(figsize=(3.4 + 2.4 * len(rankings), 0.9 + 0.36 * len(order)), layout="constrained")
     panels = figure.subplots(1, len(rankings), squeeze=False, sharey=True, sharex=True).ravel()
-    for number, (axes, ranking) in enumerate(zip(panels, rankings, strict=True)):
+    for axes, ranking in zip(panels, rankings, strict=True):
         lines = {line.policy: line for line in ranking.lines}
         scale = (-100.0 if ranking.metric.better == "lower" else 100.0) / lines[ranking.reference].value.mean
         for y, policy in enumerate(order):
@@ -94,8 +94,7 @@ def gain_figure(*rankings: Ranking, axis: str = "", labels: Mapping[str, str] | 
         axes.set_title(f"{ranking.nodes} nodes", loc="left", fontsize=10)
         axes.grid(axis="x", alpha=0.25)
         axes.spines[["top", "right", "left"]].set_visible(False)
-        if number == (len(rankings) - 1) // 2:
-            axes.set_xlabel(axis or f"% better than {ranking.reference}, {ranking.metric.name}")
+    figure.supxlabel(axis or f"% better than {rankings[0].reference}, {rankings[0].metric.name}", fontsize=10)
     return figure
 
 
