@@ -30,6 +30,11 @@ class PodBudget:
         """Whether it protects a pod."""
         return pod.namespace == self.namespace and all(pod.labels.get(key) == each for key, each in self.labels.items())
 
+    @property
+    def lets_none_go(self) -> bool:
+        """Whether it says that no pod may ever be evicted (Karpenter's utils/pdb, isFullyBlocking)."""
+        return self.max_unavailable in (0, "0%") or self.min_available == "100%"
+
     def allowed(self, available: int, expected: int) -> int:
         """Return how many more may be evicted, of `expected` pods of which so many are available."""
         if self.max_unavailable is not None:
@@ -60,3 +65,9 @@ def blocked_pods(budgets: Sequence[PodBudget], running: Iterable[Pod], missing: 
     """Return the uids of the running pods that may not be evicted now."""
     running, missing = list(running), list(missing)
     return frozenset(pod.uid for pod in running if allowed_evictions(budgets, pod, running, missing) < 1)
+
+
+def stuck_pods(budgets: Sequence[PodBudget], running: Iterable[Pod]) -> frozenset[str]:
+    """Return the uids of the running pods that may never be evicted: a budget says so, or several protect them."""
+    found = ((pod, [budget for budget in budgets if budget.selects(pod)]) for pod in running)
+    return frozenset(pod.uid for pod, mine in found if len(mine) > 1 or any(each.lets_none_go for each in mine))

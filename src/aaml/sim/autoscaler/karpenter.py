@@ -19,7 +19,9 @@ from aaml.sim.autoscaler.settings import KarpenterSettings
 
 _AGAIN_S = 10.0  # after which a pod that still waits, or a node that still goes, asks for a batch again (controller.go)
 _MOST_TYPES = 600  # of a claim (scheduling/scheduler.go, MaxInstanceTypes)
-_MOST_AT_ONCE = 100  # candidates of multi-node consolidation (disruption/multinodeconsolidation.go)
+_MOST_AT_ONCE = (
+    101  # candidates of multi-node consolidation, which tries 0 to 100 (disruption/multinodeconsolidation.go)
+)
 _LEAST_SPOT_TYPES = 15  # cheaper ones, for a spot node to be replaced by a spot node (disruption/consolidation.go)
 _SEEN_ANEW_S = 300.0  # an unchanged cluster is looked at again after so long (state/cluster.go, ConsolidationState)
 _PRIORITY_UNIT = 2.0**25  # of priority, for which evicting a pod counts as much as one pod more (utils/disruption)
@@ -273,11 +275,14 @@ class Karpenter:
         return [node for node in self._candidates(seen) if not _is_empty(seen, node)]
 
     def _is_busy(self, node: OwnedNode, now_s: float) -> bool:
-        """Whether a pod was bound to a node, or left it, within `consolidateAfter` (utils/disruption)."""
+        """Whether a pod was bound to a node, or left it, within `consolidateAfter` (utils/disruption).
+
+        The API server keeps both times in whole seconds.
+        """
         if node.initialized_s is None:
             return False
         since_s = node.initialized_s if node.last_pod_event_s is None else node.last_pod_event_s
-        return now_s - since_s < (self.settings.consolidate_after_s or 0.0)
+        return now_s - math.floor(since_s) < (self.settings.consolidate_after_s or 0.0)
 
     def _allowed(self, seen: Observed) -> int:
         """Return how many nodes may begin to go now (apis/v1/nodepool.go, disruption/helpers.go)."""
@@ -299,10 +304,20 @@ def _unplaced(seen: Observed) -> list[Pod]:
         pod
         for name, node in seen.nodes.items()
         if node.deleting
-        for uid, pod in seen.pods_on(name).items()
-        if not pod.do_not_disrupt and uid not in seen.stopping
+        for pod in seen.pods_on(name).values()
+        if _leaves(seen, pod)
     )
     return [*(each.pod for each in seen.waiting.values()), *leaving]
+
+
+def _leaves(seen: Observed, pod: Pod) -> bool:
+    """Whether a pod of a node on its way out needs a place elsewhere (utils/pdb, IsCurrentlyReschedulable).
+
+    One that stops does not, as its owner's next pod waits already; a StatefulSet's comes only once it has gone.
+    """
+    if pod.uid in seen.stopping:
+        return pod.owner.startswith("StatefulSet/")
+    return not pod.do_not_disrupt and pod.uid not in seen.stuck
 
 
 def _eviction(pod: Pod) -> float:

@@ -49,8 +49,8 @@ class Observed:
 
     `nodes`: by name, those in the making and those on their way out too. `pods`: what runs on each node, by name and
     uid. `waiting`: by uid. `blocked`: uids of running pods that a disruption budget keeps from being evicted now.
-    `stopping`: uids of pods that are evicted and still on their node. `changed_s`: when a pod was last bound or went,
-    or a node came, became ready or was marked.
+    `stuck`: those of them that are never let go. `stopping`: uids of pods that are evicted and still on their node.
+    `changed_s`: when a pod was last bound or went, or a node came, became ready or was marked.
     """
 
     now_s: float
@@ -58,6 +58,7 @@ class Observed:
     pods: Mapping[str, Mapping[str, Pod]] = field(default_factory=dict)
     waiting: dict[str, Waiting] = field(default_factory=dict)
     blocked: frozenset[str] = frozenset()
+    stuck: frozenset[str] = frozenset()
     stopping: set[str] = field(default_factory=set)
     changed_s: float = -inf
 

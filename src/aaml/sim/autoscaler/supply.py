@@ -5,6 +5,7 @@ pods any more; its pods are evicted and wait again, and it is given back when th
 """
 
 import heapq
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
@@ -15,7 +16,7 @@ import numpy as np
 from aaml.cluster.objects import NO_GPU, NO_VOLUMES, Affinity, Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
-from aaml.sim.autoscaler.budgets import PodBudget, allowed_evictions, blocked_pods
+from aaml.sim.autoscaler.budgets import PodBudget, allowed_evictions, blocked_pods, stuck_pods
 from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType
 from aaml.sim.autoscaler.fluid import Fluid
 from aaml.sim.autoscaler.meter import Meter
@@ -110,7 +111,9 @@ class NodeSupply:
         seen, waits = self.seen, self._cluster.journal.waiting_since_s
         seen.now_s = now_s
         seen.waiting = {uid: each for uid, each in seen.waiting.items() if uid in waits}
-        seen.blocked = blocked_pods(self._budgets, *self._pods()) if self._budgets else frozenset()
+        if self._budgets:
+            running, missing = self._pods()
+            seen.blocked, seen.stuck = blocked_pods(self._budgets, running, missing), stuck_pods(self._budgets, running)
         while commands := self.autoscaler.act(seen):
             for command in commands:
                 happened |= self._carry_out(command)
@@ -270,7 +273,8 @@ class NodeSupply:
         self.meter.hold(now_s)
         self.meter.placed(pod, node, 1 if placed else -1)
         self.seen.changed_s = now_s
-        if node.last_pod_event_s is None or now_s - node.last_pod_event_s >= self.times.pod_event_s:
+        last_s = node.last_pod_event_s
+        if last_s is None or now_s - math.floor(last_s) >= self.times.pod_event_s:
             node.last_pod_event_s = now_s
         if node_name in self._draining_s and not placed:
             self._push(now_s, _DRAIN, node_name)

@@ -102,6 +102,15 @@ def test_nodes_on_their_way_out_take_nothing_and_their_pods_are_packed_too():
     assert names(buyer.act(moment.at(1.0))) == [["medium", "large"]], "3 + 1 cores, without the pod that stays"
 
 
+def test_nodes_on_their_way_out_are_replaced_for_pods_that_leave_before_they_end():
+    stay = [pod("guarded", 2, do_not_disrupt=True), pod("stuck", 2), pod("stops", 2)]
+    moment = Moment(0.0).node("out", LARGE, [*stay, pod("db", 2, owner="StatefulSet/db")], deleting=True)
+    moment.seen.stuck, moment.seen.stopping = frozenset({"stuck"}), {"stops", "db"}
+    buyer = karpenter()
+    buyer.act(moment.at(0.0))
+    assert names(buyer.act(moment.at(1.0))) == [["small", "medium", "large"]], "a StatefulSet's next pod has to wait"
+
+
 def test_a_node_selector_narrows_the_types():
     packed = pack(
         CATALOGUE, Room.of(Moment().seen, CATALOGUE, ()),

@@ -38,8 +38,8 @@ def test_of_empty_nodes_those_go_that_are_still_empty():
     assert buyer.act(moment.at(1015.0)) == [Delete(("b",))]
 
 
-@pytest.mark.parametrize(("since_s", "goes"), [(985.0, True), (985.1, False)])
-def test_every_pod_event_on_a_node_starts_its_time_anew(since_s, goes):
+@pytest.mark.parametrize(("since_s", "goes"), [(985.0, True), (985.9, True), (986.0, False)])
+def test_every_pod_event_on_a_node_starts_its_time_anew_in_whole_seconds(since_s, goes):
     moment, buyer = Moment().node("a", last_pod_event_s=since_s), seller()
     buyer.act(moment.at(1000.0))
     assert buyer.act(moment.at(1015.0)) == ([Delete(("a",))] if goes else [])
@@ -213,3 +213,12 @@ def test_what_waits_is_bought_for_before_nodes_are_looked_at():
     moment, buyer = Moment(999.0).node("a", SMALL, [pod("x", 2)]), seller()
     buyer.act(moment.waits(pod("p", 3)).at(999.0))
     assert buyer.act(moment.at(1000.0)) == [Buy((MEDIUM, LARGE))]
+
+
+def test_multi_node_consolidation_takes_at_most_101_nodes():
+    """Karpenter says 100, and searches the prefixes [0..100]."""
+    moment, prices = Moment(), Catalogue((SMALL, kind("vast", 400, 40.0)))
+    for number in range(130):
+        moment.node(f"n{number:03}", SMALL, [pod(f"p{number}", 2, priority=number)])
+    orders = decided(moment, seller(prices))
+    assert [len(order.names) for order in orders] == [101]

@@ -8,7 +8,7 @@ import pytest
 from aaml.errors import UserError
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
-from aaml.sim.autoscaler.budgets import PodBudget, allowed_evictions
+from aaml.sim.autoscaler.budgets import PodBudget, allowed_evictions, stuck_pods
 from aaml.sim.autoscaler.ports import Buy, Delete, Replace
 from aaml.sim.autoscaler.settings import NodeTimes, Prices
 from aaml.sim.autoscaler.supply import NodeSupply
@@ -203,3 +203,20 @@ def test_a_fork_goes_on_alike(task):
     assert dict(twin.metrics()) == dict(cluster.metrics())
     assert twin.state.names == cluster.state.names
     assert twin.metrics()["nodes_bought"] > 5
+
+
+@pytest.mark.parametrize(
+    ("limits", "stuck"),
+    [
+        ([{"max_unavailable": 0}], True),
+        ([{"max_unavailable": "0%"}], True),
+        ([{"min_available": "100%"}], True),
+        ([{"min_available": 9}], False),  # the rest may be more, one day
+        ([{"max_unavailable": 1}] * 2, True),
+        ([], False),
+    ],
+)
+def test_a_pod_is_stuck_where_no_state_of_the_others_lets_it_go(limits, stuck):
+    web = pod("web", labels={"app": "web"})
+    budgets = [PodBudget({"app": "web"}, **limit) for limit in limits]
+    assert stuck_pods(budgets, [web, pod("other")]) == ({"web"} if stuck else set())
