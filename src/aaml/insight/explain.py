@@ -15,6 +15,7 @@ import numpy.typing as npt
 from aaml.cluster.filters import feasible
 from aaml.insight.explanation import Explanation, asked
 from aaml.policies.kube_scores.sampling import nodes_to_find
+from aaml.scheduling.costs import COST_FEATURES
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, Context, Observation
 from aaml.scheduling.ports import Decision, Itemising, Policy, Ranker
 
@@ -105,9 +106,9 @@ def ablate(policy: ObservationScorer, observation: Observation) -> dict[str, Flo
     """
     full = np.asarray(policy.preferences(observation), dtype=np.float64)
     found = {}
-    for block, names in (("nodes", NODE_FEATURES), ("pairs", PAIR_FEATURES)):
+    for block, names in (("nodes", (*NODE_FEATURES, *COST_FEATURES)), ("pairs", PAIR_FEATURES)):
         features = getattr(observation, block)
-        for column, name in enumerate(names):
+        for column, name in enumerate(names[: features.shape[1]]):
             shown = features[observation.mask, column]
             if np.ptp(shown) == 0.0:
                 continue

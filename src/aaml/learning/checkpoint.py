@@ -17,6 +17,7 @@ from aaml.errors import UserError
 from aaml.files import write_bytes
 from aaml.learning.networks import NetworkSpec
 from aaml.policies.spec_file import spec_from_dict, spec_to_dict
+from aaml.scheduling.costs import COST_FEATURES
 from aaml.scheduling.observation import ObservationSpec
 
 FORMAT = "aaml-model"
@@ -99,6 +100,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
     current = NetworkSpec()
     for name in ("node_features", "pair_features", "pod_features", "upcoming_features"):
         theirs, ours = getattr(spec, name), getattr(current, name)
+        if name == "node_features":
+            ours = (*ours, *COST_FEATURES)
         if name in ("node_features", "pair_features"):
             ours = ours[: len(theirs)]  # a model that knows fewer features sees those
         if theirs != ours:

@@ -13,8 +13,9 @@ from aaml.learning.checkpoint import check_fits, load_checkpoint, part_of, resto
 from aaml.learning.config import AgentKind, Dqn, NetworkAgent
 from aaml.learning.inference import FastNetwork
 from aaml.learning.networks import HeadKind, Network, NetworkSpec, make_network
+from aaml.scheduling.costs import COST_FEATURES
 from aaml.scheduling.node_sampling import NodeSampling
-from aaml.scheduling.observation import PAIR, PLAIN, Context, Observation, ObservationSpec
+from aaml.scheduling.observation import NODE_FEATURES, PAIR, PLAIN, Context, Observation, ObservationSpec
 from aaml.scheduling.ports import Decision, Policy
 from aaml.scheduling.queue_sort import QueueSort
 
@@ -159,9 +160,12 @@ def single_threaded() -> None:
 def network_spec(config: NetworkAgent, observation_spec: ObservationSpec, like: NetworkSpec) -> NetworkSpec:
     """Return the description of an agent's network, which sees the features that `like` sees."""
     head: HeadKind = "q" if isinstance(config, Dqn) else "actor"
+    fresh = observation_spec.costs and like == NetworkSpec()
+    nodes = (*NODE_FEATURES, *COST_FEATURES) if fresh else like.node_features
     return replace(
-        like, encoder=config.encoder, head=head, width=config.hidden_layers, lookahead=observation_spec.lookahead
-    )
+        like, encoder=config.encoder, head=head, width=config.hidden_layers, lookahead=observation_spec.lookahead,
+        node_features=nodes,
+    )  # fmt: skip
 
 
 def guide_of(config: NetworkAgent, guide: Policy | None) -> Policy | None:

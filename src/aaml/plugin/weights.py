@@ -19,6 +19,7 @@ policy     `kind` (network, linear, formula, heuristic, devices), `features` (ve
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ import numpy as np
 from aaml.errors import UserError
 from aaml.files import write_bytes
 from aaml.learning.policy import NetworkPolicy
-from aaml.policies.formulas.expression import OPERATORS, features
+from aaml.policies.formulas.expression import FIRST_COST, NUMBERED, OPERATORS, features
 from aaml.policies.formulas.policy import FormulaPolicy
 from aaml.policies.formulas.program import assemble
 from aaml.policies.fragment_meter import FragmentMeter
@@ -137,7 +138,9 @@ def _linear(policy: LinearPolicy, name: str) -> dict[str, Any]:
 
 
 def _formula(policy: FormulaPolicy, name: str) -> dict[str, Any]:
-    _check(policy.observation_spec, name)
+    reads = features(policy.formula.expression)
+    costs = any(NUMBERED[each] >= FIRST_COST for each in reads)
+    _check(replace(policy.observation_spec, costs=costs), name)
     program, names = assemble(policy.formula.expression), tuple(OPERATORS)
     code = []
     for number, *operands, _ in program.code.tolist():
@@ -145,7 +148,7 @@ def _formula(policy: FormulaPolicy, name: str) -> dict[str, Any]:
         code.append({"operator": operator, "operands": operands[: len(OPERATORS[operator].takes)]})
     return _expects(policy.observation_spec) | {
         "kind": "formula",
-        "features": {"version": FEATURES_VERSION, "formula": list(features(policy.formula.expression))},
+        "features": {"version": FEATURES_VERSION, "formula": list(reads)},
         "constants": program.constants.tolist(),
         "code": code,
     }
@@ -205,6 +208,7 @@ def _check(spec: ObservationSpec, name: str) -> None:
         "the pods that follow (lookahead), which kube-scheduler shows no plugin": spec.lookahead > 0,
         "true lifetimes, which nobody knows on a cluster": spec.lifetimes or isinstance(spec.expects, KnownLifetimes),
         "racks, which the plugin's graph does not have": spec.racks,
+        "what nodes cost, which kube-scheduler does not know": spec.costs,
     }
     reads = next((what for what, is_read in reasons.items() if is_read), None)
     if reads is not None:

@@ -21,6 +21,7 @@ def spec_to_dict(spec: ObservationSpec) -> dict[str, Any]:
         "racks": spec.racks,
         "typical_pods": None if meter is None else _pods_to_dict(meter.typical),
         **expected,
+        **({"costs": True} if spec.costs else {}),
     }
 
 
@@ -33,6 +34,7 @@ def spec_from_dict(fields: Mapping[str, Any]) -> ObservationSpec:
         racks=bool(fields["racks"]),
         fragmentation=None if pods is None else FragmentMeter(_pods_from_dict(pods)),
         expects=None if expected is None else model_from_dict(expected),
+        costs=bool(fields.get("costs", False)),
     )
 
 

@@ -19,6 +19,7 @@ from aaml.cluster.owners import OwnerIndex
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, ClusterState
 from aaml.cluster.topology import Graph, rack_graph, star, star_graph
+from aaml.scheduling.costs import COST_FEATURES, NodeCosts
 from aaml.scheduling.lifetimes import LifetimeModel
 from aaml.scheduling.remaining import NODE_REMAINING, PAIR_REMAINING, RunningPods
 
@@ -62,7 +63,7 @@ class Observation:
     """Features at the time of a decision; independent of later changes of the cluster.
 
     =========  ===============  ===================================================================
-    nodes      float32 [N, F]   `NODE_FEATURES`, independent of the pod
+    nodes      float32 [N, F]   `NODE_FEATURES`, independent of the pod; then `COST_FEATURES` where the spec shows costs
     pairs      float32 [N, K]   `PAIR_FEATURES`: this pod on that node
     pod        float32 [P]      `POD_FEATURES`, then `UPCOMING_FEATURES` for each of k pods that follow
     mask       bool [N]         feasible rows: the only actions there are
@@ -89,7 +90,8 @@ class RawObservation:
     are good until it changes. `siblings` float64 [N] counts each node's pods of the pod's owner, `growth` float64 [N]
     is by how much the pod would fragment each node's GPUs, and `told` float32 [P] is the part of the pod's vector that
     does not depend on the nodes. `remaining_lifetimes` float32 [N, 12] holds the features of what running pods
-    are expected to leave, [0, 12] where nothing is expected.
+    are expected to leave, [0, 12] where nothing is expected. `costs` float32 [N, C] holds `COST_FEATURES`, [N, 0] where
+    they are not shown.
     """
 
     allocatable: npt.NDArray[np.int64]
@@ -104,6 +106,7 @@ class RawObservation:
     siblings: npt.NDArray[np.float64]
     told: FloatArray
     remaining_lifetimes: FloatArray
+    costs: FloatArray
     gpu: tuple[int, int]
     """how many devices the pod asks for, and thousandths of each"""
     graph: Graph
@@ -111,7 +114,8 @@ class RawObservation:
     def observation(self) -> Observation:
         """Return the features, which are independent of the arrays from then on."""
         n = len(self.mask)
-        nodes = np.zeros((n, len(NODE_FEATURES)), dtype=np.float32)
+        nodes = np.zeros((n, len(NODE_FEATURES) + self.costs.shape[1]), dtype=np.float32)
+        nodes[:, len(NODE_FEATURES) :] = self.costs
         pairs = np.zeros((n, len(PAIR_FEATURES)), dtype=np.float32)
         vector = self.told.copy()
         fill(
@@ -144,7 +148,8 @@ class ObservationSpec:
     `lookahead` is how many of the pods that follow are shown. `lifetimes` says whether a pod's lifetime is shown, which
     kube-scheduler does not know. With `racks` the graph has a hub for each rack, and otherwise it is a star.
     `fragmentation` measures by how much a pod would fragment GPUs, and `expects` says how long pods are expected to run
-    on; without them the features about that are zero.
+    on; without them the features about that are zero. With `costs` the nodes show what they cost, zero where nobody
+    buys and gives back nodes.
     """
 
     lookahead: int = 0
@@ -152,6 +157,7 @@ class ObservationSpec:
     racks: bool = False
     fragmentation: FragmentGrowth | None = None
     expects: LifetimeModel | None = None
+    costs: bool = False
 
     @property
     def pod_size(self) -> int:
@@ -194,9 +200,16 @@ class ObservationSpec:
             siblings=OwnerIndex.of(state).counts(pod.owner) if pod.owner else np.zeros(n),
             told=told,
             remaining_lifetimes=rests,
+            costs=self._costs(state, now_s),
             gpu=(pod.gpu.count, pod.gpu.milli),
             graph=(rack_graph if self.racks else star_graph)(state),
         )
+
+    def _costs(self, state: ClusterState, now_s: float) -> FloatArray:
+        known = NodeCosts.of(state) if self.costs else None
+        if known is not None:
+            return known.features(now_s)
+        return np.zeros((len(state), len(COST_FEATURES) if self.costs else 0), dtype=np.float32)
 
     def observe(
         self, state: ClusterState, pod: Pod, mask: BoolArray, upcoming: Sequence[Pod] = (), queue_length: int = 0,

@@ -12,6 +12,7 @@ balance-level       -10 S after the placement: the spread itself, for agents tha
 compress            u after on the chosen node (mean of CPU and memory), - 1 if it was empty and a used one was feasible
 fragmentation       (F before - F after) / 1000 over the cluster, F: fragments in thousandths of a GPU
 waiting-time        -(pods waiting) x (seconds since the last decision) / 60: sums up to minutes of waiting
+bill                -(dollars since the last decision) x 1000: nodes by their price, waits beyond the target, evictions
 rack-spread         (fall of the deviation of CPU use over racks) x racks / D of the mean rack, clipped to -2 ... 2
 gang-rack           share of the gang's placed members that are in the chosen rack; 1 for its first, 0 without a gang
 seed-a              (1 - 4 Var_cpu) / sqrt(times the node was chosen so far), negated on the node of the last pod
@@ -39,6 +40,7 @@ from aaml.cluster.kernels import compiled
 from aaml.cluster.metrics import Fragmentation, usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, ClusterState
 from aaml.errors import UserError, bad_value
+from aaml.scheduling.costs import NodeCosts
 from aaml.scheduling.cycle import Reward
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import BindStatus
@@ -46,6 +48,7 @@ from aaml.scheduling.rack_rewards import GangRack, RackSpread
 
 Range = tuple[float, float]
 WAITING_SCALE_S = 60.0
+DOLLAR_SCALE = 1000.0
 LARGEST_VARIANCE = 0.25  # of fractions in 0 ... 1
 
 
@@ -180,6 +183,30 @@ class WaitingTime:
 
 
 @dataclass(slots=True)
+class Bill:
+    """Dollars since the last decision, negative, at the prices of the task's metric `cost`."""
+
+    range: ClassVar[Range] = (-10.0, 0.0)
+    """Of up to a cent; an episode of twenty nodes pays about a tenth of that from one decision to the next."""
+
+    _paid: float | None = None
+    _since: float = 0.0
+
+    def before(self, context: Context) -> None:
+        """Take what was paid since the last decision. Raises `UserError` where nobody buys nodes."""
+        costs = NodeCosts.of(context.state)
+        if costs is None:
+            raise UserError("reward bill: nobody buys nodes here; take a task whose nodes cost, such as bill")
+        paid, last = costs.paid(context.now_s), self._paid
+        self._since = 0.0 if last is None else max(paid - last, 0.0)  # less: the first decision of another episode
+        self._paid = paid
+
+    def after(self, context: Context, row: int) -> float:  # noqa: ARG002
+        """Return tenths of cents, negative."""
+        return -DOLLAR_SCALE * self._since
+
+
+@dataclass(slots=True)
 class SeedA:
     """CPU variance, damped by how often the node was chosen, negative for the same node twice in a row."""
 
@@ -305,6 +332,7 @@ BUILT_IN: Mapping[str, Callable[[RewardOptions], Reward]] = {
     "compress": lambda _options: Compress(),
     "fragmentation": _fragmentation,
     "waiting-time": lambda _options: WaitingTime(),
+    "bill": lambda _options: Bill(),
     "rack-spread": lambda _options: RackSpread(),
     "gang-rack": lambda _options: GangRack(),
     "seed-a": lambda _options: SeedA(),

@@ -51,6 +51,7 @@ class Setting:
     lookahead: int = 0
     lifetimes: bool = False
     remaining_lifetimes: RemainingLifetimes = "nothing"
+    costs: bool = False
     racks: bool = False
     sorter: str = ""
 
@@ -66,7 +67,9 @@ class Arena:
         self._expected = expected
         self._reward_options = RewardOptions(meter)
         expects = expected_lifetimes(setting.remaining_lifetimes, expected)
-        self.observation_spec = ObservationSpec(setting.lookahead, setting.lifetimes, setting.racks, meter, expects)
+        self.observation_spec = ObservationSpec(
+            setting.lookahead, setting.lifetimes, setting.racks, meter, expects, setting.costs
+        )
         sorter = self.policy(setting.sorter) if setting.sorter else None
         self.queue_sort: QueueSort | None = sorter.queue_sort if isinstance(sorter, Sorter) else None
 

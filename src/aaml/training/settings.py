@@ -93,6 +93,8 @@ class TrainConfig(Settings):
     remaining_lifetimes: RemainingLifetimes = "nothing"
     """what the agent observes of the remaining lifetimes of running pods: nothing, an estimate learned from pods that
     ended, or the truth (an upper bound: no real scheduler knows it)"""
+    costs: bool = False
+    """show the agent what nodes cost, where an autoscaler buys them"""
     method: Literal["auto", "copies", "rewards", "expert"] = "auto"
     """copies: compiled episodes in lockstep; the advantage compares copies that see the same arrivals. rewards: learns
     from the reward of each decision; takes your own rewards and several workers. expert: imitates a look-ahead search
@@ -148,6 +150,8 @@ class TrainConfig(Settings):
         """Why the agent cannot learn from copies, "" where it can."""
         if self.workers != "1":
             return "episodes in lockstep are played by one process"
+        if self.costs:
+            return "compiled episodes do not show what nodes cost"
         return compilable.why_no_reward(self.reward) or compilable.why_no_task(self.task)
 
     def check_method(self) -> None:
@@ -219,7 +223,7 @@ class TrainConfig(Settings):
         """What episodes are like. Raises `UserError` for a task that is not known."""
         return rollouts.Setting(
             self.task, self.sizes, self.pods, self.trace, self.reward, tasks.find_task(self.task).lookahead,
-            lifetimes=self.lifetimes, remaining_lifetimes=self.remaining_lifetimes,
+            lifetimes=self.lifetimes, remaining_lifetimes=self.remaining_lifetimes, costs=self.costs,
             sorter="" if self.teacher_name == "none" else self.teacher_name,
         )  # fmt: skip
 

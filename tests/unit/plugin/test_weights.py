@@ -54,6 +54,7 @@ def test_weights_are_the_float32_of_the_network_to_the_bit() -> None:
         ({"racks": True}, "racks"),
         ({"lifetimes": True}, "true lifetimes"),
         ({"expects": KnownLifetimes()}, "true lifetimes"),
+        ({"costs": True}, "what nodes cost"),
     ],
 )
 def test_a_policy_that_reads_what_kube_scheduler_does_not_know_is_refused_in_one_line(

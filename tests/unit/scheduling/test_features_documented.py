@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from aaml.policies.heuristics.linear import FEATURES, TERMS
+from aaml.scheduling.costs import COST_FEATURES
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATURES, UPCOMING_FEATURES
 from support import make
 from support.make import GIB
@@ -25,7 +26,7 @@ def tables():
 
 
 def test_every_feature_that_aaml_explain_can_name_is_explained():
-    assert tables() == [NODE_FEATURES, PAIR_FEATURES, POD_FEATURES, UPCOMING_FEATURES, FEATURES, TERMS]
+    assert tables() == [NODE_FEATURES, COST_FEATURES, PAIR_FEATURES, POD_FEATURES, UPCOMING_FEATURES, FEATURES, TERMS]
 
 
 def test_what_the_page_says_of_the_scaled_features_is_so():

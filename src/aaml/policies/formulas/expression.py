@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from aaml.scheduling.costs import COST_FEATURES
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATURES
 
 LEAST_DIVISOR, LEAST_LOG, MOST_EXPONENT, LARGEST = 1e-6, 1e-6, 27.0, 1e12
@@ -26,10 +27,12 @@ FEATURES = (
     *(f"node.{name}" for name in NODE_FEATURES),
     *(f"pair.{name}" for name in PAIR_FEATURES),
     *(f"pod.{name}" for name in POD_FEATURES),
+    *(f"node.{name}" for name in COST_FEATURES),
 )
 """Every feature that a formula may read: of a node, of the pod on a node, of the pod (the same on all nodes)."""
 NUMBERED = {name: number for number, name in enumerate(FEATURES)}
 FIRST_PAIR, FIRST_POD = len(NODE_FEATURES), len(NODE_FEATURES) + len(PAIR_FEATURES)
+FIRST_COST = FIRST_POD + len(POD_FEATURES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from aaml.policies.formulas.expression import (
     FEATURES,
+    FIRST_COST,
     FIRST_PAIR,
     FIRST_POD,
     Expression,
@@ -77,8 +78,11 @@ def columns_of(program_features: npt.NDArray[np.int64], observation: Observation
             columns[row] = observation.nodes[:, number]
         elif number < FIRST_POD:
             columns[row] = observation.pairs[:, number - FIRST_PAIR]
-        else:
+        elif number < FIRST_COST:
             columns[row] = observation.pod[number - FIRST_POD]
+        else:  # 0 where costs are not shown
+            place = FIRST_PAIR + number - FIRST_COST
+            columns[row] = observation.nodes[:, place] if place < observation.nodes.shape[1] else 0.0
     return columns
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from aaml.cluster.kernels import uncounted
 from aaml.policies.formulas.expression import (
+    FIRST_COST,
     FIRST_POD,
     LARGEST,
     LEAST_DIVISOR,
@@ -55,7 +56,7 @@ def assemble(expression: Expression) -> Program:
     """Return the program of an expression."""
     read = features(expression)
     register: dict[Expression, int] = {Feature(name): number for number, name in enumerate(read)}
-    same: set[Expression] = {Feature(name) for name in read if NUMBERED[name] >= FIRST_POD}
+    same: set[Expression] = {Feature(name) for name in read if FIRST_POD <= NUMBERED[name] < FIRST_COST}
     numbers: list[float] = []
     calls: list[Call] = []
 

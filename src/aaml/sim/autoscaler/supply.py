@@ -16,6 +16,7 @@ import numpy as np
 from aaml.cluster.objects import NO_GPU, NO_VOLUMES, Affinity, Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
+from aaml.scheduling.costs import NodeCosts
 from aaml.sim.autoscaler.budgets import PodBudget, allowed_evictions, blocked_pods, stuck_pods
 from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType
 from aaml.sim.autoscaler.fluid import Fluid
@@ -28,6 +29,7 @@ from aaml.sim.timeline import AddNode, Cordon, RemoveNode
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' generated names
 _ANEW = frozenset({"Job"})  # owners whose next pod begins from the start
 _READY, _DRAIN, _STOP, _RECREATE = range(4)
+QUIET_S = 60.0  # of an autoscaler that does not say after how long without a pod event a node may go
 
 
 class NodeSupply:
@@ -35,7 +37,8 @@ class NodeSupply:
 
     `rng` draws names of nodes and the rest of their delays: the same seed and decisions give the same bits. An evicted
     pod waits again as its owner's next one: for what was left of its lifetime, of a Job from the start. A pod without
-    an owner is lost. Nodes that nobody bought stay as they are and cost nothing.
+    an owner is lost. Nodes that nobody bought stay as they are and cost nothing. `quiet_s`: after so many seconds
+    without a pod event the autoscaler may give a node back, as policies are shown it.
     """
 
     def __init__(
@@ -48,11 +51,12 @@ class NodeSupply:
         prices: Prices = Prices(),
         budgets: Sequence[PodBudget] = (),
         carbon_g_per_kwh: Sequence[float] = (),
+        quiet_s: float = QUIET_S,
     ) -> None:
         self.autoscaler, self.catalogue, self.times, self.prices = autoscaler, catalogue, times, prices
         self.meter = Meter(Fluid(catalogue), tuple(carbon_g_per_kwh))
         self.seen = Observed(0.0)
-        self._rng, self._budgets = rng, tuple(budgets)
+        self._rng, self._budgets, self._quiet_s = rng, tuple(budgets), quiet_s
         self._heap: list[tuple[float, int, int, str]] = []
         self._sequence = 0
         self._later: dict[int, Pod] = {}  # successors, by the sequence number of their event
@@ -64,6 +68,7 @@ class NodeSupply:
         self._cluster = cluster
         self.seen.pods = _Pods(cluster.state)
         cluster.state.observe(self._observe)
+        NodeCosts(cluster.state, self.seen.nodes, self._quiet_s, self.paid)
         for pod in cluster.workload:
             _refuse_unless_plain(pod)
 
@@ -71,7 +76,7 @@ class NodeSupply:
         """Return an independent copy that looks after a fork of the cluster."""
         twin = NodeSupply(
             self.autoscaler.copy(), self.catalogue, deepcopy(self._rng), times=self.times, prices=self.prices,
-            budgets=self._budgets,
+            budgets=self._budgets, quiet_s=self._quiet_s,
         )  # fmt: skip
         twin.meter, twin._sequence = self.meter.copy(), self._sequence
         nodes = {name: copy(node) for name, node in self.seen.nodes.items()}
@@ -123,12 +128,21 @@ class NodeSupply:
 
     def metrics(self) -> Mapping[str, float]:
         """Return the numbers of `aaml.sim.metrics.BILLED` so far."""
-        now_s, journal = self._cluster.now_s(), self._cluster.journal
+        now_s = self._cluster.now_s()
         self.meter.hold(now_s)
-        billed = dict(self.meter.metrics(now_s))
+        billed = self.meter.metrics(now_s)
+        return {"cost": billed["bill"] + self._charged(now_s) / (now_s / 3600.0 if now_s > 0.0 else np.nan), **billed}
+
+    def paid(self, now_s: float) -> float:
+        """Return the dollars that the cluster has cost so far: nodes, waits beyond the target and evictions."""
+        self.meter.hold(now_s)
+        return self.meter.dollars + self._charged(now_s)
+
+    def _charged(self, now_s: float) -> float:
+        """Return what waits beyond the target and evictions count, in dollars."""
+        journal = self._cluster.journal
         beyond_s = np.maximum(journal.waiting_times_s(now_s) - self.prices.wait_target_s, 0.0).sum()
-        extra = self.prices.wait_per_hour * beyond_s / 3600.0 + self.prices.eviction * journal.counts["evicted"]
-        return {"cost": billed["bill"] + float(extra) / (now_s / 3600.0 if now_s > 0.0 else np.nan), **billed}
+        return self.prices.wait_per_hour * float(beyond_s) / 3600.0 + self.prices.eviction * journal.counts["evicted"]
 
     # ---- orders ------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from aaml.sim.autoscaler.cluster_autoscaler import ClusterAutoscaler
 from aaml.sim.autoscaler.karpenter import Karpenter
 from aaml.sim.autoscaler.ports import Autoscaler
 from aaml.sim.autoscaler.settings import ClusterAutoscalerSettings, KarpenterSettings, NodeTimes, Prices
-from aaml.sim.autoscaler.supply import NodeSupply
+from aaml.sim.autoscaler.supply import QUIET_S, NodeSupply
 from aaml.sim.cluster import SimCluster
 from aaml.sim.task import Nodes, Task
 from aaml.workload.model import Workload
@@ -74,8 +74,17 @@ class BillTask(Task):
         """Return who buys the nodes of an episode. Autoscalers do not look at once, but at a drawn moment."""
         return NodeSupply(
             self._autoscaler(rng, catalogue), catalogue, rng, times=self.times, prices=self.prices,
-            carbon_g_per_kwh=self.carbon_g_per_kwh,
+            carbon_g_per_kwh=self.carbon_g_per_kwh, quiet_s=self._quiet_s,
         )  # fmt: skip
+
+    @property
+    def _quiet_s(self) -> float:
+        """After how long without a pod event a node may go."""
+        if isinstance(self.autoscaler, KarpenterSettings):
+            return self.autoscaler.consolidate_after_s or 0.0
+        if isinstance(self.autoscaler, ClusterAutoscalerSettings):
+            return self.autoscaler.scale_down_unneeded_time_s
+        return QUIET_S
 
     def _autoscaler(self, rng: np.random.Generator, catalogue: Catalogue) -> Autoscaler:
         made = self.autoscaler
@@ -144,7 +153,7 @@ def no_draw(_nodes: Nodes, _pods: int, _rng: np.random.Generator) -> Workload:
 
 _SUMMARY = "services and jobs come in waves, and an autoscaler buys nodes for them; "
 _BILL = BillTask(
-    "bill", _SUMMARY + "pay as little as possible", "cost", reward="compress", nodes=20, pods_per_node=30,
+    "bill", _SUMMARY + "pay as little as possible", "cost", reward="bill", nodes=20, pods_per_node=30,
     make_nodes=no_nodes, draw=no_draw, autoscaler=KarpenterSettings(consolidate_after_s=15.0),
 )  # fmt: skip
 BILL_TASKS = {

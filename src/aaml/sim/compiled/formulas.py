@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.kernels import uncounted
-from aaml.policies.formulas.expression import FIRST_PAIR, FIRST_POD
+from aaml.policies.formulas.expression import FIRST_COST, FIRST_PAIR, FIRST_POD
 from aaml.policies.formulas.program import Program, best_of, run_program
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.scheduling.observation import PLAIN, ObservationSpec
@@ -74,8 +74,10 @@ def _play(pool, rows, view, tables, lives, settings, work, which, wanted, consta
                         out[i] = nodes[i, number]
                     elif number < FIRST_POD:
                         out[i] = pairs[i, number - FIRST_PAIR]
-                    else:
+                    elif number < FIRST_COST:
                         out[i] = pod[number - FIRST_POD]
+                    else:  # nobody buys nodes here
+                        out[i] = 0.0
             run_program(constants, code, len(wanted), registers, n)
             bind(env, env.queue.ready[at.cursor], best_of(score, mask, n))
         at.over, at.alive = 1, 0

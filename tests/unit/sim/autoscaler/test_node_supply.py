@@ -39,12 +39,12 @@ class Script:
         return Script(*self.left)
 
 
-def simulated(pods, *orders, until_s=200.0, times=EXACT, timeline=(), **options):
+def simulated(pods, *orders, until_s=200.0, times=EXACT, timeline=(), policy=None, **options):
     supply = NodeSupply(Script(*orders), CATALOGUE, np.random.default_rng(1), times=times, **options)
     cluster = SimCluster(
         (), Workload(tuple(pods)), until_s=until_s, timeline=timeline, supply=supply, invariants=True
     )  # fmt: skip
-    play(cluster, make_policy("first-fit"))
+    play(cluster, policy or make_policy("first-fit"))
     return cluster, cluster.metrics()
 
 
