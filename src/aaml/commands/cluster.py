@@ -44,8 +44,8 @@ class Up(OfCluster):
     On a cluster of which a part has stopped, only what is missing is started: everything on it is kept.
     """
 
-    nodes: Count = 10
-    """number of worker nodes"""
+    nodes: Count | None = None
+    """number of worker nodes, by default 10; with an autoscaler none, because it buys them"""
     shape: NodeShape = STANDARD
     disable_scheduler: bool = False
     """leave the default kube-scheduler out"""
@@ -53,6 +53,10 @@ class Up(OfCluster):
     """a KubeSchedulerConfiguration for the default scheduler, for instance with an extender"""
     scheduler: str = ""
     """a policy inside kube-scheduler: the folder of `aaml export`, or a model; without it the stock kube-scheduler"""
+    autoscaler: Literal["none", "karpenter"] = "none"
+    """who buys nodes for pods that wait, and gives back nodes that can be emptied: nobody, or the real Karpenter"""
+    instance_types: Path | None = None
+    """what Karpenter can buy: a file as its KWOK provider reads it, by default the made-up catalogue that ships"""
     runtime: Literal["binary", "docker"] = "binary"
     """plain processes, or KWOK's all-in-one image"""
     port: Port = 0
@@ -99,6 +103,9 @@ class Kubectl(OfCluster):
 class Build:
     """Build the programs into the cache, without starting anything (about 11 minutes on two cores, once)."""
 
+    autoscaler: bool = False
+    """Karpenter too (about 4 minutes more)"""
+
 
 @dataclass(frozen=True)
 class List:
@@ -132,14 +139,18 @@ def run(args: Args) -> int:
 def _up(args: Up) -> int:
     cluster = cluster_of(args.name, args.runtime)
     owner = Owner.of(args.owner) if args.owner else None
+    autoscaler = _autoscaler(args)
+    nodes = args.nodes or (0 if autoscaler else ClusterOptions.nodes)
     options = ClusterOptions(
-        args.nodes, args.shape, not args.disable_scheduler, args.scheduler_config, args.port, args.wait_s, owner
+        nodes, args.shape, not args.disable_scheduler, args.scheduler_config, args.port, args.wait_s, owner
     )
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as aside:
         if args.scheduler:
             options = _with_plugin(args, options, Path(aside))
         restarted = cluster.up(options, progress=sys.stderr.isatty())
+    if autoscaler and not restarted:
+        autoscaler()
     record, ready = records.load(args.name), count_nodes(cluster.api()).schedulable
     print(
         f"cluster {args.name} is up after {time.monotonic() - started:.1f} s: Kubernetes {record.kubernetes} "
@@ -149,6 +160,33 @@ def _up(args: Up) -> int:
         print(f"started again: {', '.join(restarted)}; what is on the cluster is kept, flags of a new one are not used")
     print(f"export KUBECONFIG={cluster.kubeconfig}")
     return 0
+
+
+def _autoscaler(args: Up) -> Callable[[], None] | None:
+    """Return what starts the autoscaler on the new cluster, whose program is built by then; None without one."""
+    if args.autoscaler == "none":
+        if args.instance_types:
+            raise UserError("instance_types: is for an autoscaler; add --autoscaler karpenter")
+        return None
+    from aaml.karpenter.build import build
+    from aaml.karpenter.process import start
+    from aaml.sim.autoscaler.catalogue import read_catalogue
+
+    if args.runtime != "binary":
+        raise UserError(f"autoscaler: {args.autoscaler} needs --runtime binary")
+    types = read_catalogue(args.instance_types) if args.instance_types else None
+    ensure_programs()  # first, because Karpenter shares some of what they compile
+    build()
+
+    def begin() -> None:
+        cluster = KwokCluster(args.name)
+        try:
+            start(cluster, types=types, wait_s=args.wait_s)
+        except BaseException:
+            cluster.down()
+            raise
+
+    return begin
 
 
 def _with_plugin(args: Up, options: ClusterOptions, aside: Path) -> ClusterOptions:
@@ -235,8 +273,12 @@ def _kubectl(args: Kubectl) -> int:
     return subprocess.run(command, env=environment, check=False).returncode  # noqa: S603  (the user's own arguments)
 
 
-def _build(_: Build) -> int:
+def _build(args: Build) -> int:
     print(f"Kubernetes {versions().kubernetes} and KWOK {versions().kwok} are in {ensure_programs()}")
+    if args.autoscaler:
+        from aaml.karpenter.build import build, version
+
+        print(f"Karpenter {version()} is in {build().parent}")
     return 0
 
 

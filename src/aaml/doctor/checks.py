@@ -17,7 +17,7 @@ from aaml.extras import EXTRAS, MissingExtraError
 from aaml.kube.provision import cluster_of, records
 from aaml.kube.provision.binaries import built, minimum_go, programs_dir
 from aaml.kube.provision.paths import cache_dir, state_dir
-from aaml.kube.provision.toolchain import find_go
+from aaml.kube.provision.toolchain import dotted, find_go
 from aaml.kube.transport import ApiError, Transport, Unreachable
 from aaml.learning.build import torch_build
 from aaml.workload.fetch import is_whole, openb_checksums
@@ -124,7 +124,7 @@ def _programs() -> Finding:
     free = shutil.disk_usage(next(folder for folder in programs_dir().parents if folder.exists())).free
     room = "" if free > _BUILD_BYTES else f", and only {free / (1 << 30):.0f} GiB of disk"
     return Finding(
-        area, name, "missing", f"not built; Go {go.version[0]}.{go.version[1]} is here{room}",
+        area, name, "missing", f"not built; Go {dotted(go.version)} is here{room}",
         "aaml cluster build   # about ten minutes, once",
     )  # fmt: skip
 

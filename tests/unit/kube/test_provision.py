@@ -162,7 +162,16 @@ def test_build_environment_is_static_and_takes_no_flags_from_outside():
 def test_go_from_path_is_taken_when_new_enough(monkeypatch, tmp_path):
     go = script(tmp_path / "bin" / "go", 'test "$GOTOOLCHAIN" = local && echo go1.26.8')
     monkeypatch.setenv("PATH", str(go.parent))
-    assert toolchain.find_go((1, 26)) == toolchain.Go(go, (1, 26))
+    assert toolchain.find_go((1, 26)) == toolchain.Go(go, (1, 26, 8))
+
+
+def test_a_patch_release_counts(tmp_path, monkeypatch):
+    go = script(tmp_path / "bin" / "go", "echo go1.26.8")
+    monkeypatch.setenv("PATH", str(go.parent))
+    monkeypatch.setattr(toolchain, "packaged_go", lambda: None)
+    assert toolchain.find_go((1, 26, 8)).version == (1, 26, 8)
+    with pytest.raises(UserError, match=r"Go: 1\.26\.9 or newer is needed, but .* is Go 1\.26\.8"):
+        toolchain.find_go((1, 26, 9))
 
 
 def test_old_go_on_path_gives_way_to_the_packaged_one(monkeypatch, tmp_path):
@@ -170,7 +179,7 @@ def test_old_go_on_path_gives_way_to_the_packaged_one(monkeypatch, tmp_path):
     packaged = script(tmp_path / "package" / "bin" / "go", "echo go1.27.3")
     monkeypatch.setenv("PATH", str(go.parent))
     monkeypatch.setattr(toolchain, "packaged_go", lambda: packaged)
-    assert toolchain.find_go((1, 26)) == toolchain.Go(packaged, (1, 27))
+    assert toolchain.find_go((1, 26)) == toolchain.Go(packaged, (1, 27, 3))
 
 
 @pytest.mark.parametrize(("said", "reason"), [("go1.19.8", "is Go 1.19"), ("nonsense", "is broken")])

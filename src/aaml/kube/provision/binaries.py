@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from aaml.errors import UserError
 from aaml.kube.provision.paths import cache_dir, exclusive, private_dir
-from aaml.kube.provision.toolchain import Go, find_go
+from aaml.kube.provision.toolchain import Go, dotted, find_go
 from aaml.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -73,23 +73,25 @@ def recipe_dir() -> Path:
 @lru_cache(maxsize=1)
 def versions() -> Versions:
     """Return the versions that the recipe pins."""
-    found: dict[str, str] = {}
-    for recipe, module in _PINNED.items():
-        text = (recipe_dir() / recipe / "go.mod").read_text(encoding="utf-8")
-        match = re.search(rf"^\s*(?:require\s+)?{re.escape(module)} v(\S+)", text, re.MULTILINE)
-        if match is None:
-            raise UserError(f"{recipe_dir() / recipe / 'go.mod'}: no requirement of {module}")
-        found[recipe] = match[1]
-    return Versions(**found)
+    return Versions(**{recipe: pinned_version(recipe, module) for recipe, module in _PINNED.items()})
 
 
-def minimum_go() -> tuple[int, int]:
-    """Return the (major, minor) version of Go that every module of the recipe accepts."""
-    stated = []
-    for recipe in _RECIPES:
+def pinned_version(recipe: str, module: str) -> str:
+    """Return the version of a module that a recipe's go.mod pins, without the leading "v"."""
+    file = recipe_dir() / recipe / "go.mod"
+    match = re.search(rf"^\s*(?:require\s+)?{re.escape(module)} v(\S+)", file.read_text("utf-8"), re.MULTILINE)
+    if match is None:
+        raise UserError(f"{file}: no requirement of {module}")
+    return match[1]
+
+
+def minimum_go(recipes: Sequence[str] = _RECIPES) -> tuple[int, ...]:
+    """Return the version of Go that the module of every one of these recipes accepts."""
+    stated: list[str] = []
+    for recipe in recipes:
         text = (recipe_dir() / recipe / "go.mod").read_text(encoding="utf-8")
-        stated += [(int(major), int(minor)) for major, minor in re.findall(r"^go (\d+)\.(\d+)", text, re.MULTILINE)]
-    return max(stated)
+        stated += re.findall(r"^go ([\d.]+)$", text, re.MULTILINE)
+    return max(tuple(map(int, version.split("."))) for version in stated)
 
 
 def linker_flags(recipe: str) -> str:
@@ -145,7 +147,7 @@ def ensure_programs(*, progress: bool = True) -> Path:
             if not (partial / program.name).is_file():
                 where, flags = recipe_dir() / program.recipe, linker_flags(program.recipe)
                 compile_program(go, where, program.package, flags, partial / program.name, progress=progress)
-        record = {"go": "{}.{}".format(*go.version), "programs": [program.package for program in PROGRAMS]}
+        record = {"go": dotted(go.version), "programs": [program.package for program in PROGRAMS]}
         (partial / "build.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         partial.rename(target)
     return target
@@ -167,6 +169,17 @@ def compile_program(go: Go, where: Path, package: str, flags: str, output: Path,
             pass
         bar.update(total - bar.n)  # packages that Go had compiled before are not printed
     aside.rename(output)
+
+
+def module_dir(go: Go, where: Path, module: str) -> Path:
+    """Return where Go's module cache has the source of a module that the go.mod in `where` pins; downloads it first.
+
+    Raises `UserError` with Go's last words where it cannot be had.
+    """
+    with progress_bar(f"download {module}", None, "file", enabled=False) as bar:
+        said = _run([str(go.command), "mod", "download", "-json", module], where, go.environment(os.environ), bar,
+                    "downloading", module)  # fmt: skip
+    return Path(json.loads("".join(said))["Dir"])
 
 
 def _run(

@@ -20,7 +20,7 @@ from aaml.errors import UserError, bad_value
 from aaml.files import write_text
 from aaml.kube.provision import kubeconfig, records
 from aaml.kube.provision.binaries import ensure_programs, programs_dir, versions
-from aaml.kube.provision.components import Component, kill_strays, read_components
+from aaml.kube.provision.components import Component, add_component, kill_strays, read_components
 from aaml.kube.provision.nodes import create_nodes
 from aaml.kube.provision.owner import Owner
 from aaml.kube.provision.paths import PRIVATE, exclusive, private_dir, state_dir
@@ -93,6 +93,11 @@ class KwokCluster:
         self._start(self.component(component))
         if component == "kube-apiserver":
             self._wait_ready(wait_s)
+
+    def add_component(self, component: Component) -> None:
+        """Start one more process, which from now on is one of the cluster's: started again and taken down with it."""
+        add_component(component)
+        component.start()
 
     def stopped(self) -> tuple[str, ...]:
         """Return the names of the processes that should run and do not, in the order in which they start."""

@@ -1,4 +1,4 @@
-"""The processes of a running cluster: read from kwokctl's files, looked up, stopped and started one by one."""
+"""The processes of a running cluster: read from kwokctl's files and ours, looked up, stopped and started one by one."""
 
 import os
 import subprocess
@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import yaml
 
 from aaml.errors import UserError
+from aaml.files import write_text
+from aaml.kube.provision.paths import PRIVATE
 
 _STOP_S = 10.0
+_KWOKCTL, _ADDED = "kwok.yaml", "added.yaml"  # of one format: what kwokctl started, and what was added to it
+_KIND = "KwokctlConfiguration"
 # Handles of the children of this Python process: dropped ones would warn that a child outlives them.
 _STARTED: list["subprocess.Popen[bytes]"] = []
 
@@ -117,19 +122,34 @@ def kill_strays(directory: Path) -> None:
 
 def read_components(directory: Path) -> dict[str, Component]:
     """Return the components of the cluster whose files are in `directory`, in the order in which they start."""
-    file = directory / "kwok.yaml"
-    try:
-        documents = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return {}
-    except yaml.YAMLError as error:
-        raise UserError(f"{file}: not readable as YAML; remove the cluster with `aaml cluster down`") from error
     found: dict[str, Component] = {}
-    for document in documents:
-        if not isinstance(document, dict) or document.get("kind") != "KwokctlConfiguration":
+    for document in [*_documents(directory / _KWOKCTL), *_documents(directory / _ADDED)]:
+        if not isinstance(document, dict) or document.get("kind") != _KIND:
             continue
         for entry in document.get("components") or ():
             environment = {variable["name"]: variable.get("value", "") for variable in entry.get("envs") or ()}
             command = (entry["binary"], *entry.get("args", ()))
             found[entry["name"]] = Component(entry["name"], command, environment, directory)
     return found
+
+
+def add_component(component: Component) -> None:
+    """Write down one more process of a cluster, so that it is started, stopped and shown as those of Kubernetes are."""
+    entry = {
+        "name": component.name,
+        "binary": component.command[0],
+        "args": list(component.command[1:]),
+        "envs": [{"name": name, "value": value} for name, value in component.environment.items()],
+    }
+    file = component.directory / _ADDED
+    documents = [*_documents(file), {"kind": _KIND, "components": [entry]}]
+    write_text(file, yaml.safe_dump_all(documents, sort_keys=False), mode=PRIVATE)
+
+
+def _documents(file: Path) -> list[Any]:
+    try:
+        return list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return []
+    except yaml.YAMLError as error:
+        raise UserError(f"{file}: not readable as YAML; remove the cluster with `aaml cluster down`") from error

