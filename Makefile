@@ -24,8 +24,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 demo: setup ## train the four agents briefly, judge them, leave a report (a few minutes)
 	$(BIN)/aaml demo
 
-kwok: setup ## build the programs of the KWOK cluster once (about ten minutes)
-	$(BIN)/aaml cluster build
+kwok: setup ## build the programs of the KWOK cluster and Karpenter once (about 13 minutes)
+	$(BIN)/aaml cluster build --autoscaler
 
 check: setup ## ruff, mypy strict, import contracts, workflows
 	$(BIN)/ruff check .

@@ -2,18 +2,22 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 
+from aaml.cluster.objects import PRICE_LABEL, TYPE_LABEL
 from aaml.errors import UserError
 from aaml.karpenter.pool import Pool
 from aaml.karpenter.process import start
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries
-from aaml.sim.autoscaler.catalogue import PRICE_LABEL, TYPE_LABEL, shipped_catalogue
+from aaml.sim.autoscaler.catalogue import shipped_catalogue
 from aaml.sim.autoscaler.settings import KarpenterSettings
-from support.kwok import pods, until
+from support.kwok import pod, pods, until
 
 OWNED = "karpenter.sh/nodepool"
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
@@ -95,3 +99,40 @@ def test_it_ends_with_the_cluster(cluster: KwokCluster) -> None:
     cluster.down()
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     assert not cluster.directory.exists()
+
+
+def test_the_command_starts_it_on_instance_types_of_ones_own(tmp_path: Path) -> None:
+    kind = {
+        "name": "odd-3", "architecture": "x86_64", "operatingSystems": ["linux"],
+        "resources": {"cpu": "3", "memory": "6Gi"},
+        "offerings": [{"Price": 0.123, "Requirements": [
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]},
+        ]}],
+    }  # fmt: skip
+    (tmp_path / "types.json").write_text(json.dumps([kind]), encoding="utf-8")
+    name = f"test-types-{os.getpid()}"
+
+    def aaml(*arguments: str) -> str:
+        command = [str(Path(sys.executable).with_name("aaml")), "cluster", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
+
+    assert "Karpenter 1.15.0 is in" in aaml("build", "--autoscaler")
+    try:
+        said = aaml("up", "--name", name, "--owner", str(os.getpid()), "--autoscaler", "karpenter",
+                    "--instance-types", str(tmp_path / "types.json"))  # fmt: skip
+        assert "0 nodes ready" in said
+        status = json.loads(aaml("status", "--name", name, "--json"))
+        assert status["up"]
+        assert status["processes"]["karpenter"]
+        (pool,) = json.loads(aaml("kubectl", "--name", name, "--", "get", "nodepools", "-o", "json"))["items"]
+        assert pool["spec"]["disruption"]["budgets"] == [{"nodes": "10%"}]
+        mine = KwokCluster(name)
+        mine.api().request("POST", "/api/v1/namespaces/default/pods", pod("waits", "2", "1Gi"))
+        until(
+            lambda: items(mine, CLAIMS) and items(mine, CLAIMS)[0]["status"].get("providerID"), "a node is bought", 60
+        )
+        (claim,) = items(mine, CLAIMS)
+        assert claim["metadata"]["labels"][TYPE_LABEL] == "odd-3"
+    finally:
+        aaml("down", "--name", name)

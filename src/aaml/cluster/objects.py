@@ -15,7 +15,7 @@ SERVER_LABEL = "server"
 TYPE_LABEL = "node.kubernetes.io/instance-type"
 CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type"
 ZONE_LABEL = "topology.kubernetes.io/zone"
-OS_LABEL = "kubernetes.io/os"
+OS_LABEL, ARCH_LABEL = "kubernetes.io/os", "kubernetes.io/arch"
 PRICE_LABEL = "eks-node-viewer/instance-price"  # Karpenter's KWOK provider writes it, dollars an hour
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from aaml.cluster.objects import ARCH_LABEL, CAPACITY_TYPE_LABEL, OS_LABEL
 from aaml.errors import UserError, bad_value
 from aaml.karpenter.changes import SPEEDS
-from aaml.sim.autoscaler.catalogue import CAPACITY_TYPE_LABEL, CapacityType
+from aaml.sim.autoscaler.catalogue import CapacityType
 from aaml.sim.autoscaler.settings import KarpenterSettings, NodeTimes
 
 NAME = "default"
 """The NodePool's name, and its class'."""
-_ARCH_LABEL, _OS_LABEL = "kubernetes.io/arch", "kubernetes.io/os"
 _CONSTANTS = ("poll_s", "validation_s")
 
 
@@ -49,7 +49,7 @@ class Pool:
         """Return the class and the NodePool."""
         settings = self.settings
         after = settings.consolidate_after_s
-        demands = {_ARCH_LABEL: [self.arch], _OS_LABEL: [self.os], CAPACITY_TYPE_LABEL: list(self.capacity_types)}
+        demands = {ARCH_LABEL: [self.arch], OS_LABEL: [self.os], CAPACITY_TYPE_LABEL: list(self.capacity_types)}
         requirements = [{"key": key, "operator": "In", "values": values} for key, values in demands.items()]
         pool = {
             "template": {"spec": {

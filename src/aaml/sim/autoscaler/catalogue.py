@@ -19,12 +19,20 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from aaml.cluster.objects import CAPACITY_TYPE_LABEL, OS_LABEL, PRICE_LABEL, TYPE_LABEL, ZONE_LABEL, Node, Pod
+from aaml.cluster.objects import (
+    ARCH_LABEL,
+    CAPACITY_TYPE_LABEL,
+    OS_LABEL,
+    PRICE_LABEL,
+    TYPE_LABEL,
+    ZONE_LABEL,
+    Node,
+    Pod,
+)
 from aaml.cluster.quantity import CPU, MEMORY, PODS, amount
 from aaml.errors import bad_value
 
 CapacityType = Literal["on-demand", "spot", "reserved"]
-_ARCH_LABEL = "kubernetes.io/arch"
 _LAUNCHED_FIRST: tuple[CapacityType, ...] = ("reserved", "spot", "on-demand")
 _KUBELET = {CPU: 100, MEMORY: 10 << 20}  # what Karpenter's KWOK provider keeps from pods on every node
 _PODS = 110  # where a type does not say how many pods a node takes
@@ -81,7 +89,7 @@ class InstanceType:
             TYPE_LABEL: self.name,
             CAPACITY_TYPE_LABEL: offering.capacity_type,
             PRICE_LABEL: f"{offering.price:f}",
-            _ARCH_LABEL: self.arch,
+            ARCH_LABEL: self.arch,
             OS_LABEL: self.os,
             **zone,
         }
