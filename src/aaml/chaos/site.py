@@ -20,7 +20,7 @@ from aaml.chaos.proxy import Proxy
 from aaml.chaos.supervised import Supervised
 from aaml.chaos.workload import ChaosWorkload, ask
 from aaml.errors import UserError
-from aaml.evaluation.policies import origin
+from aaml.evaluation.policies import in_any_folder
 from aaml.kube.lease import LeaseOptions, process_prefix
 from aaml.kube.provision import KwokCluster, kubeconfig
 from aaml.kube.provision.ports import free_port
@@ -155,7 +155,7 @@ class Site:
         schedules = ("--scheduler-name", SCHEDULER, "--health-port", str(port))
         if self.decides in LIVE and not self._serves:
             return ("schedule", self.decides, "--save-every-s", "2", *schedules)
-        spec = str(Path(self.decides).resolve()) if origin(self.decides) == "model" else self.decides
+        spec = in_any_folder(self.decides)  # its process works in another one
         if self._serves:
             return ("serve", "--policy", "kube-scheduler" if self.decides in LIVE else spec, "--port", str(port))
         return ("schedule", "policy", "--policy", spec, *schedules)

@@ -11,6 +11,7 @@ from typing import Self
 
 import psutil
 
+from aaml.plugin.run import end
 from aaml.threads import Background
 
 _PAUSE_S = 1.0  # between an end and the next start
@@ -53,14 +54,8 @@ class Supervised:
         self._ending.set()
         if self._supervising is not None:
             self._supervising.check()
-        process = self._process
-        if process is not None:
-            process.terminate()
-            try:
-                self.status = process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                self.status = process.wait()
+        if self._process is not None:
+            self.status = end(self._process, _STOP_S)
         return self.status or 0
 
     def said(self) -> str:

@@ -18,14 +18,14 @@ from aaml.learning.config import LIVE
 from aaml.perf.arena import PerfCluster, gates_text
 from aaml.plugin.module import is_plugin
 from aaml.plugin.run import command as plugin_command
-from aaml.plugin.run import plugin_of, write_configuration
+from aaml.plugin.run import end, plugin_of, write_configuration
 
 REAL = "kube-scheduler"
 """The real kube-scheduler, uncapped."""
 _PROFILE = "default-scheduler"
 _HINTS, _BATCHING = "SchedulerQueueingHints", "OpportunisticBatching"
 _BEFORE_HINTS = "--emulated-version=kube=1.33"  # the last version in which they could be turned off
-_READY_S, _END_S = 300.0, 30.0
+_READY_S = 300.0
 _PROBE = "perf-probe"
 
 
@@ -86,12 +86,7 @@ class Contender:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process)
 
     def alive(self) -> None:
         """Raise `UserError` with the scheduler's last words when its process has ended."""

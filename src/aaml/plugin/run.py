@@ -91,6 +91,16 @@ def command(module: PluginModule, configuration: Path, *, port: int = 0, flags: 
     return [str(build(module)), f"--config={configuration}", *serving, *flags]
 
 
+def end(process: "subprocess.Popen[bytes]", within_s: float = _END_S) -> int:
+    """End a scheduler's process with SIGTERM, with SIGKILL where it does not end in time; return its exit status."""
+    process.terminate()
+    try:
+        return process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
 class PluginProcess:
     """A plugin at work from the start of a `with` block to its end; its log and configuration are in `folder`."""
 
@@ -125,12 +135,7 @@ class PluginProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process)
 
     def ask(self, path: str) -> str:
         """Return what the process answers at a path."""
