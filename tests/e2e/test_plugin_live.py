@@ -65,6 +65,15 @@ def bench(bare: PluginModule, weights: Mounted, tmp_path_factory: pytest.TempPat
         yield Bench(real)
 
 
+@pytest.fixture(scope="module")
+def narrowed(bare: PluginModule, weights: Mounted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """The same without an extender."""
+    with RealScheduler(
+        f"narrowed-{os.getpid()}", tmp_path_factory.mktemp("narrowed"), plugin=bare, extender=False
+    ) as real:
+        yield Bench(real)
+
+
 def metrics(bench: Bench) -> dict[str, float]:
     """Return the plugin's own counters and gauges by name and labels."""
     lines = [line for line in fetch(bench.real.port, "/metrics").splitlines() if line.startswith("aaml_plugin_")]
@@ -120,18 +129,21 @@ def test_new_weights_decide_without_a_restart_and_damaged_ones_are_refused(bench
     assert metrics(bench)["aaml_plugin_decisions_total"] == before + 2
 
 
+@pytest.mark.parametrize("among", ["all nodes", "the best nodes"])
 @pytest.mark.timeout(120 + DECISIONS)
 def test_every_agent_decides_inside_kube_scheduler_as_it_does_in_python(
-    bench: Bench, weights: Mounted, capsys: pytest.CaptureFixture[str]
+    among: str, weights: Mounted, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tally, seed = Tally(), FIRST_SEED
+    """kube-scheduler filters and scores all nodes, where an extender is asked too, or the policy's best ones."""
+    bench: Bench = request.getfixturevalue("bench" if among == "all nodes" else "narrowed")
+    tally, seed, count = Tally(), FIRST_SEED, DECISIONS // 2
     with capsys.disabled():
-        bar = progress_bar("decisions", len(AGENTS) * DECISIONS, "decision", enabled=DECISIONS > SHOWN_FROM)
+        bar = progress_bar("decisions", len(AGENTS) * count, "decision", enabled=count > SHOWN_FROM)
     for agent in AGENTS:
         policy = load_policy(agent)
         weights.put(agent)
         in_force(bench, weights)
-        until_decisions = tally.counts.get("decisions", 0) + DECISIONS
+        until_decisions = tally.counts.get("decisions", 0) + count
         while tally.counts.get("decisions", 0) < until_decisions:
             cases = PluginCases(seed)
             nodes = cases.nodes()
@@ -143,9 +155,13 @@ def test_every_agent_decides_inside_kube_scheduler_as_it_does_in_python(
                 bar.set_postfix_str(f"{agent}: {len(tally.mismatches)} mismatches", refresh=False)
                 bar.update(tally.counts.get("decisions", 0) - bar.n)
     with capsys.disabled():
-        print(f"\nplugin: {len(tally.mismatches)} mismatches, {json.dumps(tally.counts)}")
+        print(f"\nplugin, among {among}: {len(tally.mismatches)} mismatches, {json.dumps(tally.counts)}")
     assert not tally.mismatches, "\n".join(tally.mismatches[:SHOWN])
-    skipped = {name: count for name, count in metrics(bench).items() if "replaced" in name}
+    found = metrics(bench)
+    handed, decided = found["aaml_plugin_narrowed_total"], found["aaml_plugin_decisions_total"]
+    assert (0 < handed < decided) if among == "the best nodes" else handed == 0
+    assert "a filter that the plugin does not know" not in bench.real.said()
+    skipped = {name: count for name, count in found.items() if "replaced" in name}
     assert all("no_weights" in name for name, count in skipped.items() if count), skipped
 
 

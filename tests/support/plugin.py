@@ -92,12 +92,15 @@ def compare_choice(
     context = f"{policy.name}, seed {seed}, {manifest['metadata']['name']}"
     mask = feasible(state, pod).mask
     rows = [int(row) for row in np.flatnonzero(mask)]
-    tally.compare("feasible nodes", sorted(state.names[row] for row in rows), sorted(verdict.passed), context)
-    if verdict.scores and len(rows) == len(verdict.passed):
+    names = {state.names[row] for row in rows}
+    if bench.real.sees:
+        tally.compare("feasible nodes", sorted(names), sorted(verdict.passed), context)
+    tally.compare("a feasible node is chosen", verdict.node in names, bool(names), context)
+    if verdict.scores and verdict.node in names and (not bench.real.sees or names == verdict.passed):
         scores = policy.scores(Context(state, pod, mask, getattr(policy, "observation_spec", None) or Context.spec))
         gap = float(max(scores[rows]) - scores[state.index[verdict.node]])
-        order = sorted(rows, key=lambda row: -verdict.scores["AAML"][state.names[row]])
-        ranked = [row for row in order if verdict.scores["AAML"][state.names[row]] > 0]
+        ranks = {row: verdict.scores["AAML"].get(state.names[row], 0) for row in rows}
+        ranked = [row for row in sorted(rows, key=lambda row: -ranks[row]) if ranks[row] > 0]
         steps = np.diff(scores[ranked])
         tally.compare("ranks are the scores' order", bool((steps <= NEAR).all()), True, f"{context}: {scores[ranked]}")
         first = rows[int(scores[rows].argmax())]

@@ -24,7 +24,8 @@ from aaml.kube.provision.ports import free_port
 from aaml.kube.transport import Unreachable
 from aaml.plugin.configuration import arguments
 from aaml.plugin.module import PluginModule
-from aaml.plugin.run import command, write_configuration
+from aaml.plugin.run import command, fetch, write_configuration
+from support.kwok import until
 
 _SCORE = re.compile(r'"Plugin scored node for pod" pod="([^"]+)" plugin="([^"]+)" node="([^"]+)" score=(-?\d+)')
 _FINAL = re.compile(r'"Calculated node\'s final score for pod" pod="([^"]+)" node="([^"]+)" score=(-?\d+)')
@@ -35,8 +36,9 @@ _WAIT_S = 30.0
 class Verdict:
     """What the scheduler made of a pod.
 
-    `passed`: names of the nodes that passed the filters. `scores`: plugin -> node -> weighted score, empty when there
-    was nothing to choose. `node`: where it went, "" when nowhere, with `message` saying why.
+    `passed`: names of the nodes that passed the filters, where an extender sees them. `scores`: plugin -> node ->
+    weighted score, empty when there was nothing to choose. `node`: where it went, "" when nowhere, with `message`
+    saying why.
     """
 
     pod: dict[str, Any]  # as it was when the scheduler was done with it
@@ -51,7 +53,10 @@ class Verdict:
 
 
 class RealScheduler:
-    """The cluster and its scheduler: with profiles of a KubeSchedulerConfiguration, or a plugin. A context manager."""
+    """The cluster and its scheduler: with profiles of a KubeSchedulerConfiguration, or a plugin. A context manager.
+
+    Without `extender` nobody tells which nodes passed the filters: a plugin may then hand kube-scheduler the best ones.
+    """
 
     def __init__(
         self,
@@ -59,8 +64,10 @@ class RealScheduler:
         directory: Path,
         profiles: Sequence[Mapping[str, Any]] = (),
         plugin: PluginModule | None = None,
+        *,
+        extender: bool = True,
     ) -> None:
-        self.cluster, self._plugin = KwokCluster(name), plugin
+        self.cluster, self._plugin, self.sees = KwokCluster(name), plugin, extender
         self._directory, self._profiles = directory, list(profiles)
         self._passed: dict[str, frozenset[str]] = {}
         self._pods: dict[str, dict[str, Any]] = {}
@@ -76,7 +83,8 @@ class RealScheduler:
             for component in ("kwok-controller", "kube-controller-manager"):
                 self.cluster.stop_component(component, kill=True)
             self.api = self.cluster.api()
-            self._start_extender()
+            if self.sees:
+                self._start_extender()
             self._start_scheduler()
             self._watcher = threading.Thread(target=self._watch, daemon=True)
             self._watcher.start()
@@ -117,7 +125,7 @@ class RealScheduler:
         pod = self.wait(uid, lambda pod: pod["spec"].get("nodeName") or condition(pod))
         verdict = Verdict(pod, message=(condition(pod) or {}).get("message", ""))
         verdict.passed = self._passed.pop(key, frozenset())
-        if len(verdict.passed) > 1 and verdict.node:
+        if verdict.node and (len(verdict.passed) > 1 or not self.sees):
             verdict.scores, verdict.totals = self._read_scores(key)
         return verdict
 
@@ -136,6 +144,10 @@ class RealScheduler:
         """Return all pods by uid, as the watch has shown them."""
         with self._changed:
             return dict(self._pods)
+
+    def said(self) -> str:
+        """Return what the scheduler has written so far."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
@@ -180,14 +192,15 @@ class RealScheduler:
             write_configuration(self._plugin, self.cluster.kubeconfig, path)
             configuration = yaml.safe_load(path.read_text())
             arguments(configuration["profiles"][0])["deadline"] = "30s"  # decisions are compared here, not timed
-        configuration["extenders"] = [
-            {
-                "urlPrefix": f"http://127.0.0.1:{self._extender.server_port}",
-                "filterVerb": "filter",
-                "nodeCacheCapable": True,
-                "weight": 1,
-            }
-        ]
+        if self.sees:
+            configuration["extenders"] = [
+                {
+                    "urlPrefix": f"http://127.0.0.1:{self._extender.server_port}",
+                    "filterVerb": "filter",
+                    "nodeCacheCapable": True,
+                    "weight": 1,
+                }
+            ]
         path.write_text(yaml.safe_dump(configuration), encoding="utf-8")
         self._log = self._directory / "scheduler.log"
         with self._log.open("wb") as log:
@@ -200,6 +213,14 @@ class RealScheduler:
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         self._log_reader = self._log.open(encoding="utf-8", errors="replace")
+        if self._plugin is not None:
+            until(self._ready, "a plugin that is ready", 60.0)
+
+    def _ready(self) -> bool:
+        try:
+            return fetch(self.port, "/readyz") == "ok"
+        except OSError:
+            return False
 
     def _read_scores(self, key: str) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
         scores: dict[str, dict[str, int]] = defaultdict(dict)

@@ -22,6 +22,10 @@ DECIDES = 10_000
 """The usual weight of the plugin. It gives its best node 100, the next one 99 and so on, times this: a step counts more
 than `DEFAULTS_GIVE`, and leaves room for score plugins of the user's own.
 """
+CANDIDATES = 16
+"""How many of the policy's best nodes kube-scheduler filters where the policy decides and a pod's filters are simple.
+All of them pass; more than one are for a filter that the plugin does not know.
+"""
 FOLDER = "/etc/aaml"
 """Where a container has the configuration and the weights."""
 DEFAULT = "default-scheduler"
@@ -52,23 +56,20 @@ def deployed(options: ProfileOptions) -> dict[str, Any]:
     namespace, lease = (
         ("kube-system", "kube-scheduler") if options.scheduler_name == DEFAULT else ("aaml", "aaml-kube-scheduler")
     )
-    entry = {"name": PLUGIN, "weight": options.weight}
-    at, none = {"enabled": [{"name": PLUGIN}]}, {"disabled": [{"name": "*"}]}
-    bind = {**none, "enabled": [{"name": PLUGIN}, {"name": "DefaultBinder"}]}  # in this order
-    plugins: dict[str, Any] = {"multiPoint": {"enabled": [entry]}, "bind": bind}
-    told = {"weightsFile": f"{FOLDER}/weights.json"} | ({"learnSocket": options.learn} if options.learn else {})
+    plugins: dict[str, Any] = {
+        "multiPoint": {"enabled": [{"name": PLUGIN, "weight": options.weight}]},
+        "postFilter": {"enabled": [{"name": PLUGIN}]},  # named at a point of its own it comes before preemption
+        "bind": _only({"name": PLUGIN}, {"name": "DefaultBinder"}),  # in this order
+    }
+    told: dict[str, Any] = {"weightsFile": f"{FOLDER}/weights.json"}
+    if options.learn:
+        told["learnSocket"] = options.learn
     if options.alone:
         told["fallback"] = "default"
-        plugins = {
-            "preFilter": at,
-            "filter": at,
-            "preScore": {**none, **at},
-            "score": {**none, "enabled": [entry]},
-            "reserve": at,
-            "bind": bind,
-        }
-        if options.learn:
-            plugins["postBind"] = at
+        plugins["preScore"] = _only({"name": PLUGIN})
+        plugins["score"] = _only({"name": PLUGIN, "weight": options.weight})
+    if options.alone or options.weight > DEFAULTS_GIVE:
+        told["candidates"] = CANDIDATES
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -82,6 +83,10 @@ def deployed(options: ProfileOptions) -> dict[str, Any]:
             }
         ],
     }
+
+
+def _only(*plugins: dict[str, Any]) -> dict[str, Any]:
+    return {"disabled": [{"name": "*"}], "enabled": list(plugins)}
 
 
 def read(path: Path) -> dict[str, Any]:

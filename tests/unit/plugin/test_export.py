@@ -98,11 +98,17 @@ def test_the_profile_is_what_the_flags_say(tmp_path: Path) -> None:
     assert profile["plugins"]["score"]["disabled"] == [{"name": "*"}]
     assert profile["plugins"]["bind"]["enabled"] == [{"name": "AAML"}, {"name": "DefaultBinder"}]
     assert profile["pluginConfig"][0]["args"]["fallback"] == "default"
+    assert profile["pluginConfig"][0]["args"]["candidates"] > 0, (
+        "the policy decides: kube-scheduler filters its best nodes"
+    )
+    assert profile["plugins"]["postFilter"] == {"enabled": [{"name": "AAML"}]}, "ours comes before preemption"
     assert "learnSocket" not in profile["pluginConfig"][0]["args"]
     assert run("export", [MODEL, "--out", out, "--alone", "--learn", "/run/aaml/learn.sock"]) == 0
     (profile,) = yaml.safe_load(PluginModule(Path(out)).configuration.read_text())["profiles"]
     assert profile["pluginConfig"][0]["args"]["learnSocket"] == "/run/aaml/learn.sock"
-    assert profile["plugins"]["postBind"] == profile["plugins"]["reserve"] == {"enabled": [{"name": "AAML"}]}
+    assert run("export", [MODEL, "--out", out, "--weight", "1"]) == 0
+    (profile,) = yaml.safe_load(PluginModule(Path(out)).configuration.read_text())["profiles"]
+    assert "candidates" not in profile["pluginConfig"][0]["args"], "others have a say: they see all nodes"
 
 
 def test_a_rank_outweighs_all_default_plugins_of_the_pinned_version() -> None:

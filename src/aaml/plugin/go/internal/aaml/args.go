@@ -20,6 +20,9 @@ type Args struct {
 	Deadline metav1.Duration `json:"deadline,omitempty"`
 	// PollInterval is how often the weights file is looked at. Default 1s.
 	PollInterval metav1.Duration `json:"pollInterval,omitempty"`
+	// Candidates is how many of the policy's best nodes kube-scheduler is handed of a pod whose filters are simple, 100 at
+	// most. 0, the default, hands it all nodes: other score plugins have a say then.
+	Candidates int `json:"candidates,omitempty"`
 	// Fallback says which plugins decide where the policy cannot: "profile" (default), the other score plugins of the
 	// profile, or "default", kube-scheduler's default ones, for a profile without other score plugins.
 	Fallback string `json:"fallback,omitempty"`
@@ -55,6 +58,9 @@ func decodeArgs(object runtime.Object) (Args, error) {
 	}
 	if args.Fallback != byProfile && args.Fallback != byDefault {
 		return args, fmt.Errorf("pluginConfig of %s: fallback %q; expected profile or default", Name, args.Fallback)
+	}
+	if args.Candidates < 0 || args.Candidates > best {
+		return args, fmt.Errorf("pluginConfig of %s: candidates %d; expected 0 to %d", Name, args.Candidates, best)
 	}
 	if args.Deadline.Duration <= 0 || args.PollInterval.Duration <= 0 {
 		return args, fmt.Errorf("pluginConfig of %s: deadline and pollInterval must be longer than 0", Name)

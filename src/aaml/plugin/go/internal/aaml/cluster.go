@@ -37,6 +37,7 @@ type cluster struct {
 	generations []int64
 	names       []string
 	slots       []int32 // the kind of each row, -1 where it is not known yet
+	closed      []bool  // rows that are for pods only that tolerate something
 	owners      [][]ownerCount
 	rows        map[string]int32
 
@@ -79,6 +80,7 @@ func (c *cluster) rearrange(infos []fwk.NodeInfo) {
 	n := len(infos)
 	old, rows := *c, c.rows
 	c.generations, c.names, c.slots, c.owners = make([]int64, n), make([]string, n), make([]int32, n), make([][]ownerCount, n)
+	c.closed = make([]bool, n)
 	c.rows, c.owned = make(map[string]int32, n), map[owner]map[int32]int32{}
 	for row, info := range infos {
 		name := info.Node().Name
@@ -87,6 +89,7 @@ func (c *cluster) rearrange(infos []fwk.NodeInfo) {
 		if from, ok := rows[name]; ok {
 			delete(rows, name)
 			c.generations[row], c.slots[row], c.owners[row] = old.generations[from], old.slots[from], old.owners[from]
+			c.closed[row] = old.closed[from]
 			for _, each := range c.owners[row] {
 				c.own(each.owner, int32(row), each.pods)
 			}
@@ -116,6 +119,7 @@ func (c *cluster) renew(row int32, info fwk.NodeInfo) {
 		c.leave(slot)
 		c.slots[row] = c.join(seen)
 	}
+	c.closed[row] = closed(info.Node())
 	for _, each := range c.owners[row] {
 		c.own(each.owner, row, -each.pods)
 	}

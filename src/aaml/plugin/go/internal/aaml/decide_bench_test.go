@@ -37,7 +37,7 @@ func BenchmarkDecide(b *testing.B) {
 						pod := madePod(fmt.Sprintf("waits-%d", i), fmt.Sprintf("app-%d", i%50), int64(100+i%7*50), 256)
 						info := infos[(i*7919)%n]
 						start := time.Now()
-						made, reason := p.decide(rule, infos, pod, infos, start.Add(time.Hour))
+						made, reason := p.decide(rule, infos, pod, among(infos), start.Add(time.Hour))
 						if reason != "" {
 							b.Fatal(reason)
 						}

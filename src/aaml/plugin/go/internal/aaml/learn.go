@@ -384,8 +384,9 @@ func (t *sender) end(state fwk.CycleState, pod *v1.Pod, failed string) {
 	made.link = nil
 }
 
-// Reserve chooses the devices of a pod that got a node, and tells the learner, where there is one.
+// Reserve takes note of the node that a pod got, chooses its devices there, and tells the learner, where there is one.
 func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+	p.chose(state, pod, node)
 	p.takeDevices(pod, node)
 	if p.sender == nil {
 		return nil

@@ -22,11 +22,14 @@ var (
 	decisions = metrics.NewCounter(&metrics.CounterOpts{
 		Name: "aaml_plugin_decisions_total", Help: "Decisions of the policy.", StabilityLevel: metrics.ALPHA,
 	})
+	narrowed = metrics.NewCounter(&metrics.CounterOpts{
+		Name: "aaml_plugin_narrowed_total", Help: "Decisions of which kube-scheduler filtered the best nodes only.", StabilityLevel: metrics.ALPHA,
+	})
 	replaced = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name: "aaml_plugin_replaced_total", Help: "Pods that were left to the profile's other plugins, by reason.", StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
 	duration = metrics.NewHistogram(&metrics.HistogramOpts{
-		Name: "aaml_plugin_duration_seconds", Help: "Time in PreScore for a decision.", StabilityLevel: metrics.ALPHA,
+		Name: "aaml_plugin_duration_seconds", Help: "Time that a decision takes.", StabilityLevel: metrics.ALPHA,
 		Buckets: metrics.ExponentialBuckets(0.00005, 2, 14),
 	})
 	weightsInfo = metrics.NewGaugeVec(&metrics.GaugeOpts{
@@ -50,7 +53,7 @@ var (
 func registerMetrics() {
 	scheduler.Register() // kube-scheduler has done so; without it there is no length of its queue
 	register.Do(func() {
-		legacyregistry.MustRegister(decisions, replaced, duration, weightsInfo, weightsRefused, choicesSent, choicesDropped, learnerThere)
+		legacyregistry.MustRegister(decisions, narrowed, replaced, duration, weightsInfo, weightsRefused, choicesSent, choicesDropped, learnerThere)
 	})
 }
 

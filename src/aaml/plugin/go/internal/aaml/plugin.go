@@ -1,6 +1,7 @@
 // Package aaml is a score plugin of kube-scheduler: a policy of AAML chooses among the nodes that the filters leave.
 //
-// PreScore computes the features of all nodes, scores the feasible ones and ranks them; Score hands the ranks out. Where
+// PreScore computes the features of all nodes, scores the feasible ones and ranks them; Score hands the ranks out. Of pods
+// whose filters are simple PreFilter does so already, see narrow.go. Where
 // the policy cannot decide, PreScore skips the plugin for that pod, and the profile's other score plugins decide; or, in a
 // profile without such, kube-scheduler's default ones, which the plugin carries and which cost nothing until then.
 //
@@ -33,7 +34,8 @@ type Plugin struct {
 	weights *holder
 	sender  *sender // nil: nobody learns
 
-	others carried // where they decide instead of the profile's
+	others  carried // where they decide instead of the profile's
+	widened bool    // all nodes are filtered for every pod
 
 	cluster   *cluster
 	runs      *runs  // nil until a policy expects lifetimes
@@ -98,8 +100,12 @@ func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plu
 // Name returns the plugin's name.
 func (p *Plugin) Name() string { return Name }
 
-// PreScore decides. Where the policy cannot, it skips the plugin or asks the plugins that it carries.
+// PreScore decides, where PreFilter has not. Where the policy cannot, it skips the plugin or asks the plugins that it carries.
 func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod, feasible []fwk.NodeInfo) *fwk.Status {
+	if data, err := state.Read(narrowedKey); err == nil {
+		state.Write(Name, data)
+		return nil
+	}
 	start := time.Now()
 	kept := p.sender.begin(state, feasible)
 	policy := p.weights.current.Load()
@@ -110,7 +116,7 @@ func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	if err != nil {
 		return p.leave(ctx, state, pod, feasible, missingNode)
 	}
-	made, reason := p.decide(policy, infos, pod, feasible, start.Add(p.args.Deadline.Duration))
+	made, reason := p.decide(policy, infos, pod, among(feasible), start.Add(p.args.Deadline.Duration))
 	if reason != "" {
 		return p.leave(ctx, state, pod, feasible, reason)
 	}
@@ -122,7 +128,7 @@ func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 }
 
 // decide returns the decision, or the reason why there is none.
-func (p *Plugin) decide(policy *policy, infos []fwk.NodeInfo, pod *v1.Pod, feasible []fwk.NodeInfo, until time.Time) (made decision, reason string) {
+func (p *Plugin) decide(policy *policy, infos []fwk.NodeInfo, pod *v1.Pod, feasible marker, until time.Time) (made decision, reason string) {
 	defer func() {
 		if caught := recover(); caught != nil {
 			klog.ErrorS(fmt.Errorf("%v", caught), "AAML: a decision failed", "pod", klog.KObj(pod), "stack", string(debug.Stack()))
@@ -137,8 +143,7 @@ func (p *Plugin) decide(policy *policy, infos []fwk.NodeInfo, pod *v1.Pod, feasi
 	p.cluster.held = &p.held
 	p.cluster.expect()
 	p.cluster.follow(infos)
-	p.view.look(p.cluster, p.cluster.requestOf(pod, waiting()), feasible)
-	if p.view.feasible < len(feasible) {
+	if meant := p.view.look(p.cluster, p.cluster.requestOf(pod, waiting()), feasible); p.view.feasible < meant {
 		return nil, missingNode
 	}
 	if time.Now().After(until) {

@@ -38,6 +38,10 @@ func (h *handle) SharedInformerFactory() informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactory(nil, 0) // nothing is ever listed
 }
 
+func (h *handle) Extenders() []fwk.Extender { return nil }
+
+func (h *handle) NominatedPodsForNode(string) []fwk.PodInfo { return nil }
+
 func (h *handle) SharedDRAManager() fwk.SharedDRAManager { return nil }
 
 func (h *handle) Parallelizer() fwk.Parallelizer { return parallelize.NewParallelizer(2) }
@@ -66,6 +70,15 @@ func (l lister) Get(name string) (fwk.NodeInfo, error) {
 }
 
 func (l lister) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) { return nil, nil }
+
+func (l lister) HavePodsWithRequiredAntiAffinityList() (found []fwk.NodeInfo, err error) {
+	for _, info := range l.h.infos {
+		if len(info.GetPodsWithRequiredAntiAffinity()) > 0 {
+			found = append(found, info)
+		}
+	}
+	return found, nil
+}
 
 func leastAllocated(t *testing.T) string {
 	t.Helper()

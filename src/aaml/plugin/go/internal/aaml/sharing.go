@@ -85,10 +85,14 @@ func (h *held) sweep(infos []fwk.NodeInfo) {
 	h.devices, h.most = needed, max(mostSwept, 2*len(needed))
 }
 
-// PreFilter reads what a pod asks for of GPUs. Where it is nothing the filter is skipped.
-func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+// PreFilter reads what a pod asks for of GPUs. Where it is nothing the filter has nothing to do, and the nodes that are
+// filtered by others may be few.
+func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, infos []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	asked := gpuOf(&framework.PodInfo{Pod: pod})
 	if asked.milli <= 0 {
+		if few := p.narrow(state, pod, infos); few != nil {
+			return few, nil
+		}
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	state.Write(gpuKey, &asked)
@@ -102,7 +106,7 @@ func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	data, err := state.Read(gpuKey)
 	if err != nil {
-		return fwk.AsStatus(err)
+		return nil // it asks for no GPU
 	}
 	asked := data.(*gpuRequest)
 	free := freeDevices(info, &p.held)

@@ -116,7 +116,7 @@ func (s *state) answer(c *cluster, by *policy) answer {
 	var v view
 	var f features
 	c.follow(infos)
-	v.look(c, c.requestOf(s.Pod, s.Queue), feasible)
+	v.look(c, c.requestOf(s.Pod, s.Queue), among(feasible))
 	v.fragments = by.fragments
 	f.fill(&v)
 	made := answer{Pod: f.pod}

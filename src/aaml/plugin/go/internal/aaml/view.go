@@ -29,6 +29,11 @@ func (c *cluster) requestOf(pod *v1.Pod, queue int) request {
 	return asked
 }
 
+// podResources returns what a pod asks for, as the filter of resources reckons.
+func podResources(pod *v1.Pod) fwk.Resource {
+	return (&framework.PodInfo{Pod: pod}).CalculateResource().Resource
+}
+
 func requestBy(info fwk.PodInfo) request {
 	asked := info.CalculateResource()
 	return request{
@@ -63,6 +68,17 @@ type view struct {
 	mask      []bool  // [N]
 }
 
+// marked returns those of the cluster's nodes that are feasible.
+func (v *view) marked(infos []fwk.NodeInfo) []fwk.NodeInfo {
+	found := make([]fwk.NodeInfo, 0, v.feasible)
+	for row, is := range v.mask {
+		if is {
+			found = append(found, infos[row])
+		}
+	}
+	return found
+}
+
 // sized returns a slice of n elements, of the memory of `of` where it is large enough; they hold anything.
 func sized[T any](of []T, n int) []T {
 	if cap(of) < n {
@@ -71,8 +87,30 @@ func sized[T any](of []T, n int) []T {
 	return of[:n]
 }
 
-// look shows a pod and the nodes on which it may go. Nodes that are not in the cluster are passed over.
-func (v *view) look(c *cluster, pod request, feasible []fwk.NodeInfo) {
+// marker marks the rows of the nodes on which a pod may go, and returns how many nodes these are, in the cluster or not.
+type marker func(c *cluster, mask []bool) int
+
+// among marks the nodes that kube-scheduler's filters leave. Those that are not in the cluster are passed over.
+func among(feasible []fwk.NodeInfo) marker {
+	return func(c *cluster, mask []bool) int {
+		next := int32(0) // filters hand nodes on nearly in their order
+		for _, info := range feasible {
+			if int(next) >= len(mask) || c.infos[next] != info {
+				var ok bool
+				if next, ok = c.rows[info.Node().Name]; !ok {
+					next = 0
+					continue
+				}
+			}
+			mask[next] = true
+			next++
+		}
+		return len(feasible)
+	}
+}
+
+// look shows a pod and the nodes on which it may go, and returns how many these are to be.
+func (v *view) look(c *cluster, pod request, mark marker) int {
 	n := len(c.slots)
 	v.pod, v.nodes, v.table = pod, n, nil
 	if c.runs != nil {
@@ -80,18 +118,7 @@ func (v *view) look(c *cluster, pod request, feasible []fwk.NodeInfo) {
 	}
 	v.mask = sized(v.mask, n)
 	clear(v.mask)
-	next := int32(0) // filters hand nodes on nearly in their order
-	for _, info := range feasible {
-		if int(next) >= n || c.infos[next] != info {
-			var ok bool
-			if next, ok = c.rows[info.Node().Name]; !ok {
-				next = 0
-				continue
-			}
-		}
-		v.mask[next] = true
-		next++
-	}
+	meant := mark(c, v.mask)
 	v.kinds, v.count = v.kinds[:0], v.count[:0]
 	v.compact = sized(v.compact, len(c.facts))
 	for slot, count := range c.counts {
@@ -129,4 +156,5 @@ func (v *view) look(c *cluster, pod request, feasible []fwk.NodeInfo) {
 		v.rowChoice[row] = v.choiceOf[at]
 		v.chosen[v.choiceOf[at]]++
 	}
+	return meant
 }
