@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from aaml.errors import UserError
 from aaml.files import write_json
-from aaml.policies.heuristics.linear import FEATURES, LIFE, TERMS, LinearPolicy
+from aaml.policies.heuristics.linear import COST, FEATURES, LIFE, TERMS, LinearPolicy
 from aaml.policies.spec_file import spec_from_dict, spec_to_dict
 from aaml.scheduling.observation import PLAIN
 from aaml.scheduling.queue_sort import QueueSort
 
 FloatArray = npt.NDArray[np.float64]
 _FIRST_TERMS = TERMS[:-1]
-_OLD = {name: 0.0 for name in FEATURES if name not in LIFE}  # weights of a file without features of lifetimes
+_OLD = {name: 0.0 for name in FEATURES if name not in (*LIFE, *COST)}  # weights of a file without those
 
 
 def save_linear(policy: LinearPolicy, path: Path) -> None:

@@ -35,7 +35,7 @@ from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.fragmentation import TypicalPods, fragment_tables
 from aaml.policies.gpu import features as devices
 from aaml.policies.gpu.prices import rest_values
-from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
+from aaml.policies.heuristics.linear import COST, FEATURES, TERMS, LinearPolicy
 from aaml.policies.heuristics.policies import FirstFit, GpuPolicy
 from aaml.policies.heuristics.scored import ScorePolicy
 from aaml.policies.lifetime_rules import LifetimeRule, lifetime_class
@@ -132,8 +132,9 @@ def _linear(policy: LinearPolicy, name: str) -> dict[str, Any]:
     _check(policy.observation_spec, name)
     if not np.isfinite(policy.weights).all():
         raise UserError(f"policy {name}: its weights are not all finite; train it again")
-    reads = {"version": FEATURES_VERSION, "linear": list(FEATURES)}
-    numbers = {"terms": list(TERMS), "weights": policy.weights.tolist()}
+    known = len(FEATURES) - len(COST)
+    reads = {"version": FEATURES_VERSION, "linear": list(FEATURES[:known])}
+    numbers = {"terms": list(TERMS), "weights": policy.weights[:, :known].tolist()}
     return _expects(policy.observation_spec) | {"kind": "linear", "features": reads} | numbers
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from aaml.errors import StoppedError
 from aaml.learning.config import Linear
 from aaml.learning.linear import CrossEntropy, save_linear
-from aaml.policies.heuristics.linear import FEATURE, FEATURES, GPU, LIFE, PLAIN, TERM, TERMS, LinearPolicy
+from aaml.policies.heuristics.linear import COST, FEATURE, FEATURES, GPU, LIFE, PLAIN, TERM, TERMS, LinearPolicy
 from aaml.scheduling.curves import SEARCH_DEVIATION
 from aaml.scheduling.ports import RunWriter
 from aaml.scheduling.queue_sort import QueueSort
@@ -47,9 +47,11 @@ class LinearLearner:
         self._keep = linear.averaging
         self._envs = config.envs
         self._flows: dict[tuple[int, int], Flow] = {}
-        self._compiled = not any(pod.gpu.count for pod in arena.task.expected(config.trace))
+        gpus = any(pod.gpu.count for pod in arena.task.expected(config.trace))
+        self._compiled = not gpus and not arena.build(TRAINING_SEEDS, self._sizes[0]).elastic
         expects = arena.observation_spec.expects is not None
-        features = (PLAIN if self._compiled else (*PLAIN, *GPU)) + (LIFE if expects else ())
+        features = (*PLAIN, *(GPU if gpus else ()), *(LIFE if expects else ()))
+        features += COST if arena.observation_spec.costs else ()
         self._columns = [FEATURES.index(name) for name in features]
         self._terms = [TERMS.index(name) for name in TERMS if expects or name != "pod_rest"]
         self._sorts = (5 if expects else 3) if "waiting" in arena.task.metric else 0

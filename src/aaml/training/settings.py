@@ -25,6 +25,7 @@ else:  # numba and torch: what can be said, and so `aaml train --help`, is there
 
 TEACHERS: Mapping[str, str] = {
     "mean_variance": "least-variance",
+    "cost": "most-allocated",
     "mean_empty_fraction": "most-allocated",
     "mean_gpu_waiting": "best-fit",
     "final_gpu_allocation": "fgd",

@@ -18,10 +18,12 @@ extends           for how much longer than now the pod is expected to keep the n
 opens             how long it would keep an empty node from being so, 0 on others
 outlived          for how much longer than the pod the node is expected not to be empty
 stays             how long the node is expected not to be empty
+price ...         what nodes cost: `aaml.scheduling.costs.COST_FEATURES`
+added_price       the time by which the pod keeps the node from being empty, times the price
 ================  ======================================================================================
 
-The last four, and the term, are log(1 + minutes) / 5, and 0 where the scorer has no model of lifetimes
-(`observation_spec.expects`).
+Those of lifetimes, and the term, are log(1 + minutes) / 5, and 0 where the scorer has no model of lifetimes
+(`observation_spec.expects`). Those of costs are 0 where it is not shown them (`observation_spec.costs`).
 """
 
 import numpy as np
@@ -29,6 +31,7 @@ import numpy.typing as npt
 
 from aaml.cluster.kernels import columns, compiled
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
+from aaml.scheduling.costs import COST_FEATURES, NodeCosts
 from aaml.scheduling.observation import FULL, PAIR_FEATURES, Context, ObservationSpec, mean_size
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
@@ -41,11 +44,13 @@ PLAIN = (
 )  # fmt: skip
 GPU = ("device_left", "gpu_free_after", "fragmentation_growth", "fragmentation_rank")
 LIFE = ("extends", "opens", "outlived", "stays")
-FEATURES = (*PLAIN, *GPU, *LIFE)
+COST = (*COST_FEATURES, "added_price")
+FEATURES = (*PLAIN, *GPU, *LIFE, *COST)
 TERMS = ("one", "pod_cpu", "pod_memory", "pod_rest")
 FEATURE, TERM = columns(FEATURES), columns(TERMS)
 _TERM_SCALE = 5.0  # a pod asks for about a fifth of a node at most: this brings the terms to unit size
 _LIFE = len(PLAIN) + len(GPU)
+_COST = _LIFE + len(LIFE)
 _GPU_COLUMNS = [PAIR_FEATURES.index(name) for name in GPU]
 
 
@@ -135,7 +140,11 @@ class LinearPolicy:
 
     def scores(self, context: Context) -> FloatArray:
         """Return [N] scores; rows outside the mask hold anything."""
-        total, scores = self._plain(context, *self._times(context))
+        remaining_s, empty_s = self._times(context)
+        total, scores = self._plain(context, remaining_s, empty_s)
+        costs = self._costs(context, remaining_s, empty_s)
+        if costs is not None:
+            scores += costs @ total[_COST:]
         if context.pod.gpu.count:
             scores += context.observation_by(self.observation_spec).pairs[:, _GPU_COLUMNS] @ total[len(PLAIN) : _LIFE]
         return scores
@@ -146,6 +155,15 @@ class LinearPolicy:
             return 0.0, np.zeros(0)
         empty_s = RunningPods.of(context.state, self.observation_spec.expects).empty_s(context.now_s)
         return self.observation_spec.expects.remaining_s(context.pod), empty_s
+
+    def _costs(self, context: Context, remaining_s: float, empty_s: FloatArray) -> FloatArray | None:
+        """Return float64 [N, C], the features `COST`; None where they are not shown, or nobody buys nodes."""
+        known = NodeCosts.of(context.state) if self.observation_spec.costs else None
+        if known is None:
+            return None
+        shown = known.features(context.now_s).astype(np.float64)
+        extends = log_minutes(np.maximum(remaining_s - empty_s, 0.0)) if len(empty_s) else 0.0
+        return np.column_stack([shown, extends * shown[:, COST.index("price")]])
 
     def _plain(self, context: Context, remaining_s: float, empty_s: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the pod's weights [F], and scores without what devices add to them."""
@@ -186,6 +204,10 @@ class LinearPolicy:
             extends = log_minutes(np.maximum(remaining_s - empty_s, 0.0))
             features += [np.where(pods == 0, 0.0, extends), np.where(pods == 0, extends, 0.0)]
             features += [log_minutes(np.maximum(empty_s - remaining_s, 0.0)), log_minutes(empty_s)]
-        given = PLAIN + (GPU if gpus else ()) + (LIFE if len(empty_s) else ())  # the others say nothing of this pod
-        named = ((name, *each) for name, *each in zip(FEATURES, total, features, strict=False) if name in given)
+        else:
+            features += [nothing] * len(LIFE)
+        costs = self._costs(context, remaining_s, empty_s)
+        features += [nothing] * len(COST) if costs is None else list(costs.T)
+        given = PLAIN + (GPU if gpus else ()) + (LIFE if len(empty_s) else ()) + (() if costs is None else COST)
+        named = ((name, *each) for name, *each in zip(FEATURES, total, features, strict=True) if name in given)
         return {name: weight * np.asarray(feature, dtype=np.float64) for name, weight, feature in named if weight}
