@@ -1,8 +1,8 @@
 """Live table of a Kubernetes cluster: nodes as bars, what is pending, placements a second, the latest with scores.
 
-At a terminal: n c m g p sort by name, CPU, memory, GPU, pods; / filters; Enter shows a node's pods; q quits. In a pipe
-it is plain text: a line a node while they fit, racks, or quantiles and the extremes, when there are more; below, the
-latest decisions and the curves of a scheduler's log.
+At a terminal: n c m g p d sort by name, CPU, memory, GPU, pods, dollars; / filters; Enter shows a node's pods; q quits.
+In a pipe it is plain text: a line a node while they fit, racks, or quantiles and the extremes, when there are more;
+below, the latest decisions and the curves of a scheduler's log. Dollars are shown where prices of nodes are known.
 """
 
 from dataclasses import dataclass
@@ -25,6 +25,8 @@ class Args(Settings):
     """print every node and decision as a line of JSON a look"""
     log: Path | None = None
     """log of a scheduler whose decisions and curves are shown; without it the newest in logs/ of the last hour"""
+    instance_types: Path | None = None
+    """file with prices of nodes, as `aaml bill` takes it; without it the made-up types that ship"""
     every: Positive = 1.0
     """seconds between two looks"""
     kubeconfig: Path | None = None
@@ -36,8 +38,9 @@ def run(args: Args) -> int:
     import json
 
     from aaml.live.table import KubeInfo
+    from aaml.sim.autoscaler.prices import PriceList
 
-    info = KubeInfo(kubeconfig=args.kubeconfig, log=args.log)
+    info = KubeInfo(kubeconfig=args.kubeconfig, log=args.log, prices=PriceList.read(args.instance_types))
     if args.once:
         print(json.dumps(info.snapshot().to_dict()) if args.json else info)
         return 0

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 
+from aaml.cluster.objects import Node
 from aaml.extras import lazily
 from aaml.kube.watcher import ClusterWatch
 from aaml.live.settings import Folders
+from aaml.sim.autoscaler.prices import PriceList
 from aaml.telemetry.run_tail import RunTail, newest_log
 from aaml.telemetry.snapshot import Snapshot
 from aaml.telemetry.top import TopModel, render
@@ -27,6 +29,7 @@ else:  # an extra, and not for one look
     ktop = lazily("aaml.telemetry.ktop")
 
 T = TypeVar("T")
+Price = Callable[[Node], float | None]
 _UNBOUNDED = 100_000  # columns
 _TURN_S = 0.1  # how soon a key or a stop is noticed
 
@@ -41,6 +44,8 @@ class KubeInfo:
     log:
         A scheduler's log (logs/*.jsonl) whose decisions and curves are shown; without it the one in logs/ that was
         written to in the last hour.
+    prices:
+        What nodes cost; without it the types that ship, and what nodes say of themselves.
 
     """
 
@@ -50,8 +55,9 @@ class KubeInfo:
         cluster: "ThreadedCluster | None" = None,
         kubeconfig: Path | str | None = None,
         log: Path | None = None,
+        prices: PriceList | None = None,
     ) -> None:
-        self._cluster = cluster
+        self._cluster, self._prices = cluster, prices or PriceList.read(None)
         self._kubeconfig = kubeconfig
         self._log = log
         self._stop = threading.Event()
@@ -119,7 +125,8 @@ class KubeInfo:
 
     @contextmanager
     def _looking(self) -> "Iterator[_Watched | _InProcess]":
-        source = _Watched(self._kubeconfig) if self._cluster is None else _InProcess(self._cluster)
+        price = self._prices.price
+        source = _Watched(self._kubeconfig, price) if self._cluster is None else _InProcess(self._cluster, price)
         try:
             yield source
         finally:
@@ -129,9 +136,9 @@ class KubeInfo:
 class _Watched:
     """A live cluster; all but the making belongs to one thread at a time."""
 
-    def __init__(self, kubeconfig: Path | str | None) -> None:
+    def __init__(self, kubeconfig: Path | str | None, price: Price) -> None:
         self._watch = ClusterWatch.connect(kubeconfig, connections=2)
-        self._model = TopModel(self._watch.transport.server)
+        self._model = TopModel(self._watch.transport.server, price)
         self._model.watch(self._watch.state)
 
     def look(self, use: "Callable[[TopModel, ClusterState], T]") -> T:
@@ -151,8 +158,8 @@ class _Watched:
 class _InProcess:
     """An in-process cluster, which somebody else closes."""
 
-    def __init__(self, cluster: "ThreadedCluster") -> None:
-        self._cluster, self._model = cluster, TopModel("in-process cluster")
+    def __init__(self, cluster: "ThreadedCluster", price: Price) -> None:
+        self._cluster, self._model = cluster, TopModel("in-process cluster", price)
         cluster.call(self._model.watch)
 
     def look(self, use: "Callable[[TopModel, ClusterState], T]") -> T:

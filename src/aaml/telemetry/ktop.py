@@ -25,10 +25,11 @@ from aaml.threads import ThreadError, start
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SORTS = {"n": "name", "c": "cpu", "m": "memory", "g": "gpu", "p": "pods"}
+SORTS = {"n": "name", "c": "cpu", "m": "memory", "g": "gpu", "p": "pods", "d": "dollars"}
 """Keys and what they sort by: names upwards, shares downwards, and the other way round when pressed again."""
+_BARS = ("cpu", "memory", "gpu", "pods")
 _TITLES = {"cpu": "CPU", "memory": "MEMORY (GiB)", "gpu": "GPU", "pods": "PODS"}
-_NAME = 26
+_NAME, _PRICE = 26, 11  # characters of a node's name, and of its price where one is known
 _THINNEST, _WIDEST = 4, 30  # characters of a bar
 _LOW = 22  # lines of a terminal, below which only nodes are shown
 
@@ -54,15 +55,14 @@ class NodeLines(ScrollView, can_focus=True):
         super().__init__(id="nodes")
         self.lines: list[NodeLine] = []
         self.cursor = 0
-        self.amount_width = 0
+        self.amount_width = self.price_width = 0
 
     def show(self, lines: list[NodeLine]) -> None:
         """Show these nodes; the cursor stays on its node where that is still there."""
         chosen = self.lines[self.cursor].name if self.cursor < len(self.lines) else ""
         self.lines = lines
-        self.amount_width = max(
-            (len(_amount(line, what)) for line in lines for what in SORTS.values() if what != "name"), default=0
-        )
+        self.amount_width = max((len(_amount(line, what)) for line in lines for what in _BARS), default=0)
+        self.price_width = _PRICE if any(line.dollars is not None for line in lines) else 0
         places = {line.name: place for place, line in enumerate(lines)}
         self.cursor = places.get(chosen, min(self.cursor, max(len(lines) - 1, 0)))
         self.virtual_size = Size(self.size.width, len(lines))
@@ -86,6 +86,9 @@ class NodeLines(ScrollView, can_focus=True):
             return Strip.blank(self.size.width)
         line, style = self.lines[place], Style(reverse=place == self.cursor)
         text = f"{line.name + (' *' if line.cordoned else ''):<{_NAME}.{_NAME}} "
+        if self.price_width:
+            price = "" if line.dollars is None else f"{line.dollars:.3f}"
+            text += f"{price:>{self.price_width - 2}}  "
         segments = [Segment(text, style)]
         bar, columns = self.layout_of_columns()
         for what in columns:
@@ -96,7 +99,7 @@ class NodeLines(ScrollView, can_focus=True):
     def layout_of_columns(self) -> tuple[int, tuple[str, ...]]:
         """Return how many characters a bar has, and which columns fit: half a number would be another number."""
         every = ("cpu", "memory", *(("gpu",) if any(line.gpu_offered for line in self.lines) else ()), "pods")
-        room = self.size.width - _NAME - 1
+        room = self.size.width - _NAME - 1 - self.price_width
         fit = max(1, min(len(every), room // (_THINNEST + self.amount_width + 2)))
         return max(_THINNEST, min(_WIDEST, room // fit - self.amount_width - 2)), every[:fit]
 
@@ -248,11 +251,13 @@ class Ktop(App[None]):
         gpus = any(line.gpu_offered for line in now.nodes)
         bar, columns = nodes.layout_of_columns()
         titles = "".join(f"{_TITLES[what]:<{bar + nodes.amount_width + 2}}" for what in columns)
+        titles = f"{'$ AN HOUR':<{nodes.price_width}}{titles}" if nodes.price_width else titles
         self.query_one("#titles", Static).update(f"{'NODE':<{_NAME + 1}}{titles}"[: self.size.width])
         shown = f"{len(lines)} of {len(now.nodes)} nodes" if self.wanted else f"{len(now.nodes)} nodes"
         self.query_one("#head", Static).update(
             f"{now.title}   {shown}   {now.pending} pending   {now.placed} placed meanwhile   "
-            f"{now.per_s:.1f} placed/s   variance of CPU use {now.cpu_variance:.2g}\n{_totals(now, gpus)}"
+            f"{now.per_s:.1f} placed/s   variance of CPU use {now.cpu_variance:.2g}{_dollars(now)}\n"
+            f"{_totals(now, gpus)}"
         )
         self.query_one("#decisions", Static).update("\n".join(["last decisions", *_decisions(now)]))
         self.query_one("#curves", Static).update("\n".join(_curves(now)))
@@ -271,6 +276,13 @@ def _totals(now: Snapshot, gpus: bool) -> str:
         share = asked / offered if offered else 0.0
         parts.append(f"{what} {'█' * round(share * 16):░<16} {share:.1%} of {offered:,.0f} {unit}")
     return "   ".join(parts)
+
+
+def _dollars(now: Snapshot) -> str:
+    core = (
+        "" if now.dollars_a_core_hour is None else f"   ${now.dollars_a_core_hour:.4f} for an hour of a requested core"
+    )
+    return "" if now.dollars_an_hour is None else f"   ${now.dollars_an_hour:,.2f} an hour{core}"
 
 
 def _decisions(now: Snapshot) -> list[str]:

@@ -7,14 +7,17 @@ from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.cluster.state import ClusterState
 from aaml.telemetry.run_tail import DecisionLine, RunTail
-from aaml.telemetry.top import TopModel, cpu_variance, takes_pods
+from aaml.telemetry.top import TopModel, cpu_variance, dollars, takes_pods
 
 _GIB = 1024**3
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLine:
-    """A node: what its pods ask for and what it offers; CPU in cores, memory in GiB, GPUs in devices."""
+    """A node: what its pods ask for and what it offers; CPU in cores, memory in GiB, GPUs in devices.
+
+    `dollars`: what it costs an hour, None where that is not known.
+    """
 
     name: str
     cordoned: bool
@@ -26,9 +29,15 @@ class NodeLine:
     memory_offered: float
     gpu: float
     gpu_offered: int
+    dollars: float | None = None
 
     def share(self, what: str) -> float:
-        """Return what is asked of a resource ("cpu", "memory", "gpu", "pods") over what is offered; 0 without any."""
+        """Return what is asked of a resource ("cpu", "memory", "gpu", "pods") over what is offered; 0 without any.
+
+        Of "dollars" what the node costs itself.
+        """
+        if what == "dollars":
+            return self.dollars or 0.0
         offered = self.pods_room if what == PODS else getattr(self, f"{what}_offered")
         return float(getattr(self, what) / offered) if offered else 0.0
 
@@ -47,6 +56,8 @@ class Snapshot:
     curves: dict[str, list[float]] = field(default_factory=dict)
     pods: tuple[tuple[str, str, float, float, float], ...] = ()
     """Of the node that is looked into: name, phase, CPU in cores, memory in GiB, GPUs."""
+    dollars_an_hour: float | None = None
+    dollars_a_core_hour: float | None = None
 
     @classmethod
     def take(cls, model: TopModel, state: ClusterState, run: RunTail | None = None, node: str = "") -> "Snapshot":
@@ -57,7 +68,7 @@ class Snapshot:
             NodeLine(
                 state.names[row], bool(state.unschedulable[row]), int(asked[pods]), int(offered[pods]),
                 asked[cpu] / 1000, offered[cpu] / 1000, asked[memory] / _GIB, offered[memory] / _GIB,
-                devices - free / DEVICE_MILLI, devices,
+                devices - free / DEVICE_MILLI, devices, model.price(state.nodes[row]),
             )
             for row, (asked, offered, free, devices) in enumerate(
                 zip(
@@ -80,6 +91,7 @@ class Snapshot:
         return cls(
             model.title, model.pending, model.bound, model.rate.per_s(model.clock()), cpu_variance(state), lines,
             told or seen, {} if run is None else {name: list(each) for name, each in run.curves.items()}, inside,
+            *dollars(model, state),
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:

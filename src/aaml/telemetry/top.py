@@ -7,7 +7,7 @@ the nodes and the extremes. A number is shown whole or not at all: columns that 
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rich.table import Table
 from rich.text import Text
 
-from aaml.cluster.objects import RACK_LABEL, Pod
+from aaml.cluster.objects import RACK_LABEL, Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.cluster.state import ClusterState
 from aaml.telemetry.console import Rate
@@ -44,10 +44,11 @@ class TopModel:
     """What the table shows beside the state.
 
     That is a `title`, how many pods are `pending`, how many were `bound` since `watch`, and the latest ones of these.
-    `clock` gives seconds.
+    `price` tells what a node costs in dollars an hour, None where that is not known. `clock` gives seconds.
     """
 
     title: str
+    price: Callable[[Node], float | None] = lambda _node: None
     clock: Callable[[], float] = time.monotonic
     pending: int = 0
     bound: int = 0
@@ -93,8 +94,19 @@ def render(
     """
     height = max(height, _FEWEST_LINES)
     head, tail = _head(model, state, width), _tail(model, run) if height > _HEIGHT_FOR_RECENT else []
-    body = plain(*_body(state, height - len(head) - len(tail))).splitlines()
+    body = plain(*_body(model, state, height - len(head) - len(tail))).splitlines()
     return "\n".join(_fit(line, width) for line in (*head, *body, *tail))
+
+
+def dollars(model: TopModel, state: ClusterState) -> tuple[float | None, float | None]:
+    """Return what the nodes cost an hour, and an hour of a core that is requested on them; None where not known."""
+    prices = [model.price(node) for node in state.nodes]
+    rows = [row for row, price in enumerate(prices) if price is not None]
+    if not rows:
+        return None, None
+    total = sum(price for price in prices if price is not None)
+    cores = float(state.requested[rows, state.resource_index[CPU]].sum()) / _UNITS[CPU]
+    return total, total / cores if cores else None
 
 
 def _fit(line: str, width: int) -> str:
@@ -121,14 +133,17 @@ def _wrapped(facts: Iterable[str], width: int) -> list[str]:
 def _head(model: TopModel, state: ClusterState, width: int) -> list[str]:
     rows = takes_pods(state)
     nodes, cordoned = int(rows.sum()), int((state.unschedulable & rows).sum())
-    facts = (
+    an_hour, core = dollars(model, state)
+    facts = [
         model.title,
         f"{nodes} nodes ({cordoned} cordoned: *)" if cordoned else f"{nodes} nodes",
         f"{int(state.requested[rows, state.resource_index[PODS]].sum())} pods",
         f"{model.pending} pending",
         f"{model.rate.per_s(model.clock()):.1f} placed/s",
         f"variance of CPU use {cpu_variance(state):.2g}",
-    )
+        *([] if an_hour is None else [f"${an_hour:,.2f} an hour"]),
+        *([] if core is None else [f"${core:.4f} for an hour of a requested core"]),
+    ]
     lines = _wrapped(facts, width)
     for resource in (CPU, MEMORY):
         column = state.resource_index[resource]
@@ -157,18 +172,19 @@ def _tail(model: TopModel, run: "RunTail | None") -> list[str]:
     return lines + (["", "curves", *curves] if curves else [])
 
 
-def _body(state: ClusterState, room: int) -> "list[RenderableType]":
+def _body(model: TopModel, state: ClusterState, room: int) -> "list[RenderableType]":
     """Return the tables for so many lines."""
     rows = [int(row) for row in np.flatnonzero(takes_pods(state))]
     used = {resource: _used_fraction(state, resource) for resource in _RESOURCES}
+    prices = [model.price(state.nodes[row]) for row in range(len(state))]
     if len(rows) + 1 <= room:
-        return [_grid("NODE", [_node(state, used, row) for row in rows])]
+        return [_grid("NODE", [_node(state, used, row, prices) for row in rows])]
     racks: dict[str, list[int]] = {}
     for row in rows:
         racks.setdefault(state.nodes[row].labels.get(RACK_LABEL, ""), []).append(row)
     if 1 < len(racks) <= room - 1:
         names = sorted(racks, key=_natural)
-        return [_grid("RACK", [_group(state, name or "(none)", racks[name]) for name in names])]
+        return [_grid("RACK", [_group(state, name or "(none)", racks[name], prices) for name in names])]
     quantiles = []
     for quantile, name in _QUANTILES:
         shares = [float(np.quantile(used[resource][rows], quantile)) for resource in _RESOURCES]
@@ -179,36 +195,45 @@ def _body(state: ClusterState, room: int) -> "list[RenderableType]":
         order = sorted(rows, key=lambda row: (-used[CPU][row], state.names[row]))
         top = (left + 1) // 2
         shown = (*order[:top], *order[len(order) - (left - top) :])
-        parts += ["", _grid("MOST AND LEAST CPU USED", [_node(state, used, row) for row in shown])]
+        parts += ["", _grid("MOST AND LEAST CPU USED", [_node(state, used, row, prices) for row in shown])]
     return parts
 
 
 def _grid(title: str, rows: Iterable[tuple[str, ...]]) -> Table:
-    """Return rows of (name, pods, CPU, memory) under a title."""
+    """Return rows of (name, pods, CPU, memory, dollars an hour or "") under a title."""
+    rows = list(rows)
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     grid.add_column(title, no_wrap=True, width=_NAME_WIDTH, overflow="crop")
     for resource in ("PODS", "CPU", "MEMORY (GiB)"):
         grid.add_column(resource, no_wrap=True)
+    if any(row[4:] and row[4] for row in rows):
+        grid.add_column("$ AN HOUR", no_wrap=True, justify="right")
+    else:
+        rows = [row[:4] for row in rows]
     for row in rows:
         grid.add_row(*map(Text, row))
     return grid
 
 
-def _node(state: ClusterState, used: dict[str, npt.NDArray[np.float64]], row: int) -> tuple[str, ...]:
+def _node(
+    state: ClusterState, used: dict[str, npt.NDArray[np.float64]], row: int, prices: Sequence[float | None]
+) -> tuple[str, ...]:
     name = state.names[row] + (" *" if state.unschedulable[row] else "")
-    return _cells(state, name, [row], {resource: float(values[row]) for resource, values in used.items()})
+    return _cells(state, name, [row], {resource: float(values[row]) for resource, values in used.items()}, prices)
 
 
-def _group(state: ClusterState, name: str, rows: list[int]) -> tuple[str, ...]:
+def _group(state: ClusterState, name: str, rows: list[int], prices: Sequence[float | None]) -> tuple[str, ...]:
     shares = {}
     for resource in _RESOURCES:
         column = state.resource_index[resource]
         offered = int(state.allocatable[rows, column].sum())
         shares[resource] = int(state.requested[rows, column].sum()) / offered if offered else 0.0
-    return _cells(state, f"{name} ({len(rows)} nodes)", rows, shares)
+    return _cells(state, f"{name} ({len(rows)} nodes)", rows, shares, prices)
 
 
-def _cells(state: ClusterState, name: str, rows: list[int], shares: dict[str, float]) -> tuple[str, ...]:
+def _cells(
+    state: ClusterState, name: str, rows: list[int], shares: dict[str, float], prices: Sequence[float | None]
+) -> tuple[str, ...]:
     cells = []
     for resource in _RESOURCES:
         column = state.resource_index[resource]
@@ -218,7 +243,8 @@ def _cells(state: ClusterState, name: str, rows: list[int], shares: dict[str, fl
             cells.append(f"{_bar(shares[resource])} {asked:.0f}/{offered:.0f}")
         else:
             cells.append(f"{_bar(shares[resource])} {asked:.1f}/{offered:.0f} {shares[resource]:.0%}")
-    return (name, *cells)
+    known = [price for row in rows if (price := prices[row]) is not None]
+    return (name, *cells, f"{sum(known):.3f}" if known else "")
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:

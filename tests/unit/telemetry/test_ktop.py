@@ -61,6 +61,21 @@ def test_bars_say_how_full_a_node_is_and_the_head_sums_up():
     at_terminal(snapshot(3), use)
 
 
+def test_dollars_are_shown_and_sorted_by_where_prices_are_known():
+    state = make.cluster(make.nodes(3))
+    state.assume(make.pod("web", 2000, GIB), "n1")
+    model = TopModel("kwok", lambda node: {"n0": 0.5, "n2": 0.75}.get(node.name))
+
+    async def use(app, pilot):
+        assert "$1.25 an hour" in text(app, "#head")
+        assert "$ AN HOUR" in text(app, "#titles")
+        assert "0.500" in app.query_one(NodeLines).render_line(0).text
+        await pilot.press("d")
+        assert names(app) == ["n2", "n0", "n1"]
+
+    at_terminal(Snapshot.take(model, state), use)
+
+
 def test_keys_sort_filter_and_open_a_node():
     async def use(app, pilot):
         await pilot.press("c")

@@ -116,3 +116,21 @@ def test_a_pod_that_ends_or_is_labelled_anew_was_not_placed_again():
     state.upsert_pod(replace(bound, labels={"a": "b"}))
     state.upsert_pod(replace(bound, terminating=True))
     assert (model.bound, len(model.recent)) == (1, 1)
+
+
+def test_dollars_stand_beside_use_where_prices_are_known():
+    state = cluster(3)
+    put(state, "web", "n0", 4_000)
+    put(state, "unpriced", "n2", 8_000)
+    model = TopModel("kwok", lambda node: {"n0": 0.5, "n1": 0.25}.get(node.name))
+    text = render(model, state, width=200)
+    assert "$0.75 an hour" in text
+    assert "$0.1875 for an hour of a requested core" in text  # 0.75 for the four cores on nodes with a price
+    lines = {line.split()[0]: line for line in text.splitlines() if line.startswith("n")}
+    assert lines["n0"].endswith("0.500")
+    assert "$" not in lines["n2"]
+    assert lines["n2"].endswith("%")
+
+
+def test_no_dollars_are_shown_where_no_price_is_known():
+    assert "$" not in render(TopModel("kwok"), cluster(3))
