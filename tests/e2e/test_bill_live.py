@@ -2,6 +2,8 @@
 
 import json
 import subprocess
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,14 @@ import pytest
 from aaml.cli import run as command
 from aaml.cluster.objects import CAPACITY_TYPE_LABEL, TYPE_LABEL
 from aaml.kube.objects.manifest import node_to_json
+from aaml.live.recorder import Recorder
 from aaml.sim.autoscaler.catalogue import shipped_catalogue
+from aaml.sim.autoscaler.prices import PriceList
+from aaml.workload.trace.events import NodeGone
+from aaml.workload.trace.names import NameHasher
+from aaml.workload.trace.store import TraceWriter
+from aaml.workload.trace.trace import Trace
+from aaml.workload.trace.windows import Split, Windows
 from support.kwok import answers, pod, pods, until
 from support.processes import AAML, Process
 
@@ -52,6 +61,32 @@ def test_nodes_and_owners_have_their_dollars(kwok, namespace, bought, capsys):
     assert (line["owner"], line["cores"]) == ("pods without an owner", 0.45)
     assert 0 < line["per_hour"] < bought.cheapest.price
     assert found["spent"] < bought.cheapest.price, "the node was created less than an hour ago"
+
+
+def test_a_recording_holds_nodes_as_they_come_and_go(kwok, bought, tmp_path):
+    api, events = kwok.api(), []
+    with closing(Recorder.connect(kwok.kubeconfig, events.append)) as recorder:
+        api.request("DELETE", "/api/v1/nodes/bill-0")
+
+        def gone():
+            recorder.pump(0.1)
+            return any(isinstance(event, NodeGone) and event.name == "bill-0" for event in events)
+
+        until(gone, "the node has gone")
+        time.sleep(0.1)  # what happens at the very end of a trace is in no window
+        recorder.watched()
+    path = tmp_path / "trace"
+    with TraceWriter(path) as writer:
+        for event in map(NameHasher(b"key"), events):
+            writer.write(event)
+    trace = Trace.read(path)
+    window = Windows(trace, Split(trace.end_s, 0.0)).window(0)
+    (change,) = [each for each in window.changes if each.node is None]
+    told = [*window.nodes, *(each.node for each in window.changes if each.node is not None)]
+    node = [each for each in told if each.name == change.name][-1]
+    assert node.allocatable["cpu"] == dict(bought.allocatable)["cpu"]
+    assert PriceList.read(None).price(node) == bought.cheapest.price, "also where names are hashed"
+    assert node.name != "bill-0"
 
 
 def shown(log):

@@ -17,6 +17,12 @@ CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 OS_LABEL, ARCH_LABEL = "kubernetes.io/os", "kubernetes.io/arch"
 PRICE_LABEL = "eks-node-viewer/instance-price"  # Karpenter's KWOK provider writes it, dollars an hour
+SPOT_LABELS = {
+    "eks.amazonaws.com/capacityType": "SPOT",
+    "cloud.google.com/gke-spot": "true",
+    "kubernetes.azure.com/scalesetpriority": "spot",
+}
+"""What clouds write on spot nodes where Karpenter does not: EKS' managed node groups, GKE, AKS."""
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]

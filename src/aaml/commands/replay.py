@@ -4,7 +4,8 @@ First each decision of the recorded kube-scheduler is judged from the recorded s
 reproduces, and why not the others. Then the windows of the trace are played, with arrivals, lifetimes and nodes as they
 were, under the simulated kube-scheduler and under each policy; what was recorded stands beside them. Differences are
 paired by window. Models are judged on the holdout alone, which no training on this trace has seen. With --on each
-policy also places the pods of the windows live, on a real KWOK cluster in scaled time.
+policy also places the pods of the windows live, on a real KWOK cluster in scaled time. With --autoscaler nodes are
+bought and given back instead, and what they cost is compared.
 """
 
 from dataclasses import dataclass
@@ -17,11 +18,16 @@ from aaml.settings import Positive, Settings
 
 if TYPE_CHECKING:
     from aaml.evaluation.contestants import Contestant
+    from aaml.sim.autoscaler.recorded import RecordedBillTask
     from aaml.sim.recorded import TraceTask
     from aaml.workload.trace.windows import Window, Windows
 
 _ALSO = ("waiting_mean_s", "mean_empty_fraction")
 _GPUS = "mean_gpu_allocation"
+_OF_BILL = ("bill", "bill_per_core_hour", "waiting_p99_s", "evicted")
+_AUTOSCALERS = {  # and the tasks that know their settings
+    "karpenter": "bill", "karpenter-when-empty": "bill-when-empty", "cluster-autoscaler": "bill-cluster-autoscaler",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,12 @@ class Args(Settings):
     """Folder for results.csv, windows.csv, decisions.csv and report.html."""
     workers: str = "1"
     """Processes (a number), ray, or ray:HOST:PORT."""
+    autoscaler: Literal["", "karpenter", "karpenter-when-empty", "cluster-autoscaler"] = ""
+    """Who buys and gives back the nodes; without it they come and go as recorded. A task of yours with other settings:
+    FILE.py:NAME@FOLDER."""
+    instance_types: Path | None = None
+    """File of the types that can be bought, with prices, as Karpenter's KWOK provider takes it; without it the made-up
+    types that ship."""
     on: str = ""
     """Name of a cluster of `aaml cluster up` without a workload: play the windows there as well, for real."""
     speed: Positive = 60.0
@@ -56,7 +68,11 @@ def run(args: Args) -> int:
     from aaml.sim.metrics import find_metric
     from aaml.sim.tasks import find_trace_task
 
-    task = find_trace_task(args.trace, args.windows)
+    task = _bill(args) if args.autoscaler else find_trace_task(args.trace, args.windows)
+    if args.instance_types and not args.autoscaler:
+        raise UserError("instance_types: is of use with --autoscaler only")
+    if args.on and args.autoscaler:
+        raise bad_value("on", args.on, "nothing with --autoscaler, which is simulated")
     entered = contestants(args.policy) if args.policy else ()
     for name in args.metric:
         find_metric(name)
@@ -77,6 +93,23 @@ def run(args: Args) -> int:
     if entered:
         _what_if(args, task, entered, reproduced)
     return 0
+
+
+def _bill(args: Args) -> "RecordedBillTask":
+    """Return the trace as a bill. Raises `UserError` for a trace with a goal of its own."""
+    from dataclasses import replace
+
+    from aaml.errors import bad_value
+    from aaml.sim.autoscaler.catalogue import read_catalogue
+    from aaml.sim.autoscaler.recorded import recorded_bill
+    from aaml.sim.autoscaler.task import BILL_TASKS
+
+    if "@" in args.trace:
+        raise bad_value("trace", args.trace, "a folder alone with --autoscaler")
+    bill = BILL_TASKS[_AUTOSCALERS[args.autoscaler]]
+    if args.instance_types is not None:
+        bill = replace(bill, catalogue=read_catalogue(args.instance_types))
+    return replace(recorded_bill(Path(args.trace), bill, args.windows), name=f"{bill.name}@{args.trace}")
 
 
 def _reproduce(args: Args, task: "TraceTask") -> str:
@@ -120,20 +153,26 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", r
     from aaml.evaluation.page import written
     from aaml.evaluation.replay import write_recipes
     from aaml.evaluation.report import write_report
-    from aaml.evaluation.what_if import REFERENCE, comparable, what_if
+    from aaml.evaluation.what_if import REFERENCE, comparable, of_bills, paid, what_if
     from aaml.files import write_text
+    from aaml.sim.autoscaler.prices import PriceList
+    from aaml.sim.autoscaler.recorded import RecordedBillTask
     from aaml.workload.trace.windows import read_windows
 
     windows = read_windows(task.folder)
     played = [windows.window(number) for number in task.episodes]
     write_text(args.out / "windows.csv", _table(windows, played), field="out")
-    results = what_if(task, entered, workers=args.workers)
+    prices = PriceList.read(args.instance_types)
+    results = what_if(task, entered, workers=args.workers, prices=prices)
     if args.on:
         results = results.plus(_live(args, task, entered, len(played) * windows.split.window_s))
     write_text(args.out / "results.csv", results.runs.to_csv(index=False), field="out")
-    write_recipes(args.out, results.recipes)
+    if args.instance_types is None:  # else the lab could not play it again
+        write_recipes(args.out, results.recipes)
+    billed = isinstance(task, RecordedBillTask)
     gpus = any(node.gpu_count for node in played[0].nodes)
-    metrics = args.metric or tuple(dict.fromkeys((task.metric, *_ALSO, *((_GPUS,) if gpus else ()))))
+    also = _OF_BILL if billed else (*_ALSO, *((_GPUS,) if gpus else ()))
+    metrics = args.metric or tuple(dict.fromkeys((task.metric, *also)))
     tally = windows.tally(task.episodes)
     said = [
         f"{len(played)} windows of {windows.split.window_s:g} s ({args.windows}), paired by window: of the trace's "
@@ -141,7 +180,10 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", r
         f"{tally.outside} are in none of them"
         + (f"; {tally.twice} wait from one window into the next and arrive in both" if tally.twice else "")
     ]
-    said += [f"Caution: {each}." for each in windows.cautions(task.episodes)]
+    if isinstance(task, RecordedBillTask):
+        said += of_bills(task, played, prices)
+    else:
+        said += [f"Caution: {each}." for each in windows.cautions(task.episodes)]
     if not tally.arrive:
         said.append("nothing to decide: record for longer, or cut other windows with `aaml trace split`")
     comparisons = []
@@ -153,6 +195,10 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", r
     print("", *said, sep="\n")
     for comparison in comparisons:
         print(f"\n{comparison}")
+    if billed:
+        told = paid(results, simulated, len(played) * windows.split.window_s)
+        print("", *told, sep="\n")
+        said += told
     title = f"What if: {windows.trace.name}, by window"
     page = written(
         lambda: write_report(results.runs, results.recipes, comparisons, args.out, title, [reproduced, *said])

@@ -13,6 +13,7 @@ there have none of them: they are of an unknown program, and pooled with one ano
 """
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
@@ -31,6 +32,7 @@ IDENTITY = ("pods", "task_sha256", "code_sha256", "policy_sha256")
 EPISODE = IDENTITY[:3]
 """Those that say which episodes a run was one of, whoever decided."""
 _SHOWN = 12  # characters of a hash: enough to tell files apart
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function in this process
 _CODE = ("cluster", "scheduling", "sim", "workload", "policies")
 
 
@@ -60,7 +62,9 @@ def _task_sha256(task: Task) -> str:
     path, colon, _ = task.name.rpartition(":")
     folder = getattr(task, "folder", None)
     if folder is not None:
-        return _sha256(path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file())
+        files = [path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()]
+        bill = getattr(task, "bill", None)  # who buys nodes, from what
+        return _sha256([*files, *([] if bill is None else [_ADDRESS.sub("", repr(bill)).encode()])])
     try:
         ours = find_task(task.name) == _plain(task)
     except UserError:

@@ -1,6 +1,7 @@
 """What if: the windows of a trace under other policies, beside what really happened, by the same metrics."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,13 @@ from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.identity import identity
 from aaml.evaluation.reproduce import recorded_kube_scheduler
 from aaml.evaluation.results import Results
+from aaml.sim.autoscaler.prices import PriceList
+from aaml.sim.autoscaler.recorded import RecordedBillTask, comes_with_node, recorded_dollars
 from aaml.sim.journal import Journal
 from aaml.sim.recorded import TraceTask
-from aaml.workload.trace.windows import NodeChange, Placed, Window, read_windows
+from aaml.workload.trace.windows import FEWEST, NodeChange, Placed, Window, read_windows
 
+_HOUR_S = 3600.0
 RECORDED, REFERENCE = "recorded", "kube-scheduler"
 _OF_TIME = ("waiting_", "mean_pending")  # what a bind's own time is in
 
@@ -27,6 +31,9 @@ def comparable(results: Results, metric: str, simulated: Iterable[str]) -> tuple
     that a policy did: by waiting only policies of the simulator are compared.
     """
     names = set(simulated)
+    if metric in results.runs:  # what was recorded has not every metric
+        kept = results.runs["policy"].isin(names) | results.runs[metric].notna()
+        results = replace(results, runs=results.runs[kept])
     left = results.runs[~results.runs["policy"].isin(names)]
     if not metric.startswith(_OF_TIME) or left.empty:
         return results, ""
@@ -42,11 +49,13 @@ def what_if(
     workers: int | str = 1,
     progress: bool = True,
     on_row: Callable[[dict[str, Any]], None] = lambda _row: None,
+    prices: PriceList | None = None,
 ) -> Results:
     """Play every window that the task judges on under the simulated kube-scheduler and under each policy.
 
     A row's seed is its window's number. The rows of the policy "recorded" tell what really happened; against them
-    stands also what the simulation leaves out, so the reference of comparisons is the simulated kube-scheduler.
+    stands also what the simulation leaves out, so the reference of comparisons is the simulated kube-scheduler. Where
+    an autoscaler buys the nodes they hold what the recorded nodes cost by `prices`, and nothing else.
     """
     entered = [each for each in policies if each.name != REFERENCE]
     if any(each.name == RECORDED for each in entered):
@@ -54,7 +63,10 @@ def what_if(
     windows = read_windows(task.folder)
     placed = any(life.bound_s is not None for life in windows.trace.lives.values())  # some formats do not say where
     same = identity(task)
-    rows = [recorded_row(task.name, task.nodes, windows.window(number)) | same for number in task.episodes if placed]
+    priced = prices if isinstance(task, RecordedBillTask) else None
+    rows = [
+        recorded_row(task.name, task.nodes, windows.window(number), priced) | same for number in task.episodes if placed
+    ]
     for row in rows:
         on_row(row)
     reference = Contestant(recorded_kube_scheduler(), REFERENCE)
@@ -62,10 +74,57 @@ def what_if(
     return played.plus(rows, first=True)
 
 
-def recorded_row(task: str, nodes: int, window: Window) -> dict[str, Any]:
-    """Return the row of what the recorded schedulers made of a window, as `aaml.evaluation.evaluate` has them."""
+def of_bills(task: RecordedBillTask, played: Sequence[Window], prices: PriceList) -> list[str]:
+    """Return what a reader of a trace's bill has to be told, a sentence each."""
+    pods = {pod.uid: pod for window in played for pod in _every_pod(window)}
+    of_nodes = sum(map(comes_with_node, pods.values()))
+    unfit = sum(not comes_with_node(pod) and not task.catalogue.fits(pod).any() for pod in pods.values())
+    unpriced = sum((recorded_dollars(window, prices)[1] for window in played), Counter[str]())
+    bought = f"nodes are bought from {len(task.catalogue)} types, the recorded ones left aside"
+    said = [f"{bought}; what ran when a window began is placed anew a minute before it"]
+    if of_nodes:
+        said.append(
+            f"{of_nodes} pods of DaemonSets and static pods are left out; each node has less by what DaemonSets request"
+        )
+    if unfit:
+        said.append(f"Caution: {unfit} of the windows' {len(pods)} pods fit no instance type, and wait for ever")
+    if unpriced:
+        names = ", ".join(f"{name} ({count})" for name, count in sorted(unpriced.items()))
+        said.append(f"what the recorded nodes cost is not known; without a price: {names}")
+    if len(played) < FEWEST:
+        said.append(f"Caution: {len(played)} windows are too few for a verdict; it takes {FEWEST}")
+    return said
+
+
+def paid(results: Results, simulated: Sequence[str], seconds: float) -> list[str]:
+    """Return in a line a policy what it costs in all windows together, beside the reference with a 95% interval."""
+    runs = results.runs
+    told = [f"What these windows ({seconds / _HOUR_S:.3g} h together) would have cost:"]
+    known = runs[(runs["policy"] == RECORDED) & runs["bill"].notna()]
+    if len(known):
+        told.append(f"  {RECORDED}: ${known['bill'].mean() * seconds / _HOUR_S:.4g}, by the prices of its nodes' types")
+    ranked = {line.policy: line for ranking in results.where(policies=simulated).compare(REFERENCE, "bill")
+              for line in ranking.lines}  # fmt: skip
+    for name in simulated:
+        line = ranked[name]
+        ratio = line.against and line.against.ratio
+        beside = f", {ratio:.3f} of {REFERENCE}'s" if ratio else ""
+        told.append(f"  {name}: ${line.value.mean * seconds / _HOUR_S:.4g}{beside}")
+    return told
+
+
+def _every_pod(window: Window) -> Iterable[Pod]:
+    return (*(each.pod for each in (*window.running, *window.others)), *window.arrivals)
+
+
+def recorded_row(task: str, nodes: int, window: Window, prices: PriceList | None = None) -> dict[str, Any]:
+    """Return the row of what the recorded schedulers made of a window, as `aaml.evaluation.evaluate` has them.
+
+    With `prices` it holds what the recorded nodes cost instead.
+    """
+    metrics = recorded_metrics(window) if prices is None else recorded_dollars(window, prices)[0]
     return {
-        "task": task, "nodes": nodes, "policy": RECORDED, "seed": window.index, **recorded_metrics(window),
+        "task": task, "nodes": nodes, "policy": RECORDED, "seed": window.index, **metrics,
         "decisions": len(window.chosen), "latency_p50_ms": float("nan"), "latency_p99_ms": float("nan"),
     }  # fmt: skip
 

@@ -4,10 +4,11 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from aaml.cli import run as command
-from aaml.cluster.objects import Node, Pod
+from aaml.cluster.objects import PRICE_LABEL, TYPE_LABEL, Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
 from aaml.evaluation.contestants import Contestant
@@ -17,6 +18,9 @@ from aaml.evaluation.what_if import recorded_metrics, what_if
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision
+from aaml.sim.autoscaler.catalogue import shipped_catalogue, written_catalogue
+from aaml.sim.autoscaler.prices import PriceList
+from aaml.sim.autoscaler.recorded import recorded_dollars
 from aaml.sim.recorded import cluster_of
 from aaml.sim.tasks import find_task, find_trace_task
 from aaml.training.rollouts import Arena, Setting, Stream
@@ -272,3 +276,84 @@ def test_a_trace_is_a_bill_with_nodes_that_an_autoscaler_buys(tmp_path):
         assert told["bound"] > 0 < told["bill"]
     with pytest.raises(UserError, match="windows of the trace's holdout"):
         task.build(10_000)
+
+
+def bought(name, price):
+    return Node(name, {CPU: 1000, MEMORY: 1 << 30, PODS: 10}, {TYPE_LABEL: "m1", PRICE_LABEL: str(price)})
+
+
+def test_recorded_nodes_cost_their_price_while_they_were_there():
+    """An hour: a at a dollar throughout, b at two for its first half, c at four from three quarters on."""
+    nodes = [bought("a", 1.0), bought("b", 2.0)]
+    events = [NodeGone(at=1800.0, name="b"), NodeSeen(at=2700.0, node=bought("c", 4.0)), *life("p", 0, 0, "a", 1800.0)]
+    window = windows(*events, nodes=nodes, length=3600.0, until=4000.0).window(0)
+    told, unpriced = recorded_dollars(window, PriceList(()))
+    # Half a core for half an hour is a quarter of a core-hour.
+    assert told == {"bill": 3.0, "bill_per_core_hour": 12.0, "mean_nodes": 1.75}
+    assert not unpriced
+    bare = windows(*life("p", 0, 0, "a", 50.0)).window(0)
+    told, unpriced = recorded_dollars(bare, PriceList(()))
+    assert np.isnan(told["bill"])
+    assert unpriced == {"no instance type": 2}
+
+
+def test_pods_that_come_with_a_node_are_not_bought_for(tmp_path):
+    """A DaemonSet of a core and a place for a pod on both nodes: no pod of it waits, and each type offers less."""
+    daemon = [
+        event
+        for node in "ab"
+        for event in (
+            PodSeen(at=0.0, pod=Pod(f"d-{node}", requests={CPU: 1000}, owner="DaemonSet/d")),
+            PodBound(at=0.0, uid=f"default/d-{node}", node_name=node),
+        )
+    ]
+    folder = write(tmp_path / "t", *daemon, *busy())
+    task = find_task(f"bill@{folder}")
+    cluster = task.build(14)
+    assert {pod.owner for pod in cluster.workload} == {""}
+    plain = shipped_catalogue()
+    assert (plain.room - task.catalogue.room).tolist()[-1][:3] == [1000, 0, 1]
+
+
+def test_the_command_says_what_the_windows_would_have_cost(tmp_path, capsys):
+    nodes = [bought("a", 1.0), bought("b", 2.0)]
+    lives = [life(f"p{i}", 25.0 * i, 25.0 * i, "ab"[i % 2], 25.0 * i + 60.0) for i in range(80)]
+    folder = write(tmp_path / "t", *(event for each in lives for event in each), nodes=nodes, until=2000.0)
+    out = tmp_path / "out"
+    arguments = [folder, "--policy", "kube-scheduler-packing", "--autoscaler", "karpenter", f"--out={out}"]
+    assert command("replay", arguments) == 0
+    said = capsys.readouterr().out
+    assert f"bill@{folder}" in said
+    assert "bill (lower is better)" in said
+    rows = pd.read_csv(out / "results.csv")
+    mean = rows.groupby("policy")["bill"].mean()
+    assert mean["recorded"] == pytest.approx(3.0), "a dollar and two dollars an hour, throughout"
+    assert mean["kube-scheduler-packing"] > 0.0
+    hours = rows["seed"].nunique() * 180.0 / 3600.0  # windows of whole minutes, below a tenth of the trace
+    assert f"What these windows ({hours:.3g} h together) would have cost:" in said
+    assert f"  recorded: ${3.0 * hours:.4g}, by the prices of its nodes' types" in said
+    assert "of kube-scheduler's" in said.split("would have cost:")[1]
+    types = tmp_path / "types.json"
+    types.write_text(written_catalogue(replace(each, name=f"own-{each.name}") for each in shipped_catalogue().types))
+    assert command("replay", [*arguments, "--instance-types", str(types)]) == 0
+    assert "What these windows" in capsys.readouterr().out
+    for wrong, message in (
+        (["--autoscaler=karpenter", "--on=aaml"], "nothing with --autoscaler"),
+        (["--instance-types", str(types)], "with --autoscaler only"),
+    ):
+        assert command("replay", [folder, "--policy", "random", *wrong]) == 2
+        assert message in capsys.readouterr().err
+    assert command("replay", [f"compress@{folder}", "--autoscaler=karpenter"]) == 2
+    assert "a folder alone" in capsys.readouterr().err
+
+
+def test_a_type_that_fits_no_pod_is_told(tmp_path, capsys):
+    lives = [
+        life(f"p{i}", 25.0 * i, 25.0 * i, "a", 25.0 * i + 60.0, cpu=500_000 if i == 70 else 500) for i in range(80)
+    ]
+    folder = write(tmp_path / "t", *(event for each in lives for event in each), until=2000.0)
+    assert command("replay", [folder, "--policy", "random", "--autoscaler=karpenter", f"--out={tmp_path / 'out'}"]) == 0
+    said = capsys.readouterr().out
+    assert "1 of the windows'" in said
+    assert "fit no instance type" in said
+    assert "what the recorded nodes cost is not known; without a price: no instance type" in said

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
+from aaml.cluster.objects import CAPACITY_TYPE_LABEL, TYPE_LABEL
 from aaml.errors import UserError, bad_value
 from aaml.files import write_text
-from aaml.sim.autoscaler.catalogue import CAPACITY_TYPE_LABEL, TYPE_LABEL
 from aaml.sim.autoscaler.settings import KarpenterSettings
 
 API_VERSION, KIND = "karpenter.sh/v1", "NodePool"

@@ -5,19 +5,23 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
-from aaml.cluster.objects import CAPACITY_TYPE_LABEL, OS_LABEL, PRICE_LABEL, TYPE_LABEL, ZONE_LABEL, Node
+from aaml.cluster.objects import (
+    CAPACITY_TYPE_LABEL,
+    OS_LABEL,
+    PRICE_LABEL,
+    SPOT_LABELS,
+    TYPE_LABEL,
+    ZONE_LABEL,
+    Node,
+)
 from aaml.sim.autoscaler.catalogue import InstanceType, Offering, read_types
 
 NO_TYPE = "no instance type"
-# What clouds write where Karpenter does not: https://docs.aws.amazon.com/eks/latest/userguide/managed-node-groups.html,
-# https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms, https://learn.microsoft.com/azure/aks/spot-node-pool
-_SPOT = {"eks.amazonaws.com/capacityType": "SPOT", "cloud.google.com/gke-spot": "true",
-         "kubernetes.azure.com/scalesetpriority": "spot"}  # fmt: skip
 
 
 def capacity_type(node: Node) -> str:
     """Return how a node was bought, by Karpenter's label or its cloud's; "on-demand" where none says."""
-    spot = any(node.labels.get(key) == value for key, value in _SPOT.items())
+    spot = any(node.labels.get(key) == value for key, value in SPOT_LABELS.items())
     return node.labels.get(CAPACITY_TYPE_LABEL, "spot" if spot else "on-demand")
 
 

@@ -1,22 +1,30 @@
-"""The bill of a recorded cluster: the pods of a trace's window on nodes that an autoscaler buys."""
+"""The bill of a recorded cluster: a window's pods on nodes that an autoscaler buys, and on those that there were."""
 
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
 
-from aaml.cluster.objects import Pod
+from aaml.cluster.objects import Node, Pod
+from aaml.cluster.quantity import CPU, PODS
 from aaml.errors import bad_value
-from aaml.sim.autoscaler.catalogue import shipped_catalogue
+from aaml.sim.autoscaler.catalogue import Catalogue, shipped_catalogue
+from aaml.sim.autoscaler.prices import PriceList, kind
 from aaml.sim.autoscaler.task import BILL_TASKS, BillTask, Buyer
 from aaml.sim.cluster import SimCluster
 from aaml.sim.recorded import TraceTask, trace_task
 from aaml.sim.task import Task
 from aaml.sim.timeline import DeletePod
 from aaml.workload.model import Workload
-from aaml.workload.trace.windows import Part, Window
+from aaml.workload.trace.trace import Trace
+from aaml.workload.trace.windows import Part, Placed, Window, read_windows
 
 _BEFORE_S = 60.0  # in which nodes are bought for what ran already when a window begins
+_HOUR_S = 3600.0
+_OF_NODES = frozenset({"DaemonSet", "Node"})  # owners whose pods come with a node and go with it
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,8 @@ class RecordedBillTask(TraceTask):
     """A trace as a bill: its pods come and end as they did, its nodes are left aside.
 
     What ran when a window began waits from a minute before it, so that there are nodes for it at time 0; that minute
-    is not billed. `bill` says who buys, from what, and what waiting counts.
+    is not billed. `bill` says who buys, from what, and what waiting counts. Pods of DaemonSets and static pods are left
+    aside: what DaemonSets request is taken off each node that can be bought.
     """
 
     bill: BillTask = BILL_TASKS["bill"]
@@ -43,20 +52,88 @@ class RecordedBillTask(TraceTask):
             raise bad_value("trace", trace, "none: the task is a trace already")
         self.size(nodes, pods)
         window = self.window(seed)
-        catalogue = shipped_catalogue() if self.bill.catalogue is None else self.bill.catalogue
-        supply = self.bill.supply(np.random.default_rng([window.index, len(window.arrivals)]), catalogue)
+        supply = self.bill.supply(np.random.default_rng([window.index, len(window.arrivals)]), self.catalogue)
         most = self.pods if pods is None else pods
         return SimCluster(
             (), _pods(window, most), timeline=[DeletePod(at_s, uid) for at_s, uid in window.removed],
             until_s=window.length_s, supply=supply, invariants=invariants,
         )  # fmt: skip
 
+    @property
+    def catalogue(self) -> Catalogue:
+        """What can be bought, at the prices of the file."""
+        return shipped_catalogue() if self.bill.catalogue is None else self.bill.catalogue
+
 
 def _pods(window: Window, most: int | None) -> Workload:
     """Return what ran when a window began, and its arrivals, of which at most so many."""
     running = [_waiting(each.pod, -_BEFORE_S, _BEFORE_S) for each in window.running]
     others = [_waiting(each.pod, each.at_s) for each in window.others]
-    return Workload.of([*running, *others, *window.arrivals[:most]], f"window {window.index}")
+    pods = (pod for pod in (*running, *others, *window.arrivals[:most]) if not comes_with_node(pod))
+    return Workload.of(pods, f"window {window.index}")
+
+
+def comes_with_node(pod: Pod) -> bool:
+    """Whether each node brings such a pod, of a DaemonSet or its own, so that nobody buys nodes for it."""
+    return pod.owner.partition("/")[0] in _OF_NODES
+
+
+def daemon_requests(trace: Trace) -> Mapping[str, int]:
+    """Return what the DaemonSets that are on every node request of it, with a place for a pod each."""
+    latest = {
+        (life.pod.namespace, life.pod.owner): life.pod.requests
+        for life in trace.lives.values()
+        if life.pod.owner.startswith("DaemonSet/") and not life.pod.node_selector
+    }
+    asked = Counter({PODS: len(latest)})
+    for requests in latest.values():
+        asked.update(requests)
+    return {name: amount for name, amount in asked.items() if amount}
+
+
+def _less(catalogue: Catalogue, taken: Mapping[str, int]) -> Catalogue:
+    """Return types of which so much is taken already."""
+    return Catalogue(tuple(
+        replace(each, allocatable=tuple((name, max(0, value - taken.get(name, 0))) for name, value in each.allocatable))
+        for each in catalogue.types
+    ))  # fmt: skip
+
+
+def recorded_dollars(window: Window, prices: PriceList) -> tuple[Mapping[str, float], Counter[str]]:
+    """Return what the recorded nodes cost in a window, by the names of `BILLED`, and its nodes without a price by type.
+
+    A node counts from when it was seen until it was removed; control planes and cores of DaemonSets are left aside. NaN
+    where a node has no price.
+    """
+    there: dict[str, tuple[Node, float]] = {node.name: (node, 0.0) for node in window.nodes}
+    held: list[tuple[Node, float]] = []  # nodes, and for how long
+    for change in window.changes:
+        before = there.pop(change.name, None)
+        if change.node is not None:
+            there[change.name] = change.node, change.at_s if before is None else before[1]
+        elif before is not None:
+            held.append((before[0], change.at_s - before[1]))
+    held += [(node, window.length_s - from_s) for node, from_s in there.values()]
+    workers = [(node, seconds) for node, seconds in held if not node.is_control_plane]
+    priced = [(prices.price(node), node, seconds) for node, seconds in workers]
+    unpriced = Counter(kind(node) for price, node, _ in priced if price is None)
+    dollars = math.nan if unpriced else sum((price or 0.0) * seconds for price, _, seconds in priced) / _HOUR_S
+    core_hours = sum(_core_seconds(each, window.length_s) for each in _placed(window)) / _HOUR_S
+    hours = window.length_s / _HOUR_S
+    return {
+        "bill": dollars / hours, "bill_per_core_hour": dollars / core_hours if core_hours else math.nan,
+        "mean_nodes": sum(seconds for _, seconds in workers) / window.length_s,
+    }, unpriced  # fmt: skip
+
+
+def _placed(window: Window) -> Iterable[Placed]:
+    every = (*window.running, *window.others, *window.chosen.values())
+    return (each for each in every if not comes_with_node(each.pod))
+
+
+def _core_seconds(placed: Placed, length_s: float) -> float:
+    lifetime_s = math.inf if placed.pod.lifetime_s is None else placed.pod.lifetime_s
+    return placed.pod.requests.get(CPU, 0) / 1000 * max(min(lifetime_s, length_s - placed.at_s), 0.0)
 
 
 def _waiting(pod: Pod, created_s: float, longer_s: float = 0.0) -> Pod:
@@ -83,4 +160,7 @@ def under(task: Task, autoscaler: Buyer) -> Task:
 def recorded_bill(folder: Path, bill: BillTask, part: Part = "holdout") -> RecordedBillTask:
     """Return the bill of a trace. Raises `UserError` for a folder without a trace."""
     plain = trace_task(folder, bill, part)
+    taken = daemon_requests(read_windows(folder).trace)
+    if taken:
+        bill = replace(bill, catalogue=_less(bill.catalogue or shipped_catalogue(), taken))
     return RecordedBillTask(**{each.name: getattr(plain, each.name) for each in fields(plain)}, bill=bill)

@@ -1,7 +1,8 @@
 """Names that say nothing: a name becomes the same letters everywhere in a trace, and only the key's owner knows which.
 
 Kept are amounts, times, priorities, models of GPUs, what Kubernetes and the makers of devices call their own labels,
-taints and resources, and values that are whole numbers. Everything else that a person chose is replaced by a keyed
+taints and resources, values that are whole numbers, and what tells the price of a node: instance type, how it was
+bought, operating system. Everything else that a person chose is replaced by a keyed
 BLAKE2 hash. Equal names stay equal, so selectors and affinity choose the same pods and nodes as before; the order of
 names changes, and with it which of several equally good nodes is the first.
 """
@@ -14,8 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from aaml.cluster.objects import (
+    CAPACITY_TYPE_LABEL,
+    OS_LABEL,
+    PRICE_LABEL,
     RACK_LABEL,
     SERVER_LABEL,
+    SPOT_LABELS,
+    TYPE_LABEL,
     Affinity,
     HostPort,
     LabelSelector,
@@ -38,6 +44,7 @@ _KEY_BYTES = 32
 _LETTERS = 16
 _PUBLIC = ("kubernetes.io", "k8s.io", "nvidia.com", "amd.com", "intel.com", "alibabacloud.com")
 _ANYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  (an address that pods ask for; nothing is bound here)
+_OF_PRICES = frozenset({TYPE_LABEL, CAPACITY_TYPE_LABEL, OS_LABEL, PRICE_LABEL, *SPOT_LABELS})
 _KEPT = frozenset(
     {
         *("", "default-scheduler", "cpu", "memory", "ephemeral-storage", "pods"),
@@ -100,7 +107,11 @@ class NameHasher:
         """Return what stands for a label's key, a taint's, or a resource's name; those of public domains are kept."""
         domain = text.partition("/")[0] if "/" in text else ""
         public = any(domain == each or domain.endswith(f".{each}") for each in _PUBLIC)
-        return text if public else self.name(text)
+        return text if public or text in _OF_PRICES else self.name(text)
+
+    def value(self, key: str, text: str) -> str:
+        """Return what stands for a label's value."""
+        return text if key in _OF_PRICES else self.name(text)
 
     def pod(self, pod: Pod) -> Pod:
         """Return the pod without names."""
@@ -130,13 +141,13 @@ class NameHasher:
         )  # fmt: skip
 
     def _labels(self, labels: Mapping[str, str]) -> dict[str, str]:
-        return {self.key(key): self.name(value) for key, value in labels.items()}
+        return {self.key(key): self.value(key, value) for key, value in labels.items()}
 
     def _amounts(self, amounts: Mapping[str, int]) -> dict[str, int]:
         return {self.key(resource): amount for resource, amount in amounts.items()}
 
     def _requirement(self, each: Requirement) -> Requirement:
-        return Requirement(self.key(each.key), each.operator, tuple(map(self.name, each.values)))
+        return Requirement(self.key(each.key), each.operator, tuple(self.value(each.key, text) for text in each.values))
 
     def _requirements(self, several: tuple[Requirement, ...]) -> tuple[Requirement, ...]:
         return tuple(map(self._requirement, several))
