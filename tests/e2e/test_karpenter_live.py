@@ -7,16 +7,25 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
-from aaml.cluster.objects import PRICE_LABEL, TYPE_LABEL
+from aaml.cluster.objects import PRICE_LABEL, TYPE_LABEL, Pod
+from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import UserError
 from aaml.karpenter.pool import Pool
 from aaml.karpenter.process import start
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries
+from aaml.live.billed_episode import BilledEpisode
+from aaml.policies.registry import make_policy
+from aaml.scheduling.play import play
 from aaml.sim.autoscaler.catalogue import shipped_catalogue
-from aaml.sim.autoscaler.settings import KarpenterSettings
+from aaml.sim.autoscaler.karpenter import Karpenter
+from aaml.sim.autoscaler.settings import KarpenterSettings, NodeTimes
+from aaml.sim.autoscaler.supply import NodeSupply
+from aaml.sim.cluster import SimCluster
+from aaml.workload.model import Workload
 from support.kwok import pod, pods, until
 
 OWNED = "karpenter.sh/nodepool"
@@ -82,6 +91,30 @@ def test_nodes_are_bought_for_pods_that_wait_and_given_back_when_they_are_empty(
 
     api.request("DELETE", f"{sets}/web")
     until(lambda: not bought(cluster) and not items(cluster, CLAIMS), "the empty nodes are given back", 90.0)
+
+
+def test_a_short_episode_costs_what_it_costs_in_the_simulator(cluster: KwokCluster) -> None:
+    """Two services that stay, and six jobs that do not: their node is given back while the others' stays."""
+    gib, until_s = 1 << 30, 90.0
+    played = [
+        Pod(f"pod-{number}", uid=f"pod-{number}", requests={CPU: 1500 if number < 2 else 700, MEMORY: gib},
+            owner=f"ReplicaSet/of-{number}", created_s=2.0 if number < 2 else 25.0,
+            lifetime_s=None if number < 2 else 20.0)
+        for number in range(8)
+    ]  # fmt: skip
+    real = BilledEpisode(cluster, played, until_s, shipped_catalogue(), speed=5).play(progress=False)
+
+    settings, times = KarpenterSettings(consolidate_after_s=5.0), NodeTimes(registration_delay_s=5.0)
+    supply = NodeSupply(
+        Karpenter(settings, shipped_catalogue(), 5.0), shipped_catalogue(), np.random.default_rng(0), times=times
+    )
+    simulated = SimCluster((), Workload(tuple(played)), until_s=until_s, supply=supply)
+    play(simulated, make_policy("kube-scheduler"))
+    expected = simulated.metrics()
+    assert real["nodes_bought"] == expected["nodes_bought"] == 2
+    assert real["pending"] == expected["pending"] == 0
+    assert real["bill"] == pytest.approx(expected["bill"], rel=0.25)  # of half a minute, a slow machine changes much
+    assert real["bill"] > expected["bill"] / expected["fluid_ratio"]  # nobody pays less than that
 
 
 def test_it_is_started_again_with_the_cluster_and_once(cluster: KwokCluster) -> None:

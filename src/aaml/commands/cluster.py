@@ -57,6 +57,8 @@ class Up(OfCluster):
     """who buys nodes for pods that wait, and gives back nodes that can be emptied: nobody, or the real Karpenter"""
     instance_types: Path | None = None
     """what Karpenter can buy: a file as its KWOK provider reads it, by default the made-up catalogue that ships"""
+    nodepool: Path | None = None
+    """a YAML file with a NodePool, for instance of `aaml tune bill`; Karpenter's defaults without it"""
     runtime: Literal["binary", "docker"] = "binary"
     """plain processes, or KWOK's all-in-one image"""
     port: Port = 0
@@ -165,23 +167,26 @@ def _up(args: Up) -> int:
 def _autoscaler(args: Up) -> Callable[[], None] | None:
     """Return what starts the autoscaler on the new cluster, whose program is built by then; None without one."""
     if args.autoscaler == "none":
-        if args.instance_types:
-            raise UserError("instance_types: is for an autoscaler; add --autoscaler karpenter")
+        for field in ("instance_types", "nodepool"):
+            if getattr(args, field):
+                raise UserError(f"{field}: is for an autoscaler; add --autoscaler karpenter")
         return None
     from aaml.karpenter.build import build
+    from aaml.karpenter.pool import Pool
     from aaml.karpenter.process import start
     from aaml.sim.autoscaler.catalogue import read_catalogue
 
     if args.runtime != "binary":
         raise UserError(f"autoscaler: {args.autoscaler} needs --runtime binary")
-    types = read_catalogue(args.instance_types) if args.instance_types else None
+    pool = Pool.read(args.nodepool) if args.nodepool else Pool()
+    types = read_catalogue(args.instance_types, pool.capacity_types) if args.instance_types else None
     ensure_programs()  # first, because Karpenter shares some of what they compile
     build()
 
     def begin() -> None:
         cluster = KwokCluster(args.name)
         try:
-            start(cluster, types=types, wait_s=args.wait_s)
+            start(cluster, pool, types, wait_s=args.wait_s)
         except BaseException:
             cluster.down()
             raise

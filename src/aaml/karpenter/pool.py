@@ -1,37 +1,36 @@
 """What Karpenter is told by objects and flags: a NodePool with its class, and the environment of its process."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self, cast
 
-from aaml.cluster.objects import ARCH_LABEL, CAPACITY_TYPE_LABEL, OS_LABEL
+from aaml.cluster.objects import CAPACITY_TYPE_LABEL
 from aaml.errors import UserError, bad_value
 from aaml.karpenter.changes import SPEEDS
 from aaml.sim.autoscaler.catalogue import CapacityType
+from aaml.sim.autoscaler.nodepool import document, load_nodepool, read_nodepool
 from aaml.sim.autoscaler.settings import KarpenterSettings, NodeTimes
 
 NAME = "default"
-"""The NodePool's name, and its class'."""
+"""The node class's name."""
+_CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": NAME}
 _CONSTANTS = ("poll_s", "validation_s")
 
 
 @dataclass(frozen=True)
 class Pool:
-    """A NodePool, under the names of the simulator's settings, so that both can be given the same.
+    """A NodePool, by the simulator's settings, so that both can be given the same.
 
-    `speed`: how many times faster everything goes; the settings are those of a clock that is not. Karpenter takes whole
-    seconds of `consolidate_after_s` and of the registration delay, after the division. `requirements` are further ones
-    on instance types, as a NodePool has them: {"key": "node.kubernetes.io/instance-type", "operator": "In", "values":
-    ["compute-4"]}. `limits`: how much there may be of a resource: {"cpu": "100"}.
+    `base` is a NodePool of your own (`karpenter.sh/v1`): what the settings do not say is taken from it, its limits and
+    requirements too, but for its class, which is KWOK's. `speed`: how many times faster everything goes; the settings
+    are those of a clock that is not faster. Karpenter takes whole seconds of `consolidate_after_s` and of the
+    registration delay, after the division.
     """
 
     settings: KarpenterSettings = field(default_factory=KarpenterSettings)
+    base: Mapping[str, Any] | None = None
     registration_delay_s: float = NodeTimes().registration_delay_s
-    capacity_types: Sequence[CapacityType] = ("on-demand",)
-    arch: str = "amd64"
-    os: str = "linux"
-    requirements: Sequence[Mapping[str, Any]] = ()
-    limits: Mapping[str, str] = field(default_factory=dict)
     speed: int = 1
 
     def __post_init__(self) -> None:
@@ -41,36 +40,39 @@ class Pool:
             said, constant = getattr(self.settings, name), getattr(KarpenterSettings(), name)
             if said != constant:
                 raise bad_value(name, said, f"{constant:g}, which is a constant of the real Karpenter")
-        self._whole_seconds("registration_delay_s", self.registration_delay_s)
-        if self.settings.consolidate_after_s is not None:
-            self._whole_seconds("consolidate_after_s", self.settings.consolidate_after_s)
+        for name, seconds in (
+            ("registration_delay_s", self.registration_delay_s),
+            ("consolidate_after_s", self.settings.consolidate_after_s),
+        ):
+            if seconds is not None and seconds % self.speed:
+                raise UserError(f"{name}: {seconds:g} is not accepted; expected a multiple of {self.speed} s")
 
-    def manifests(self) -> list[dict[str, Any]]:
-        """Return the class and the NodePool."""
-        settings = self.settings
-        after = settings.consolidate_after_s
-        demands = {ARCH_LABEL: [self.arch], OS_LABEL: [self.os], CAPACITY_TYPE_LABEL: list(self.capacity_types)}
-        requirements = [{"key": key, "operator": "In", "values": values} for key, values in demands.items()]
-        pool = {
-            "template": {"spec": {
-                "requirements": [*requirements, *map(dict, self.requirements)],
-                "nodeClassRef": {"name": NAME, "kind": "KWOKNodeClass", "group": "karpenter.kwok.sh"},
-                "expireAfter": "Never",
-            }},
-            "disruption": {
-                "consolidationPolicy": settings.consolidation_policy,
-                "consolidateAfter": "Never" if after is None else self._whole_seconds("consolidate_after_s", after),
-                "budgets": [{"nodes": budget} for budget in settings.budgets],
-            },
-        }  # fmt: skip
-        if self.limits:
-            pool["limits"] = dict(self.limits)
-        delay = self._whole_seconds("registration_delay_s", self.registration_delay_s)
-        return [
-            {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": NAME},
-             "spec": {"nodeRegistrationDelay": delay}},
-            {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": NAME}, "spec": pool},
-        ]  # fmt: skip
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a NodePool of a YAML file, for instance of `aaml tune bill`. Raises `UserError` for one without."""
+        return cls(read_nodepool(path), load_nodepool(path))
+
+    @property
+    def capacity_types(self) -> tuple[CapacityType, ...]:
+        """How it may buy nodes."""
+        for each in self.node_pool()["spec"]["template"]["spec"]["requirements"]:
+            if each.get("key") == CAPACITY_TYPE_LABEL and each.get("operator") == "In":
+                return tuple(cast("CapacityType", value) for value in each.get("values", ()))
+        return ("on-demand",)
+
+    def node_class(self) -> dict[str, Any]:
+        """Return the class: how long nodes take to join the cluster."""
+        delay = f"{self.registration_delay_s / self.speed:.0f}s"
+        kind = {"apiVersion": f"{_CLASS['group']}/v1alpha1", "kind": _CLASS["kind"], "metadata": {"name": NAME}}
+        return {**kind, "spec": {"nodeRegistrationDelay": delay}}
+
+    def node_pool(self) -> dict[str, Any]:
+        """Return the NodePool."""
+        after = self.settings.consolidate_after_s
+        settings = replace(self.settings, consolidate_after_s=None if after is None else after / self.speed)
+        found = document(settings, self.base)
+        found["spec"]["template"]["spec"]["nodeClassRef"] = _CLASS
+        return found
 
     def environment(self) -> dict[str, str]:
         """Return the flags that it takes from the environment."""
@@ -81,9 +83,3 @@ class Pool:
             "BATCH_MAX_DURATION": f"{settings.batch_max_duration_s / self.speed:g}s",
             "FEATURE_GATES": f"SpotToSpotConsolidation={spot}",
         }
-
-    def _whole_seconds(self, name: str, seconds: float) -> str:
-        whole, rest = divmod(seconds, self.speed)
-        if rest:
-            raise UserError(f"{name}: {seconds:g} is not accepted; expected a multiple of {self.speed} s")
-        return f"{whole:.0f}s"

@@ -68,7 +68,7 @@ def _install(cluster: KwokCluster, pool: Pool, wait_s: float) -> None:
     with api.explained():
         for file in crd_files(pool.speed):
             _create(api, _CRDS, yaml.safe_load(file.read_text(encoding="utf-8")))
-        for manifest in pool.manifests():
+        for manifest in (pool.node_class(), pool.node_pool()):
             path = f"/apis/{manifest['apiVersion']}/{_PLURALS[manifest['kind']]}"
             until(partial(_served, api, path), wait_s, f"{manifest['kind']}s were not served")
             _create(api, path, manifest)

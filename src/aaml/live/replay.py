@@ -8,7 +8,6 @@ time (an answer of the API server, a backoff) takes `speed` times as long in tha
 
 import heapq
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -27,7 +26,7 @@ from aaml.evaluation.what_if import recorded_metrics
 from aaml.kube import rights
 from aaml.kube.cluster import KubeCluster
 from aaml.kube.objects import wire
-from aaml.kube.objects.manifest import pod_to_json
+from aaml.kube.objects.manifest import owner_references, pod_to_json
 from aaml.kube.provision import cluster_of, create_nodes, records, wait_schedulable
 from aaml.kube.provision.stage import (
     SCHEDULER,
@@ -232,13 +231,8 @@ class _Playing:
             body["metadata"]["annotations"][wire.GPU_INDEX] = "-".join(map(str, placed.gpus))
         if pod.priority:
             body["spec"]["priorityClassName"] = class_name(pod.priority, pod.preemption_policy)
-        if pod.owner:
-            kind, _, name = pod.owner.partition("/")
-            # An API group that there is none of: the garbage collector leaves the pod alone.
-            body["metadata"]["ownerReferences"] = [
-                {"apiVersion": "replay.aaml/v1", "kind": kind, "name": name or kind, "controller": True,
-                 "uid": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{pod.namespace}/{pod.owner}"))}
-            ]  # fmt: skip
+        if references := owner_references(pod):
+            body["metadata"]["ownerReferences"] = references
         try:
             self._api.request("POST", f"/api/v1/namespaces/{pod.namespace}/pods", body)
         except ApiError as error:

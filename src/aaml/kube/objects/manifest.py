@@ -1,5 +1,6 @@
 """The scheduler's pods and nodes as API objects, to be created on a cluster."""
 
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -84,6 +85,17 @@ def gpu_annotations(gpu: objects.GpuRequest) -> dict[str, str]:
     return wanted | ({wire.GPU_MODEL: "|".join(sorted(gpu.models))} if gpu.models else {})
 
 
+def owner_references(pod: Pod, kind: str = "") -> list[dict[str, Any]]:
+    """Return the owner of a pod whose owner is no object of the cluster, as a `kind` (the owner's own by default).
+
+    Its API group is one that there is none of: the garbage collector leaves the pod alone.
+    """
+    own, _, name = pod.owner.partition("/")
+    uid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{pod.namespace}/{pod.owner}"))
+    reference = {"apiVersion": "replay.aaml/v1", "kind": kind or own, "name": name or own, "controller": True}
+    return [reference | {"uid": uid}] if pod.owner else []
+
+
 def pod_to_json(pod: Pod, *, image: str = IMAGE) -> dict[str, Any]:
     """Return the manifest of a pod with one container that requests everything.
 
@@ -126,7 +138,7 @@ def pod_to_json(pod: Pod, *, image: str = IMAGE) -> dict[str, Any]:
             "name": pod.name,
             "namespace": pod.namespace,
             "labels": dict(pod.labels),
-            "annotations": gpu_annotations(pod.gpu),
+            "annotations": gpu_annotations(pod.gpu) | ({wire.DO_NOT_DISRUPT: "true"} if pod.do_not_disrupt else {}),
         }
     )
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -1,0 +1,317 @@
+"""Real bills beside simulated ones: the same hour of the `bill` task under several schedulers, on the real Karpenter.
+
+Each run is a cluster of its own: KWOK, Karpenter with the episode's prices and the task's NodePool, and a scheduler.
+All schedulers of a seed run side by side. With `--speed 5` an hour takes twelve minutes: Karpenter's constants, the
+NodePool's seconds and the pods' times are divided by five; the other programs keep their pace. Then the simulator plays
+the same pods, with other delays each time.
+
+    python benchmarks/bench_bill.py --seeds 1000..1009 --out docs/results/bill-real     # ten pairs: two hours
+    python benchmarks/bench_bill.py --seeds 1000 --minutes 5 --nodes 5                  # a look: a minute and a half
+
+A scheduler is a policy as `aaml evaluate` takes it, POLICY or LABEL=POLICY, with `+nodepool.yaml` for a NodePool of its
+own. `kube-scheduler`, `kube-scheduler-packing` and `kube-scheduler:FILE.yaml` run inside the real kube-scheduler, so
+does `plugin:MODEL`; any other is played by `aaml schedule policy`.
+
+`runs.csv` has a row a run. A run that is in it is not run again, so the command goes on where it was. Ctrl-C ends it.
+Ratios are of the first scheduler's, paired by seed, with 95% intervals.
+"""
+
+import argparse
+import csv
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from aaml.cluster.objects import Pod
+from aaml.errors import StoppedError, UserError
+from aaml.evaluation.contestants import Contestant, contestants
+from aaml.evaluation.evaluate import parse_seeds
+from aaml.evaluation.statistics import mean_interval, paired
+from aaml.karpenter.build import build as build_karpenter
+from aaml.karpenter.changes import SPEEDS
+from aaml.karpenter.pool import Pool
+from aaml.karpenter.process import start
+from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, ensure_programs
+from aaml.live.billed_episode import BilledEpisode
+from aaml.plugin.build import build as build_plugin
+from aaml.plugin.module import PREFIX as PLUGIN
+from aaml.plugin.run import plugin_of, write_configuration
+from aaml.policies.kube_scores.config import PACKING
+from aaml.policies.kube_scores.document import document
+from aaml.policies.kube_scores.document import write_configuration as write_profiles
+from aaml.policies.kube_scores.profile import PREFIX as PROFILE
+from aaml.policies.kube_scores.profile import profile_file
+from aaml.scheduling.play import play
+from aaml.sim.autoscaler.nodepool import load_nodepool
+from aaml.sim.autoscaler.settings import KarpenterSettings
+from aaml.sim.autoscaler.task import BILL_TASKS, BillTask
+from aaml.sim.cluster import SimCluster
+from aaml.workload.model import Workload
+
+STOCK, PACKING_NAME = "kube-scheduler", "kube-scheduler-packing"
+METRICS = (
+    "bill", "bill_per_core_hour", "fluid_ratio", "waiting_mean_s", "waiting_p50_s", "waiting_p99_s", "evicted",
+    "nodes_bought", "mean_nodes",
+)  # fmt: skip
+HEADER = ("seed", "minutes", "nodes", "speed", "scheduler", "where", *METRICS, "late_s")
+SHOWN = ("bill", "bill_per_core_hour", "waiting_p99_s", "evicted", "nodes_bought")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A scheduler: as it runs for real, and as the simulator plays it."""
+
+    name: str
+    live: str
+    simulated: Contestant
+
+    @property
+    def nodepool(self) -> Path | None:
+        """The file of its own NodePool."""
+        return Path(self.simulated.nodes) if self.simulated.nodes else None
+
+
+def entries(given: Sequence[str]) -> list[Entry]:
+    """Read the command line's schedulers. Raises `UserError` for what is no policy, and for a name twice."""
+    plain = [each.replace(f"={PLUGIN}", "=").removeprefix(PLUGIN) for each in given]
+    found = []
+    for text, simulated in zip(given, (contestants(each)[0] for each in plain), strict=True):
+        if not isinstance(simulated.spec, str):
+            raise UserError(f"schedulers: {text} is not accepted; expected a name or a file")
+        is_plugin = text.startswith(PLUGIN) or f"={PLUGIN}" in text
+        name = text.partition("=")[0] if "=" in text else f"{PLUGIN if is_plugin else ''}{simulated.name}"
+        found.append(Entry(name, f"{PLUGIN if is_plugin else ''}{simulated.spec}", simulated))
+    if len({each.name for each in found}) < len(found):
+        raise UserError("schedulers: one is given twice; give labels such as NAME=POLICY")
+    return found
+
+
+@dataclass(frozen=True)
+class Hour:
+    """The workload of a seed: its pods, how long it lasts, and the task that prices its nodes."""
+
+    task: BillTask
+    seed: int
+    pods: tuple[Pod, ...]
+    until_s: float
+
+    @classmethod
+    def of(cls, task: BillTask, seed: int, minutes: float) -> "Hour":
+        """Draw the task's pods, up to so many minutes."""
+        count, _ = task.size()
+        workload, until_s = task.rhythm(count, np.random.default_rng([seed, count]))
+        until_s = min(until_s, 60.0 * minutes)
+        return cls(task, seed, tuple(pod for pod in workload if pod.created_s < until_s), until_s)
+
+    def simulate(self, entry: Entry, repeat: int) -> dict[str, float]:
+        """Return the metrics of a simulated run; `repeat` draws its delays."""
+        task = entry.simulated.task(self.task)
+        assert isinstance(task, BillTask)
+        supply = task.supply(np.random.default_rng([self.seed, repeat]), task.drawn_catalogue(self.seed))
+        cluster = SimCluster((), Workload(self.pods, "hour"), until_s=self.until_s, supply=supply)
+        play(cluster, entry.simulated.policy(task, self.seed))
+        return dict(cluster.metrics())
+
+    def run(self, entry: Entry, speed: int, begun: Callable[[BilledEpisode], object]) -> dict[str, float]:
+        """Return the metrics of a real run, on a cluster of its own; `begun` gets the episode, which it may stop."""
+        task = entry.simulated.task(self.task)
+        assert isinstance(task, BillTask)
+        assert isinstance(task.autoscaler, KarpenterSettings)
+        base = load_nodepool(entry.nodepool) if entry.nodepool else None
+        pool = Pool(task.autoscaler, base, task.times.registration_delay_s, speed)
+        catalogue = task.drawn_catalogue(self.seed)
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            name = "".join(letter if letter.isalnum() else "-" for letter in entry.name.lower())[:20].strip("-")
+            cluster = KwokCluster(f"bill-{os.getpid()}-{name}")
+            stack.callback(cluster.down)
+            cluster.up(replace(scheduler_options(entry.live, folder), owner=Owner.this_process()), progress=False)
+            start(cluster, pool, catalogue)
+            stack.enter_context(at_work(entry.live, cluster, folder))
+            episode = BilledEpisode(cluster, self.pods, self.until_s, catalogue, speed)
+            begun(episode)
+            return dict(episode.play(progress=False))
+
+
+def scheduler_options(live: str, folder: Path) -> ClusterOptions:
+    """Return a cluster without workers that is scheduled so; its files are in `folder`."""
+    options, file = ClusterOptions(nodes=0), folder / "kube-scheduler.yaml"
+    if live.startswith(PLUGIN):
+        module = plugin_of(live)
+        return replace(options, scheduler_config=write_configuration(module, Path(), file),
+                       scheduler_program=build_plugin(module))  # fmt: skip
+    if live == PACKING_NAME:
+        write_profiles(file, document(PACKING))
+        return replace(options, scheduler_config=file)
+    if live.startswith(PROFILE):
+        return replace(options, scheduler_config=profile_file(live))
+    return replace(options, scheduler=live == STOCK)
+
+
+@contextmanager
+def at_work(live: str, cluster: KwokCluster, folder: Path) -> Iterator[None]:
+    """Run `aaml schedule policy` while the block lasts, where no kube-scheduler decides."""
+    if live in {STOCK, PACKING_NAME} or live.startswith((PLUGIN, PROFILE)):
+        yield
+        return
+    command = [
+        sys.executable, "-m", "aaml", "schedule", "policy", "--policy", live, "--kubeconfig", str(cluster.kubeconfig),
+        "--scheduler-name", "default-scheduler", "--no-log-scrolling",
+    ]  # fmt: skip
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield
+        if process.poll() is not None:
+            last = (folder / "log").read_text(errors="replace").strip().splitlines()[-1:]
+            raise UserError(f"{live}: `aaml schedule` has ended: {' '.join(last)}")
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+class Table:
+    """The rows of all runs, in a file that only grows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.rows = path, list[dict[str, str]]()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file():
+            with path.open(newline="", encoding="utf-8") as file:
+                self.rows = list(csv.DictReader(file))
+        else:
+            path.write_text(",".join(HEADER) + "\n", encoding="utf-8")
+
+    def add(self, key: dict[str, object], found: dict[str, float]) -> None:
+        """Write a run down."""
+        numbers = {name: f"{found[name]:.6g}" for name in (*METRICS, "late_s") if name in found}
+        row = {name: str(value) for name, value in {"late_s": "", **key, **numbers}.items()}
+        self.rows.append(row)
+        with self.path.open("a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, HEADER, lineterminator="\n").writerow(row)
+
+    def has(self, key: dict[str, object]) -> bool:
+        """Whether a run is in it."""
+        return any(all(row[name] == str(value) for name, value in key.items()) for row in self.rows)
+
+    def mean(self, key: dict[str, object], metric: str) -> float:
+        """Return a run's metric, the mean of its repeats."""
+        found = [float(row[metric]) for row in self.rows if all(row[name] == str(key[name]) for name in key)]
+        return float(np.mean(found)) if found else math.nan
+
+
+def report(table: Table, keys: Callable[[int, str, str], dict[str, object]], names: list[str], seeds: list[int]) -> str:
+    """Return what is told: each bill for real and simulated, and each scheduler against the first."""
+    lines = [f"{len(seeds)} seeds: {', '.join(map(str, seeds))}", ""]
+    lines.append(
+        f"{'seed':>6} {'scheduler':28} {'real $/h':>9} {'simulated':>9} {'error':>7} {'evicted':>13} {'p99 s':>13}"
+    )
+    errors: dict[str, list[float]] = {name: [] for name in names}
+    for seed in seeds:
+        for name in names:
+            both = {m: [table.mean(keys(seed, name, where), m) for where in ("real", "simulated")] for m in SHOWN}
+            (real, simulated) = both["bill"]
+            errors[name].append(simulated / real - 1.0)
+            evicted, waits = (f"{both[m][0]:.0f} / {both[m][1]:.0f}" for m in ("evicted", "waiting_p99_s"))
+            lines.append(
+                f"{seed:>6} {name:28} {real:9.3f} {simulated:9.3f} {errors[name][-1]:>+7.1%} {evicted:>13} {waits:>13}"
+            )
+    whole = [error for each in errors.values() for error in each]
+    lines += [
+        "",
+        f"Simulated bills are {np.mean(whole):+.1%} off, in absolute value {np.mean(np.abs(whole)):.1%}; by scheduler:",
+    ]
+    lines += [f"  {name:28} {mean_interval(each):+.1%}" for name, each in errors.items()]
+    for metric in ("bill", "bill_per_core_hour"):
+        lines += ["", f"{metric} against {names[0]}:"]
+        for name in names[1:]:
+            told = []
+            for where in ("real", "simulated"):
+                mine, first = (
+                    [table.mean(keys(seed, each, where), metric) for seed in seeds] for each in (name, names[0])
+                )
+                ratio = paired(mine, first, "lower").ratio
+                known = ratio and (f"{ratio:.3f}" if ratio.count > 1 else f"{ratio.mean:.3f}")
+                told.append(f"{where} {known or 'unknown'}")
+            lines.append(f"  {name:28} {', '.join(told)}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run what is not in the table yet, and print what all of it says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--schedulers", nargs="+", default=[STOCK, PACKING_NAME])
+    parser.add_argument(
+        "--task",
+        default="bill",
+        choices=[n for n, t in BILL_TASKS.items() if isinstance(t.autoscaler, KarpenterSettings)],
+    )
+    parser.add_argument("--seeds", default="1000..1009")
+    parser.add_argument("--nodes", type=int, default=20, help="about how many nodes there are")
+    parser.add_argument(
+        "--minutes", type=float, default=60.0, help="of an episode, at most; its own length where that is less"
+    )
+    parser.add_argument("--speed", type=int, default=5, choices=SPEEDS)
+    parser.add_argument("--repeats", type=int, default=4, help="simulated runs a real one, with other delays")
+    parser.add_argument("--at-once", type=int, default=0, help="real runs side by side; 0: all schedulers of a seed")
+    parser.add_argument("--out", type=Path, default=Path("runs/bill-real"))
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that clusters are taken down
+    schedulers, seeds = entries(args.schedulers), list(parse_seeds(args.seeds))
+    task = replace(BILL_TASKS[args.task], nodes=args.nodes)
+    table = Table(args.out / "runs.csv")
+
+    def key(seed: int, name: str, where: str) -> dict[str, object]:
+        said = {"seed": seed, "minutes": args.minutes, "nodes": args.nodes, "speed": args.speed}
+        return {**said, "scheduler": name, "where": where}
+
+    ensure_programs()
+    build_karpenter(args.speed)
+    for each in schedulers:
+        if each.live.startswith(PLUGIN):
+            build_plugin(plugin_of(each.live))
+    playing: list[BilledEpisode] = []
+    for seed in seeds:
+        hour = Hour.of(task, seed, args.minutes)
+        waiting = [each for each in schedulers if not table.has(key(seed, each.name, "real"))]
+        if waiting:
+            took_s = hour.until_s / args.speed
+            print(
+                f"seed {seed}: {len(hour.pods)} pods, {took_s:.0f} s for {', '.join(e.name for e in waiting)}",
+                file=sys.stderr,
+            )
+        with ThreadPoolExecutor(args.at_once or len(schedulers)) as pool:
+            runs = {each: pool.submit(hour.run, each, args.speed, playing.append) for each in waiting}
+            try:
+                for each, run in runs.items():
+                    table.add(key(seed, each.name, "real"), run.result())
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for episode in playing:
+                    episode.stop()
+                raise
+        playing.clear()
+        for each in schedulers:
+            if not table.has(key(seed, each.name, "simulated")):
+                for found in [hour.simulate(each, repeat) for repeat in range(args.repeats)]:
+                    table.add(key(seed, each.name, "simulated"), found)
+    text = report(table, key, [each.name for each in schedulers], seeds)
+    (args.out / "report.txt").write_text(text + "\n", encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (UserError, StoppedError) as error:
+        sys.exit(f"bench_bill: {error}")
