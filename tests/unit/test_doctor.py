@@ -37,6 +37,7 @@ def test_a_bare_machine_is_told_what_is_missing_and_what_mends_it(
     assert said["ok"]
     missing = {each["name"]: each["mend"] for each in said["findings"] if each["state"] == "missing"}
     assert missing.pop("KWOK programs").startswith("aaml cluster build")
+    assert missing.pop("Karpenter").startswith("aaml cluster build --autoscaler")
     assert missing.pop("docker").startswith("apt-get install docker")
     assert missing == {
         "clusters": "aaml cluster up", "kubeconfig": "aaml cluster up", "GPU": "",

