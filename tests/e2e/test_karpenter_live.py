@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import psutil
@@ -17,6 +19,7 @@ from aaml.errors import UserError
 from aaml.karpenter.pool import Pool
 from aaml.karpenter.process import start
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries
+from aaml.kube.provision.ports import free_port
 from aaml.live.billed_episode import BilledEpisode
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
@@ -132,6 +135,32 @@ def test_it_ends_with_the_cluster(cluster: KwokCluster) -> None:
     cluster.down()
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     assert not cluster.directory.exists()
+
+
+def test_it_runs_in_the_foreground_on_the_cluster_of_a_kubeconfig() -> None:
+    """As in the container stack; SIGTERM ends it."""
+    cluster = KwokCluster(f"test-foreground-{os.getpid()}")
+    cluster.up(ClusterOptions(nodes=0, scheduler=False, owner=Owner.this_process()), progress=False)
+    port = free_port()
+    command = [str(Path(sys.executable).with_name("aaml")), "cluster", "autoscale", "--kubeconfig",
+               str(cluster.kubeconfig), "--health-port", str(port)]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: psutil.Process(process.pid).name() == "karpenter", "the command became Karpenter")
+        until(lambda: items(cluster, "/apis/karpenter.sh/v1/nodepools"), "its NodePool is there")
+
+        def ready() -> bool:
+            with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5.0) as reply:
+                return reply.status == 200
+            return False
+
+        until(ready, "Karpenter is ready")
+        process.terminate()
+        assert process.wait(30) is not None
+    finally:
+        process.kill()
+        process.wait()
+        cluster.down()
 
 
 def test_the_command_starts_it_on_instance_types_of_ones_own(tmp_path: Path) -> None:

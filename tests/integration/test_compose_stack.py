@@ -53,6 +53,20 @@ def test_the_two_services(services):
     assert services["pytorch-container"]["image"] == "aaml_kwok:latest"
 
 
+def test_karpenter_is_there_by_its_profile_and_opens_no_port(tmp_path, services):
+    answer = compose_config(tmp_path, COMPOSE_PROFILES="karpenter")
+    assert answer.returncode == 0, answer.stderr
+    karpenter = json.loads(answer.stdout)["services"]["karpenter"]
+    assert karpenter["depends_on"]["kwok-cluster"]["condition"] == "service_healthy"
+    assert karpenter["command"][:3] == ["aaml", "cluster", "autoscale"]
+    assert "ports" not in karpenter
+    assert (karpenter["cap_drop"], karpenter["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
+    built_on = re.search(
+        r"^ARG STACK_IMAGE=(\S+)$", (ROOT / "docker" / "karpenter.Dockerfile").read_text(), re.MULTILINE
+    )
+    assert built_on[1] == services["pytorch-container"]["image"]
+
+
 def test_the_parser_refuses_a_file_with_a_mistake(tmp_path):
     text = (ROOT / "docker-compose.yml").read_text()
     assert compose_config(tmp_path, text.replace("healthcheck:", "healthchek:", 1)).returncode != 0

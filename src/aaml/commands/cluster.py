@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -27,6 +27,10 @@ from aaml.kube.provision import (
 )
 from aaml.kube.provision.binaries import programs_dir, versions
 from aaml.settings import Count, Port, Positive, Settings
+
+if TYPE_CHECKING:
+    from aaml.karpenter.pool import Pool
+    from aaml.sim.autoscaler.catalogue import Catalogue
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,20 @@ class Build:
 
 
 @dataclass(frozen=True)
+class Autoscale(Settings):
+    """Run Karpenter in the foreground on any cluster of KWOK nodes, as the compose stack does, until it is stopped."""
+
+    kubeconfig: Path | None = None
+    """kubeconfig of the cluster. Default: $KUBECONFIG, ~/.kube/config or the service account"""
+    instance_types: Path | None = None
+    """what Karpenter can buy: a file as its KWOK provider reads it, by default the made-up catalogue that ships"""
+    nodepool: Path | None = None
+    """a YAML file with a NodePool, for instance of `aaml tune bill`; Karpenter's defaults without it"""
+    health_port: Port = 0
+    """port of /healthz and /readyz on 127.0.0.1; 0 takes a free one"""
+
+
+@dataclass(frozen=True)
 class List:
     """List the clusters of this machine and what is down of each; end those whose owner is gone."""
 
@@ -121,6 +139,7 @@ Command = (
     | Annotated[Kubeconfig, tyro.conf.subcommand("kubeconfig")]
     | Annotated[Kubectl, tyro.conf.subcommand("kubectl")]
     | Annotated[Build, tyro.conf.subcommand("build")]
+    | Annotated[Autoscale, tyro.conf.subcommand("autoscale")]
     | Annotated[List, tyro.conf.subcommand("list")]
 )
 
@@ -141,7 +160,7 @@ def run(args: Args) -> int:
 def _up(args: Up) -> int:
     cluster = cluster_of(args.name, args.runtime)
     owner = Owner.of(args.owner) if args.owner else None
-    autoscaler = _autoscaler(args)
+    autoscaler = _starter(args)
     nodes = args.nodes or (0 if autoscaler else ClusterOptions.nodes)
     options = ClusterOptions(
         nodes, args.shape, not args.disable_scheduler, args.scheduler_config, args.port, args.wait_s, owner
@@ -164,7 +183,7 @@ def _up(args: Up) -> int:
     return 0
 
 
-def _autoscaler(args: Up) -> Callable[[], None] | None:
+def _starter(args: Up) -> Callable[[], None] | None:
     """Return what starts the autoscaler on the new cluster, whose program is built by then; None without one."""
     if args.autoscaler == "none":
         for field in ("instance_types", "nodepool"):
@@ -172,14 +191,11 @@ def _autoscaler(args: Up) -> Callable[[], None] | None:
                 raise UserError(f"{field}: is for an autoscaler; add --autoscaler karpenter")
         return None
     from aaml.karpenter.build import build
-    from aaml.karpenter.pool import Pool
     from aaml.karpenter.process import start
-    from aaml.sim.autoscaler.catalogue import read_catalogue
 
     if args.runtime != "binary":
         raise UserError(f"autoscaler: {args.autoscaler} needs --runtime binary")
-    pool = Pool.read(args.nodepool) if args.nodepool else Pool()
-    types = read_catalogue(args.instance_types, pool.capacity_types) if args.instance_types else None
+    pool, types = _purchases(args.nodepool, args.instance_types)
     ensure_programs()  # first, because Karpenter shares some of what they compile
     build()
 
@@ -192,6 +208,29 @@ def _autoscaler(args: Up) -> Callable[[], None] | None:
             raise
 
     return begin
+
+
+def _purchases(nodepool: Path | None, instance_types: Path | None) -> "tuple[Pool, Catalogue]":
+    """Return the NodePool of a file, and what it may buy of a file; by default Karpenter's, and what ships."""
+    from aaml.karpenter.pool import Pool
+    from aaml.sim.autoscaler.catalogue import read_catalogue, shipped_catalogue
+
+    pool = Pool.read(nodepool) if nodepool else Pool()
+    return pool, read_catalogue(instance_types, pool.capacity_types) if instance_types else shipped_catalogue()
+
+
+def _autoscale(args: Autoscale) -> int:
+    from aaml.karpenter.process import become
+    from aaml.kube.place import Place
+    from aaml.kube.transport import Transport
+
+    pool, types = _purchases(args.nodepool, args.instance_types)
+    api = Transport(args.kubeconfig)
+    place = Place.look(api, args.kubeconfig)
+    if not place.ours:
+        raise UserError(f"kubeconfig: {place}; expected a cluster of KWOK nodes alone")
+    print(place, flush=True)
+    become(api, pool, types, kubeconfig=args.kubeconfig, health_port=args.health_port)
 
 
 def _with_plugin(args: Up, options: ClusterOptions, aside: Path) -> ClusterOptions:
@@ -309,5 +348,6 @@ def _state(record: records.Record) -> str:
 
 
 _HANDLERS: dict[type, Callable[[Any], int]] = {
-    Up: _up, Status: _status, Down: _down, Kubeconfig: _kubeconfig, Kubectl: _kubectl, Build: _build, List: _list,
+    Up: _up, Status: _status, Down: _down, Kubeconfig: _kubeconfig, Kubectl: _kubectl, Build: _build,
+    Autoscale: _autoscale, List: _list,
 }  # fmt: skip

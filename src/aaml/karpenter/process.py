@@ -1,9 +1,12 @@
 """Karpenter as one more process of a KWOK cluster: started with it again, taken down with it."""
 
+import hashlib
 import json
+import os
 import urllib.request
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import yaml
 
@@ -13,6 +16,7 @@ from aaml.karpenter.build import PROGRAM, build, crd_files
 from aaml.karpenter.pool import Pool
 from aaml.kube.provision import KwokCluster
 from aaml.kube.provision.components import Component
+from aaml.kube.provision.paths import private_dir, state_dir
 from aaml.kube.provision.ports import free_port
 from aaml.kube.provision.waits import until
 from aaml.kube.transport import ApiError, Transport
@@ -38,33 +42,53 @@ def start(
     if PROGRAM in cluster.components():
         raise UserError(f"autoscaler: Karpenter is on cluster {cluster.name!r} already")
     program = build(pool.speed)
-    file = cluster.directory / TYPES
-    write_text(file, written_catalogue(types.types))
-    _install(cluster, pool, wait_s)
-    ports = {"METRICS_PORT": free_port(), "HEALTH_PROBE_PORT": free_port()}
-    environment = {
-        "KUBECONFIG": str(cluster.kubeconfig),
-        "KUBERNETES_MIN_VERSION": "1.19.0-0",
-        "SYSTEM_NAMESPACE": "kube-system",
-        "DISABLE_LEADER_ELECTION": "true",  # one process, and no Lease whose loss would end it
-        "INSTANCE_TYPES_FILE_PATH": str(file),
-        **{name: str(port) for name, port in ports.items()},
-        **pool.environment(),
-    }
+    write_text(cluster.directory / TYPES, written_catalogue(types.types))
+    _install(cluster.api(), pool, wait_s)
+    health_port = free_port()
+    environment = _environment(pool, cluster.directory / TYPES, health_port, cluster.kubeconfig)
     component = Component(PROGRAM, (str(program),), environment, cluster.directory)
     cluster.add_component(component)
 
     def ready() -> bool:
         if component.pid() is None:
             raise UserError(f"autoscaler: Karpenter has ended: {component.last_words()}")
-        return _ready(ports["HEALTH_PROBE_PORT"])
+        return _ready(health_port)
 
     until(ready, wait_s, "Karpenter was not ready")
 
 
-def _install(cluster: KwokCluster, pool: Pool, wait_s: float) -> None:
+def become(
+    api: Transport, pool: Pool, types: Catalogue, *, kubeconfig: Path | None = None, health_port: int = 0,
+    wait_s: float = 60.0,
+) -> NoReturn:  # fmt: skip
+    """Let this process become Karpenter on a cluster of KWOK nodes, with this NodePool and what it may buy.
+
+    Without a `kubeconfig` Karpenter looks for one as kubectl does. It answers /readyz on `health_port` of 127.0.0.1 (0:
+    a free one). Raises `UserError` where the cluster does not take its objects.
+    """
+    program, text = build(pool.speed), written_catalogue(types.types)
+    _install(api, pool, wait_s)
+    file = private_dir(state_dir() / "karpenter") / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
+    write_text(file, text)
+    environment = _environment(pool, file, health_port or free_port(), kubeconfig)
+    os.execve(program, [str(program)], os.environ | environment)  # noqa: S606  (our own program, no shell)
+
+
+def _environment(pool: Pool, types: Path, health_port: int, kubeconfig: Path | None) -> dict[str, str]:
+    return {
+        **({} if kubeconfig is None else {"KUBECONFIG": str(kubeconfig)}),
+        "KUBERNETES_MIN_VERSION": "1.19.0-0",
+        "SYSTEM_NAMESPACE": "kube-system",
+        "DISABLE_LEADER_ELECTION": "true",  # one process, and no Lease whose loss would end it
+        "INSTANCE_TYPES_FILE_PATH": str(types),
+        "METRICS_PORT": str(free_port()),
+        "HEALTH_PROBE_PORT": str(health_port),
+        **pool.environment(),
+    }
+
+
+def _install(api: Transport, pool: Pool, wait_s: float) -> None:
     """Create its kinds of objects, and of these the class and the NodePool."""
-    api = cluster.api()
     with api.explained():
         for file in crd_files(pool.speed):
             _create(api, _CRDS, yaml.safe_load(file.read_text(encoding="utf-8")))
