@@ -6,7 +6,7 @@ than a day, and these hold nine tenths of the GPU time.
 """
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Literal, NamedTuple
@@ -18,11 +18,13 @@ from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.objects import NO_GPU, GpuRequest, Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import bad_value
+from aaml.settings import Positive, take
 from aaml.workload.load import Load, draw_load, take_load
 from aaml.workload.model import Workload
 
 _MIB = 1024 * 1024
 _SHORTEST_S = 1.0
+_BEFORE_S = 60.0  # in which nodes are bought for what was there before an episode
 Half = Literal[0, 1]
 
 
@@ -65,6 +67,50 @@ class Churn:
             ),
             "churn",
         )
+
+
+@dataclass(frozen=True)
+class OpenbArrivals:
+    """Draws pods of the openb trace that ask for `gpus_per_node` GPUs on average, times the number of nodes.
+
+    At time 0 there are pods that came before, drawn as `Churn` draws them; they arrive a minute earlier, with what is
+    left of their lives. Then pods arrive as a Poisson process for `span_s`. An owner is a kind of pod. Those of
+    best effort (a third) are jobs and may not be evicted; the others are services.
+    """
+
+    gpus_per_node: float = 3.5
+    span_s: float = 86_400.0
+    half: Half = 0
+
+    def __post_init__(self) -> None:
+        take("gpus_per_node", self.gpus_per_node, Positive)
+        take("span_s", self.span_s, Positive)
+
+    def __call__(self, nodes: int, rng: np.random.Generator) -> tuple[Workload, float]:
+        """Draw the pods of an episode, and how long it lasts in seconds."""
+        runs = _runs(self.half)
+        goal = self.gpus_per_node * DEVICE_MILLI * nodes
+        rate_per_s = goal / float((runs.gpu_milli * runs.lifetimes_s).mean())
+        alive = rng.poisson(rate_per_s * float(runs.lifetimes_s.mean()))  # Little's law
+        before = rng.choice(len(runs.lifetimes_s), size=alive, p=runs.lifetimes_s / runs.lifetimes_s.sum())
+        left_s = rng.random(alive) * runs.lifetimes_s[before]
+        arrivals_s = np.sort(rng.random(rng.poisson(rate_per_s * self.span_s))) * self.span_s
+        after = rng.integers(len(runs.lifetimes_s), size=len(arrivals_s))
+        drawn = np.concatenate([before, after]).tolist()
+        created_s = np.concatenate([np.full(alive, -_BEFORE_S), arrivals_s]).tolist()
+        lifetimes_s = np.concatenate([left_s + _BEFORE_S, runs.lifetimes_s[after]]).tolist()
+        mark = f"{int(rng.integers(1 << 32)):08x}"  # nobody knows an owner from another episode
+        pods = (
+            self._pod(int(runs.kind[pick]), runs.kinds[int(runs.kind[pick])].pod(number, at_s, lasts_s), mark)
+            for number, (pick, at_s, lasts_s) in enumerate(zip(drawn, created_s, lifetimes_s, strict=True))
+        )
+        return Workload(tuple(pods), "openb"), self.span_s
+
+    @staticmethod
+    def _pod(kind: int, pod: Pod, mark: str) -> Pod:
+        is_job = pod.qos == "BE"
+        owner = f"{'Job/job' if is_job else 'ReplicaSet/service'}-{kind}-{mark}"
+        return replace(pod, name=f"openb-{pod.name.removeprefix('churn-')}", uid="", owner=owner, do_not_disrupt=is_job)
 
 
 @dataclass(frozen=True)

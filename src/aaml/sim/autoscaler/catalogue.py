@@ -3,7 +3,7 @@
 A file is a JSON list. Of each type it says `name`, `architecture`, `operatingSystems`, `resources` (Kubernetes
 quantities) and `offerings`: each with a `Price` in dollars an hour and `Requirements` on the capacity type and zone.
 Ours may also say `watts`: `{"idle": 60, "per_core": 4}`, what a node draws without pods and more for each core that
-pods request. Karpenter does not read that.
+pods request; and `gpu_model` beside the resource `nvidia.com/gpu`. Karpenter does not read these.
 """
 
 import json
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
+from aaml.cluster.gpu import MOST_DEVICES
 from aaml.cluster.objects import (
     ARCH_LABEL,
     CAPACITY_TYPE_LABEL,
@@ -35,6 +36,7 @@ from aaml.errors import bad_value
 CapacityType = Literal["on-demand", "spot", "reserved"]
 _LAUNCHED_FIRST: tuple[CapacityType, ...] = ("reserved", "spot", "on-demand")
 _KUBELET = {CPU: 100, MEMORY: 10 << 20}  # what Karpenter's KWOK provider keeps from pods on every node
+_GPU = "nvidia.com/gpu"
 _PODS = 110  # where a type does not say how many pods a node takes
 _ARCHITECTURES = {"x86_64": "amd64"}  # a NodePool asks for amd64
 IntArray = npt.NDArray[np.int64]
@@ -53,7 +55,8 @@ class Offering:
 class InstanceType:
     """A kind of node that can be bought.
 
-    `allocatable` are pairs of a resource and what pods can have of it. `watts_idle` is what a node draws without pods,
+    `allocatable` are pairs of a resource and what pods can have of it. It has `gpu_count` devices, which pods may share
+    by thousandths. `watts_idle` is what a node draws without pods,
     `watts_per_core` what each requested core adds.
     """
 
@@ -64,6 +67,8 @@ class InstanceType:
     os: str = "linux"
     watts_idle: float = 0.0
     watts_per_core: float = 0.0
+    gpu_count: int = 0
+    gpu_model: str = ""
 
     @property
     def cheapest(self) -> Offering:
@@ -96,7 +101,8 @@ class InstanceType:
 
     def node(self, name: str, offering: Offering) -> Node:
         """Return a node of this type."""
-        return Node(name, dict(self.allocatable), self.labels(offering))
+        labels = self.labels(offering)
+        return Node(name, dict(self.allocatable), labels, gpu_count=self.gpu_count, gpu_model=self.gpu_model)
 
 
 @dataclass(frozen=True)
@@ -151,8 +157,13 @@ class Catalogue:
         """[T] dollars an hour."""
         return np.array([each.cheapest.price for each in self.types])
 
+    @cached_property
+    def gpu_count(self) -> IntArray:
+        """[T] devices of each type."""
+        return np.array([each.gpu_count for each in self.types], dtype=np.int64)
+
     def request(self, pod: Pod) -> IntArray:
-        """Return [R], what a pod takes of a node; not to be changed."""
+        """Return [R], what a pod takes of a node, its GPUs aside; not to be changed."""
         requests = pod.requests
         known = self._vectors.get(id(requests))
         if known is None:
@@ -163,6 +174,10 @@ class Catalogue:
     def fits(self, pod: Pod) -> npt.NDArray[np.bool_]:
         """Return [T], which types have room for a pod and carry the labels that it selects."""
         room = all_columns(self.room >= self.request(pod))
+        if pod.gpu.total_milli:
+            room &= self.gpu_count >= pod.gpu.count
+            if pod.gpu.models:
+                room &= np.array([each.gpu_model in pod.gpu.models for each in self.types])
         if pod.node_selector:
             room &= np.array([selected(pod, each.labels(each.cheapest)) for each in self.types])
         return room
@@ -222,11 +237,18 @@ class _Type(msgspec.Struct):
     architecture: str = "amd64"
     operatingSystems: tuple[str, ...] = ("linux",)  # noqa: N815  (the file's name for it)
     watts: _Watts = msgspec.field(default_factory=_Watts)
+    gpu_model: str = ""
 
 
 def shipped_catalogue() -> Catalogue:
     """Return the made-up catalogue that ships: four families of shapes, on demand and spot, with watts."""
     return parse_catalogue(*_read(None))
+
+
+def openb_catalogue() -> Catalogue:
+    """Return the made-up catalogue with GPUs: sizes of nodes as in the openb trace, and smaller ones, on demand."""
+    file = files("aaml.workload.data").joinpath("instance_types_openb.json")
+    return parse_catalogue(file.read_bytes(), str(file))
 
 
 def read_catalogue(
@@ -286,7 +308,10 @@ def _instance_type(read: _Type, os: str) -> InstanceType:
         if each.Available
     )
     arch = _ARCHITECTURES.get(read.architecture, read.architecture)
-    return InstanceType(read.name, allocatable, offerings, arch, os, read.watts.idle, read.watts.per_core)
+    return InstanceType(
+        read.name, allocatable, offerings, arch, os, read.watts.idle, read.watts.per_core,
+        min(amounts.get(_GPU, 0), MOST_DEVICES), read.gpu_model,
+    )  # fmt: skip
 
 
 def _capacity_type(read: _Type, offering: _Offering) -> CapacityType:
@@ -321,4 +346,5 @@ def _written(kind: InstanceType) -> dict[str, Any]:
             for offering in kind.offerings
         ],
         "watts": {"idle": kind.watts_idle, "per_core": kind.watts_per_core},
+        **({"gpu_model": kind.gpu_model} if kind.gpu_model else {}),
     }

@@ -2,30 +2,55 @@
 
 CPU and memory that are requested at one moment are covered by amounts of types at the least price. The dual of that
 linear programme has two variables, the prices of CPU and of memory. It is largest at a corner of the polygon in which
-no type is worth more than it costs; these are the edges of the convex hull of what a dollar buys.
+no type is worth more than it costs; these are the edges of the convex hull of what a dollar buys. Where types have GPUs
+there are three variables, and every three of the constraints are tried for a corner.
 """
 
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.sim.autoscaler.catalogue import Catalogue
 
+_SINGULAR, _TOLERANCE = 1e-9, 1e-9
 FloatArray = npt.NDArray[np.float64]
 
 
 class Fluid:
-    """Prices requests of CPU and memory with the types of a catalogue. `corners` float64 [C, 2]: dollars an hour."""
+    """Prices requests of CPU, memory and GPUs with the types of a catalogue.
+
+    `corners` float64 [C, 2], or [C, 3] where types have GPUs: dollars an hour.
+    """
 
     def __init__(self, catalogue: Catalogue) -> None:
+        if catalogue.gpu_count.any():
+            self.corners = _corners_with_gpus(catalogue)
+            return
         bought = catalogue.room[:, :2] / np.maximum(catalogue.prices, 1e-12)[:, np.newaxis]
         self.corners = np.array(_corners([(float(cpu), float(memory)) for cpu, memory in bought]))
 
-    def price(self, cpu_milli: float, memory_bytes: float) -> float:
-        """Return the least dollars an hour for so much."""
-        return float((self.corners @ np.array([cpu_milli, memory_bytes])).max())
+    def price(self, cpu_milli: float, memory_bytes: float, gpu_milli: float = 0.0) -> float:
+        """Return the least dollars an hour for so much; without types that have GPUs these cost nothing."""
+        asked = np.array([cpu_milli, memory_bytes, gpu_milli])
+        return float((self.corners @ asked[: self.corners.shape[1]]).max())
+
+
+def _corners_with_gpus(catalogue: Catalogue) -> FloatArray:
+    """Return [C, 3], the corners of {y >= 0: no type offers more than its price}, in units that are about alike."""
+    units = np.array([1000.0, float(1 << 30), float(DEVICE_MILLI)])
+    offered = np.column_stack([catalogue.room[:, :2], DEVICE_MILLI * catalogue.gpu_count]) / units
+    bought = np.unique(offered / np.maximum(catalogue.prices, 1e-12)[:, np.newaxis], axis=0)
+    best = [each for each in bought if not ((bought >= each).all(axis=1) & (bought > each).any(axis=1)).any()]
+    sides = np.concatenate([np.array(best), np.eye(3)])
+    limits = np.concatenate([np.ones(len(best)), np.zeros(3)])
+    chosen = np.array(list(combinations(range(len(sides)), 3)))
+    regular = np.abs(np.linalg.det(sides[chosen])) > _SINGULAR
+    found = np.linalg.solve(sides[chosen[regular]], limits[chosen[regular]][:, :, np.newaxis])[:, :, 0]
+    inside = (found >= -_TOLERANCE).all(axis=1) & (found @ np.array(best).T <= 1.0 + _TOLERANCE).all(axis=1)
+    return np.asarray(np.maximum(found[inside], 0.0) / units)
 
 
 def _corners(bought: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -28,6 +28,7 @@ class Meter:
     watts: float = 0.0
     cpu_milli: int = 0  # requested on nodes that were bought
     memory_bytes: int = 0
+    gpu_milli: int = 0
     dollars: float = 0.0
     fluid_dollars: float = 0.0
     core_hours: float = 0.0
@@ -45,7 +46,7 @@ class Meter:
         self.dollars += self.price * hours
         self.node_hours += self.nodes * hours
         self.core_hours += self.cpu_milli / _MILLI * hours
-        self.fluid_dollars += self.fluid.price(self.cpu_milli, self.memory_bytes) * hours
+        self.fluid_dollars += self.fluid.price(self.cpu_milli, self.memory_bytes, self.gpu_milli) * hours
         self.kwh += self.watts / _MILLI * hours
         while self.carbon_g_per_kwh and since_s < now_s:
             hour = int(since_s // _HOUR_S)
@@ -68,6 +69,7 @@ class Meter:
         cpu = sign * pod.requests.get(CPU, 0)
         self.cpu_milli += cpu
         self.memory_bytes += sign * pod.requests.get(MEMORY, 0)
+        self.gpu_milli += sign * pod.gpu.total_milli
         self.watts += node.type.watts_per_core * cpu / _MILLI
 
     def metrics(self, seconds: float) -> Mapping[str, float]:

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from aaml.cluster.objects import Pod
 from aaml.sim.autoscaler.catalogue import InstanceType, Offering
 
@@ -60,6 +63,7 @@ class Observed:
     blocked: frozenset[str] = frozenset()
     stuck: frozenset[str] = frozenset()
     stopping: set[str] = field(default_factory=set)
+    gpu_free: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     changed_s: float = -inf
 
     def pods_on(self, name: str) -> Mapping[str, Pod]:

@@ -11,7 +11,7 @@ import numpy as np
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, PODS
 from aaml.errors import bad_value
-from aaml.sim.autoscaler.catalogue import Catalogue, shipped_catalogue
+from aaml.sim.autoscaler.catalogue import Catalogue
 from aaml.sim.autoscaler.prices import PriceList, kind
 from aaml.sim.autoscaler.task import BILL_TASKS, BillTask, Buyer
 from aaml.sim.cluster import SimCluster
@@ -62,7 +62,7 @@ class RecordedBillTask(TraceTask):
     @property
     def catalogue(self) -> Catalogue:
         """What can be bought, at the prices of the file."""
-        return shipped_catalogue() if self.bill.catalogue is None else self.bill.catalogue
+        return self.bill.shipped() if self.bill.catalogue is None else self.bill.catalogue
 
 
 def _pods(window: Window, most: int | None) -> Workload:
@@ -162,5 +162,5 @@ def recorded_bill(folder: Path, bill: BillTask, part: Part = "holdout") -> Recor
     plain = trace_task(folder, bill, part)
     taken = daemon_requests(read_windows(folder).trace)
     if taken:
-        bill = replace(bill, catalogue=_less(bill.catalogue or shipped_catalogue(), taken))
+        bill = replace(bill, catalogue=_less(bill.catalogue or bill.shipped(), taken))
     return RecordedBillTask(**{each.name: getattr(plain, each.name) for each in fields(plain)}, bill=bill)

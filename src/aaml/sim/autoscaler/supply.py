@@ -12,6 +12,7 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
+import numpy.typing as npt
 
 from aaml.cluster.objects import NO_GPU, NO_VOLUMES, Affinity, Pod
 from aaml.cluster.state import ClusterState
@@ -66,11 +67,12 @@ class NodeSupply:
     def attach(self, cluster: SimCluster) -> None:
         """Look after this cluster's nodes from now on. Raises `UserError` for pods that no autoscaler here knows."""
         self._cluster = cluster
-        self.seen.pods = _Pods(cluster.state)
+        self.seen.pods, self.seen.gpu_free = _Pods(cluster.state), _Devices(cluster.state)
         cluster.state.observe(self._observe)
         NodeCosts(cluster.state, self.seen.nodes, self._quiet_s, self.paid)
+        gpus = bool(self.catalogue.gpu_count.any())
         for pod in cluster.workload:
-            _refuse_unless_plain(pod)
+            _refuse_unless_plain(pod, gpus=gpus)
 
     def fork(self, cluster: SimCluster) -> "NodeSupply":
         """Return an independent copy that looks after a fork of the cluster."""
@@ -310,18 +312,38 @@ class _Pods(Mapping[str, Mapping[str, Pod]]):
         return len(self._state)
 
 
+class _Devices(Mapping[str, npt.NDArray[np.int64]]):
+    """What is left of the devices of a state's nodes, by their names."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+
+    def __getitem__(self, name: str) -> npt.NDArray[np.int64]:
+        row = self._state.index[name]
+        return self._state.gpu_free[row, : self._state.gpu_count[row]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state.names)
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+
 def _is_bound_by_affinity(affinity: Affinity) -> bool:
     return affinity.required_nodes is not None or bool(affinity.required_pods or affinity.required_anti_pods)
 
 
-def _refuse_unless_plain(pod: Pod) -> None:
-    """Raise `UserError` for a pod whose constraints would mislead an autoscaler that does not look at them."""
+def _refuse_unless_plain(pod: Pod, *, gpus: bool) -> None:
+    """Raise `UserError` for a pod whose constraints would mislead an autoscaler that does not look at them.
+
+    With `gpus` there are types that have some.
+    """
     found = (
         "required affinity" if _is_bound_by_affinity(pod.affinity)
         else "volumes" if pod.volumes != NO_VOLUMES
         else "required topology spread" if any(each.hard for each in pod.spread)
         else "host ports" if pod.host_ports
-        else "GPUs" if pod.gpu != NO_GPU
+        else "GPUs, and no instance type has any" if pod.gpu != NO_GPU and not gpus
         else "a gang" if pod.gang
         else ""
     )  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 
 from aaml.cluster.objects import Pod
 from aaml.errors import bad_value
-from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, Offering, shipped_catalogue
+from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, Offering, openb_catalogue, shipped_catalogue
 from aaml.sim.autoscaler.cluster_autoscaler import ClusterAutoscaler
 from aaml.sim.autoscaler.karpenter import Karpenter
 from aaml.sim.autoscaler.ports import Autoscaler
@@ -16,6 +16,7 @@ from aaml.sim.autoscaler.settings import ClusterAutoscalerSettings, KarpenterSet
 from aaml.sim.autoscaler.supply import QUIET_S, NodeSupply
 from aaml.sim.cluster import SimCluster
 from aaml.sim.task import Nodes, Task
+from aaml.workload.churn import OpenbArrivals
 from aaml.workload.model import Workload
 from aaml.workload.rhythm import Rhythm
 
@@ -29,20 +30,25 @@ Buyer = KarpenterSettings | ClusterAutoscalerSettings | MakeAutoscaler
 """One of our autoscalers by its settings, or what makes another."""
 
 
+DrawPods = Callable[[int, np.random.Generator], tuple[Workload, float]]
+"""About how many nodes, and what draws -> the pods of an episode, and how long it lasts in seconds."""
+
+
 @dataclass(frozen=True)
 class BillTask(Task):
-    """Pods of a `Rhythm` on nodes that an autoscaler buys, from a catalogue of its own for each episode.
+    """Pods of a `Rhythm`, or others, on nodes that an autoscaler buys, from a catalogue of its own for each episode.
 
     An episode begins without a node; its number of nodes says about how many there will be on average. `catalogue` is
-    what each episode's is drawn from, with other prices and without some of the types; None: the one that ships.
+    what each episode's is drawn from, with other prices and without some of the types; None: `shipped`.
     `fixed_prices`: it is taken as it is. `autoscaler` is one of ours by its settings, or a function that makes another.
     """
 
-    rhythm: Rhythm = Rhythm()
+    rhythm: DrawPods = Rhythm()
     autoscaler: Buyer = KarpenterSettings()
     times: NodeTimes = NodeTimes()
     prices: Prices = Prices()
     catalogue: Catalogue | None = None
+    shipped: Callable[[], Catalogue] = shipped_catalogue
     fixed_prices: bool = False
     carbon_g_per_kwh: tuple[float, ...] = ()
 
@@ -91,12 +97,14 @@ class BillTask(Task):
         if isinstance(made, KarpenterSettings):
             return Karpenter(made, catalogue.named(made.instance_types), made.poll_s * float(rng.random()))
         if isinstance(made, ClusterAutoscalerSettings):
+            if catalogue.gpu_count.any():
+                raise bad_value("autoscaler", "the Cluster Autoscaler's rule", "Karpenter, for types with GPUs")
             return ClusterAutoscaler(made, catalogue, made.scan_interval_s * float(rng.random()))
         return made(catalogue, rng)
 
     def drawn_catalogue(self, seed: int) -> Catalogue:
         """Return what can be bought in an episode."""
-        base = shipped_catalogue() if self.catalogue is None else self.catalogue
+        base = self.shipped() if self.catalogue is None else self.catalogue
         return base if self.fixed_prices else drawn_catalogue(base, np.random.default_rng([seed, _CATALOGUE_STREAM]))
 
     def expected(self, trace: str | None = None) -> Sequence[Pod]:
@@ -167,6 +175,11 @@ BILL_TASKS = {
         replace(
             _BILL, name="bill-cluster-autoscaler", summary=_SUMMARY + "groups of nodes grow and shrink",
             autoscaler=ClusterAutoscalerSettings(scale_down_unneeded_time_s=60.0, scale_down_delay_after_add_s=60.0),
+        ),
+        replace(
+            _BILL, name="bill-openb",
+            summary="pods of openb with their GPUs and lifetimes, and an autoscaler buys nodes for them; "
+            "pay as little as possible", rhythm=OpenbArrivals(), shipped=openb_catalogue,
         ),
     )
 }  # fmt: skip
