@@ -7,7 +7,7 @@ ones, weights, limits, drift, expiry, repair, schedules of budgets, reserved cap
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ class _Plan:
 
     names: tuple[str, ...]
     types: tuple[InstanceType, ...] = ()
-    used: tuple[str, ...] = ()  # nodes that their pods were moved to
+    used: tuple[str, ...] = ()  # nodes that their pods were moved to when it was made: these are kept for them
 
     def command(self) -> Command:
         return Replace(self.names, self.types) if self.types else Delete(self.names)
@@ -201,7 +201,7 @@ class Karpenter:
             offered = {kind.name for kind in types_of(self.catalogue, packed.claims[0])}
             if not all(kind.name in offered for kind in plan.types):
                 return None
-        return replace(plan, used=packed.used)
+        return plan
 
     def _computed(self, seen: Observed, look: _Look, nodes: Sequence[OwnedNode]) -> _Plan | None:
         """Return the plan to let nodes go, for nothing or for one cheaper node (disruption/consolidation.go)."""

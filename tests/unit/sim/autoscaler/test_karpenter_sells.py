@@ -222,3 +222,12 @@ def test_multi_node_consolidation_takes_at_most_101_nodes():
         moment.node(f"n{number:03}", SMALL, [pod(f"p{number}", 2, priority=number)])
     orders = decided(moment, seller(prices))
     assert [len(order.names) for order in orders] == [101]
+
+
+def test_the_nodes_are_kept_on_which_a_plans_pods_had_room_when_it_was_made():
+    guarded = {"do_not_disrupt": True}
+    moment, buyer = Moment().node("a", SMALL, [pod("p")]).node("b", SMALL, [pod("q", **guarded)]), seller()
+    buyer.act(moment.node("c", SMALL, [pod("r", **guarded)]).at(1000.0))
+    moment.seen.pods["b"]["s"] = pod("s")
+    assert buyer.act(moment.at(1015.0)) == [Delete(("a",))], "b is full by now, but c has room"
+    assert buyer._nominated_s == {"b": 1035.0}
