@@ -1,0 +1,140 @@
+"""Puts the same scene before the real Karpenter and before ours, and compares what each would do."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from aaml.sim.autoscaler.karpenter import Karpenter, _unplaced
+from aaml.sim.autoscaler.packing import Room, pack
+from aaml.sim.autoscaler.ports import Buy, Delete, Replace
+from support.karpenter_scenes import Scene
+from support.real_karpenter import RealKarpenter
+
+_METHODS = ("empty", "multi", "single")
+_ASKED_AGAIN = 40
+"""How often a scene that differs is put before the real Karpenter again, which breaks some ties at random."""
+
+Answer = Any
+
+
+@dataclass
+class Tally:
+    """How many decisions there were of each kind, in how many both agreed, and each difference with its scene."""
+
+    decisions: dict[str, int] = field(default_factory=dict)
+    agreed: dict[str, int] = field(default_factory=dict)
+    tied: dict[str, int] = field(default_factory=dict)
+    mismatches: list[str] = field(default_factory=list)
+
+    def note(self, kind: str, *, agreed: bool, tied: bool = False, difference: str = "") -> None:
+        self.decisions[kind] = self.decisions.get(kind, 0) + 1
+        self.agreed[kind] = self.agreed.get(kind, 0) + agreed
+        self.tied[kind] = self.tied.get(kind, 0) + tied
+        if difference:
+            self.mismatches.append(difference)
+
+    @property
+    def total(self) -> int:
+        return sum(self.decisions.values())
+
+
+# ---- what ours would do ----------------------------------------------------------------------------------------------
+
+
+def our_purchase(scene: Scene) -> Answer:
+    """Return the nodes to buy as (types, the cheapest of them, pods on it), and the nodes that take the other pods."""
+    seen = scene.moments[0]
+    ours = Karpenter(scene.settings, scene.catalogue)
+    orders = ours._provision(seen)
+    claims = pack(scene.catalogue, Room.of(seen, scene.catalogue, ()), _unplaced(seen)).claims
+    bought = []
+    for order, claim in zip(orders, claims, strict=True):
+        assert isinstance(order, Buy)
+        names = sorted(kind.name for kind in order.types)
+        bought.append((names, order.types[0].name, order.types[0].cheapest.capacity_type, claim.pods))
+    return {"bought": sorted(bought), "used": sorted(ours._nominated_s)}
+
+
+def our_look(scene: Scene) -> Answer:
+    """Return (method, nodes, types of a replacement, which of them is launched), None for nothing.
+
+    And the nodes that the moved pods are meant for, how often it looked, and how often it waited for a plan.
+    """
+    ours = Karpenter(scene.settings, scene.catalogue, scene.moments[0].now_s)
+    ours._nominated_s = dict(scene.nominated)
+    looks, waits = 1, 0
+    while True:
+        now_s = ours._due_s
+        seen = replace(scene.moments[min(waits, len(scene.moments) - 1)], now_s=now_s)
+        method = _METHODS[min(ours._method, 2)]
+        match ours._disrupt(seen):
+            case [Delete(names=names)]:
+                command = method, sorted(names), [], ""
+                break
+            case [Replace(names=names, types=types)]:
+                command = method, sorted(names), sorted(kind.name for kind in types), types[0].name
+                break
+        if ours._plan is not None:
+            waits += 1
+        elif looks == scene.looks:
+            return {"command": None, "meant": [], "looks": looks, "waits": waits}
+        else:
+            looks += 1
+    meant = sorted(name for name, until_s in ours._nominated_s.items() if until_s == now_s + 20.0)
+    return {"command": command, "meant": meant, "looks": looks, "waits": waits}
+
+
+# ---- what the real one would do --------------------------------------------------------------------------------------
+
+
+def real_purchase(real: RealKarpenter, scene: Scene) -> Answer:
+    """Return the same of the real Karpenter."""
+    answer = real.ask(scene.question("provision"))
+    bought = [
+        (sorted(claim["types"]), claim["launched"], claim["capacityType"], len(claim["pods"]))
+        for claim in answer.get("claims", [])
+    ]
+    return {"bought": sorted(bought), "used": sorted(answer.get("used", {}))}
+
+
+def real_look(real: RealKarpenter, scene: Scene) -> Answer:
+    """Return the same of the real Karpenter."""
+    answer = real.ask(scene.question("disrupt"))
+    told = {"command": None, "meant": [], "looks": answer["looks"], "waits": answer.get("waits", 0)}
+    for command in answer.get("commands", []):
+        types, launched = [], ""
+        for claim in command.get("replacements", []):
+            types, launched = sorted(claim["types"]), claim["launched"]
+        told["command"] = command["method"], command["nodes"], types, launched
+        told["meant"] = command.get("nominated", [])
+    return told
+
+
+# ---- both ------------------------------------------------------------------------------------------------------------
+
+
+def compare_purchase(real: RealKarpenter, scene: Scene, tally: Tally) -> None:
+    """Compare what is bought for the pods that wait."""
+    ours = our_purchase(scene)
+    kind = f"{'no' if not ours['bought'] else 'one' if len(ours['bought']) == 1 else 'several'} nodes bought"
+    _compare(lambda: real_purchase(real, scene), ours, kind, scene, tally)
+
+
+def compare_look(real: RealKarpenter, scene: Scene, tally: Tally) -> None:
+    """Compare which nodes go, once the plan has been looked at again."""
+    ours = our_look(scene)
+    theirs = real_look(real, scene)
+    command = theirs["command"]
+    kind = "nothing to give back" if command is None else f"{command[0]}: {'replace' if command[2] else 'give back'}"
+    first = [theirs]
+    _compare(lambda: first.pop() if first else real_look(real, scene), ours, kind, scene, tally)
+
+
+def _compare(ask: Callable[[], Answer], ours: Answer, kind: str, scene: Scene, tally: Tally) -> None:
+    theirs = ask()
+    if theirs == ours:
+        tally.note(kind, agreed=True)
+    elif any(ask() == ours for _ in range(_ASKED_AGAIN)):
+        tally.note(kind, agreed=False, tied=True)
+    else:
+        tally.note(kind, agreed=False, difference=f"{scene.origin}: {kind}: ours {ours}, Karpenter's {theirs}")
