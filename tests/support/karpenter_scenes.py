@@ -279,10 +279,10 @@ class Scenes:
         rng, types = self.rng, list[InstanceType]()
         for family in range(rng.randint(1, 4)):
             gib = rng.choice((1.5, 2.0, 4.0, 7.3, 8.0))
-            price = 0.03 * rng.uniform(0.8, 1.3) + 0.004 * gib
+            price = rng.choice((0.05, 0.06)) if self.ties else 0.03 * rng.uniform(0.8, 1.3) + 0.004 * gib
             for cores in rng.sample((1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48), rng.randint(1, 7)):
                 asked = price * cores * (1.0 if self.ties else rng.uniform(0.95, 1.05))
-                rebate = rng.uniform(0.25, 0.6)
+                rebate = 0.5 if self.ties else rng.uniform(0.25, 0.6)
                 offerings = tuple(
                     Offering(round(asked * (rebate if each == "spot" else 1.0), 6), each, "zone-a")  # type: ignore[arg-type]
                     for each in kinds

@@ -107,10 +107,10 @@ class InstanceType:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What can be bought, cheapest first (of one price, as the file has them), and the same as arrays.
+    """What can be bought, cheapest first, and the same as arrays.
 
-    Columns of `room` int64 [T, R] and of what `request` returns are `resources`; `prices` float64 [T] are those that a
-    launch pays.
+    Types of one price stand by name, as the KWOK provider of Karpenter chooses among them. Columns of `room` int64
+    [T, R] and of what `request` returns are `resources`; `prices` float64 [T] are those that a launch pays.
     """
 
     types: tuple[InstanceType, ...]
@@ -119,7 +119,7 @@ class Catalogue:
     def __post_init__(self) -> None:
         if not self.types:
             raise bad_value("instance types", [], "at least one type with an offering")
-        ordered = tuple(sorted(self.types, key=lambda each: each.cheapest.price))
+        ordered = tuple(sorted(self.types, key=lambda each: (each.cheapest.price, each.name)))
         object.__setattr__(self, "types", ordered)
         object.__setattr__(self, "numbers", {each.name: number for number, each in enumerate(ordered)})
 

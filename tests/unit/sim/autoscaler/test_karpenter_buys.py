@@ -126,3 +126,10 @@ def test_the_copy_of_an_autoscaler_goes_its_own_way():
     assert buyer.act(moment.at(1.0)) == [Buy((SMALL, MEDIUM, LARGE))]
     assert twin.next_s == 1.0
     assert twin.act(moment.at(1.0)) == [Buy((SMALL, MEDIUM, LARGE))]
+
+
+def test_of_types_at_one_price_the_first_by_name_is_bought():
+    dear, alike = kind("z", 2, 1.1), [kind(name, 2, 1.0) for name in ("b", "a")]
+    buyer, moment = karpenter(Catalogue((dear, *alike))), Moment(0.0).waits(pod("p"))
+    buyer.act(moment.at(0.0))
+    assert names(buyer.act(moment.at(1.0))) == [["a", "b", "z"]]
