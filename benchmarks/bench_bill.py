@@ -335,3 +335,5 @@ if __name__ == "__main__":
         main()
     except (UserError, StoppedError) as error:
         sys.exit(f"bench_bill: {error}")
+    except KeyboardInterrupt:
+        sys.exit("bench_bill: stopped; the same command goes on where it was")
