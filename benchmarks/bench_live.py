@@ -250,9 +250,9 @@ def measure(
     events: bool,
     count: int,
     percentage: int,
-    look: Callable[[str], None] = lambda _: None,
+    look: Callable[[Callable[[], str]], None] = lambda _: None,
 ) -> Rate:
-    """Run one scheduler over a fresh workload; `look` is shown a plugin's metrics when the last pod is bound.
+    """Run one scheduler over a fresh workload; `look` may ask for a plugin's metrics once the last pod is bound.
 
     Ends the program where a plugin left a hundredth of the pods to others: that would be another scheduler's rate.
     """
@@ -283,9 +283,9 @@ def measure(
             spent = [costs.ms(name) / count for name in ("scheduler", "learner", "server")]
             memory = [costs.mib(name) for name in ("scheduler", "learner")]
             if is_plugin(scheduler):
-                said = fetch(port, "/metrics")
-                look(said)
-                check_decided(said, count)
+                ask = lambda: fetch(port, "/metrics")  # noqa: E731
+                look(ask)
+                check_decided(ask(), count)
         except SystemExit:
             sys.stderr.write((Path(folder) / "log").read_text(errors="replace")[-2000:])
             raise

@@ -12,7 +12,6 @@ beside that of the stock kube-scheduler in the same round, and the ratio is the 
 """
 
 import argparse
-import csv
 import os
 import signal
 import statistics
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import bench_live as live
 
+from aaml.files import RowWriter
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.plugin.build import build
 from aaml.plugin.run import plugin_of
@@ -55,7 +55,7 @@ def measure(nodes: int, schedulers: Sequence[str], pods: int, rounds: int) -> li
     try:
         for round_ in range(rounds):
             for run in runs:
-                look = lambda said, run=run: decision_ms[run].append(median_ms(said))  # noqa: E731
+                look = lambda ask, run=run: decision_ms[run].append(median_ms(ask()))  # noqa: E731
                 rate = live.measure(cluster, run[0], True, pods, run[1], look)
                 rates[run].append(rate)
                 print(f"{nodes} nodes, round {round_ + 1}: {words(run)}: {rate.pods_s:.0f} pods/s", file=sys.stderr)
@@ -107,15 +107,13 @@ def main() -> None:
     schedulers = [str(Path(each).resolve()) if Path(each).exists() else each for each in given.schedulers]
     for scheduler in schedulers:
         build(plugin_of(scheduler))
+    table = given.csv and RowWriter(given.csv, HEADER)
     rows: list[dict[str, object]] = []
     for nodes in given.nodes:
-        rows += measure(nodes, schedulers, given.pods, given.rounds)
-        if given.csv:
-            given.csv.parent.mkdir(parents=True, exist_ok=True)
-            with given.csv.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, HEADER)
-                writer.writeheader()
-                writer.writerows(rows)
+        found = measure(nodes, schedulers, given.pods, given.rounds)
+        rows += found
+        for each in found if table else ():
+            table.write(each)
     widths = {title: max(len(title), *(len(str(each[title])) for each in rows)) for title in HEADER}
     for each in (dict(zip(HEADER, HEADER, strict=True)), *rows):
         print(*(f"{each[title]!s:>{widths[title]}}" for title in HEADER))

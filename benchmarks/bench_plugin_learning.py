@@ -2,15 +2,15 @@
 
 The workload, and what is measured, are those of `bench_live.py`: all pods are created first, an event a pod, no cap on
 requests, all nodes scored. A rate with a learner stands beside the one without in the same round; the ratio is the
-median over rounds. `sent` is which share of the choices was sent to the learner, `learned` in how many rounds new
-weights came of them.
+median over rounds. `sent` is which share of the choices was sent to the learner by the time the last pod was bound, and
+`sent_later` once all had gone, a minute after at most; `learner_s` is how many the learner took in a second in that
+time. `learned`: in how many rounds new weights came of them.
 
     .venv/bin/python benchmarks/bench_plugin_learning.py --csv docs/results/plugin/learning.csv     # about half an hour
     .venv/bin/python benchmarks/bench_plugin_learning.py --nodes 100 --rounds 1 --pods 300          # a look
 """
 
 import argparse
-import csv
 import os
 import signal
 import statistics
@@ -18,12 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import bench_live as live
 
+from aaml.files import RowWriter
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.learning.config import LIVE
 from aaml.plugin.build import build
@@ -31,15 +32,27 @@ from aaml.plugin.configuration import ProfileOptions
 from aaml.plugin.export import ExportOptions, export
 from aaml.plugin.module import PluginModule
 
-HEADER = ("nodes", "agent", "pods", "rounds", "pods_s_without", "pods_s_with", "ratio", "sent", "learned")
+HEADER = (
+    "nodes", "agent", "pods", "rounds", "pods_s_without", "pods_s_with", "ratio", "sent", "sent_later", "learner_s",
+    "learned",
+)  # fmt: skip
 ALL_NODES = 100
-READY = "learns from the choices"
+TAKES_IN_S = 60.0
+READY = "ready: choices are taken in"
 
 
-def counted(metrics: str, name: str) -> float:
-    """Return a counter of the plugin's metrics."""
-    found = [line for line in metrics.splitlines() if line.startswith(f"aaml_plugin_{name} ")]
-    return float(found[0].split()[1])
+def taken_in(ask: Callable[[], str], pods: int) -> tuple[float, float, float]:
+    """Return which share of the choices was sent when the last pod was bound, and later; and how many a second then."""
+
+    def sent() -> float:
+        return live.metric(ask(), "aaml_plugin_choices_sent_total") / pods
+
+    first = later = sent()
+    begun_s = last_s = time.monotonic()
+    while later < 1.0 and time.monotonic() < begun_s + TAKES_IN_S:
+        time.sleep(0.2)
+        later, last_s = sent(), time.monotonic()
+    return first, later, (later - first) * pods / max(last_s - begun_s, 1e-9)
 
 
 @contextmanager
@@ -58,7 +71,7 @@ def learner(agent: str, module: PluginModule, socket: Path, folder: Path) -> Ite
         yield
     finally:
         process.terminate()
-        process.wait(60.0)
+        process.wait(300.0)  # it leaves a report, and is niced
 
 
 def measure(nodes: int, agents: list[str], pods: int, rounds: int) -> list[dict[str, object]]:
@@ -74,9 +87,9 @@ def measure(nodes: int, agents: list[str], pods: int, rounds: int) -> list[dict[
                 module = export(f"varied-{agent}", folder / "plugin", options)
                 build(module)
                 rates: dict[bool, list[float]] = {False: [], True: []}
-                sent: list[float] = []
+                sent: list[tuple[float, float, float]] = []
                 learned = 0
-                look = lambda said, sent=sent: sent.append(counted(said, "choices_sent_total") / pods)  # noqa: E731
+                look = lambda ask, sent=sent: sent.append(taken_in(ask, pods))  # noqa: E731
                 for _ in range(rounds):
                     rates[False].append(live.measure(cluster, str(module.folder), True, pods, ALL_NODES).pods_s)
                     with learner(agent, module, folder / "learn.sock", folder):
@@ -87,7 +100,8 @@ def measure(nodes: int, agents: list[str], pods: int, rounds: int) -> list[dict[
                 ratio = statistics.median(a / b for a, b in zip(rates[True], rates[False], strict=True))
                 values = (
                     nodes, agent, pods, rounds, f"{statistics.median(rates[False]):.0f}",
-                    f"{statistics.median(rates[True]):.0f}", f"{ratio:.2f}", f"{statistics.median(sent):.2f}",
+                    f"{statistics.median(rates[True]):.0f}", f"{ratio:.2f}",
+                    *(f"{statistics.median(each):.2f}" for each in zip(*sent, strict=True)),
                     learned,
                 )  # fmt: skip
                 found.append(dict(zip(HEADER, values, strict=True)))
@@ -107,17 +121,13 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="file for the table")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that the cluster is taken down
-    rows: list[dict[str, object]] = []
+    table = given.csv and RowWriter(given.csv, HEADER)
+    print(*HEADER, sep="\t")
     for nodes in given.nodes:
-        rows += measure(nodes, given.agents, given.pods, given.rounds)
-        if given.csv:
-            given.csv.parent.mkdir(parents=True, exist_ok=True)
-            with given.csv.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, HEADER)
-                writer.writeheader()
-                writer.writerows(rows)
-    for row in rows:
-        print(*row.values(), sep="\t")
+        for row in measure(nodes, given.agents, given.pods, given.rounds):
+            print(*row.values(), sep="\t")
+            if table:
+                table.write(row)
 
 
 if __name__ == "__main__":

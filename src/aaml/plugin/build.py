@@ -8,6 +8,7 @@ from pathlib import Path
 from aaml.kube.provision.binaries import compile_program, linker_flags, minimum_go, versions
 from aaml.kube.provision.paths import cache_dir, exclusive, private_dir
 from aaml.kube.provision.toolchain import find_go
+from aaml.plugin.cache import prune, used
 from aaml.plugin.module import PluginModule
 
 PROGRAM = "kube-scheduler"
@@ -32,10 +33,12 @@ def build(module: PluginModule, *, progress: bool = True) -> Path:
     """
     target = program_path(module)
     if target.is_file():
+        used(target.parent)
         return target
     with exclusive(target.parent.with_suffix(".lock"), "builds this plugin"):
         if not target.is_file():
             go = find_go(minimum_go())
             private_dir(target.parent)
             compile_program(go, module.folder, ".", linker_flags(_RECIPE), target, progress=progress)
+            prune(list(target.parent.parent.glob("kubernetes-*_*/")))
     return target

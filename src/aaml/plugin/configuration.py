@@ -62,8 +62,8 @@ def deployed(options: ProfileOptions) -> dict[str, Any]:
         "bind": _only({"name": PLUGIN}, {"name": "DefaultBinder"}),  # in this order
     }
     told: dict[str, Any] = {"weightsFile": f"{FOLDER}/weights.json"}
-    if options.learn:
-        told["learnSocket"] = options.learn
+    if options.learn:  # the learner writes weights beside its socket; until then those decide that are compiled in
+        told = {"weightsFile": str(Path(options.learn).parent / "weights.json"), "learnSocket": options.learn}
     if options.alone:
         told["fallback"] = "default"
         plugins["preScore"] = _only({"name": PLUGIN})

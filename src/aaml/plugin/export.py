@@ -1,6 +1,7 @@
 """Writes a policy as a plugin of kube-scheduler: the Go module, its configuration, manifests, Dockerfile and README."""
 
 import logging
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -16,12 +17,14 @@ from aaml.evaluation.policies import is_model, load_policy
 from aaml.evaluation.zoo import model_file
 from aaml.files import write_bytes, write_text
 from aaml.kube.provision.binaries import linker_flags, minimum_go, versions
+from aaml.learning.config import LIVE
 from aaml.plugin.configuration import DEFAULTS_GIVE, ProfileOptions, deployed
 from aaml.plugin.module import PluginModule, is_module
 from aaml.plugin.source import source_files
 from aaml.plugin.weights import write_weights
 
 LOG = logging.getLogger(__name__)
+LEARNER, MODEL = "manifests/learner.yaml", "learner"
 SUFFIX = ".json"
 """Of an output that is the weights alone."""
 
@@ -87,11 +90,42 @@ def export(spec: str, out: Path, options: ExportOptions | None = None) -> Plugin
         "weight": str(options.profile.weight),
         "means": meaning(options.profile),
     }
+    said |= _learner(spec, module, options.profile.learn)
     for name, text in templates():
-        write_text(module.folder / name, Template(text).substitute(said))
+        if name != LEARNER or options.profile.learn:
+            write_text(module.folder / name, Template(text).substitute(said))
     text = yaml.safe_dump(deployed(options.profile), sort_keys=False)
     write_text(module.configuration, text)
     return module
+
+
+def _learner(spec: str, module: PluginModule, socket: str) -> dict[str, str]:
+    """Copy the model from which a learner beside the plugin begins; return what its manifest says, nothing without one.
+
+    Raises `UserError` for a policy that does not learn.
+    """
+    shutil.rmtree(module.folder / MODEL, ignore_errors=True)
+    (module.folder / LEARNER).unlink(missing_ok=True)
+    if not socket:
+        return {"learner_model": "", "learner_patch": ""}
+    policy = load_policy(spec)
+    if not is_model(spec) or policy.name not in LIVE:
+        raise bad_value("learn", spec, f"a network, which can learn: a model of {', '.join(LIVE)}")
+    source = model_file(Path(spec))
+    kind, _, rest = source.name.partition("_")
+    other = source.with_name(f"{({'Actor': 'Critic', 'Critic': 'Actor'}).get(kind, kind)}_{rest}")
+    files = sorted(each for each in {source, other} if each.is_file())
+    for each in files:
+        write_bytes(module.folder / MODEL / each.name, each.read_bytes())
+    listed = "".join(f"\n      - {MODEL}/{each.name}" for each in files)
+    return {
+        "agent": policy.name,
+        "model": files[0].name,
+        "learn_socket": socket,
+        "learn_folder": str(Path(socket).parent),
+        "learner_model": f"\n  - name: aaml-learner\n    namespace: aaml\n    files:{listed}",
+        "learner_patch": f"\npatches:\n  - path: {LEARNER}",
+    }
 
 
 def meaning(profile: ProfileOptions) -> str:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,8 +37,10 @@ class LearnRun(AgentRun):
     """An agent that learns while kube-scheduler schedules: `run()` until `stop()`, from this or another thread.
 
     `cluster` hears from the plugin, and stays open. `begins` is called in the thread that learns once all is ready.
-    Raises `UserError` for a weights file that is there while no
-    model is named, as what decides would forget all that it knows.
+    The model is kept beside the weights file, too (`Actor_acdqn_weights.pth` and `Critic_acdqn_weights.pth` beside
+    `weights.json`). A new start goes on from there as long as that file is there.
+    Raises `UserError` for a weights file that is there while no model is named or kept, as what decides would forget
+    all that it knows.
     """
 
     def __init__(
@@ -48,13 +51,22 @@ class LearnRun(AgentRun):
         folders: Folders = Folders(),  # noqa: B008  (frozen)
         begins: "Callable[[], object]" = lambda: None,
     ) -> None:
-        if settings.model is None and settings.weights.exists():
+        if kept := _kept(settings):
+            _LOG.info("goes on from %s, which an earlier start kept", kept[0])
+            settings = replace(settings, model=kept[0])
+        elif settings.model is None and settings.weights.exists():
             raise UserError(
                 f"model: none, and {settings.weights} is there; expected the model that the plugin was exported from, "
                 "or a weights file that is not there yet, to begin from nothing"
             )
         super().__init__(settings.as_scheduler(), cluster=cluster, folders=folders)
         self._plugin, self._weights, self._begins = cluster, settings.weights, begins
+
+    def save_model(self) -> tuple[str, ...]:
+        """Write the model to models/ and beside the weights, whole or not at all, and return the former's paths."""
+        saved = super().save_model()
+        self.agent.save(str(self._weights.parent), f"{self.kind}_{self._weights.stem}")
+        return saved
 
     def run(self, max_decisions: int | None = None) -> "Stats":
         """Write the agent's weights for the plugin, then learn until `stop` or so many decisions.
@@ -82,6 +94,7 @@ class LearnRun(AgentRun):
         del cluster
         duty.decided_by(policy.name)
         self._begins()
+        _LOG.info("ready: choices are taken in from now on")
         return PluginPolicy(cast("Agent", policy), self._plugin)
 
     def _observers(self, cluster: "Cluster", log: Path | None) -> "Iterator[Observer]":
@@ -179,6 +192,12 @@ class Feedback(Observer):
             _LOG.warning("%s; trying again in %g s", error, _WRITE_EVERY_S)
         else:
             self._written.append(_digest(self._file))
+
+
+def _kept(settings: LearnSettings) -> list[Path]:
+    """Return the files of the model that an earlier start kept beside the weights; none where these are not there."""
+    weights = settings.weights
+    return sorted(weights.parent.glob(f"*_{settings.agent.name}_{weights.stem}.pth")) if weights.exists() else []
 
 
 def _digest(weights: Path) -> str:

@@ -17,11 +17,13 @@ from aaml.files import write_text
 from aaml.kube.provision.paths import cache_dir, private_dir
 from aaml.kube.provision.ports import free_port
 from aaml.plugin.build import build
+from aaml.plugin.cache import prune, used
 from aaml.plugin.configuration import DEFAULT, on_this_machine, read
 from aaml.plugin.export import export
 from aaml.plugin.module import PREFIX, PluginModule, module_at
 
 _READY_S, _END_S = 120.0, 30.0
+_DIGITS = 12  # of a digest, in the name of a folder
 
 
 def unverified() -> ssl.SSLContext:
@@ -50,10 +52,12 @@ def plugin_of(scheduler: str) -> PluginModule:
     exported = private_dir(cache_dir() / "plugin" / "exported")
     with tempfile.TemporaryDirectory(dir=exported) as aside:
         module = export(spec, Path(aside) / "plugin")
-        target = exported / module.digest()[:12]
+        target = exported / module.digest()[:_DIGITS]
         if not target.exists() or PluginModule(target).digest() != module.digest():
             shutil.rmtree(target, ignore_errors=True)
             module.folder.rename(target)
+            prune([each for each in exported.iterdir() if len(each.name) == _DIGITS])
+    used(target)
     return module_at(target)
 
 

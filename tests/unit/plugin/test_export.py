@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import yaml
 
 from aaml.cli import run
 from aaml.errors import UserError
-from aaml.kube.provision.binaries import recipe_dir
+from aaml.kube.provision.binaries import programs_dir, recipe_dir
+from aaml.learning.agent import load_agent
+from aaml.learning.config import LIVE
 from aaml.perf.scenarios import benchmark_dir
 from aaml.plugin.build import build, program_path
 from aaml.plugin.configuration import DECIDES, DEFAULTS_GIVE
@@ -76,6 +79,39 @@ def test_manifests_are_whole_and_fit_together(module: PluginModule) -> None:
     }  # fmt: skip
     account = {(each["subjects"][0]["name"], each["subjects"][0]["namespace"]) for each in roles if "subjects" in each}
     assert account == {(pod["serviceAccountName"], "aaml")}
+
+
+@pytest.mark.parametrize("model", [MODEL, "varied-gnn"])
+def test_a_learner_beside_the_plugin_shares_its_socket_and_its_weights(tmp_path: Path, model: str) -> None:
+    out = tmp_path / "plugin"
+    assert run("export", [model, "--out", str(out), "--learn", "/run/aaml/learn.sock"]) == 0
+    kubectl = [str(programs_dir() / "kubectl"), "kustomize", str(out)]
+    made = subprocess.run(kubectl, capture_output=True, text=True, check=True).stdout
+    found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(made)}
+    pod = found["Deployment", "aaml-kube-scheduler"]["spec"]["template"]["spec"]
+    containers = {each["name"]: each for each in pod["containers"]}
+    mounts = {name: {m["mountPath"]: m["name"] for m in each["volumeMounts"]} for name, each in containers.items()}
+    assert mounts["kube-scheduler"]["/run/aaml"] == mounts["learner"]["/run/aaml"] == "learn"
+    assert {"name": "learn", "emptyDir": {}} in pod["volumes"]
+    said = containers["learner"]["args"]
+    agent = model.removeprefix("varied-")
+    assert said[:3] == ["aaml", "learn", agent]
+    assert "--socket=/run/aaml/learn.sock" in said
+    assert "--weights=/run/aaml/weights.json" in said
+    (arguments,) = yaml.safe_load((out / "kube-scheduler-configuration.yaml").read_text())["profiles"][0][
+        "pluginConfig"
+    ]
+    assert arguments["args"]["weightsFile"] == "/run/aaml/weights.json"
+    (begins,) = (Path(each.partition("=")[2]) for each in said if each.startswith("--model="))
+    assert begins.name in found["ConfigMap", "aaml-learner"]["binaryData"]
+    load_agent(out / "learner" / begins.name, LIVE[agent])  # with its critic, where it is an actor
+    assert run("export", [model, "--out", str(out)]) == 0
+    assert not [*out.rglob("*learner*")], "nothing of it stays"
+
+
+def test_only_what_can_learn_gets_a_learner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "plugin")
+    assert "network" in refused(capsys, "balance-linear", "--out", out, "--learn", "/run/aaml/learn.sock")
 
 
 def test_nothing_in_the_texts_is_left_to_fill_in(module: PluginModule) -> None:

@@ -121,6 +121,20 @@ def test_a_plugin_that_goes_and_comes_back_is_learned_from_on(learner, tmp_path)
     assert run.agent.updates > 0
 
 
+@pytest.mark.parametrize("agent", [replace(small("acdqn"), segment=8), small("dqn")], ids=["acdqn", "dqn"])
+def test_a_learner_that_starts_again_goes_on_from_what_it_kept_beside_the_weights(learner, tmp_path, agent):
+    weights = tmp_path / "weights.json"
+    first = learner(agent)
+    learn(first, 60, lambda: play_plugin(first._plugin.where, weights))
+    first._plugin.close()
+    again = learner(agent)  # no model is named, though weights are there
+    assert again.agent.updates == first.agent.updates > 0
+    for mine, theirs in zip(
+        again.agent.policy.network.parameters(), first.agent.policy.network.parameters(), strict=True
+    ):
+        np.testing.assert_array_equal(mine.detach().numpy(), theirs.detach().numpy())
+
+
 def test_who_chose_in_the_networks_place_is_in_the_log(learner, tmp_path, caplog):
     run, weights = learner(small("acdqn"), log_scrolling=True, records=False), tmp_path / "weights.json"
     learn(run, 4, lambda: play_plugin(run._plugin.where, weights, 4, by="kube-scheduler"))
