@@ -1,13 +1,16 @@
 """The leaderboard: judge a policy by its fixed protocol, piece by piece, and draw the tables from result files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from aaml.settings import Count, Settings
+
+if TYPE_CHECKING:
+    from aaml.evaluation.leaderboard.run import Job
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ def _run(args: Run) -> int:
     from aaml.evaluation.leaderboard.run import carry_out, plan
 
     jobs = plan(args.policy, args.out, tasks=args.task, nodes=args.nodes)
+    _note_looks(jobs)
     written = 0
     try:
         with ends_at_once() as interruption:
@@ -77,6 +81,23 @@ def _run(args: Run) -> int:
     print(f"{args.out}: {written} pieces run now, {len(jobs) - written} were there")
     print(f"beside the others: aaml leaderboard draw docs/results/leaderboard {args.out}")
     return 0
+
+
+def _note_looks(jobs: Sequence["Job"]) -> None:
+    """Count the looks that formulas of searches are about to have at sealed episodes, each in its search's folder."""
+    from aaml.evaluation.leaderboard.protocol import PROTOCOL
+    from aaml.evaluation.policies import policy_file
+    from aaml.evaluation.zoo import model_file
+    from aaml.evolve.front import note_looks, searched_in
+    from aaml.policies.formulas.formula_file import load_formula
+    from aaml.policies.formulas.text import to_text
+
+    for job in jobs:
+        file = policy_file(str(job.contestant.spec))
+        folder = None if file is None else searched_in(file := model_file(file))
+        if file is not None and folder is not None and not job.done(PROTOCOL):
+            text = to_text(load_formula(file).formula.expression)
+            note_looks(folder, text, [(job.piece.round.task, job.piece.nodes, len(job.piece.seeds))])
 
 
 def _draw(args: Draw) -> int:

@@ -1,6 +1,7 @@
 """The front of a search, judged on episodes that the search never saw; and looks at the sealed ones, which are counted.
 
-A look is one formula judged on the leaderboard's episodes of a task at a size. Intervals of looks are Bonferroni's: of
+A look is one formula judged on the leaderboard's episodes of a task at a size, by `aaml evolve --look` or by
+`aaml leaderboard run` with a file of the run folder. Intervals of looks are Bonferroni's: of
 k looks in a run folder, each has a confidence of 1 - 0.05 / k, so that all k hold together at 95%. The more looks, the
 wider.
 """
@@ -9,6 +10,7 @@ import json
 import math
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -134,12 +136,7 @@ def look(config: EvolveConfig, folder: Path, text: str, episodes: int) -> tuple[
     Returns what was seen, and the looks that this folder has had. Looks are written down before they are made.
     """
     kinds = [(task, size) for task in config.tasks for size in config.nodes or task.sizes or (task.nodes,)]
-    lines = JsonLines(folder / LOOKS)
-    for task, size in kinds:
-        about = {"task": task.name, "nodes": size, "first_seed": PROTOCOL.first_seed, "episodes": episodes}
-        lines.write({"time_s": time.time(), "formula": text, **about})
-    lines.close()
-    count = looks(folder)
+    count = note_looks(folder, text, [(task.name, size, episodes) for task, size in kinds])
     judge = Judge(config, PROTOCOL.first_seed, episodes * len(kinds))
     losses = judge.play(assemble(parse(text)), range(judge.count))
     confidence = 1.0 - (1.0 - _CONFIDENCE) / count
@@ -148,6 +145,21 @@ def look(config: EvolveConfig, folder: Path, text: str, episodes: int) -> tuple[
         for number, (task, size) in enumerate(kinds)
     ]
     return seen, count
+
+
+def note_looks(folder: Path, text: str, kinds: Iterable[tuple[str, int, int]]) -> int:
+    """Write down that a formula is about to meet sealed episodes of (task, nodes, so many); return all looks so far."""
+    with closing(JsonLines(folder / LOOKS)) as lines:
+        for task, nodes, episodes in kinds:
+            about = {"task": task, "nodes": nodes, "first_seed": PROTOCOL.first_seed, "episodes": episodes}
+            lines.write({"time_s": time.time(), "formula": text, **about})
+    return looks(folder)
+
+
+def searched_in(file: Path) -> Path | None:
+    """Return the folder of the search that a formula's file lies in, None for a file elsewhere."""
+    folder = file.absolute().parent.parent
+    return folder if file.suffix == ".formula" and (folder / "state.json").is_file() else None
 
 
 def looks(folder: Path) -> int:

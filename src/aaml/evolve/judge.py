@@ -17,7 +17,7 @@ from aaml.evaluation.statistics import mean_bounds
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.formulas.expression import FEATURES, NUMBERED
 from aaml.policies.formulas.policy import columns_of
-from aaml.policies.formulas.program import Program, registers_of
+from aaml.policies.formulas.program import INSTRUCTION, Program, registers_of
 from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.observation import Context, Observation, ObservationSpec
 from aaml.scheduling.play import play
@@ -68,7 +68,7 @@ class Probes:
     def choices(self, program: Program) -> npt.NDArray[np.int64]:
         """Return the row that a formula chooses in each state, int64 [S]."""
         code = program.code.copy()
-        code[:, -1] = 0  # nothing is the same for all nodes of all states
+        code[:, INSTRUCTION.uniform] = 0  # nothing is the same for all nodes of all states
         registers = registers_of(program._replace(code=code), self._columns[program.features])
         scores = np.where(self._masks, registers[-1], -np.inf)
         best = np.maximum.reduceat(scores, self._starts)

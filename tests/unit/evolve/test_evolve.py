@@ -21,6 +21,8 @@ from aaml.evolve.judge import Judge, Scores, relative
 from aaml.evolve.search import evolve, read_config
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.formulas.expression import FEATURES, kind, parts, walk
+from aaml.policies.formulas.formula_file import save_formula
+from aaml.policies.formulas.policy import Formula
 from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse, to_text
 from aaml.sim.compiled.episodes import TaskEpisodes
@@ -227,3 +229,22 @@ def test_a_look_is_told_by_the_command(tmp_path, capsys):
     assert "run: 2; intervals are Bonferroni's" in said
     with pytest.raises(UserError, match="holds no search"):
         read_config(tmp_path / "none")
+
+
+def test_a_run_of_the_leaderboard_counts_as_looks_of_a_formula_that_lies_in_its_search(tmp_path, monkeypatch):
+    search, board = tmp_path / "search", ["run", "--task", "balance", "--nodes", "10", "37", "--out", str(tmp_path)]
+    save_formula(Formula(parse("-pair.cpu_after")), search / "front" / "02.formula")
+    save_formula(Formula(parse("-pair.cpu_after")), tmp_path / "elsewhere" / "02.formula")
+    (search / "state.json").write_text("{}")
+    monkeypatch.setattr("aaml.evaluation.leaderboard.run.carry_out", lambda _jobs, **_more: iter(()))  # plays nothing
+    for policy in (
+        f"ours={search / 'front' / '02.formula'}",
+        f"ours={tmp_path / 'elsewhere' / '02.formula'}",
+        "random",
+    ):
+        assert run("leaderboard", [*board, "--policy", policy]) == 0
+    lines = [json.loads(line) for line in (search / "looks.jsonl").read_text().splitlines()]
+    assert [(line["formula"], line["task"], line["nodes"], line["first_seed"]) for line in lines] == [
+        ("-pair.cpu_after", "balance", nodes, 50_000) for nodes in (10, 37)
+    ]
+    assert looks(search) == 2

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import uncounted
+from aaml.cluster.kernels import columns, uncounted
 from aaml.policies.formulas.expression import (
     FIRST_COST,
     FIRST_POD,
@@ -32,14 +32,16 @@ _CODE = {name: number for number, name in enumerate(OPERATORS)}
 _ADD, _SUBTRACT, _MULTIPLY, _DIVIDE, _MIN, _MAX = (_CODE[name] for name in ("+", "-", "*", "/", "min", "max"))
 _NEG, _ABS, _SQUARE, _SQRT, _LOG, _EXP = (_CODE[name] for name in ("neg", "abs", "square", "sqrt", "log", "exp"))
 _LESS, _AT_MOST, _AND, _OR, _NOT, _IF = (_CODE[name] for name in ("<", "<=", "and", "or", "not", "if"))
+INSTRUCTION = columns(("operator", "first", "second", "third", "uniform"))
+"""The columns of `Program.code`: an operator, the registers of its operands, and whether all nodes have the same."""
 
 
 class Program(NamedTuple):
     """A formula for the machine.
 
     Its registers hold first the `features` int64 [L] by their numbers, then the `constants` float64 [C], then what each
-    instruction gives. `code` int64 [I, 5] has an instruction a row: operator, three operands (registers), and 1 where
-    all nodes have the same. The last register is the score.
+    instruction gives. `code` int64 [I, 5] has an instruction a row, its columns are `INSTRUCTION`. The last register is
+    the score.
     """
 
     features: IntArray
@@ -75,7 +77,7 @@ def assemble(expression: Expression) -> Program:
     collect(expression)
     for number, value in enumerate(numbers):
         register[Constant(value)] = len(read) + number
-    code = np.zeros((len(calls), 5), dtype=np.int64)
+    code = np.zeros((len(calls), len(INSTRUCTION)), dtype=np.int64)
     for number, call in enumerate(calls):
         uniform = all(operand in same for operand in call.operands)
         if uniform:
@@ -98,9 +100,13 @@ def run_program(constants, code, loaded, registers, n):  # type: ignore[no-untyp
             row[i] = constants[k]
     first += len(constants)
     for k in range(len(code)):
-        operator = code[k, 0]
-        a, b, c, out = registers[code[k, 1]], registers[code[k, 2]], registers[code[k, 3]], registers[first + k]
-        m = 1 if code[k, 4] else n
+        operator, out = code[k, INSTRUCTION.operator], registers[first + k]
+        a, b, c = (
+            registers[code[k, INSTRUCTION.first]],
+            registers[code[k, INSTRUCTION.second]],
+            registers[code[k, INSTRUCTION.third]],
+        )
+        m = 1 if code[k, INSTRUCTION.uniform] else n
         if operator == _ADD:
             for i in range(m):
                 out[i] = a[i] + b[i]
