@@ -67,12 +67,13 @@ class Grammar:
     def child(self, mother: Expression, father: Expression, rng: Rng) -> Expression:
         """Return a child of two formulas, or a changed one of the first."""
         changes: tuple[tuple[float, Callable[[], Expression]], ...] = (
-            (0.35, lambda: self._crossed(mother, father, rng)),
+            (0.25, lambda: self._crossed(mother, father, rng)),
             (0.15, lambda: self._grafted(mother, rng)),
             (0.15, lambda: self._pointed(mother, rng)),
             (0.10, lambda: self._jittered(mother, rng)),
             (0.10, lambda: self._hoisted(mother, rng)),
             (0.08, lambda: Call("+" if rng.random() < 0.8 else "-", (mother, self.draw(rng, 2)))),
+            (0.10, lambda: self._weighed(mother, rng)),
             (0.07, lambda: Call("+", (mother, twin(mother)))),
         )
         chances = np.array([chance for chance, _ in changes])
@@ -92,6 +93,13 @@ class Grammar:
     def _made(self, drawn: Expression, rng: Rng) -> Expression:
         """Return it, or the sum of it and its twin: what is good for CPU is often good for memory."""
         return Call("+", (drawn, twin(drawn))) if rng.random() < 0.4 else drawn
+
+    def _weighed(self, mother: Expression, rng: Rng) -> Expression:
+        """Add a small part of something, or take it away: good rules are a sum of one thing and a little of others."""
+        weight = Constant(rounded(float(10 ** rng.uniform(-2.0, 0.0))))
+        return Call(
+            "-" if rng.random() < 0.5 else "+", (mother, Call("*", (weight, self._made(self.draw(rng, 2), rng))))
+        )
 
     def _leaf(self, rng: Rng) -> Expression:
         if rng.random() < 0.25:
