@@ -32,7 +32,8 @@ _CODE = {name: number for number, name in enumerate(OPERATORS)}
 _ADD, _SUBTRACT, _MULTIPLY, _DIVIDE, _MIN, _MAX = (_CODE[name] for name in ("+", "-", "*", "/", "min", "max"))
 _NEG, _ABS, _SQUARE, _SQRT, _LOG, _EXP = (_CODE[name] for name in ("neg", "abs", "square", "sqrt", "log", "exp"))
 _LESS, _AT_MOST, _AND, _OR, _NOT, _IF = (_CODE[name] for name in ("<", "<=", "and", "or", "not", "if"))
-INSTRUCTION = columns(("operator", "first", "second", "third", "uniform"))
+_COLUMNS = ("operator", "first", "second", "third", "uniform")
+INSTRUCTION = columns(_COLUMNS)
 """The columns of `Program.code`: an operator, the registers of its operands, and whether all nodes have the same."""
 
 
@@ -77,7 +78,7 @@ def assemble(expression: Expression) -> Program:
     collect(expression)
     for number, value in enumerate(numbers):
         register[Constant(value)] = len(read) + number
-    code = np.zeros((len(calls), len(INSTRUCTION)), dtype=np.int64)
+    code = np.zeros((len(calls), len(_COLUMNS)), dtype=np.int64)
     for number, call in enumerate(calls):
         uniform = all(operand in same for operand in call.operands)
         if uniform:
