@@ -17,13 +17,13 @@ from aaml.errors import UserError, bad_value
 from aaml.evaluation.episode import episode_row
 from aaml.evaluation.identity import IDENTITY, identity
 from aaml.evaluation.results import KEYS
+from aaml.evaluation.solving import solved
 from aaml.extras import lazily
 from aaml.progress import progress_bar
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision
 from aaml.sim.task import Task
 from aaml.sim.tasks import TASKS, find_task
-from aaml.threads import Background
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -32,7 +32,6 @@ else:  # an extra
 
 Place = tuple[int, tuple[int, ...] | None]
 """A row, and the device of a share (None: the first free ones, or none)."""
-_LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +64,8 @@ def best_placement(
         raise bad_value("metric", metric, f"one of {', '.join(GOALS)}")
     model = _Model(nodes, pods, every=metric != "final_gpu_allocation")
     value = GOALS[metric](model)
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = limit_s
-    solver.parameters.num_workers = 1
-    solver.parameters.catch_sigint_signal = False
-    # The solver does not hold the interpreter's lock: this thread hears of signals.
-    with Background(lambda: solver.solve(model.sat_model), "solver") as solving:
-        while not solving.wait(_LOOK_EVERY_S):
-            if stopped():
-                solver.stop_search()
-    status = solver.status_name(solving.result())
+    solver, status = solved(model.sat_model, limit_s, stopped)
     if status not in ("OPTIMAL", "FEASIBLE"):
-        if stopped():
-            raise KeyboardInterrupt
         why = "does not exist" if status == "INFEASIBLE" else f"was not found in {limit_s:g} s: give more time"
         raise UserError(f"a placement of all {len(pods)} pods on {len(nodes)} nodes {why}")
     return Optimum(

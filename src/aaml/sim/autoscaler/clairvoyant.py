@@ -24,7 +24,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(slots=True, eq=False)
-class _Interval:
+class Interval:
     """A pod: what it asks for [R], and from when until when it runs. `gpus` are the devices that it has got."""
 
     request: npt.NDArray[np.int64]
@@ -34,14 +34,31 @@ class _Interval:
     gpus: tuple[int, ...] = ()
 
 
-def offline_bill(pods: Iterable[Pod], catalogue: Catalogue, until_s: float) -> float:
-    """Return the dollars that the best packing found costs up to `until_s`. Pods that fit no type are left out."""
-    intervals = [
-        _Interval(catalogue.request(pod), max(pod.created_s, 0.0), _end_s(pod, until_s), pod.gpu)
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Which pods share a node, by their places in the order of arrival, and what it costs in dollars."""
+
+    groups: tuple[tuple[int, ...], ...]
+    dollars: float
+
+
+def intervals_of(pods: Iterable[Pod], catalogue: Catalogue, until_s: float) -> list[Interval]:
+    """Return when pods run, in the order of their arrival, up to `until_s`. Pods that fit no type are left out."""
+    return [
+        Interval(catalogue.request(pod), max(pod.created_s, 0.0), _end_s(pod, until_s), pod.gpu)
         for pod in sorted(pods, key=lambda pod: pod.created_s)
         if catalogue.fits(pod).any()
     ]
-    return min(_packed(intervals, catalogue, weight) for weight in _WEIGHTS)
+
+
+def offline_packing(intervals: Sequence[Interval], catalogue: Catalogue) -> Packing:
+    """Return the best packing that the heuristic finds."""
+    return min((_packed(intervals, catalogue, weight) for weight in _WEIGHTS), key=lambda found: found.dollars)
+
+
+def offline_bill(pods: Iterable[Pod], catalogue: Catalogue, until_s: float) -> float:
+    """Return the dollars that the best packing found costs up to `until_s`. Pods that fit no type are left out."""
+    return offline_packing(intervals_of(pods, catalogue, until_s), catalogue).dollars
 
 
 def fluid_bill(pods: Iterable[Pod], catalogue: Catalogue, until_s: float) -> float:
@@ -62,7 +79,7 @@ def _end_s(pod: Pod, until_s: float) -> float:
     return until_s if pod.lifetime_s is None else min(pod.created_s + pod.lifetime_s, until_s)
 
 
-def _packed(intervals: Sequence[_Interval], catalogue: Catalogue, weight: float) -> float:
+def _packed(intervals: Sequence[Interval], catalogue: Catalogue, weight: float) -> Packing:
     """Put each pod where it adds the least to the bill, and return the dollars.
 
     On a node that is there it adds the time by which it outlasts the others. A new node counts with the share of it
@@ -71,10 +88,11 @@ def _packed(intervals: Sequence[_Interval], catalogue: Catalogue, weight: float)
     rows, columns = len(intervals), len(catalogue.resources)
     free, peak, used = (np.zeros((rows, columns), dtype=np.int64) for _ in range(3))
     price, begin_s, end_s = np.zeros(rows), np.zeros(rows), np.full(rows, -np.inf)
-    running: list[list[_Interval]] = []
+    running: list[list[Interval]] = []
     gpus, opened = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)  # devices, and those ever used
     gpu_free = np.zeros((rows, int(catalogue.gpu_count.max())), dtype=np.int64)
-    for pod in intervals:
+    groups: list[list[int]] = []
+    for place, pod in enumerate(intervals):
         count = len(running)
         for row in np.flatnonzero(end_s[:count] > pod.from_s):
             for gone in [each for each in running[row] if each.until_s <= pod.from_s]:
@@ -95,6 +113,7 @@ def _packed(intervals: Sequence[_Interval], catalogue: Catalogue, weight: float)
         if best < 0 or added[best] > new.min():
             best, kind = count, int(new.argmin())
             running.append([])
+            groups.append([])
             free[best], price[best], begin_s[best] = catalogue.room[kind], catalogue.prices[kind], pod.from_s
             gpus[best] = catalogue.gpu_count[kind]
             gpu_free[best, : gpus[best]] = DEVICE_MILLI
@@ -103,6 +122,7 @@ def _packed(intervals: Sequence[_Interval], catalogue: Catalogue, weight: float)
             gpu_free[best, list(pod.gpus)] -= pod.gpu.milli
             opened[best] = max(opened[best], max(pod.gpus) + 1)
         running[best].append(pod)
+        groups[best].append(place)
         free[best] -= pod.request
         used[best] += pod.request
         peak[best] = np.maximum(peak[best], used[best])
@@ -112,4 +132,5 @@ def _packed(intervals: Sequence[_Interval], catalogue: Catalogue, weight: float)
         catalogue.prices[all_columns(catalogue.room >= most) & (catalogue.gpu_count >= devices)].min()
         for most, devices in zip(peak[:count], opened[:count], strict=True)
     ]
-    return float((np.array(cheapest) * (end_s[:count] - begin_s[:count])).sum()) / _HOUR_S
+    dollars = float((np.array(cheapest) * (end_s[:count] - begin_s[:count])).sum()) / _HOUR_S
+    return Packing(tuple(map(tuple, groups)), dollars)
