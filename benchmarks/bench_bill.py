@@ -177,7 +177,7 @@ def at_work(live: str, cluster: KwokCluster, folder: Path) -> Iterator[None]:
         "--scheduler-name", "default-scheduler", "--no-log-scrolling",
     ]  # fmt: skip
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
         yield
         if process.poll() is not None:
