@@ -11,6 +11,8 @@ from support.karpenter_scenes import Scene
 from support.real_karpenter import RealKarpenter
 
 _METHODS = ("empty", "multi", "single")
+_NOTHING = "no node goes"
+_KINDS = {"empty": "empty nodes {}", "multi": "several nodes {}", "single": "one node {}"}
 _ASKED_AGAIN = 40
 """How often a scene that differs is put before the real Karpenter again, which breaks some ties at random."""
 
@@ -116,7 +118,7 @@ def real_look(real: RealKarpenter, scene: Scene) -> Answer:
 def compare_purchase(real: RealKarpenter, scene: Scene, tally: Tally) -> None:
     """Compare what is bought for the pods that wait."""
     ours = our_purchase(scene)
-    kind = f"{'no' if not ours['bought'] else 'one' if len(ours['bought']) == 1 else 'several'} nodes bought"
+    kind = ("no node bought", "one node bought", "several nodes bought")[min(len(ours["bought"]), 2)]
     _compare(lambda: real_purchase(real, scene), ours, kind, scene, tally)
 
 
@@ -125,7 +127,7 @@ def compare_look(real: RealKarpenter, scene: Scene, tally: Tally) -> None:
     ours = our_look(scene)
     theirs = real_look(real, scene)
     command = theirs["command"]
-    kind = "nothing to give back" if command is None else f"{command[0]}: {'replace' if command[2] else 'give back'}"
+    kind = _NOTHING if command is None else _KINDS[command[0]].format("replaced" if command[2] else "given back")
     first = [theirs]
     _compare(lambda: first.pop() if first else real_look(real, scene), ours, kind, scene, tally)
 

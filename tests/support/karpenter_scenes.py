@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from aaml.cluster.objects import Pod
+from aaml.cluster.gpu import DEVICE_MILLI
+from aaml.cluster.objects import NO_GPU, GpuRequest, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
@@ -39,6 +40,7 @@ _ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 _POOL_IS, _NODE_IS = ("ValidationSucceeded", "NodeClassReady", "Ready"), ("Registered", "Initialized", "Ready")
 _POOL_LABEL = "karpenter.sh/nodepool"
 _CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+_GPU = "nvidia.com/gpu"
 _GIB, _MIB = 1 << 30, 1 << 20
 
 
@@ -181,8 +183,9 @@ def _pod(pod: Pod, ages: Mapping[str, int], node: str = "", *, stops: bool = Fal
         metadata["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
     if stops:
         metadata |= {"deletionTimestamp": _time(pod.created_s), "finalizers": ["example.com/stops"]}
+    devices = {_GPU: str(pod.gpu.count)} if pod.gpu.count else {}
     spec: Manifest = {
-        "containers": [{"name": "main", "resources": {"requests": _resources(pod.requests)}}],
+        "containers": [{"name": "main", "resources": {"requests": _resources(pod.requests) | devices}}],
         "nodeSelector": dict(pod.node_selector), "priority": pod.priority,
     }  # fmt: skip
     if node:
@@ -208,10 +211,13 @@ def _budget(number: int, budget: PodBudget, running: Sequence[Pod], missing: Seq
 
 
 class Scenes:
-    """Draws scenes. `ties`: whether types may cost the same, and nodes be worth the same to Karpenter."""
+    """Draws scenes. `ties`: whether types may cost the same, and nodes be worth the same to Karpenter.
 
-    def __init__(self, seed: int, *, ties: bool = False) -> None:
-        self.rng, self.ties, self.seed = Random(seed), ties, seed
+    `gpus`: whether some types have devices, which pods take as a whole.
+    """
+
+    def __init__(self, seed: int, *, ties: bool = False, gpus: bool = False) -> None:
+        self.rng, self.ties, self.gpus, self.seed = Random(seed), ties, gpus, seed
         self._number = 0
 
     def chance(self, share: float) -> bool:
@@ -288,7 +294,11 @@ class Scenes:
                     for each in kinds
                 )
                 room = (CPU, 1000 * cores - 100), (MEMORY, int(gib * cores * _GIB)), (PODS, rng.choice((8, 29, 110)))
-                types.append(InstanceType(f"f{family}-{cores}", room, offerings))
+                if self.gpus and family % 2 == 0:
+                    count = min(8, 1 + cores // 4)
+                    types.append(InstanceType(f"f{family}-{cores}", (*room, (_GPU, count)), offerings, gpu_count=count))
+                else:
+                    types.append(InstanceType(f"f{family}-{cores}", room, offerings))
         return Catalogue(tuple(types))
 
     def _pod(self, scene: Scene, *, most: InstanceType | None = None) -> Pod:
@@ -303,6 +313,9 @@ class Scenes:
         priority = rng.randint(-(1 << 24), 1 << 24) if not self.ties else rng.choice((0, 0, 0, 1000))
         if self.chance(0.03):
             priority = -(1 << 26)
+        gpu = NO_GPU
+        if self.gpus and self.chance(0.4):
+            gpu = GpuRequest(rng.choice((1, 1, 2, 4)), 1000)
         selector: dict[str, str] = {}
         if most is None and self.chance(0.1):
             selector = rng.choice(
@@ -310,7 +323,7 @@ class Scenes:
                  {"kubernetes.io/arch": "arm64"}, {ZONE_LABEL: "zone-a"}, {ZONE_LABEL: "zone-b"})
             )  # fmt: skip
         return Pod(
-            name, uid=name, requests={CPU: cpu, MEMORY: memory}, labels={"app": f"app-{rng.randint(0, 6)}"},
+            name, uid=name, requests={CPU: cpu, MEMORY: memory}, gpu=gpu, labels={"app": f"app-{rng.randint(0, 6)}"},
             priority=priority, node_selector=selector, created_s=float(rng.randint(0, 500)),
             do_not_disrupt=self.chance(0.04), owner=f"{rng.choice(('ReplicaSet', 'Job', 'StatefulSet'))}/o{name}",
         )  # fmt: skip
@@ -339,7 +352,8 @@ class Scenes:
         free = scene.catalogue.room[scene.catalogue.numbers[node.type.name]].copy()
         for each in seen.pods_on(node.name).values():
             free -= scene.catalogue.request(each)
-        if (free >= scene.catalogue.request(pod)).all():
+        devices = node.type.gpu_count - sum(each.gpu.count for each in seen.pods_on(node.name).values())
+        if (free >= scene.catalogue.request(pod)).all() and pod.gpu.count <= devices:
             seen.pods[node.name][pod.uid] = pod  # type: ignore[index]
             if node.deleting and self.chance(0.3):
                 seen.stopping.add(pod.uid)
@@ -378,11 +392,16 @@ def _copied(seen: Observed, now_s: float) -> Observed:
 
 
 def _protect(budgets: Sequence[PodBudget], seen: Observed) -> None:
-    """Take note of the pods that budgets protect."""
+    """Take note of the pods that budgets protect, and of the devices that no pod has."""
     placed = [pod for name in seen.nodes for pod in seen.pods_on(name).values()]
     missing = [pod for pod in placed if pod.uid in seen.stopping] + [each.pod for each in seen.waiting.values()]
     running = [pod for pod in placed if pod.uid not in seen.stopping]
     seen.blocked, seen.stuck = blocked_pods(budgets, running, missing), stuck_pods(budgets, running)
+    taken = {name: sum(pod.gpu.count for pod in seen.pods_on(name).values()) for name in seen.nodes}
+    seen.gpu_free = {
+        name: np.where(np.arange(node.type.gpu_count) < taken[name], 0, DEVICE_MILLI)
+        for name, node in seen.nodes.items()
+    }
 
 
 # ---- scenes of a simulated episode -----------------------------------------------------------------------------------
