@@ -2,17 +2,24 @@
 
 import csv
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import aaml
 from aaml.cli import run
 from aaml.errors import UserError
+from aaml.learning.linear import load_linear
+from aaml.plugin.weights import weights
+from aaml.policies.heuristics import PolicyOptions
+from aaml.policies.heuristics.linear import FEATURES
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.sim.autoscaler.settings import KarpenterSettings, NodeTimes
 from aaml.sim.tasks import find_task
 from support.nodes_to_buy import CATALOGUE
+
+RULES = Path(__file__).parents[4] / "examples" / "bill_rules.py"
 
 
 def test_the_command_compares_policies_by_what_nodes_cost(tmp_path, capsys):
@@ -69,3 +76,29 @@ def test_only_empty_nodes_go_with_when_empty_and_a_packing_scheduler_then_pays_l
         assert sum(each["evicted"] for each in told) == 0
         bills[policy] = sum(each["bill"] for each in told)
     assert bills["kube-scheduler-packing"] < 0.95 * bills["kube-scheduler"]
+
+
+def test_a_scorer_is_trained_on_what_nodes_cost_and_its_file_says_that_it_reads_it(tmp_path, capsys):
+    episodes = "--task bill --nodes 3 --pods 20 --validation_episodes 1"
+    assert run("train", f"--agent linear {episodes} --steps 1 --costs --out {tmp_path}".split()) == 0
+    assert "of most-allocated's" in capsys.readouterr().out, "packing is where the search begins"
+    (model,) = (tmp_path / "model").glob("*.json")
+    scorer = load_linear(model)
+    assert scorer.observation_spec.costs
+    assert scorer.weights[:, FEATURES.index("disruption_order")].any()
+    with pytest.raises(UserError, match="it reads what nodes cost, which kube-scheduler does not know"):
+        weights(scorer)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "cheapest_first", "dearest_first", "oldest_first", "spare_the_next", "spare_the_first", "restarted_first",
+        "kept_together", "CheapestExtension", "CheapestExtensionKnown",
+    ],
+)  # fmt: skip
+def test_the_rules_of_the_example_place_pods_by_what_nodes_cost(rule):
+    task = find_task("bill")
+    policy = make_policy(f"{RULES}:{rule}", PolicyOptions(expected=task.expected()))
+    cluster = task.build(1, 3, pods=20)
+    assert play(cluster, policy).outcomes["assumed"] >= 20
