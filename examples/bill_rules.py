@@ -14,11 +14,11 @@ from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.heuristics.scores import most_allocated
 from aaml.scheduling.costs import COST_FEATURES
 from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
-from aaml.scheduling.observation import NODE_FEATURES, PAIR, Context, ObservationSpec
+from aaml.scheduling.observation import NODE, NODE_FEATURES, PAIR, Context, ObservationSpec
 from aaml.scheduling.ports import Decision
+from aaml.scheduling.remaining import log_minutes
 
 COSTS = ObservationSpec(costs=True)
-EXTENSION = 1.0
 
 
 def _costs(context: Context) -> dict[str, np.ndarray]:
@@ -73,17 +73,19 @@ for _rule in (
 
 
 class _CheapestExtension:
-    """Takes the node that the pod keeps for the least money longer than now, by what is expected of lifetimes."""
+    """Takes a node that the pod keeps for little money longer than now, and whose pods end about when it ends."""
 
     name = "cheapest_extension"
 
     def __init__(self, model: LifetimeModel) -> None:
         self.observation_spec = ObservationSpec(expects=model, costs=True)
+        self._model = model
 
     def act(self, context: Context) -> Decision:
         """Choose a row."""
-        extends = context.observation.pairs[:, PAIR.extends]
-        scores = _use(context) - EXTENSION * extends * _costs(context)["price"]
+        shown, price = context.observation, _costs(context)["price"]
+        apart = np.abs(shown.nodes[:, NODE.empty_in] - log_minutes(self._model.remaining_s(context.pod)))
+        scores = _use(context) + 0.3 * price - 2.0 * price * shown.pairs[:, PAIR.extends] - 0.5 * apart
         return Decision(int(np.where(context.mask, scores, -np.inf).argmax()))
 
 
