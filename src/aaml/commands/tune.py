@@ -1,10 +1,11 @@
-"""Tune what needs no network: kube-scheduler's own configuration, alone or with a NodePool, or the scorer of openb."""
+"""Tune what needs no network: kube-scheduler's configuration, a NodePool beside it, who buys nodes, openb's scorer."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
+from msgspec import Meta
 
 from aaml.settings import Count, Natural, NotNegative, Settings
 
@@ -99,6 +100,44 @@ class Bill(Settings):
 
 
 @dataclass(frozen=True)
+class Nodes(Settings):
+    """Search a policy of nodes, which buys, drains and replaces them in Karpenter's place, for fewer dollars.
+
+    An evolution strategy tunes its numbers. Waits and evictions are limited against kube-scheduler with the NodePool
+    of the task. What is told of the result comes from episodes that the search never saw.
+    """
+
+    task: str = "bill"
+    """A bill by name, that of a trace as bill@FOLDER, or one's own as FILE.py:NAME."""
+    out: Path = Path("models/nodes.yaml")
+    """Where the policy goes, after every generation."""
+    policy: str = "first-come-packing"
+    """Who places the pods, by name or as kube-scheduler:FILE.yaml."""
+    start: Path | None = None
+    """A policy of nodes to begin with; the usual numbers when not given."""
+    metric: str = "bill_per_core_hour"
+    """What to be good at: dollars for a used core-hour, bill, cost (with waits and evictions priced), ..."""
+    nodes: tuple[Count, ...] = ()
+    """About how many nodes there are; the task's own number when none is given. Several count alike."""
+    wait_p99_more_s: NotNegative = 10.0
+    """Seconds by which the 99th percentile of waits may be above that of kube-scheduler."""
+    evicted_times: NotNegative = 1.0
+    """Evictions, at most so many times kube-scheduler's."""
+    generations: Count = 30
+    """How long to search."""
+    population: Annotated[int, Meta(ge=4)] = 12
+    """Policies that are tried in a generation."""
+    episodes: Count = 12
+    """Training episodes of a generation, drawn anew each time; twice as many for validation."""
+    seeds: str = ""
+    """Episodes held out: 1000..1019, or the windows of a trace's holdout, when empty."""
+    seed: Natural = 0
+    """Of the search."""
+    workers: str = "2"
+    """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
+
+
+@dataclass(frozen=True)
 class Openb(Settings):
     """Tune the linear scorer of the GPU-sharing benchmark by an evolution strategy, against FGD on paired seeds.
 
@@ -124,6 +163,7 @@ class Openb(Settings):
 Command = (
     Annotated[KubeScheduler, tyro.conf.subcommand("kube-scheduler")]
     | Annotated[Bill, tyro.conf.subcommand("bill")]
+    | Annotated[Nodes, tyro.conf.subcommand("nodes")]
     | Annotated[Openb, tyro.conf.subcommand("openb")]
 )
 
@@ -142,6 +182,8 @@ def run(args: Args) -> int:
             return _kube_scheduler(args.command)
         case Bill():
             return _bill(args.command)
+        case Nodes():
+            return _nodes(args.command)
         case Openb():
             return _openb(args.command)
 
@@ -221,6 +263,34 @@ def _bill(args: Bill) -> int:
         print(f"next: aaml evaluate --task {args.task} --policies {pair}")
     if interruption.signal:
         print(f"stopped after {outcome.generations} generations; --resume goes on")
+    return interruption.status
+
+
+def _nodes(args: Nodes) -> int:
+    """Tune who buys nodes, and say what is gained and how it is used."""
+    from dataclasses import replace
+
+    from aaml.commands.signals import ends_by
+    from aaml.evaluation.evaluate import parse_seeds
+    from aaml.sim.tasks import find_task
+    from aaml.tuning.bill import Limits
+    from aaml.tuning.nodes import Asked, tune
+
+    found = find_task(args.task)
+    asked = Asked(
+        replace(found, sizes=args.nodes or found.sizes), args.out, args.policy, args.start, args.metric,
+        Limits(args.wait_p99_more_s, args.evicted_times), args.generations, args.population, args.episodes,
+        parse_seeds(args.seeds) if args.seeds else None, args.seed, args.workers,
+    )  # fmt: skip
+    stop: list[bool] = []
+    with ends_by(lambda: stop.append(True)) as interruption:
+        outcome = tune(asked, stopped=lambda: bool(stop))
+    print(f"{outcome.results.compare(metric=asked.metric)}\n")
+    print("on episodes held out:", *outcome.lines, sep="\n  ")
+    pair = f"{args.policy}+{args.out}"
+    print(f"{args.out}\nnext: aaml evaluate --task {args.task} --policies kube-scheduler {pair}")
+    if interruption.signal:
+        print(f"stopped after {outcome.generations} generations; --start {args.out} goes on from there")
     return interruption.status
 
 

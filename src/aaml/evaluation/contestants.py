@@ -19,7 +19,7 @@ from aaml.evaluation.zoo import model_file
 from aaml.policies.heuristics import PolicyOptions, ScorePolicy
 from aaml.policies.registry import make_policy
 from aaml.scheduling.ports import Agent, Policy
-from aaml.sim.autoscaler.file import read_autoscaler
+from aaml.sim.autoscaler.file import find_autoscaler
 from aaml.sim.autoscaler.recorded import under
 from aaml.sim.task import Task
 
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 class Contestant:
     """A policy by name or `FILE.py:NAME`, a model file, or a policy object; `label` is what tables call it.
 
-    `nodes` is a file that says who buys the nodes of a bill (`aaml.sim.autoscaler.file`), empty for the task's own.
+    `nodes` says who buys the nodes of a bill (`aaml.sim.autoscaler.file`), a file or `learned`; empty: the task's own.
     """
 
     spec: str | Policy
@@ -58,7 +58,7 @@ class Contestant:
 
     def task(self, task: Task) -> Task:
         """Return the task with who buys nodes for this one. Raises `UserError` for a task whose nodes stay."""
-        return under(task, read_autoscaler(Path(self.nodes))) if self.nodes else task
+        return under(task, find_autoscaler(self.nodes)) if self.nodes else task
 
     def policy(self, task: Task, seed: int) -> Policy:
         """Return the policy for one episode. A model, which remembers nothing of an episode, is read once a process."""
@@ -73,7 +73,7 @@ class Contestant:
 Policies = str | Path | Policy | Contestant
 """A policy's name or `LABEL=NAME`, a model file, a policy object, or a function that scores a context.
 
-A name or file may end in `+FILE`, which says who buys the nodes of a bill."""
+A name or file may end in `+FILE` or `+learned`, which says who buys the nodes of a bill."""
 
 
 def contestants(

@@ -21,6 +21,7 @@ from aaml.policies.heuristics.policies import GpuPolicy, gpu_scorer
 from aaml.policies.kube_scores.profile import PREFIX, names_profile, profile_file
 from aaml.policies.registry import POLICIES, make_policy
 from aaml.scheduling.ports import Policy
+from aaml.sim.autoscaler.file import LEARNED
 
 if TYPE_CHECKING:
     from aaml.learning import policy as networks
@@ -39,9 +40,10 @@ def is_model(spec: str) -> bool:
 
 
 def split_nodes(spec: str) -> tuple[str, str]:
-    """Return a policy and the file that says who buys its nodes, of POLICY+FILE; empty for none."""
+    """Return a policy and who buys its nodes, of POLICY+FILE or POLICY+learned; empty for none."""
     policy, plus, nodes = spec.rpartition("+")
-    return (policy, nodes) if plus and policy and nodes.endswith((".yaml", ".yml")) else (spec, "")
+    is_buyer = nodes == LEARNED or nodes.endswith((".yaml", ".yml"))
+    return (policy, nodes) if plus and policy and is_buyer else (spec, "")
 
 
 def origin(spec: str) -> Literal["built-in", "own", "model"]:

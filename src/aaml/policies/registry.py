@@ -111,6 +111,7 @@ POLICIES: Registry[Callable[[PolicyOptions], Policy]] = Registry(
         "least-variance": _scored("least-variance", scores.least_variance),
         # least-variance with a queue of its own: by arrival, and small pods first but none for ever behind
         "first-come": _scored("first-come", scores.least_variance, QueueSort()),
+        "first-come-packing": _scored("first-come-packing", scores.most_allocated, QueueSort()),
         "smallest-first": _scored("smallest-first", scores.least_variance, QueueSort(larger_s=2000.0)),
         "kube-scheduler": policies.kube_scheduler,
         "kube-scheduler-packing": policies.kube_scheduler_packing,

@@ -11,6 +11,8 @@ from aaml.errors import bad_value
 from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, Offering, openb_catalogue, shipped_catalogue
 from aaml.sim.autoscaler.cluster_autoscaler import ClusterAutoscaler
 from aaml.sim.autoscaler.karpenter import Karpenter
+from aaml.sim.autoscaler.learned import LearnedNodes
+from aaml.sim.autoscaler.node_policy import NodePolicy
 from aaml.sim.autoscaler.ports import Autoscaler
 from aaml.sim.autoscaler.settings import ClusterAutoscalerSettings, KarpenterSettings, NodeTimes, Prices
 from aaml.sim.autoscaler.supply import QUIET_S, NodeSupply
@@ -26,7 +28,7 @@ _KEPT = 0.7  # share of the types that an episode's catalogue has
 _OF_FAMILY, _OF_TYPE = 0.1, 0.03  # standard deviations of the logarithm of a price
 MakeAutoscaler = Callable[[Catalogue, np.random.Generator], Autoscaler]
 """What can be bought, and what draws -> who buys and gives back the nodes of an episode."""
-Buyer = KarpenterSettings | ClusterAutoscalerSettings | MakeAutoscaler
+Buyer = KarpenterSettings | ClusterAutoscalerSettings | NodePolicy | MakeAutoscaler
 """One of our autoscalers by its settings, or what makes another."""
 
 
@@ -100,6 +102,8 @@ class BillTask(Task):
             if catalogue.gpu_count.any():
                 raise bad_value("autoscaler", "the Cluster Autoscaler's rule", "Karpenter, for types with GPUs")
             return ClusterAutoscaler(made, catalogue, made.scan_interval_s * float(rng.random()))
+        if isinstance(made, NodePolicy):
+            return LearnedNodes(made, catalogue, made.look_s * float(rng.random()))
         return made(catalogue, rng)
 
     def drawn_catalogue(self, seed: int) -> Catalogue:

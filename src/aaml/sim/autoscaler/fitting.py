@@ -1,0 +1,215 @@
+"""What the learned autoscaler computes with: where pods fit on nodes that are there, and which types they fill best.
+
+Columns R are a catalogue's resources. The first two, CPU and memory, say how full a node is.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.kernels import compiled
+from aaml.cluster.objects import Pod
+from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, all_columns, selected
+from aaml.sim.autoscaler.fluid import Fluid
+from aaml.sim.autoscaler.packing import Room
+from aaml.sim.autoscaler.ports import Observed, OwnedNode
+
+_MILLI = 1000.0
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@compiled
+def place(free: Any, inverse: Any, requests: Any, may: Any) -> Any:
+    """Give pods a node each, in their order: the one that is then fullest, as MostAllocated does.
+
+    `free` int64 [N, R] is changed; `inverse` float64 [N, 2] are 1 over what a node offers; `requests` int64 [P, R];
+    `may` bool [P, N]. Returns int64 [P]: rows, -1 for a pod without one.
+    """
+    pods, nodes, resources = requests.shape[0], free.shape[0], free.shape[1]
+    rows = np.full(pods, -1, dtype=np.int64)
+    for pod in range(pods):
+        best, least = -1, np.inf
+        for row in range(nodes):
+            fits = may[pod, row]
+            column = 0
+            while fits and column < resources:
+                fits = free[row, column] >= requests[pod, column]
+                column += 1
+            if fits:
+                left = (free[row, 0] - requests[pod, 0]) * inverse[row, 0]
+                left += (free[row, 1] - requests[pod, 1]) * inverse[row, 1]
+                if left < least:
+                    best, least = row, left
+        rows[pod] = best
+        if best >= 0:
+            for column in range(resources):
+                free[best, column] -= requests[pod, column]
+    return rows
+
+
+@compiled
+def fill(room: Any, requests: Any, may: Any) -> Any:
+    """Fill a node of each type with pods in their order, each that still fits.
+
+    `room` int64 [T, R], `requests` int64 [P, R], `may` bool [P, T]. Returns bool [T, P]: which pods it takes.
+    """
+    types, pods, resources = room.shape[0], requests.shape[0], room.shape[1]
+    taken = np.zeros((types, pods), dtype=np.bool_)
+    for kind in range(types):
+        left = room[kind].copy()
+        for pod in range(pods):
+            fits = may[pod, kind]
+            column = 0
+            while fits and column < resources:
+                fits = left[column] >= requests[pod, column]
+                column += 1
+            if fits:
+                taken[kind, pod] = True
+                for column in range(resources):
+                    left[column] -= requests[pod, column]
+    return taken
+
+
+@dataclass
+class Fitting:
+    """What fits where at one moment, and what it is worth.
+
+    `worth` float64 [R] are dollars an hour for a unit of each resource: the dual prices of `Fluid` for all that is
+    asked for. `load` is what that comes to. Pods are placed the most valuable first.
+    """
+
+    catalogue: Catalogue
+    room: Room
+    worth: FloatArray
+    load: float
+    inverse: FloatArray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        offered = [self.catalogue.room[self.catalogue.numbers[node.type.name]][:2] for node in self.room.nodes]
+        self.inverse = 1.0 / np.maximum(np.array(offered, dtype=np.float64).reshape(-1, 2), 1.0)
+
+    @classmethod
+    def of(cls, seen: Observed, catalogue: Catalogue, fluid: Fluid, waiting: Iterable[Pod]) -> "Fitting":
+        """Measure the nodes that stay. `waiting` are the pods that need room elsewhere."""
+        room = Room.of(seen, catalogue, ())
+        asked = np.zeros(2)
+        for node, free in zip(room.nodes, room.free, strict=True):
+            asked += (catalogue.room[catalogue.numbers[node.type.name]] - free)[:2]
+        for pod in waiting:
+            asked += catalogue.request(pod)[:2]
+        corner = fluid.corners[int((fluid.corners @ asked).argmax())]
+        worth = np.zeros(len(catalogue.resources))
+        worth[:2] = corner
+        return cls(catalogue, room, worth, float(corner @ asked))
+
+    def value(self, pods: Sequence[Pod]) -> float:
+        """Return what pods are worth, dollars an hour."""
+        return float((self._requests(pods) @ self.worth).sum())
+
+    def offered(self, node: OwnedNode) -> float:
+        """Return what all room of a node is worth, dollars an hour."""
+        return float(self.catalogue.room[self.catalogue.numbers[node.type.name]] @ self.worth)
+
+    def spare(self, without: OwnedNode) -> float:
+        """Return what the free room of the other nodes that are ready is worth, dollars an hour."""
+        values = np.maximum(self.room.free, 0) @ self.worth
+        values[self.room.rows[without.name]] = 0.0
+        return float(values[self.room.ready].sum())
+
+    def without_room(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Place pods on the nodes that stay, ready or not, for good; return those that fit on none."""
+        ordered = self._ordered(pods)
+        rows = place(self.room.free, self.inverse, self._requests(ordered), self._may(ordered))
+        return [pod for pod, row in zip(ordered, rows.tolist(), strict=True) if row < 0]
+
+    def move(self, nodes: Sequence[OwnedNode], pods: Iterable[Pod], slack: float) -> bool:
+        """Place the pods of nodes that go on others that are ready, for good; False, and nothing has changed, if not.
+
+        There must be room for `slack` more than they ask for.
+        """
+        free, ordered = self._free_without(nodes), self._ordered(pods)
+        requests, may = self._requests(ordered), self._may(ordered)
+        if (place(free.copy(), self.inverse, _more(requests, slack), may) < 0).any():
+            return False
+        if (place(free, self.inverse, requests, may) < 0).any():
+            return False
+        self.room.free = np.where(self.room.ready[:, np.newaxis], free, self.room.free)
+        return True
+
+    def replacement(self, nodes: Sequence[OwnedNode], pods: Iterable[Pod], slack: float) -> list[InstanceType]:
+        """Return types for the pods of nodes that go, as far as others have no room for them: one, or cheaper several.
+
+        Empty where pods fit no type.
+        """
+        free, ordered = self._free_without(nodes), self._ordered(pods)
+        rows = place(free, self.inverse, self._requests(ordered), self._may(ordered))
+        left = [pod for pod, row in zip(ordered, rows.tolist(), strict=True) if row < 0]
+        fits = all_columns(self.catalogue.room >= _more(self._requests(left), slack).sum(axis=0))
+        for pod in left:
+            if pod.node_selector:
+                fits &= self.catalogue.fits(pod)
+        several = self.types_for(left, 0.0, 0.0, 1.0)
+        if not fits.any():
+            return several
+        one = self.catalogue.types[int(fits.argmax())]  # types stand by price
+        return several if sum(each.cheapest.price for each in several) < one.cheapest.price else [one]
+
+    def types_for(
+        self, pods: Iterable[Pod], spare: float, size_power: float, largest_share: float
+    ) -> list[InstanceType]:
+        """Return types for pods, each the one with the most value for its price; pods that fit none are left out.
+
+        Value is what the pods that fit are worth, and a share `spare` of what the room left over is, divided by the
+        type's cores to the power of `size_power`. Types that are worth more than `largest_share` of the load are bought
+        where no other fits.
+        """
+        ordered = self._ordered(pods)
+        room, requests = self.catalogue.room, self._requests(ordered)
+        may = np.array([self.catalogue.fits(pod) for pod in ordered], dtype=np.bool_).reshape(-1, len(self.catalogue))
+        per_price = self.catalogue.prices * (room[:, 0] / _MILLI) ** size_power
+        offered, asked = room @ self.worth, requests @ self.worth
+        left: BoolArray = np.logical_or.reduce(may, axis=1)
+        bought: list[InstanceType] = []
+        while left.any():
+            taken = fill(room, requests, may & left[:, np.newaxis])
+            used = taken @ asked
+            value: FloatArray = np.where(used > 0.0, used + spare * (offered - used), -np.inf) / per_price
+            small: FloatArray = np.where(offered <= largest_share * self.load, value, -np.inf)
+            best = int((small if small.max() > -np.inf else value).argmax())
+            left &= ~taken[best]
+            bought.append(self.catalogue.types[best])
+        return bought
+
+    def _free_without(self, nodes: Sequence[OwnedNode]) -> IntArray:
+        free = self.room.free.copy()
+        free[[self.room.rows[node.name] for node in nodes]] = -1
+        free[~self.room.ready] = -1
+        return free
+
+    def _ordered(self, pods: Iterable[Pod]) -> list[Pod]:
+        listed = list(pods)
+        worth = (self._requests(listed) @ self.worth).tolist()
+        return [listed[at] for at in sorted(range(len(listed)), key=lambda at: (-worth[at], listed[at].uid))]
+
+    def _requests(self, pods: Sequence[Pod]) -> IntArray:
+        rows = [self.catalogue.request(pod) for pod in pods]
+        return np.array(rows, dtype=np.int64).reshape(-1, len(self.catalogue.resources))
+
+    def _may(self, pods: Sequence[Pod]) -> BoolArray:
+        may = np.ones((len(pods), len(self.room.nodes)), dtype=np.bool_)
+        for row, pod in enumerate(pods):
+            if pod.node_selector:
+                may[row] = [selected(pod, node.type.labels(node.offering)) for node in self.room.nodes]
+        return may
+
+
+def _more(requests: IntArray, slack: float) -> IntArray:
+    """Return requests with so much more of CPU and memory."""
+    more = requests.copy()
+    more[:, :2] = np.ceil(requests[:, :2] * (1.0 + slack))
+    return more

@@ -1,0 +1,180 @@
+"""The autoscaler `learned`: what it buys, what it drains, what it waits for. Counted by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from aaml.cli import run
+from aaml.errors import UserError
+from aaml.policies.heuristics import PolicyOptions
+from aaml.policies.registry import make_policy
+from aaml.scheduling.play import play
+from aaml.sim.autoscaler.catalogue import Catalogue
+from aaml.sim.autoscaler.file import read_autoscaler
+from aaml.sim.autoscaler.learned import LearnedNodes
+from aaml.sim.autoscaler.node_policy import NodePolicy, write_node_policy
+from aaml.sim.autoscaler.ports import Buy, Delete
+from aaml.sim.autoscaler.recorded import under
+from aaml.sim.tasks import find_task
+from support.nodes_to_buy import CATALOGUE, LARGE, MEDIUM, SMALL, Moment, kind, pod
+
+# a pod that moves counts a dollar, a node's price counts for an hour; nothing is kept free
+PLAIN = NodePolicy(
+    idle_s=2.0, patience_s=8.0, spare_value=0.0, size_power=0.0, look_s=5.0, horizon_s=3600.0, horizon_growth=0.0,
+    eviction_dollars=1.0, slack=0.0, margin=0.0, most_at_once=1.0, largest_share=1.0,
+)  # fmt: skip
+
+
+def learned(catalogue=CATALOGUE, first_look_s=10_000.0, **numbers):
+    return LearnedNodes(replace(PLAIN, **numbers), catalogue, first_look_s)
+
+
+def bought(commands):
+    return [kind.name for command in commands if isinstance(command, Buy) for kind in command.types]
+
+
+def test_it_buys_once_no_further_pod_has_come_for_a_while_or_one_has_waited_for_long():
+    buyer, moment = learned(), Moment(100.0).waits(pod("a"))
+    assert list(buyer.act(moment.at(100.0))) == []
+    assert buyer.next_s == 102.0
+    moment.waits(pod("b"))
+    assert list(buyer.act(moment.at(101.5))) == []
+    assert buyer.next_s == 103.5
+    for tenth in range(1030, 1080, 15):
+        assert list(buyer.act(moment.waits(pod(f"c{tenth}", 0.1, 0.1)).at(tenth / 10))) == []
+    assert buyer.next_s == 108.0, "the first has waited for 8 s then"
+    assert bought(buyer.act(moment.at(108.0))) == ["small", "small"], "a full one has more value for its price"
+    assert list(buyer.act(moment.node("n", MEDIUM, ready=False).at(112.0))) == [], "they have room in the making"
+
+
+@pytest.mark.parametrize(
+    ("cores", "types"),
+    [
+        ([2.0], ["small"]),
+        ([2.0, 2.0], ["medium"]),  # 1.9 dollars for 4 cores are fewer than twice 1.0
+        ([4.0, 4.0, 2.0], ["large", "small"]),
+        ([7.0], ["large"]),
+        ([9.0], []),  # fits nothing
+    ],
+)
+def test_it_buys_the_types_with_the_most_value_for_their_price(cores, types):
+    moment = Moment(100.0).waits(*(pod(f"p{at}", each, 0.1) for at, each in enumerate(cores)))
+    buyer = learned()
+    buyer.act(moment.at(100.0))
+    assert bought(buyer.act(moment.at(102.0))) == types
+
+
+def test_room_that_is_left_over_counts_as_much_as_the_policy_says():
+    def first(spare, **numbers):
+        moment = Moment(100.0).node("n", LARGE, [pod("n1", 8.0, 0.1)]).waits(pod("a", 2.0, 0.1))
+        buyer = learned(spare_value=spare, **numbers)
+        buyer.act(moment.at(100.0))
+        return bought(buyer.act(moment.at(102.0)))
+
+    # a small node is full: 2 cores for 1.0 dollars. Of a large one at 3.6, 6 more cores count as half of what they are
+    # worth: (2 + 3) / 3.6 < 2 / 1; as all of it: (2 + 6) / 3.6 > 2 / 1
+    assert first(0.5) == ["small"]
+    assert first(1.0) == ["large"]
+    assert first(1.0, largest_share=0.5) == ["medium"], "8 cores are more than half of the 10 that are asked for"
+
+
+def test_a_node_goes_when_others_have_room_for_its_pods_and_its_price_is_worth_the_move():
+    def gone(**numbers):
+        moment = Moment(1000.0)
+        moment.node("a", SMALL, [pod("a1", 0.5), pod("a2", 0.5)]).node("b", LARGE, [pod(f"b{at}") for at in range(5)])
+        return list(learned(first_look_s=1000.0, **numbers).act(moment.at(1000.0)))
+
+    assert gone(eviction_dollars=0.4) == [Delete(("a",))]  # 1.0 dollars against 0.8
+    assert gone(eviction_dollars=0.6) == []  # against 1.2; of b, 3.6 against 3.0, but a has no room
+    assert gone(eviction_dollars=0.4, slack=3.0) == [], "2 cores of room are not four times as much as 1"
+
+
+def test_pods_that_may_not_be_disrupted_keep_their_node_unless_it_is_to_be_retired():
+    def gone(**numbers):
+        moment = Moment(1000.0)
+        moment.node("a", MEDIUM, [pod("job", 0.5, do_not_disrupt=True), pod("a1", 0.5)])
+        moment.node("b", MEDIUM, [pod("b1", 2.0, do_not_disrupt=True)])
+        return list(learned(first_look_s=1000.0, **numbers).act(moment.at(1000.0)))
+
+    assert gone() == []
+    assert gone(retire_use=0.5, retire_room=1.0) == [Delete(("a",))], "it is used by a quarter, b has 2 cores of room"
+    assert gone(retire_use=0.5, retire_room=2.0) == [], "what is left of b, 1.5 cores, is not twice 1"
+
+
+def test_a_job_counts_more_than_other_pods_for_it_begins_anew():
+    def gone(owner):
+        moment = Moment(1000.0).node("a", SMALL, [pod("a1", owner=owner)]).node("b", SMALL, [pod("b1", 1.0)])
+        moment.seen.pods["b"]["b1"] = pod("b1", do_not_disrupt=True)
+        return list(learned(first_look_s=1000.0, eviction_dollars=0.7, job_times=2.0).act(moment.at(1000.0)))
+
+    assert gone("ReplicaSet/a") == [Delete(("a",))]
+    assert gone("Job/a") == []  # 1.4 dollars against 1.0
+
+
+def test_a_cheaper_node_is_bought_first_and_the_other_goes_when_its_pods_still_fit():
+    moment = Moment(1000.0).node("a", LARGE, [pod("a1", 1.5)])
+    seller = learned(first_look_s=1000.0, eviction_dollars=0.1)
+    assert bought(seller.act(moment.at(1000.0))) == ["small"]
+    moment.node("new", SMALL, ready=False, launched_s=1000.0, last_pod_event_s=None)
+    assert list(seller.act(moment.at(1005.0))) == []
+    moment.seen.nodes["new"].initialized_s = 1021.0
+    twin = seller.copy()
+    assert list(seller.act(moment.at(1021.0))) == [Delete(("a",))]
+    moment.seen.pods["new"]["x"] = pod("x", 1.0)  # somebody else has taken the room
+    assert Delete(("a",)) not in list(twin.act(moment.at(1021.0)))
+
+
+def test_empty_nodes_go_after_the_time_that_the_policy_gives_them():
+    moment = Moment(1000.0).node("a", SMALL, last_pod_event_s=990.0)
+    seller = learned(first_look_s=1000.0, empty_s=15.0)
+    assert list(seller.act(moment.at(1000.0))) == []
+    assert list(seller.act(moment.at(1005.0))) == [Delete(("a",))]
+
+
+def test_node_selectors_decide_what_is_bought():
+    arm = kind("arm", 2, 0.5, arch="arm64")
+    moment = Moment(100.0).waits(pod("a", 1.0, node_selector={"kubernetes.io/arch": "amd64"}))
+    buyer = learned(Catalogue((arm, SMALL)))
+    buyer.act(moment.at(100.0))
+    assert bought(buyer.act(moment.at(102.0))) == ["small"]
+
+
+def test_an_episode_is_the_same_again_and_pays_for_what_it_asks_for():
+    task = under(find_task("bill"), NodePolicy())
+
+    def metrics():
+        cluster = task.build(7, 4)
+        play(cluster, make_policy("first-come-packing", PolicyOptions()))
+        return dict(cluster.metrics())
+
+    first = metrics()
+    assert metrics() == pytest.approx(first, nan_ok=True)
+    assert first["fluid_ratio"] > 1.0
+    assert first["nodes_bought"] > 0
+
+
+def test_a_policy_of_nodes_is_a_file_that_evaluate_takes(tmp_path, capsys):
+    path = tmp_path / "nodes.yaml"
+    write_node_policy(path, PLAIN, ["by hand"])
+    assert read_autoscaler(path) == PLAIN
+    words = f"--task bill --nodes 3 --seeds 1..2 --policies kube-scheduler first-come-packing+{path}"
+    assert run("evaluate", f"{words} --workers 1 --out {tmp_path}/out".split()) == 0
+    assert "first-come-packing+nodes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kind: NodePolicy\napiVersion: aaml.dev/v1\nspec: {patience_s: -1}", "patience_s"),
+        ("kind: NodePolicy\napiVersion: aaml.dev/v1\nspec: {patience: 1}", "patience"),
+        ("kind: NodePolicy\nspec: {}", "aaml.dev/v1"),
+        ("kind: Pod", "NodePolicy"),
+        ("!!python/object/apply:os.getcwd []", "NodePolicy"),
+    ],
+)
+def test_what_is_no_policy_of_nodes_is_a_line(tmp_path, text, said):
+    path = tmp_path / "nodes.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=said) as error:
+        read_autoscaler(path)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,39 @@
+"""Tuning a policy of nodes: what is searched, that it repeats, and what is told of it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aaml.cli import run
+from aaml.sim.autoscaler.file import read_autoscaler
+from aaml.sim.autoscaler.node_policy import NodePolicy
+from aaml.sim.tasks import find_task
+from aaml.tuning.nodes import RANGES, Asked, of_vector, to_vector, tune
+
+
+def test_a_vector_stands_for_a_policy_within_the_ranges():
+    start = NodePolicy(idle_s=5.0, patience_s=25.0, slack=0.25)
+    assert of_vector(to_vector(start), start) == start
+    far = of_vector(np.full(len(RANGES), 7.0), start)
+    assert {name: getattr(far, name) for name in RANGES} == {name: high for name, (_, high) in RANGES.items()}
+    middle = of_vector(np.full(len(RANGES), 0.5), start)
+    assert middle.slack == 0.25
+    assert middle.patience_s == pytest.approx(60**0.5, abs=1e-3)  # halfway by its logarithm
+
+
+def test_the_same_search_writes_the_same_file_which_says_what_it_pays(tmp_path):
+    asked = Asked(
+        replace(find_task("bill"), sizes=(2,)), tmp_path / "one.yaml", generations=1, population=4, episodes=1,
+        seeds=(1000, 1001),
+    )  # fmt: skip
+    found = tune(asked)
+    again = tune(replace(asked, out=tmp_path / "two.yaml"))
+    assert again.policy == found.policy == read_autoscaler(asked.out)
+    assert all(line in asked.out.read_text(encoding="utf-8") for line in found.lines)
+    assert "against kube-scheduler-packing" in "".join(found.lines)
+
+
+def test_the_command_refuses_what_is_no_policy_to_start_with(tmp_path, capsys):
+    assert run("tune", f"nodes --start {tmp_path}/none.yaml --out {tmp_path}/out.yaml".split()) == 2
+    assert "NodePolicy" in capsys.readouterr().err
