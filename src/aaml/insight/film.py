@@ -71,7 +71,8 @@ class Film(Observer):
     the number `forgotten`, which is 0 unless this is the `later` part of a film.
     `waits` are the times at which the number of waiting pods changed, where somebody tells of that besides attempts.
     As long as nobody tells it of attempts, there are moves only. The nodes are those that were there at any time, as
-    they were last seen.
+    they were last seen. `comings` says when one came or went, as seen at the attempt or move after that: time, its
+    place, whether it came.
     """
 
     def __init__(self, state: ClusterState, now_s: Callable[[], float], policy: str = "") -> None:
@@ -83,10 +84,11 @@ class Film(Observer):
         self.decisions: list[Scene] = []
         self.forgotten = 0
         self.waits: list[tuple[float, int]] = []
+        self.comings: list[tuple[float, int, bool]] = []
         self._state, self._now_s = state, now_s
         self._node_of: dict[str, int] = {}
         self._pod_of: dict[str, int] = {}
-        self._seen_nodes = -1
+        self._seen_nodes, self._there = -1, frozenset[str]()
         self._kept: tuple[npt.NDArray[Any], ...] = (np.zeros(0),) * 3
         self._queue: tuple[FloatArray, FloatArray, FloatArray] = (np.zeros(0),) * 3
         self._queued = (0, 0)
@@ -149,6 +151,8 @@ class Film(Observer):
     def begin_at(self, time_s: float) -> None:
         """Forget what came before a time; pods, nodes and moves get other places in other lists."""
         gone = sum(move.time_s < time_s for move in self.moves)
+        here = [(time_s, int(place), True) for place in np.flatnonzero(self.there(np.array([time_s]))[0])]
+        comings = [*here, *(each for each in self.comings if each[0] > time_s)]
         running: dict[int, Move] = {}
         for move in self.moves[:gone]:
             if move.comes:
@@ -158,7 +162,12 @@ class Film(Observer):
         moves = [*running.values(), *self.moves[gone:]]
         scenes = [scene for scene in self.scenes if scene.time_s >= time_s]
         there = {place for place, node in enumerate(self.nodes) if node.name in self._state.index}
-        nodes = sorted(there | {move.node for move in moves} | {scene.node for scene in scenes if scene.node >= 0})
+        nodes = sorted(
+            there
+            | {place for _, place, _ in comings}
+            | {move.node for move in moves}
+            | {scene.node for scene in scenes if scene.node >= 0}
+        )
         pods = sorted({move.pod for move in moves} | {place for each in scenes for place in (each.pod, *each.upcoming)})
         node_of, pod_of = ({old: new for new, old in enumerate(kept)} for kept in (nodes, pods))
         decided = {id(scene) for scene in self.decisions}
@@ -166,6 +175,7 @@ class Film(Observer):
         self.nodes, self.pods = [self.nodes[place] for place in nodes], [self.pods[place] for place in pods]
         self._node_of = {node.name: place for place, node in enumerate(self.nodes)}
         self._pod_of = {pod.uid: place for place, pod in enumerate(self.pods)}
+        self.comings = [(at_s, node_of[place], came) for at_s, place, came in comings]
         self.moves = [move._replace(pod=pod_of[move.pod], node=node_of[move.node]) for move in moves]
         self.scenes = [
             scene._replace(
@@ -238,6 +248,14 @@ class Film(Observer):
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(np.where(offered > 0, held[:-1].cumsum(axis=0) / offered, np.nan))
 
+    def there(self, times_s: FloatArray) -> npt.NDArray[np.bool_]:
+        """Return [T, N], which nodes there were at these times, which rise."""
+        found = np.zeros((len(times_s), len(self.nodes)), dtype=np.bool_)
+        for at_s, place, came in self.comings[:]:
+            if place < len(self.nodes):
+                found[np.searchsorted(times_s, at_s, side="left") :, place] = came
+        return found
+
     def queue(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the times at which pods were counted, how many waited from each on, and the times of the decisions.
 
@@ -293,8 +311,7 @@ class Film(Observer):
     # ---- inside ------------------------------------------------------------------------------------------------------
 
     def _moved(self, pod: Pod, node_name: str, placed: bool) -> None:
-        if node_name not in self._node_of:
-            self._look_at_nodes()
+        self._look_at_nodes()
         placement = self._state.placements.get(pod.uid) if placed else None
         gpus, since_s = ((), 0.0) if placement is None else (placement.gpus, placement.since_s)
         self.moves.append(Move(self._now_s(), self._pod(pod), self._node_of[node_name], placed, gpus, since_s))
@@ -306,6 +323,10 @@ class Film(Observer):
         for node in self._state.nodes:
             place = self._node_of.setdefault(node.name, len(self.nodes))
             self.nodes[place : place + 1] = [node]
+        there, now_s = frozenset(self._state.names), self._now_s()
+        for name in sorted(there ^ self._there):
+            self.comings.append((now_s, self._node_of[name], name in there))
+        self._there = there
 
     def _pod(self, pod: Pod) -> int:
         place = self._pod_of.setdefault(pod.uid, len(self.pods))

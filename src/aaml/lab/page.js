@@ -117,7 +117,8 @@ function drawNow() {
     for (let g = 0; g < G; g++) S.shown.forEach((r, place) => { values[(G - 1 - g) * R + place] = level(tile, S.frame, g, r); });
     picture(`now_${side}_data`, values, [G, R], 0, R);
     models[`past_cursor_${side}`].location = axis(now());
-    models[`now_${side}`].title.text = `now: ${tile.pending[S.frame]} ${tile.pending[S.frame] === 1 ? "pod waits" : "pods wait"}`;
+    models[`now_${side}`].title.text = `now: ${tile.pending[S.frame]} ${tile.pending[S.frame] === 1 ? "pod waits" : "pods wait"}, ` +
+      `${tile.there[S.frame]} nodes` + (tile.dollars ? `, $${tile.dollars[S.frame].toFixed(2)} an hour` : "");
     listDecisions(side);
   }
   for (const name of ["queue_cursor", "spread_cursor"]) models[name].location = axis(now());

@@ -3,12 +3,14 @@
 import base64
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from aaml.cluster.quantity import CPU
 from aaml.insight.film import Film
+from aaml.sim.autoscaler.prices import PriceList
 
 FRAMES = 200  # moments of a window
 MOST_GROUPS = 100  # rows of a heat map of all nodes
@@ -63,15 +65,27 @@ def group(film: Film, within: Groups | None = None, row: int = -1) -> Groups:
 def tile(film: Film, groups: Groups, start_s: float, end_s: float) -> dict[str, Any]:
     """Return `FRAMES` moments from `start_s` to `end_s` as JSON-able values.
 
-    `use` is base64 of bytes [T, G, 4]: 200 stand for all there is, 255 for none that could be used. `pending` counts
-    the pods that wait, `spread` is the variance of the nodes' CPU use, `decided` how many decisions were made before.
+    `use` is base64 of bytes [T, G, 4]: 200 stand for all there is, 255 for none that could be used, and for a node that
+    is not there. `pending` counts the pods that wait, `spread` is the variance of the nodes' CPU use, `decided` how
+    many decisions were made before. `there` counts the nodes, and `dollars` is what they cost an hour, None where no
+    price is known.
     """
     times = np.linspace(start_s, end_s, FRAMES)
     use = film.use(times, groups.of)
     with np.errstate(invalid="ignore"):
         levels = np.where(np.isnan(use), _NOTHING, np.clip(use * _SCALE, 0, _NOTHING - 1)).astype(np.uint8)
+    there = film.there(times)[:, : len(groups.of)]
+    if groups.nodes:
+        for place, row in enumerate(groups.of):
+            if row >= 0:
+                levels[~there[:, place], row] = _NOTHING
+    prices = [_prices().price(node) for node in film.nodes[: len(groups.of)]]
+    known = np.array([0.0 if price is None else price for price in prices])
+    is_worker = np.array([not node.is_control_plane for node in film.nodes[: len(groups.of)]], dtype=np.bool_)
     workers = [-1 if node.is_control_plane else place for place, node in enumerate(film.nodes)]
-    spread = film.use(times, workers, (CPU,))[:, :, 0].var(axis=1)
+    of_workers = film.use(times, workers, (CPU,))[:, :, 0]
+    absent = ~film.there(times)[:, np.flatnonzero(np.array(workers) >= 0)][:, : of_workers.shape[1]]
+    spread = np.ma.masked_array(of_workers, absent).var(axis=1).filled(0.0)
     tried, waiting, decided = film.queue()
     last = np.searchsorted(tried, times, side="right") - 1
     pending = np.where(last >= 0, waiting[last], 0) if len(tried) else np.zeros(FRAMES)
@@ -80,8 +94,16 @@ def tile(film: Film, groups: Groups, start_s: float, end_s: float) -> dict[str, 
         "use": base64.b64encode(levels.tobytes()).decode(),
         "pending": pending.tolist(),
         "spread": spread.tolist(),
+        "there": (there & is_worker).sum(axis=1).tolist(),
+        "dollars": None if all(price is None for price in prices) else (there @ known).tolist(),
         "decided": (film.forgotten + np.searchsorted(decided, times, side="right")).tolist(),
     }  # fmt: skip
+
+
+@cache
+def _prices() -> PriceList:
+    """Return the prices of the types that ship; other nodes say theirs themselves."""
+    return PriceList.read(None)
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:

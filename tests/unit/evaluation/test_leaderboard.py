@@ -216,4 +216,6 @@ def test_protocol_1_is_what_it_was() -> None:
             for load in (0.2, 0.35, 0.5)
         ),
         *((f"churn@{load}", ((10, 20), (40, 10)), gpus, "fgd", "clairvoyant") for load in (0.8, 0.9, 1.0)),
+        ("bill", ((20, 30), (100, 10)), ("cost", "bill", "waiting_p99_s", "evicted"), "kube-scheduler-packing", ""),
+        ("bill-openb", ((20, 10),), ("cost", "bill", "waiting_p99_s", "evicted"), "kube-scheduler-packing", ""),
     ]  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from aaml.cli import run
+from aaml.cluster.objects import PRICE_LABEL, TYPE_LABEL
 from aaml.errors import UserError
 from aaml.evaluation.evaluate import evaluate
 from aaml.insight.film import RESOURCES, Film, Move, Scene
@@ -163,3 +164,36 @@ def test_what_is_no_run_is_told_in_one_line(tmp_path, capsys):
     ):
         assert run("lab", argv) == 2
         assert why in capsys.readouterr().err
+
+
+def test_nodes_come_and_go_with_their_dollars():
+    """Seconds 0 to 10: a is there throughout at half a dollar, b from 4 to 8 at a dollar and a half."""
+    now = [0.0]
+    bought = [
+        make.node(name, labels={TYPE_LABEL: "x", PRICE_LABEL: price}) for name, price in (("a", "0.5"), ("b", "1.5"))
+    ]
+    state = make.cluster(bought[:1])
+    film = Film(state, lambda: now[0], "p")
+
+    def at(time_s, pod, node):
+        now[0] = time_s
+        state.assume(make.pod(pod), node)
+
+    at(1.0, "p1", "a")
+    state.upsert_node(bought[1])
+    at(4.0, "p2", "b")
+    state.remove_pod("default/p2")
+    state.remove_node("b")
+    at(8.0, "p3", "a")
+    at(10.0, "p4", "a")
+    drawn = tile(film, group(film), 0.0, 10.0)
+    at_2, at_6, at_9 = (round(second * 199 / 10) for second in (2, 6, 9))
+    assert [drawn["there"][frame] for frame in (at_2, at_6, at_9)] == [1, 2, 1]
+    assert [drawn["dollars"][frame] for frame in (at_2, at_6, at_9)] == [0.5, 2.0, 0.5]
+    levels = np.frombuffer(base64.b64decode(drawn["use"]), dtype=np.uint8).reshape(200, 2, 4)
+    assert levels[at_2, 1, 0] == 255 == levels[at_9, 1, 0], "b is not there"
+    assert levels[at_6, 1, 0] < 255
+    later = film.later(6.0)
+    assert later.there(np.array([6.0, 7.0, 9.0])).sum(axis=1).tolist() == [2, 2, 1]
+    bare = Film(make.cluster(make.nodes(1)), lambda: 0.0)
+    assert tile(bare, group(bare), 0.0, 1.0)["dollars"] is None

@@ -134,5 +134,15 @@ PROTOCOL = Protocol(
             )
             for load in (0.8, 0.9, 1.0)
         ),
+        Round(
+            "bill", ((20, 30), (100, 10)), ("cost", "bill", "waiting_p99_s", "evicted"), "kube-scheduler-packing",
+            ("kube-scheduler", "kube-scheduler-packing", "most-allocated", "best-fit", *_LIFETIMES, "random"),
+            relative=True,
+        ),
+        Round(
+            "bill-openb", ((20, 10),), ("cost", "bill", "waiting_p99_s", "evicted"), "kube-scheduler-packing",
+            ("kube-scheduler", "kube-scheduler-packing", "most-allocated", "best-fit", "fgd", *_LIFETIMES, "random"),
+            relative=True,
+        ),
     ),
 )  # fmt: skip
