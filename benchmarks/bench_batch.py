@@ -2,6 +2,7 @@
 
     python benchmarks/bench_batch.py                    # 10, 100 and 1,000 nodes of balance
     python benchmarks/bench_batch.py --task fragmentation --nodes 20
+    python benchmarks/bench_batch.py --task bill --nodes 20     # nodes are bought and given back
 
 Every decision is the first feasible row. A decision of the batch is `BatchedEnv.step` whole: arrivals, departures, time
 averages, reward, the next pod's mask and features, and what happens in Python at the end of an episode; `new` adds the
@@ -23,6 +24,7 @@ from aaml.scheduling.cycle import SchedulingCycle
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.rewards import RewardOptions
+from aaml.sim.autoscaler.task import BillTask
 from aaml.sim.compiled.batch import BatchedEnv
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.plan import Plan
@@ -41,7 +43,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     args = parser.parse_args()
     task = find_task(args.task)
-    meter = FragmentMeter.of(task.expected())
+    expected = task.expected()
+    meter = FragmentMeter.of(expected) if any(pod.gpu.count for pod in expected) else None
     observation_spec = ObservationSpec(task.lookahead, fragmentation=meter)
     started, before = time.perf_counter(), time.process_time()
     BatchedEnv(lambda _g, _n: Plan.of_cluster(task.build(0, 3)), 1, observation_spec=observation_spec,
@@ -52,7 +55,7 @@ def main() -> None:
     print(f"{'nodes':>6} {'rows':>5} {'shared':>11} {'new':>11} {f'{cores} threads':>11} {'SimCluster':>11}")
     for nodes in args.nodes:
         rows = max(NODES_IN_ALL // nodes, 4)
-        pods = min(round(task.pods_per_node * nodes), 3000)
+        pods = None if isinstance(task, BillTask) else min(round(task.pods_per_node * nodes), 3000)
         drawn = TaskEpisodes(task, pods)
         shared = [drawn.plan(seed, nodes) for seed in range(WORKLOADS)]
 
@@ -87,7 +90,12 @@ def _batch(batch: BatchedEnv, seconds: float, clock) -> float:  # noqa: ANN001
 
 
 def _simulated(
-    task: Task, nodes: int, pods: int, observation_spec: ObservationSpec, meter: FragmentMeter | None, seconds: float
+    task: Task,
+    nodes: int,
+    pods: int | None,
+    observation_spec: ObservationSpec,
+    meter: FragmentMeter | None,
+    seconds: float,
 ) -> float:
     """Return decisions a second of the scheduling cycle over SimCluster, building the episode not counted."""
     decisions, spent, seed = 0, 0.0, 0

@@ -8,6 +8,7 @@ uncounted   for kernels that work on arrays which their caller holds: they, and 
 counted     for kernels that allocate and are called from such
 compiled    for all others
 part        uncounted, for what only kernels call: it is merged into its caller, for a call costs by the array
+section     the same for what is large or rarely called: it is compiled once, and called
 named       for functions that return views with names, which a kernel without counting cannot return
 """
 
@@ -57,6 +58,7 @@ def _kept(kernel: K) -> K:
 
 uncounted, counted = _counting(False), _counting(True)
 part = _counting(False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+section = _counting(False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def named(function: F) -> "Dispatcher[F]":

@@ -63,14 +63,21 @@ class Batch:
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
-    """Return batches of stars, all padded to the same node count, as one."""
+    """Return batches of stars as one, padded to the most nodes of any."""
+    most = max(batch.mask.shape[1] for batch in batches)
     return Batch(
-        torch.cat([batch.nodes for batch in batches]),
-        torch.cat([batch.pairs for batch in batches]),
+        torch.cat([widened(batch.nodes, most) for batch in batches]),
+        torch.cat([widened(batch.pairs, most) for batch in batches]),
         torch.cat([batch.pod for batch in batches]),
-        torch.cat([batch.mask for batch in batches]),
+        torch.cat([widened(batch.mask, most) for batch in batches]),
         counts=torch.cat([batch.counts for batch in batches if batch.counts is not None]),
     )
+
+
+def widened(rows: Tensor, nodes: int) -> Tensor:
+    """Return a tensor [B, N, ...] with zeros for further nodes; itself where it has as many."""
+    missing = nodes - rows.shape[1]
+    return rows if missing == 0 else torch.cat([rows, rows.new_zeros(len(rows), missing, *rows.shape[2:])], dim=1)
 
 
 def _pad(arrays: Sequence[npt.NDArray[np.generic]], n: int) -> npt.NDArray[np.generic]:

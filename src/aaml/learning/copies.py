@@ -19,7 +19,7 @@ from aaml.learning.algorithms.dqn import sampling_logits
 from aaml.learning.algorithms.imitation import Demonstration
 from aaml.learning.algorithms.ppo import Rollout
 from aaml.learning.buffers import Transitions
-from aaml.learning.collate import Batch, collate, joined
+from aaml.learning.collate import Batch, collate, joined, widened
 from aaml.learning.losses import log_policy, mask_scores, select
 from aaml.learning.networks import Network
 from aaml.scheduling.ports import Transition
@@ -147,7 +147,7 @@ class RolloutRecorder:
         """Return the decisions kept and how they compare. Raises `UserError` when there are none."""
         kept, came_to = self._compare(gamma)
         action = torch.cat(self._action)
-        log_prob = select(torch.cat(self._log_prob), action)
+        log_prob = select(self._log_probs(), action)
         return Rollout(joined(self._seen), action, log_prob, came_to.advantage[kept], came_to.returns[kept])
 
     def transitions(self, gamma: float) -> Transitions:
@@ -159,10 +159,15 @@ class RolloutRecorder:
         goes_on = goes_on[kept]
         action, following = torch.cat(self._action), joined(self._following) if goes_on.any() else None
         discount = torch.full((len(action),), gamma**self._n_step, device=action.device)
-        log_prob = torch.cat(self._log_prob)
+        log_prob = self._log_probs()
         return Transitions(
             joined(self._seen), action, came_to.n_step[kept], discount, goes_on, following, log_prob=log_prob
         )
+
+    def _log_probs(self) -> Tensor:
+        """Return the log probabilities of all choices kept, [K, N]; there may have been fewer nodes at first."""
+        most = max(each.shape[1] for each in self._log_prob)
+        return torch.cat([widened(each, most) for each in self._log_prob])
 
     def _compare(self, gamma: float) -> tuple[Tensor, CopiesReturns]:
         kept = torch.stack(self._kept)

@@ -222,9 +222,14 @@ class SimCluster:
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing has happened yet, only arrivals and departures will, and the filters are the usual ones."""
+        """Whether nothing has happened yet, no timeline is to come, and the filters are the usual ones."""
         begun = self.journal.counts or self.journal.waiting_since_s or self._state.placements or self._flight
-        return not (begun or self._heap or self._supply) and self._feasible is _filtered
+        return not (begun or self._heap) and self._feasible is _filtered
+
+    @property
+    def supply(self) -> Supply | None:
+        """Who buys and gives back nodes; None where they stay."""
+        return self._supply
 
     @property
     def elastic(self) -> bool:

@@ -3,6 +3,8 @@
 from functools import lru_cache
 
 from aaml.errors import UserError
+from aaml.sim.autoscaler.recorded import RecordedBillTask
+from aaml.sim.autoscaler.task import BillTask
 from aaml.sim.compiled.own_rewards import compiled_reward
 from aaml.sim.compiled.plan import Plan
 from aaml.sim.tasks import TASKS, find_task
@@ -20,6 +22,11 @@ def why_no_reward(reward: str) -> str:
     except UserError as error:
         return f"the reward {reward} is not compiled ({error})"
     return ""
+
+
+def buys_nodes(task: str) -> bool:
+    """Whether nodes are bought and given back in a task's episodes."""
+    return isinstance(find_task(task), (BillTask, RecordedBillTask))
 
 
 @lru_cache(maxsize=8)

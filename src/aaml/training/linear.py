@@ -16,6 +16,7 @@ from aaml.scheduling.curves import SEARCH_DEVIATION
 from aaml.scheduling.ports import RunWriter
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.compiled.flow import BY_ARRIVAL, Flow
+from aaml.training import compilable
 from aaml.training.learner import Stop, draw_episode
 from aaml.training.rollouts import TRAINING_SEEDS, Arena
 from aaml.training.runfolder import RunFolder
@@ -48,7 +49,7 @@ class LinearLearner:
         self._envs = config.envs
         self._flows: dict[tuple[int, int], Flow] = {}
         gpus = any(pod.gpu.count for pod in arena.task.expected(config.trace))
-        self._compiled = not gpus and not arena.build(TRAINING_SEEDS, self._sizes[0]).elastic
+        self._compiled = not gpus and not (compilable.buys_nodes(config.task) and config.why_no_copies)
         expects = arena.observation_spec.expects is not None
         features = (*PLAIN, *(GPU if gpus else ()), *(LIFE if expects else ()))
         features += COST if arena.observation_spec.costs else ()

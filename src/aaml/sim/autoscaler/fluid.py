@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
+from aaml.cluster.kernels import compiled
 from aaml.sim.autoscaler.catalogue import Catalogue
 
 _SINGULAR, _TOLERANCE = 1e-9, 1e-9
@@ -34,8 +35,19 @@ class Fluid:
 
     def price(self, cpu_milli: float, memory_bytes: float, gpu_milli: float = 0.0) -> float:
         """Return the least dollars an hour for so much; without types that have GPUs these cost nothing."""
-        asked = np.array([cpu_milli, memory_bytes, gpu_milli])
-        return float((self.corners @ asked[: self.corners.shape[1]]).max())
+        return float(fluid_price(self.corners, cpu_milli, memory_bytes, gpu_milli))
+
+
+@compiled
+def fluid_price(corners, cpu_milli, memory_bytes, gpu_milli):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return `Fluid.price` of corners float64 [C, 2], or [C, 3] with GPUs."""
+    most = -np.inf
+    for i in range(len(corners)):
+        price = corners[i, 0] * cpu_milli + corners[i, 1] * memory_bytes
+        if corners.shape[1] > 2:
+            price += corners[i, 2] * gpu_milli
+        most = max(most, price)
+    return most
 
 
 def _corners_with_gpus(catalogue: Catalogue) -> FloatArray:

@@ -17,15 +17,15 @@ from aaml.sim.autoscaler.packing import Packed, Room, pack, types_of
 from aaml.sim.autoscaler.ports import Buy, Command, Delete, Observed, OwnedNode, Replace
 from aaml.sim.autoscaler.settings import KarpenterSettings
 
-_AGAIN_S = 10.0  # after which a pod that still waits, or a node that still goes, asks for a batch again (controller.go)
+AGAIN_S = 10.0  # after which a pod that still waits, or a node that still goes, asks for a batch again (controller.go)
 _MOST_TYPES = 600  # of a claim (scheduling/scheduler.go, MaxInstanceTypes)
-_MOST_AT_ONCE = (
+MOST_AT_ONCE = (
     101  # candidates of multi-node consolidation, which tries 0 to 100 (disruption/multinodeconsolidation.go)
 )
 _LEAST_SPOT_TYPES = 15  # cheaper ones, for a spot node to be replaced by a spot node (disruption/consolidation.go)
-_SEEN_ANEW_S = 300.0  # an unchanged cluster is looked at again after so long (state/cluster.go, ConsolidationState)
+SEEN_ANEW_S = 300.0  # an unchanged cluster is looked at again after so long (state/cluster.go, ConsolidationState)
 _PRIORITY_UNIT = 2.0**25  # of priority, for which evicting a pod counts as much as one pod more (utils/disruption)
-_BALANCED_K = 2  # a move's share of the savings is at least 1/k of its share of the disruption (disruption/balanced.go)
+BALANCED_K = 2  # a move's share of the savings is at least 1/k of its share of the disruption (disruption/balanced.go)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Karpenter:
             self._again_s = {who: self._again_s[who] for who in asking if who in self._again_s}
         for who in asking:
             if self._again_s.get(who, -inf) <= seen.now_s:
-                self._again_s[who] = seen.now_s + _AGAIN_S
+                self._again_s[who] = seen.now_s + AGAIN_S
                 self._batch = self._batch.trigger(who, seen.now_s)
 
     def _provision(self, seen: Observed) -> list[Command]:
@@ -158,7 +158,7 @@ class Karpenter:
         found, allowed = self._underutilized(seen), self._allowed(seen)
         if not found or self._is_settled(seen, 1):
             return None
-        chosen = found[:allowed][:_MOST_AT_ONCE]
+        chosen = found[:allowed][:MOST_AT_ONCE]
         low, high, best = 1, len(chosen) - 1, None
         look = self._look(seen)
         while low <= high:
@@ -242,7 +242,7 @@ class Karpenter:
         paid = sum(node.price for node in seen.nodes.values())
         disrupted = sum(_disruption(seen, node) for node in seen.nodes.values())
         share = sum(_disruption(seen, node) for node in nodes) / disrupted
-        return saved > 0.0 and paid > 0.0 and saved / paid >= share / _BALANCED_K
+        return saved > 0.0 and paid > 0.0 and saved / paid >= share / BALANCED_K
 
     def _simulated(self, seen: Observed, look: _Look, names: Collection[str]) -> Packed:
         """Pack what waits and what is on nodes on their way out, as if these nodes were on theirs."""
@@ -293,7 +293,7 @@ class Karpenter:
     def _is_settled(self, seen: Observed, method: int) -> bool:
         """Whether a method has found nothing in the cluster as it is."""
         self._state_s = max(self._state_s, seen.changed_s)
-        if seen.now_s - self._state_s >= _SEEN_ANEW_S:
+        if seen.now_s - self._state_s >= SEEN_ANEW_S:
             self._state_s = seen.now_s
         return self._nothing_s.get(method) == self._state_s
 
@@ -316,8 +316,13 @@ def _leaves(seen: Observed, pod: Pod) -> bool:
     One that stops does not, as its owner's next pod waits already; a StatefulSet's comes only once it has gone.
     """
     if pod.uid in seen.stopping:
-        return pod.owner.startswith("StatefulSet/")
+        return is_next_late(pod)
     return not pod.do_not_disrupt and pod.uid not in seen.stuck
+
+
+def is_next_late(pod: Pod) -> bool:
+    """Whether its owner makes the next pod only once this one has gone."""
+    return pod.owner.startswith("StatefulSet/")
 
 
 def _eviction(pod: Pod) -> float:

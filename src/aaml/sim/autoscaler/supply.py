@@ -27,7 +27,7 @@ from aaml.sim.autoscaler.settings import NodeTimes, Prices
 from aaml.sim.cluster import SimCluster
 from aaml.sim.timeline import AddNode, Cordon, RemoveNode
 
-_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' generated names
+LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' generated names
 _ANEW = frozenset({"Job"})  # owners whose next pod begins from the start
 _READY, _DRAIN, _STOP, _RECREATE = range(4)
 QUIET_S = 60.0  # of an autoscaler that does not say after how long without a pod event a node may go
@@ -57,7 +57,7 @@ class NodeSupply:
         self.autoscaler, self.catalogue, self.times, self.prices = autoscaler, catalogue, times, prices
         self.meter = Meter(Fluid(catalogue), tuple(carbon_g_per_kwh))
         self.seen = Observed(0.0)
-        self._rng, self._budgets, self._quiet_s = rng, tuple(budgets), quiet_s
+        self.rng, self.budgets, self._quiet_s = rng, tuple(budgets), quiet_s
         self._heap: list[tuple[float, int, int, str]] = []
         self._sequence = 0
         self._later: dict[int, Pod] = {}  # successors, by the sequence number of their event
@@ -77,8 +77,8 @@ class NodeSupply:
     def fork(self, cluster: SimCluster) -> "NodeSupply":
         """Return an independent copy that looks after a fork of the cluster."""
         twin = NodeSupply(
-            self.autoscaler.copy(), self.catalogue, deepcopy(self._rng), times=self.times, prices=self.prices,
-            budgets=self._budgets, quiet_s=self._quiet_s,
+            self.autoscaler.copy(), self.catalogue, deepcopy(self.rng), times=self.times, prices=self.prices,
+            budgets=self.budgets, quiet_s=self._quiet_s,
         )  # fmt: skip
         twin.meter, twin._sequence = self.meter.copy(), self._sequence
         nodes = {name: copy(node) for name, node in self.seen.nodes.items()}
@@ -118,9 +118,9 @@ class NodeSupply:
         seen, waits = self.seen, self._cluster.journal.waiting_since_s
         seen.now_s = now_s
         seen.waiting = {uid: each for uid, each in seen.waiting.items() if uid in waits}
-        if self._budgets:
+        if self.budgets:
             running, missing = self._pods()
-            seen.blocked, seen.stuck = blocked_pods(self._budgets, running, missing), stuck_pods(self._budgets, running)
+            seen.blocked, seen.stuck = blocked_pods(self.budgets, running, missing), stuck_pods(self.budgets, running)
         while commands := self.autoscaler.act(seen):
             for command in commands:
                 happened |= self._carry_out(command)
@@ -131,9 +131,7 @@ class NodeSupply:
     def metrics(self) -> Mapping[str, float]:
         """Return the numbers of `aaml.sim.metrics.BILLED` so far."""
         now_s = self._cluster.now_s()
-        self.meter.hold(now_s)
-        billed = self.meter.metrics(now_s)
-        return {"cost": billed["bill"] + self._charged(now_s) / (now_s / 3600.0 if now_s > 0.0 else np.nan), **billed}
+        return billed(self.meter, self._charged(now_s), now_s)
 
     def paid(self, now_s: float) -> float:
         """Return the dollars that the cluster has cost so far: nodes, waits beyond the target and evictions."""
@@ -143,8 +141,7 @@ class NodeSupply:
     def _charged(self, now_s: float) -> float:
         """Return what waits beyond the target and evictions count, in dollars."""
         journal = self._cluster.journal
-        beyond_s = np.maximum(journal.waiting_times_s(now_s) - self.prices.wait_target_s, 0.0).sum()
-        return self.prices.wait_per_hour * float(beyond_s) / 3600.0 + self.prices.eviction * journal.counts["evicted"]
+        return charged(self.prices, journal.waiting_times_s(now_s), journal.counts["evicted"])
 
     # ---- orders ------------------------------------------------------------------------------------------------------
 
@@ -165,12 +162,12 @@ class NodeSupply:
     def _buy(self, types: Sequence[InstanceType]) -> str:
         kind = min(types, key=lambda each: each.cheapest.price)
         now_s, times = self._cluster.now_s(), self.times
-        name = "default-" + "".join(_LETTERS[number] for number in self._rng.integers(len(_LETTERS), size=8))
+        name = "default-" + "".join(LETTERS[number] for number in self.rng.integers(len(LETTERS), size=8))
         node = self.seen.nodes[name] = OwnedNode(name, kind, kind.cheapest, now_s)
         self.meter.hold(now_s)
         self.meter.launched(node)
         self.seen.changed_s = now_s
-        spread_s = times.initialization_spread_s * float(self._rng.random())
+        spread_s = times.initialization_spread_s * float(self.rng.random())
         self._push(now_s + times.registration_delay_s + times.initialization_s + spread_s, _READY, name)
         return name
 
@@ -228,7 +225,7 @@ class NodeSupply:
         for uid, pod in () if row is None else list(self._cluster.state.node_pods[row].items()):
             if pod.do_not_disrupt or uid in self.seen.stopping:
                 continue
-            if self._budgets and allowed_evictions(self._budgets, pod, *self._pods()) < 1:
+            if self.budgets and allowed_evictions(self.budgets, pod, *self._pods()) < 1:
                 refused = True
             elif self.times.grace_s:
                 self.seen.stopping.add(uid)
@@ -245,11 +242,10 @@ class NodeSupply:
         if placement is None or (self.times.grace_s and uid not in self.seen.stopping):
             return False
         pod, now_s = cluster.displace(uid), cluster.now_s()
-        owner = pod.owner.partition("/")[0]
-        if not owner:
+        if not pod.owner.partition("/")[0]:
             cluster.journal.counts["lost"] += 1
             return True
-        if pod.lifetime_s is not None and owner not in _ANEW:
+        if pod.lifetime_s is not None and not begins_anew(pod):
             pod = replace(pod, lifetime_s=max(pod.lifetime_s - (now_s - placement.since_s), 0.0))
         pod = replace(pod, created_s=now_s + self.times.recreate_s)
         self._later[self._push(pod.created_s, _RECREATE, uid)] = pod
@@ -294,6 +290,24 @@ class NodeSupply:
             node.last_pod_event_s = now_s
         if node_name in self._draining_s and not placed:
             self._push(now_s, _DRAIN, node_name)
+
+
+def begins_anew(pod: Pod) -> bool:
+    """Whether the pod that its owner makes in its place begins from the start."""
+    return pod.owner.partition("/")[0] in _ANEW
+
+
+def charged(prices: Prices, waits_s: npt.NDArray[np.float64], evicted: int) -> float:
+    """Return what counts beside the bill, in dollars: the waits of pods [P] beyond the target, and evictions."""
+    beyond_s = np.maximum(waits_s - prices.wait_target_s, 0.0).sum()
+    return prices.wait_per_hour * float(beyond_s) / 3600.0 + prices.eviction * evicted
+
+
+def billed(meter: Meter, extra: float, now_s: float) -> Mapping[str, float]:
+    """Return the numbers of `aaml.sim.metrics.BILLED` at a moment, where so many dollars count beside the bill."""
+    meter.hold(now_s)
+    own = meter.metrics(now_s)
+    return {"cost": own["bill"] + extra / (now_s / 3600.0 if now_s > 0.0 else np.nan), **own}
 
 
 class _Pods(Mapping[str, Mapping[str, Pod]]):

@@ -26,7 +26,18 @@ from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import check_reward
 from aaml.settings import Count, take
 from aaml.sim.cluster import QueueSettings
-from aaml.sim.compiled.lockstep import BEGIN, BatchSettings, play_rows
+from aaml.sim.compiled.autoscaler.plan import SupplyPlan
+from aaml.sim.compiled.autoscaler.rows import (
+    NODE_COLUMNS,
+    POD,
+    POD_TIME,
+    SUPPLY_LAYOUT,
+    Supply,
+    SupplyPool,
+    SupplyRows,
+    SupplyWork,
+)
+from aaml.sim.compiled.lockstep import BEGIN, RESUME, BatchSettings, play_rows
 from aaml.sim.compiled.own_rewards import OwnReward
 from aaml.sim.compiled.plan import Plan
 from aaml.sim.compiled.rewards import REWARDS
@@ -37,6 +48,7 @@ from aaml.sim.compiled.rows import (
     POD_STATE_TIMES,
     POD_STATES,
     POD_TIMES,
+    WAITS,
     EpisodePool,
     Rows,
     View,
@@ -55,7 +67,25 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Episodes = Callable[[int, int], Plan]
 """(group, number of its episode from 0 on) -> the plan. Asked once for each, numbers of a group in order."""
-_COUNTED = ("arrived", "bound", "departed", "rejected", "declined")
+_COUNTED = ("arrived", "bound", "departed", "rejected", "declined", "evicted", "lost")
+_NOT_ELASTIC = ("fragmentation", "seed-a")  # rewards that remember nodes by their rows
+_FIRST_SIZES = {"N": 32, "L": 256, "E": 512, "D": 512}  # of episodes whose nodes are bought, until they need more
+_METERED = (
+    "now_s",
+    "nodes",
+    "price",
+    "watts",
+    "cpu_milli",
+    "memory_bytes",
+    "dollars",
+    "fluid_dollars",
+    "core_hours",
+    "node_hours",
+    "kwh",
+    "co2_g",
+    "bought",
+)
+_METERS = {"now_s": "metered_s", "nodes": "alive"}  # under which the compiled meter has them
 _PLAY: Callable[..., None] = play_rows
 _WORTH_A_THREAD = 256  # nodes of all rows together, below which waking a thread costs more than it saves
 
@@ -96,12 +126,14 @@ class Ended:
     _final: Usage
     _waits_s: FloatArray
     _counts: Mapping[str, int]
+    _waiting: int
+    _billed: Mapping[str, float]
 
     @cached_property
     def metrics(self) -> Mapping[str, float]:
         """Everything the episode can be judged by: `SimCluster.metrics`."""
-        pending = self._counts["arrived"] - self._counts["bound"]
-        return summary(self._means, self._final, self._waits_s, pending, self._counts)
+        own = summary(self._means, self._final, self._waits_s, self._waiting, self._counts)
+        return {**own, **self._billed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +176,8 @@ class BatchedEnv:
     """
 
     _tables: FragmentTables | None = None
+    _supply: Supply | None = None
+    _elastic = False
     _pool: EpisodePool
     _rows: Rows
     _view: View
@@ -171,6 +205,7 @@ class BatchedEnv:
             take(name, value, Count)
         self._meter = _checked(observation_spec, reward, expected, queue)
         self._episodes, self._groups, self._copies = episodes, groups, copies
+        self._reward = reward if own is None else ""
         self._queue_sort = None if queue_sort is None else queue_sort.knowing(observation_spec.expects)
         self._restart = restart
         self._settings = BatchSettings(
@@ -184,14 +219,15 @@ class BatchedEnv:
         self._models: list[str] = [""]
         sizes = (
             {"B": groups * copies, "P": observation_spec.pod_size, "M": 1, "W": 0}
-            | dict.fromkeys("NGCTSO", 1)
-            | {"R": 4}
+            | dict.fromkeys("NGCTSOLEDKUVH", 1)
+            | {"R": 4, "n": NODE_COLUMNS}
         )
         self._number = np.full(groups * copies, -1, dtype=np.int64)
         self._slots: dict[tuple[int, int], int] = {}  # (group, number) -> slot
         self._users: dict[int, set[int]] = {}  # slot -> copies that have not finished with it
         self._free: list[int] = []
         self._slot_count = 0
+        self._plans: dict[int, SupplyPlan] = {}  # by slot, where nodes are bought
         self._began = False
         self._allocate(sizes, first=True)
 
@@ -219,7 +255,7 @@ class BatchedEnv:
     @property
     def nodes(self) -> IntArray:
         """How many nodes each row has, int64 [B]."""
-        return np.asarray(self._pool.episodes["nodes"][self._rows.progress["slot"]])
+        return np.array(self._rows.progress["nodes"])
 
     @property
     def now_s(self) -> FloatArray:
@@ -230,7 +266,7 @@ class BatchedEnv:
     def pending(self) -> IntArray:
         """How many pods wait besides the one that is shown, int64 [B]."""
         at = self._rows.progress
-        return np.asarray(at["arrived"] - at["bound"] - at["alive"])
+        return np.asarray(_pending(at) - at["alive"])
 
     def step(self, actions: npt.ArrayLike) -> BatchedStep:
         """Place each row's pod on a row of its cluster: int [B]. What a resting row is told counts for nothing.
@@ -263,24 +299,42 @@ class BatchedEnv:
     def run(self, plan: Plan, sort: QueueSort | None, play: Callable[..., None]) -> Ended:
         """Let a kernel play the first row's episode, of this plan, and return how it ended.
 
-        `sort` is the order of waiting pods of a batch that has one, else None. `play(pool, rows, view, lives, settings,
-        work)` goes on from the beginning to the end.
+        `sort` is the order of waiting pods of a batch that has one, else None. `play(pool, rows, supply, view, lives,
+        settings, work)` goes from the beginning to the end.
         """
         if sort is not None:
             remaining_s = self._pool.pod_times[0, POD_TIMES.remaining_s, : len(plan.arrival_s)]
-            since_s = _since_s(plan, remaining_s, sort.knowing(self._observation_spec.expects))
-            put_columns(self._pool.pod_times[0], POD_TIMES, since_s=since_s)
-        play(self._pool, self._rows, self._view, self._lives, self._settings, self._work[0])
+            order = sort.knowing(self._observation_spec.expects)
+            put_columns(self._pool.pod_times[0], POD_TIMES, since_s=_since_s(plan, remaining_s, order))
+            if self._supply is not None:
+                _put_order(self._supply.pool.terms, 0, order)
+        short = True
+        while short:
+            memory = (self._pool, self._rows, self._supply, self._view, self._lives, self._settings, self._work[0])
+            play(*memory)
+            short = self._grow(np.zeros(1, dtype=np.int64))
         return self._end(0)
 
     def play(self, which: IntArray, kernel: Callable[..., None]) -> list[Ended]:
         """Let a kernel play the episodes of the rows `which` int64 [n] from their beginning; return how they ended.
 
-        `kernel(pool, rows, view, tables, lives, settings, work, which)` leaves each row at its end.
+        `kernel(pool, rows, supply, view, tables, lives, settings, work, which)` leaves each row at its end.
         """
-        memory = (self._pool, self._rows, self._view, self._tables, self._lives, self._settings, self._work[0])
-        kernel(*memory, which)
+        left = which
+        while len(left):
+            memory = (
+                self._pool, self._rows, self._supply, self._view, self._tables, self._lives, self._settings,
+                self._work[0],
+            )  # fmt: skip
+            kernel(*memory, left)
+            left = left[self._rows.progress["short"][left] > 0]
+            self._grow(left)
         return [self._end(int(row)) for row in which]
+
+    @property
+    def most_nodes(self) -> int:
+        """N, how many nodes a row has room for."""
+        return self._sizes["N"]
 
     def close(self) -> None:
         """Let go of the threads."""
@@ -341,6 +395,13 @@ class BatchedEnv:
                 "C": len(plan.allowed), "T": len(plan.arrival_s), "S": len(plan.request),
                 "O": max(int(plan.owner.max(initial=-1)) + 1, 1),
             }  # fmt: skip
+            if plan.supply is not None:
+                own |= _FIRST_SIZES | {
+                    "K": len(plan.supply.offers), "U": plan.supply.budgets.shape[1], "V": len(plan.supply.corners),
+                    "H": len(plan.supply.carbon),
+                }  # fmt: skip
+                self._elastic = True
+            self._check_kind(plan)
             sizes |= {letter: max(sizes[letter], size) for letter, size in own.items()}
         self._allocate(sizes)
 
@@ -354,15 +415,66 @@ class BatchedEnv:
         self._pool = allocate(EpisodePool, sizes, None if first else self._pool)
         self._rows = allocate(Rows, sizes, None if first else self._rows)
         self._view = allocate(View, sizes, None if first else self._view, self._zeros)
-        self._work = [_work(sizes) for _ in range(self._threads)]
+        if self._elastic:
+            old = None if self._supply is None else self._supply
+            self._supply = Supply(
+                allocate(SupplyPool, sizes, old and old.pool, layout=SUPPLY_LAYOUT),
+                allocate(SupplyRows, sizes, old and old.rows, layout=SUPPLY_LAYOUT),
+            )
+        self._work = [_work(sizes, self._elastic) for _ in range(self._threads)]
         self._sizes = sizes
+
+    def _grow(self, which: IntArray) -> bool:
+        """Make twice the room for what comes and goes, where a row waits for that; returns whether one does."""
+        if not (self._rows.progress["short"][which] > 0).any():
+            return False
+        self._allocate({letter: size * (2 if letter in _FIRST_SIZES else 1) for letter, size in self._sizes.items()})
+        for slot in self._users:
+            self._draw(slot, self._plans[slot])
+        return True
+
+    def _draw(self, slot: int, supply: SupplyPlan) -> None:
+        """Write what nodes are called that may be bought in an episode, and how long they take."""
+        if self._supply is not None:
+            pool = self._supply.pool
+            pool.names[slot], pool.spreads[slot] = supply.draw(self._sizes["L"])
+
+    def _check_kind(self, plan: Plan) -> None:
+        """Raise `UserError` for what is not compiled where nodes are bought, or where they stay."""
+        if plan.supply is None:
+            if self._elastic or self._reward == "bill":
+                raise UserError("reward bill: nobody buys nodes here; take a task whose nodes cost, such as bill")
+            return
+        if self._reward in _NOT_ELASTIC:
+            raise bad_value("reward", self._reward, "another one for compiled episodes in which nodes are bought")
+        if self._observation_spec.lifetimes or self._observation_spec.costs:
+            raise UserError("compiled episodes in which nodes are bought show neither lifetimes nor costs")
+
+    def _load_supply(self, slot: int, supply: SupplyPlan) -> None:
+        """Write who buys the nodes of an episode into its slot."""
+        if self._supply is None:
+            return
+        pool, self._plans[slot] = self._supply.pool, supply
+        for name, value in supply.terms().items():
+            pool.terms[name][slot] = value
+        if self._queue_sort is not None:
+            _put_order(pool.terms, slot, self._queue_sort)
+        put(pool.offers[slot], supply.offers)
+        put(pool.prices[slot], supply.prices)
+        put(pool.corners[slot], supply.corners)
+        put(pool.carbon[slot], np.asarray(supply.carbon, dtype=np.float64))
+        put(pool.budgets[slot], supply.budgets)
+        put(pool.pods[slot], supply.pods)
+        self._draw(slot, supply)
 
     def _load(self, slot: int, plan: Plan) -> None:
         """Write a plan into its slot."""
+        if plan.supply is not None:
+            self._load_supply(slot, plan.supply)
         pool, state = self._pool, plan.fleet.state
         mean_cpu, mean_memory = plan.fleet.mean_size
         sizes = len(state), len(plan.arrival_s), state.gpu_count.any()
-        pool.episodes[slot] = (*sizes, plan.until_s, mean_cpu, mean_memory)
+        pool.episodes[slot] = (*sizes, plan.supply is not None, plan.until_s, mean_cpu, mean_memory)
         pool.allocatable[slot] = 0  # resources of other plans are columns too
         put(pool.allocatable[slot], state.allocatable)
         number = np.array([self._models.index(name) for name in state.gpu_models])  # a model's number in this batch
@@ -399,14 +511,17 @@ class BatchedEnv:
         pool, rows, view = self._pool, self._rows, self._view
         at = rows.progress[row]
         slot, now_s, seconds = at["slot"], float(at["now_s"]), float(at["seconds"])
-        n = int(pool.episodes["nodes"][slot])
+        n = int(at["nodes"])
         counts = {name: int(at[name]) for name in _COUNTED}
-        arrived, bound = counts["arrived"], counts["bound"]
-        waiting = rows.pods[row, POD_STATES.node, :arrived] < 0
-        waits_s = now_s - pool.pod_times[slot, POD_TIMES.arrival_s, :arrived][waiting]
+        pending, waits_s = int(_pending(at)), self._waits_s(row)
+        billed: Mapping[str, float] = {}
+        if self._supply is not None:
+            state = self._supply.rows.states[row]
+            meter = {name: state[_METERS.get(name, name)].item() for name in _METERED}
+            billed = self._plans[slot].billed(meter, waits_s, counts["evicted"], now_s)
         means = (rows.totals[row] / seconds).tolist() if seconds else [float("nan")] * len(AVERAGED)
         usage = measure_usage(
-            pool.allocatable[slot, :n], rows.requested[row, :n], pool.node_flags[slot, NODE_FLAGS.capacity, :n],
+            rows.allocatable[row, :n], rows.requested[row, :n], rows.node_flags[row, NODE_FLAGS.capacity, :n],
             rows.gpu_free[row, :n], pool.node_facts[slot, NODE_FACTS.gpu_count],
         )  # fmt: skip
         return Ended(
@@ -415,22 +530,50 @@ class BatchedEnv:
             n,
             int(at["steps"]),
             now_s,
-            arrived - bound - int(not at["over"]),
+            pending - int(not at["over"]),
             BatchedObservation(
                 view.nodes[row].copy(), view.pairs[row].copy(), view.pod[row].copy(), view.mask[row].copy()
             ),
             dict(zip(AVERAGED, means, strict=True)),
             Usage(*usage),
-            np.concatenate([rows.times[row, POD_STATE_TIMES.waited_s, :bound], waits_s]),
+            waits_s,
             counts,
+            pending,
+            billed,
         )
+
+    def _waits_s(self, row: int) -> FloatArray:
+        """Return how long each pod of a row has waited in all: `Journal.waiting_times_s`."""
+        at, rows = self._rows.progress[row], self._rows
+        arrived, now_s = int(at["arrived"]), float(at["now_s"])
+        waits = rows.pods[row, POD_STATES.node, :arrived] == WAITS
+        if self._supply is None:
+            waited_s = rows.times[row, POD_STATE_TIMES.waited_s, : at["bound"]]
+            return np.concatenate(
+                [waited_s, now_s - self._pool.pod_times[at["slot"], POD_TIMES.arrival_s, :arrived][waits]]
+            )
+        supply = self._supply.rows
+        since_s, first = supply.pod_times[row, POD_TIME.created_s, :arrived], supply.pods[row, POD.first, :arrived]
+        waited_s = rows.times[row, POD_STATE_TIMES.waited_s, : supply.states[row]["firsts"]].copy()
+        again = waits & (first >= 0)
+        waited_s[first[again]] = waited_s[first[again]] + now_s - since_s[again]
+        return np.concatenate([waited_s, now_s - since_s[waits & (first < 0)]])
 
     # ---- threads -----------------------------------------------------------------------------------------------------
 
     def _play(self, which: IntArray, actions: IntArray) -> None:
-        """Carry out the actions of some rows, split evenly over the threads that are worth waking."""
+        """Carry out the actions of some rows."""
+        self._play_once(which, actions)
+        while self._grow(which):
+            which = which[self._rows.progress["short"][which] > 0]
+            self._play_once(which, np.full(len(self), RESUME))
+
+    def _play_once(self, which: IntArray, actions: IntArray) -> None:
+        """Let rows go on, split evenly over the threads that are worth waking."""
         parts = min(self._threads, len(which), 1 + len(which) * self._sizes["N"] // _WORTH_A_THREAD)
-        memory = (self._pool, self._rows, self._view, self._tables, self._lives, self._own, self._settings)
+        memory = (
+            self._pool, self._rows, self._supply, self._view, self._tables, self._lives, self._own, self._settings
+        )  # fmt: skip
         if self._executor is None or parts == 1:
             _PLAY(*memory, self._work[0], which, actions)
             return
@@ -442,6 +585,17 @@ class BatchedEnv:
         _PLAY(*memory, self._work[0], mine, actions)
         for part in running:
             part.result()
+
+
+def _put_order(terms: npt.NDArray[np.void], slot: int, order: QueueSort) -> None:
+    """Write the order of waiting pods, of which the delays depend on the nodes that there are."""
+    for name, value in order.numbers().items():
+        terms[name][slot] = value
+
+
+def _pending(at: npt.NDArray[np.void]) -> IntArray:
+    """Return how many pods wait, the one that is shown included."""
+    return np.asarray(at["arrived"] + at["recreated"] - at["bound"])
 
 
 def _since_s(plan: Plan, remaining_s: FloatArray, sort: QueueSort) -> FloatArray:
@@ -473,8 +627,9 @@ def _checked(
     return expected
 
 
-def _work(sizes: Mapping[str, int]) -> Work:
-    work = allocate(Work, sizes)
+def _work(sizes: Mapping[str, int], elastic: bool) -> Work:
+    supply = allocate(SupplyWork, sizes, layout=SUPPLY_LAYOUT) if elastic else None
+    work = allocate(Work, sizes)._replace(supply=supply)
     work.nothing[PODS_COLUMN] = 1  # no pod takes the room of one, as in `ClusterState.request_vector`
     work.queued[:] = np.log1p(np.arange(sizes["T"])) / 5.0
     return work

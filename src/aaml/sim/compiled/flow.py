@@ -13,9 +13,10 @@ from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.errors import UserError
 from aaml.policies.heuristics.linear import FEATURES, life_score, plain_score, weigh_into
 from aaml.scheduling.lifetimes import LifetimeModel
-from aaml.scheduling.observation import ObservationSpec
+from aaml.scheduling.observation import ObservationSpec, mean_size
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.cluster import SimCluster
+from aaml.sim.compiled.autoscaler.rows import owned_of
 from aaml.sim.compiled.batch import BatchedEnv
 from aaml.sim.compiled.lockstep import begin, bind, next_decision, remain
 from aaml.sim.compiled.plan import Plan
@@ -61,21 +62,28 @@ class Flow:
 
 
 @uncounted
-def _play(pool, rows, view, lives, settings, work, weights, total):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _play(pool, rows, supply, view, lives, settings, work, weights, total):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Play the first row's episode to its end; `total` [F] is overwritten."""
     env = env_of(pool, rows, 0)
-    n, shape_of, nodes, at = env.episode.nodes, env.pods.shape, env.nodes, env.at
-    mask, load, empty_s = view.mask[0, :n], work.load[:n, :0], work.empty_s[:n]
+    owned = None if supply is None else owned_of(supply, env, 0)
+    begin(pool, rows, env, owned, 0)
+    shape_of, nodes, at = env.pods.shape, env.nodes, env.at
+    mask, n = view.mask[0], at.nodes
+    load, empty_s = work.load[:n, :0], work.empty_s[:n]
+    mean_cpu, mean_memory = env.episode.mean_cpu, env.episode.mean_memory
     seen_s, departed = np.nan, 0  # of what `empty_s` was measured at
-    begin(env)
-    while next_decision(env, settings, work, mask):
+    while next_decision(env, owned, settings, work, mask):
         at.steps += 1
+        if owned is not None:
+            n, seen_s = at.nodes, np.nan
+            load, empty_s = work.load[:n, :0], work.empty_s[:n]
+            mean_cpu, mean_memory = mean_size(nodes.allocatable, nodes.capacity)
         pod = env.queue.ready[at.cursor]
         shape, remaining_s = env.shapes[shape_of[pod]], env.pods.remaining_s[pod]
         cpu, memory = shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN]
-        weigh_into(weights, cpu / env.episode.mean_cpu, memory / env.episode.mean_memory, remaining_s, total)
+        weigh_into(weights, cpu / mean_cpu, memory / mean_memory, remaining_s, total)
         if lives is not None and (at.now_s != seen_s or at.departed != departed):
-            remain(env, lives, load, empty_s)
+            remain(env, owned, lives, load, empty_s)
             seen_s, departed = at.now_s, at.departed
         best, row = -np.inf, -1
         for i in range(n):
@@ -89,7 +97,7 @@ def _play(pool, rows, view, lives, settings, work, weights, total):  # type: ign
                     score += life_score(total, remaining_s, empty_s[i], nodes.requested[i, PODS_COLUMN])
                 if row < 0 or score > best:
                     best, row = score, i
-        bind(env, pod, row)
+        bind(env, owned, pod, row)
         if lives is not None:
             empty_s[row] = max(empty_s[row], remaining_s)
     at.over, at.alive = 1, 0

@@ -15,6 +15,7 @@ from aaml.policies.formulas.expression import FIRST_COST, FIRST_PAIR, FIRST_POD
 from aaml.policies.formulas.program import Program, best_of, run_program
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.scheduling.observation import PLAIN, ObservationSpec
+from aaml.sim.compiled.autoscaler.rows import owned_of
 from aaml.sim.compiled.batch import BatchedEnv, Ended
 from aaml.sim.compiled.lockstep import begin, bind, next_decision, show
 from aaml.sim.compiled.plan import Plan
@@ -40,8 +41,7 @@ class FormulaEpisodes:
             restart=False,
         )
         self._batch.reset()
-        self._nodes = max(len(plan.fleet.state) for plan in plans)
-        self._registers = np.zeros((0, self._nodes))
+        self._registers = np.zeros((0, 0))
 
     def __len__(self) -> int:
         """Return how many episodes there are."""
@@ -50,23 +50,32 @@ class FormulaEpisodes:
     def play(self, program: Program, which: Sequence[int] | IntArray | None = None) -> list[Ended]:
         """Play episodes (by number; all of them) under a formula; return how each ended, with its metrics."""
         rows = np.arange(len(self)) if which is None else np.asarray(which, dtype=np.int64)
-        if len(self._registers) < program.registers:
-            self._registers = np.zeros((program.registers, self._nodes))
-        return self._batch.play(rows, lambda *memory: _play(*memory, *program, self._registers))
+        return self._batch.play(rows, lambda *memory: _play(*memory, *program, self._room(program)))
+
+    def _room(self, program: Program) -> npt.NDArray[np.float64]:
+        """Return registers for as many nodes as there may be."""
+        rows, nodes = self._registers.shape
+        if rows < program.registers or nodes < self._batch.most_nodes:
+            self._registers = np.zeros((max(rows, program.registers), self._batch.most_nodes))
+        return self._registers
 
 
 @uncounted
-def _play(pool, rows, view, tables, lives, settings, work, which, wanted, constants, code, registers):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _play(pool, rows, supply, view, tables, lives, settings, work, which, wanted, constants, code, registers):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Play the episodes of some rows to their ends; `registers` is overwritten."""
     score = registers[len(wanted) + len(constants) + len(code) - 1]
     for b in which:
         env = env_of(pool, rows, b)
-        n, at = env.episode.nodes, env.at
-        mask, nodes, pairs, pod = view.mask[b, :n], view.nodes[b, :n], view.pairs[b, :n], view.pod[b]
-        begin(env)
-        while next_decision(env, settings, work, mask):
+        owned = None if supply is None else owned_of(supply, env, b)
+        begin(pool, rows, env, owned, b)
+        n, at = env.at.nodes, env.at
+        mask, nodes, pairs, pod = view.mask[b], view.nodes[b, :n], view.pairs[b, :n], view.pod[b]
+        while next_decision(env, owned, settings, work, mask):
             at.steps += 1
-            show(env, settings, tables, lives, work, True, mask, nodes, pairs, pod)
+            if owned is not None:
+                n = at.nodes
+                nodes, pairs = view.nodes[b, :n], view.pairs[b, :n]
+            show(env, owned, settings, tables, lives, work, True, mask[:n], nodes, pairs, pod)
             for k in range(len(wanted)):
                 number, out = wanted[k], registers[k]
                 for i in range(n):
@@ -79,5 +88,5 @@ def _play(pool, rows, view, tables, lives, settings, work, which, wanted, consta
                     else:  # nobody buys nodes here
                         out[i] = 0.0
             run_program(constants, code, len(wanted), registers, n)
-            bind(env, env.queue.ready[at.cursor], best_of(score, mask, n))
+            bind(env, owned, env.queue.ready[at.cursor], best_of(score, mask, n))
         at.over, at.alive = 1, 0

@@ -61,6 +61,8 @@ class KubeFlow:
                 or pod.nonzero_containers not in (None, asked)
             ):
                 raise UserError(f"{pod.key}: a container requests no CPU or no memory; those of compiled episodes do")
+        if cluster.elastic:
+            raise UserError("compiled episodes of kube-scheduler take no cluster whose nodes are bought")
         return cls(Plan.of_cluster(cluster))
 
     def play(self, config: KubeSchedulerConfig, seed: int = 0) -> Mapping[str, float]:
@@ -86,16 +88,15 @@ class KubeFlow:
 
 @uncounted
 def _play(  # type: ignore[no-untyped-def]  # noqa: ANN202
-    pool, rows, view, _lives, settings, work, strategy, resources, line, fit_weight, balance_weight, wanted, order,  # noqa: ANN001
-    random_ties, random, totals, found,  # noqa: ANN001
+    pool, rows, _supply, view, _lives, settings, work, strategy, resources, line, fit_weight, balance_weight, wanted,  # noqa: ANN001
+    order, random_ties, random, totals, found,  # noqa: ANN001
 ):  # fmt: skip
     """Play the first row's episode to its end; `totals` and `found` [N] are overwritten."""
     env = env_of(pool, rows, 0)
-    n, at = env.episode.nodes, env.at
-    mask = view.mask[0, :n]
-    start = 0
-    begin(env)
-    while next_decision(env, settings, work, mask):
+    begin(pool, rows, env, None, 0)
+    at, start = env.at, 0
+    mask = view.mask[0, : at.nodes]
+    while next_decision(env, None, settings, work, mask):
         at.steps += 1
         pod = env.queue.ready[at.cursor]
         shape = env.shapes[env.pods.shape[pod]]
@@ -122,7 +123,7 @@ def _play(  # type: ignore[no-untyped-def]  # noqa: ANN202
                     chosen = found[i]
                     break
                 nth -= 1
-        bind(env, pod, chosen)
+        bind(env, None, pod, chosen)
     at.over, at.alive = 1, 0
 
 

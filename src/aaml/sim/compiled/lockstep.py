@@ -23,16 +23,30 @@ from aaml.scheduling.observation import (
     UPCOMING,
     UPCOMING_FEATURES,
     fill,
+    mean_size,
 )
 from aaml.scheduling.remaining import add_remaining, show_remaining
+from aaml.sim.compiled.autoscaler.rows import NODE, owned_of
+from aaml.sim.compiled.autoscaler.rows import POD as OWN_POD
+from aaml.sim.compiled.autoscaler.supply import (
+    begin_supply,
+    delay_s,
+    end_pods,
+    is_short,
+    join_node,
+    next_end_s,
+    next_s,
+    rejected,
+    turn,
+)
 from aaml.sim.compiled.departures import drop, push
 from aaml.sim.compiled.own_rewards import AFTER, BEFORE, own_reward
-from aaml.sim.compiled.queueing import give_up, make_ready
+from aaml.sim.compiled.queueing import activate, enqueue, give_up, help_waiting, line_up
 from aaml.sim.compiled.rewards import after, before, forget
-from aaml.sim.compiled.rows import SHAPE_PICKY, SHAPE_REQUEST, SHAPE_TOLERANCE, env_of
+from aaml.sim.compiled.rows import POD_TIMES, SHAPE_PICKY, SHAPE_REQUEST, SHAPE_TOLERANCE, WAITS, env_of, waiting
 
 INFEASIBLE_REWARD = -1.0
-BEGIN = -1
+BEGIN, RESUME = -1, -2
 _POD, _UPCOMING = len(POD_FEATURES), len(UPCOMING_FEATURES)
 
 
@@ -49,81 +63,120 @@ class BatchSettings(NamedTuple):
 
 
 @uncounted
-def play_rows(pool, rows, view, tables, lives, own, settings, work, which, actions):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def play_rows(pool, rows, supply, view, tables, lives, own, settings, work, which, actions):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Go on to the next decision, or the end, in each of the rows `which` int64 [n] after its action in `actions` [B].
 
-    BEGIN begins the episode in the row's slot. A row that is over is left alone. `tables` is None where nothing
-    asks for fragments, `lives` where nothing is expected of running pods, and `own` where the reward is a built-in one:
-    numba then leaves out what they are for.
+    BEGIN begins the episode in the row's slot, RESUME goes on where larger arrays were waited for. A row that is over
+    is left alone. `supply` is None where nodes stay, `tables` where nothing asks for fragments, `lives` where nothing
+    is expected of running pods, `own` where the reward is a built-in one: numba then leaves out what they are for.
     """
     for b in which:
-        env = env_of(pool, rows, b)
-        at, n = env.at, env.episode.nodes
-        mask, held = view.mask[b, :n], view.held[b]
-        at.over, at.cut, at.infeasible, at.reward = 0, 0, 0, 0.0
-        held[:] = 0.0
+        env, held = env_of(pool, rows, b), view.held[b]
+        owned = None if supply is None else owned_of(supply, env, b)
+        at = env.at
+        if actions[b] != RESUME:
+            at.over, at.cut, at.infeasible, at.reward = 0, 0, 0, 0.0
+            held[:] = 0.0
         if actions[b] == BEGIN:
-            begin(env)
+            begin(pool, rows, env, owned, b)
             forget(env)
             view.nodes[b] = 0.0
             view.pairs[b] = 0.0
             view.mask[b] = False
-        elif at.alive == 0:
-            continue
-        else:
+        elif actions[b] != RESUME:
+            if at.alive == 0:
+                continue
             for i in range(len(held)):
                 held[i] = env.totals[i]
             at.steps += 1
             if view.mask[b, actions[b]]:
-                pod = env.queue.ready[at.cursor]
+                pod, mask = env.queue.ready[at.cursor], view.mask[b, : at.nodes]
                 if own is None:
-                    remembered = before(settings.reward, env, tables, work.bins)
-                    bind(env, pod, actions[b])
+                    remembered = before(settings.reward, env, owned, tables, work)
+                    bind(env, owned, pod, actions[b])
                     at.reward = after(settings.reward, env, tables, work.bins, mask, pod, actions[b], remembered)
                 else:
                     at.reward = own_reward(own, BEFORE, env, mask, actions[b])
-                    bind(env, pod, actions[b])
+                    bind(env, owned, pod, actions[b])
                     at.reward += own_reward(own, AFTER, env, mask, actions[b])
             else:
                 _leave(env)
-        goes_on = next_decision(env, settings, work, mask)
+        goes_on = next_decision(env, owned, settings, work, view.mask[b])
+        if at.short:
+            continue
+        n = at.nodes
+        for i in range(n, at.shown):
+            view.nodes[b, i] = 0.0
+            view.pairs[b, i] = 0.0
+            view.mask[b, i] = False
+        at.shown = n
         if at.steps:
             for i in range(len(held)):
                 held[i] = env.totals[i] - held[i]
         at.over = not goes_on
         at.cut = 0 < settings.max_steps <= at.steps
         at.alive = goes_on and not at.cut
-        show(env, settings, tables, lives, work, goes_on, mask, view.nodes[b, :n], view.pairs[b, :n], view.pod[b])
+        show(
+            env, owned, settings, tables, lives, work, goes_on, view.mask[b, :n], view.nodes[b, :n], view.pairs[b, :n],
+            view.pod[b],
+        )  # fmt: skip
 
 
 @part
-def begin(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Empty an environment's cluster and its queue."""
-    at, nodes, pods, arriving = env.at, env.nodes, env.pods, env.episode.pods
+def begin(pool, rows, env, owned, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Begin with the nodes of the episode, without pods."""
+    at, nodes, pods, arriving, w = env.at, env.nodes, env.pods, env.episode.pods, env.at.slot
+    at.nodes, at.shown = env.episode.nodes, 0
     at.alive, at.steps, at.seconds = 0, 0, 0.0
     at.running, at.departed, at.bound, at.gpu_waiting = 0, 0, 0, 0
     at.arrived, at.ready, at.cursor, at.unschedulable, at.deferred = 0, 0, 0, 0, 0
-    at.rejected, at.declined = 0, 0
+    at.rejected, at.declined, at.late, at.freed, at.short = 0, 0, 0, 0, 0
+    at.recreated, at.evicted, at.lost = 0, 0, 0
     at.now_s = min(0.0, pods.arrival_s[0]) if arriving else 0.0
     env.totals[:] = 0.0
     nodes.requested[:] = 0
     nodes.owners[:] = 0
-    for i in range(nodes.gpu_free.shape[0]):
+    nodes.capacity[:] = False
+    for i in range(at.nodes):
+        for r in range(nodes.allocatable.shape[1]):
+            nodes.allocatable[i, r] = pool.allocatable[w, i, r]
+        for k in range(pool.node_flags.shape[1]):
+            rows.node_flags[b, k, i] = pool.node_flags[w, k, i]
         for g in range(nodes.gpu_free.shape[1]):
             nodes.gpu_free[i, g] = DEVICE_MILLI if g < nodes.gpu_count[i] else 0
-    pods.node[:arriving] = -1
-    pods.failures[:arriving] = 0
+    for pod in range(arriving):
+        pods.node[pod], pods.failures[pod] = WAITS, 0
+        pods.since_s[pod] = pool.pod_times[w, POD_TIMES.since_s, pod]
+        pods.lifetime_s[pod] = pool.pod_times[w, POD_TIMES.lifetime_s, pod]
     env.queue.blocked[:] = -1
+    if owned is not None:
+        begin_supply(env, owned)
 
 
 @part
-def next_decision(env, settings, work, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Let time pass until a pod fits somewhere, whose `mask` is written; returns whether there is one."""
-    at, until_s = env.at, env.episode.until_s
+def next_decision(env, owned, settings, work, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Let time pass until a pod fits somewhere, whose `mask` is written; returns whether there is one.
+
+    None may fit because larger arrays are needed: then it is `at.short`, and is to be asked again.
+    """
+    at, pods, until_s = env.at, env.pods, env.episode.until_s
+    at.short = 0
     while True:
-        if _ready_pod_fits(env, mask):
+        if _ready_pod_fits(env, owned, mask):
             return True
-        at_s = _next_event_s(env)
+        if owned is None:
+            at_s = env.queue.leave_s[0] if at.running else np.inf
+        else:
+            if is_short(env, owned):
+                at.short = 1
+                return False
+            if turn(env, owned, settings, work.supply, work.late[0]):
+                activate(env)
+                line_up(env, settings, work.keys, work.late)
+                continue
+            at_s = min(next_end_s(owned), next_s(owned))
+        if at.arrived < env.episode.pods:
+            at_s = min(at_s, pods.arrival_s[at.arrived])
         ends = at_s > until_s or at_s == np.inf
         if ends:
             at_s = until_s if until_s < np.inf else at.now_s
@@ -131,35 +184,46 @@ def next_decision(env, settings, work, mask):  # type: ignore[no-untyped-def]  #
         if ends:
             mask[:] = False
             return False
-        helped, arrived = _depart(env), at.arrived
-        make_ready(env, settings, work.keys, work.late, helped)
-        for pod in range(arrived, at.arrived):
-            shape = env.shapes[env.pods.shape[pod]]
+        helped = _depart(env) if owned is None else end_pods(env, owned)
+        if helped:
+            help_waiting(env, settings, work.late[0])
+        while at.arrived < env.episode.pods and pods.arrival_s[at.arrived] <= at.now_s:
+            pod = at.arrived
+            at.arrived += 1
+            shape = env.shapes[pods.shape[pod]]
             at.gpu_waiting += shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
+            if owned is not None:
+                pods.since_s[pod] = pods.arrival_s[pod] + delay_s(env, owned, pod)
+            enqueue(env, pod)
+        activate(env)
+        line_up(env, settings, work.keys, work.late)
 
 
 @part
-def _ready_pod_fits(env, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _ready_pod_fits(env, owned, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Go on to the first ready pod that fits somewhere, and write its mask; returns whether there is one."""
     at, queue = env.at, env.queue
     while at.cursor < at.ready:
         number = env.pods.shape[queue.ready[at.cursor]]
-        if queue.blocked[number] != at.departed:
-            if _feasible(env.nodes, env.shapes[number], mask):
+        if queue.blocked[number] != at.freed:
+            if _feasible(env.nodes, env.shapes[number], mask, at.nodes):
                 return True
-            queue.blocked[number] = at.departed
+            queue.blocked[number] = at.freed
         at.rejected += 1
+        if owned is not None:
+            rejected(owned, queue.ready[at.cursor])
         queue.waiting[at.unschedulable] = give_up(env)
         at.unschedulable += 1
+    at.cursor, at.ready = 0, 0
     return False
 
 
 @part
-def _feasible(nodes, shape, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Write the mask of the nodes where a pod of a shape fits; returns whether it fits anywhere."""
+def _feasible(nodes, shape, mask, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Write the mask of the `count` nodes where a pod of a shape fits; returns whether it fits anywhere."""
     asks_gpu, somewhere = shape[SHAPE_COUNT] > 0 or shape[SHAPE_PICKY] > 0, False
     allowed = nodes.allowed[shape[SHAPE_TOLERANCE]]
-    for i in range(len(mask)):
+    for i in range(count):
         fits = allowed[i]
         for r in range(nodes.allocatable.shape[1]):
             amount = shape[SHAPE_REQUEST + r]
@@ -186,7 +250,7 @@ def _devices_fit(free, model, shape):  # type: ignore[no-untyped-def]  # noqa: A
 
 
 @part
-def bind(env, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def bind(env, owned, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Place the first ready pod, as `ClusterState.assume` and `SimCluster.bind` do."""
     at, nodes, pods, queue = env.at, env.nodes, env.pods, env.queue
     shape = env.shapes[pods.shape[pod]]
@@ -197,13 +261,16 @@ def bind(env, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     if pods.owner[pod] >= 0:
         nodes.owners[pods.owner[pod], row] += 1
     nodes.stale[row] = 1.0
-    pods.node[pod] = row
-    queue.waited_s[at.bound] = at.now_s - pods.arrival_s[pod]
-    at.bound += 1
     at.gpu_waiting -= shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
     at.cursor += 1
     pods.bound_s[pod] = at.now_s
-    push(queue.leave_s, queue.leaving, at.running, at.now_s + pods.lifetime_s[pod], pod)
+    if owned is None:
+        pods.node[pod] = row
+        queue.waited_s[at.bound] = at.now_s - pods.arrival_s[pod]
+        push(queue.leave_s, queue.leaving, at.running, at.now_s + pods.lifetime_s[pod], pod)
+    else:
+        join_node(env, owned, pod, row)
+    at.bound += 1
     at.running += 1
 
 
@@ -235,21 +302,13 @@ def _leave(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 
 @part
-def _next_event_s(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Return when the next pod leaves or comes, inf when none does."""
-    at = env.at
-    at_s = env.queue.leave_s[0] if at.running else np.inf
-    return min(at_s, env.pods.arrival_s[at.arrived]) if at.arrived < env.episode.pods else at_s
-
-
-@part
 def _hold_until(env, at_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Let time pass, and count how well the cluster was used meanwhile."""
     at, nodes = env.at, env.nodes
     if at_s <= at.now_s:
         return
     if at_s > 0.0:
-        pending, seconds = float(at.arrived - at.bound), at_s - max(at.now_s, 0.0)
+        pending, seconds = float(waiting(at)), at_s - max(at.now_s, 0.0)
         hold_usage(
             nodes.allocatable, nodes.requested, nodes.capacity, nodes.gpu_free, nodes.gpu_count, pending,
             at.gpu_waiting, seconds, env.totals,
@@ -282,7 +341,7 @@ def _depart(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 
 @part
-def show(env, settings, tables, lives, work, goes_on, mask, nodes, pairs, vector):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def show(env, owned, settings, tables, lives, work, goes_on, mask, nodes, pairs, vector):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Write what is seen of the first ready pod, or of no pod at the end, as `ObservationSpec.observe` has it."""
     nodes[:] = 0.0
     pairs[:] = 0.0
@@ -310,7 +369,7 @@ def show(env, settings, tables, lives, work, goes_on, mask, nodes, pairs, vector
         _describe(env, settings.lookahead, work.queued, vector)
     if lives is not None:
         load, empty_s = work.load[:n], work.empty_s[:n]
-        remain(env, lives, load, empty_s)
+        remain(env, owned, lives, load, empty_s)
         show_remaining(
             load,
             empty_s,
@@ -325,33 +384,47 @@ def show(env, settings, tables, lives, work, goes_on, mask, nodes, pairs, vector
 @part
 def _describe(env, lookahead, queued, vector):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Write the features of the pod that are not in `fill`, and the pods that follow."""
-    at, pods, ready, episode = env.at, env.pods, env.queue.ready, env.episode
+    at, pods, ready = env.at, env.pods, env.queue.ready
     pod = ready[at.cursor]
+    if lookahead > 0:
+        mean_cpu, mean_memory = mean_size(env.nodes.allocatable, env.nodes.capacity)
     vector[POD.wants_model] = env.shapes[pods.shape[pod], SHAPE_PICKY]
     vector[POD.lifetime], vector[POD.lifetime_known] = pods.expected[pod], pods.sure[pod]
-    vector[POD.queue] = queued[at.arrived - at.bound - 1]
+    vector[POD.queue] = queued[waiting(at) - 1]
     for k in range(min(lookahead, at.ready - at.cursor - 1)):
         shape = env.shapes[pods.shape[ready[at.cursor + 1 + k]]]
         start = _POD + k * _UPCOMING
-        vector[start + UPCOMING.cpu] = shape[SHAPE_REQUEST + CPU_COLUMN] / episode.mean_cpu
-        vector[start + UPCOMING.memory] = shape[SHAPE_REQUEST + MEMORY_COLUMN] / episode.mean_memory
+        vector[start + UPCOMING.cpu] = shape[SHAPE_REQUEST + CPU_COLUMN] / mean_cpu
+        vector[start + UPCOMING.memory] = shape[SHAPE_REQUEST + MEMORY_COLUMN] / mean_memory
         vector[start + UPCOMING.gpu] = shape[SHAPE_COUNT] * shape[SHAPE_MILLI] / 1000.0 / MAX_DEVICES
 
 
 @part
-def remain(env, lives, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def remain(env, owned, lives, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Write what is expected of the running pods: `RunningPods.remaining`."""
-    pods = env.pods
     load[:] = 0
     empty_s[:] = 0.0
-    for i in range(env.at.running):
-        pod = env.queue.leaving[i]
-        shape = env.shapes[pods.shape[pod]]
-        add_remaining(
-            load, empty_s, pods.node[pod], lives, pods.kind[pod], max(env.at.now_s - pods.bound_s[pod], 0.0),
-            pods.limit_s[pod], shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN],
-            shape[SHAPE_COUNT] * shape[SHAPE_MILLI],
-        )  # fmt: skip
+    if owned is None:
+        for i in range(env.at.running):
+            pod = env.queue.leaving[i]
+            _expect(env, lives, load, empty_s, pod, env.pods.node[pod])
+    else:
+        for row in range(env.at.nodes):
+            pod = owned.nodes[NODE.first, owned.nodes[NODE.in_row, row]]
+            while pod >= 0:
+                _expect(env, lives, load, empty_s, pod, row)
+                pod = owned.pods[OWN_POD.after, pod]
+
+
+@part
+def _expect(env, lives, load, empty_s, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Add what is expected of a pod on a row."""
+    pods, shape = env.pods, env.shapes[env.pods.shape[pod]]
+    add_remaining(
+        load, empty_s, row, lives, pods.kind[pod], max(env.at.now_s - pods.bound_s[pod], 0.0), pods.limit_s[pod],
+        shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN],
+        shape[SHAPE_COUNT] * shape[SHAPE_MILLI],
+    )  # fmt: skip
 
 
 @part

@@ -22,6 +22,7 @@ from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import Reward
 from aaml.scheduling.rewards import Potential, Value, WeightedSum
 from aaml.sim.compiled.rewards import REWARDS
+from aaml.sim.compiled.rows import waiting
 
 BEFORE, AFTER = 0, 1
 OwnReward = Any
@@ -164,8 +165,8 @@ def own_reward(own, phase, env, mask, row):  # type: ignore[no-untyped-def]  # n
     """Return what a person's reward says of an environment before a pod is placed, or after."""
     at, nodes = env.at, env.nodes
     return own(
-        phase, row, nodes.allocatable.shape[0], nodes.allocatable.shape[1], nodes.gpu_free.shape[1],
-        at.arrived - at.bound - (1 if phase == BEFORE else 0), nodes.allocatable.ctypes.data,
+        phase, row, at.nodes, nodes.allocatable.shape[1], nodes.gpu_free.shape[1],
+        waiting(at) - (1 if phase == BEFORE else 0), nodes.allocatable.ctypes.data,
         nodes.requested.ctypes.data, nodes.gpu_free.ctypes.data, nodes.gpu_count.ctypes.data,
         nodes.cordoned.ctypes.data, nodes.capacity.ctypes.data, mask.ctypes.data, at.now_s,
     )  # fmt: skip

@@ -5,7 +5,7 @@ for a shape need not be found again for its next pod.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
@@ -18,9 +18,11 @@ from aaml.cluster.selectors import UNSCHEDULABLE_TAINT, has_untolerated_taint, t
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.policies.gpu.arrays import pod_shape
-from aaml.scheduling.lifetimes import LifetimeModel
+from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
 from aaml.scheduling.observation import mean_size
+from aaml.sim.autoscaler.supply import NodeSupply
 from aaml.sim.cluster import SimCluster
+from aaml.sim.compiled.autoscaler.plan import SupplyPlan
 from aaml.workload.model import Workload
 
 FloatArray = npt.NDArray[np.float64]
@@ -71,7 +73,8 @@ class Plan:
     limit_s      float64 [T]    age beyond which it is known not to run
     ===========  =============  ====================================================================================
 
-    `until_s`: when the episode is cut off; inf: it ends when nothing can happen any more.
+    `until_s`: when the episode is cut off; inf: it ends when nothing can happen any more. `supply`: who buys and gives
+    back nodes, None where they stay.
     """
 
     fleet: Fleet
@@ -87,6 +90,7 @@ class Plan:
     allowed: BoolArray
     kind: IntArray
     limit_s: FloatArray
+    supply: SupplyPlan | None = None
 
     @classmethod
     def of(cls, fleet: Fleet, workload: Workload, until_s: float = inf, expects: LifetimeModel | None = None) -> "Plan":
@@ -136,10 +140,18 @@ class Plan:
     def of_cluster(cls, cluster: SimCluster, expects: LifetimeModel | None = None) -> "Plan":
         """Take over a simulated cluster at its beginning. Raises `UserError` for what compiled episodes do not know."""
         if not cluster.untouched:
+            raise UserError("compiled episodes begin with an empty cluster and take no timeline and no filters")
+        fleet, supply = Fleet(cluster.state.nodes), cluster.supply
+        if supply is None:
+            return cls.of(fleet, cluster.workload, cluster.until_s, expects)
+        if not isinstance(supply, NodeSupply) or len(fleet.state) or isinstance(expects, KnownLifetimes):
             raise UserError(
-                "compiled episodes begin with an empty cluster and take no timeline, no autoscaler and no filters"
+                "compiled episodes in which nodes are bought begin without a node, and nobody knows lifetimes in them"
             )
-        return cls.of(Fleet(cluster.state.nodes), cluster.workload, cluster.until_s, expects)
+        for name in supply.catalogue.resources:
+            fleet.state.request_vector(Pod("none", requests={name: 0}))  # so that there is a column for it
+        plan = cls.of(fleet, cluster.workload, cluster.until_s, expects)
+        return replace(plan, supply=SupplyPlan.of(supply, fleet.state, cluster.workload))
 
 
 def _refuse_unless_plain(pod: Pod) -> None:

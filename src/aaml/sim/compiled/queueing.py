@@ -65,42 +65,58 @@ def backoff_window(added_s, failures, settings):  # type: ignore[no-untyped-def]
 
 
 @part
-def make_ready(env, settings, keys, late, helped):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Line up the pods to try now: those that departures helped, those that come, those that the policy left.
+def enqueue(env, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Let a pod that comes, or comes again, be tried next."""
+    env.pods.added_s[pod] = env.at.now_s
+    env.queue.ready[env.at.ready] = pod
+    env.at.ready += 1
+
+
+@part
+def help_waiting(env, settings, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Let the pods that fitted nowhere be tried next; those that back off go to `late` [T]."""
+    at, pods, queue = env.at, env.pods, env.queue
+    at.freed += 1
+    for i in range(at.unschedulable):
+        pod = queue.waiting[i]
+        if backoff_window(pods.added_s[pod], pods.failures[pod], settings) + 1.0 > at.now_s:
+            late[at.late] = pod
+            at.late += 1
+        else:
+            queue.ready[at.ready] = pod
+            at.ready += 1
+    at.unschedulable = 0
+
+
+@part
+def activate(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Let the pods be tried next that the policy left."""
+    at, queue = env.at, env.queue
+    for i in range(at.deferred):
+        queue.ready[at.ready] = queue.left[i]
+        at.ready += 1
+    at.deferred = 0
+
+
+@part
+def line_up(env, settings, keys, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Put those that are to be tried next in order, behind them those that back off: of these who waits longest.
 
     `keys` and `late` [2, T] are overwritten.
     """
     at, pods, queue = env.at, env.pods, env.queue
-    ready, active, held_back = queue.ready, 0, 0
-    if helped:
-        for i in range(at.unschedulable):
-            pod = queue.waiting[i]
-            if backoff_window(pods.added_s[pod], pods.failures[pod], settings) + 1.0 > at.now_s:
-                late[0, held_back], keys[0, held_back] = pod, pods.added_s[pod]
-                held_back += 1
-            else:
-                ready[active] = pod
-                active += 1
-        at.unschedulable = 0
-        stable_sort(keys[0], late[0], held_back, keys[1], late[1])  # of one window who waits longest comes first
-        for i in range(held_back):
-            pod = late[0, i]
-            keys[0, i] = backoff_window(pods.added_s[pod], pods.failures[pod], settings)
-        stable_sort(keys[0], late[0], held_back, keys[1], late[1])
-    while at.arrived < env.episode.pods and pods.arrival_s[at.arrived] <= at.now_s:
-        pod = at.arrived
-        pods.added_s[pod] = at.now_s
-        ready[active] = pod
-        active += 1
-        at.arrived += 1
-    for i in range(at.deferred):
-        ready[active] = queue.left[i]
-        active += 1
-    at.deferred = 0
-    for i in range(held_back):
-        ready[active + i] = late[0, i]
-    if active > 1:
-        for i in range(active):
-            keys[0, i] = pods.since_s[ready[i]] if settings.sorted else pods.added_s[ready[i]]
-        stable_sort(keys[0], ready, active, keys[1], late[1])
-    at.ready, at.cursor = active + held_back, 0
+    for i in range(at.late):
+        keys[0, i] = pods.added_s[late[0, i]]
+    stable_sort(keys[0], late[0], at.late, keys[1], late[1])
+    for i in range(at.late):
+        pod = late[0, i]
+        keys[0, i] = backoff_window(pods.added_s[pod], pods.failures[pod], settings)
+    stable_sort(keys[0], late[0], at.late, keys[1], late[1])
+    for i in range(at.late):
+        queue.ready[at.ready + i] = late[0, i]
+    if at.ready > 1:
+        for i in range(at.ready):
+            keys[0, i] = pods.since_s[queue.ready[i]] if settings.sorted else pods.added_s[queue.ready[i]]
+        stable_sort(keys[0], queue.ready, at.ready, keys[1], late[1])
+    at.ready += at.late
+    at.late = 0

@@ -6,14 +6,16 @@ from aaml.cluster.kernels import counted, part, uncounted
 from aaml.cluster.metrics import measure_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.policies.fragmentation import fragment_amount
-from aaml.scheduling.rewards import LARGEST_VARIANCE, WAITING_SCALE_S, balance_reward, compress_reward
-from aaml.sim.compiled.rows import SHAPE_REQUEST
+from aaml.scheduling.rewards import DOLLAR_SCALE, LARGEST_VARIANCE, WAITING_SCALE_S, balance_reward, compress_reward
+from aaml.sim.compiled.autoscaler import meter
+from aaml.sim.compiled.autoscaler.rows import POD, POD_TIME
+from aaml.sim.compiled.rows import SHAPE_REQUEST, WAITS, waiting
 
 REWARDS = {
     "balance": 0, "balance-level": 1, "compress": 2, "fragmentation": 3, "waiting-time": 4, "seed-a": 5,
-    "seed-a-corrected": 6,
+    "seed-a-corrected": 6, "bill": 7,
 }  # fmt: skip
-_BALANCE, _BALANCE_LEVEL, _COMPRESS, _FRAGMENTATION, _WAITING, _SEED_A, _SEED_A_CORRECTED = range(7)
+_BALANCE, _BALANCE_LEVEL, _COMPRESS, _FRAGMENTATION, _WAITING, _SEED_A, _SEED_A_CORRECTED, _BILL = range(8)
 _BLOCK = 128  # as in numpy's sums
 
 
@@ -100,17 +102,42 @@ def forget(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     env.nodes.fragments[:] = 0.0
     env.nodes.stale[:] = 1.0
     env.nodes.chosen[:] = 0.0
-    env.at.last_s, env.at.last_queue, env.at.last_row = np.nan, 0.0, np.nan
+    env.at.last_s, env.at.last_queue, env.at.last_row, env.at.last_paid = np.nan, 0.0, np.nan, np.nan
 
 
 @part
-def before(reward, env, tables, bins):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def _paid(env, own, waits_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return the dollars that an environment has cost so far: `NodeSupply.paid`; `waits_s` [T] is overwritten."""
+    now_s, terms, count = env.at.now_s, own.terms, own.at.firsts
+    meter.hold(own, now_s)
+    for i in range(count):
+        waits_s[i] = env.queue.waited_s[i]
+    for pod in range(env.at.arrived):
+        if env.pods.node[pod] == WAITS:
+            first, since_s = own.pods[POD.first, pod], own.pod_times[POD_TIME.created_s, pod]
+            if first >= 0:
+                waits_s[first] = waits_s[first] + now_s - since_s
+            else:
+                waits_s[count] = now_s - since_s
+                count += 1
+    for i in range(count):
+        waits_s[i] = max(waits_s[i] - terms.wait_target_s, 0.0)
+    beyond_s = pairwise_sum(waits_s, count)
+    return own.at.dollars + (terms.wait_per_hour * beyond_s / 3600.0 + terms.eviction * env.at.evicted)
+
+
+@part
+def before(reward, env, owned, tables, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return what the reward has to know of an environment before the pod is placed."""
     at = env.at
     if tables is not None and reward == _FRAGMENTATION:
-        return _fragments(env.nodes, tables, bins)
+        return _fragments(env.nodes, tables, work.bins)
+    if owned is not None and reward == _BILL:
+        paid, last = _paid(env, owned, work.keys[0]), at.last_paid
+        at.last_paid = paid
+        return 0.0 if np.isnan(last) else max(paid - last, 0.0)
     if reward == _WAITING:
-        queue, waited_s = at.arrived - at.bound - 1, 0.0
+        queue, waited_s = waiting(at) - 1, 0.0
         if at.now_s >= at.last_s:  # never at the first decision, where it is NaN
             waited_s = 0.5 * (at.last_queue + queue + 1) * (at.now_s - at.last_s)
         at.last_s, at.last_queue = at.now_s, queue
@@ -133,6 +160,8 @@ def after(reward, env, tables, bins, mask, pod, row, remembered):  # type: ignor
         return (remembered - _fragments(nodes, tables, bins)) / 1000.0
     if reward == _WAITING:
         return -remembered / WAITING_SCALE_S
+    if reward == _BILL:
+        return -DOLLAR_SCALE * remembered
     count, cpu_variance, memory_variance = _usage(nodes)
     if reward == _BALANCE_LEVEL:
         return -10.0 * np.sqrt(2.0 * (0.5 * (cpu_variance + memory_variance)))

@@ -26,40 +26,50 @@ SmallArray = npt.NDArray[np.int32]
 FeatureArray = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 RecordArray = npt.NDArray[np.void]
-A = TypeVar("A", "EpisodePool", "Rows", "View", "Work")
+A = TypeVar("A", bound=tuple[Any, ...])
+Layout = Mapping[str, Mapping[str, tuple[Any, str]]]
+"""Of each kind of memory the arrays: their dtypes, and their sizes by letters and digits."""
 Zeros = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
 """Makes a zeroed array of a shape and a dtype."""
 
 EPISODE = np.dtype(
     [
-        *((name, np.int64) for name in ("nodes", "pods", "has_gpus")),
+        *((name, np.int64) for name in ("nodes", "pods", "has_gpus", "elastic")),
         *((name, np.float64) for name in ("until_s", "mean_cpu", "mean_memory")),
     ]
 )
-"""An episode's sizes, when it is cut off, and the CPU and memory of its mean node."""
+"""An episode's sizes, when it is cut off, and the CPU and memory of its mean node.
+
+`elastic`: nodes come and go; it begins without any.
+"""
 PROGRESS = np.dtype(
     [
         (name, np.int64)
         for name in (
             "slot", "alive", "running", "arrived", "ready", "cursor", "unschedulable", "deferred", "bound", "departed",
-            "rejected", "declined", "steps", "gpu_waiting", "over", "cut", "infeasible",
+            "rejected", "declined", "steps", "gpu_waiting", "over", "cut", "infeasible", "nodes", "shown", "late",
+            "freed", "recreated", "evicted", "lost", "short",
         )
     ]
-    + [(name, np.float64) for name in ("now_s", "seconds", "reward", "last_s", "last_queue", "last_row")]
+    + [(name, np.float64) for name in ("now_s", "seconds", "reward", "last_s", "last_queue", "last_row", "last_paid")]
 )  # fmt: skip
 """How far an environment is.
 
 `slot`: its episode's. The `ready` pods are tried from `cursor` on. `gpu_waiting`: GPU thousandths that waiting pods ask
 for. `over`: nothing can happen any more; `cut`: after the most steps; `infeasible`: the last action was. `last_*`: what
-rewards remember of the decision before.
+rewards remember of the decision before. `nodes`: how many there are now; `shown`: how many there were when
+policies saw them last. `late`: pods that back off and yet are tried at
+this moment. `freed`: how often there was more room than before. `recreated`: pods that waited again after an eviction.
+`short`: it waits for larger arrays.
 """
 NODE_FACTS = columns(("gpu_count", "gpu_model"))
 NODE_FLAGS = columns(("cordoned", "capacity", "allowed"))  # from `allowed` on, a row for each kind of toleration
 POD_TIMES = columns(("arrival_s", "lifetime_s", "since_s", "expected", "sure", "limit_s", "remaining_s"))
 POD_FACTS = columns(("owner", "shape", "kind"))
 POD_STATES = columns(("node", "failures", "devices", "leaving", "ready", "waiting", "left"))
-POD_STATE_TIMES = columns(("leave_s", "added_s", "waited_s", "bound_s"))
+POD_STATE_TIMES = columns(("leave_s", "added_s", "waited_s", "bound_s", "since_s", "lifetime_s"))
 WORTH = columns(("fragments", "stale", "chosen"))
+WAITS, COMES_AGAIN, LOST = -1, -2, -3  # of `Pods.node`
 SHAPE_TOLERANCE, SHAPE_PICKY = len(SHAPE_COLUMNS), len(SHAPE_COLUMNS) + 1  # of `shapes`, after `SHAPE_COLUMNS`
 SHAPE_REQUEST = SHAPE_PICKY + 1  # from here on what the shape asks of each resource
 
@@ -84,6 +94,8 @@ class Rows(NamedTuple):
 
     progress: RecordArray
     totals: FloatArray
+    allocatable: IntArray
+    node_flags: BoolArray
     requested: IntArray
     gpu_free: IntArray
     owners: SmallArray
@@ -107,7 +119,7 @@ class Work(NamedTuple):
     """Working memory of one thread.
 
     `queued` is what a queue of each length is shown as, `nothing` no pod's request, `load` and `empty_s` what running
-    pods are expected to leave.
+    pods are expected to leave, `supply` what autoscalers need, None where nodes stay.
     """
 
     scratch: FloatArray
@@ -125,13 +137,14 @@ class Work(NamedTuple):
     bins: FloatArray
     load: IntArray
     empty_s: FloatArray
+    supply: Any = None
 
 
 class Nodes(NamedTuple):
     """The nodes of an environment, as in `ClusterState`.
 
     N is its own in `allocatable`, `requested`, `gpu_free` and `capacity`, and the batch's in the others, for cutting an
-    array costs.
+    array costs. Where nodes come and go it is the batch's in all, and `capacity` is False where there is none now.
 
     `allowed` [C, N] by kind of toleration; `owners` [O, N] counts pods by owner. `fragments`, `stale` and `chosen` [N]
     are what rewards remember: the fragments as last measured, whether the node has changed since, how often it was
@@ -213,17 +226,17 @@ def env_of(pool, rows, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
     at = rows.progress[b]
     w = at.slot
     episode = pool.episodes[w]
-    n = episode.nodes
-    facts, flags, worth = pool.node_facts[w], pool.node_flags[w], rows.worth[b]
+    n = rows.allocatable.shape[1] if episode.elastic else episode.nodes
+    facts, flags, worth = pool.node_facts[w], rows.node_flags[b], rows.worth[b]
     times, own, states, since = pool.pod_times[w], pool.pod_facts[w], rows.pods[b], rows.times[b]
     nodes = Nodes(
-        pool.allocatable[w, :n], rows.requested[b, :n], rows.gpu_free[b, :n], facts[NODE_FACTS.gpu_count],
+        rows.allocatable[b, :n], rows.requested[b, :n], rows.gpu_free[b, :n], facts[NODE_FACTS.gpu_count],
         facts[NODE_FACTS.gpu_model], flags[NODE_FLAGS.cordoned], flags[NODE_FLAGS.capacity, :n],
         flags[NODE_FLAGS.allowed :], rows.owners[b], worth[WORTH.fragments], worth[WORTH.stale], worth[WORTH.chosen],
     )  # fmt: skip
     pods = Pods(
-        times[POD_TIMES.arrival_s], times[POD_TIMES.lifetime_s], times[POD_TIMES.since_s], times[POD_TIMES.expected],
-        times[POD_TIMES.sure], times[POD_TIMES.limit_s], times[POD_TIMES.remaining_s],
+        times[POD_TIMES.arrival_s], since[POD_STATE_TIMES.lifetime_s], since[POD_STATE_TIMES.since_s],
+        times[POD_TIMES.expected], times[POD_TIMES.sure], times[POD_TIMES.limit_s], times[POD_TIMES.remaining_s],
         own[POD_FACTS.owner], own[POD_FACTS.shape], own[POD_FACTS.kind],
         states[POD_STATES.node], states[POD_STATES.failures], states[POD_STATES.devices],
         since[POD_STATE_TIMES.added_s], since[POD_STATE_TIMES.bound_s],
@@ -235,15 +248,22 @@ def env_of(pool, rows, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
     return Env(at, episode, nodes, pods, queue, pool.shapes[w], rows.totals[b])
 
 
+@named
+def waiting(at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return how many pods wait."""
+    return at.arrived + at.recreated - at.bound
+
+
 _F, _I, _S, _B = np.float64, np.int64, np.int32, np.bool_
-_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
+_LAYOUT: Layout = {
     "EpisodePool": {
         "episodes": (EPISODE, "W"), "allocatable": (_I, "WNR"), "node_facts": (_I, "W2N"), "node_flags": (_B, "WcN"),
         "pod_times": (_F, "W7T"), "pod_facts": (_I, "W3T"), "shapes": (_I, "WSq"),
     },
     "Rows": {
-        "progress": (PROGRESS, "B"), "totals": (_F, "Ba"), "requested": (_I, "BNR"), "gpu_free": (_I, "BNG"),
-        "owners": (_S, "BON"), "pods": (_S, "B7T"), "times": (_F, "B4T"), "blocked": (_I, "BS"), "worth": (_F, "B3N"),
+        "progress": (PROGRESS, "B"), "totals": (_F, "Ba"), "allocatable": (_I, "BNR"), "node_flags": (_B, "BcN"),
+        "requested": (_I, "BNR"), "gpu_free": (_I, "BNG"), "owners": (_S, "BON"), "pods": (_S, "B7T"),
+        "times": (_F, "B6T"), "blocked": (_I, "BS"), "worth": (_F, "B3N"),
     },
     "View": {
         "nodes": (np.float32, "BNf"), "pairs": (np.float32, "BNk"), "pod": (np.float32, "BP"), "mask": (_B, "BN"),
@@ -262,11 +282,13 @@ _FIXED = {
 }  # fmt: skip
 
 
-def allocate(kind: type[A], sizes: Mapping[str, int], old: A | None = None, zeros: Zeros = np.zeros) -> A:
+def allocate(
+    kind: type[A], sizes: Mapping[str, int], old: A | None = None, zeros: Zeros = np.zeros, layout: Layout = _LAYOUT
+) -> A:
     """Return arrays of these sizes as `zeros` makes them, with what `old` held at its place in them."""
     sizes = {**_FIXED, **sizes, "c": NODE_FLAGS.allowed + sizes["C"], "q": SHAPE_REQUEST + sizes["R"]}
     fresh: dict[str, npt.NDArray[Any]] = {}
-    for name, (dtype, letters) in _LAYOUT[kind.__name__].items():
+    for name, (dtype, letters) in layout[kind.__name__].items():
         shape = [int(letter) if letter.isdigit() else sizes[letter] for letter in letters]
         array = fresh[name] = zeros(tuple(shape), dtype)
         if old is not None:

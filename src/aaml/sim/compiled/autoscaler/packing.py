@@ -1,0 +1,161 @@
+"""`aaml.sim.autoscaler.packing` in compiled episodes: first fit, the largest first, on nodes and then on claims."""
+
+import numpy as np
+
+from aaml.cluster.kernels import part, section
+from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
+from aaml.sim.compiled.autoscaler.rows import NODE, NODE_TIME, OFFER, POD_TIME, TRAIT
+from aaml.sim.compiled.rows import SHAPE_REQUEST
+
+FAILED = -1
+
+
+@part
+def is_larger(own, pod, other):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Whether a pod is packed before another: by CPU, then memory, then age, then uid."""
+    mine, its = own.shapes[own.shape_of[pod]], own.shapes[own.shape_of[other]]
+    cpu, other_cpu = mine[SHAPE_REQUEST + CPU_COLUMN], its[SHAPE_REQUEST + CPU_COLUMN]
+    if cpu != other_cpu:
+        return cpu > other_cpu
+    memory, other_memory = mine[SHAPE_REQUEST + MEMORY_COLUMN], its[SHAPE_REQUEST + MEMORY_COLUMN]
+    if memory != other_memory:
+        return memory > other_memory
+    if own.pod_times[POD_TIME.created_s, pod] != own.pod_times[POD_TIME.created_s, other]:
+        return own.pod_times[POD_TIME.created_s, pod] < own.pod_times[POD_TIME.created_s, other]
+    return own.traits[TRAIT.rank, pod] < own.traits[TRAIT.rank, other]
+
+
+@part
+def put_in_order(own, pods, count, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Add a pod to the `count` that are in the order of packing; returns its place."""
+    place = count
+    while place > 0 and is_larger(own, pod, pods[place - 1]):
+        pods[place] = pods[place - 1]
+        place -= 1
+    pods[place] = pod
+    return place
+
+
+@section
+def measure_room(own, work, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Measure the nodes that are not on their way out, those that are ready first and then by name: `Room.of`.
+
+    Returns how many there are, and how many of them are ready. Those are quiet that are not busy.
+    """
+    at, resources, count, ready = own.at, own.allocatable.shape[1], 0, 0
+    for in_making in range(2):
+        for i in range(at.alive):
+            number = own.nodes[NODE.by_name, i]
+            if own.nodes[NODE.deleting, number] or (own.nodes[NODE.row, number] < 0) != (in_making == 1):
+                continue
+            work.numbers[count] = number
+            work.quiet[count] = in_making == 1 or not is_busy(own, number, now_s)
+            row = own.nodes[NODE.row, number]
+            for r in range(resources):
+                if row >= 0:
+                    work.free[count, r] = own.allocatable[row, r] - own.requested[row, r]
+                else:
+                    work.free[count, r] = own.room[own.nodes[NODE.kind, number], r]
+            count += 1
+        if in_making == 0:
+            ready = count
+    return count, ready
+
+
+@part
+def is_busy(own, number, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Whether a pod was bound to a node that is ready, or left it, within `consolidateAfter`: `Karpenter._is_busy`."""
+    after_s = own.terms.consolidate_after_s
+    since_s = own.node_times[NODE_TIME.last_event_s, number]
+    if np.isnan(since_s):  # no event yet
+        since_s = own.node_times[NODE_TIME.initialized_s, number]
+    return now_s - np.floor(since_s) < after_s  # False where no node ever goes
+
+
+@section
+def pack(own, work, room, ready, pods, below):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Pack the first `pods` of `work.packed` on `room` nodes, whose `work.left` is overwritten: `packing.pack`.
+
+    Returns how many claims there are, in `work.order`. Where pods are moved, `below` is what their new node must cost
+    less than. Then it returns FAILED as soon as a pod that runs has no place, there is more than one claim, or the
+    claim has no such type. With NaN nothing of that matters. `work.used` says which nodes were given pods.
+    """
+    claims, moving, resources = 0, not np.isnan(below), own.allocatable.shape[1]
+    for row in range(room):
+        work.used[row] = False
+    for k in range(pods):
+        pod = work.packed[k]
+        request, held = own.shapes[own.shape_of[pod]][SHAPE_REQUEST:], moving and work.held[k]
+        place = -1
+        for row in range(room):
+            fits = work.quiet[row] or not held
+            for r in range(resources):
+                fits &= work.left[row, r] >= request[r]
+            if fits:
+                place = row
+                break
+        if place >= 0:
+            if held and place >= ready:
+                return FAILED
+            for r in range(resources):
+                work.left[place, r] -= request[r]
+            work.used[place] = True
+            continue
+        found = _claim(own, work, claims, request, resources)
+        if found < 0 and held:
+            return FAILED
+        if found >= claims:
+            claims += 1
+            if moving and claims > 1:
+                return FAILED
+        if moving and found >= 0 and first_type(own, work, found, below) < 0:
+            return FAILED
+    return claims
+
+
+@part
+def _claim(own, work, claims, request, resources):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Put a pod on the claim with the fewest pods that can take it, else on a new one; returns it, -1 for none."""
+    for k in range(1, claims):
+        claim, place = work.order[k], k
+        while place > 0 and work.counts[work.order[place - 1]] > work.counts[claim]:
+            work.order[place] = work.order[place - 1]
+            place -= 1
+        work.order[place] = claim
+    for k in range(claims):
+        claim, some = work.order[k], False
+        for kind in range(own.terms.kinds):
+            fits = work.fits[claim, kind]
+            for r in range(resources):
+                fits &= own.room[kind, r] >= work.sizes[claim, r] + request[r]
+            work.trial[kind] = fits
+            some |= fits
+        if some:
+            for kind in range(own.terms.kinds):
+                work.fits[claim, kind] = work.trial[kind]
+            for r in range(resources):
+                work.sizes[claim, r] += request[r]
+            work.counts[claim] += 1
+            return claim
+    some = False
+    for kind in range(own.terms.kinds):
+        fits = True
+        for r in range(resources):
+            fits &= own.room[kind, r] >= request[r]
+        work.fits[claims, kind] = fits
+        some |= fits
+    if not some:
+        return -1
+    for r in range(resources):
+        work.sizes[claims, r] = request[r]
+    work.counts[claims], work.order[claims] = 1, claims
+    return claims
+
+
+@part
+def first_type(own, work, claim, below):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return the cheapest type of a claim whose dearest launch costs less than `below`, -1 for none."""
+    for kind in range(own.terms.kinds):
+        if work.fits[claim, kind] and own.offers[OFFER.worst, kind] < below:
+            return kind
+    return -1

@@ -1,0 +1,146 @@
+"""SupplyPlan: who buys and gives back an episode's nodes, as arrays for compiled code."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from math import nan
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.state import ClusterState
+from aaml.errors import UserError
+from aaml.sim.autoscaler.catalogue import Catalogue
+from aaml.sim.autoscaler.karpenter import Karpenter, is_next_late
+from aaml.sim.autoscaler.meter import Meter
+from aaml.sim.autoscaler.settings import KarpenterSettings
+from aaml.sim.autoscaler.supply import LETTERS, NodeSupply, begins_anew, billed, charged
+from aaml.sim.compiled.autoscaler.karpenter import POLICIES
+from aaml.workload.model import Workload
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+_RANKS = [sorted(LETTERS).index(letter) for letter in LETTERS]
+_MOST_TYPES = 600  # of a claim of Karpenter's, beyond which it leaves some out
+
+
+@dataclass(frozen=True, eq=False)
+class SupplyPlan:
+    """K types, R resources, T pods.
+
+    ===========  =============  ====================================================================================
+    offers       int64 [K, R]   what pods can have of each type, in the columns of the plan's requests
+    prices       float64 [4, K] columns of `aaml.sim.compiled.autoscaler.rows.OFFER`
+    pods         int64 [5, T]   columns of `POD_TRAIT`
+    budgets      int64 [2, U]   a number of nodes, and whether it is a percentage
+    ===========  =============  ====================================================================================
+    """
+
+    supply: NodeSupply
+    karpenter: KarpenterSettings
+    first_look_s: float
+    offers: IntArray
+    prices: FloatArray
+    pods: IntArray
+    budgets: IntArray
+
+    @classmethod
+    def of(cls, supply: NodeSupply, state: ClusterState, workload: Workload) -> "SupplyPlan":
+        """Take over who buys nodes, at the beginning. Raises `UserError` for what compiled episodes do not know."""
+        karpenter = supply.autoscaler
+        if not isinstance(karpenter, Karpenter):
+            raise UserError(f"compiled episodes know Karpenter, not {type(karpenter).__name__}")
+        if supply.budgets:
+            raise UserError("compiled episodes know no disruption budgets of pods")
+        catalogue = supply.catalogue
+        _refuse_unless_plain(catalogue)
+        for pod in workload.pods:
+            found = (
+                "tolerations" if pod.tolerations
+                else "a deadline" if pod.deadline_s is not None
+                else "a resource that no type offers" if not pod.requests.keys() <= set(catalogue.resources)
+                else ""
+            )  # fmt: skip
+            if found:
+                raise UserError(
+                    f"{pod.key}: it has {found}; compiled episodes take no such pods where nodes are bought"
+                )
+        ranks = {uid: rank for rank, uid in enumerate(sorted(pod.uid for pod in workload.pods))}
+        pods = [
+            (ranks[pod.uid], pod.do_not_disrupt, bool(pod.owner.partition("/")[0]), begins_anew(pod), is_next_late(pod))
+            for pod in workload.pods
+        ]
+        offers = np.zeros((len(catalogue), len(state.resources)), dtype=np.int64)
+        for number, kind in enumerate(catalogue.types):
+            for name, amount in kind.allocatable:
+                offers[number, state.resource_index[name]] = amount
+        prices = [
+            (kind.cheapest.price, kind.worst_price(), kind.watts_idle, kind.watts_per_core) for kind in catalogue.types
+        ]
+        budgets = [(int(text.rstrip("%")), text.endswith("%")) for text in karpenter.settings.budgets]
+        return cls(
+            supply, karpenter.settings, karpenter.first_look_s, offers, np.array(prices).T,
+            np.array(pods, dtype=np.int64).reshape(-1, 5).T, np.array(budgets, dtype=np.int64).reshape(-1, 2).T,
+        )  # fmt: skip
+
+    @property
+    def corners(self) -> FloatArray:
+        """float64 [V, 2], of the fluid bound."""
+        return self.supply.meter.fluid.corners
+
+    @property
+    def carbon(self) -> Sequence[float]:
+        """Grams of CO2 for a kWh in each hour."""
+        return self.supply.meter.carbon_g_per_kwh
+
+    def terms(self) -> dict[str, float]:
+        """Return the numbers of `aaml.sim.compiled.autoscaler.rows.TERMS`, but for the order of waiting pods."""
+        mine, times, prices = self.karpenter, self.supply.times, self.supply.prices
+        after_s = nan if mine.consolidate_after_s is None else mine.consolidate_after_s
+        return {
+            "kinds": len(self.offers), "corners": len(self.corners), "hours": len(self.supply.meter.carbon_g_per_kwh),
+            "budgets": self.budgets.shape[1], "policy": POLICIES[mine.consolidation_policy],
+            "consolidate_after_s": after_s, "batch_idle_duration_s": mine.batch_idle_duration_s,
+            "batch_max_duration_s": mine.batch_max_duration_s, "poll_s": mine.poll_s,
+            "validation_s": mine.validation_s, "first_look_s": self.first_look_s,
+            "registration_delay_s": times.registration_delay_s, "initialization_s": times.initialization_s,
+            "min_drain_s": times.min_drain_s, "grace_s": times.grace_s, "recreate_s": times.recreate_s,
+            "pod_event_s": times.pod_event_s, "wait_target_s": prices.wait_target_s,
+            "wait_per_hour": prices.wait_per_hour, "eviction": prices.eviction,
+        }  # fmt: skip
+
+    @cached_property
+    def _drawn(self) -> tuple[np.random.Generator, list[int], list[float]]:
+        """What draws, and what it has drawn of nodes: by what their names are ordered, and how much later each is."""
+        return deepcopy(self.supply.rng), [], []
+
+    def draw(self, count: int) -> tuple[IntArray, FloatArray]:
+        """Return what the names of the first nodes are ordered by, and how much later each is ready."""
+        rng, names, spreads = self._drawn
+        while len(names) < count:
+            name = 0
+            for letter in rng.integers(len(LETTERS), size=8).tolist():
+                name = name * len(LETTERS) + _RANKS[letter]
+            names.append(name)
+            spreads.append(self.supply.times.initialization_spread_s * float(rng.random()))
+        return np.array(names[:count], dtype=np.int64), np.array(spreads[:count])
+
+    def billed(
+        self, meter: Mapping[str, float], waits_s: FloatArray, evicted: int, now_s: float
+    ) -> Mapping[str, float]:
+        """Return the metrics of the bill from what ran up, of pods that have waited so long: `NodeSupply.metrics`."""
+        own = self.supply.meter
+        ran_up: Any = {"fluid": own.fluid, "carbon_g_per_kwh": own.carbon_g_per_kwh, **meter}
+        return billed(Meter(**ran_up), charged(self.supply.prices, waits_s, evicted), now_s)
+
+
+def _refuse_unless_plain(catalogue: Catalogue) -> None:
+    if len(catalogue.numbers) < len(catalogue) or len(catalogue) > _MOST_TYPES:
+        raise UserError(f"compiled episodes know at most {_MOST_TYPES} instance types, of a name each")
+    if catalogue.gpu_count.any():
+        raise UserError("compiled episodes buy no GPUs")
+    for kind in catalogue.types:
+        if any(each.capacity_type != "on-demand" for each in kind.offerings):
+            raise UserError(f"instance type {kind.name}: compiled episodes buy on demand alone")

@@ -1,0 +1,405 @@
+"""`aaml.sim.autoscaler.supply` in compiled episodes, to the bit: the life of nodes, under the same names."""
+
+import numpy as np
+
+from aaml.cluster.kernels import part, section
+from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
+from aaml.scheduling.observation import mean_size
+from aaml.sim.compiled.autoscaler import karpenter, meter
+from aaml.sim.compiled.autoscaler.heap import add, drop_first, first
+from aaml.sim.compiled.autoscaler.packing import first_type
+from aaml.sim.compiled.autoscaler.rows import NODE, NODE_TIME, POD, POD_TIME, TRAIT
+from aaml.sim.compiled.queueing import activate, enqueue, help_waiting
+from aaml.sim.compiled.rows import COMES_AGAIN, LOST, SHAPE_REQUEST, WAITS
+
+_READY, _DRAIN, _STOP, _RECREATE = range(4)
+
+
+@part
+def begin_supply(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Begin without a node."""
+    at = own.at
+    at.alive, at.bought, at.sequence, at.events, at.ends = 0, 0, 0, 0, 0
+    at.method, at.planned, at.replaces, at.used, at.batch, at.firsts, at.noted = 0, 0, 0, 0, 1, 0, 0
+    at.cpu_milli, at.memory_bytes, at.metered_s, at.price, at.watts = 0, 0, 0.0, 0.0, 0.0
+    at.dollars, at.fluid_dollars, at.core_hours, at.node_hours, at.kwh, at.co2_g = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    at.opened_s, at.latest_s, at.again_s, at.due_s = np.inf, np.inf, np.inf, own.terms.first_look_s
+    at.state_s, at.changed_s, at.multi_s, at.single_s = -np.inf, -np.inf, np.nan, np.nan
+    for pod in range(env.episode.pods):
+        own.pod_times[POD_TIME.created_s, pod], own.pod_times[POD_TIME.again_s, pod] = env.pods.arrival_s[pod], -np.inf
+        for column in (POD.noted, POD.first, POD.end):
+            own.pods[column, pod] = -1
+        for column in (POD.asked, POD.stopping):
+            own.pods[column, pod] = 0
+
+
+@part
+def rejected(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Take note of a pod that fits nowhere."""
+    if own.pods[POD.noted, pod] < 0:
+        own.pods[POD.noted, pod], own.pods[POD.waiting, own.at.noted] = own.at.noted, pod
+        own.at.noted += 1
+
+
+@part
+def next_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return when something happens next, or the autoscaler wants to be asked: `NodeSupply.next_s`."""
+    event_s = own.events.at_s[0] if own.at.events else np.inf
+    return min(event_s, karpenter.next_s(own))
+
+
+@part
+def next_end_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return when the next pod ends, or would have if it had not been evicted."""
+    return own.ends.at_s[0] if own.at.ends else np.inf
+
+
+@section
+def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Let what is due happen, else carry the autoscaler's orders out: `NodeSupply.turn`.
+
+    Returns whether pods may fit elsewhere now.
+    """
+    at, now_s, happened = own.at, env.at.now_s, False
+    while at.events and own.events.at_s[0] <= now_s:
+        _, kind, subject = first(own.events)
+        drop_first(own.events, at.events)
+        at.events -= 1
+        happened |= _happen(env, own, settings, late, kind, subject)
+    if happened:
+        return True
+    while True:
+        orders, claims = karpenter.act(own, work)
+        if orders == karpenter.NOTHING:
+            return happened
+        if orders == karpenter.BUYS:
+            for k in range(claims):
+                _buy(env, own, first_type(own, work, work.order[k], np.inf))
+        else:
+            _carry_out(env, own, settings, late)
+            happened = True
+
+
+@part
+def is_short(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Whether a turn, or the binds after it, might need more rows, numbers or events than the arrays have.
+
+    A turn buys at most a node for each pod, and one more. A pod has at most two events to come, a node two.
+    """
+    at, waits = own.at, env.at.arrived + env.at.recreated - env.at.bound
+    most = waits + env.at.running + 1
+    return (
+        at.alive > len(env.nodes.allocatable)
+        or at.bought + most > own.nodes.shape[1]
+        or at.events + 3 * most + 2 * at.alive > len(own.events.at_s)
+        or at.ends + most > len(own.ends.at_s)
+    )
+
+
+# ---- orders ----------------------------------------------------------------------------------------------------------
+
+
+@part
+def _carry_out(env, own, settings, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Carry the plan out: its nodes go now, or once the one that replaces them is ready."""
+    at = own.at
+    _mark(env, own)
+    if at.replaces:
+        cheapest = 0
+        while not own.plan_types[cheapest]:
+            cheapest += 1
+        number = _buy(env, own, cheapest)
+        for k in range(at.planned - 1, -1, -1):
+            own.nodes[NODE.next_replaced, own.nodes[NODE.plan, k]] = own.nodes[NODE.replaced, number]
+            own.nodes[NODE.replaced, number] = own.nodes[NODE.plan, k]
+    else:
+        for k in range(at.planned):
+            _drain(env, own, settings, late, own.nodes[NODE.plan, k])
+    at.planned = 0
+
+
+@section
+def _buy(env, own, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Buy a node of a type; returns its number."""
+    at, now_s, terms = own.at, env.at.now_s, own.terms
+    number = at.bought
+    for column in (NODE.row, NODE.first, NODE.last, NODE.replaced, NODE.next_replaced):
+        own.nodes[column, number] = -1
+    for column in (NODE.deleting, NODE.asked, NODE.pods, NODE.kept):
+        own.nodes[column, number] = 0
+    own.nodes[NODE.kind, number] = kind
+    for column in (NODE_TIME.initialized_s, NODE_TIME.last_event_s, NODE_TIME.draining_s):
+        own.node_times[column, number] = np.nan
+    for column in (NODE_TIME.nominated_s, NODE_TIME.again_s):
+        own.node_times[column, number] = -np.inf
+    meter.hold(own, now_s)
+    own.nodes[NODE.alive, at.alive] = number
+    place = at.alive
+    while place > 0 and own.names[own.nodes[NODE.by_name, place - 1]] > own.names[number]:
+        own.nodes[NODE.by_name, place] = own.nodes[NODE.by_name, place - 1]
+        place -= 1
+    own.nodes[NODE.by_name, place] = number
+    at.alive += 1
+    at.bought += 1
+    meter.launched(own, kind)
+    at.changed_s = now_s
+    _push(own, now_s + terms.registration_delay_s + terms.initialization_s + own.spreads[number], _READY, number)
+    return number
+
+
+@part
+def _mark(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Let the plan's nodes take no pods any more."""
+    own.at.changed_s = env.at.now_s
+    for k in range(own.at.planned):
+        number = own.nodes[NODE.plan, k]
+        own.nodes[NODE.deleting, number] = 1
+        row = own.nodes[NODE.row, number]
+        if row >= 0:
+            env.nodes.cordoned[row] = True
+            env.nodes.allowed[:, row] = False
+            activate(env)
+
+
+@section
+def _drain(env, own, settings, late, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Begin to evict a node's pods, which is seen to again once it may be given back."""
+    if np.isnan(own.node_times[NODE_TIME.draining_s, number]):
+        own.node_times[NODE_TIME.draining_s, number] = env.at.now_s
+        _push(own, env.at.now_s + own.terms.min_drain_s, _DRAIN, number)
+        _evict(env, own, settings, late, number)
+
+
+# ---- what happens ----------------------------------------------------------------------------------------------------
+
+
+@part
+def _push(own, at_s, kind, subject):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    own.at.sequence += 1
+    add(own.events, own.at.events, at_s, own.at.sequence, kind, subject)
+    own.at.events += 1
+
+
+@section
+def _happen(env, own, settings, late, kind, subject):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Let an event happen; returns whether pods may fit elsewhere now."""
+    if kind == _READY:
+        return _ready(env, own, settings, late, subject)
+    if kind == _STOP:
+        return _stop(env, own, settings, late, subject)
+    if kind == _RECREATE:
+        env.pods.node[subject] = WAITS
+        env.pods.failures[subject] = 0
+        env.at.recreated += 1
+        env.pods.since_s[subject] = env.at.now_s + delay_s(env, own, subject)
+        enqueue(env, subject)
+        return True
+    if not np.isnan(own.node_times[NODE_TIME.draining_s, subject]):
+        _give_back(env, own, subject)
+    return False
+
+
+@part
+def delay_s(env, own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return how much later than it did a pod counts as having come: `QueueSort.delay_s`."""
+    terms, shape = own.terms, env.shapes[env.pods.shape[pod]]
+    if not (terms.cpu_s or terms.memory_s or terms.larger_s or terms.rest or terms.work):
+        return 0.0
+    mean_cpu, mean_memory = mean_size(env.nodes.allocatable, env.nodes.capacity)
+    cpu, memory = shape[SHAPE_REQUEST + CPU_COLUMN] / mean_cpu, shape[SHAPE_REQUEST + MEMORY_COLUMN] / mean_memory
+    larger = max(cpu, memory)
+    return (
+        terms.cpu_s * cpu + terms.memory_s * memory + terms.larger_s * larger
+        + (terms.rest + terms.work * larger) * env.pods.remaining_s[pod]
+    )  # fmt: skip
+
+
+@section
+def _ready(env, own, settings, late, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """A node joins the cluster; those that it replaces begin to go."""
+    at, cluster, now_s = own.at, env.nodes, env.at.now_s
+    if own.nodes[NODE.deleting, number]:
+        return False
+    own.node_times[NODE_TIME.initialized_s, number], at.changed_s = now_s, now_s
+    row = env.at.nodes
+    env.at.nodes += 1
+    own.nodes[NODE.row, number], own.nodes[NODE.in_row, row] = row, number
+    for r in range(cluster.allocatable.shape[1]):
+        cluster.allocatable[row, r], cluster.requested[row, r] = own.room[own.nodes[NODE.kind, number], r], 0
+    cluster.cordoned[row], cluster.capacity[row] = False, True
+    cluster.allowed[:, row] = True
+    cluster.owners[:, row] = 0
+    help_waiting(env, settings, late)
+    other = own.nodes[NODE.replaced, number]
+    while other >= 0:
+        _drain(env, own, settings, late, other)
+        other = own.nodes[NODE.next_replaced, other]
+    return True
+
+
+@section
+def _evict(env, own, settings, late, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Evict the pods of a node that may be: others are waited for."""
+    pod = own.nodes[NODE.first, number]
+    while pod >= 0:
+        following = own.pods[POD.after, pod]
+        if not own.traits[TRAIT.kept, pod] and not own.pods[POD.stopping, pod]:
+            if own.terms.grace_s > 0.0:
+                own.pods[POD.stopping, pod] = 1
+                _push(own, env.at.now_s + own.terms.grace_s, _STOP, pod)
+            else:
+                _stop(env, own, settings, late, pod)
+        pod = following
+
+
+@section
+def _stop(env, own, settings, late, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """An evicted pod leaves its node, and its owner makes the next one; nothing happens if it has ended itself."""
+    at, now_s = env.at, env.at.now_s
+    if own.pods[POD.end, pod] == -1 or (own.terms.grace_s > 0.0 and not own.pods[POD.stopping, pod]):
+        return False
+    at.evicted += 1
+    leave_node(env, own, pod)
+    help_waiting(env, settings, late)
+    if not own.traits[TRAIT.owned, pod]:
+        at.lost += 1
+        env.pods.node[pod] = LOST
+        return True
+    env.pods.node[pod] = COMES_AGAIN
+    if not own.traits[TRAIT.anew, pod]:
+        env.pods.lifetime_s[pod] = max(env.pods.lifetime_s[pod] - (now_s - env.pods.bound_s[pod]), 0.0)
+    own.pod_times[POD_TIME.created_s, pod] = now_s + own.terms.recreate_s
+    _push(own, own.pod_times[POD_TIME.created_s, pod], _RECREATE, pod)
+    return True
+
+
+@part
+def _give_back(env, own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Give a node back, if its pods are gone and it has been kept for long enough."""
+    at, cluster, now_s = own.at, env.nodes, env.at.now_s
+    if now_s < own.node_times[NODE_TIME.draining_s, number] + own.terms.min_drain_s or own.nodes[NODE.pods, number]:
+        return
+    meter.hold(own, now_s)
+    at.alive -= 1
+    meter.gone(own, own.nodes[NODE.kind, number])
+    _take_out(own.nodes[NODE.alive], at.alive, number)
+    _take_out(own.nodes[NODE.by_name], at.alive, number)
+    own.node_times[NODE_TIME.draining_s, number] = np.nan
+    at.changed_s = now_s
+    gap, n = own.nodes[NODE.row, number], env.at.nodes - 1
+    own.nodes[NODE.row, number] = -1
+    for row in range(gap, n):
+        own.nodes[NODE.in_row, row] = own.nodes[NODE.in_row, row + 1]
+        own.nodes[NODE.row, own.nodes[NODE.in_row, row]] = row
+        cluster.cordoned[row] = cluster.cordoned[row + 1]
+        for r in range(cluster.allocatable.shape[1]):
+            cluster.allocatable[row, r] = cluster.allocatable[row + 1, r]
+            cluster.requested[row, r] = cluster.requested[row + 1, r]
+        for kind in range(len(cluster.allowed)):
+            cluster.allowed[kind, row] = cluster.allowed[kind, row + 1]
+        for owner in range(len(cluster.owners)):
+            cluster.owners[owner, row] = cluster.owners[owner, row + 1]
+    cluster.capacity[n] = False
+    env.at.nodes = n
+    activate(env)
+
+
+@part
+def _take_out(numbers, count, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Take a number out of a list, of which `count` are left."""
+    found = False
+    for i in range(count):
+        found |= numbers[i] == number
+        if found:
+            numbers[i] = numbers[i + 1]
+
+
+# ---- pods ------------------------------------------------------------------------------------------------------------
+
+
+@part
+def join_node(env, own, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """A pod that waited is bound to the node of a row, and ends after its lifetime."""
+    at, now_s = own.at, env.at.now_s
+    number = own.nodes[NODE.in_row, row]
+    env.pods.node[pod] = number
+    own.pods[POD.stopping, pod] = 0
+    if own.pods[POD.noted, pod] >= 0:
+        at.noted -= 1
+        last = own.pods[POD.waiting, at.noted]
+        own.pods[POD.waiting, own.pods[POD.noted, pod]], own.pods[POD.noted, last] = last, own.pods[POD.noted, pod]
+        own.pods[POD.noted, pod], own.pod_times[POD_TIME.again_s, pod] = -1, -np.inf
+    if own.pods[POD.first, pod] < 0:
+        own.pods[POD.first, pod] = at.firsts
+        env.queue.waited_s[at.firsts] = 0.0
+        at.firsts += 1
+    place = own.pods[POD.first, pod]
+    env.queue.waited_s[place] = env.queue.waited_s[place] + now_s - own.pod_times[POD_TIME.created_s, pod]
+    own.pods[POD.before, pod], own.pods[POD.after, pod] = own.nodes[NODE.last, number], -1
+    if own.nodes[NODE.last, number] >= 0:
+        own.pods[POD.after, own.nodes[NODE.last, number]] = pod
+    else:
+        own.nodes[NODE.first, number] = pod
+    own.nodes[NODE.last, number] = pod
+    own.nodes[NODE.pods, number] += 1
+    own.nodes[NODE.kept, number] += own.traits[TRAIT.kept, pod]
+    _observe(env, own, pod, number, 1)
+    at.sequence += 1
+    own.pods[POD.end, pod] = at.sequence
+    if env.pods.lifetime_s[pod] < np.inf:
+        add(own.ends, at.ends, now_s + env.pods.lifetime_s[pod], at.sequence, 0, pod)
+        at.ends += 1
+
+
+@part
+def leave_node(env, own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """A pod leaves its node, whatever the reason."""
+    number = env.pods.node[pod]
+    row, shape = own.nodes[NODE.row, number], env.shapes[env.pods.shape[pod]]
+    for r in range(env.nodes.requested.shape[1]):
+        env.nodes.requested[row, r] -= shape[SHAPE_REQUEST + r]
+    if env.pods.owner[pod] >= 0:
+        env.nodes.owners[env.pods.owner[pod], row] -= 1
+    if own.pods[POD.before, pod] >= 0:
+        own.pods[POD.after, own.pods[POD.before, pod]] = own.pods[POD.after, pod]
+    else:
+        own.nodes[NODE.first, number] = own.pods[POD.after, pod]
+    if own.pods[POD.after, pod] >= 0:
+        own.pods[POD.before, own.pods[POD.after, pod]] = own.pods[POD.before, pod]
+    else:
+        own.nodes[NODE.last, number] = own.pods[POD.before, pod]
+    own.nodes[NODE.pods, number] -= 1
+    own.nodes[NODE.kept, number] -= own.traits[TRAIT.kept, pod]
+    own.pods[POD.end, pod], own.pods[POD.stopping, pod] = -1, 0
+    env.at.running -= 1
+    _observe(env, own, pod, number, -1)
+    if not np.isnan(own.node_times[NODE_TIME.draining_s, number]):
+        _push(own, env.at.now_s, _DRAIN, number)
+
+
+@part
+def _observe(env, own, pod, number, sign):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """A pod is bound to a node, or has left it."""
+    now_s, shape = env.at.now_s, env.shapes[env.pods.shape[pod]]
+    meter.hold(own, now_s)
+    cpu, memory = shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN]
+    meter.placed(own, cpu, memory, own.nodes[NODE.kind, number], sign)
+    own.at.changed_s = now_s
+    last_s = own.node_times[NODE_TIME.last_event_s, number]
+    if np.isnan(last_s) or now_s - np.floor(last_s) >= own.terms.pod_event_s:
+        own.node_times[NODE_TIME.last_event_s, number] = now_s
+
+
+@part
+def end_pods(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Let go the pods whose time has come; returns whether there were any."""
+    at, ended = own.at, False
+    while at.ends and own.ends.at_s[0] <= env.at.now_s:
+        sequence, _, pod = first(own.ends)
+        drop_first(own.ends, at.ends)
+        at.ends -= 1
+        if own.pods[POD.end, pod] == sequence:
+            env.at.departed += 1
+            leave_node(env, own, pod)
+            ended = True
+    return ended

@@ -1,0 +1,144 @@
+"""Compiled episodes in which nodes are bought and given back, against the simulator: the same bits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aaml.cluster.objects import Toleration
+from aaml.errors import UserError
+from aaml.policies.registry import make_reward
+from aaml.scheduling.cycle import SchedulingCycle
+from aaml.scheduling.observation import ObservationSpec
+from aaml.scheduling.ports import Decision
+from aaml.scheduling.queue_sort import QueueSort
+from aaml.scheduling.rewards import RewardOptions
+from aaml.sim.autoscaler.catalogue import Catalogue, Offering, shipped_catalogue
+from aaml.sim.autoscaler.settings import KarpenterSettings, NodeTimes, Prices
+from aaml.sim.autoscaler.task import BILL_TASKS
+from aaml.sim.compiled import batch as compiled_batch
+from aaml.sim.compiled.batch import BatchedEnv
+from aaml.sim.compiled.plan import Plan
+
+BILL = BILL_TASKS["bill"]
+NODES = (3, 5, 4)
+
+
+def by_chance(context, rng):
+    return int(rng.choice(np.flatnonzero(context.mask)))
+
+
+def fullest(context, _rng):
+    used = context.state.requested[:, 0] / context.state.allocatable[:, 0]
+    return int(np.argmax(np.where(context.mask, used, -1.0)))
+
+
+def not_always_where_it_fits(context, rng):
+    return by_chance(context, rng) if rng.random() < 0.9 else len(context.mask)
+
+
+def play(task, choose=by_chance, seed=0, nodes=4, spec=None, reward="bill", sort=None):
+    """Play an episode of three rows beside the simulator's; return the metrics of its episodes."""
+    spec = spec or ObservationSpec()
+    seeds = range(seed, seed + len(NODES))
+    batch = BatchedEnv(
+        lambda row, _number: Plan.of_cluster(task.build(seeds[row], nodes), spec.expects), len(NODES),
+        observation_spec=spec, reward=reward, restart=False, threads=1, queue_sort=sort,
+    )  # fmt: skip
+    batch.reset()
+    cycles = [SchedulingCycle(task.build(each, nodes), make_reward(reward, RewardOptions()), spec) for each in seeds]
+    for cycle in cycles:
+        cycle.cluster.sort_queue(sort)
+    contexts = [next_context(cycle) for cycle in cycles]
+    rng = np.random.default_rng(seed)
+    metrics = {}
+    while batch.alive.any():
+        going, actions = np.flatnonzero(batch.alive), np.zeros(len(NODES), dtype=int)
+        for row in going:
+            same(batch, row, contexts[row], cycles[row].cluster)
+            actions[row] = min(choose(contexts[row], rng), batch.seen.mask.shape[1] - 1)
+        step = batch.step(actions)
+        ended = {each.row: each for each in step.ended}
+        for row in going:
+            context = contexts[row]
+            fits = actions[row] < len(context.mask) and context.mask[actions[row]]
+            outcome = cycles[row].finish(context, Decision(int(actions[row]) if fits else None))
+            assert step.reward[row] == (outcome.reward if fits else -1.0)
+            contexts[row] = next_context(cycles[row])
+            assert (contexts[row] is None) == (row in ended)
+            if row in ended:
+                metrics[row] = cycles[row].cluster.metrics()
+                np.testing.assert_equal(dict(ended[row].metrics), dict(metrics[row]))
+    return [metrics[row] for row in range(len(NODES))]
+
+
+def next_context(cycle):
+    while (pod := cycle.cluster.next_pod()) is not None:
+        context = cycle.begin(pod)
+        if context is not None:
+            return context
+    return None
+
+
+def same(batch, row, context, cluster):
+    assert (batch.now_s[row], batch.pending[row]) == (cluster.now_s(), cluster.pending_count())
+    n, seen, shown = len(context.mask), batch.seen, context.observation
+    assert batch.nodes[row] == n
+    for name in ("nodes", "pairs", "mask"):
+        array = getattr(seen, name)[row]
+        np.testing.assert_array_equal(array[:n], getattr(shown, name), name, strict=True)
+        assert not array[n:].any(), name
+    np.testing.assert_array_equal(seen.pod[row], shown.pod, "pod", strict=True)
+
+
+@pytest.mark.parametrize("choose", [by_chance, fullest, not_always_where_it_fits])
+@pytest.mark.parametrize("task", ["bill", "bill-when-empty"])
+def test_bills_are_the_simulators_to_the_bit(task, choose):
+    metrics = play(BILL_TASKS[task], choose)
+    assert all(each["nodes_bought"] > 10 for each in metrics)
+    assert (sum(each["evicted"] for each in metrics) > 10) == (task == "bill")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"autoscaler": KarpenterSettings(budgets=("100%", "3"), validation_s=0.0)},
+        {"autoscaler": KarpenterSettings(consolidation_policy="Balanced", consolidate_after_s=5.0, budgets=("60%",))},
+        {"autoscaler": KarpenterSettings(consolidate_after_s=None)},
+        {"autoscaler": KarpenterSettings(budgets=(), batch_idle_duration_s=5.0), "times": NodeTimes(grace_s=3.0)},
+        {"times": NodeTimes(recreate_s=0.0, registration_delay_s=0.0, initialization_s=0.0, min_drain_s=0.0)},
+        {"prices": Prices(1.0, 5.0, 0.02), "carbon_g_per_kwh": (310.0, 90.0)},
+    ],
+)
+def test_so_they_are_whatever_the_autoscaler_is_told(settings):
+    told = replace(BILL, **({"autoscaler": KarpenterSettings(consolidate_after_s=15.0)} | settings))
+    play(told, seed=20)
+
+
+def test_pods_wait_in_a_policys_own_order():
+    play(BILL, seed=40, spec=ObservationSpec(lookahead=2), reward="waiting-time", sort=QueueSort(50.0, -20.0, 90.0))
+
+
+def test_what_comes_and_goes_gets_room_as_it_needs_it(monkeypatch):
+    plenty = play(BILL, seed=60)
+    monkeypatch.setattr(compiled_batch, "_FIRST_SIZES", {"N": 1, "L": 2, "E": 2, "D": 2})
+    assert play(BILL, seed=60) == plenty
+
+
+def test_what_is_not_compiled_is_refused():
+    def plan(task):
+        return Plan.of_cluster(task.build(0, 3))
+
+    with pytest.raises(UserError, match="Karpenter, not ClusterAutoscaler"):
+        plan(BILL_TASKS["bill-cluster-autoscaler"])
+    cheap = [replace(kind, offerings=(Offering(0.1, "spot"),)) for kind in shipped_catalogue().types]
+    with pytest.raises(UserError, match="on demand alone"):
+        plan(replace(BILL, catalogue=Catalogue(tuple(cheap))))
+    for options in ({"observation_spec": ObservationSpec(lifetimes=True)}, {"reward": "seed-a"}):
+        with pytest.raises(UserError, match="nodes are bought"):
+            BatchedEnv(lambda _row, _number: plan(BILL), 1, **options).reset()
+    cluster = BILL.build(0, 3)
+    tolerant = replace(cluster.workload[0], tolerations=(Toleration(operator="Exists"),))
+    cluster.workload = replace(cluster.workload, pods=(tolerant,))
+    with pytest.raises(UserError, match="it has tolerations"):
+        Plan.of_cluster(cluster)
