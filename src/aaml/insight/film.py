@@ -278,8 +278,14 @@ class Film(Observer):
         return next((scene for scene in reversed(self.decisions) if scene.pod == place), None)
 
     def state_before(self, scene: Scene) -> ClusterState:
-        """Return the state in which a decision was made, built anew."""
-        state = ClusterState(self.nodes)
+        """Return the state in which a decision was made, built anew.
+
+        Nodes that were not there stand in it as cordoned, so that rows are places in `nodes`.
+        """
+        there = self.there(np.array([scene.time_s]))[0].tolist()
+        state = ClusterState(
+            node if here else replace(node, unschedulable=True) for node, here in zip(self.nodes, there, strict=True)
+        )
         placed: dict[int, Move] = {}
         for move in self.moves[: scene.moves]:
             if move.comes:

@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from aaml.cli import run
+from aaml.cluster.filters import feasible
 from aaml.cluster.objects import PRICE_LABEL, TYPE_LABEL
 from aaml.errors import UserError
 from aaml.evaluation.evaluate import evaluate
@@ -195,5 +196,8 @@ def test_nodes_come_and_go_with_their_dollars():
     assert levels[at_6, 1, 0] < 255
     later = film.later(6.0)
     assert later.there(np.array([6.0, 7.0, 9.0])).sum(axis=1).tolist() == [2, 2, 1]
+    for second, feasible_nodes in ((2.0, 1), (6.0, 2), (9.0, 1)):
+        scene = Scene(second, 0, "assumed", 0, 0, 0, 0, 0.0, 0.0)
+        assert feasible(film.state_before(scene), make.pod("q")).mask.sum() == feasible_nodes
     bare = Film(make.cluster(make.nodes(1)), lambda: 0.0)
     assert tile(bare, group(bare), 0.0, 1.0)["dollars"] is None
