@@ -18,7 +18,8 @@ class Args(Settings):
     """Task by name (`aaml evaluate --task ?` lists them), a trace by its folder or as
     compress@FOLDER, or one's own as FILE.py:NAME."""
     policies: tuple[str, ...] = ("kube-scheduler", "least-allocated", "least-variance", "random")
-    """Policies by name, FILE.py:NAME, kube-scheduler:FILE.yaml (a KubeSchedulerConfiguration), or LABEL=NAME."""
+    """Policies by name, FILE.py:NAME, kube-scheduler:FILE.yaml (a KubeSchedulerConfiguration), or LABEL=NAME; on bills
+    NAME+FILE or NAME+learned, which says who buys the nodes."""
     models: tuple[str, ...] = ()
     """Model files, folders of trainings, or either as LABEL=FILE."""
     seeds: str = ""
