@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class KubeScheduler(Settings):
+class TuneKubeScheduler(Settings):
     """Search a KubeSchedulerConfiguration for a task or a recorded trace: nothing new to run on the cluster.
 
     Searched are the weights of score plugins, the strategy of NodeResourcesFit with its shape and resource weights, and
@@ -57,7 +57,7 @@ class KubeScheduler(Settings):
 
 
 @dataclass(frozen=True)
-class Bill(Settings):
+class TuneBill(Settings):
     """Search a KubeSchedulerConfiguration and a NodePool of Karpenter together, for fewer dollars.
 
     Searched are what `aaml tune kube-scheduler` searches, and consolidationPolicy, consolidateAfter, the budget, both
@@ -100,7 +100,7 @@ class Bill(Settings):
 
 
 @dataclass(frozen=True)
-class Nodes(Settings):
+class TuneNodes(Settings):
     """Search a policy of nodes, which buys, drains and replaces them in Karpenter's place, for fewer dollars.
 
     An evolution strategy tunes its numbers. Waits and evictions are limited against kube-scheduler with the NodePool
@@ -138,7 +138,7 @@ class Nodes(Settings):
 
 
 @dataclass(frozen=True)
-class Openb(Settings):
+class TuneOpenb(Settings):
     """Tune the linear scorer of the GPU-sharing benchmark by an evolution strategy, against FGD on paired seeds.
 
     About an hour on two quiet cores. The result runs by `aaml bench openb --model FILE`.
@@ -161,10 +161,10 @@ class Openb(Settings):
 
 
 Command = (
-    Annotated[KubeScheduler, tyro.conf.subcommand("kube-scheduler")]
-    | Annotated[Bill, tyro.conf.subcommand("bill")]
-    | Annotated[Nodes, tyro.conf.subcommand("nodes")]
-    | Annotated[Openb, tyro.conf.subcommand("openb")]
+    Annotated[TuneKubeScheduler, tyro.conf.subcommand("kube-scheduler")]
+    | Annotated[TuneBill, tyro.conf.subcommand("bill")]
+    | Annotated[TuneNodes, tyro.conf.subcommand("nodes")]
+    | Annotated[TuneOpenb, tyro.conf.subcommand("openb")]
 )
 
 
@@ -178,17 +178,17 @@ class Args:
 def run(args: Args) -> int:
     """Do what the sub-command says and return the exit status."""
     match args.command:
-        case KubeScheduler():
+        case TuneKubeScheduler():
             return _kube_scheduler(args.command)
-        case Bill():
+        case TuneBill():
             return _bill(args.command)
-        case Nodes():
+        case TuneNodes():
             return _nodes(args.command)
-        case Openb():
+        case TuneOpenb():
             return _openb(args.command)
 
 
-def _kube_scheduler(args: KubeScheduler) -> int:
+def _kube_scheduler(args: TuneKubeScheduler) -> int:
     """Tune, and say what is gained and how it is used."""
     from dataclasses import replace
 
@@ -197,11 +197,11 @@ def _kube_scheduler(args: KubeScheduler) -> int:
     from aaml.evaluation.evaluate import parse_seeds
     from aaml.policies.kube_scores.profile import PREFIX
     from aaml.sim.tasks import find_task
-    from aaml.tuning.kube_scheduler import Asked, tune
+    from aaml.tuning.kube_scheduler import KubeSchedulerTuning, tune
 
     found = find_task(args.task)
     task = replace(found, sizes=args.nodes or found.sizes, pods=args.pods or found.pods)
-    asked = Asked(
+    asked = KubeSchedulerTuning(
         task, args.out, args.metrics, f"{PREFIX}{args.start}" if args.start else "", args.plugins, args.generations,
         args.population, args.episodes, parse_seeds(args.seeds) if args.seeds else None, args.relative, args.seed,
         args.workers,
@@ -227,7 +227,7 @@ def _kube_scheduler(args: KubeScheduler) -> int:
     return interruption.status
 
 
-def _bill(args: Bill) -> int:
+def _bill(args: TuneBill) -> int:
     """Tune both together, and say what is gained and how it is used."""
     from dataclasses import replace
 
@@ -236,10 +236,10 @@ def _bill(args: Bill) -> int:
     from aaml.evaluation.evaluate import parse_seeds
     from aaml.policies.kube_scores.profile import PREFIX
     from aaml.sim.tasks import find_task
-    from aaml.tuning.bill import Asked, Limits, tune
+    from aaml.tuning.bill import BillTuning, Limits, tune
 
     found = find_task(args.task)
-    asked = Asked(
+    asked = BillTuning(
         replace(found, sizes=args.nodes or found.sizes), args.out, args.metric,
         Limits(args.wait_p99_more_s, args.evicted_times), f"{PREFIX}{args.scheduler}" if args.scheduler else "",
         args.nodepool, args.generations, args.population, args.episodes,
@@ -266,7 +266,7 @@ def _bill(args: Bill) -> int:
     return interruption.status
 
 
-def _nodes(args: Nodes) -> int:
+def _nodes(args: TuneNodes) -> int:
     """Tune who buys nodes, and say what is gained and how it is used."""
     from dataclasses import replace
 
@@ -274,10 +274,10 @@ def _nodes(args: Nodes) -> int:
     from aaml.evaluation.evaluate import parse_seeds
     from aaml.sim.tasks import find_task
     from aaml.tuning.bill import Limits
-    from aaml.tuning.nodes import Asked, tune
+    from aaml.tuning.nodes import NodePolicyTuning, tune
 
     found = find_task(args.task)
-    asked = Asked(
+    asked = NodePolicyTuning(
         replace(found, sizes=args.nodes or found.sizes), args.out, args.policy, args.start, args.metric,
         Limits(args.wait_p99_more_s, args.evicted_times), args.generations, args.population, args.episodes,
         parse_seeds(args.seeds) if args.seeds else None, args.seed, args.workers,
@@ -294,7 +294,7 @@ def _nodes(args: Nodes) -> int:
     return interruption.status
 
 
-def _openb(args: Openb) -> int:
+def _openb(args: TuneOpenb) -> int:
     """Tune and say where the weights are."""
     from dataclasses import replace
 

@@ -14,7 +14,7 @@ from aaml.cluster.quantity import MEMORY
 from aaml.evaluation.solving import solved
 from aaml.extras import lazily
 from aaml.sim.autoscaler.catalogue import Catalogue
-from aaml.sim.autoscaler.clairvoyant import Interval, Packing
+from aaml.sim.autoscaler.clairvoyant import Packing, RunningPod
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -38,7 +38,7 @@ class BillOptimum:
 
 
 def best_packing(
-    intervals: Sequence[Interval],
+    intervals: Sequence[RunningPod],
     catalogue: Catalogue,
     known: Packing,
     least: float,
@@ -66,7 +66,7 @@ def best_packing(
 class _Model:
     """`with_[i][j]`: pod i is on the node of pod j, which came first; `type_[j][t]`: that node is of this type."""
 
-    def __init__(self, intervals: Sequence[Interval], catalogue: Catalogue) -> None:
+    def __init__(self, intervals: Sequence[RunningPod], catalogue: Catalogue) -> None:
         self.sat_model, self._pods, self._catalogue = cp_model.CpModel(), intervals, catalogue
         self._prices = [int(price * _PER_DOLLAR) for price in catalogue.prices.tolist()]
         count, types = len(intervals), range(len(catalogue))
@@ -81,12 +81,12 @@ class _Model:
         for j in range(count):
             self._add_node(j)
 
-    def _longest(self) -> list[tuple[Interval, Interval]]:
+    def _longest(self) -> list[tuple[RunningPod, RunningPod]]:
         last = max(self._pods, key=lambda each: each.until_s)
         return [(each, last) for each in self._pods]
 
     @staticmethod
-    def _length(first: Interval, last: Interval) -> int:
+    def _length(first: RunningPod, last: RunningPod) -> int:
         return max(int((last.until_s - first.from_s) * _PER_SECOND), 0)
 
     def _add_node(self, j: int) -> None:

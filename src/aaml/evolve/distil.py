@@ -46,7 +46,7 @@ _HELD_OUT = 1_000_000  # states to report agreement on come from validation seed
 States = list[tuple[Observation, int]]
 
 
-class Watched:
+class VisitedStates:
     """A policy that drives, while what the network would choose is written down now and then."""
 
     def __init__(self, driver: Policy, network: Policy, spec: ObservationSpec, every: int, into: States) -> None:
@@ -135,7 +135,7 @@ def _visited(
     for number in range(episodes):
         cluster = arena.build(seed + number, config.nodes[number % len(config.nodes)])
         every = max(1, len(cluster.workload) * episodes // max(count, 1))
-        play(cluster, Watched(driver, network, spec, every, found))
+        play(cluster, VisitedStates(driver, network, spec, every, found))
     return found
 
 

@@ -91,7 +91,7 @@ class Probes:
         )
 
 
-class Recorder:
+class ProbeRecorder:
     """A policy that shows what another one sees, now and then, while that one decides."""
 
     def __init__(self, policy: Policy, spec: ObservationSpec, every: int, into: list[Observation]) -> None:
@@ -166,7 +166,7 @@ class Judge(Races):
                 _, seed, nodes = self.episodes[place]
                 cluster = arena.build(seed, nodes)
                 every = max(1, len(cluster.workload) * count // _PROBES)
-                play(cluster, Recorder(arena.policy(config.judged_by), arena.observation_spec, every, seen))
+                play(cluster, ProbeRecorder(arena.policy(config.judged_by), arena.observation_spec, every, seen))
                 self.reference[place] = cluster.metrics()[task.metric]
             self._place[mine] = np.arange(len(mine))
             self._played.append(

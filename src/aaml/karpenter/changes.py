@@ -15,7 +15,7 @@ SPEEDS = (1, 5)
 
 
 @dataclass(frozen=True)
-class Change:
+class SourceChange:
     """A text of a source file, what takes its place, and how often it is there."""
 
     file: str
@@ -25,7 +25,7 @@ class Change:
 
 
 _LOOPBACK = tuple(
-    Change("pkg/operator/operator.go", f'fmt.Sprintf(":%d", options.FromContext(ctx).{port})',
+    SourceChange("pkg/operator/operator.go", f'fmt.Sprintf(":%d", options.FromContext(ctx).{port})',
            f'fmt.Sprintf("127.0.0.1:%d", options.FromContext(ctx).{port})')
     for port in ("MetricsPort", "HealthProbePort")
 )  # fmt: skip
@@ -46,17 +46,17 @@ _DURATIONS = (
 )
 
 
-def changes(speed: int) -> Sequence[Change]:
+def changes(speed: int) -> Sequence[SourceChange]:
     """Return what is changed for a program whose constants go `speed` times faster. Raises `UserError` for others."""
     if speed not in SPEEDS:
         raise bad_value("speed", speed, f"one of {', '.join(map(str, SPEEDS))}")
     if speed == 1:
         return _LOOPBACK
-    faster = [Change(file, text, f"{text} / {speed}", times) for file, text, times in _DURATIONS]
+    faster = [SourceChange(file, text, f"{text} / {speed}", times) for file, text, times in _DURATIONS]
     return (*_LOOPBACK, *faster)
 
 
-def changed(file: str, content: bytes, wanted: Sequence[Change]) -> bytes:
+def changed(file: str, content: bytes, wanted: Sequence[SourceChange]) -> bytes:
     """Return a source file with its changes. Raises `UserError` where a text is not there as often as it should be."""
     for change in wanted:
         if change.file == file:

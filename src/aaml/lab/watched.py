@@ -17,7 +17,7 @@ _KEPT = 100_000  # moves of pods, and placements, of which the older half is for
 _MOST_WAITING = 200  # pods that are named
 
 
-class Waiting(NamedTuple):
+class WaitingPod(NamedTuple):
     """A pod without a node: since when by the cluster's clock, who is to place it, and why it has none, where known."""
 
     pod: str
@@ -40,7 +40,7 @@ class WatchedFilm:
         self._kept, self._left = kept, ""
         self.film = Film(self._watch.state, self.now_s, CLUSTER)
         self.from_s = 0.0
-        self.waiting: tuple[Waiting, ...] = ()
+        self.waiting: tuple[WaitingPod, ...] = ()
         self._watch.state.observe(self._moved)
         self._stop = threading.Event()
         self._following = Background(self._follow, "lab-watch")
@@ -76,7 +76,7 @@ class WatchedFilm:
         unplaced = sorted((self._watch.pods[uid].created_s, uid) for uid in self._watch.why)
         pods = [self._watch.pods[uid] for _, uid in unplaced[:_MOST_WAITING]]
         self.waiting = tuple(
-            Waiting(pod.key, pod.created_s, pod.scheduler_name, self._watch.why[pod.uid]) for pod in pods
+            WaitingPod(pod.key, pod.created_s, pod.scheduler_name, self._watch.why[pod.uid]) for pod in pods
         )
 
     def _forget(self) -> None:

@@ -20,7 +20,7 @@ from aaml.kube.intake import runs_since_s
 from aaml.kube.objects.convert import node_from_api
 from aaml.kube.sources import see_pod
 from aaml.plugin.listener import Listener
-from aaml.plugin.messages import Bind, Changes, Choice, Explore, Hello
+from aaml.plugin.messages import Bind, ClusterChanges, Explore, Hello, TakenChoice
 from aaml.scheduling.ports import BindResult, BindStatus, Decision
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.walk import Ending, deployments
@@ -149,22 +149,22 @@ class PluginCluster:
 
     # ---- taking in what is told --------------------------------------------------------------------------------------
 
-    def _take(self, message: Hello | Changes | Choice | Bind) -> Pod | None:
+    def _take(self, message: Hello | ClusterChanges | TakenChoice | Bind) -> Pod | None:
         """Take one message in; returns the pod of a choice. Raises ValueError, KeyError or `UserError` for nonsense."""
         match message:
             case Hello():
                 _LOG.info("the plugin in kube-scheduler is there")
                 self._names, self._fresh, self._explore = {}, (set(), set()), None
-            case Changes():
+            case ClusterChanges():
                 self._change(message)
             case Bind():
                 self._settle(message)
-            case Choice():
+            case TakenChoice():
                 self._begins = self._begin() or message.lost > 0
                 return self._choose(message)
         return None
 
-    def _change(self, changes: Changes) -> None:
+    def _change(self, changes: ClusterChanges) -> None:
         state = self._state
         for number in changes.gone_nodes:
             if (name := self._names.pop(number)) in state.index:
@@ -205,7 +205,7 @@ class PluginCluster:
         self._rows_of = -1
         return True
 
-    def _choose(self, choice: Choice) -> Pod:
+    def _choose(self, choice: TakenChoice) -> Pod:
         state = self._state
         seen = see_pod(choice.pod)
         pod = replace(seen.pod, node_name="") if seen.pod.node_name else seen.pod

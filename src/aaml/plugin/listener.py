@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from aaml.errors import UserError
-from aaml.plugin.messages import DECODER, VERSION, Bind, Changes, Choice, Explore, Hello
+from aaml.plugin.messages import DECODER, VERSION, Bind, ClusterChanges, Explore, Hello, TakenChoice
 
 _LOG = logging.getLogger("aaml")
 _READ_BYTES = 1 << 20
@@ -41,7 +41,7 @@ class Listener:
         """Whether a plugin is there."""
         return self._connection is not None
 
-    def next(self, timeout_s: float) -> Hello | Changes | Choice | Bind | None:
+    def next(self, timeout_s: float) -> Hello | ClusterChanges | TakenChoice | Bind | None:
         """Return the next message; None where there is none within `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -111,9 +111,9 @@ class Listener:
         self._lines.extend((bytes(self._rest) + data[:end]).split(b"\n"))
         self._rest = bytearray(data[end + 1 :])
 
-    def _message(self, line: bytes) -> Hello | Changes | Choice | Bind | None:
+    def _message(self, line: bytes) -> Hello | ClusterChanges | TakenChoice | Bind | None:
         try:
-            message: Hello | Changes | Choice | Bind = DECODER.decode(line)
+            message: Hello | ClusterChanges | TakenChoice | Bind = DECODER.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self.hang_up(f"a message is damaged ({error})")
             return None

@@ -66,7 +66,7 @@ class NumberedNode(wire.Wire):
     node: wire.NodeObject
 
 
-class Changes(Message):
+class ClusterChanges(Message, tag="changes"):
     """What changed in the cluster."""
 
     nodes: Sequence[NumberedNode] = ()
@@ -75,7 +75,7 @@ class Changes(Message):
     gone_pods: Sequence[str] = ()
 
 
-class Choice(Message):
+class TakenChoice(Message, tag="choice"):
     """A pod got a node."""
 
     pod: wire.PodObject
@@ -102,5 +102,5 @@ class Explore(Message):
     chance: float
 
 
-DECODER = msgspec.json.Decoder(Hello | Changes | Choice | Bind)
+DECODER = msgspec.json.Decoder(Hello | ClusterChanges | TakenChoice | Bind)
 """Reads a line; raises `msgspec.DecodeError` or `msgspec.ValidationError`."""

@@ -29,7 +29,7 @@ from aaml.sim.metrics import find_metric
 from aaml.sim.recorded import TRAINING_SEEDS, VALIDATION_SEEDS
 from aaml.sim.task import Task
 from aaml.tuning.bill_space import Setup, SetupSpace, judge_setups
-from aaml.tuning.search import Episodes, Limit, Search
+from aaml.tuning.search import Episodes, Limit, RacingSearch
 from aaml.tuning.space import Space
 from aaml.workload.trace.windows import read_windows
 
@@ -54,7 +54,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Asked:
+class BillTuning:
     """What to tune: `task` is a bill. `scheduler` is a policy (`kube-scheduler:FILE`), empty for the defaults.
 
     `nodepool` is the one that one has; None for the task's own, which is Karpenter then.
@@ -99,7 +99,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TunedBill:
     """What a search has come to, with all runs on held-out episodes. `files` are empty where nothing was gained."""
 
     found: Setup
@@ -118,7 +118,7 @@ def seeds_of(task: Task, part: str, count: int) -> list[int]:
     return list(range(first, first + count))
 
 
-def tune(asked: Asked, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False) -> Outcome:
+def tune(asked: BillTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False) -> TunedBill:
     """Search, choose, judge and write.
 
     The same settings give the same files, for any number of workers. Once `stopped` says so the best pair so far is
@@ -131,7 +131,7 @@ def tune(asked: Asked, *, resume: bool = False, stopped: Callable[[], bool] = la
     largest = max(asked.task.sizes, default=asked.task.nodes)
     space = SetupSpace(Space.of_size(start, largest), asked.pool, shipped_catalogue() if own is None else own)
     rng = np.random.default_rng(asked.seed)
-    search = Search(space, _episodes(asked, "training"), asked.population, _ELITE, rng)
+    search = RacingSearch(space, _episodes(asked, "training"), asked.population, _ELITE, rng)
     asked.out.mkdir(parents=True, exist_ok=True)
     with open_pool(asked.workers) as pool:
         search.run(asked, pool, "bill", resume=resume, stopped=stopped)
@@ -139,17 +139,17 @@ def tune(asked: Asked, *, resume: bool = False, stopped: Callable[[], bool] = la
     results = _judge(asked, chosen)
     lines = tuple(told(results))
     files = _write(asked, chosen, lines) if _gained(asked, results) else ()
-    return Outcome(chosen, results, lines, files, search.number)
+    return TunedBill(chosen, results, lines, files, search.number)
 
 
-def _episodes(asked: Asked, part: str) -> Episodes[Setup]:
+def _episodes(asked: BillTuning, part: str) -> Episodes[Setup]:
     return Episodes(
         asked.task, seeds_of(asked.task, part, asked.episodes), asked.task.sizes or (None,), judge_setups,
         (asked.metric,), relative=True, limits=asked.limits.list(),
     )  # fmt: skip
 
 
-def _choose(asked: Asked, search: Search[Setup], pool: Pool) -> Setup:
+def _choose(asked: BillTuning, search: RacingSearch[Setup], pool: Pool) -> Setup:
     """Return the elite's best on the validation episodes, by the same order."""
     validation, configs = _episodes(asked, "validation"), [each.config for each in search.best]
     start, *values = validation.play(pool, [search.space.beginnings()[0], *configs], range(len(validation.all)))
@@ -157,7 +157,7 @@ def _choose(asked: Asked, search: Search[Setup], pool: Pool) -> Setup:
     return configs[int(order[0])]
 
 
-def _judge(asked: Asked, chosen: Setup) -> Results:
+def _judge(asked: BillTuning, chosen: Setup) -> Results:
     """Play the held-out episodes as `aaml evaluate` does it, with the files that are to be written."""
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -203,7 +203,7 @@ def _ratio(mine: FloatArray, others: FloatArray) -> str:
     return f"{ratio.mean:.3f} [{ratio.low:.3f}; {ratio.high:.3f}]"
 
 
-def _gained(asked: Asked, results: Results) -> bool:
+def _gained(asked: BillTuning, results: Results) -> bool:
     """Whether it is better than what one has at one size at least."""
     frame = results.frame()
     for nodes in dict.fromkeys(frame["nodes"]):
@@ -216,11 +216,11 @@ def _gained(asked: Asked, results: Results) -> bool:
     return False
 
 
-def _profile_of(asked: Asked) -> str:
+def _profile_of(asked: BillTuning) -> str:
     return f"#{read_profile(asked.scheduler).scheduler_name}" if asked.scheduler else ""
 
 
-def _files(asked: Asked, found: Setup, folder: Path, notes: tuple[str, ...] = ()) -> tuple[Path, Path]:
+def _files(asked: BillTuning, found: Setup, folder: Path, notes: tuple[str, ...] = ()) -> tuple[Path, Path]:
     """Write a pair as a KubeSchedulerConfiguration and a NodePool."""
     scheduler, pool = (folder / name for name in _FILES[:2])
     write_configuration(scheduler, document(found.scheduler, asked.scheduler), notes)
@@ -229,7 +229,7 @@ def _files(asked: Asked, found: Setup, folder: Path, notes: tuple[str, ...] = ()
     return scheduler, pool
 
 
-def _write(asked: Asked, found: Setup, lines: tuple[str, ...]) -> tuple[Path, ...]:
+def _write(asked: BillTuning, found: Setup, lines: tuple[str, ...]) -> tuple[Path, ...]:
     head = (
         f"tuned for {asked.task.name} (aaml tune bill), as a pair; predicted on episodes held out, with 95% intervals:"
     )

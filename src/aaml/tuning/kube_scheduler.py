@@ -28,7 +28,7 @@ from aaml.sim.metrics import find_metric
 from aaml.sim.recorded import TRAINING_SEEDS, VALIDATION_SEEDS, TraceTask
 from aaml.sim.task import Task
 from aaml.tuning.episodes import is_compiled, judge
-from aaml.tuning.search import Episodes, Search
+from aaml.tuning.search import Episodes, RacingSearch
 from aaml.tuning.space import BALANCED, FIT, SAMPLED_FROM, Space
 from aaml.workload.trace.windows import read_windows
 
@@ -40,7 +40,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Asked:
+class KubeSchedulerTuning:
     """What to tune. `start` is a policy (`kube-scheduler:FILE`), empty for kube-scheduler's own defaults."""
 
     task: Task
@@ -124,7 +124,7 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TunedProfiles:
     """What a search has come to: configurations, best by the first metric first, and all runs on held-out episodes."""
 
     found: tuple[Tuned, ...]
@@ -133,7 +133,9 @@ class Outcome:
     played: int
 
 
-def tune(asked: Asked, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False) -> Outcome:
+def tune(
+    asked: KubeSchedulerTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False
+) -> TunedProfiles:
     """Search, choose, judge and write.
 
     The same settings give the same files, for any number of workers. Once `stopped` says so the best configuration so
@@ -141,7 +143,7 @@ def tune(asked: Asked, *, resume: bool = False, stopped: Callable[[], bool] = la
     nothing can be done with, and `StoppedError` where it was stopped before anything was known.
     """
     space, training = _space(asked), _episodes(asked, "training")
-    search = Search(space, training, asked.population, _ELITE, np.random.default_rng(asked.seed))
+    search = RacingSearch(space, training, asked.population, _ELITE, np.random.default_rng(asked.seed))
     if not is_compiled(asked.task, *training.all[0]):
         _log.info("%s is played in the simulator: a decision takes a hundred times as long there", asked.task.name)
     with open_pool(asked.workers) as pool:
@@ -149,10 +151,10 @@ def tune(asked: Asked, *, resume: bool = False, stopped: Callable[[], bool] = la
         chosen = _choose(asked, search, pool)
     found, results = _judge(asked, chosen)
     written = tuple(_write(asked, each, number, len(found)) for number, each in enumerate(found))
-    return Outcome(written, results, search.number, search.played)
+    return TunedProfiles(written, results, search.number, search.played)
 
 
-def _space(asked: Asked) -> Space:
+def _space(asked: KubeSchedulerTuning) -> Space:
     for plugin in asked.plugins:
         if plugin not in DEFAULT_WEIGHTS:
             raise bad_value("plugins", plugin, f"one of {', '.join(DEFAULT_WEIGHTS)}")
@@ -166,7 +168,7 @@ def _space(asked: Asked) -> Space:
     return Space(start, asked.plugins, (CPU, MEMORY, *scalar), largest >= SAMPLED_FROM)
 
 
-def _seeds(asked: Asked, part: str) -> list[int]:
+def _seeds(asked: KubeSchedulerTuning, part: str) -> list[int]:
     """Return the seeds of training or validation episodes; of a trace no more than it has windows for that."""
     count, first = asked.episodes, TRAINING_SEEDS if part == "training" else VALIDATION_SEEDS
     if isinstance(asked.task, TraceTask):
@@ -175,12 +177,14 @@ def _seeds(asked: Asked, part: str) -> list[int]:
     return list(range(first, first + count))
 
 
-def _episodes(asked: Asked, part: str) -> Episodes[KubeSchedulerConfig]:
+def _episodes(asked: KubeSchedulerTuning, part: str) -> Episodes[KubeSchedulerConfig]:
     sizes = asked.task.sizes or (None,)
     return Episodes(asked.task, _seeds(asked, part), sizes, judge, asked.metrics, asked.relative)
 
 
-def _choose(asked: Asked, search: Search[KubeSchedulerConfig], pool: Pool) -> list[KubeSchedulerConfig]:
+def _choose(
+    asked: KubeSchedulerTuning, search: RacingSearch[KubeSchedulerConfig], pool: Pool
+) -> list[KubeSchedulerConfig]:
     """Return the elite's best on the validation episodes; with several metrics a front, best by the first one first."""
     validation = _episodes(asked, "validation")
     configs = [each.config for each in search.best]
@@ -193,7 +197,7 @@ def _choose(asked: Asked, search: Search[KubeSchedulerConfig], pool: Pool) -> li
     return [configs[place] for place in sorted(front, key=lambda place: means[place, 0])]
 
 
-def _judge(asked: Asked, chosen: Sequence[KubeSchedulerConfig]) -> tuple[list[Tuned], Results]:
+def _judge(asked: KubeSchedulerTuning, chosen: Sequence[KubeSchedulerConfig]) -> tuple[list[Tuned], Results]:
     """Play the held-out episodes as `aaml evaluate` does it, with the files that are to be written."""
     with TemporaryDirectory() as folder:
         policies = {STOCK: asked.start or STOCK}
@@ -222,11 +226,11 @@ def _label(number: int, count: int) -> str:
     return "tuned" if count == 1 else f"tuned-{number + 1}"
 
 
-def _profile_of(asked: Asked) -> str:
+def _profile_of(asked: KubeSchedulerTuning) -> str:
     return f"#{read_profile(asked.start).scheduler_name}" if asked.start else ""
 
 
-def _write(asked: Asked, tuned: Tuned, number: int, count: int) -> Tuned:
+def _write(asked: KubeSchedulerTuning, tuned: Tuned, number: int, count: int) -> Tuned:
     """Write a configuration that gains something: FILE, or FILE-1, FILE-2 ... of a front."""
     if not tuned.better:
         return tuned

@@ -47,7 +47,7 @@ _COMPARED = 4  # means that validation compares with the start
 
 
 @dataclass(frozen=True)
-class Asked:
+class NodePolicyTuning:
     """What to tune: `task` is a bill, `policy` places the pods, `start` is a file to begin with."""
 
     task: Task
@@ -65,7 +65,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TunedNodePolicy:
     """The policy that was chosen on validation episodes and written, with all runs on episodes held out."""
 
     policy: NodePolicy
@@ -109,7 +109,7 @@ def judge_nodes(
     return np.array(played, dtype=np.float64)
 
 
-def tune(asked: Asked, *, stopped: Callable[[], bool] = lambda: False) -> Outcome:
+def tune(asked: NodePolicyTuning, *, stopped: Callable[[], bool] = lambda: False) -> TunedNodePolicy:
     """Search, choose, write and judge; once `stopped` says so, what there is.
 
     The file holds the latest mean after every generation, so that a search that was killed can be begun from it. Raises
@@ -133,16 +133,18 @@ def tune(asked: Asked, *, stopped: Callable[[], bool] = lambda: False) -> Outcom
     lines = tuple(told(results))
     head = f"tuned for {asked.task.name} with the policy {asked.policy} (aaml tune nodes); on episodes held out:"
     write_node_policy(asked.out, policy, (head, *lines))
-    return Outcome(policy, results, lines, len(means) - 1)
+    return TunedNodePolicy(policy, results, lines, len(means) - 1)
 
 
-def _episodes(asked: Asked, seeds: Sequence[int]) -> Episodes[tuple[str, NodePolicy | None]]:
+def _episodes(asked: NodePolicyTuning, seeds: Sequence[int]) -> Episodes[tuple[str, NodePolicy | None]]:
     sizes = asked.task.sizes or (None,)
     limits = asked.limits.list()
     return Episodes(asked.task, seeds, sizes, judge_nodes, (asked.metric,), relative=True, limits=limits)
 
 
-def _search(asked: Asked, start: NodePolicy, means: list[FloatArray], pool: Pool, stopped: Callable[[], bool]) -> None:
+def _search(
+    asked: NodePolicyTuning, start: NodePolicy, means: list[FloatArray], pool: Pool, stopped: Callable[[], bool]
+) -> None:
     """Add the mean of each generation to `means`."""
     rng, seeds = np.random.default_rng(asked.seed), seeds_of(asked.task, "training", _POOL)
 
@@ -175,7 +177,7 @@ def _search(asked: Asked, start: NodePolicy, means: list[FloatArray], pool: Pool
             return
 
 
-def _chosen(asked: Asked, start: NodePolicy, means: Sequence[FloatArray], pool: Pool) -> NodePolicy:
+def _chosen(asked: NodePolicyTuning, start: NodePolicy, means: Sequence[FloatArray], pool: Pool) -> NodePolicy:
     """Return the start or one of the means, whichever is best on validation episodes."""
     episodes = _episodes(asked, seeds_of(asked.task, "validation", 2 * asked.episodes))
     picked = sorted({0, *np.linspace(len(means) // 2, len(means) - 1, _COMPARED).round().astype(int).tolist()})

@@ -31,7 +31,7 @@ Judge = Callable[[Task, int, int | None, Sequence[Config], Sequence[str]], Float
 """(task, seed, nodes, configurations, metrics) -> [configurations, metrics]; a function of a module."""
 
 
-class Space(Protocol[Config]):
+class SearchSpace(Protocol[Config]):
     """The configurations that are searched."""
 
     def beginnings(self) -> list[Config]:
@@ -182,10 +182,10 @@ class Settled(Protocol):
 
 
 @dataclass
-class Search(Generic[Config]):
+class RacingSearch(Generic[Config]):
     """One search; it is at the beginning of generation `number`, and `best` has its elite, best first."""
 
-    space: Space[Config]
+    space: SearchSpace[Config]
     episodes: Episodes[Config]
     population: int
     elite: int

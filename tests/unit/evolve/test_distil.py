@@ -7,7 +7,7 @@ import numpy as np
 
 from aaml.cli import run
 from aaml.evaluation.policies import load
-from aaml.evolve.distil import Copying, Watched, distil
+from aaml.evolve.distil import Copying, VisitedStates, distil
 from aaml.evolve.distil_settings import DistilConfig
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.program import assemble
@@ -27,7 +27,7 @@ def test_states_are_those_that_the_driver_visits_with_what_the_network_would_cho
     spreading = FormulaPolicy(Formula(parse("-pair.cpu_after")), "spreading")
     states = []
     cluster = find_task("balance").build(1, 4, pods=40)
-    play(cluster, Watched(packing, spreading, ObservationSpec(), 1, states))
+    play(cluster, VisitedStates(packing, spreading, ObservationSpec(), 1, states))
     assert len(states) == cluster.metrics()["bound"]
     for observation, row in states:  # the network's choice where the driver has been
         after = np.where(observation.mask, observation.pairs[:, 1], np.inf)
@@ -38,7 +38,7 @@ def test_states_are_those_that_the_driver_visits_with_what_the_network_would_cho
 def test_a_formula_agrees_with_itself_and_not_with_its_opposite():
     policy = FormulaPolicy(Formula(parse("-pair.cpu_after")))
     states = []
-    play(find_task("balance").build(1, 4, pods=40), Watched(policy, policy, ObservationSpec(), 2, states))
+    play(find_task("balance").build(1, 4, pods=40), VisitedStates(policy, policy, ObservationSpec(), 2, states))
     copying = Copying(states)
     assert copying.race(assemble(parse("1 - 3 * pair.cpu_after"))).loss == 0.0
     assert copying.race(assemble(parse("pair.cpu_after"))).loss > 0.7

@@ -15,7 +15,7 @@ from aaml.sim.autoscaler import nodepool
 from aaml.sim.autoscaler.catalogue import shipped_catalogue
 from aaml.sim.autoscaler.settings import KarpenterSettings
 from aaml.sim.tasks import find_task
-from aaml.tuning.bill import Asked, tune
+from aaml.tuning.bill import BillTuning, tune
 from aaml.tuning.bill_space import SetupSpace, judge_setups
 from aaml.tuning.search import Episodes, Limit
 from aaml.tuning.space import Space
@@ -29,7 +29,7 @@ TUNED = KarpenterSettings(
 @pytest.fixture
 def asked(tmp_path):
     task = replace(find_task("bill-when-empty"), sizes=(4,), pods=60)
-    return Asked(task, tmp_path / "tuned", generations=1, population=4, episodes=4, seeds=tuple(range(1000, 1006)))
+    return BillTuning(task, tmp_path / "tuned", generations=1, population=4, episodes=4, seeds=tuple(range(1000, 1006)))
 
 
 def test_who_keeps_the_limits_comes_before_who_is_cheaper_without():

@@ -15,7 +15,7 @@ from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.policies.kube_scores.profile import read_profile
 from aaml.sim.tasks import find_task
 from aaml.tuning.episodes import judge
-from aaml.tuning.kube_scheduler import Asked, tune
+from aaml.tuning.kube_scheduler import KubeSchedulerTuning, tune
 from aaml.tuning.search import Episodes
 from aaml.tuning.space import Space
 from aaml.workload.trace.events import Began, Listed, NodeSeen, PodBound, PodEnded, PodSeen
@@ -26,7 +26,7 @@ FEW = {"generations": 2, "population": 6, "episodes": 4, "seeds": tuple(range(10
 
 @pytest.fixture
 def asked(tmp_path):
-    return Asked(replace(find_task("compress"), sizes=(4,), pods=60), tmp_path / "tuned.yaml", **FEW)
+    return KubeSchedulerTuning(replace(find_task("compress"), sizes=(4,), pods=60), tmp_path / "tuned.yaml", **FEW)
 
 
 def test_what_is_written_packs_where_kube_scheduler_spreads_and_is_judged_alike_by_evaluate(asked):

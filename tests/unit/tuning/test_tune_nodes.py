@@ -9,7 +9,7 @@ from aaml.cli import run
 from aaml.sim.autoscaler.file import read_autoscaler
 from aaml.sim.autoscaler.node_policy import NodePolicy
 from aaml.sim.tasks import find_task
-from aaml.tuning.nodes import RANGES, Asked, of_vector, to_vector, tune
+from aaml.tuning.nodes import RANGES, NodePolicyTuning, of_vector, to_vector, tune
 
 
 def test_a_vector_stands_for_a_policy_within_the_ranges():
@@ -23,7 +23,7 @@ def test_a_vector_stands_for_a_policy_within_the_ranges():
 
 
 def test_the_same_search_writes_the_same_file_which_says_what_it_pays(tmp_path):
-    asked = Asked(
+    asked = NodePolicyTuning(
         replace(find_task("bill"), sizes=(2,)), tmp_path / "one.yaml", generations=1, population=4, episodes=1,
         seeds=(1000, 1001),
     )  # fmt: skip

@@ -24,7 +24,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(slots=True, eq=False)
-class Interval:
+class RunningPod:
     """A pod: what it asks for [R], and from when until when it runs. `gpus` are the devices that it has got."""
 
     request: npt.NDArray[np.int64]
@@ -42,16 +42,16 @@ class Packing:
     dollars: float
 
 
-def intervals_of(pods: Iterable[Pod], catalogue: Catalogue, until_s: float) -> list[Interval]:
+def intervals_of(pods: Iterable[Pod], catalogue: Catalogue, until_s: float) -> list[RunningPod]:
     """Return when pods run, in the order of their arrival, up to `until_s`. Pods that fit no type are left out."""
     return [
-        Interval(catalogue.request(pod), max(pod.created_s, 0.0), _end_s(pod, until_s), pod.gpu)
+        RunningPod(catalogue.request(pod), max(pod.created_s, 0.0), _end_s(pod, until_s), pod.gpu)
         for pod in sorted(pods, key=lambda pod: pod.created_s)
         if catalogue.fits(pod).any()
     ]
 
 
-def offline_packing(intervals: Sequence[Interval], catalogue: Catalogue) -> Packing:
+def offline_packing(intervals: Sequence[RunningPod], catalogue: Catalogue) -> Packing:
     """Return the best packing that the heuristic finds."""
     return min((_packed(intervals, catalogue, weight) for weight in _WEIGHTS), key=lambda found: found.dollars)
 
@@ -79,7 +79,7 @@ def _end_s(pod: Pod, until_s: float) -> float:
     return until_s if pod.lifetime_s is None else min(pod.created_s + pod.lifetime_s, until_s)
 
 
-def _packed(intervals: Sequence[Interval], catalogue: Catalogue, weight: float) -> Packing:
+def _packed(intervals: Sequence[RunningPod], catalogue: Catalogue, weight: float) -> Packing:
     """Put each pod where it adds the least to the bill, and return the dollars.
 
     On a node that is there it adds the time by which it outlasts the others. A new node counts with the share of it
@@ -88,7 +88,7 @@ def _packed(intervals: Sequence[Interval], catalogue: Catalogue, weight: float) 
     rows, columns = len(intervals), len(catalogue.resources)
     free, peak, used = (np.zeros((rows, columns), dtype=np.int64) for _ in range(3))
     price, begin_s, end_s = np.zeros(rows), np.zeros(rows), np.full(rows, -np.inf)
-    running: list[list[Interval]] = []
+    running: list[list[RunningPod]] = []
     gpus, opened = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)  # devices, and those ever used
     gpu_free = np.zeros((rows, int(catalogue.gpu_count.max())), dtype=np.int64)
     groups: list[list[int]] = []
