@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("aaml.commands.replay", "replay a recorded cluster: what would another policy have done"),
     "top": ("aaml.commands.top", "live table of a cluster"),
     "bill": ("aaml.commands.bill", "say what a cluster costs: by instance type, by owner, what is idle"),
+    "autoscale": ("aaml.commands.autoscale", "buy and give back Karpenter's nodes by learned nodes; a dry run first"),
     "clean": ("aaml.commands.clean", "delete the workload: back to zero pods"),
     "nodes": ("aaml.commands.nodes", "create KWOK nodes on a cluster"),
     "train": ("aaml.commands.train", "train an agent in the simulator"),
@@ -76,7 +77,7 @@ TASKS: dict[str, tuple[str, ...]] = {
     ),
     "Benchmarks and trials": ("leaderboard", "bench", "perf", "chaos", "soak"),
     "A cluster to try on": ("cluster", "nodes", "simulate", "top", "bill", "clean"),
-    "Schedule for real": ("schedule", "export", "learn", "serve", "shadow"),
+    "Schedule for real": ("schedule", "export", "learn", "serve", "shadow", "autoscale"),
     "Record, replay, data": ("record", "replay", "trace", "apply", "topology"),
 }
 

@@ -101,6 +101,10 @@ SIMULATE: Rights = (
     *_rights("deletecollection", "replicasets", group="apps"),
     *_rights("deletecollection", "pods"),
 )
+LOOK_AT_CLAIMS: Rights = (*LOOK, *_rights("list watch", "nodeclaims", group="karpenter.sh"))
+"""Watching what Karpenter has bought besides: `aaml autoscale`."""
+BUY: Rights = (*LOOK_AT_CLAIMS, *_rights("create delete", "nodeclaims", group="karpenter.sh"))
+"""Buying nodes and giving them back: `aaml autoscale --apply`."""
 CLEAN: Rights = (
     *_rights("list", "nodes", "namespaces"),
     *_rights("list deletecollection", "deployments", "statefulsets", "replicasets", group="apps"),

@@ -124,6 +124,7 @@ BUDGETS: Source[SeenBudget] = Source(
     key=lambda seen: f"{seen.budget.namespace}/{seen.budget.name}",
     version=lambda seen: seen.resource_version,
 )
+NODE_CLAIMS = _as_it_is("nodeclaims", "/apis/karpenter.sh/v1", wire.NodeClaimObject)
 STORAGE: tuple[Source[Any], ...] = (CLAIMS, VOLUMES, CLASSES, CSI_NODES)
 """For pods with claims; attachments besides, where they may be read."""
 PROVISIONING: tuple[Source[Any], ...] = (CSI_DRIVERS, CAPACITIES)

@@ -2,7 +2,7 @@
 
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from aaml.errors import UserError
 from aaml.kube import rights
 from aaml.kube.history import History
 from aaml.kube.inbox import Inbox
-from aaml.kube.reflector import Changes, Delta, Reflector, Trouble
+from aaml.kube.reflector import Changes, Delta, Reflector, Source, Trouble
 from aaml.kube.sources import NODES, PODS, SeenPod
-from aaml.kube.transport import Transport
+from aaml.kube.transport import ApiError, Transport
 
+_NOT_FOUND = 404
 _SYNC_S = 30.0
 _JOIN_S = 2.0
 
@@ -26,28 +27,46 @@ class ClusterWatch:
     """Nodes and pods of a cluster, kept current by `pump`; all but `wake` belongs to one thread.
 
     `pods` holds every pod that has not finished, by uid; those without a node are counted in `pending`, and `why` holds
-    what the API says of why they have none.
+    what the API says of why they have none. `claiming` holds the uids of those with volume claims. `more` are further
+    objects by the name of their source and by their key there. `troubled` names the sources that are not heard now.
     """
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, more: Sequence[Source[Any]] = ()) -> None:
         self.transport = transport
         self.state = ClusterState()
         self.pods: dict[str, Pod] = {}
         self.why: dict[str, str] = {}
         self.pending = 0
+        self.claiming: set[str] = set()
+        self.more: dict[str, dict[str, Any]] = {source.name: {} for source in more}
+        self.troubled: set[str] = set()
+        self._keys = {source.name: source.key for source in more}
         self._inbox = Inbox()
-        self._unsynced = {NODES.name, PODS.name}
+        self._unsynced = {NODES.name, PODS.name, *self.more}
         history = History(transport)
+        sources: tuple[Source[Any], ...] = (NODES, PODS, *more)
         self._reflectors = [
-            Reflector(transport, source, self._inbox.put_changes, history=history) for source in (NODES, PODS)
+            Reflector(transport, source, self._inbox.put_changes, history=history) for source in sources
         ]
 
     @classmethod
-    def connect(cls, kubeconfig: Path | str | None = None, *, connections: int = 16) -> "ClusterWatch":
-        """Connect and wait for the first lists; raises `UserError` when there is no cluster or no permission."""
-        watch = cls(Transport(kubeconfig, connections=connections))
+    def connect(
+        cls,
+        kubeconfig: Path | str | None = None,
+        *,
+        connections: int = 16,
+        more: Sequence[Source[Any]] = (),
+        needs: rights.Rights = rights.LOOK,
+        granted_by: str = "recorder",
+    ) -> "ClusterWatch":
+        """Connect and wait for the first lists; raises `UserError` when there is no cluster or no permission.
+
+        `more` is watched besides nodes and pods, and `needs` is what the account has to be allowed: the folder
+        `granted_by` of deploy/kubernetes grants it.
+        """
+        watch = cls(Transport(kubeconfig, connections=connections), more)
         try:
-            rights.check(watch.transport, rights.LOOK, "recorder")
+            rights.check(watch.transport, needs, granted_by)
             watch.start()
         except BaseException:
             watch.close()
@@ -66,6 +85,8 @@ class ClusterWatch:
                 missing = ", ".join(sorted(self._unsynced))
                 raise UserError(f"{self.transport.server}: no list of {missing} in {_SYNC_S:g} s") from None
             if isinstance(item, Trouble):
+                if isinstance(item.error, ApiError) and item.error.status == _NOT_FOUND:
+                    raise UserError(f"{self.transport.server}: it has no {item.source}; what brings them is not there")
                 raise self.transport.explain(item.error)
             self._take(item)
 
@@ -111,10 +132,18 @@ class ClusterWatch:
     def _take(self, item: Any) -> None:
         if isinstance(item, threads.ThreadError):
             raise item
+        if isinstance(item, Trouble):  # the reflector logs it and goes on
+            self.troubled.add(item.source)
         if not isinstance(item, Changes):
-            return  # a wake, or trouble that the reflector logs and goes on with
+            return
+        self.troubled.discard(item.source)
         for delta in item.deltas:
-            self._node(delta) if item.source == NODES.name else self._pod(delta)
+            if item.source == NODES.name:
+                self._node(delta)
+            elif item.source == PODS.name:
+                self._pod(delta)
+            else:
+                self._other(item.source, delta)
         if item.synced:
             self._unsynced.discard(item.source)
 
@@ -124,15 +153,25 @@ class ClusterWatch:
         elif delta.obj.name in self.state.index:
             self.state.remove_node(delta.obj.name)
 
+    def _other(self, source: str, delta: Delta[Any]) -> None:
+        there, key = self.more[source], self._keys[source](delta.obj)
+        if delta.kind == "deleted":
+            there.pop(key, None)
+        else:
+            there[key] = delta.obj
+
     def _pod(self, delta: Delta[SeenPod]) -> None:
         pod = replace(delta.obj.pod, volumes=NO_VOLUMES)
         before = self.pods.pop(pod.uid, None)
         self.why.pop(pod.uid, None)
+        self.claiming.discard(pod.uid)
         self.pending -= before is not None and not before.node_name
         if delta.kind == "deleted":
             self.state.remove_pod(pod.uid)
             return
         self.pods[pod.uid] = pod
+        if delta.obj.claims is not None:
+            self.claiming.add(pod.uid)
         if not pod.node_name:
             self.why[pod.uid] = delta.obj.why
         self.pending += not pod.node_name

@@ -488,6 +488,34 @@ class BudgetObject(Wire):
     status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)
 
 
+class NodeClaimSpec(Wire):
+    """`spec` of a NodeClaim of Karpenter."""
+
+    requirements: list[Expression] | None = None
+
+
+class TimedCondition(Condition):
+    """A condition with the time since which it is so."""
+
+    last_transition_time: datetime | None = None
+
+
+class NodeClaimStatus(Wire):
+    """`status` of a NodeClaim; without a node's name until that has registered."""
+
+    node_name: str = ""
+    conditions: list[TimedCondition] | None = None
+    last_pod_event_time: datetime | None = None
+
+
+class NodeClaimObject(Wire):
+    """A NodeClaim of Karpenter (karpenter.sh/v1): a node that is bought, is there, or is on its way out."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: NodeClaimSpec = msgspec.field(default_factory=NodeClaimSpec)
+    status: NodeClaimStatus = msgspec.field(default_factory=NodeClaimStatus)
+
+
 class ApiStatus(Wire):
     """The API server's word on a request: of an error, or in an ERROR event of a watch."""
 

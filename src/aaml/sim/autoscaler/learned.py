@@ -102,6 +102,11 @@ class LearnedNodes:
         return min(self._buy_s, self._look_s, min(self._again_s.values(), default=inf))
 
     @property
+    def replaced(self) -> tuple[str, ...]:
+        """The nodes that go once what was bought in their place is ready."""
+        return self._planned.names if self._planned else ()
+
+    @property
     def _buy_s(self) -> float:
         if self._first_s == inf:
             return inf

@@ -1,0 +1,109 @@
+"""`aaml autoscale` on the real Karpenter, without a NodePool and with the rights of its manifest alone."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from aaml.cluster.objects import TYPE_LABEL
+from aaml.karpenter.pool import Pool
+from aaml.karpenter.process import start
+from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries
+from aaml.kube.transport import ApiError, Transport
+from aaml.live.owned_nodes import OURS
+from aaml.sim.autoscaler.catalogue import shipped_catalogue
+from aaml.sim.autoscaler.node_policy import NodePolicy, write_node_policy
+from aaml.sim.autoscaler.settings import KarpenterSettings
+from support.kwok import pods, until
+from support.processes import AAML, Process
+
+MANIFESTS = Path(__file__).parents[2] / "deploy" / "kubernetes" / "autoscale"
+CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+SETS = "/apis/apps/v1/namespaces/default/replicasets"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KwokCluster]:
+    """A cluster without workers and without a NodePool, whose Karpenter goes five times faster than a real one."""
+    if not binaries.built():
+        pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
+    cluster = KwokCluster(f"test-autoscale-{os.getpid()}")
+    cluster.up(ClusterOptions(nodes=0, owner=Owner.this_process()), progress=False)
+    try:
+        start(cluster, Pool(KarpenterSettings(consolidate_after_s=5.0), registration_delay_s=5.0, speed=5))
+        cluster.api().request("DELETE", "/apis/karpenter.sh/v1/nodepools/default")
+        command = [str(cluster.kubectl), "--kubeconfig", str(cluster.kubeconfig), "apply", "-k", str(MANIFESTS)]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        yield cluster
+    finally:
+        cluster.down()
+
+
+def items(cluster: KwokCluster, path: str) -> list[dict]:
+    return json.loads(cluster.api().request("GET", path))["items"]
+
+
+def replica_set(name: str, replicas: int) -> dict:
+    labels = {"app": name}
+    needs = {"requests": {"cpu": "1", "memory": "1Gi"}}
+    container = {"name": "main", "image": "registry.example/pause", "resources": needs}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def placed(cluster: KwokCluster, count: int) -> bool:
+    mine = pods(cluster.api(), "default")
+    return len(mine) == count and all(each["spec"].get("nodeName") for each in mine)
+
+
+def test_pods_get_a_node_that_goes_with_them_and_nothing_is_written_before_somebody_says_apply(
+    cluster: KwokCluster, tmp_path: Path
+) -> None:
+    api, account = cluster.api(), cluster.service_account_kubeconfig("aaml", "aaml-autoscale")
+    write_node_policy(tmp_path / "quick.yaml", NodePolicy(idle_s=0.5, patience_s=2.0, look_s=1.0))
+    command = [AAML, "autoscale", f"--nodes={tmp_path / 'quick.yaml'}", f"--kubeconfig={account}"]
+    others = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    kind = shipped_catalogue().types[0].name
+    wanted = {"key": TYPE_LABEL, "operator": "In", "values": [kind]}
+    other = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "not-ours"},
+             "spec": {"nodeClassRef": others, "requirements": [wanted]}}  # fmt: skip
+    api.request("POST", CLAIMS, other)
+
+    with Process([*command, "--all-claims"], tmp_path / "dry.log") as dry:
+        dry.wait_for(f"would delete not-ours ({kind}, not ours): it has no pods; saves $")
+        api.request("POST", SETS, replica_set("web", 6))
+        dry.wait_for("would buy")
+        dry.wait_for("6 pods wait (default/web-")
+        assert dry.stop() == 0
+    assert [each["metadata"]["name"] for each in items(cluster, CLAIMS)] == ["not-ours"]
+
+    with Process([*command, "--apply"], tmp_path / "apply.log") as controller:
+        until(lambda: placed(cluster, 6), "six pods on nodes that were bought", 90.0)
+        mine = [each for each in items(cluster, CLAIMS) if OURS.items() <= each["metadata"]["labels"].items()]
+        nodes = {each["status"]["nodeName"]: each for each in mine}
+        hosts = {each["spec"]["nodeName"] for each in pods(api, "default")}
+        assert hosts & nodes.keys()
+        assert all(f"buy {each['metadata']['labels'][TYPE_LABEL]}" in controller.said() for each in mine)
+
+        api.request("DELETE", f"{SETS}/web")
+        until(lambda: len(items(cluster, CLAIMS)) == 1, "our nodes are given back", 90.0)
+        assert items(cluster, CLAIMS)[0]["metadata"]["name"] == "not-ours"
+        until(lambda: not nodes.keys() & {each["metadata"]["name"] for each in items(cluster, "/api/v1/nodes")}, "gone")
+        assert controller.said().count("delete aaml-") == len(mine)
+        assert controller.stop() == 0
+        assert "403" not in controller.said()
+
+
+def test_its_account_may_not_touch_pods_nodes_or_pools(cluster: KwokCluster) -> None:
+    account = cluster.service_account_kubeconfig("aaml", "aaml-autoscale")
+    with closing(Transport(account)) as api:
+        for method, path in (("DELETE", "/api/v1/nodes/x"), ("DELETE", "/api/v1/namespaces/default/pods/x"),
+                             ("GET", "/apis/karpenter.sh/v1/nodepools"), ("GET", "/api/v1/secrets")):  # fmt: skip
+            with pytest.raises(ApiError) as refused:
+                api.request(method, path)
+            assert refused.value.status == 403

@@ -1,0 +1,345 @@
+"""What `aaml autoscale` sees of a cluster, and what it never does whatever the autoscaler orders."""
+
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from aaml.cli import run as command
+from aaml.cluster.objects import CAPACITY_TYPE_LABEL, TYPE_LABEL, Affinity, HostPort, NodeSelectorTerm, Taint
+from aaml.errors import UserError
+from aaml.kube.objects import wire
+from aaml.kube.reflector import Changes, Delta, Trouble
+from aaml.kube.sources import NODE_CLAIMS, NODES, PODS, SeenPod
+from aaml.kube.transport import Transport, Unreachable
+from aaml.kube.watcher import ClusterWatch
+from aaml.live.node_controller import Limits, NodeController
+from aaml.live.owned_nodes import OURS, OwnedNodes, claim_of
+from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, Offering
+from aaml.sim.autoscaler.node_policy import NodePolicy
+from support import make
+from support.scripted_api import ScriptedApi, one_node, write_kubeconfig
+
+GIB = make.GIB
+PATH = "/apis/karpenter.sh/v1/nodeclaims"
+CLASS = "karpenter.kwok.sh/KWOKNodeClass/default"
+NOW_S = 1_000_000.0
+UNSCHEDULABLE = "0/0 nodes are available"
+
+
+def kind(name: str, cores: int, price: float, *offerings: Offering) -> InstanceType:
+    room = (("cpu", 1000 * cores), ("memory", 4 * cores * GIB), ("pods", 110))
+    return InstanceType(name, room, offerings or (Offering(price, zone="a"),))
+
+
+CATALOGUE = Catalogue((kind("small", 2, 1.0), kind("large", 8, 3.6)))
+
+
+def at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def claim(name: str, of: str = "small", *, ready_s: float | None = NOW_S - 600, labels: Any = OURS, **meta: Any) -> Any:
+    """Return a claim that was made 630 s ago; its node is n-NAME."""
+    conditions = (
+        [] if ready_s is None else [wire.TimedCondition("Initialized", "True", last_transition_time=at(ready_s))]
+    )
+    launched = {TYPE_LABEL: of, CAPACITY_TYPE_LABEL: "on-demand"}
+    metadata = wire.Metadata(name, uid=f"u-{name}", resource_version="1", creation_timestamp=at(NOW_S - 630),
+                             labels={**launched, **labels}, **meta)  # fmt: skip
+    status = wire.NodeClaimStatus("" if ready_s is None else f"n-{name}", conditions)
+    return wire.NodeClaimObject(metadata, wire.NodeClaimSpec(), status)
+
+
+class Live:
+    """A watched cluster, as reflectors tell of it, and what a controller does there."""
+
+    def __init__(self, transport: Any = None) -> None:
+        self.watch, self.now_s, self.told = ClusterWatch(transport, (NODE_CLAIMS,)), NOW_S, []
+        self.nodes = OwnedNodes(self.watch, CATALOGUE)
+
+    def tell(self, source: Any, *objects: Any, change: str = "added") -> "Live":
+        self.watch._take(Changes(source.name, tuple(Delta(change, each) for each in objects)))
+        return self
+
+    def node(self, name: str, of: str = "small", *pods: Any, less: int = 0, **fields: Any) -> "Live":
+        """Add a claim with its node, which keeps so many milli-cores for itself, and pods on it."""
+        extra = {key: fields.pop(key) for key in ("labels", "ready_s") if key in fields}
+        offered = dict(CATALOGUE[of].allocatable)
+        self.tell(NODE_CLAIMS, claim(name, of, **extra))
+        self.tell(NODES, make.node(f"n-{name}", offered["cpu"] - less, offered["memory"], **fields))
+        return self.tell(PODS, *(SeenPod(replace(each, node_name=f"n-{name}")) for each in pods))
+
+    def waits(self, *pods: Any, why: str = UNSCHEDULABLE) -> "Live":
+        return self.tell(PODS, *(SeenPod(each, why=why) for each in pods))
+
+    def controller(self, policy: NodePolicy, **more: Any) -> NodeController:
+        return NodeController(self.nodes, policy, CLASS, self.told.append, clock=lambda: self.now_s, **more)
+
+    def lines(self) -> list[str]:
+        return [str(each) for each in self.told]
+
+
+def pod(name: str, cores: float = 1.0, *, owner: str = "ReplicaSet/r", **fields: Any) -> Any:
+    return make.pod(name, int(1000 * cores), GIB, at=NOW_S - 30, owner=owner, **fields)
+
+
+EAGER = NodePolicy(idle_s=0.0, patience_s=0.0, eviction_dollars=0.0001)
+
+
+# ---- what is seen ----------------------------------------------------------------------------------------------------
+
+
+def test_a_node_is_known_from_its_claim_on_with_the_pods_that_run_there() -> None:
+    live = Live().node(
+        "a", "small", pod("web"), pod("logs", 0.1, owner="DaemonSet/logs"), pod("gone", terminating=True)
+    )
+    live.tell(NODE_CLAIMS, claim("b", "large", ready_s=None)).waits(pod("next"))
+    seen = live.nodes.observe(NOW_S)
+    assert {name: (node.type.name, node.launched_s, node.initialized_s) for name, node in seen.nodes.items()} == {
+        "a": ("small", NOW_S - 630, NOW_S - 600),
+        "b": ("large", NOW_S - 630, None),
+    }
+    assert {each.name for each in seen.pods_on("a").values()} == {"web", "gone"}, "daemons come and go with the node"
+    assert seen.stopping == {"default/gone"}
+    assert [(each.pod.name, each.since_s) for each in seen.waiting.values()] == [("next", NOW_S - 30)]
+
+
+def test_the_claims_of_others_are_seen_only_where_all_are_asked_for() -> None:
+    live = Live().node("theirs", labels={"karpenter.sh/nodepool": "default"})
+    assert live.nodes.observe(NOW_S).nodes == {}
+    assert OwnedNodes(live.watch, CATALOGUE, all_claims=True).observe(NOW_S).nodes.keys() == {"theirs"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"unschedulable": True},
+        {"taints": (Taint("node.kubernetes.io/unreachable", effect="NoExecute"),)},
+    ],
+)
+def test_a_node_that_takes_no_pods_is_neither_room_nor_given_back(fields: Any) -> None:
+    assert Live().node("a", **fields).nodes.observe(NOW_S).nodes == {}
+
+
+def test_a_node_that_karpenter_drains_is_on_its_way_out() -> None:
+    live = Live().node("a", taints=(Taint("karpenter.sh/disrupted"),))
+    live.tell(NODE_CLAIMS, claim("b", deletion_timestamp="2026-11-27T08:00:00Z"))
+    assert {name: node.deleting for name, node in live.nodes.observe(NOW_S).nodes.items()} == {"a": True, "b": True}
+
+
+ONE_TERM = Affinity(required_nodes=(NodeSelectorTerm(),))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pod("p", gates=("later",)),
+        pod("p", nominated_node="n"),
+        pod("p", owner="DaemonSet/d"),
+        pod("p", 9.0),  # fits no type
+        pod("p", node_selector={"disk": "fast"}),
+        pod("p", affinity=ONE_TERM),
+        pod("p", host_ports=(HostPort(80),)),
+        replace(pod("p"), requests={"cpu": 100, "example.com/fpga": 1}),
+    ],
+)
+def test_no_node_is_bought_for_a_pod_that_it_would_not_help(other: Any) -> None:
+    assert Live().waits(other).nodes.observe(NOW_S).waiting == {}
+
+
+def test_a_pod_that_the_scheduler_has_not_tried_yet_does_not_wait_for_a_node() -> None:
+    assert Live().waits(pod("p"), why="").nodes.observe(NOW_S).waiting == {}
+
+
+def test_pods_that_nobody_makes_again_or_that_need_more_than_room_keep_their_node() -> None:
+    live = Live().node("a", "large", pod("bare", owner=""), pod("tied", affinity=ONE_TERM), pod("web"))
+    live.tell(PODS, SeenPod(replace(pod("disk"), node_name="n-a"), claims=wire.PodObject()))
+    assert live.nodes.observe(NOW_S).blocked == {"default/bare", "default/tied", "default/disk"}
+
+
+def test_what_nodes_keep_for_themselves_and_for_daemons_is_not_sold_again() -> None:
+    live = Live().node("a", "small", pod("logs", 0.2, owner="DaemonSet/logs"), pod("web"), less=300)
+    assert live.nodes.measure()
+    assert not live.nodes.measure(), "it has been seen"
+    left = {each.name: dict(each.allocatable)["cpu"] for each in live.nodes.catalogue.types}
+    assert left == {"small": 2000 - 300 - 200, "large": 8000 - 200}, "how much a large node keeps is not known yet"
+
+
+# ---- what is ordered -------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_says_what_it_would_do_and_why_once_and_writes_nothing() -> None:
+    live = Live().waits(pod("a"), pod("b"))  # no transport: a request would fail
+    controller = live.controller(EAGER)
+    for _ in range(30):
+        controller.step()
+        live.now_s += 5.0
+    said = "would buy small: 2 pods wait (default/a, default/b), 30 s the longest; costs $1.0000 an hour"
+    assert live.lines() == [said], "two pods of a core fill the small one"
+
+
+def test_a_dry_run_over_all_claims_says_which_are_not_ours() -> None:
+    live = Live().node("theirs", labels={})
+    live.nodes = OwnedNodes(live.watch, CATALOGUE, all_claims=True)
+    live.controller(EAGER).step()
+    assert live.lines() == ["would delete theirs (small, not ours): it has no pods; saves $1.0000 an hour"]
+
+
+@pytest.fixture
+def api() -> Any:
+    with ScriptedApi() as server, closing(Transport(server=server.server)) as transport:
+        server.live = Live(transport)  # type: ignore[attr-defined]
+        yield server
+
+
+def deleted(api: Any) -> list[str]:
+    return [path.rpartition("/")[2] for method, path, *_ in api.requests if method == "DELETE"]
+
+
+def test_a_bought_node_is_a_claim_of_ours_that_names_all_of_it(api: Any) -> None:
+    made = {"metadata": {"name": "aaml-x", "uid": "u", "labels": OURS}, "spec": {"requirements": [
+        {"key": TYPE_LABEL, "operator": "In", "values": ["small"]}]}}  # fmt: skip
+    api.on("POST", PATH, (201, made))
+    controller = api.live.waits(pod("a")).controller(EAGER, apply=True)
+    controller.step()
+    (body,) = api.bodies("POST", PATH)
+    assert body["metadata"] == {"generateName": "aaml-", "labels": OURS}
+    assert body["spec"]["nodeClassRef"] == {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    assert {each["key"]: each["values"] for each in body["spec"]["requirements"]} == {
+        "node.kubernetes.io/instance-type": ["small"],
+        "karpenter.sh/capacity-type": ["on-demand"],
+        "kubernetes.io/arch": ["amd64"],
+        "kubernetes.io/os": ["linux"],
+        "topology.kubernetes.io/zone": ["a"],
+    }
+    api.live.now_s += 30.0
+    controller.step()
+    assert len(api.bodies("POST", PATH)) == 1, "it is known before the watch tells of it"
+
+
+def test_no_more_nodes_go_in_an_interval_than_are_allowed(api: Any) -> None:
+    for name in "abcd":
+        api.live.node(name)
+        api.on("DELETE", f"{PATH}/{name}", (200, {}))
+    controller = api.live.controller(EAGER, limits=Limits(moves=2, interval_s=60.0), apply=True)
+    for _ in range(5):
+        controller.step()
+        api.live.now_s += 10.0
+    assert len(deleted(api)) == 2
+    for _ in range(3):
+        controller.step()
+        api.live.now_s += 10.0
+    assert sorted(deleted(api)) == ["a", "b", "c", "d"], "60 s later, each once"
+    assert api.bodies("DELETE", f"{PATH}/a")[0]["preconditions"] == {"uid": "u-a"}
+
+
+def test_a_claim_that_is_not_ours_is_never_deleted(api: Any) -> None:
+    api.live.node("theirs", labels={"karpenter.sh/nodepool": "default"})
+    api.live.nodes = OwnedNodes(api.live.watch, CATALOGUE, all_claims=True)
+    api.live.controller(EAGER, apply=True).step()
+    assert api.requests == []
+
+
+def test_a_node_with_a_pod_that_may_not_be_disrupted_stays_even_where_the_policy_retires_it(api: Any) -> None:
+    api.live.node("a", "small", pod("job", 0.1, do_not_disrupt=True)).node("b", "large", pod("web"))
+    api.live.controller(replace(EAGER, retire_use=1.0, retire_room=0.0), apply=True).step()
+    assert "a" not in deleted(api)
+
+
+def test_a_node_whose_pods_fit_elsewhere_goes_and_one_whose_pods_do_not_stays(api: Any) -> None:
+    api.live.node("a", "small", pod("web", 1.0)).node("b", "small", pod("more", 0.5))
+    for name in "ab":
+        api.on("DELETE", f"{PATH}/{name}", (200, {}))
+    controller = api.live.controller(EAGER, apply=True)
+    for _ in range(10):
+        controller.step()
+        api.live.now_s += 3.0
+    assert len(deleted(api)) == 1, "the pods of the one that stays would have nowhere to go"
+    assert "its 1 pods fit on other nodes; saves $1.0000 an hour" in api.live.lines()[0]
+
+
+def test_a_cheaper_node_is_bought_first_and_the_dear_one_goes_once_that_is_ready(api: Any) -> None:
+    live = api.live.node("dear", "large", pod("web", 1.5))
+    ordered = claim("aaml-x", ready_s=None)
+    made = {"metadata": {"name": "aaml-x", "uid": "u-aaml-x", "labels": ordered.metadata.labels}}
+    api.on("POST", PATH, (201, made))
+    api.on("DELETE", f"{PATH}/dear", (200, {}))
+    controller = live.controller(EAGER, apply=True)
+    for _ in range(3):
+        controller.step()
+        live.now_s += 10.0
+    assert live.lines() == ["buy small: in place of dear; saves $2.6000 an hour"]
+    live.tell(NODE_CLAIMS, claim("aaml-x", ready_s=live.now_s), change="modified")
+    controller.step()
+    assert deleted(api) == [], "its node has not been seen"
+    live.tell(NODES, make.node("n-aaml-x", 2000, 8 * GIB))
+    live.now_s += 1.0
+    controller.step()
+    assert deleted(api) == ["dear"]
+    live.now_s += 5.0
+    controller.step()
+    assert deleted(api) == ["dear"], "the new one is empty until the pods have come"
+
+
+def test_a_node_that_is_ready_just_now_is_kept_for_the_pods_that_wait_for_it(api: Any) -> None:
+    api.live.node("new", ready_s=NOW_S - 5).waits(pod("p"))
+    api.on("DELETE", f"{PATH}/new", (200, {}))
+    controller = api.live.controller(EAGER, apply=True)
+    controller.step()
+    assert deleted(api) == []
+    api.live.now_s += 60.0
+    controller.step()
+    assert deleted(api) == ["new"], "nobody came"
+
+
+def test_no_more_nodes_are_bought_than_are_allowed(api: Any) -> None:
+    api.on("POST", PATH, *((201, {"metadata": {"name": f"x{n}", "uid": f"x{n}"}}) for n in range(9)))
+    api.live.waits(*(pod(f"p{n}", 7.5) for n in range(5)))
+    api.live.controller(EAGER, limits=Limits(most_nodes=2), apply=True).step()
+    assert len(api.bodies("POST", PATH)) == 2
+
+
+def test_nothing_is_decided_while_a_part_of_the_cluster_is_not_heard(api: Any) -> None:
+    controller = api.live.node("a").controller(EAGER, apply=True)
+    api.live.watch._take(Trouble(PODS.name, Unreachable("gone")))
+    controller.step()
+    assert deleted(api) == []
+    api.on("DELETE", f"{PATH}/a", (200, {}))
+    api.live.tell(PODS)
+    controller.step()
+    assert deleted(api) == ["a"]
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_a_class_that_is_not_written_as_one_is_refused() -> None:
+    with pytest.raises(UserError, match="node_class: 'default' is not accepted; expected GROUP/KIND/NAME"):
+        claim_of(CATALOGUE.types[0], "default")
+
+
+def test_mistakes_are_told_in_one_line(tmp_path: Any, capsys: Any) -> None:
+    (tmp_path / "pool.yaml").write_text("apiVersion: karpenter.sh/v1\nkind: NodePool\nspec: {}\n")
+    for arguments, said in (
+        (["--apply", "--all-claims"], "all-claims: goes with a dry run alone"),
+        (["--nodes", str(tmp_path / "pool.yaml")], "a NodePool is for Karpenter"),
+        (["--nodes", "none.yaml"], "nodes: 'none.yaml' is not accepted"),
+    ):
+        assert command("autoscale", arguments) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+
+
+def test_a_cluster_without_karpenter_is_told_so(tmp_path: Any, capsys: Any) -> None:
+    with one_node() as server:
+        kubeconfig = write_kubeconfig(tmp_path, server.server, token="t")
+        server.on(
+            "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", (201, {"status": {"allowed": True}})
+        )
+        server.on_list(PATH, (404, {}))
+        assert command("autoscale", ["--kubeconfig", str(kubeconfig)]) == 2
+    assert "it has no nodeclaims" in capsys.readouterr().err
