@@ -51,7 +51,7 @@ def run(args: Args) -> int:
     from aaml.kube.place import Place
     from aaml.kube.sources import NODE_CLAIMS
     from aaml.kube.watcher import ClusterWatch
-    from aaml.live.node_controller import Limits, NodeController, Order
+    from aaml.live.node_controller import MoveLimits, NodeController, Order
     from aaml.live.owned_nodes import OwnedNodes
     from aaml.sim.autoscaler.catalogue import read_catalogue, shipped_catalogue
     from aaml.sim.autoscaler.file import find_autoscaler
@@ -75,7 +75,7 @@ def run(args: Args) -> int:
     )  # fmt: skip
     with closing(watch), terminal_log(), ends_by(stop.set) as interruption:
         owned = OwnedNodes(watch, catalogue, all_claims=args.all_claims)
-        limits = Limits(args.moves, args.interval, args.most_nodes)
+        limits = MoveLimits(args.moves, args.interval, args.most_nodes)
         controller = NodeController(owned, policy, args.node_class, tell, limits=limits, apply=args.apply)
         doing = "buys and gives back nodes" if args.apply else "dry run, nothing is written"
         print(f"{Place.look(watch.transport, args.kubeconfig)}: {doing}", flush=True)

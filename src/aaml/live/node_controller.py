@@ -31,7 +31,7 @@ _NAMED = 3  # pods in a reason
 
 
 @dataclass(frozen=True)
-class Limits:
+class MoveLimits:
     """What a controller may do: `moves` deletions in any `interval_s`, and `most_nodes` of ours at once."""
 
     moves: int = 3
@@ -69,7 +69,7 @@ class NodeController:
         node_class: str,
         tell: Callable[[Order], object],
         *,
-        limits: Limits = Limits(),
+        limits: MoveLimits = MoveLimits(),
         apply: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:

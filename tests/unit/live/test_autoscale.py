@@ -15,7 +15,7 @@ from aaml.kube.reflector import Changes, Delta, Trouble
 from aaml.kube.sources import NODE_CLAIMS, NODES, PODS, SeenPod
 from aaml.kube.transport import Transport, Unreachable
 from aaml.kube.watcher import ClusterWatch
-from aaml.live.node_controller import Limits, NodeController
+from aaml.live.node_controller import MoveLimits, NodeController
 from aaml.live.owned_nodes import OURS, OwnedNodes, claim_of
 from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, Offering
 from aaml.sim.autoscaler.node_policy import NodePolicy
@@ -224,7 +224,7 @@ def test_no_more_nodes_go_in_an_interval_than_are_allowed(api: Any) -> None:
     for name in "abcd":
         api.live.node(name)
         api.on("DELETE", f"{PATH}/{name}", (200, {}))
-    controller = api.live.controller(EAGER, limits=Limits(moves=2, interval_s=60.0), apply=True)
+    controller = api.live.controller(EAGER, limits=MoveLimits(moves=2, interval_s=60.0), apply=True)
     for _ in range(5):
         controller.step()
         api.live.now_s += 10.0
@@ -298,7 +298,7 @@ def test_a_node_that_is_ready_just_now_is_kept_for_the_pods_that_wait_for_it(api
 def test_no_more_nodes_are_bought_than_are_allowed(api: Any) -> None:
     api.on("POST", PATH, *((201, {"metadata": {"name": f"x{n}", "uid": f"x{n}"}}) for n in range(9)))
     api.live.waits(*(pod(f"p{n}", 7.5) for n in range(5)))
-    api.live.controller(EAGER, limits=Limits(most_nodes=2), apply=True).step()
+    api.live.controller(EAGER, limits=MoveLimits(most_nodes=2), apply=True).step()
     assert len(api.bodies("POST", PATH)) == 2
 
 
