@@ -83,7 +83,7 @@ def test_text_of_a_file_is_read_by_the_type_of_the_setting():
 
 
 SEVERAL = [cluster.Up, cluster.Status, cluster.Down, cluster.Kubeconfig, cluster.Kubectl, schedule.PolicyArgs,
-           leaderboard.Run, leaderboard.Draw, tune.KubeScheduler, tune.Openb]  # fmt: skip
+           leaderboard.Run, leaderboard.Draw, tune.TuneKubeScheduler, tune.TuneOpenb]  # fmt: skip
 COMMANDS_ARGS = [import_module(module).Args for module, _ in COMMANDS.values()]
 
 

@@ -435,7 +435,7 @@ def test_ktop(monkeypatch):
         info._screen(SimpleNamespace(look=strange), 1.0)
 
 
-@tries("evaluation/bound.py")
+@tries("evaluation/solving.py")
 def test_the_solver_of_a_bound(monkeypatch):
     from ortools.sat.python import cp_model
 
