@@ -71,7 +71,7 @@ def evolve(
                 results = _all(islands, "advance", [(each,) for each in migrants])
                 states = _all(islands, "state", [()] * len(islands))
                 done, fronts = done + 1, [each["front"] for each in results]
-                write_json(out / "state.json", {"generations": done, "fronts": fronts, "islands": states})
+                _save(config, out, {"generations": done, "fronts": fronts, "islands": states})
                 _curves(writer, results, done)
                 bar.set_postfix(best=f"{min(loss for front in fronts for _, loss, _ in front):.4f}", refresh=False)
                 bar.update()
@@ -122,16 +122,22 @@ def read_config(out: Path) -> EvolveConfig:
 def _opened(config: EvolveConfig, out: Path, resume: bool) -> Mapping[str, Any] | None:
     """Return the state that the search goes on from, None for a new one."""
     tasks = config.tasks  # what is no task is told before there is a folder
-    if (out / "settings.json").is_file():
-        if not resume:
-            raise UserError(f"out: {out} holds a search already; go on with --resume, or choose another folder")
-        if not read_config(out).same_search(config):
-            raise UserError(f"out: the search in {out} was begun with other settings; choose another folder")
-    else:
-        _log.debug("a new search on %s", ", ".join(task.name for task in tasks))
-    write_json(out / "settings.json", {**plain(config), "start": [str(path) for path in config.start]}, indent=1)
     path = out / "state.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if not path.is_file():  # nor was a search begun whose first generation could not be played
+        _log.debug("a new search on %s", ", ".join(task.name for task in tasks))
+        return None
+    if not resume:
+        raise UserError(f"out: {out} holds a search already; go on with --resume, or choose another folder")
+    if not read_config(out).same_search(config):
+        raise UserError(f"out: the search in {out} was begun with other settings; choose another folder")
+    state: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return state
+
+
+def _save(config: EvolveConfig, out: Path, state: Mapping[str, Any]) -> None:
+    """Keep what the search was told, and how far it is."""
+    write_json(out / "settings.json", {**plain(config), "start": [str(path) for path in config.start]}, indent=1)
+    write_json(out / "state.json", state)
 
 
 def _all(islands: Sequence[Kept], method: str, values: Sequence[tuple[Any, ...]]) -> list[Any]:

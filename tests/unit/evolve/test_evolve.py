@@ -113,6 +113,14 @@ def test_a_folder_of_another_search_is_refused_in_a_line(tmp_path, capsys):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_search_that_could_not_begin_is_not_in_the_way_of_the_next_one(tmp_path, capsys):
+    flags = ["--nodes", "4", "--pods", "40", "--episodes", "2", "--validation-episodes", "2", "--population", "8",
+             "--generations", "1", "--islands", "1", "--out", str(tmp_path / "run")]  # fmt: skip
+    assert run("evolve", [*flags, "--start", str(tmp_path / "none.formula")]) == 2
+    assert "none.formula: cannot be read" in capsys.readouterr().err
+    assert run("evolve", flags) == 0
+
+
 def test_losses_are_those_of_the_policy_beside_the_reference_on_the_same_arrivals():
     judge = Judge(TINY, 7000, 4)
     losses = judge.play(assemble(parse("-pair.cpu_after")), [2, 0])
