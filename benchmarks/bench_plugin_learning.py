@@ -62,7 +62,8 @@ def learner(agent: str, module: PluginModule, socket: Path, folder: Path) -> Ite
     flags = ["--model", f"varied-{agent}", "--socket", str(socket), "--weights", str(module.weights)]
     log = folder / "learner.log"
     with log.open("wb") as said:
-        process = subprocess.Popen([aaml, "learn", agent, *flags], cwd=folder, stdout=said, stderr=said)
+        command = [aaml, "learn", agent, *flags]
+        process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=said, start_new_session=True)
     try:
         while READY not in log.read_text(errors="replace"):
             if process.poll() is not None:

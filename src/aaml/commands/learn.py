@@ -5,8 +5,7 @@ and stop this at any time: kube-scheduler goes on by the weights that there are.
 order. Curves go to tlogs/, the log and every decision to logs/, a model to models/ (now and then, and at the end).
 """
 
-import os
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -16,8 +15,6 @@ from aaml.commands.signals import ends_by
 from aaml.learning.config import FORMER, LIVE
 from aaml.plugin.settings import LearnSettings
 from aaml.threads import one_thread
-
-_LOADING_NICENESS, _NICENESS = 10, 19  # kube-scheduler comes first; loading is to come to an end all the same
 
 LEARNED = {name: LearnSettings(agent=agent) for name, agent in LIVE.items()}
 Command = (
@@ -41,19 +38,14 @@ class Args:
 def run(args: Args) -> int:
     """Learn until the end, and return the exit status."""
     one_thread()
+    from aaml.live.learner_process import LOADING_NICENESS, NICENESS, lower_priority
     from aaml.plugin.cluster import PluginCluster
     from aaml.plugin.learn import LearnRun
 
-    with suppress(OSError):
-        os.nice(_LOADING_NICENESS)
+    lower_priority(LOADING_NICENESS)  # kube-scheduler comes first; loading is to come to an end all the same
     settings = args.agent
     with closing(PluginCluster(settings.socket)) as cluster:
-        learner = LearnRun(settings, cluster, begins=_step_back)
+        learner = LearnRun(settings, cluster, begins=lambda: lower_priority(NICENESS))
         with ends_by(learner.stop) as interruption:
             learner.run()
             return interruption.service_status
-
-
-def _step_back() -> None:
-    with suppress(OSError):
-        os.nice(_NICENESS - _LOADING_NICENESS)

@@ -244,31 +244,33 @@ class LearnerProcess:
 
 def step_aside() -> None:
     """Load with less of the processor than others get, and yet some where all of it is wanted."""
-    _yield_session(LOADING_NICENESS)
-    os.nice(LOADING_NICENESS)
+    _take_session()
+    lower_priority(LOADING_NICENESS)
 
 
 def step_back() -> None:
     """Run from now on only where no other process wants the processor: who wakes up does not wait for a time slice."""
-    _yield_session(NICENESS)
-    try:
+    lower_priority(NICENESS)
+    with suppress(AttributeError, OSError):  # not on this system, or not allowed in this container
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    except (AttributeError, OSError):  # not on this system, or not allowed in this container
-        os.nice(NICENESS)
 
 
-def _yield_session(niceness: int) -> None:
-    """Take a session of its own, and let it get as much less of the processor.
+def lower_priority(niceness: int) -> None:
+    """Bring this process's niceness to `niceness`, and that of its session where it leads one.
 
     Where Linux groups processes by session (sched(7), "The autogroup feature"), a priority counts within a session
     only, and one that sleeps but for its learner gets as much as any other.
     """
-    if not AUTOGROUP.exists():
-        return
     with suppress(OSError):
-        if os.getsid(0) != os.getpid():
+        os.setpriority(os.PRIO_PROCESS, 0, max(niceness, os.getpriority(os.PRIO_PROCESS, 0)))
+        if AUTOGROUP.exists() and os.getsid(0) == os.getpid():
+            _weigh_session(niceness)
+
+
+def _take_session() -> None:
+    with suppress(OSError):
+        if AUTOGROUP.exists() and os.getsid(0) != os.getpid():
             os.setsid()
-        _weigh_session(niceness)
 
 
 def _weigh_session(niceness: int) -> None:

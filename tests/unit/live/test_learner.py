@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -383,8 +385,9 @@ def test_a_learner_with_nothing_to_do_hears_that_there_is_a_hurry_and_goes_on():
 
 
 def session_niceness(pid):
-    """What a session gets less than others; None for a process that belongs to no group yet, as in some containers."""
-    words = Path(f"/proc/{pid}/autogroup").read_text().split()
+    """What a session gets less than others; None for a process that belongs to no group, as in some containers."""
+    file = Path(f"/proc/{pid}/autogroup")
+    words = file.read_text().split() if file.exists() else []
     return int(words[-1]) if words else None
 
 
@@ -415,6 +418,22 @@ def test_a_learner_has_a_session_of_its_own_that_gets_least_once_it_has_loaded()
     finally:
         process.close()
     assert AUTOGROUP.read_text() == ours
+
+
+PRIORITIES = """
+import os
+from aaml.live.learner_process import AUTOGROUP, lower_priority
+tell = lambda: print(os.getpriority(os.PRIO_PROCESS, 0), AUTOGROUP.read_text().split()[-1])
+lower_priority(10); tell()
+os.setsid(); lower_priority(19); tell()
+"""
+
+
+@pytest.mark.skipif(session_niceness("self") is None, reason="this system does not group processes by session")
+def test_who_leads_a_session_lowers_its_priority_and_who_shares_one_leaves_the_others_theirs():
+    theirs = str(session_niceness("self"))
+    told = subprocess.run([sys.executable, "-c", PRIORITIES], check=True, capture_output=True, text=True).stdout
+    assert [line.split() for line in told.splitlines()] == [["10", theirs], ["19", "19"]]
 
 
 class NotStarted:
