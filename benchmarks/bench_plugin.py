@@ -1,8 +1,9 @@
 """What a policy inside kube-scheduler costs: binds a second and memory, in turns with the stock kube-scheduler.
 
 The workload, and what is measured, are those of `bench_live.py`: all pods are created first, an event a pod, no cap on
-requests. Each plugin runs twice: with kube-scheduler's own sampling of nodes, and with all nodes scored. A rate stands
-beside that of the stock kube-scheduler in the same round, and the ratio is the median over rounds.
+requests. Each plugin runs twice: with kube-scheduler's own sampling of nodes, and with all nodes scored. Each round
+begins with another run, so that none has the same place in all rounds. A rate stands beside that of the stock
+kube-scheduler in the same round, and the ratio is the median over rounds.
 
     .venv/bin/python benchmarks/bench_plugin.py --csv docs/results/plugin/rates.csv       # about an hour and a half
     .venv/bin/python benchmarks/bench_plugin.py --nodes 100 --rounds 1 --pods 500         # a look: three minutes
@@ -54,7 +55,8 @@ def measure(nodes: int, schedulers: Sequence[str], pods: int, rounds: int) -> li
     cluster.up(ClusterOptions(nodes=nodes, scheduler=False, owner=Owner.this_process(), wait_s=600.0))
     try:
         for round_ in range(rounds):
-            for run in runs:
+            first = round_ * len(runs) // rounds
+            for run in (*runs[first:], *runs[:first]):
                 look = lambda ask, run=run: decision_ms[run].append(median_ms(ask()))  # noqa: E731
                 rate = live.measure(cluster, run[0], True, pods, run[1], look)
                 rates[run].append(rate)
