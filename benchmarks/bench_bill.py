@@ -9,7 +9,8 @@ the same pods, with other delays each time.
     python benchmarks/bench_bill.py --seeds 1000 --minutes 5 --nodes 5                  # a look: a minute and a half
 
 A scheduler is a policy as `aaml evaluate` takes it, POLICY or LABEL=POLICY, with `+nodepool.yaml` for a NodePool of its
-own. `kube-scheduler`, `kube-scheduler-packing` and `kube-scheduler:FILE.yaml` run inside the real kube-scheduler, so
+own, and `+learned` or a file of `aaml tune nodes` where `aaml autoscale` orders the nodes and there is no NodePool.
+`kube-scheduler`, `kube-scheduler-packing` and `kube-scheduler:FILE.yaml` run inside the real kube-scheduler, so
 does `plugin:MODEL`; any other is played by `aaml schedule policy`.
 
 A pair takes 155 to 720 s, as its episode does, and half a minute for its clusters. The machine has to be quiet: where
@@ -28,10 +29,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from http import HTTPStatus
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +48,10 @@ from aaml.evaluation.statistics import mean_interval, paired
 from aaml.karpenter.build import build as build_karpenter
 from aaml.karpenter.changes import SPEEDS
 from aaml.karpenter.pool import Pool
-from aaml.karpenter.process import start
+from aaml.karpenter.process import TYPES, start
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, ensure_programs
+from aaml.kube.provision.ports import free_port
+from aaml.kube.provision.waits import until
 from aaml.live.billed_episode import BilledEpisode
 from aaml.plugin.build import build as build_plugin
 from aaml.plugin.module import PREFIX as PLUGIN
@@ -56,6 +62,8 @@ from aaml.policies.kube_scores.document import write_configuration as write_prof
 from aaml.policies.kube_scores.profile import PREFIX as PROFILE
 from aaml.policies.kube_scores.profile import profile_file
 from aaml.scheduling.play import play
+from aaml.sim.autoscaler.file import find_autoscaler
+from aaml.sim.autoscaler.node_policy import NodePolicy
 from aaml.sim.autoscaler.nodepool import load_nodepool
 from aaml.sim.autoscaler.settings import KarpenterSettings
 from aaml.sim.autoscaler.task import BILL_TASKS, BillTask
@@ -68,7 +76,10 @@ METRICS = (
     "nodes_bought", "mean_nodes",
 )  # fmt: skip
 HEADER = ("task", "seed", "minutes", "nodes", "speed", "scheduler", "where", *METRICS, "late_s")
+NODE_POOL = "/apis/karpenter.sh/v1/nodepools/default"
+NO_LIMIT, READY_S = 10_000, 120.0
 LATE_S = 5.0  # of the workload's time: a run in which something was later says nothing
+_NUMBERS = count()  # of the clusters
 SHOWN = ("bill", "bill_per_core_hour", "waiting_p99_s", "evicted", "nodes_bought")
 
 
@@ -80,10 +91,23 @@ class Entry:
     live: str
     simulated: Contestant
 
+    def pool(self, task: BillTask, speed: int) -> Pool:
+        """Return the NodePool of a task for this one."""
+        task = self.task(task)
+        autoscaler = task.autoscaler if isinstance(task.autoscaler, KarpenterSettings) else KarpenterSettings()
+        base = load_nodepool(Path(self.simulated.nodes)) if self.simulated.nodes and not self.orders_nodes else None
+        return Pool(autoscaler, base, task.times.registration_delay_s, speed)
+
     @property
-    def nodepool(self) -> Path | None:
-        """The file of its own NodePool."""
-        return Path(self.simulated.nodes) if self.simulated.nodes else None
+    def orders_nodes(self) -> bool:
+        """Whether `aaml autoscale` orders its nodes."""
+        return bool(self.simulated.nodes) and isinstance(find_autoscaler(self.simulated.nodes), NodePolicy)
+
+    def task(self, task: BillTask) -> BillTask:
+        """Return a task with who buys the nodes for this one."""
+        found = self.simulated.task(task)
+        assert isinstance(found, BillTask)
+        return found
 
 
 def entries(given: Sequence[str]) -> list[Entry]:
@@ -113,15 +137,14 @@ class Hour:
     @classmethod
     def of(cls, task: BillTask, seed: int, minutes: float) -> "Hour":
         """Draw the task's pods, up to so many minutes."""
-        count, _ = task.size()
-        workload, until_s = task.rhythm(count, np.random.default_rng([seed, count]))
+        pods, _ = task.size()
+        workload, until_s = task.rhythm(pods, np.random.default_rng([seed, pods]))
         until_s = min(until_s, 60.0 * minutes)
         return cls(task, seed, tuple(pod for pod in workload if pod.created_s < until_s), until_s)
 
     def simulate(self, entry: Entry, repeat: int) -> dict[str, float]:
         """Return the metrics of a simulated run; `repeat` draws its delays."""
-        task = entry.simulated.task(self.task)
-        assert isinstance(task, BillTask)
+        task = entry.task(self.task)
         supply = task.supply(np.random.default_rng([self.seed, repeat]), task.drawn_catalogue(self.seed))
         cluster = SimCluster((), Workload(self.pods, "hour"), until_s=self.until_s, supply=supply)
         play(cluster, entry.simulated.policy(task, self.seed))
@@ -132,20 +155,18 @@ class Hour:
 
         `ready` gets the episode once it can begin, may wait for others, and may stop it later.
         """
-        task = entry.simulated.task(self.task)
-        assert isinstance(task, BillTask)
-        assert isinstance(task.autoscaler, KarpenterSettings)
-        base = load_nodepool(entry.nodepool) if entry.nodepool else None
-        pool = Pool(task.autoscaler, base, task.times.registration_delay_s, speed)
-        catalogue = task.drawn_catalogue(self.seed)
+        catalogue = self.task.drawn_catalogue(self.seed)
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             name = "".join(letter if letter.isalnum() else "-" for letter in entry.name.lower())[:20].strip("-")
-            cluster = KwokCluster(f"bill-{os.getpid()}-{name}")
+            cluster = KwokCluster(f"bill-{os.getpid()}-{next(_NUMBERS)}-{name}")
             stack.callback(cluster.down)
             cluster.up(replace(scheduler_options(entry.live, folder), owner=Owner.this_process()), progress=False)
-            start(cluster, pool, catalogue)
-            stack.enter_context(at_work(entry.live, cluster, folder))
+            start(cluster, entry.pool(self.task, speed), catalogue)
+            if entry.orders_nodes:
+                cluster.api().request("DELETE", NODE_POOL)
+            for command, is_ready in commands(entry, cluster, speed):
+                stack.enter_context(at_work(command, is_ready, folder / f"{command[0]}.log"))
             episode = BilledEpisode(cluster, self.pods, self.until_s, catalogue, speed)
             ready(episode)
             return dict(episode.play(progress=False))
@@ -166,23 +187,48 @@ def scheduler_options(live: str, folder: Path) -> ClusterOptions:
     return replace(options, scheduler=live == STOCK)
 
 
-@contextmanager
-def at_work(live: str, cluster: KwokCluster, folder: Path) -> Iterator[None]:
-    """Run `aaml schedule policy` while the block lasts, where no kube-scheduler decides."""
-    if live in {STOCK, PACKING_NAME} or live.startswith((PLUGIN, PROFILE)):
-        yield
-        return
-    command = [
-        sys.executable, "-m", "aaml", "schedule", "policy", "--policy", live, "--kubeconfig", str(cluster.kubeconfig),
-        "--scheduler-name", "default-scheduler", "--no-log-scrolling",
-    ]  # fmt: skip
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+def commands(entry: Entry, cluster: KwokCluster, speed: int) -> Iterator[tuple[list[str], Callable[[str], bool]]]:
+    """Yield the commands that work beside a cluster's own programs, and what tells by the log that each is ready."""
+    kubeconfig = ["--kubeconfig", str(cluster.kubeconfig)]
+    inside = entry.live in {STOCK, PACKING_NAME} or entry.live.startswith((PLUGIN, PROFILE))
+    if not inside:
+        port = free_port()
+        yield ["schedule", "policy", "--policy", entry.live, "--scheduler-name", "default-scheduler",
+               "--no-log-scrolling", "--health-port", str(port), *kubeconfig], lambda _: answers(port)  # fmt: skip
+    if entry.orders_nodes:
+        limits = ["--moves", str(NO_LIMIT), "--most-nodes", str(NO_LIMIT)]  # as in the simulator
+        begins = "buys and gives back nodes"
+        yield ["autoscale", "--nodes", entry.simulated.nodes, "--apply", "--speed", str(speed), *limits,
+               "--instance-types", str(cluster.directory / TYPES), *kubeconfig], lambda log: begins in log  # fmt: skip
+
+
+def answers(port: int) -> bool:
+    """Say whether a scheduler answers that it is ready."""
     try:
-        yield
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5.0) as reply:
+            return bool(reply.status == HTTPStatus.OK)
+    except OSError:
+        return False
+
+
+@contextmanager
+def at_work(command: list[str], is_ready: Callable[[str], bool], log: Path) -> Iterator[None]:
+    """Run a command of `aaml` while the block lasts, from when it is ready. Raises `UserError` where it ends before."""
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "aaml", *command], stdout=said, stderr=said, start_new_session=True
+        )
+
+    def works() -> bool:
+        words = log.read_text(errors="replace")
         if process.poll() is not None:
-            last = (folder / "log").read_text(errors="replace").strip().splitlines()[-1:]
-            raise UserError(f"{live}: `aaml schedule` has ended: {' '.join(last)}")
+            raise UserError(f"`aaml {command[0]}` has ended: {' '.join(words.strip().splitlines()[-1:])}")
+        return is_ready(words)
+
+    try:
+        until(works, READY_S, f"`aaml {command[0]}` was not ready")
+        yield
+        works()
     finally:
         process.terminate()
         process.wait(60)
@@ -267,15 +313,15 @@ def report(table: Table, keys: Callable[[int, str, str], dict[str, object]], nam
     for metric in ("bill", "bill_per_core_hour"):
         lines += ["", f"{metric} against {names[0]}:"]
         for name in names[1:]:
-            told = []
+            ratios = list[str]()
             for where in ("real", "simulated"):
                 mine, first = (
                     [table.mean(keys(seed, each, where), metric) for seed in seeds] for each in (name, names[0])
                 )
                 ratio = paired(mine, first, "lower").ratio
                 known = ratio and (f"{ratio:.3f}" if ratio.count > 1 else f"{ratio.mean:.3f}")
-                told.append(f"{where} {known or 'unknown'}")
-            lines.append(f"  {name:28} {', '.join(told)}")
+                ratios.append(f"{where} {known or 'unknown'}")
+            lines.append(f"  {name:28} {', '.join(ratios)}")
     return "\n".join(lines)
 
 

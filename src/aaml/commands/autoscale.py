@@ -38,6 +38,8 @@ class Args(Settings):
     """file with types and prices in the format of Karpenter's KWOK provider; without it the made-up types that ship"""
     node_class: str = "karpenter.kwok.sh/KWOKNodeClass/default"
     """class of the nodes that are bought: GROUP/KIND/NAME"""
+    speed: Positive = 1.0
+    """how many times faster everything goes on this cluster: of benchmarks, whose Karpenter was built so"""
     kubeconfig: Path | None = None
     """of the Kubernetes cluster; without it $KUBECONFIG and ~/.kube/config"""
 
@@ -74,7 +76,7 @@ def run(args: Args) -> int:
         needs=rights.BUY if args.apply else rights.LOOK_AT_CLAIMS,
     )  # fmt: skip
     with closing(watch), terminal_log(), ends_by(stop.set) as interruption:
-        owned = OwnedNodes(watch, catalogue, all_claims=args.all_claims)
+        owned = OwnedNodes(watch, catalogue, all_claims=args.all_claims, speed=args.speed)
         limits = MoveLimits(args.moves, args.interval, args.most_nodes)
         controller = NodeController(owned, policy, args.node_class, tell, limits=limits, apply=args.apply)
         doing = "buys and gives back nodes" if args.apply else "dry run, nothing is written"

@@ -59,7 +59,8 @@ class NodeController:
     """Asks `LearnedNodes` again and again, and carries out what it orders, within limits.
 
     `node_class` is the class of the nodes that are bought, GROUP/KIND/NAME. `tell` gets every order. Never deleted are
-    claims that are not ours and nodes with a pod that may not be disrupted.
+    claims that are not ours and nodes with a pod that may not be disrupted. The seconds of the policy and of the limits
+    pass as fast as those of `nodes`.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class NodeController:
         """
         if self._nodes.watch.troubled:
             return _LONGEST_S
-        now_s = self._clock()
+        now_s = self._now_s()
         if self._nodes.measure():
             log.info("nodes keep more of their room for themselves than the instance types say; counted from now on")
             self._autoscaler = LearnedNodes(self._policy, self._nodes.catalogue, first_look_s=now_s)
@@ -104,7 +105,11 @@ class NodeController:
         for command in commands:
             for name in command.names if isinstance(command, Delete) else ():
                 self._delete(seen.nodes[name], seen)
-        return min(max(self._autoscaler.next_s - self._clock(), _SHORTEST_S), _LONGEST_S)
+        wait_s = (self._autoscaler.next_s - self._now_s()) / self._nodes.speed
+        return min(max(wait_s, _SHORTEST_S), _LONGEST_S)
+
+    def _now_s(self) -> float:
+        return self._clock() * self._nodes.speed
 
     # ---- orders ------------------------------------------------------------------------------------------------------
 

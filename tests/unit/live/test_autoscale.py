@@ -107,6 +107,25 @@ def test_a_node_is_known_from_its_claim_on_with_the_pods_that_run_there() -> Non
     assert [(each.pod.name, each.since_s) for each in seen.waiting.values()] == [("next", NOW_S - 30)]
 
 
+def test_on_a_cluster_that_goes_five_times_faster_a_second_counts_five() -> None:
+    live = Live().node("a", "small", pod("web")).waits(pod("next", 2.0))
+    live.nodes = OwnedNodes(live.watch, CATALOGUE, speed=5.0)
+    controller = live.controller(replace(EAGER, idle_s=50.0, patience_s=200.0, patience_growth=0.0, look_s=1000.0))
+    assert controller.step() == 1.0, "50 s are 10 s of the clock: it looks again as late as it ever does"
+    now_s = NOW_S * 5
+    seen = live.nodes.observe(now_s)
+    assert (seen.nodes["a"].launched_s, seen.nodes["a"].initialized_s) == (now_s - 630 * 5, now_s - 600 * 5)
+    assert [each.since_s for each in seen.waiting.values()] == [now_s - 30 * 5]
+    live.now_s += 9.9
+    assert controller.step() == pytest.approx(0.2), (
+        "half a second is left: a tenth on the clock, less than it ever waits"
+    )
+    assert live.told == []
+    live.now_s += 0.2
+    controller.step()
+    assert [order.verb for order in live.told] == ["buy"]
+
+
 def test_the_claims_of_others_are_seen_only_where_all_are_asked_for() -> None:
     live = Live().node("theirs", labels={"karpenter.sh/nodepool": "default"})
     assert live.nodes.observe(NOW_S).nodes == {}
