@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -51,9 +52,18 @@ def replica_set(name: str, replicas: int) -> dict:
     labels = {"app": name}
     needs = {"requests": {"cpu": "1", "memory": "1Gi"}}
     container = {"name": "main", "image": "registry.example/pause", "resources": needs}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 1}}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
     return {"metadata": {"name": name}, "spec": spec}
+
+
+def scale(cluster: KwokCluster, name: str, replicas: int) -> None:
+    body = {"metadata": {"name": name, "namespace": "default"}, "spec": {"replicas": replicas}}
+    cluster.api().request("PUT", f"{SETS}/{name}/scale", body)
+
+
+def ours(cluster: KwokCluster) -> list[dict]:
+    return [each for each in items(cluster, CLAIMS) if OURS.items() <= each["metadata"]["labels"].items()]
 
 
 def placed(cluster: KwokCluster, count: int) -> bool:
@@ -61,12 +71,12 @@ def placed(cluster: KwokCluster, count: int) -> bool:
     return len(mine) == count and all(each["spec"].get("nodeName") for each in mine)
 
 
-def test_pods_get_a_node_that_goes_with_them_and_nothing_is_written_before_somebody_says_apply(
+def test_pods_get_nodes_are_moved_to_fewer_and_nothing_is_written_before_somebody_says_apply(
     cluster: KwokCluster, tmp_path: Path
 ) -> None:
     api, account = cluster.api(), cluster.service_account_kubeconfig("aaml", "aaml-autoscale")
-    write_node_policy(tmp_path / "quick.yaml", NodePolicy(idle_s=0.5, patience_s=2.0, look_s=1.0))
-    command = [AAML, "autoscale", f"--nodes={tmp_path / 'quick.yaml'}", f"--kubeconfig={account}"]
+    write_node_policy(tmp_path / "quick.yaml", NodePolicy(idle_s=2.5, patience_s=10.0, look_s=5.0))
+    command = [AAML, "autoscale", f"--nodes={tmp_path / 'quick.yaml'}", f"--kubeconfig={account}", "--speed=5"]
     others = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
     kind = shipped_catalogue().types[0].name
     wanted = {"key": TYPE_LABEL, "operator": "In", "values": [kind]}
@@ -84,17 +94,25 @@ def test_pods_get_a_node_that_goes_with_them_and_nothing_is_written_before_someb
 
     with Process([*command, "--apply"], tmp_path / "apply.log") as controller:
         until(lambda: placed(cluster, 6), "six pods on nodes that were bought", 90.0)
-        mine = [each for each in items(cluster, CLAIMS) if OURS.items() <= each["metadata"]["labels"].items()]
+        mine = ours(cluster)
         nodes = {each["status"]["nodeName"]: each for each in mine}
         hosts = {each["spec"]["nodeName"] for each in pods(api, "default")}
         assert hosts & nodes.keys()
         assert all(f"buy {each['metadata']['labels'][TYPE_LABEL]}" in controller.said() for each in mine)
 
-        api.request("DELETE", f"{SETS}/web")
+        api.request("POST", SETS, replica_set("more", 6))
+        until(lambda: placed(cluster, 12), "twelve pods on nodes that were bought", 90.0)
+        for name in ("web", "more"):
+            scale(cluster, name, 1)
+        until(lambda: placed(cluster, 2) and len(ours(cluster)) == 1, "both pods on one node that is left", 120.0)
+        assert re.search(r"delete aaml-\S+ \(\S+\): its \d+ pods fit on other nodes; saves", controller.said())
+
+        for name in ("web", "more"):
+            api.request("DELETE", f"{SETS}/{name}")
         until(lambda: len(items(cluster, CLAIMS)) == 1, "our nodes are given back", 90.0)
         assert items(cluster, CLAIMS)[0]["metadata"]["name"] == "not-ours"
         until(lambda: not nodes.keys() & {each["metadata"]["name"] for each in items(cluster, "/api/v1/nodes")}, "gone")
-        assert controller.said().count("delete aaml-") == len(mine)
+        assert controller.said().count("delete aaml-") == controller.said().count("buy ")
         assert controller.stop() == 0
         assert "403" not in controller.said()
 
