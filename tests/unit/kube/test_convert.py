@@ -131,8 +131,15 @@ class TestGpus:
     def test_annotations_keep_a_pod_from_being_disrupted(self):
         said = {"karpenter.sh/do-not-disrupt": "true"}, {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
         assert all(pod({"containers": [container()]}, annotations=each).do_not_disrupt for each in said)
-        assert not pod({"containers": [container()]}, annotations={"karpenter.sh/do-not-disrupt": "no"}).do_not_disrupt
         assert not pod({"containers": [container()]}).do_not_disrupt
+
+    @pytest.mark.parametrize(
+        ("value", "stays"),
+        [("1h30m", True), ("1.5h", True), (".5s", True), ("no", False), ("0s", False), ("-5m", False), ("5", False)],
+    )
+    def test_a_time_for_which_karpenter_may_not_disrupt_a_pod_keeps_it(self, value, stays):
+        notes = {"karpenter.sh/do-not-disrupt": value}
+        assert pod({"containers": [container()]}, annotations=notes).do_not_disrupt is stays
 
     def test_devices_of_a_bound_pod(self):
         for text, expected in (("2-3", (2, 3)), ("0", (0,)), ("", None), ("x", None)):

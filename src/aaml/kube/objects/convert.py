@@ -1,5 +1,6 @@
 """API objects to the scheduler's pods and nodes, with kube-scheduler's reading of every field."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast
 
@@ -20,6 +21,8 @@ __all__ = ["budget_from_api", "node_from_api", "node_from_json", "node_to_json",
            "pod_to_json", "read_object"]  # fmt: skip
 
 T = TypeVar("T")
+
+_DURATION = re.compile(r"\+?((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+")  # as Go's time.ParseDuration takes it
 
 
 def read_object(data: bytes | str | Mapping[str, Any], kind: type[T], what: str) -> T:
@@ -89,8 +92,13 @@ def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Po
 
 
 def _do_not_disrupt(annotations: Mapping[str, str]) -> bool:
-    """Whether autoscalers are told not to evict a pod, by Karpenter's annotation or the Cluster Autoscaler's."""
-    return annotations.get(wire.DO_NOT_DISRUPT) == "true" or annotations.get(wire.SAFE_TO_EVICT) == "false"
+    """Whether autoscalers are told not to evict a pod, by Karpenter's annotation or the Cluster Autoscaler's.
+
+    Karpenter takes a duration from the pod's start, too. Here such a pod stays for good.
+    """
+    told = annotations.get(wire.DO_NOT_DISRUPT, "")
+    is_duration = _DURATION.fullmatch(told) is not None and any(digit in told for digit in "123456789")
+    return told == "true" or is_duration or annotations.get(wire.SAFE_TO_EVICT) == "false"
 
 
 def budget_from_api(budget: wire.BudgetObject) -> objects.DisruptionBudget:
