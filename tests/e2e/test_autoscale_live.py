@@ -1,7 +1,5 @@
 """`aaml autoscale` on the real Karpenter, without a NodePool and with the rights of its manifest alone."""
 
-import json
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -11,50 +9,31 @@ from pathlib import Path
 import pytest
 
 from aaml.cluster.objects import TYPE_LABEL
-from aaml.karpenter.pool import Pool
-from aaml.karpenter.process import start
-from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries
+from aaml.kube.provision import KwokCluster
 from aaml.kube.transport import ApiError, Transport
 from aaml.live.owned_nodes import OURS
 from aaml.sim.autoscaler.catalogue import shipped_catalogue
 from aaml.sim.autoscaler.node_policy import NodePolicy, write_node_policy
-from aaml.sim.autoscaler.settings import KarpenterSettings
+from support.karpenter_cluster import CLAIMS, items, karpenter_cluster, replica_set
 from support.kwok import pods, until
 from support.processes import AAML, Process
 
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "kubernetes" / "autoscale"
-CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 SETS = "/apis/apps/v1/namespaces/default/replicasets"
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KwokCluster]:
-    """A cluster without workers and without a NodePool, whose Karpenter goes five times faster than a real one."""
-    if not binaries.built():
-        pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
-    cluster = KwokCluster(f"test-autoscale-{os.getpid()}")
-    cluster.up(ClusterOptions(nodes=0, owner=Owner.this_process()), progress=False)
-    try:
-        start(cluster, Pool(KarpenterSettings(consolidate_after_s=5.0), registration_delay_s=5.0, speed=5))
+    """A cluster without a NodePool, with the account of our manifest."""
+    with karpenter_cluster("autoscale") as cluster:
         cluster.api().request("DELETE", "/apis/karpenter.sh/v1/nodepools/default")
         command = [str(cluster.kubectl), "--kubeconfig", str(cluster.kubeconfig), "apply", "-k", str(MANIFESTS)]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
         yield cluster
-    finally:
-        cluster.down()
 
 
-def items(cluster: KwokCluster, path: str) -> list[dict]:
-    return json.loads(cluster.api().request("GET", path))["items"]
-
-
-def replica_set(name: str, replicas: int) -> dict:
-    labels = {"app": name}
-    needs = {"requests": {"cpu": "1", "memory": "1Gi"}}
-    container = {"name": "main", "image": "registry.example/pause", "resources": needs}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 1}}
-    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
-    return {"metadata": {"name": name}, "spec": spec}
+def web(name: str, replicas: int) -> dict:
+    return replica_set(name, replicas, "1", "1Gi", terminationGracePeriodSeconds=1)
 
 
 def scale(cluster: KwokCluster, name: str, replicas: int) -> None:
@@ -86,7 +65,7 @@ def test_pods_get_nodes_are_moved_to_fewer_and_nothing_is_written_before_somebod
 
     with Process([*command, "--all-claims"], tmp_path / "dry.log") as dry:
         dry.wait_for(f"would delete not-ours ({kind}, not ours): it has no pods; saves $")
-        api.request("POST", SETS, replica_set("web", 6))
+        api.request("POST", SETS, web("web", 6))
         dry.wait_for("would buy")
         dry.wait_for("6 pods wait (default/web-")
         assert dry.stop() == 0
@@ -100,7 +79,7 @@ def test_pods_get_nodes_are_moved_to_fewer_and_nothing_is_written_before_somebod
         assert hosts & nodes.keys()
         assert all(f"buy {each['metadata']['labels'][TYPE_LABEL]}" in controller.said() for each in mine)
 
-        api.request("POST", SETS, replica_set("more", 6))
+        api.request("POST", SETS, web("more", 6))
         until(lambda: placed(cluster, 12), "twelve pods on nodes that were bought", 90.0)
         for name in ("web", "more"):
             scale(cluster, name, 1)

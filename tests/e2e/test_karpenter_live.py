@@ -16,9 +16,8 @@ import pytest
 from aaml.cluster.objects import PRICE_LABEL, TYPE_LABEL, Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import UserError
-from aaml.karpenter.pool import Pool
 from aaml.karpenter.process import start
-from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries
+from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.provision.ports import free_port
 from aaml.live.billed_episode import BilledEpisode
 from aaml.policies.registry import make_policy
@@ -29,42 +28,20 @@ from aaml.sim.autoscaler.settings import KarpenterSettings, NodeTimes
 from aaml.sim.autoscaler.supply import NodeSupply
 from aaml.sim.cluster import SimCluster
 from aaml.workload.model import Workload
+from support.karpenter_cluster import CLAIMS, items, karpenter_cluster, replica_set
 from support.kwok import pod, pods, until
 
 OWNED = "karpenter.sh/nodepool"
-CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KwokCluster]:
-    """A cluster without workers, whose Karpenter goes five times faster than a real one."""
-    if not binaries.built():
-        pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
-    cluster = KwokCluster(f"test-karpenter-{os.getpid()}")
-    cluster.up(ClusterOptions(nodes=0, owner=Owner.this_process()), progress=False)
-    try:
-        start(cluster, Pool(KarpenterSettings(consolidate_after_s=5.0), registration_delay_s=5.0, speed=5))
+    with karpenter_cluster("karpenter") as cluster:
         yield cluster
-    finally:
-        cluster.down()
-
-
-def items(cluster: KwokCluster, path: str) -> list[dict]:
-    return json.loads(cluster.api().request("GET", path))["items"]
 
 
 def bought(cluster: KwokCluster) -> list[dict]:
     return [node for node in items(cluster, "/api/v1/nodes") if OWNED in node["metadata"]["labels"]]
-
-
-def replica_set(name: str, replicas: int, cpu: str, memory: str) -> dict:
-    labels = {"app": name}
-    container = {
-        "name": "main", "image": "registry.example/pause", "resources": {"requests": {"cpu": cpu, "memory": memory}},
-    }  # fmt: skip
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
-    return {"metadata": {"name": name}, "spec": spec}
 
 
 def test_its_ports_are_this_machines_alone(cluster: KwokCluster) -> None:
