@@ -14,10 +14,11 @@ own, and `+learned` or a file of `aaml tune nodes` where `aaml autoscale` orders
 does `plugin:MODEL`; any other is played by `aaml schedule policy`.
 
 A pair takes 155 to 720 s, as its episode does, and half a minute for its clusters. The machine has to be quiet: where
-something was done more than a second late, the report says so.
+something was done more than a second late, the report says so, and leaves the seed out.
 
-`runs.csv` has a row a run. A run that is in it is not run again, so the command goes on where it was. Ctrl-C ends it.
-Ratios are of the first scheduler's, paired by seed, with 95% intervals.
+`runs.csv` has a row a run, `bills.csv` the real bills beside the simulated ones. What is in `runs.csv` and valid is not
+played again, so the command goes on where it was. Ctrl-C ends it. Ratios are of the first scheduler's, paired by seed,
+with 95% intervals.
 """
 
 import argparse
@@ -30,7 +31,7 @@ import sys
 import tempfile
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ from aaml.errors import StoppedError, UserError
 from aaml.evaluation.contestants import Contestant, contestants
 from aaml.evaluation.evaluate import parse_seeds
 from aaml.evaluation.statistics import mean_interval, paired
+from aaml.files import RowWriter
 from aaml.karpenter.build import build as build_karpenter
 from aaml.karpenter.changes import SPEEDS
 from aaml.karpenter.pool import Pool
@@ -80,7 +82,10 @@ NODE_POOL = "/apis/karpenter.sh/v1/nodepools/default"
 NO_LIMIT, READY_S = 10_000, 120.0
 LATE_S = 5.0  # of the workload's time: a run in which something was later says nothing
 _NUMBERS = count()  # of the clusters
-SHOWN = ("bill", "bill_per_core_hour", "waiting_p99_s", "evicted", "nodes_bought")
+BILLS = (
+    "seed", "scheduler", "real", "simulated", "error", "evicted_real", "evicted_simulated", "p99_s_real",
+    "p99_s_simulated",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -234,8 +239,11 @@ def at_work(command: list[str], is_ready: Callable[[str], bool], log: Path) -> I
         process.wait(60)
 
 
-def side_by_side(hour: Hour, schedulers: Sequence[Entry], speed: int) -> dict[Entry, dict[str, float]]:
-    """Return the metrics of real runs that begin when all their clusters are up: starting one takes both cores."""
+def side_by_side(hour: Hour, schedulers: Sequence[Entry], speed: int) -> Iterator[tuple[Entry, dict[str, float]]]:
+    """Yield the metrics of real runs as they end.
+
+    The runs begin when all their clusters are up: starting one takes both cores.
+    """
     all_up, playing = threading.Barrier(len(schedulers)), list[BilledEpisode]()
 
     def ready(episode: BilledEpisode) -> None:
@@ -245,24 +253,29 @@ def side_by_side(hour: Hour, schedulers: Sequence[Entry], speed: int) -> dict[En
     with ThreadPoolExecutor(len(schedulers)) as pool:
         runs = {pool.submit(hour.run, each, speed, ready): each for each in schedulers}
         try:
-            found = {runs[run]: run.result() for run in as_completed(runs)}
+            for run in as_completed(runs):
+                yield runs[run], run.result()
         except BaseException:
             all_up.abort()
             for episode in playing:
                 episode.stop()
             raise
-    return {each: found[each] for each in schedulers}
+
+
+def says_nothing(row: Mapping[str, str]) -> bool:
+    """Say whether something was done too late in a run."""
+    return bool(row["late_s"]) and float(row["late_s"]) > LATE_S
 
 
 class Table:
-    """The rows of all runs, in a file that only grows."""
+    """The rows of all runs, in a file that only grows. Runs of before that say nothing count as not made."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.rows = path, list[dict[str, str]]()
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_file():
             with path.open(newline="", encoding="utf-8") as file:
-                self.rows = list(csv.DictReader(file))
+                self.rows = [row for row in csv.DictReader(file) if not says_nothing(row)]
         else:
             path.write_text(",".join(HEADER) + "\n", encoding="utf-8")
 
@@ -284,26 +297,43 @@ class Table:
         return float(np.mean(found)) if found else math.nan
 
 
+def bills(
+    table: Table, keys: Callable[[int, str, str], dict[str, object]], names: list[str], seeds: list[int]
+) -> list[dict[str, str]]:
+    """Return a row of text for each run: the real bill and the simulated one."""
+    rows = []
+    for seed in seeds:
+        for name in names:
+            both = {m: [table.mean(keys(seed, name, where), m) for where in ("real", "simulated")] for m in METRICS}
+            (real, simulated), evicted, waits = both["bill"], both["evicted"], both["waiting_p99_s"]
+            values = (
+                seed, name, f"{real:.3f}", f"{simulated:.3f}", f"{simulated / real - 1.0:+.1%}",
+                *(f"{each:.0f}" for each in (*evicted, *waits)),
+            )  # fmt: skip
+            rows.append(dict(zip(BILLS, map(str, values), strict=True)))
+    return rows
+
+
 def report(table: Table, keys: Callable[[int, str, str], dict[str, object]], names: list[str], seeds: list[int]) -> str:
     """Return what is told: each bill for real and simulated, and each scheduler against the first."""
     lines = [f"{len(seeds)} seeds: {', '.join(map(str, seeds))}", ""]
-    late = [row for row in table.rows if row["late_s"] and float(row["late_s"]) > LATE_S]
-    if late:
+    if late := [row for row in table.rows if says_nothing(row)]:
         told = ", ".join(f"{row['scheduler']} of {row['seed']} ({float(row['late_s']):.0f} s)" for row in late)
-        lines += [f"NOT VALID, because the machine was too busy to do things when they were due: {told}", ""]
-    lines.append(
-        f"{'seed':>6} {'scheduler':28} {'real $/h':>9} {'simulated':>9} {'error':>7} {'evicted':>13} {'p99 s':>13}"
-    )
-    errors: dict[str, list[float]] = {name: [] for name in names}
-    for seed in seeds:
-        for name in names:
-            both = {m: [table.mean(keys(seed, name, where), m) for where in ("real", "simulated")] for m in SHOWN}
-            (real, simulated) = both["bill"]
-            errors[name].append(simulated / real - 1.0)
-            evicted, waits = (f"{both[m][0]:.0f} / {both[m][1]:.0f}" for m in ("evicted", "waiting_p99_s"))
-            lines.append(
-                f"{seed:>6} {name:28} {real:9.3f} {simulated:9.3f} {errors[name][-1]:>+7.1%} {evicted:>13} {waits:>13}"
-            )
+        lines += [
+            f"NOT VALID, because the machine was too busy to do things when they were due: {told}",
+            "Their seeds are left out. The same command plays these runs again.",
+            "",
+        ]
+    rows = [dict(zip(BILLS, BILLS, strict=True)), *bills(table, keys, names, seeds)]
+    widths = {title: max(len(row[title]) for row in rows) for title in BILLS}
+    lines += ["  ".join(f"{row[title]:>{widths[title]}}" for title in BILLS) for row in rows]
+    errors = {
+        name: [
+            table.mean(keys(s, name, "simulated"), "bill") / table.mean(keys(s, name, "real"), "bill") - 1.0
+            for s in seeds
+        ]
+        for name in names
+    }
     whole = [error for each in errors.values() for error in each]
     lines += [
         "",
@@ -363,15 +393,23 @@ def main() -> None:
         hour = Hour.of(task, seed, args.minutes)
         waiting = [each for each in schedulers if not table.has(key(seed, each.name, "real"))]
         for chunk in (waiting[first : first + at_once] for first in range(0, len(waiting), at_once)):
-            names = ", ".join(each.name for each in chunk)
-            print(f"seed {seed}: {len(hour.pods)} pods, {hour.until_s / args.speed:.0f} s: {names}", file=sys.stderr)
-            for each, found in side_by_side(hour, chunk, args.speed).items():
+            told = ", ".join(each.name for each in chunk)
+            print(f"seed {seed}: {len(hour.pods)} pods, {hour.until_s / args.speed:.0f} s: {told}", file=sys.stderr)
+            for each, found in side_by_side(hour, chunk, args.speed):
                 table.add(key(seed, each.name, "real"), found)
         for each in schedulers:
             if not table.has(key(seed, each.name, "simulated")):
                 for found in [hour.simulate(each, repeat) for repeat in range(args.repeats)]:
                     table.add(key(seed, each.name, "simulated"), found)
-    text = report(table, key, [each.name for each in schedulers], seeds)
+    names = [each.name for each in schedulers]
+    late = {row["seed"] for row in table.rows if says_nothing(row)}
+    valid = [seed for seed in seeds if str(seed) not in late]
+    if not valid:
+        raise UserError("no seed is valid: the machine was too busy; the same command plays them again")
+    rows = RowWriter(args.out / "bills.csv", BILLS)
+    for row in bills(table, key, names, valid):
+        rows.write(row)
+    text = report(table, key, names, valid)
     (args.out / "report.txt").write_text(text + "\n", encoding="utf-8")
     print(text)
 
