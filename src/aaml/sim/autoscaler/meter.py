@@ -3,10 +3,15 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.kernels import uncounted
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY
-from aaml.sim.autoscaler.fluid import Fluid
+from aaml.sim.autoscaler.fluid import Fluid, fluid_price
 from aaml.sim.autoscaler.ports import OwnedNode
 
 _HOUR_S = 3600.0
@@ -42,18 +47,19 @@ class Meter:
         since_s, self.now_s = max(self.now_s, 0.0), now_s
         if now_s <= since_s:
             return
-        hours = (now_s - since_s) / _HOUR_S
-        self.dollars += self.price * hours
-        self.node_hours += self.nodes * hours
-        self.core_hours += self.cpu_milli / _MILLI * hours
-        self.fluid_dollars += self.fluid.price(self.cpu_milli, self.memory_bytes, self.gpu_milli) * hours
-        self.kwh += self.watts / _MILLI * hours
-        while self.carbon_g_per_kwh and since_s < now_s:
-            hour = int(since_s // _HOUR_S)
-            until_s = min(now_s, (hour + 1) * _HOUR_S)
-            grams = self.carbon_g_per_kwh[hour % len(self.carbon_g_per_kwh)]
-            self.co2_g += grams * self.watts / _MILLI * (until_s - since_s) / _HOUR_S
-            since_s = until_s
+        dollars, node_hours, core_hours, fluid_dollars, kwh, self.co2_g = run_up(
+            self.fluid.corners, self._carbon, since_s, now_s, self.price, self.nodes, self.cpu_milli, self.memory_bytes,
+            self.gpu_milli, self.watts, self.co2_g,
+        )  # fmt: skip
+        self.dollars += dollars
+        self.node_hours += node_hours
+        self.core_hours += core_hours
+        self.fluid_dollars += fluid_dollars
+        self.kwh += kwh
+
+    @cached_property
+    def _carbon(self) -> npt.NDArray[np.float64]:
+        return np.array(self.carbon_g_per_kwh, dtype=np.float64)
 
     def launched(self, node: OwnedNode) -> None:
         """A node is bought."""
@@ -93,6 +99,22 @@ class Meter:
         self.nodes += sign
         self.price = self.price + sign * node.price if self.nodes else 0.0
         self.watts = self.watts + sign * node.type.watts_idle
+
+
+@uncounted
+def run_up(corners, carbon, since_s, now_s, price, nodes, cpu_milli, memory_bytes, gpu_milli, watts, co2_g):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return what runs up while all is as it is, and `co2_g` with what is added to it; `carbon` as for `Meter`.
+
+    The others are dollars, node hours, core hours, dollars of the fluid bound, and kWh.
+    """
+    hours = (now_s - since_s) / _HOUR_S
+    fluid = fluid_price(corners, cpu_milli, memory_bytes, gpu_milli)
+    while len(carbon) > 0 and since_s < now_s:
+        hour = int(since_s // _HOUR_S)
+        until_s = min(now_s, (hour + 1) * _HOUR_S)
+        co2_g += carbon[hour % len(carbon)] * watts / _MILLI * (until_s - since_s) / _HOUR_S
+        since_s = until_s
+    return price * hours, nodes * hours, cpu_milli / _MILLI * hours, fluid * hours, watts / _MILLI * hours, co2_g
 
 
 def _of(amount: float, whole: float) -> float:

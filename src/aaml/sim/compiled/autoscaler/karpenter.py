@@ -58,23 +58,23 @@ def _collect(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     again_s = np.inf
     for i in range(at.noted):
         pod = own.pods[POD.waiting, i]
-        if own.pod_times[POD_TIME.again_s, pod] <= now_s:
-            own.pod_times[POD_TIME.again_s, pod] = now_s + AGAIN_S
-            if own.pods[POD.asked, pod] != at.batch:
-                own.pods[POD.asked, pod] = at.batch
-                at.opened_s, at.latest_s = min(at.opened_s, now_s), now_s
-        again_s = min(again_s, own.pod_times[POD_TIME.again_s, pod])
+        again_s = min(again_s, _asked(at, own.pod_times[POD_TIME.again_s], own.pods[POD.asked], pod, now_s))
     for i in range(at.alive):
         number = own.nodes[NODE.alive, i]
-        if not own.nodes[NODE.deleting, number]:
-            continue
-        if own.node_times[NODE_TIME.again_s, number] <= now_s:
-            own.node_times[NODE_TIME.again_s, number] = now_s + AGAIN_S
-            if own.nodes[NODE.asked, number] != at.batch:
-                own.nodes[NODE.asked, number] = at.batch
-                at.opened_s, at.latest_s = min(at.opened_s, now_s), now_s
-        again_s = min(again_s, own.node_times[NODE_TIME.again_s, number])
+        if own.nodes[NODE.deleting, number]:
+            again_s = min(again_s, _asked(at, own.node_times[NODE_TIME.again_s], own.nodes[NODE.asked], number, now_s))
     at.again_s = again_s
+
+
+@part
+def _asked(at, times_s, batches, subject, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Let a pod or node ask for room if its time has come; returns when it asks again."""
+    if times_s[subject] <= now_s:
+        times_s[subject] = now_s + AGAIN_S
+        if batches[subject] != at.batch:
+            batches[subject] = at.batch
+            at.opened_s, at.latest_s = min(at.opened_s, now_s), now_s
+    return times_s[subject]
 
 
 @named

@@ -1,10 +1,9 @@
 """`aaml.sim.autoscaler.meter` in compiled episodes, to the bit."""
 
 from aaml.cluster.kernels import part, section
-from aaml.sim.autoscaler.fluid import fluid_price
+from aaml.sim.autoscaler.meter import run_up
 from aaml.sim.compiled.autoscaler.rows import OFFER
 
-_HOUR_S = 3600.0
 _MILLI = 1000.0
 
 
@@ -13,17 +12,15 @@ def _hold(at, terms, corners, carbon, now_s):  # type: ignore[no-untyped-def]  #
     since_s, at.metered_s = max(at.metered_s, 0.0), now_s
     if now_s <= since_s:
         return
-    hours = (now_s - since_s) / _HOUR_S
-    at.dollars += at.price * hours
-    at.node_hours += at.alive * hours
-    at.core_hours += at.cpu_milli / _MILLI * hours
-    at.fluid_dollars += fluid_price(corners[: terms.corners], at.cpu_milli, at.memory_bytes, 0) * hours
-    at.kwh += at.watts / _MILLI * hours
-    while terms.hours > 0 and since_s < now_s:
-        hour = int(since_s // _HOUR_S)
-        until_s = min(now_s, (hour + 1) * _HOUR_S)
-        at.co2_g += carbon[hour % terms.hours] * at.watts / _MILLI * (until_s - since_s) / _HOUR_S
-        since_s = until_s
+    dollars, node_hours, core_hours, fluid_dollars, kwh, at.co2_g = run_up(
+        corners[: terms.corners], carbon[: terms.hours], since_s, now_s, at.price, at.alive, at.cpu_milli,
+        at.memory_bytes, 0, at.watts, at.co2_g,
+    )  # fmt: skip
+    at.dollars += dollars
+    at.node_hours += node_hours
+    at.core_hours += core_hours
+    at.fluid_dollars += fluid_dollars
+    at.kwh += kwh
 
 
 @part
