@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import columns
+from aaml.cluster.kernels import columns, uncounted
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, ClusterState
 from aaml.scheduling.remaining import log_minutes
@@ -16,8 +16,10 @@ FloatArray = npt.NDArray[np.float64]
 COST_FEATURES = (
     "price", "price_for_size", "unused_price", "age", "quiet", "kept_pods", "disruption_order", "to_move", "leaving",
 )  # fmt: skip
+PAID = columns(("price", "launched_s", "quiet_since_s", "kept_pods", "leaving"))
+"""What `show_costs` is told of each node; a node that nobody bought has the price 0, and the present as its times."""
+PAID_COLUMNS = 5
 _COST = columns(COST_FEATURES)
-_BOTH = [CPU_COLUMN, MEMORY_COLUMN]
 _FAR = 8.0
 
 
@@ -66,23 +68,19 @@ class NodeCosts:
     def features(self, now_s: float) -> npt.NDArray[np.float32]:
         """Return float32 [N, C], `COST_FEATURES` of each node."""
         state = self._state
-        shown = np.zeros((len(state), len(COST_FEATURES)))
-        since_s = np.full(len(state), now_s)
+        paid = np.zeros((PAID_COLUMNS, len(state)))
+        paid[PAID.launched_s : PAID.quiet_since_s + 1] = now_s
         for row, name in enumerate(state.names):
             node = self._nodes.get(name)
             if node is not None:
-                shown[row, _COST.price] = node.price
-                shown[row, _COST.age] = now_s - node.launched_s
-                shown[row, _COST.leaving] = node.deleting
                 last_s = node.initialized_s if node.last_pod_event_s is None else node.last_pod_event_s
-                since_s[row] = now_s if last_s is None else last_s
-            shown[row, _COST.kept_pods] = self._kept[name]
-        shown[:, _COST.age] = log_minutes(np.maximum(shown[:, _COST.age], 0.0))
-        shown[:, _COST.quiet] = np.minimum((now_s - since_s) / max(self._quiet_s, 1.0), 1.0)
-        shown[:, _COST.kept_pods] = np.log1p(shown[:, _COST.kept_pods]) / 3.0
-        self._fill_prices(shown)
-        shown[:, _COST.to_move] = self._to_move(shown[:, _COST.leaving] == 0.0)
-        return shown.astype(np.float32)
+                paid[PAID.price, row], paid[PAID.launched_s, row] = node.price, node.launched_s
+                paid[PAID.quiet_since_s, row] = now_s if last_s is None else last_s
+                paid[PAID.leaving, row] = node.deleting
+            paid[PAID.kept_pods, row] = self._kept[name]
+        shown = np.zeros((len(state), len(COST_FEATURES)), dtype=np.float32)
+        show_costs(paid, state.allocatable, state.requested, now_s, self._quiet_s, shown)
+        return shown
 
     def faults(self) -> list[str]:
         """Return what differs from a count made anew, in words; empty when nothing does."""
@@ -90,29 +88,51 @@ class NodeCosts:
         counted = Counter(name for name, kept in placed if kept)
         return [] if +self._kept == counted else ["pods that may not be disrupted are counted wrongly"]
 
-    def _fill_prices(self, shown: FloatArray) -> None:
-        state, price = self._state, shown[:, _COST.price].copy()
-        if not price.any():
-            return
-        size = np.maximum(state.allocatable[:, _BOTH], 1)
-        paid = price > 0.0
-        for_size = np.where(paid, price, 1.0) / (size / size[paid].mean(axis=0)).sum(axis=1)
-        used = np.minimum((state.requested[:, _BOTH] / size).max(axis=1), 1.0)
-        order = price / (1.0 + state.requested[:, PODS_COLUMN])
-        shown[:, _COST.price] = price / price.max()
-        relative = np.log(for_size / for_size[paid].mean())
-        shown[:, _COST.price_for_size] = np.where(paid, np.clip(relative, -_FAR, _FAR), 0.0)
-        shown[:, _COST.unused_price] = (1.0 - used) * shown[:, _COST.price]
-        shown[:, _COST.disruption_order] = order / order.max()
-
-    def _to_move(self, stays: npt.NDArray[np.bool_]) -> FloatArray:
-        """Return what a node's pods ask for, of what is free on the other nodes that stay; 1 at most."""
-        state = self._state
-        requested = state.requested[:, _BOTH].astype(np.float64)
-        free = np.where(stays[:, None], np.maximum(state.allocatable[:, _BOTH] - requested, 0.0), 0.0)
-        share: FloatArray = (requested / np.maximum(free.sum(axis=0) - free, 1.0)).max(axis=1, initial=0.0)
-        return np.minimum(share, 1.0)
-
     def _observe(self, pod: Pod, node_name: str, *, placed: bool) -> None:
         if pod.do_not_disrupt:
             self._kept[node_name] += 1 if placed else -1
+
+
+@uncounted
+def show_costs(paid, allocatable, requested, now_s, quiet_s, shown):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Write `COST_FEATURES` into `shown` [N, C], from `paid` float64 [PAID_COLUMNS, >= N]; unpaid: price 0."""
+    count, dearest, first, size_cpu, size_memory, free_cpu, free_memory = 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(len(shown)):
+        price = paid[PAID.price, i]
+        if price > 0.0:
+            count += 1
+            size_cpu += max(allocatable[i, CPU_COLUMN], 1)
+            size_memory += max(allocatable[i, MEMORY_COLUMN], 1)
+            dearest, first = max(dearest, price), max(first, price / (1.0 + requested[i, PODS_COLUMN]))
+        if not paid[PAID.leaving, i]:
+            free_cpu += max(allocatable[i, CPU_COLUMN] - requested[i, CPU_COLUMN], 0.0)
+            free_memory += max(allocatable[i, MEMORY_COLUMN] - requested[i, MEMORY_COLUMN], 0.0)
+    mean_for_size = 0.0
+    for i in range(len(shown)):
+        if paid[PAID.price, i] > 0.0:
+            mean_for_size += _price_for_size(paid, allocatable, i, size_cpu / count, size_memory / count) / count
+    for i in range(len(shown)):
+        price, cpu, memory = paid[PAID.price, i], requested[i, CPU_COLUMN], requested[i, MEMORY_COLUMN]
+        used = max(cpu / max(allocatable[i, CPU_COLUMN], 1), memory / max(allocatable[i, MEMORY_COLUMN], 1))
+        if price > 0.0:
+            relative = _price_for_size(paid, allocatable, i, size_cpu / count, size_memory / count) / mean_for_size
+            shown[i, _COST.price] = price / dearest
+            shown[i, _COST.price_for_size] = min(max(np.log(relative), -_FAR), _FAR)
+            shown[i, _COST.unused_price] = (1.0 - min(used, 1.0)) * (price / dearest)
+            shown[i, _COST.disruption_order] = price / (1.0 + requested[i, PODS_COLUMN]) / first
+        shown[i, _COST.age] = log_minutes(max(now_s - paid[PAID.launched_s, i], 0.0))
+        shown[i, _COST.quiet] = min((now_s - paid[PAID.quiet_since_s, i]) / max(quiet_s, 1.0), 1.0)
+        shown[i, _COST.kept_pods] = np.log1p(paid[PAID.kept_pods, i]) / 3.0
+        shown[i, _COST.leaving] = paid[PAID.leaving, i]
+        other_cpu, other_memory = free_cpu, free_memory
+        if not paid[PAID.leaving, i]:
+            other_cpu -= max(allocatable[i, CPU_COLUMN] - cpu, 0.0)
+            other_memory -= max(allocatable[i, MEMORY_COLUMN] - memory, 0.0)
+        shown[i, _COST.to_move] = min(max(cpu / max(other_cpu, 1.0), memory / max(other_memory, 1.0)), 1.0)
+
+
+@uncounted
+def _price_for_size(paid, allocatable, i, mean_cpu, mean_memory):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return the price of a node for its CPU and memory, each of a mean node's."""
+    cpu, memory = max(allocatable[i, CPU_COLUMN], 1), max(allocatable[i, MEMORY_COLUMN], 1)
+    return paid[PAID.price, i] / (cpu / mean_cpu + memory / mean_memory)

@@ -49,7 +49,8 @@ class LinearLearner:
         self._envs = config.envs
         self._flows: dict[tuple[int, int], Flow] = {}
         gpus = any(pod.gpu.count for pod in arena.task.expected(config.trace))
-        self._compiled = not gpus and not (compilable.buys_nodes(config.task) and config.why_no_copies)
+        in_turn = config.costs or config.why_no_copies  # compiled scorers read no costs
+        self._compiled = not gpus and not (compilable.buys_nodes(config.task) and in_turn)
         expects = arena.observation_spec.expects is not None
         features = (*PLAIN, *(GPU if gpus else ()), *(LIFE if expects else ()))
         features += COST if arena.observation_spec.costs else ()

@@ -7,9 +7,14 @@ import pytest
 
 from aaml.cluster.objects import Toleration
 from aaml.errors import UserError
+from aaml.policies.formulas.policy import Formula, FormulaPolicy
+from aaml.policies.formulas.program import assemble
+from aaml.policies.formulas.text import parse
 from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import SchedulingCycle
+from aaml.scheduling.lifetimes import LifetimeModel
 from aaml.scheduling.observation import ObservationSpec
+from aaml.scheduling.play import play as play_simulated
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import RewardOptions
@@ -18,10 +23,12 @@ from aaml.sim.autoscaler.settings import KarpenterSettings, NodeTimes, Prices
 from aaml.sim.autoscaler.task import BILL_TASKS
 from aaml.sim.compiled import batch as compiled_batch
 from aaml.sim.compiled.batch import BatchedEnv
+from aaml.sim.compiled.formulas import FormulaEpisodes
 from aaml.sim.compiled.plan import Plan
 
 BILL = BILL_TASKS["bill"]
 NODES = (3, 5, 4)
+SHOWN = ObservationSpec(costs=True)
 
 
 def by_chance(context, rng):
@@ -113,6 +120,22 @@ def test_bills_are_the_simulators_to_the_bit(task, choose):
 def test_so_they_are_whatever_the_autoscaler_is_told(settings):
     told = replace(BILL, **({"autoscaler": KarpenterSettings(consolidate_after_s=15.0)} | settings))
     play(told, seed=20)
+
+
+@pytest.mark.parametrize("task", ["bill", "bill-when-empty"])
+@pytest.mark.parametrize("choose", [by_chance, fullest])
+def test_policies_are_shown_the_same_costs(task, choose):
+    told = BILL_TASKS[task]
+    play(told, choose, seed=80, spec=replace(SHOWN, expects=LifetimeModel.of_history(told.expected())))
+
+
+def test_a_formula_reads_the_same_costs():
+    formula = Formula(parse("node.disruption_order - 2 * node.price_for_size + node.quiet"), SHOWN)
+    plan = Plan.of_cluster(BILL.build(81, 4))
+    (ended,) = FormulaEpisodes([plan], SHOWN).play(assemble(formula.expression))
+    cluster = BILL.build(81, 4)
+    play_simulated(cluster, FormulaPolicy(formula), make_reward("bill", RewardOptions()))
+    np.testing.assert_equal(dict(ended.metrics), dict(cluster.metrics()))
 
 
 def test_pods_wait_in_a_policys_own_order():

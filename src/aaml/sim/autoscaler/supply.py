@@ -57,7 +57,7 @@ class NodeSupply:
         self.autoscaler, self.catalogue, self.times, self.prices = autoscaler, catalogue, times, prices
         self.meter = Meter(Fluid(catalogue), tuple(carbon_g_per_kwh))
         self.seen = Observed(0.0)
-        self.rng, self.budgets, self._quiet_s = rng, tuple(budgets), quiet_s
+        self.rng, self.budgets, self.quiet_s = rng, tuple(budgets), quiet_s
         self._heap: list[tuple[float, int, int, str]] = []
         self._sequence = 0
         self._later: dict[int, Pod] = {}  # successors, by the sequence number of their event
@@ -69,7 +69,7 @@ class NodeSupply:
         self._cluster = cluster
         self.seen.pods, self.seen.gpu_free = _Pods(cluster.state), _Devices(cluster.state)
         cluster.state.observe(self._observe)
-        NodeCosts(cluster.state, self.seen.nodes, self._quiet_s, self.paid)
+        NodeCosts(cluster.state, self.seen.nodes, self.quiet_s, self.paid)
         gpus = bool(self.catalogue.gpu_count.any())
         for pod in cluster.workload:
             _refuse_unless_plain(pod, gpus=gpus)
@@ -78,7 +78,7 @@ class NodeSupply:
         """Return an independent copy that looks after a fork of the cluster."""
         twin = NodeSupply(
             self.autoscaler.copy(), self.catalogue, deepcopy(self.rng), times=self.times, prices=self.prices,
-            budgets=self.budgets, quiet_s=self._quiet_s,
+            budgets=self.budgets, quiet_s=self.quiet_s,
         )  # fmt: skip
         twin.meter, twin._sequence = self.meter.copy(), self._sequence
         nodes = {name: copy(node) for name, node in self.seen.nodes.items()}

@@ -20,8 +20,9 @@ from aaml.errors import UserError, bad_value
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.fragmentation import FragmentTables, fragment_tables
 from aaml.policies.gpu.arrays import SHAPE_MODELS
+from aaml.scheduling.costs import COST_FEATURES, PAID_COLUMNS
 from aaml.scheduling.lifetimes import expected_remaining
-from aaml.scheduling.observation import PLAIN, ObservationSpec
+from aaml.scheduling.observation import NODE_FEATURES, PLAIN, ObservationSpec
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import check_reward
 from aaml.settings import Count, take
@@ -210,7 +211,8 @@ class BatchedEnv:
         self._restart = restart
         self._settings = BatchSettings(
             REWARDS[reward], queue_sort is not None, observation_spec.lookahead,
-            observation_spec.fragmentation is not None, max_steps or 0, queue.initial_backoff_s, queue.max_backoff_s,
+            observation_spec.fragmentation is not None, observation_spec.costs, max_steps or 0, queue.initial_backoff_s,
+            queue.max_backoff_s,
         )  # fmt: skip
         self._observation_spec, self._own, self._zeros = observation_spec, own, zeros
         self._lives = None if observation_spec.expects is None else observation_spec.expects.table
@@ -220,7 +222,8 @@ class BatchedEnv:
         sizes = (
             {"B": groups * copies, "P": observation_spec.pod_size, "M": 1, "W": 0}
             | dict.fromkeys("NGCTSOLEDKUVH", 1)
-            | {"R": 4, "n": NODE_COLUMNS}
+            | {"R": 4, "n": NODE_COLUMNS, "p": PAID_COLUMNS}
+            | {"f": len(NODE_FEATURES) + (len(COST_FEATURES) if observation_spec.costs else 0)}
         )
         self._number = np.full(groups * copies, -1, dtype=np.int64)
         self._slots: dict[tuple[int, int], int] = {}  # (group, number) -> slot
@@ -447,8 +450,8 @@ class BatchedEnv:
             return
         if self._reward in _NOT_ELASTIC:
             raise bad_value("reward", self._reward, "another one for compiled episodes in which nodes are bought")
-        if self._observation_spec.lifetimes or self._observation_spec.costs:
-            raise UserError("compiled episodes in which nodes are bought show neither lifetimes nor costs")
+        if self._observation_spec.lifetimes:
+            raise UserError("compiled episodes in which nodes are bought do not show how long pods run")
 
     def _load_supply(self, slot: int, supply: SupplyPlan) -> None:
         """Write who buys the nodes of an episode into its slot."""

@@ -14,7 +14,7 @@ from aaml.cluster.kernels import uncounted
 from aaml.policies.formulas.expression import FIRST_COST, FIRST_PAIR, FIRST_POD
 from aaml.policies.formulas.program import Program, best_of, run_program
 from aaml.policies.fragment_meter import FragmentMeter
-from aaml.scheduling.observation import PLAIN, ObservationSpec
+from aaml.scheduling.observation import NODE_FEATURES, PLAIN, ObservationSpec
 from aaml.sim.compiled.autoscaler.rows import owned_of
 from aaml.sim.compiled.batch import BatchedEnv, Ended
 from aaml.sim.compiled.lockstep import begin, bind, next_decision, show
@@ -85,8 +85,9 @@ def _play(pool, rows, supply, view, tables, lives, settings, work, which, wanted
                         out[i] = pairs[i, number - FIRST_PAIR]
                     elif number < FIRST_COST:
                         out[i] = pod[number - FIRST_POD]
-                    else:  # nobody buys nodes here
-                        out[i] = 0.0
+                    else:
+                        column = number - FIRST_COST + len(NODE_FEATURES)
+                        out[i] = nodes[i, column] if column < nodes.shape[1] else 0.0
             run_program(constants, code, len(wanted), registers, n)
             bind(env, owned, env.queue.ready[at.cursor], best_of(score, mask, n))
         at.over, at.alive = 1, 0

@@ -16,6 +16,7 @@ from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI, SHAPE_MODELS, Nod
 from aaml.policies.gpu.fit import extreme_device, is_share
 from aaml.scheduling.observation import (
     MAX_DEVICES,
+    NODE_FEATURES,
     POD,
     POD_FEATURES,
     REMAINING_OF_NODES,
@@ -37,6 +38,7 @@ from aaml.sim.compiled.autoscaler.supply import (
     next_end_s,
     next_s,
     rejected,
+    show_owned,
     turn,
 )
 from aaml.sim.compiled.departures import drop, push
@@ -47,7 +49,7 @@ from aaml.sim.compiled.rows import POD_TIMES, SHAPE_PICKY, SHAPE_REQUEST, SHAPE_
 
 INFEASIBLE_REWARD = -1.0
 BEGIN, RESUME = -1, -2
-_POD, _UPCOMING = len(POD_FEATURES), len(UPCOMING_FEATURES)
+_NODE, _POD, _UPCOMING = len(NODE_FEATURES), len(POD_FEATURES), len(UPCOMING_FEATURES)
 
 
 class BatchSettings(NamedTuple):
@@ -57,6 +59,7 @@ class BatchSettings(NamedTuple):
     sorted: bool
     lookahead: int
     growth: bool
+    costs: bool
     max_steps: int
     initial_backoff_s: float
     max_backoff_s: float
@@ -365,6 +368,8 @@ def show(env, owned, settings, tables, lives, work, goes_on, mask, nodes, pairs,
         own.allocatable, own.requested, own.gpu_free, own.gpu_count, own.cordoned, own.capacity, mask, request, devices,
         milli, growth, siblings, work.scratch, nodes, pairs, vector,
     )  # fmt: skip
+    if owned is not None and settings.costs:
+        show_owned(env, owned, work.supply.paid, nodes[:, _NODE:])
     if goes_on:
         _describe(env, settings.lookahead, work.queued, vector)
     if lives is not None:

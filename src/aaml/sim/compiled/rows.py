@@ -1,8 +1,8 @@
 """The memory of a batch: episodes in slots, environments in rows, what policies see, and working memory; padded arrays.
 
 Sizes have letters: W slots, B rows; of the largest episode N nodes, R resources, G devices, C kinds of toleration, T
-pods, S shapes, O owners; P features of the pod, M demands of the fragment tables. What lies beyond an episode's own
-sizes is zero where policies see it, and anything elsewhere.
+pods, S shapes, O owners; f features of a node, P of the pod, M demands of the fragment tables. What lies beyond an
+episode's own sizes is zero where policies see it, and anything elsewhere.
 
 Amounts of one kind share an array, because compiled calls cost by the array. Only this module knows which column holds
 what: kernels work on an `Env`, whose views have names.
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from aaml.cluster.kernels import Columns, columns, named
 from aaml.cluster.metrics import AVERAGED
 from aaml.policies.gpu.arrays import SHAPE_COLUMNS
-from aaml.scheduling.observation import FILL_SCRATCH, NODE_FEATURES, PAIR_FEATURES
+from aaml.scheduling.observation import FILL_SCRATCH, PAIR_FEATURES
 from aaml.scheduling.remaining import HORIZONS_S, LOADS
 
 FloatArray = npt.NDArray[np.float64]
@@ -277,7 +277,7 @@ _LAYOUT: Layout = {
     },
 }  # fmt: skip
 _FIXED = {
-    "a": len(AVERAGED), "f": len(NODE_FEATURES), "k": len(PAIR_FEATURES), "w": FILL_SCRATCH, "h": len(HORIZONS_S),
+    "a": len(AVERAGED), "k": len(PAIR_FEATURES), "w": FILL_SCRATCH, "h": len(HORIZONS_S),
     "l": LOADS,
 }  # fmt: skip
 

@@ -108,7 +108,7 @@ class SupplyPlan:
             "registration_delay_s": times.registration_delay_s, "initialization_s": times.initialization_s,
             "min_drain_s": times.min_drain_s, "grace_s": times.grace_s, "recreate_s": times.recreate_s,
             "pod_event_s": times.pod_event_s, "wait_target_s": prices.wait_target_s,
-            "wait_per_hour": prices.wait_per_hour, "eviction": prices.eviction,
+            "wait_per_hour": prices.wait_per_hour, "eviction": prices.eviction, "quiet_s": self.supply.quiet_s,
         }  # fmt: skip
 
     @cached_property

@@ -21,7 +21,7 @@ TERMS = np.dtype(
             "consolidate_after_s", "batch_idle_duration_s", "batch_max_duration_s", "poll_s", "validation_s",
             "first_look_s", "registration_delay_s", "initialization_s", "initialization_spread_s", "min_drain_s",
             "grace_s", "recreate_s", "pod_event_s", "cpu_s", "memory_s", "larger_s", "rest", "work",
-            "wait_target_s", "wait_per_hour", "eviction",
+            "wait_target_s", "wait_per_hour", "eviction", "quiet_s",
         )
     ]
 )  # fmt: skip
@@ -56,7 +56,7 @@ OFFER = columns(("price", "worst", "watts_idle", "watts_per_core"))
 TRAIT = columns(("rank", "kept", "owned", "anew", "next_late"))
 """Of each pod: the place of its uid among all, whether it may not be evicted, and whether its owner makes it again,
 makes it from the start, and makes it only once it has gone."""
-NODE_TIME = columns(("initialized_s", "last_event_s", "nominated_s", "again_s", "draining_s"))
+NODE_TIME = columns(("launched_s", "initialized_s", "last_event_s", "nominated_s", "again_s", "draining_s"))
 NODE = columns(
     ("kind", "row", "deleting", "asked", "first", "last", "pods", "kept", "replaced", "next_replaced", "alive",
      "by_name", "plan", "used", "in_row")
@@ -113,6 +113,7 @@ class SupplyWork(NamedTuple):
 
     `free` and `left` are the room on nodes before and while pods are packed, whose numbers are `numbers`; `sizes`,
     `counts`, `order` and `fits` are the claims. `base`: pods that need room anyway. `held`: which of `packed` run.
+    `paid`: what features of costs are made of.
     """
 
     free: Any
@@ -130,6 +131,7 @@ class SupplyWork(NamedTuple):
     candidates: Any
     weights: Any
     trial: Any
+    paid: Any
 
 
 class Supply(NamedTuple):
@@ -189,7 +191,7 @@ SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
         "carbon": (_F, "WH"), "budgets": (_I, "W2U"), "names": (_I, "WL"), "spreads": (_F, "WL"), "pods": (_S, "W5T"),
     },
     "SupplyRows": {
-        "states": (STATE, "B"), "node_times": (_F, "B5L"), "nodes": (_S, "BnL"), "pod_times": (_F, "B2T"),
+        "states": (STATE, "B"), "node_times": (_F, "B6L"), "nodes": (_S, "BnL"), "pod_times": (_F, "B2T"),
         "pods": (_S, "B8T"), "event_s": (_F, "BE"), "events": (_S, "B3E"), "end_s": (_F, "BD"), "ends": (_S, "B3D"),
         "plan_types": (_B, "BK"),
     },
@@ -197,7 +199,8 @@ SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
         "free": (_I, "LR"), "left": (_I, "LR"), "numbers": (_S, "L"), "quiet": (_B, "L"), "used": (_B, "L"),
         "sizes": (_I, "TR"), "counts": (_S, "T"), "order": (_S, "T"), "fits": (_B, "TK"), "base": (_S, "T"),
         "packed": (_S, "T"), "held": (_B, "T"), "candidates": (_S, "L"), "weights": (_F, "L"), "trial": (_B, "K"),
+        "paid": (_F, "pN"),
     },
 }  # fmt: skip
-"""As in `aaml.sim.compiled.rows`; `n`: the columns of `NODE`."""
+"""As in `aaml.sim.compiled.rows`; `n`: the columns of `NODE`, `p`: those of `PAID`."""
 NODE_COLUMNS = 15

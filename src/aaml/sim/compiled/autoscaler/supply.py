@@ -4,11 +4,12 @@ import numpy as np
 
 from aaml.cluster.kernels import part, section
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
+from aaml.scheduling.costs import PAID, show_costs
 from aaml.scheduling.observation import mean_size
 from aaml.sim.compiled.autoscaler import karpenter, meter
 from aaml.sim.compiled.autoscaler.heap import add, drop_first, first
 from aaml.sim.compiled.autoscaler.packing import first_type
-from aaml.sim.compiled.autoscaler.rows import NODE, NODE_TIME, POD, POD_TIME, TRAIT
+from aaml.sim.compiled.autoscaler.rows import NODE, NODE_TIME, OFFER, POD, POD_TIME, TRAIT
 from aaml.sim.compiled.queueing import activate, enqueue, help_waiting
 from aaml.sim.compiled.rows import COMES_AGAIN, LOST, SHAPE_REQUEST, WAITS
 
@@ -96,6 +97,20 @@ def is_short(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     )
 
 
+@part
+def show_owned(env, own, paid, shown):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Write what the nodes cost into `shown` [N, C]: `NodeCosts.features`; `paid` is overwritten."""
+    for row in range(env.at.nodes):
+        number = own.nodes[NODE.in_row, row]
+        last_s = own.node_times[NODE_TIME.last_event_s, number]
+        paid[PAID.price, row] = own.offers[OFFER.price, own.nodes[NODE.kind, number]]
+        paid[PAID.launched_s, row] = own.node_times[NODE_TIME.launched_s, number]
+        paid[PAID.quiet_since_s, row] = own.node_times[NODE_TIME.initialized_s, number] if np.isnan(last_s) else last_s
+        paid[PAID.kept_pods, row] = own.nodes[NODE.kept, number]
+        paid[PAID.leaving, row] = own.nodes[NODE.deleting, number]
+    show_costs(paid, env.nodes.allocatable, env.nodes.requested, env.at.now_s, own.terms.quiet_s, shown)
+
+
 # ---- orders ----------------------------------------------------------------------------------------------------------
 
 
@@ -127,7 +142,7 @@ def _buy(env, own, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
         own.nodes[column, number] = -1
     for column in (NODE.deleting, NODE.asked, NODE.pods, NODE.kept):
         own.nodes[column, number] = 0
-    own.nodes[NODE.kind, number] = kind
+    own.nodes[NODE.kind, number], own.node_times[NODE_TIME.launched_s, number] = kind, now_s
     for column in (NODE_TIME.initialized_s, NODE_TIME.last_event_s, NODE_TIME.draining_s):
         own.node_times[column, number] = np.nan
     for column in (NODE_TIME.nominated_s, NODE_TIME.again_s):
