@@ -3,6 +3,7 @@
     python benchmarks/bench_batch.py                    # 10, 100 and 1,000 nodes of balance
     python benchmarks/bench_batch.py --task fragmentation --nodes 20
     python benchmarks/bench_batch.py --task bill --nodes 20     # nodes are bought and given back
+    python benchmarks/bench_batch.py --task bill --nodes 20 --costs     # and what they cost is shown
 
 Every decision is the first feasible row. A decision of the batch is `BatchedEnv.step` whole: arrivals, departures, time
 averages, reward, the next pod's mask and features, and what happens in Python at the end of an episode; `new` adds the
@@ -41,11 +42,12 @@ def main() -> None:
     parser.add_argument("--task", default="balance")
     parser.add_argument("--nodes", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--costs", action="store_true")
     args = parser.parse_args()
     task = find_task(args.task)
     expected = task.expected()
     meter = FragmentMeter.of(expected) if any(pod.gpu.count for pod in expected) else None
-    observation_spec = ObservationSpec(task.lookahead, fragmentation=meter)
+    observation_spec = ObservationSpec(task.lookahead, fragmentation=meter, costs=args.costs)
     started, before = time.perf_counter(), time.process_time()
     BatchedEnv(lambda _g, _n: Plan.of_cluster(task.build(0, 3)), 1, observation_spec=observation_spec,
                reward=task.reward, expected=meter, threads=1).reset()  # fmt: skip

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import uncounted
+from aaml.cluster.kernels import counted, uncounted
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.settings import RemainingLifetimes
@@ -301,6 +301,12 @@ def mean_remaining(table, row, age_s, limit_s):  # type: ignore[no-untyped-def] 
     if limit_s < LONGEST_S:
         remaining_s -= survival(table, row, age_s, limit_s - age_s, np.inf) * _unlimited_remaining(table, row, limit_s)
     return min(max(remaining_s, 0.0), LONGEST_S)
+
+
+@counted
+def log_seconds(seconds):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return log(1 + seconds) / 10, as a pod's lifetime is shown."""
+    return np.log1p(seconds) / 10.0
 
 
 @uncounted

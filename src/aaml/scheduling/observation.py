@@ -20,7 +20,7 @@ from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, ClusterState
 from aaml.cluster.topology import Graph, rack_graph, star, star_graph
 from aaml.scheduling.costs import COST_FEATURES, NodeCosts
-from aaml.scheduling.lifetimes import LifetimeModel
+from aaml.scheduling.lifetimes import LifetimeModel, log_seconds
 from aaml.scheduling.remaining import NODE_REMAINING, PAIR_REMAINING, RunningPods
 
 FloatArray = npt.NDArray[np.float32]
@@ -173,12 +173,12 @@ class ObservationSpec:
         told = np.zeros(self.pod_size, dtype=np.float32)
         told[POD.wants_model] = float(bool(pod.gpu.models))
         if self.lifetimes and pod.lifetime_s is not None:
-            told[POD.lifetime], told[POD.lifetime_known] = np.log1p(pod.lifetime_s) / 10.0, 1.0
+            told[POD.lifetime], told[POD.lifetime_known] = log_seconds(pod.lifetime_s), 1.0
         if self.expects is not None:
             remaining_s = 0.0 if pod is NO_POD else self.expects.remaining_s(pod)
             rests = RunningPods.of(state, self.expects).features(remaining_s, now_s)
             if not told[POD.lifetime_known] and pod is not NO_POD:
-                told[POD.lifetime], told[POD.lifetime_known] = np.log1p(remaining_s) / 10.0, self.expects.certainty(pod)
+                told[POD.lifetime], told[POD.lifetime_known] = log_seconds(remaining_s), self.expects.certainty(pod)
         told[POD.queue] = np.log1p(queue_length) / 5.0
         if self.lookahead and upcoming:
             mean_cpu, mean_memory = mean_size(state.allocatable, state.capacity)

@@ -151,8 +151,6 @@ class TrainConfig(Settings):
         """Why the agent cannot learn from copies, "" where it can."""
         if self.workers != "1":
             return "episodes in lockstep are played by one process"
-        if (self.lifetimes or self.remaining_lifetimes == "known") and compilable.buys_nodes(self.task):
-            return "compiled episodes in which nodes are bought do not show how long pods run"
         return compilable.why_no_reward(self.reward) or compilable.why_no_task(self.task)
 
     def check_method(self) -> None:

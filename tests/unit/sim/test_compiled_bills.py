@@ -12,7 +12,7 @@ from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse
 from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import SchedulingCycle
-from aaml.scheduling.lifetimes import LifetimeModel
+from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.play import play as play_simulated
 from aaml.scheduling.ports import Decision
@@ -129,6 +129,13 @@ def test_policies_are_shown_the_same_costs(task, choose):
     play(told, choose, seed=80, spec=replace(SHOWN, expects=LifetimeModel.of_history(told.expected())))
 
 
+@pytest.mark.parametrize("task", ["bill", "bill-when-empty"])
+@pytest.mark.parametrize("spec", [ObservationSpec(lifetimes=True), ObservationSpec(expects=KnownLifetimes())])
+def test_policies_are_told_the_same_of_how_long_pods_run(task, spec):
+    metrics = play(BILL_TASKS[task], seed=90, spec=spec)
+    assert (sum(each["evicted"] for each in metrics) > 10) == (task == "bill"), "what is left of an evicted pod's too"
+
+
 def test_a_formula_reads_the_same_costs():
     formula = Formula(parse("node.disruption_order - 2 * node.price_for_size + node.quiet"), SHOWN)
     plan = Plan.of_cluster(BILL.build(81, 4))
@@ -157,7 +164,8 @@ def test_what_is_not_compiled_is_refused():
     cheap = [replace(kind, offerings=(Offering(0.1, "spot"),)) for kind in shipped_catalogue().types]
     with pytest.raises(UserError, match="on demand alone"):
         plan(replace(BILL, catalogue=Catalogue(tuple(cheap))))
-    for options in ({"observation_spec": ObservationSpec(lifetimes=True)}, {"reward": "seed-a"}):
+    by_truth = {"observation_spec": ObservationSpec(expects=KnownLifetimes()), "queue_sort": QueueSort(rest=1.0)}
+    for options in (by_truth, {"reward": "seed-a"}):
         with pytest.raises(UserError, match="nodes are bought"):
             BatchedEnv(lambda _row, _number: plan(BILL), 1, **options).reset()
     cluster = BILL.build(0, 3)

@@ -8,7 +8,7 @@ import pytest
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
-from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
+from aaml.policies.heuristics.linear import COST, FEATURES, TERMS, LinearPolicy
 from aaml.scheduling.lifetimes import expected_lifetimes
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.play import play
@@ -47,6 +47,17 @@ def test_metrics_are_those_of_the_simulator_for_a_scorer_that_looks_at_lifetimes
     for name in (*METRICS, "waiting_mean_s", "pending"):
         assert played[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
     assert played != Flow.of(task.build(1, 4, pods=300)).play(weights)  # lifetimes count
+
+
+def test_a_scorer_that_knows_lifetimes_knows_what_is_left_of_an_evicted_pods():
+    task, weights = find_task("bill"), np.random.default_rng(5).normal(size=(len(TERMS), len(FEATURES)))
+    weights[:, [FEATURES.index(name) for name in COST]] = 0.0
+    expects = expected_lifetimes("known", task.expected())
+    cluster, spec = task.build(2, 6), ObservationSpec(expects=expects)
+    play(cluster, LinearPolicy(weights, queue_sort=QueueSort(), observation_spec=spec))
+    expected = cluster.metrics()
+    assert expected["evicted"] > 10
+    assert Flow.of(task.build(2, 6), expects).play(weights) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("sort", [QueueSort(), QueueSort(200.0, -300.0, 1500.0), QueueSort(rest=-0.1, work=10.0)])

@@ -189,6 +189,16 @@ def test_other_tasks_train_in_lockstep_too(task, settings, tmp_path):
     assert folder.model_path().exists()
 
 
+@pytest.mark.parametrize("agent", ["dqn", "acdqn", "gnn", "acgnn"])
+def test_agents_that_are_shown_costs_and_lifetimes_learn_from_copies(agent, tmp_path):
+    shown = {"costs": True, "lifetimes": True, "remaining_lifetimes": "known"}
+    config = small(agent, task="bill-when-empty", steps=100, nodes=(3,), **shown)
+    assert config.way == "copies"
+    progress, _, folder = train(config, tmp_path / "run")
+    assert progress.step >= 100
+    assert load(str(folder.model_path())).observation_spec.costs
+
+
 def test_auto_goes_by_copies_where_it_can_and_one_line_says_why_it_cannot(tmp_path):
     assert small().way == "copies"
     assert small(workers="2").way == "rewards"

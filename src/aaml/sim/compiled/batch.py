@@ -21,7 +21,7 @@ from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.fragmentation import FragmentTables, fragment_tables
 from aaml.policies.gpu.arrays import SHAPE_MODELS
 from aaml.scheduling.costs import COST_FEATURES, PAID_COLUMNS
-from aaml.scheduling.lifetimes import expected_remaining
+from aaml.scheduling.lifetimes import KnownLifetimes, expected_remaining, log_seconds
 from aaml.scheduling.observation import NODE_FEATURES, PLAIN, ObservationSpec
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import check_reward
@@ -211,8 +211,8 @@ class BatchedEnv:
         self._restart = restart
         self._settings = BatchSettings(
             REWARDS[reward], queue_sort is not None, observation_spec.lookahead,
-            observation_spec.fragmentation is not None, observation_spec.costs, max_steps or 0, queue.initial_backoff_s,
-            queue.max_backoff_s,
+            observation_spec.fragmentation is not None, observation_spec.costs, observation_spec.lifetimes,
+            max_steps or 0, queue.initial_backoff_s, queue.max_backoff_s,
         )  # fmt: skip
         self._observation_spec, self._own, self._zeros = observation_spec, own, zeros
         self._lives = None if observation_spec.expects is None else observation_spec.expects.table
@@ -310,6 +310,7 @@ class BatchedEnv:
             order = sort.knowing(self._observation_spec.expects)
             put_columns(self._pool.pod_times[0], POD_TIMES, since_s=_since_s(plan, remaining_s, order))
             if self._supply is not None:
+                self._check_order(order)
                 _put_order(self._supply.pool.terms, 0, order)
         short = True
         while short:
@@ -450,8 +451,13 @@ class BatchedEnv:
             return
         if self._reward in _NOT_ELASTIC:
             raise bad_value("reward", self._reward, "another one for compiled episodes in which nodes are bought")
-        if self._observation_spec.lifetimes:
-            raise UserError("compiled episodes in which nodes are bought do not show how long pods run")
+        if self._queue_sort is not None:
+            self._check_order(self._queue_sort)
+
+    def _check_order(self, order: QueueSort) -> None:
+        """Raise `UserError` for an order by the true lifetimes of pods, of which evictions leave less."""
+        if order.looks_ahead and isinstance(self._observation_spec.expects, KnownLifetimes):
+            raise UserError("compiled episodes in which nodes are bought know no order of pods by their true lifetimes")
 
     def _load_supply(self, slot: int, supply: SupplyPlan) -> None:
         """Write who buys the nodes of an episode into its slot."""
@@ -503,10 +509,10 @@ class BatchedEnv:
         remaining_s, sure = np.zeros((2, len(plan.kind)))
         if self._lives is not None:
             expected_remaining(self._lives, plan.kind, plan.limit_s, remaining_s, sure)
-        expected = np.log1p(remaining_s) / 10.0
+        expected = log_seconds(remaining_s)
         if self._observation_spec.lifetimes:
             known = np.isfinite(plan.lifetime_s)
-            sure[known], expected[known] = 1.0, np.log1p(plan.lifetime_s[known]) / 10.0
+            sure[known], expected[known] = 1.0, log_seconds(plan.lifetime_s[known])
         return expected, sure, remaining_s
 
     def _end(self, row: int) -> Ended:

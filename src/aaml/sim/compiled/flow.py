@@ -18,7 +18,7 @@ from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.cluster import SimCluster
 from aaml.sim.compiled.autoscaler.rows import owned_of
 from aaml.sim.compiled.batch import BatchedEnv
-from aaml.sim.compiled.lockstep import begin, bind, next_decision, remain
+from aaml.sim.compiled.lockstep import begin, bind, expected_s, next_decision, remain
 from aaml.sim.compiled.plan import Plan
 from aaml.sim.compiled.rows import SHAPE_REQUEST, env_of
 
@@ -79,7 +79,7 @@ def _play(pool, rows, supply, view, lives, settings, work, weights, total):  # t
             load, empty_s = work.load[:n, :0], work.empty_s[:n]
             mean_cpu, mean_memory = mean_size(nodes.allocatable, nodes.capacity)
         pod = env.queue.ready[at.cursor]
-        shape, remaining_s = env.shapes[shape_of[pod]], env.pods.remaining_s[pod]
+        shape, remaining_s = env.shapes[shape_of[pod]], expected_s(env, owned, lives, pod)
         cpu, memory = shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN]
         weigh_into(weights, cpu / mean_cpu, memory / mean_memory, remaining_s, total)
         if lives is not None and (at.now_s != seen_s or at.departed != departed):

@@ -14,6 +14,7 @@ from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.policies.fragment_meter import fragment_growth
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI, SHAPE_MODELS, NodeArrays
 from aaml.policies.gpu.fit import extreme_device, is_share
+from aaml.scheduling.lifetimes import certainty, log_seconds, mean_remaining
 from aaml.scheduling.observation import (
     MAX_DEVICES,
     NODE_FEATURES,
@@ -60,6 +61,7 @@ class BatchSettings(NamedTuple):
     lookahead: int
     growth: bool
     costs: bool
+    lifetimes: bool
     max_steps: int
     initial_backoff_s: float
     max_backoff_s: float
@@ -358,7 +360,7 @@ def show(env, owned, settings, tables, lives, work, goes_on, mask, nodes, pairs,
         pod = env.queue.ready[env.at.cursor]
         shape, owner = env.shapes[env.pods.shape[pod]], env.pods.owner[pod]
         request, devices, milli = shape[SHAPE_REQUEST:], shape[SHAPE_COUNT], shape[SHAPE_MILLI]
-        remaining_s = env.pods.remaining_s[pod]
+        remaining_s = expected_s(env, owned, lives, pod)
         if owner >= 0:
             for i in range(n):
                 siblings[i] = own.owners[owner, i]
@@ -372,6 +374,8 @@ def show(env, owned, settings, tables, lives, work, goes_on, mask, nodes, pairs,
         show_owned(env, owned, work.supply.paid, nodes[:, _NODE:])
     if goes_on:
         _describe(env, settings.lookahead, work.queued, vector)
+        if owned is not None:
+            _tell_what_is_left(env, lives, settings, pod, remaining_s, vector)
     if lives is not None:
         load, empty_s = work.load[:n], work.empty_s[:n]
         remain(env, owned, lives, load, empty_s)
@@ -405,6 +409,30 @@ def _describe(env, lookahead, queued, vector):  # type: ignore[no-untyped-def]  
 
 
 @part
+def expected_s(env, owned, lives, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return for how long a waiting pod is expected to run: less than at first where it was evicted, and one knows."""
+    if owned is not None and lives is not None:
+        return mean_remaining(lives, env.pods.kind[pod], 0.0, _limit_s(env, pod))
+    return env.pods.remaining_s[pod]
+
+
+@part
+def _limit_s(env, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return the age beyond which a pod is known not to run, where nodes are bought: there pods have no deadlines."""
+    return env.pods.lifetime_s[pod] if env.pods.limit_s[pod] < np.inf else np.inf
+
+
+@part
+def _tell_what_is_left(env, lives, settings, pod, remaining_s, vector):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Write the features of the lifetime of a pod that may have been evicted before."""
+    if settings.lifetimes and env.pods.lifetime_s[pod] < np.inf:
+        vector[POD.lifetime] = log_seconds(env.pods.lifetime_s[pod])
+    elif lives is not None:
+        vector[POD.lifetime] = log_seconds(remaining_s)
+        vector[POD.lifetime_known] = certainty(lives, env.pods.kind[pod], 0.0, _limit_s(env, pod))
+
+
+@part
 def remain(env, owned, lives, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Write what is expected of the running pods: `RunningPods.remaining`."""
     load[:] = 0
@@ -412,21 +440,21 @@ def remain(env, owned, lives, load, empty_s):  # type: ignore[no-untyped-def]  #
     if owned is None:
         for i in range(env.at.running):
             pod = env.queue.leaving[i]
-            _expect(env, lives, load, empty_s, pod, env.pods.node[pod])
+            _expect(env, lives, load, empty_s, pod, env.pods.node[pod], env.pods.limit_s[pod])
     else:
         for row in range(env.at.nodes):
             pod = owned.nodes[NODE.first, owned.nodes[NODE.in_row, row]]
             while pod >= 0:
-                _expect(env, lives, load, empty_s, pod, row)
+                _expect(env, lives, load, empty_s, pod, row, _limit_s(env, pod))
                 pod = owned.pods[OWN_POD.after, pod]
 
 
 @part
-def _expect(env, lives, load, empty_s, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _expect(env, lives, load, empty_s, pod, row, limit_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Add what is expected of a pod on a row."""
     pods, shape = env.pods, env.shapes[env.pods.shape[pod]]
     add_remaining(
-        load, empty_s, row, lives, pods.kind[pod], max(env.at.now_s - pods.bound_s[pod], 0.0), pods.limit_s[pod],
+        load, empty_s, row, lives, pods.kind[pod], max(env.at.now_s - pods.bound_s[pod], 0.0), limit_s,
         shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN],
         shape[SHAPE_COUNT] * shape[SHAPE_MILLI],
     )  # fmt: skip

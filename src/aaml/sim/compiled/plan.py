@@ -18,7 +18,7 @@ from aaml.cluster.selectors import UNSCHEDULABLE_TAINT, has_untolerated_taint, t
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.policies.gpu.arrays import pod_shape
-from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
+from aaml.scheduling.lifetimes import LifetimeModel
 from aaml.scheduling.observation import mean_size
 from aaml.sim.autoscaler.supply import NodeSupply
 from aaml.sim.cluster import SimCluster
@@ -144,10 +144,8 @@ class Plan:
         fleet, supply = Fleet(cluster.state.nodes), cluster.supply
         if supply is None:
             return cls.of(fleet, cluster.workload, cluster.until_s, expects)
-        if not isinstance(supply, NodeSupply) or len(fleet.state) or isinstance(expects, KnownLifetimes):
-            raise UserError(
-                "compiled episodes in which nodes are bought begin without a node, and nobody knows lifetimes in them"
-            )
+        if not isinstance(supply, NodeSupply) or len(fleet.state):
+            raise UserError("compiled episodes in which nodes are bought begin without a node")
         for name in supply.catalogue.resources:
             fleet.state.request_vector(Pod("none", requests={name: 0}))  # so that there is a column for it
         plan = cls.of(fleet, cluster.workload, cluster.until_s, expects)
