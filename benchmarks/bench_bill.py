@@ -30,12 +30,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 from itertools import count
 from pathlib import Path
 
@@ -53,7 +51,7 @@ from aaml.karpenter.pool import Pool
 from aaml.karpenter.process import TYPES, start
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, ensure_programs
 from aaml.kube.provision.ports import free_port
-from aaml.kube.provision.waits import until
+from aaml.kube.provision.waits import says_ready, until
 from aaml.live.billed_episode import BilledEpisode
 from aaml.plugin.build import build as build_plugin
 from aaml.plugin.module import PREFIX as PLUGIN
@@ -199,21 +197,12 @@ def commands(entry: Entry, cluster: KwokCluster, speed: int) -> Iterator[tuple[l
     if not inside:
         port = free_port()
         yield ["schedule", "policy", "--policy", entry.live, "--scheduler-name", "default-scheduler",
-               "--no-log-scrolling", "--health-port", str(port), *kubeconfig], lambda _: answers(port)  # fmt: skip
+               "--no-log-scrolling", "--health-port", str(port), *kubeconfig], lambda _: says_ready(port)  # fmt: skip
     if entry.orders_nodes:
         limits = ["--moves", str(NO_LIMIT), "--most-nodes", str(NO_LIMIT)]  # as in the simulator
         begins = "buys and gives back nodes"
         yield ["autoscale", "--nodes", entry.simulated.nodes, "--apply", "--speed", str(speed), *limits,
                "--instance-types", str(cluster.directory / TYPES), *kubeconfig], lambda log: begins in log  # fmt: skip
-
-
-def answers(port: int) -> bool:
-    """Say whether a scheduler answers that it is ready."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5.0) as reply:
-            return bool(reply.status == HTTPStatus.OK)
-    except OSError:
-        return False
 
 
 @contextmanager

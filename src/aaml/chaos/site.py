@@ -4,8 +4,6 @@ import json
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from http import HTTPStatus
@@ -24,6 +22,7 @@ from aaml.evaluation.policies import in_any_folder
 from aaml.kube.lease import LeaseOptions, process_prefix
 from aaml.kube.provision import KwokCluster, kubeconfig
 from aaml.kube.provision.ports import free_port
+from aaml.kube.provision.waits import says_ready
 from aaml.kube.transport import ApiError, Unreachable
 from aaml.learning.config import LIVE
 from aaml.plugin.module import is_plugin
@@ -124,12 +123,11 @@ class Site:
     def ready(self, number: int = 0) -> bool:
         """Say whether a scheduler answers that it is ready."""
         port = self._ports[number]
+        if not self._plugin:
+            return says_ready(port)
         try:
-            if self._plugin:
-                return fetch(port, "/readyz") == "ok"
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5.0) as reply:
-                return bool(reply.status == 200)
-        except (OSError, urllib.error.URLError):
+            return fetch(port, "/readyz") == "ok"
+        except OSError:
             return False
 
     def wrong_states(self) -> list[str]:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import urllib.request
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +17,7 @@ from aaml.kube.provision import KwokCluster
 from aaml.kube.provision.components import Component
 from aaml.kube.provision.paths import private_dir, state_dir
 from aaml.kube.provision.ports import free_port
-from aaml.kube.provision.waits import until
+from aaml.kube.provision.waits import says_ready, until
 from aaml.kube.transport import ApiError, Transport
 from aaml.sim.autoscaler.catalogue import Catalogue, shipped_catalogue, written_catalogue
 
@@ -26,7 +25,7 @@ TYPES = "instance-types.json"
 """What it may buy, in the cluster's folder."""
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PLURALS = {"KWOKNodeClass": "kwoknodeclasses", "NodePool": "nodepools"}
-_OK, _THERE = 200, 409
+_THERE = 409
 _NOT_YET = (404, 429, 503)  # a kind of objects that the API server has just been told of
 
 
@@ -52,7 +51,7 @@ def start(
     def ready() -> bool:
         if component.pid() is None:
             raise UserError(f"autoscaler: Karpenter has ended: {component.last_words()}")
-        return _ready(health_port)
+        return says_ready(health_port)
 
     until(ready, wait_s, "Karpenter was not ready")
 
@@ -118,11 +117,3 @@ def _served(api: Transport, path: str) -> bool:
             raise
         return False
     return True
-
-
-def _ready(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5.0) as reply:
-            return bool(reply.status == _OK)
-    except OSError:
-        return False

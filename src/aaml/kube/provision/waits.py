@@ -1,8 +1,10 @@
 """What a cluster is waited for: its API server, its first service account, and nodes on which pods may be placed."""
 
 import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import msgspec
 
@@ -32,6 +34,15 @@ def ready(api: Transport) -> bool:
     try:
         return api.request("GET", "/readyz") == b"ok"
     except (ApiError, Unreachable):
+        return False
+
+
+def says_ready(port: int) -> bool:
+    """Say whether a program of this machine answers on its port for probes that it is ready."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5.0) as reply:
+            return bool(reply.status == HTTPStatus.OK)
+    except OSError:
         return False
 
 
