@@ -205,6 +205,8 @@ def test_bytes_that_are_no_request_end_nothing():
                 rude.sendall(
                     draw.choice([draw.randbytes(200), b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01" + draw.randbytes(99)])
                 )
+                rude.shutdown(socket.SHUT_WR)
+                hung_up(rude)  # or the server may hold too many of them to take one more
         with socket.create_connection(address) as asked:
             asked.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert asked.recv(100).startswith(b"HTTP/1.1 200")
