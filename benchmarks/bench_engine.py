@@ -16,13 +16,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from aaml.openb.run import prepare, run_openb
 from aaml.policies.fragmentation import fragment_tables, typical_pods
 from aaml.policies.gpu.arrays import empty_nodes, pod_shape
-from aaml.policies.gpu.features import FEATURES, GROUPS
 from aaml.policies.gpu.learned import NETWORK_INPUTS, network_scorer
 from aaml.policies.gpu.policies import FGD, policy_number
+from aaml.policies.gpu_names import FEATURES, GROUPS
 from aaml.sim.compiled.engine import Episode, simulate, warm_up
+from aaml.sim.openb import prepare, run_openb
 from aaml.workload.synthetic_gpu import pods_for_load, synthetic_nodes, synthetic_pods
 
 POLICIES = ("fgd", "best-fit", "dot-product", "gpu-packing", "gpu-clustering", "random")

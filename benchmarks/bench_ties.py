@@ -15,9 +15,9 @@ from typing import Any, get_args
 from tqdm import tqdm
 
 from aaml.evaluation.results import RESULTS, ResultFile
-from aaml.openb.run import prepare, run_openb
 from aaml.policies.gpu.scorer_file import load_scorer
 from aaml.policies.ties import TieBreak
+from aaml.sim.openb import prepare, run_openb
 
 
 def main() -> None:

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from aaml.cli import run as aaml
-from aaml.openb.run import prepare, run_openb, run_openb_policy
 from aaml.openb.tables import Published, differences, expected_folder, published_tables
-from aaml.policies.gpu.features import FEATURES
 from aaml.policies.gpu.scorer_file import ScorerModel, load_scorer, save_scorer
+from aaml.policies.gpu_names import FEATURES
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
+from aaml.sim.openb import prepare, run_openb, run_openb_policy
 from aaml.workload.traces import load_pods
 
 DETERMINISTIC = ("fgd", "best-fit", "dot-product", "gpu-packing", "gpu-clustering")

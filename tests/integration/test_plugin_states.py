@@ -15,8 +15,8 @@ from aaml.plugin.weights import DEVICES, HEURISTICS, LASTING, ORDERED, write_wei
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.text import parse
 from aaml.policies.fragment_meter import FragmentMeter
-from aaml.policies.gpu.features import FEATURES, POD_INPUTS
 from aaml.policies.gpu.scorer_file import ScorerModel
+from aaml.policies.gpu_names import FEATURES, POD_INPUTS
 from aaml.policies.heuristics import FirstFit, PolicyOptions
 from aaml.policies.heuristics.policies import gpu_scorer
 from aaml.scheduling.cycle import spec_of
@@ -31,6 +31,10 @@ FORMULAS = {
     " else min(log(pair.siblings), sqrt(abs(pair.imbalance_after - 0.2)))) * -pod.queue",
     "fragments": "-pair.fragmentation_growth - pair.fragmentation_rank",
 }
+GPU_FORMULA = (
+    "gpu.fragment_gain - 10 * gpu.rest_lost - (0.5 * gpu.placeable_lost if gpu_pod.cpu < 0.1 else"
+    " max(gpu.cpu_left, gpu.model_load) / (gpu_pod.share_milli + 0.5))"
+)
 Twins = dict[Path, Policy]
 
 
@@ -43,10 +47,14 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
         policy = load_policy(name, expected=expected)
         write_weights(policy, folder / f"{name}.json", name=name)
         found[folder / f"{name}.json"] = policy
-    network = ScorerModel(layers=_layers(np.random.default_rng(0)))
-    scorer = gpu_scorer(network, "scorer-network", PolicyOptions(expected=expected))
-    write_weights(scorer, folder / "scorer-network.json")
-    found[folder / "scorer-network.json"] = scorer
+    scorers = {
+        "scorer-network": ScorerModel(layers=_layers(np.random.default_rng(0))),
+        "scorer-formula": ScorerModel(formula=parse(GPU_FORMULA)),
+    }
+    for name, model in scorers.items():
+        scorer = gpu_scorer(model, name, PolicyOptions(expected=expected))
+        write_weights(scorer, folder / f"{name}.json")
+        found[folder / f"{name}.json"] = scorer
     for name, text in FORMULAS.items():
         meter = FragmentMeter.of(expected) if "fragmentation" in text else None
         policy = FormulaPolicy(Formula(parse(text), observation_spec=ObservationSpec(fragmentation=meter)), name)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from aaml.errors import UserError
-from aaml.openb.run import run_openb
-from aaml.openb.tune import COLUMNS, STAGES, Stage, objective, tune
-from aaml.policies.gpu.features import FEATURES, GROUPS
+from aaml.openb.tune import STAGES, Stage, objective, tune
 from aaml.policies.gpu.scorer_file import load_scorer
+from aaml.policies.gpu_names import FEATURES, GROUPS
+from aaml.sim.openb import SEARCH_COLUMNS, run_openb
 
 MODEL = Path(__file__).parents[2] / "models" / "openb_linear.npz"
 SEEDS = (42, 43, 44)
@@ -46,8 +46,8 @@ def test_a_short_search_starts_at_fgds_gradient_and_is_the_same_for_any_number_o
     start = np.zeros(len(FEATURES))
     start[FEATURES.index("fragment_gain")] = 1.0
     value, gains = objective(start, ("gpushare100",), 100_001)
-    assert gains.shape == (1, len(COLUMNS))
-    won = gains[0, [COLUMNS.index(100), COLUMNS.index(130)]]
+    assert gains.shape == (1, len(SEARCH_COLUMNS))
+    won = gains[0, [SEARCH_COLUMNS.index(100), SEARCH_COLUMNS.index(130)]]
     behind = np.maximum(-gains[0] - 0.02, 0.0)
     expected = 0.7 * won.mean() + 0.3 * np.minimum(won, 0.8).mean() + 0.1 * won.min()
     assert value == pytest.approx(expected - 2 * behind.mean() - 0.3 * behind.max() - 0.1 * behind.max())

@@ -28,12 +28,12 @@ from aaml.learning.config import AGENTS, LIVE, NetworkAgent
 from aaml.live.settings import LearnerSettings
 from aaml.openb.gains import gains
 from aaml.openb.plots import difference_figure
-from aaml.openb.run import COLUMNS
 from aaml.openb.tables import KEYS as RUN_KEYS
 from aaml.openb.tables import read_table
 from aaml.settings import Settings, fields
 from aaml.sim.autoscaler.node_policy import NodePolicy
 from aaml.sim.autoscaler.settings import ClusterAutoscalerSettings, KarpenterSettings, NodeTimes, Prices
+from aaml.sim.openb import COLUMNS
 from aaml.sim.tasks import find_task
 from aaml.training.records import read_curve
 from aaml.training.settings import TrainConfig

@@ -1,5 +1,6 @@
 """The published GPU-sharing benchmark: run policies over the openb traces, write the curves, compare with the paper."""
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,7 +11,10 @@ from aaml.policies.ties import TieBreak
 from aaml.settings import Count, Positive, Settings
 
 if TYPE_CHECKING:
-    from aaml.openb.run import OpenbResult
+    from collections.abc import Sequence
+
+    from aaml.openb.bench import BenchRun
+    from aaml.sim.openb import OpenbResult
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ def run(args: Args) -> int:
 
     traces, seeds = bench.parse_traces(args.traces), parse_seeds(args.seeds, "--seeds")
     runs = bench.plan(traces, seeds, bench.parse_policies(args.policy), args.model)
+    _note_looks(runs)
     settings = bench.BenchSettings(args.tune, args.tie_break, args.raw_scores)
     results: list[OpenbResult] = []
     try:
@@ -62,3 +67,21 @@ def run(args: Args) -> int:
     for path in report.plot(args.out) if args.plots else ():
         print(f"wrote {path}")
     return 0
+
+
+def _note_looks(runs: "Sequence[BenchRun]") -> None:
+    """Count the looks that formulas of searches are about to have at the published seeds, one for each trace."""
+    from aaml.evaluation.zoo import model_file
+    from aaml.evolve.front import note_looks, searched_in
+    from aaml.evolve.settings import OPENB
+    from aaml.policies.formulas.text import to_text
+    from aaml.sim.openb import PUBLISHED_SEEDS
+    from aaml.workload.traces import load_nodes
+
+    looks = Counter((each.policy, each.trace) for each in runs if each.seed in PUBLISHED_SEEDS)
+    formulas = {each.policy: each.scorer.formula for each in runs if each.scorer and each.scorer.formula}
+    for (policy, trace), seeds in looks.items():
+        formula, folder = formulas.get(policy), searched_in(model_file(Path(policy)))
+        if formula is not None and folder is not None:
+            kind = (f"{OPENB} {trace}", len(load_nodes()), seeds)
+            note_looks(folder, to_text(formula), [kind], first_seed=PUBLISHED_SEEDS[0])

@@ -29,14 +29,14 @@ def run(args: Args) -> int:
     from aaml.evaluation.statistics import mean_interval
     from aaml.evaluation.zoo import model_file
     from aaml.evolve.distil import distil
-    from aaml.evolve.front import is_ratio, shown
+    from aaml.evolve.front import shown
 
     config, path = args.distil, model_file(args.model)
     out = args.out or Path("runs") / f"distil-{args.model.stem}-{config.task}"
     stop: list[bool] = []
     with ends_by(lambda: stop.append(True)) as interruption:
         result = distil(path, config, out, stop=lambda: bool(stop))
-    ratio = is_ratio(config.search)
+    ratio = config.search.is_ratio
     print(f"the network itself: {shown(mean_interval(result.network), ratio=ratio)} of {config.search.judged_by}")
     for each in result.front:
         row = each.row(ratio=ratio)

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import tyro
 
-from aaml.evolve.settings import EvolveConfig
+from aaml.errors import bad_value
+from aaml.evolve.settings import OPENB, EvolveConfig
 from aaml.settings import Natural, Settings, SettingsFile
 
 
@@ -34,7 +35,7 @@ def run(args: Args) -> int:
     from dataclasses import replace
 
     from aaml.commands.signals import ends_by
-    from aaml.evolve.front import chosen, is_ratio, look, read_front, shown
+    from aaml.evolve.front import chosen, look, read_front, shown
     from aaml.evolve.search import evolve, read_config
     from aaml.policies.formulas.text import parse, to_text
 
@@ -42,23 +43,29 @@ def run(args: Args) -> int:
     out = args.out or Path("runs") / f"evolve-{config.label}-s{config.seed}"
     if args.look:
         searched = read_config(out)
+        if searched.is_openb:
+            told = f"0 for task {OPENB}: aaml bench openb --policy fgd --model {out} --traces published, which counts"
+            raise bad_value("look", args.look, told)
         config = replace(searched, nodes=config.nodes or searched.nodes)
         best = chosen(read_front(out))
         seen, count = look(config, out, best.text, args.look)
         print(f"{to_text(parse(best.text), 4)}\nrelative to {config.judged_by}:")
         for one in seen:
-            print(f"{one.task}, {one.nodes} nodes: {shown(one.loss, ratio=is_ratio(config))}")
+            print(f"{one.task}, {one.nodes} nodes: {shown(one.loss, ratio=config.is_ratio)}")
         print(f"looks at the leaderboard's episodes in {out}: {count}; intervals are Bonferroni's for all of them")
         return 0
     stop: list[bool] = []
     with ends_by(lambda: stop.append(True)) as interruption:
         front = evolve(config, out, resume=args.resume, stop=lambda: bool(stop))
     for each in front:
-        row = each.row(ratio=is_ratio(config))
+        row = each.row(ratio=config.is_ratio)
         print(f"size {row['size']:>2}  {row['validation [95% interval]']}  {to_text(parse(each.text), 4)}")
     if interruption.status:
         print(f"interrupted: {out} keeps what is done, and the same command with --resume goes on from there")
         return interruption.status
     print(f"relative to {config.judged_by} on validation episodes; page: {out}/report.html")
-    print(f"next: aaml evaluate --policies {config.judged_by} {out} --task {config.task[0]}")
+    if config.is_openb:
+        print(f"next: aaml bench openb --policy {config.judged_by} --model {out} --traces published")
+    else:
+        print(f"next: aaml evaluate --policies {config.judged_by} {out} --task {config.task[0]}")
     return 0

@@ -22,21 +22,24 @@ class Args(Settings):
 def run(args: Args) -> int:
     """Print it."""
     from aaml.evaluation.zoo import model_file
-    from aaml.policies.formulas.expression import parts, terms
-    from aaml.policies.formulas.formula_file import load_formula
+    from aaml.policies.formula_file import load_formula
+    from aaml.policies.formulas.expression import is_of_gpus, parts, terms
     from aaml.policies.formulas.text import to_latex, to_python, to_text
 
-    policy = load_formula(model_file(args.file))
-    expression = policy.formula.expression
+    file = model_file(args.file)
+    formula = load_formula(file)
+    expression = formula.expression
     if args.form == "python":
-        print(to_python(expression, policy.name), end="")
+        print(to_python(expression, file.stem), end="")
     elif args.form == "text":
         print(to_text(expression))
     elif args.form == "latex":
         print(to_latex(expression))
     else:
-        print(f"{policy.name} = {to_text(expression)}\n\nsize: {parts(expression)}, terms: {terms(expression)}")
-        for name, value in policy.formula.provenance.items():
+        print(f"{file.stem} = {to_text(expression)}\n\nsize: {parts(expression)}, terms: {terms(expression)}")
+        for name, value in formula.provenance.items():
             print(f"{name}: {value}")
-        print(f"\nlatex: {to_latex(expression)}\n\n{to_python(expression, policy.name)}", end="")
+        print(f"\nlatex: {to_latex(expression)}")
+        if not is_of_gpus(expression):
+            print(f"\n{to_python(expression, file.stem)}", end="")
     return 0

@@ -89,14 +89,14 @@ def _note_looks(jobs: Sequence["Job"]) -> None:
     from aaml.evaluation.policies import policy_file
     from aaml.evaluation.zoo import model_file
     from aaml.evolve.front import note_looks, searched_in
-    from aaml.policies.formulas.formula_file import load_formula
+    from aaml.policies.formula_file import load_formula
     from aaml.policies.formulas.text import to_text
 
     for job in jobs:
         file = policy_file(str(job.contestant.spec))
         folder = None if file is None else searched_in(file := model_file(file))
         if file is not None and folder is not None and not job.done(PROTOCOL):
-            text = to_text(load_formula(file).formula.expression)
+            text = to_text(load_formula(file).expression)
             note_looks(folder, text, [(job.piece.round.task, job.piece.nodes, len(job.piece.seeds))])
 
 

@@ -335,8 +335,8 @@ def _openb(args: TuneOpenb) -> int:
 def _weights(path: Path) -> "npt.NDArray[np.float64]":
     """Return the weights [groups, F] of a file."""
     from aaml.errors import bad_value
-    from aaml.policies.gpu.features import FEATURES, GROUPS
     from aaml.policies.gpu.scorer_file import load_scorer
+    from aaml.policies.gpu_names import FEATURES, GROUPS
 
     weights = load_scorer(path).linear
     if weights is None or weights.shape != (len(GROUPS), len(FEATURES)):

@@ -13,9 +13,11 @@ from aaml.evaluation.zoo import SUFFIXES, model_file
 from aaml.extras import lazily
 from aaml.learning.linear import load_linear
 from aaml.learning.qtable import load_qtable
-from aaml.policies.formulas.formula_file import FORMAT as FORMULA
-from aaml.policies.formulas.formula_file import load_formula
-from aaml.policies.gpu.scorer_file import load_scorer
+from aaml.policies.formula_file import FORMAT as FORMULA
+from aaml.policies.formula_file import load_formula
+from aaml.policies.formulas.expression import is_of_gpus
+from aaml.policies.formulas.policy import FormulaPolicy
+from aaml.policies.gpu.scorer_file import ScorerModel, load_scorer
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.heuristics.policies import GpuPolicy, gpu_scorer
 from aaml.policies.kube_scores.profile import PREFIX, names_profile, profile_file
@@ -94,8 +96,8 @@ def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
     The folder of a training stands for the model in it, a name of `aaml models` for the weights that ship.
 
     Kinds are the four agents with networks, the Q-table, the linear scorer, a formula, and the scorer of the
-    GPU-sharing benchmark, which weighs fragments by the `expected` pods. Raises `UserError` for a file that is missing
-    or holds no model.
+    GPU-sharing benchmark (weights or a formula), which weighs fragments by the `expected` pods. Raises `UserError` for
+    a file that is missing or holds no model.
     """
     path = model_file(Path(path))
     kind = kind_of_model(path)
@@ -109,9 +111,19 @@ def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
         return load_qtable(path, seed=seed)
     if kind == "linear":
         return load_linear(path)
-    if kind == "formula":
-        return load_formula(path)
-    return gpu_scorer(load_scorer(path), path.stem, PolicyOptions(seed=seed, expected=expected))
+    scorer = gpu_model(path)
+    if scorer is None:
+        return FormulaPolicy(load_formula(path), path.stem)
+    return gpu_scorer(scorer, path.stem, PolicyOptions(seed=seed, expected=expected))
+
+
+def gpu_model(path: Path) -> ScorerModel | None:
+    """Return what scores GPU devices in a model file, None where that is another policy. Raises `UserError`."""
+    kind = kind_of_model(path)
+    if kind == "scorer":
+        return load_scorer(path)
+    formula = load_formula(path) if kind == "formula" else None
+    return ScorerModel(formula=formula.expression) if formula and is_of_gpus(formula.expression) else None
 
 
 def kind_of_model(path: Path) -> str:

@@ -24,8 +24,8 @@ from aaml.evolve.judge import Judge, Probes, Races, Scores, training_seed
 from aaml.evolve.search import formula_of
 from aaml.extras import lazily
 from aaml.files import write_json
+from aaml.policies.formula_file import save_formula
 from aaml.policies.formulas.expression import parts
-from aaml.policies.formulas.formula_file import save_formula
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.program import Program, assemble
 from aaml.policies.formulas.text import parse
@@ -70,7 +70,7 @@ class Copying(Races):
 
     def __init__(self, states: States) -> None:
         self.count = self.tuning = len(states)
-        self.probes = Probes([observation for observation, _ in states])
+        self.probes = Probes.of([observation for observation, _ in states])
         self._rows = np.array([row for _, row in states])
 
     def play(self, program: Program, numbers: Sequence[int]) -> npt.NDArray[np.float64]:

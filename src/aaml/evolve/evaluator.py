@@ -20,7 +20,7 @@ import numpy as np
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.statistics import mean_interval
-from aaml.evolve.judge import Judge, training_seed
+from aaml.evolve.cases import training
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.formulas.expression import parts, terms
 from aaml.policies.formulas.program import assemble
@@ -46,7 +46,7 @@ class Evaluator:
 
     def __init__(self, config: EvolveConfig) -> None:
         self._config = config
-        self._judge = Judge(config, training_seed(config), config.episodes)
+        self._judge = training(config)
 
     def __call__(self, program_path: str | Path) -> dict[str, Any]:
         """Judge a program file. What is wrong with it is told, never raised."""
@@ -76,10 +76,9 @@ class Evaluator:
     ) -> dict[str, Any]:
         interval, config = mean_interval(losses), self._config
         worst = int(np.argmax(losses))
-        which, _, nodes = self._judge.episodes[worst]
         feedback = (
             f"Mean loss {interval:+.4f} relative to {config.judged_by} over {len(losses)} episodes (0 is level, less "
-            f"is better). The worst was {losses[worst]:+.4f}, on {config.task[which]} with {nodes} nodes."
+            f"is better). The worst was {losses[worst]:+.4f}, on {self._judge.described(worst)}."
         )
         metrics = {"loss": interval.mean, "loss_low": interval.low, "loss_high": interval.high}
         return {

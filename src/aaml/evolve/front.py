@@ -1,9 +1,9 @@
 """The front of a search, judged on episodes that the search never saw; and looks at the sealed ones, which are counted.
 
 A look is one formula judged on the leaderboard's episodes of a task at a size, by `aaml evolve --look` or by
-`aaml leaderboard run` with a file of the run folder. Intervals of looks are Bonferroni's: of
-k looks in a run folder, each has a confidence of 1 - 0.05 / k, so that all k hold together at 95%. The more looks, the
-wider.
+`aaml leaderboard run` with a file of the run folder, or on a trace's published seeds by `aaml bench openb`. Intervals
+of looks are Bonferroni's: of k looks in a run folder, each has a confidence of 1 - 0.05 / k, so that all k hold
+together at 95%. The more looks, the wider.
 """
 
 import json
@@ -19,14 +19,14 @@ import numpy as np
 
 from aaml.evaluation.leaderboard.protocol import PROTOCOL
 from aaml.evaluation.statistics import Interval, mean_interval
-from aaml.evolve.judge import Judge
+from aaml.evolve.cases import validation
+from aaml.evolve.judge import Judge, Races
 from aaml.evolve.settings import EvolveConfig
 from aaml.files import JsonLines
 from aaml.policies.formulas.expression import parts, terms
 from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse, to_latex
 from aaml.progress import progress_bar
-from aaml.training.validation import VALIDATION_SEEDS
 
 LOOKS = "looks.jsonl"
 _CONFIDENCE = 0.95
@@ -79,16 +79,11 @@ def shown(loss: Interval, *, ratio: bool) -> str:
     return f"{loss.mean:+.4f} [{loss.low:+.4f}, {loss.high:+.4f}]"
 
 
-def is_ratio(config: EvolveConfig) -> bool:
-    """Whether losses are logarithms of ratios."""
-    return not config.tasks[0].higher_is_better
-
-
 def judge_front(
     config: EvolveConfig, found: Iterable[tuple[str, float]], *, progress: bool = True
-) -> tuple[list[Judged], Judge]:
+) -> tuple[list[Judged], Races]:
     """Judge (text, training loss) of formulas on validation episodes; return them by size, and the episodes."""
-    judge, entered = Judge(config, VALIDATION_SEEDS, config.validation_episodes), list(found)
+    judge, entered = validation(config), list(found)
     judged = []
     with progress_bar("validate", len(entered), "formula", enabled=progress) as bar:
         for text, loss in entered:
@@ -147,11 +142,13 @@ def look(config: EvolveConfig, folder: Path, text: str, episodes: int) -> tuple[
     return seen, count
 
 
-def note_looks(folder: Path, text: str, kinds: Iterable[tuple[str, int, int]]) -> int:
+def note_looks(
+    folder: Path, text: str, kinds: Iterable[tuple[str, int, int]], *, first_seed: int = PROTOCOL.first_seed
+) -> int:
     """Write down that a formula is about to meet sealed episodes of (task, nodes, so many); return all looks so far."""
     with closing(JsonLines(folder / LOOKS)) as lines:
         for task, nodes, episodes in kinds:
-            about = {"task": task, "nodes": nodes, "first_seed": PROTOCOL.first_seed, "episodes": episodes}
+            about = {"task": task, "nodes": nodes, "first_seed": first_seed, "episodes": episodes}
             lines.write({"time_s": time.time(), "formula": text, **about})
     return looks(folder)
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from aaml.evolve.cases import training
 from aaml.evolve.grammar import Grammar, rounded
-from aaml.evolve.judge import Judge, Races, Scores, training_seed
+from aaml.evolve.judge import Races, Scores
 from aaml.evolve.settings import EvolveConfig
+from aaml.policies.formula_file import load_formula
 from aaml.policies.formulas.expression import Expression, constants, parts, simplify, with_constants
-from aaml.policies.formulas.formula_file import load_formula
 from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse, to_text
 from aaml.search.evolution import separable_cma
@@ -42,7 +43,7 @@ class Island:
 
     def __init__(self, config: EvolveConfig, number: int, judge: Races | None = None) -> None:
         self._config = config
-        self._judge = judge or Judge(config, training_seed(config), config.episodes)
+        self._judge = judge or training(config)
         self._grammar = Grammar(self._judge.probes.informative(), config.size)
         self._rng = np.random.default_rng([config.seed, number])
         self._members: list[Member] = []
@@ -61,7 +62,7 @@ class Island:
         if self._members:
             born = [parse(text) for text in migrants] + self._bred() + self._tuned()
         else:
-            start = [simplify(load_formula(path).formula.expression) for path in self._config.start]
+            start = [simplify(load_formula(path).expression) for path in self._config.start]
             born = start + [self._grammar.first(self._rng) for _ in range(2 * self._config.population)]
         self._take_in(born)
         return {

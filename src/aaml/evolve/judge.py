@@ -19,7 +19,7 @@ from aaml.policies.formulas.expression import FEATURES, NUMBERED
 from aaml.policies.formulas.policy import columns_of
 from aaml.policies.formulas.program import INSTRUCTION, Program, registers_of
 from aaml.scheduling.cycle import spec_of
-from aaml.scheduling.observation import Context, Observation, ObservationSpec
+from aaml.scheduling.observation import PLAIN, Context, Observation, ObservationSpec
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision, Policy
 from aaml.sim.compiled.episodes import TaskEpisodes
@@ -55,15 +55,27 @@ class Scores:
 
 
 class Probes:
-    """States that formulas are asked about: two that choose alike in all of them are taken for the same formula."""
+    """States that formulas are asked about: two that choose alike in all of them are taken for the same formula.
 
-    def __init__(self, observations: Sequence[Observation]) -> None:
-        every = np.arange(len(FEATURES))
-        self._columns = np.concatenate([columns_of(every, each) for each in observations], axis=1)
-        self._masks = np.concatenate([each.mask for each in observations])
-        sizes = [len(each.mask) for each in observations]
+    `columns` float32 [features, rows] are the features of all rows of all states, `masks` bool [rows] which of them may
+    be chosen, `sizes` int64 [S] how many rows each state has.
+    """
+
+    def __init__(
+        self, columns: npt.NDArray[np.float32], masks: npt.NDArray[np.bool_], sizes: npt.NDArray[np.int64]
+    ) -> None:
+        self._columns, self._masks, self._sizes = columns, masks, sizes
         self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        self._sizes = np.array(sizes)
+
+    @classmethod
+    def of(cls, observations: Sequence[Observation]) -> "Probes":
+        """Return the states that these observations are of."""
+        every = np.arange(len(FEATURES))
+        return cls(
+            np.concatenate([columns_of(every, each) for each in observations], axis=1),
+            np.concatenate([each.mask for each in observations]),
+            np.array([len(each.mask) for each in observations]),
+        )
 
     def choices(self, program: Program) -> npt.NDArray[np.int64]:
         """Return the row that a formula chooses in each state, int64 [S]."""
@@ -87,7 +99,7 @@ class Probes:
         return tuple(
             name
             for name, number in NUMBERED.items()
-            if differ[number] and name not in ("pair.feasible", "node.capacity")
+            if number < len(differ) and differ[number] and name not in ("pair.feasible", "node.capacity")
         )
 
 
@@ -113,9 +125,19 @@ class Races:
     tuning: int = 16
     """in how many cases constants are tuned"""
     probes: Probes
+    observation_spec: ObservationSpec = PLAIN
+    """what features are measured with"""
 
     def play(self, program: Program, numbers: Sequence[int]) -> FloatArray:
         """Return the losses of a formula in cases by their numbers, float64 [n]."""
+        raise NotImplementedError
+
+    def play_policy(self, policy: Policy, numbers: Sequence[int]) -> FloatArray:
+        """Return the losses of any policy in cases by their numbers, float64 [n]."""
+        raise NotImplementedError
+
+    def described(self, number: int) -> str:
+        """Return what a case is, in words."""
         raise NotImplementedError
 
     def race(self, program: Program, against: Scores | None = None) -> Scores:
@@ -175,7 +197,7 @@ class Judge(Races):
                 else None
             )
         self.observation_spec = self._arenas[0].observation_spec
-        self.probes = Probes(seen)
+        self.probes = Probes.of(seen)
 
     def play_policy(self, policy: Policy, numbers: Sequence[int]) -> FloatArray:
         """Return the losses of any policy on episodes by their numbers, played in the simulator."""
@@ -186,6 +208,11 @@ class Judge(Races):
             value = self._arenas[which].play(policy, seed, nodes)[task.metric]
             losses[k] = relative(task, value, float(self.reference[number]))
         return losses
+
+    def described(self, number: int) -> str:
+        """Return what an episode is, in words."""
+        which, _, nodes = self.episodes[number]
+        return f"{self._tasks[which].name} with {nodes} nodes"
 
     def play(self, program: Program, numbers: Sequence[int]) -> FloatArray:
         """Return the losses of a formula on episodes by their numbers."""

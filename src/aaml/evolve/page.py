@@ -12,8 +12,9 @@ from aaml.evaluation.page import Page
 from aaml.evaluation.statistics import mean_interval
 from aaml.evolve.copies import Distilled
 from aaml.evolve.distil_settings import DistilConfig
-from aaml.evolve.front import LOOKS, Judged, chosen, is_ratio, looks, shown
+from aaml.evolve.front import LOOKS, Judged, chosen, looks, shown
 from aaml.evolve.settings import EvolveConfig
+from aaml.policies.formulas.expression import is_of_gpus
 from aaml.policies.formulas.text import parse, to_latex, to_python, to_text
 from aaml.settings import plain
 
@@ -45,16 +46,18 @@ def front_figure(front: list[Judged], others: list[Judged], *, ratio: bool) -> D
 
 def add_front(page: Page, front: Sequence[Judged], name: str) -> None:
     """Add each formula of a front as text, LaTeX and Python, which a click shows."""
-    page.text("A click on a dot, or on a line below, shows a formula as text, as LaTeX and as Python to paste.")
+    page.text("A click on a dot, or on a line below, shows a formula as text, as LaTeX and, but for GPUs, as Python.")
     for each in front:
         expression = parse(each.text)
-        shown = (to_text(expression), to_latex(expression), to_python(expression, name))
+        shown = [to_text(expression), to_latex(expression)]
+        if not is_of_gpus(expression):
+            shown.append(to_python(expression, name))
         page.folded(f"size {each.size}: {to_text(expression, 4)}", "\n\n".join(shown), f"size-{each.size}")
 
 
 def write_page(config: EvolveConfig, out: Path, front: list[Judged], everyone: list[Judged]) -> Path:
     """Write report.html into the folder of a search and return its path."""
-    ratio = is_ratio(config)
+    ratio = config.is_ratio
     page = Page(f"Formulas for {', '.join(config.task)}", out)
     page.text(
         f"Losses are relative to {config.judged_by} on the same arrivals. The search saw training episodes alone; the "
@@ -81,7 +84,7 @@ def write_page(config: EvolveConfig, out: Path, front: list[Judged], everyone: l
 
 def write_distilled(model: Path, config: DistilConfig, result: Distilled, out: Path) -> Path:
     """Write report.html of a network that was distilled and return its path."""
-    ratio = is_ratio(config.search)
+    ratio = config.search.is_ratio
     page = Page(f"What {model.stem} has learned", out)
     page.text(
         "Formulas that choose as the network does. Agreement is the share of the network's own states, in episodes "

@@ -22,12 +22,12 @@ from aaml.errors import UserError
 from aaml.evaluation.page import written
 from aaml.evolve.front import Judged, chosen, judge_front, undominated
 from aaml.evolve.island import Island
-from aaml.evolve.judge import Judge
+from aaml.evolve.judge import Races
 from aaml.evolve.settings import EvolveConfig
 from aaml.extras import lazily
 from aaml.files import write_json
 from aaml.parallel.pool import Kept, open_pool
-from aaml.policies.formulas.formula_file import save_formula
+from aaml.policies.formula_file import save_formula
 from aaml.policies.formulas.policy import Formula
 from aaml.policies.formulas.text import parse
 from aaml.progress import progress_bar
@@ -95,12 +95,12 @@ def leave(config: EvolveConfig, out: Path, fronts: Sequence[Front], *, progress:
     return front
 
 
-def formula_of(config: EvolveConfig, judge: Judge, judged: Judged) -> Formula:
+def formula_of(config: EvolveConfig, judge: Races, judged: Judged) -> Formula:
     """Return a formula with where it came from."""
     origin = {
         "command": command(),
         "task": list(config.task),
-        "metric": config.tasks[0].metric,
+        "metric": config.metric,
         "reference": config.judged_by,
         "search_seed": config.seed,
         "training_loss": judged.training_loss,
@@ -121,10 +121,10 @@ def read_config(out: Path) -> EvolveConfig:
 
 def _opened(config: EvolveConfig, out: Path, resume: bool) -> Mapping[str, Any] | None:
     """Return the state that the search goes on from, None for a new one."""
-    tasks = config.tasks  # what is no task is told before there is a folder
+    config.check()  # what is no task is told before there is a folder
     path = out / "state.json"
     if not path.is_file():  # nor was a search begun whose first generation could not be played
-        _log.debug("a new search on %s", ", ".join(task.name for task in tasks))
+        _log.debug("a new search on %s", ", ".join(config.task))
         return None
     if not resume:
         raise UserError(f"out: {out} holds a search already; go on with --resume, or choose another folder")

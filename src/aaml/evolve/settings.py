@@ -13,8 +13,11 @@ from aaml.training.settings import TEACHERS
 if TYPE_CHECKING:
     from aaml.sim import tasks
     from aaml.sim.task import Task
+    from aaml.workload import traces
 else:  # numba, which the help of a command does without
-    tasks = lazily("aaml.sim.tasks")
+    tasks, traces = lazily("aaml.sim.tasks"), lazily("aaml.workload.traces")
+
+OPENB = "openb"
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,9 @@ class EvolveConfig(Settings):
     """A search for formulas."""
 
     task: tuple[str, ...] = ("balance",)
-    """tasks with the same metric; each has the same weight"""
+    """tasks with the same metric; each has the same weight. openb: the GPU-sharing benchmark, by features of GPUs"""
+    traces: tuple[str, ...] = ()
+    """traces that a search for openb sees. Default: eight of the published ones; all of those judge the front"""
     nodes: tuple[Count, ...] = ()
     """numbers of nodes of the episodes. Default: the tasks'"""
     pods: Count | None = None
@@ -65,6 +70,38 @@ class EvolveConfig(Settings):
         return found
 
     @property
+    def is_openb(self) -> bool:
+        """Whether the cases are runs of the GPU-sharing benchmark."""
+        return self.task == (OPENB,)
+
+    def check(self) -> None:
+        """Raise `UserError` for tasks and traces that are none, and for settings that do not go together."""
+        if not self.is_openb:
+            if self.traces:
+                raise bad_value("traces", ", ".join(self.traces), f"none, but with task {OPENB}")
+            if not self.tasks:
+                raise bad_value("task", "", "at least one task")
+            return
+        there = traces.trace_names()
+        for name in self.traces:
+            if name not in there:
+                raise bad_value("traces", name, f"of {', '.join(there)}")
+        plain = EvolveConfig()
+        for field in ("nodes", "pods", "reference", "remaining_lifetimes"):
+            if getattr(self, field) != getattr(plain, field):
+                raise bad_value(field, getattr(self, field), f"nothing, with task {OPENB}")
+
+    @property
+    def metric(self) -> str:
+        """The metric that formulas are judged by."""
+        return "allocation" if self.is_openb else self.tasks[0].metric
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether losses are logarithms of ratios to the reference; otherwise they are differences."""
+        return not self.is_openb and not self.tasks[0].higher_is_better
+
+    @property
     def label(self) -> str:
         """The tasks in a name."""
         return "-".join(self.task)
@@ -72,6 +109,8 @@ class EvolveConfig(Settings):
     @property
     def judged_by(self) -> str:
         """The policy that losses are relative to."""
+        if self.is_openb:
+            return "fgd"
         return self.reference or TEACHERS.get(self.tasks[0].metric, "least-allocated")
 
     def same_search(self, other: "EvolveConfig") -> bool:

@@ -6,22 +6,17 @@ from itertools import groupby
 from pathlib import Path
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.policies import is_model, kind_of_model, load, load_policy
+from aaml.evaluation.policies import gpu_model, is_model, load, load_policy
 from aaml.evaluation.zoo import model_file
-from aaml.openb.run import OpenbResult, prepare, run_openb, run_openb_policy
 from aaml.openb.tables import PUBLISHED_POLICIES
 from aaml.parallel.pool import open_pool
 from aaml.policies.gpu.policies import COMPILED
-from aaml.policies.gpu.scorer_file import ScorerModel, load_scorer
+from aaml.policies.gpu.scorer_file import ScorerModel
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
 from aaml.policies.ties import TieBreak
-from aaml.workload.traces import load_pods, trace_names
-
-PUBLISHED_TRACES = (
-    "default", "cpu050", "cpu100", "cpu200", "cpu250", "gpushare40", "gpushare60", "gpushare80", "gpushare100",
-    "gpuspec10", "gpuspec20", "gpuspec25", "gpuspec33", "multigpu20", "multigpu30", "multigpu40", "multigpu50",
-)  # fmt: skip
+from aaml.sim.openb import OpenbResult, prepare, run_openb, run_openb_policy
+from aaml.workload.traces import PUBLISHED_TRACES, load_pods, trace_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +87,7 @@ def plan(traces: Sequence[str], seeds: Sequence[int], policies: Sequence[str], m
     if not asked:
         raise UserError("--policy or --model: at least one of them is needed")
     files = {spec: model_file(Path(spec)) for spec in asked if is_model(spec)}
-    scorers = {spec: load_scorer(path) for spec, path in files.items() if kind_of_model(path) == "scorer"}
+    scorers = {spec: gpu_model(path) for spec, path in files.items()}
     return [BenchRun(trace, seed, spec, scorers.get(spec)) for trace in traces for seed in seeds for spec in asked]
 
 

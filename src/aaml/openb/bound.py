@@ -15,7 +15,6 @@ import numpy.typing as npt
 from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.errors import bad_value
 from aaml.extras import lazily
-from aaml.openb.run import DEFAULT_TUNE, Prepared, prepare, run_openb
 from aaml.policies.gpu.arrays import (
     KIND_SHARE,
     SHAPE_COUNT,
@@ -26,6 +25,7 @@ from aaml.policies.gpu.arrays import (
     SHAPE_MODELS,
 )
 from aaml.progress import progress_bar
+from aaml.sim.openb import DEFAULT_TUNE, Prepared, prepare, run_openb
 
 if TYPE_CHECKING:
     from ortools.linear_solver import pywraplp

@@ -7,7 +7,7 @@ import pandas as pd
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.statistics import Interval, Paired, mean_interval, paired
-from aaml.openb.run import COLUMNS
+from aaml.sim.openb import COLUMNS
 
 
 @dataclass(frozen=True, eq=False)

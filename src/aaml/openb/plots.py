@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from aaml.files import write_whole
 from aaml.openb.gains import Gains
-from aaml.openb.run import COLUMNS
+from aaml.sim.openb import COLUMNS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from aaml.openb.bench import BenchSettings
 from aaml.openb.plots import draw
-from aaml.openb.run import DEFAULT_TUNE, OpenbResult
 from aaml.openb.tables import (
     PolicySummary,
     expected_folder,
@@ -16,6 +15,7 @@ from aaml.openb.tables import (
     write_summary,
     write_tables,
 )
+from aaml.sim.openb import DEFAULT_TUNE, OpenbResult
 from aaml.telemetry.tables import show, table
 
 _NUMBERS = ("seeds", "alloc@100", "@130", "frag@130", "failed", "decisions/s")

@@ -12,7 +12,7 @@ import pandas as pd
 from aaml.errors import UserError
 from aaml.evaluation.statistics import mean_interval
 from aaml.files import write_json, write_text
-from aaml.openb.run import COLUMNS, OpenbResult
+from aaml.sim.openb import COLUMNS, OpenbResult
 
 TABLES = ("allocation", "frag_amount", "frag_ratio")
 KEYS = ("workload", "policy", "tune", "seed")

@@ -19,27 +19,21 @@ import numpy.typing as npt
 
 from aaml.errors import UserError, bad_value
 from aaml.files import JsonLines
-from aaml.openb.run import run_openb
 from aaml.parallel.pool import open_pool
-from aaml.policies.gpu.features import FEATURES, GROUPS
 from aaml.policies.gpu.scorer_file import ScorerModel, save_scorer
+from aaml.policies.gpu_names import FEATURES, GROUPS
 from aaml.progress import progress_bar
 from aaml.search.evolution import Generation, separable_cma
+from aaml.sim.openb import AT_100_AND_130, TRAINING_TRACES, gains_over_fgd
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 FloatArray = npt.NDArray[np.float64]
-TRAIN_TRACES = (
-    "default", "cpu100", "gpushare40", "multigpu50", "gpuspec33", "multigpu20", "gpushare80", "cpu250",
-)  # fmt: skip
-COLUMNS = (50, 60, 70, 80, 85, 88, 90, 92, 94, 95, 96, 97, 98, 99, 100, 105, 110, 120, 130)
-_GAIN_AT = [COLUMNS.index(100), COLUMNS.index(130)]
 _SEEDS_FROM = 100_000
 _ENOUGH, _SLACK = 0.8, 0.02  # points of allocation
 # FGD's gradient with ties to the fuller node, after what a share takes from other shares.
 _START = {"fragment_gain": 1.0, "cpu_left": -0.05, "gpu_left": -0.1, "rest_lost": -10.0, "model_load": -0.05}
-_fgd: dict[tuple[str, int], tuple[float, ...]] = {}  # of this process
 
 
 @dataclass(frozen=True)
@@ -55,24 +49,15 @@ class Stage:
 
 
 STAGES = (
-    Stage(True, TRAIN_TRACES, 60, 14, 0.04, 1),
-    Stage(False, TRAIN_TRACES, 4, 20, 0.04, 11),
+    Stage(True, TRAINING_TRACES, 60, 14, 0.04, 1),
+    Stage(False, TRAINING_TRACES, 4, 20, 0.04, 11),
 )
 
 
-def _gains(trace: str, seed: int, weights: FloatArray) -> tuple[float, ...]:
-    """Return the points of allocation above FGD at each of `COLUMNS`."""
-    if (trace, seed) not in _fgd:
-        result = run_openb(trace, seed, "fgd")
-        _fgd[trace, seed] = tuple(float(result.allocation[column]) for column in COLUMNS)
-    mine = run_openb(trace, seed, "linear", weights).allocation
-    return tuple(float(mine[column]) - base for column, base in zip(COLUMNS, _fgd[trace, seed], strict=True))
-
-
 def objective(weights: FloatArray, traces: Sequence[str], seed: int) -> tuple[float, FloatArray]:
-    """Return the value of a candidate and its gains [traces, `COLUMNS`]; trace i runs on `seed` + i."""
-    gains = np.array([_gains(trace, seed + i, weights) for i, trace in enumerate(traces)])
-    won, behind = gains[:, _GAIN_AT], np.maximum(-gains - _SLACK, 0.0)
+    """Return the value of a candidate and its gains [traces, `SEARCH_COLUMNS`]; trace i runs on `seed` + i."""
+    gains = np.array([gains_over_fgd(trace, seed + i, weights) for i, trace in enumerate(traces)])
+    won, behind = gains[:, AT_100_AND_130], np.maximum(-gains - _SLACK, 0.0)
     value = 0.7 * won.mean() + 0.3 * np.minimum(won, _ENOUGH).mean() + 0.1 * won.min()
     return float(value - 2.0 * behind.mean() - 0.3 * behind.max(axis=1).mean() - 0.1 * behind.max()), gains
 

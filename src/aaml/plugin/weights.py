@@ -9,10 +9,10 @@ policy     `kind` (network, linear, formula, heuristic, devices), `features` (ve
            of a network `encoder`, `head`, `width` and `layers` by torch's names, weights [out, in] and biases [out] in
            float32; of a linear scorer `terms` and `weights` [terms, features]; of a formula `constants` and `code`,
            instructions whose operands are numbers of registers (features, then constants, then results); of a heuristic
-           its `name`; of a scorer of GPU devices its `name` or weights [groups, features] or `device_layers`, with
-           `rests` [1001], what is left of a device is worth; of a policy that expects lifetimes its life table,
-           `lifetimes`, which the plugin goes on teaching; of one that weighs fragments of GPUs the `expected_pods`,
-           the typical ones with their frequencies
+           its `name`; of a scorer of GPU devices its `name`, or weights [groups, features], `device_layers` or a
+           formula, with `rests` [1001], what is left of a device is worth; of a policy that expects lifetimes its life
+           table, `lifetimes`, which the plugin goes on teaching; of one that weighs fragments of GPUs the
+           `expected_pods`, the typical ones with their frequencies
 =========  ============================================================================================================
 """
 
@@ -28,12 +28,12 @@ import numpy as np
 from aaml.errors import UserError
 from aaml.files import write_bytes
 from aaml.learning.policy import NetworkPolicy
-from aaml.policies.formulas.expression import FIRST_COST, NUMBERED, OPERATORS, features
+from aaml.policies import gpu_names as devices
+from aaml.policies.formulas.expression import FIRST_COST, NUMBERED, OPERATORS, Expression, features
 from aaml.policies.formulas.policy import FormulaPolicy
 from aaml.policies.formulas.program import assemble
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.fragmentation import TypicalPods, fragment_tables
-from aaml.policies.gpu import features as devices
 from aaml.policies.gpu.prices import rest_values
 from aaml.policies.heuristics.linear import COST, FEATURES, TERMS, LinearPolicy
 from aaml.policies.heuristics.policies import FirstFit, GpuPolicy
@@ -142,14 +142,17 @@ def _formula(policy: FormulaPolicy, name: str) -> dict[str, Any]:
     reads = features(policy.formula.expression)
     costs = any(NUMBERED[each] >= FIRST_COST for each in reads)
     _check(replace(policy.observation_spec, costs=costs), name)
-    program, names = assemble(policy.formula.expression), tuple(OPERATORS)
+    return _expects(policy.observation_spec) | {"kind": "formula"} | _code(policy.formula.expression)
+
+
+def _code(expression: Expression) -> dict[str, Any]:
+    program, names = assemble(expression), tuple(OPERATORS)
     code = []
     for number, *operands, _ in program.code.tolist():
         operator = names[number]
         code.append({"operator": operator, "operands": operands[: len(OPERATORS[operator].takes)]})
-    return _expects(policy.observation_spec) | {
-        "kind": "formula",
-        "features": {"version": FEATURES_VERSION, "formula": list(reads)},
+    return {
+        "features": {"version": FEATURES_VERSION, "formula": list(features(expression))},
         "constants": program.constants.tolist(),
         "code": code,
     }
@@ -171,11 +174,15 @@ def _devices(policy: GpuPolicy, name: str) -> dict[str, Any]:
         return content | {"name": policy.kernel} | _plain()
     tables = fragment_tables(policy.typical, ("",), 0)
     scorer = policy.model.scorer(tables, (0,))  # which checks its shape
-    reads = (*devices.FEATURES, *devices.POD_INPUTS) if policy.model.layers else devices.FEATURES
+    is_linear = not policy.model.layers and policy.model.formula is None
+    reads = devices.FEATURES if is_linear else (*devices.FEATURES, *devices.POD_INPUTS)
     content |= {
         "features": {"version": FEATURES_VERSION, "devices": list(reads)},
         "rests": rest_values(tables).tolist(),
     }
+    if policy.model.formula is not None:
+        code = _code(policy.model.formula)
+        return content | code | {"features": content["features"] | code["features"]}
     if not all(np.isfinite(values).all() for values in (scorer.linear, scorer.flat)):
         raise UserError(f"policy {name}: its weights are not all finite; tune it again")
     if policy.model.layers:

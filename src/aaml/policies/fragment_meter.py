@@ -80,7 +80,7 @@ class FragmentMeter:
         shape = pod_shape(pod, state.gpu_models)
         growth = np.zeros(len(state))
         tables = self._tables(state)
-        scratch = make_scratch(tables, 1)
+        scratch = make_scratch(tables, 0, 0)
         fragment_growth(state_arrays(state), shape, tables, scratch.sums, scratch.counts, scratch.bins, growth)
         return growth
 

@@ -16,6 +16,10 @@ from aaml.workload.table import Parser, any_text, number, read_table, whole_numb
 
 NODE_LIST = "openb_node_list_gpu_node.csv"
 POD_LIST_PREFIX = "openb_pod_list_"
+PUBLISHED_TRACES = (
+    "default", "cpu050", "cpu100", "cpu200", "cpu250", "gpushare40", "gpushare60", "gpushare80", "gpushare100",
+    "gpuspec10", "gpuspec20", "gpuspec25", "gpuspec33", "multigpu20", "multigpu30", "multigpu40", "multigpu50",
+)  # fmt: skip
 PODS_PER_NODE = 1001  # the published simulator's nodes take this many
 _LABELS = ((GPU_SPEC_LABEL, "gpu_spec"), ("qos", "qos"))
 _MIB = 1024 * 1024

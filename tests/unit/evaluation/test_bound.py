@@ -16,7 +16,7 @@ from aaml.evaluation.bound import best_placement, bound_rows
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.results import ResultFile, Results
 from aaml.openb.bound import LinearProgram, column_bounds, patterns
-from aaml.openb.run import prepare, run_openb
+from aaml.sim.openb import prepare, run_openb
 from aaml.sim.tasks import find_task
 from aaml.workload.model import Workload
 

@@ -20,8 +20,8 @@ from aaml.evolve.island import Island
 from aaml.evolve.judge import Judge, Scores, relative
 from aaml.evolve.search import evolve, read_config
 from aaml.evolve.settings import EvolveConfig
+from aaml.policies.formula_file import save_formula
 from aaml.policies.formulas.expression import FEATURES, kind, parts, walk
-from aaml.policies.formulas.formula_file import save_formula
 from aaml.policies.formulas.policy import Formula
 from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse, to_text

@@ -13,6 +13,7 @@ from aaml.cli import run
 from aaml.errors import UserError
 from aaml.evaluation.policies import load_policy
 from aaml.insight.explain import explain
+from aaml.policies.formula_file import load_formula, save_formula
 from aaml.policies.formulas.expression import (
     FIRST_POD,
     NUMBERED,
@@ -24,7 +25,6 @@ from aaml.policies.formulas.expression import (
     terms,
     with_constants,
 )
-from aaml.policies.formulas.formula_file import load_formula, save_formula
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.program import assemble, registers_of
 from aaml.policies.formulas.text import parse, to_latex, to_python, to_text
@@ -181,7 +181,7 @@ def test_a_person_may_name_constants_in_the_file(tmp_path):
     save_formula(Formula(parse("pair.cpu_after * 2")), path)
     content = json.loads(path.read_text()) | {"expression": "pair.cpu_after * weight", "constants": {"weight": -3}}
     path.write_text(json.dumps(content))
-    assert str(load_formula(path).formula) == "pair.cpu_after * -3"
+    assert str(load_formula(path)) == "pair.cpu_after * -3"
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ from aaml.policies.fragmentation import (
     usable,
 )
 from aaml.policies.gpu.arrays import empty_nodes, pod_shape
-from aaml.policies.gpu.features import FEATURES, features_on_device, make_scratch, measure_node
+from aaml.policies.gpu.features import features_on_device, make_scratch, measure_node
 from aaml.policies.gpu.prices import scarcity
+from aaml.policies.gpu_names import FEATURES
 
 MODELS = ("", "1080", "2080", "P100", "T4", "V100M16")
 # The typical pods of the published program's TestNodeGpuShareFragAmountScore: CPU, GPU, devices, model, 1/10000.
@@ -121,7 +122,7 @@ def test_room_for_large_pods_by_hand() -> None:
     expected = kinds([(4000, 500, 1, "", 3), (96_000, 1000, 8, "", 1)])
     arrays, models = empty_nodes([Node("n", {"cpu": 128_000, "memory": 1, "pods": 9}, gpu_model="T4", gpu_count=8)])
     tables = fragment_tables(expected, models, 8)
-    scratch = make_scratch(tables, 1)
+    scratch = make_scratch(tables, 1, 0)
     names = ("placeable", "placeable_lost", "intact_lost", "room_lost")
 
     def seen(cpu: int, count: int, milli: int, device: int) -> list[float]:

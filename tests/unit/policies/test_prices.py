@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.policies.fragmentation import TypicalPod, TypicalPods, fragment_tables
 from aaml.policies.gpu.arrays import devices_by_model, empty_nodes, pod_shape
-from aaml.policies.gpu.features import FEATURES, features_on_device, make_scratch, measure_node
+from aaml.policies.gpu.features import features_on_device, make_scratch, measure_node
 from aaml.policies.gpu.learned import linear_scorer
 from aaml.policies.gpu.policies import score_all
 from aaml.policies.gpu.prices import cutting_prices, rest_values, scarcity
+from aaml.policies.gpu_names import FEATURES
 
 
 def expected(*kinds: tuple[int, int, str, int]) -> TypicalPods:
@@ -71,7 +72,7 @@ def test_a_scorer_sees_what_a_share_takes_from_others() -> None:
     assert devices_by_model(arrays, len(models)).tolist() == [0, 2]
     tables = fragment_tables(expected((320, 1, "", 9), (470, 1, "", 4), (1000, 1, "", 7)), models, 2)
     scarce = scarcity(tables, [0, 2])
-    scratch = make_scratch(tables, 1)
+    scratch = make_scratch(tables, 1, 0)
     arrays.gpu[0] = 680, 530  # beside a 320 there is room for two more, or for 470
 
     def seen(milli: int, device: int) -> list[float]:

@@ -23,7 +23,7 @@ from aaml.errors import UserError
 from aaml.evaluation.policies import load_policy
 from aaml.kube.objects.convert import node_from_json, pod_from_json
 from aaml.kube.posted import posted_state
-from aaml.policies.formulas.formula_file import save_formula
+from aaml.policies.formula_file import save_formula
 from aaml.policies.formulas.policy import Formula
 from aaml.policies.formulas.text import parse
 from aaml.policies.heuristics import PolicyOptions

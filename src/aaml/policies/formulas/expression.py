@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from aaml.policies import gpu_names
 from aaml.scheduling.costs import COST_FEATURES
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATURES
 
@@ -29,10 +30,15 @@ FEATURES = (
     *(f"pod.{name}" for name in POD_FEATURES),
     *(f"node.{name}" for name in COST_FEATURES),
 )
-"""Every feature that a formula may read: of a node, of the pod on a node, of the pod (the same on all nodes)."""
-NUMBERED = {name: number for number, name in enumerate(FEATURES)}
+"""Every feature of observations: of a node, of the pod on a node, of the pod (the same on all nodes)."""
+GPU_FEATURES = (
+    *(f"gpu.{name}" for name in gpu_names.FEATURES),
+    *(f"gpu_pod.{name}" for name in gpu_names.POD_INPUTS),
+)
+"""What a formula of GPU devices may read instead: of the pod on a node and device, of the pod."""
+NUMBERED = {name: number for number, name in enumerate((*FEATURES, *GPU_FEATURES))}
 FIRST_PAIR, FIRST_POD = len(NODE_FEATURES), len(NODE_FEATURES) + len(PAIR_FEATURES)
-FIRST_COST = FIRST_POD + len(POD_FEATURES)
+FIRST_COST, FIRST_GPU = FIRST_POD + len(POD_FEATURES), len(FEATURES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature by its name in `FEATURES`."""
+    """A feature by its name in `FEATURES` or `GPU_FEATURES`."""
 
     name: str
 
@@ -130,9 +136,14 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 
 def features(expression: Expression) -> tuple[str, ...]:
-    """Return the names of the features that it reads, in the order of `FEATURES`."""
+    """Return the names of the features that it reads, in the order of `NUMBERED`."""
     names = {each.name for each in walk(expression) if isinstance(each, Feature)}
     return tuple(sorted(names, key=NUMBERED.__getitem__))
+
+
+def is_of_gpus(expression: Expression) -> bool:
+    """Whether it scores GPU devices: it then reads `GPU_FEATURES` alone."""
+    return any(NUMBERED[name] >= FIRST_GPU for name in features(expression))
 
 
 def constants(expression: Expression) -> tuple[float, ...]:

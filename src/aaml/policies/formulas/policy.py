@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.policies.formulas.expression import (
-    FEATURES,
     FIRST_COST,
     FIRST_PAIR,
     FIRST_POD,
+    NUMBERED,
     Expression,
     features,
     parts,
@@ -23,7 +23,7 @@ from aaml.scheduling.observation import PLAIN, Context, Observation, Observation
 from aaml.scheduling.ports import Decision
 
 FloatArray = npt.NDArray[np.float64]
-VERSIONS: Mapping[str, int] = dict.fromkeys(FEATURES, 1)
+VERSIONS: Mapping[str, int] = dict.fromkeys(NUMBERED, 1)
 """The version of each feature: raised when what it measures changes, so that older formulas are refused."""
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from aaml.errors import UserError, bad_value
 from aaml.policies.formulas.expression import (
     FEATURES,
+    FIRST_GPU,
     FIRST_PAIR,
     LARGEST,
     LEAST_DIVISOR,
@@ -24,6 +25,7 @@ from aaml.policies.formulas.expression import (
     Expression,
     Feature,
     features,
+    is_of_gpus,
     kind,
     parts,
     walk,
@@ -56,6 +58,8 @@ def parse(text: str, named: Mapping[str, float] | None = None, field: str = "exp
         expression = None
     if expression is None or parts(expression) > MOST_PARTS:
         raise bad_value(field, f"{text[:40]}...", f"at most {MOST_PARTS} constants, features and operators")
+    if len({NUMBERED[name] < FIRST_GPU for name in features(expression)}) > 1:
+        raise bad_value(field, text[:80], "features of nodes and pods, or gpu.NAME and gpu_pod.NAME, not both")
     return _typed(expression, "n", text, field)
 
 
@@ -183,8 +187,8 @@ def _latex(expression: Expression, digits: int) -> tuple[str, int]:
         return text, _SIGN if text.startswith("-") or e else _ATOM
     if isinstance(expression, Feature):
         of, _, name = expression.name.partition(".")
-        escaped = name.replace("_", r"\_")
-        return rf"\mathrm{{{escaped}}}_{{\mathrm{{{of}}}}}", _ATOM
+        base, index = (each.replace("_", r"\_") for each in (name, of))
+        return rf"\mathrm{{{base}}}_{{\mathrm{{{index}}}}}", _ATOM
     operator, binds = expression.operator, _BINDS.get(expression.operator, _ATOM)
 
     def inner(number: int, at_least: int) -> str:
@@ -237,7 +241,12 @@ _PYTHON = {
 
 
 def to_python(expression: Expression, name: str = "formula") -> str:
-    """Return a file of Python with a score function of this name: a policy as `FILE.py:NAME`."""
+    """Return a file of Python with a score function of this name: a policy as `FILE.py:NAME`.
+
+    Raises `UserError` for a formula of GPU devices, whose features are computed in compiled code only.
+    """
+    if is_of_gpus(expression):
+        raise bad_value("form", "python", "text or latex for a formula of GPU devices")
     name = re.sub(r"\W", "_", name) if name else "formula"
     used = {each.operator for each in walk(expression) if isinstance(each, Call)}
     blocks = sorted({each.partition(".")[0].upper() for each in features(expression)})

@@ -1,4 +1,4 @@
-"""Learned scorers inside the compiled loop: linear in the features phi, or a small network of phi and the pod."""
+"""Learned scorers inside the compiled loop: linear in the features phi, or a network or formula of phi and the pod."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,20 +8,21 @@ import numpy.typing as npt
 
 from aaml.cluster.kernels import compiled
 from aaml.errors import UserError
+from aaml.policies.formulas.expression import FIRST_GPU, Constant
+from aaml.policies.formulas.program import Program, assemble, run_program
 from aaml.policies.fragmentation import FragmentTables
 from aaml.policies.gpu.arrays import SHAPE_MILLI, SHAPE_MODELS, NodeArrays
 from aaml.policies.gpu.features import (
-    FEATURES,
-    GROUPS,
-    POD_INPUTS,
     Scratch,
     features_on_device,
+    make_scratch,
     measure_node,
     pod_group,
     pod_inputs,
 )
-from aaml.policies.gpu.fit import NO_DEVICE, is_repeated, is_share
+from aaml.policies.gpu.fit import NO_DEVICE, fits, is_repeated, is_share
 from aaml.policies.gpu.prices import Scarcity, scarcity
+from aaml.policies.gpu_names import FEATURES, GROUPS, POD_INPUTS
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -31,9 +32,10 @@ class Scorer(NamedTuple):
     """Weights of a learned scorer, for one cluster's GPU models.
 
     ========  =====================  ======================================================================
-    linear    float64 [groups, F]    rows as `GROUPS`, columns as `FEATURES`; all 0 where a network scores
+    linear    float64 [groups, F]    rows as `GROUPS`, columns as `FEATURES`; all 0 where something else scores
     flat      float64 [P]            a network's layers: biases [out], then weights [in, out] row by row
-    sizes     int64 [L + 1]          units per layer, inputs first, 1 last
+    sizes     int64 [L + 1]          units per layer, inputs first, 1 last; [1] without a network
+    program   `Program`              a formula, whose features are numbered as phi; without features where none scores
     scarce    `Scarcity`             what the typical pods make scarce on the cluster
     ========  =====================  ======================================================================
     """
@@ -41,10 +43,12 @@ class Scorer(NamedTuple):
     linear: FloatArray
     flat: FloatArray
     sizes: IntArray
+    program: Program
     scarce: Scarcity
 
 
 NETWORK_INPUTS = len(FEATURES) + len(POD_INPUTS)
+_NO_FORMULA = assemble(Constant(0.0))
 
 
 def linear_scorer(weights: npt.ArrayLike, tables: FragmentTables, devices: npt.ArrayLike) -> Scorer:
@@ -84,9 +88,27 @@ def network_scorer(
     return _scorer(tables, devices)._replace(flat=np.concatenate(flat), sizes=np.array(sizes, np.int64))
 
 
+def formula_scorer(program: Program, tables: FragmentTables, devices: npt.ArrayLike) -> Scorer:
+    """Build a scorer of a formula over `gpu.NAME` and `gpu_pod.NAME`, by its program.
+
+    It is for a cluster with so many `devices` [models] of each GPU model.
+    """
+    if (program.features < FIRST_GPU).any():
+        raise UserError("formula: reads features of nodes; a scorer of GPU devices has gpu.NAME and gpu_pod.NAME")
+    return _scorer(tables, devices)._replace(program=program._replace(features=program.features - FIRST_GPU))
+
+
 def _scorer(tables: FragmentTables, devices: npt.ArrayLike) -> Scorer:
     weights = np.zeros((len(GROUPS), len(FEATURES)))
-    return Scorer(weights, np.zeros(1), np.zeros(1, dtype=np.int64), scarcity(tables, devices))
+    return Scorer(weights, np.zeros(1), np.zeros(1, dtype=np.int64), _NO_FORMULA, scarcity(tables, devices))
+
+
+@compiled
+def scratch_for(scorer: Scorer, tables: FragmentTables) -> Scratch:
+    """Allocate working memory for a scorer."""
+    program = scorer.program
+    registers = len(program.features) + len(program.constants) + len(program.code)
+    return make_scratch(tables, scorer.sizes.max(), registers)
 
 
 @compiled
@@ -111,9 +133,20 @@ def _network(scorer: Scorer, scratch: Scratch) -> float:
 
 
 @compiled
+def _formula(program: Program, scratch: Scratch) -> float:
+    registers = scratch.registers
+    for k in range(len(program.features)):
+        registers[k, 0] = scratch.phi[program.features[k]]
+    run_program(program.constants, program.code, len(program.features), registers, 1)
+    return float(registers[registers.shape[0] - 1, 0])
+
+
+@compiled
 def _value(shape: IntArray, scorer: Scorer, scratch: Scratch) -> float:
     if scorer.sizes.shape[0] > 1:
         return _network(scorer, scratch)
+    if len(scorer.program.features) > 0:
+        return _formula(scorer.program, scratch)
     group = pod_group(shape)
     named = shape[SHAPE_MODELS] >= 0 and shape[SHAPE_MILLI] > 0
     value = 0.0
@@ -131,7 +164,7 @@ def learned_score(
 ) -> tuple[float, int]:
     """Return a node's score and, for a share, the device with the highest one, of equal ones the first."""
     measure_node(nodes, row, tables, scratch)
-    if scorer.sizes.shape[0] > 1:
+    if scorer.sizes.shape[0] > 1 or len(scorer.program.features) > 0:
         pod_inputs(shape, scratch.phi)
     if not is_share(shape):
         features_on_device(nodes, row, shape, NO_DEVICE, tables, scorer.scarce, scratch)
@@ -147,3 +180,27 @@ def learned_score(
         if score > best or chosen < 0:
             best, chosen = score, device
     return best, chosen
+
+
+@compiled
+def all_features(nodes: NodeArrays, shape: IntArray, tables: FragmentTables, scarce: Scarcity) -> FloatArray:
+    """Return what scorers see of a pod on all nodes where it fits, and on each device that a share may take.
+
+    float64 [rows, F + pod inputs]; devices that are alike on a node have one row.
+    """
+    scratch = make_scratch(tables, 0, 0)
+    found = np.empty((nodes.cpu.shape[0] * max(nodes.gpu.shape[1], 1), scratch.phi.shape[0]))
+    count = 0
+    share = is_share(shape)
+    for row in range(nodes.cpu.shape[0]):
+        if not fits(nodes, row, shape):
+            continue
+        measure_node(nodes, row, tables, scratch)
+        for device in range(nodes.gpu_count[row] if share else 1):
+            if share and (nodes.gpu[row, device] < shape[SHAPE_MILLI] or is_repeated(nodes, row, device)):
+                continue
+            features_on_device(nodes, row, shape, device if share else NO_DEVICE, tables, scarce, scratch)
+            pod_inputs(shape, scratch.phi)
+            found[count] = scratch.phi
+            count += 1
+    return found[:count].copy()

@@ -17,7 +17,7 @@ from aaml.policies.gpu.fit import (
     fits,
     is_share,
 )
-from aaml.policies.gpu.learned import Scorer, learned_score
+from aaml.policies.gpu.learned import Scorer, learned_score, scratch_for
 from aaml.policies.gpu.scores import (
     best_fit,
     dot_product,
@@ -43,7 +43,7 @@ COMPILED = {
 
 "random" and "first-fit" score every node alike and live by the tie-break.
 """
-_NUMBERS = {**COMPILED, "linear": LEARNED, "network": LEARNED}  # what scores by a `Scorer` has one kernel
+_NUMBERS = {**COMPILED, **dict.fromkeys(("linear", "network", "formula"), LEARNED)}  # a `Scorer` has one kernel
 
 
 def policy_number(name: str) -> int:
@@ -95,7 +95,7 @@ def _score_rows(
 
     Returns scores, float64 [N] with -inf where the pod does not fit, and the devices chosen, int64 [N].
     """
-    scratch = make_scratch(tables, 1 if scorer is None else scorer.sizes.max())
+    scratch = make_scratch(tables, 0, 0) if scorer is None else scratch_for(scorer, tables)
     scores = np.full(nodes.cpu.shape[0], -np.inf)
     devices = np.full(nodes.cpu.shape[0], NO_DEVICE, dtype=np.int64)
     for row in range(nodes.cpu.shape[0]):

@@ -10,9 +10,11 @@ import numpy.typing as npt
 
 from aaml.errors import UserError
 from aaml.files import write_whole
+from aaml.policies.formulas.expression import Expression
+from aaml.policies.formulas.program import assemble
 from aaml.policies.fragmentation import FragmentTables
-from aaml.policies.gpu.features import FEATURES, POD_INPUTS
-from aaml.policies.gpu.learned import Scorer, linear_scorer, network_scorer
+from aaml.policies.gpu.learned import Scorer, formula_scorer, linear_scorer, network_scorer
+from aaml.policies.gpu_names import FEATURES, POD_INPUTS
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -21,19 +23,24 @@ FloatArray = npt.NDArray[np.float64]
 class ScorerModel:
     """A learned scorer apart from any cluster.
 
-    It has either `linear` weights, [groups, F] or [F], or the `layers` of a network.
+    It has `linear` weights, [groups, F] or [F], or the `layers` of a network, or a `formula`.
     """
 
     linear: FloatArray | None = None
     layers: tuple[tuple[FloatArray, FloatArray], ...] = ()
+    formula: Expression | None = None
 
     @property
     def policy(self) -> str:
         """The compiled policy that evaluates it."""
+        if self.formula is not None:
+            return "formula"
         return "network" if self.layers else "linear"
 
     def scorer(self, tables: FragmentTables, devices: npt.ArrayLike) -> Scorer:
         """Return what the kernels take, for a cluster with so many `devices` [models] of each GPU model."""
+        if self.formula is not None:
+            return formula_scorer(assemble(self.formula), tables, devices)
         if self.layers:
             return network_scorer(self.layers, tables, devices)
         return linear_scorer(np.zeros(len(FEATURES)) if self.linear is None else self.linear, tables, devices)

@@ -18,7 +18,7 @@ from aaml.policies.fragmentation import FragmentTables, TypicalPods, cpu_class, 
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MEMORY, SHAPE_MILLI, NodeArrays
 from aaml.policies.gpu.features import Scratch, make_scratch
 from aaml.policies.gpu.fit import RULE_RANDOM, RULE_SCORE, fits_all, fits_but_memory, place
-from aaml.policies.gpu.learned import Scorer
+from aaml.policies.gpu.learned import Scorer, scratch_for
 from aaml.policies.gpu.policies import device_for, score_node
 from aaml.sim.compiled.random_bits import draw
 from aaml.sim.compiled.tournament import (
@@ -86,8 +86,8 @@ def _simulate(
 ) -> None:
     count = nodes.cpu.shape[0]
     half = trees.shape[1] // 2
-    scratch = make_scratch(tables, 1 if scorer is None else scorer.sizes.max())
-    gauge = make_scratch(measured, 1)
+    scratch = make_scratch(tables, 0, 0) if scorer is None else scratch_for(scorer, tables)
+    gauge = make_scratch(measured, 0, 0)
     random_state = np.array([seed], dtype=np.uint64)
     leaf_of_row = np.empty(count, dtype=np.int64)
     used, usable_sum = 0, 0
@@ -233,7 +233,7 @@ def simulate_choices(
     """
     steps = len(arrivals)
     episode = Episode(np.full(steps, -1, np.int32), np.empty(steps, np.int64), np.empty(steps, np.int64))
-    gauge = make_scratch(tables, 1)
+    gauge = make_scratch(tables, 0, 0)
     usable_of = np.array([_usable_now(nodes, row, tables, gauge) for row in range(len(nodes.cpu))], dtype=np.int64)
     usable_sum, used = int(usable_of.sum()), DEVICE_MILLI * int(nodes.gpu_count.sum()) - int(nodes.gpu.sum())
     for step, arrival in enumerate(arrivals):

@@ -3,6 +3,7 @@ package aaml
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // The features of a pod on a node and device, and what a network sees of the pod besides: aaml.policies.gpu.features.
@@ -25,11 +26,12 @@ const (
 // and how much falls on each of its devices, were pods spread evenly: 1 is the mean over all devices.
 type scarce struct{ named, served, load float64 }
 
-// learned is a scorer of devices: linear by group of pods, or a small network.
+// learned is a scorer of devices: linear by group of pods, or a small network, or a formula.
 type learned struct {
 	*fragments
-	linear [][]float64 // [groups, phiWidth], nil where a network scores
+	linear [][]float64 // [groups, phiWidth], nil where something else scores
 	layers []dense64   // of a network
+	rule   *deviceRule // a formula
 	rests  []float64   // [1001] what so many free thousandths of a device are worth to the expected shares, in devices
 	models map[string]scarce
 	phi    [phiWidth + inputWidth]float64
@@ -41,10 +43,47 @@ type dense64 struct {
 	Biases  []float64   `json:"biases"`
 }
 
+// deviceRule is a formula of phi: registers hold the features that it reads, then the constants, then what each
+// instruction gives. The last one is the score.
+type deviceRule struct {
+	reads     []int // columns of phi
+	code      []instruction
+	registers []float64
+}
+
+func newDeviceRule(reads []string, constants []float64, code []instruction) (*deviceRule, error) {
+	r := &deviceRule{code: code, registers: make([]float64, len(reads)+len(constants)+len(code))}
+	for _, name := range reads {
+		at := slices.IndexFunc(deviceFeatures, func(each string) bool { return "gpu."+each == name })
+		if at < 0 {
+			at = slices.IndexFunc(deviceInputs, func(each string) bool { return "gpu_pod."+each == name })
+			if at < 0 {
+				return nil, fmt.Errorf("a formula that reads %q, which this plugin does not compute", name)
+			}
+			at += phiWidth
+		}
+		r.reads = append(r.reads, at)
+	}
+	copy(r.registers[len(reads):], constants)
+	return r, ready(code, len(reads)+len(constants))
+}
+
+func (r *deviceRule) value(phi []float64) float64 {
+	for i, at := range r.reads {
+		r.registers[i] = phi[at]
+	}
+	first := len(r.registers) - len(r.code)
+	for k, each := range r.code {
+		a, b, c := r.registers[each.Operands[0]], r.registers[each.Operands[1]], r.registers[each.Operands[2]]
+		r.registers[first+k] = each.apply(a, b, c)
+	}
+	return r.registers[len(r.registers)-1]
+}
+
 func newLearned(p *policyFile, expected *fragments) (*learned, error) {
 	l := &learned{fragments: expected, linear: p.Weights, layers: p.DeviceLayers, rests: p.Rests, models: map[string]scarce{}}
 	reads := deviceFeatures
-	if len(l.layers) > 0 {
+	if len(l.layers) > 0 || len(p.Features.Formula) > 0 {
 		reads = append(append([]string(nil), deviceFeatures...), deviceInputs...)
 	}
 	if !equal(p.Features.Devices, reads) {
@@ -52,6 +91,11 @@ func newLearned(p *policyFile, expected *fragments) (*learned, error) {
 	}
 	if len(l.rests) != deviceMilli+1 {
 		return nil, fmt.Errorf("tells what %d rests of a device are worth; expected %d", len(l.rests), deviceMilli+1)
+	}
+	if len(p.Features.Formula) > 0 {
+		var err error
+		l.rule, err = newDeviceRule(p.Features.Formula, p.Constants, p.Code)
+		return l, err
 	}
 	if len(l.layers) == 0 {
 		if len(l.linear) != groups {
@@ -124,7 +168,7 @@ func (l *learned) look(v *view) {
 // score returns the best score of a pod on a node where it fits, and a share's device, of equal ones the first.
 func (l *learned) score(k *facts, pod *request) (score float64, device int) {
 	l.measure(k)
-	if len(l.layers) > 0 {
+	if l.linear == nil {
 		l.fillInputs(pod)
 	}
 	if !pod.gpu.share() {
@@ -228,6 +272,9 @@ func (l *learned) fillInputs(pod *request) {
 }
 
 func (l *learned) value(pod *request) float64 {
+	if l.rule != nil {
+		return l.rule.value(l.phi[:])
+	}
 	if len(l.layers) == 0 {
 		group, named := l.linear[pod.gpu.group()], pod.gpu.models && pod.gpu.milli > 0
 		value := 0.0

@@ -86,27 +86,34 @@ func newFormula(reads []string, constants []float64, code []instruction) (*formu
 		}
 		f.reads = append(f.reads, found)
 	}
-	known := len(reads) + len(constants)
-	if known == 0 {
-		return nil, fmt.Errorf("a formula of nothing")
+	if err := ready(f.code, len(reads)+len(constants)); err != nil {
+		return nil, err
 	}
-	for i := range f.code {
-		each := &f.code[i]
+	f.registers = make([][]float64, len(reads)+len(constants)+len(code))
+	return f, nil
+}
+
+// ready looks up the operators of a formula's code, which begins with so many registers known.
+func ready(code []instruction, known int) error {
+	if known == 0 {
+		return fmt.Errorf("a formula of nothing")
+	}
+	for i := range code {
+		each := &code[i]
 		operator, ok := operators[each.Operator]
 		if !ok || len(each.Operands) != operator.operands {
-			return nil, fmt.Errorf("a formula with %q of %d operands", each.Operator, len(each.Operands))
+			return fmt.Errorf("a formula with %q of %d operands", each.Operator, len(each.Operands))
 		}
 		for _, operand := range each.Operands {
 			if operand < 0 || operand >= known {
-				return nil, fmt.Errorf("a formula with an operand that is not computed yet")
+				return fmt.Errorf("a formula with an operand that is not computed yet")
 			}
 		}
 		each.apply = operator.apply
 		each.Operands = append(slices.Clone(each.Operands), 0, 0)[:3]
 		known++
 	}
-	f.registers = make([][]float64, known)
-	return f, nil
+	return nil
 }
 
 // scores writes the score of each choice of a view.

@@ -49,7 +49,7 @@ type policyFile struct {
 	Lifetimes json.RawMessage `json:"lifetimes,omitempty"`
 	// of a heuristic, and of a scorer of devices that has no weights
 	Name string `json:"name,omitempty"`
-	// of a scorer of devices: weights by group of pods, or layers, and what rests of a device are worth
+	// of a scorer of devices: weights by group of pods, layers or a formula, and what rests of a device are worth
 	DeviceLayers []dense64 `json:"device_layers,omitempty"`
 	Rests        []float64 `json:"rests,omitempty"`
 	// of a policy that weighs fragments of GPUs

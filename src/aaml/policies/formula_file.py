@@ -17,7 +17,7 @@ from typing import Any
 from aaml.errors import UserError, bad_value
 from aaml.files import write_json
 from aaml.policies.formulas.expression import features, parts
-from aaml.policies.formulas.policy import VERSIONS, Formula, FormulaPolicy, versions_of
+from aaml.policies.formulas.policy import VERSIONS, Formula, versions_of
 from aaml.policies.formulas.text import parse, to_latex, to_text
 from aaml.policies.spec_file import spec_from_dict, spec_to_dict
 from aaml.scheduling.observation import PLAIN
@@ -41,7 +41,7 @@ def save_formula(formula: Formula, path: Path) -> None:
     write_json(path, content, indent=1, field="formula")
 
 
-def load_formula(path: Path) -> FormulaPolicy:
+def load_formula(path: Path) -> Formula:
     """Read a formula. Raises `UserError` for a file that is missing, none, or about features of another version."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ def load_formula(path: Path) -> FormulaPolicy:
             if told.get(name) != VERSIONS[name]:
                 raise bad_value(f"formula {path}: version of {name}", told.get(name, "none"), str(VERSIONS[name]))
         spec = spec_from_dict(content["observation"]) if "observation" in content else PLAIN
-        return FormulaPolicy(Formula(expression, spec, content.get("provenance", {})), path.stem)
+        return Formula(expression, spec, content.get("provenance", {}))
     except OSError as error:
         raise UserError(f"formula {path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -33,6 +33,14 @@ FloatArray = npt.NDArray[np.float64]
 DeviceRule = Literal["best", "worst", "random", "score"]
 
 COLUMNS = 131  # arrived demand in percent of the GPU capacity, 0 ... 130
+PUBLISHED_SEEDS = range(42, 52)
+TRAINING_TRACES = (
+    "default", "cpu100", "gpushare40", "multigpu50", "gpuspec33", "multigpu20", "gpushare80", "cpu250",
+)  # fmt: skip
+"""The traces that searches see, when not told otherwise."""
+SEARCH_COLUMNS = (50, 60, 70, 80, 85, 88, 90, 92, 94, 95, 96, 97, 98, 99, 100, 105, 110, 120, 130)
+"""The columns that searches judge by."""
+AT_100_AND_130 = [SEARCH_COLUMNS.index(100), SEARCH_COLUMNS.index(130)]
 DEFAULT_TUNE = 1.3
 
 
@@ -148,6 +156,19 @@ def run_openb(
         device_rule=DEVICE_RULES[device_rule or by_policy],
     )  # fmt: skip
     return _result(prepared, episode, time.perf_counter() - started, trace, name or policy, tune, seed)
+
+
+@lru_cache(maxsize=1024)
+def _fgd_at(trace: str, seed: int) -> FloatArray:
+    return run_openb(trace, seed, "fgd").allocation[list(SEARCH_COLUMNS)]
+
+
+def gains_over_fgd(trace: str, seed: int, scorer: npt.ArrayLike | Scorer) -> FloatArray:
+    """Return how much more of the GPU capacity a scorer allocates than FGD, in points, at each of `SEARCH_COLUMNS`."""
+    points: FloatArray = run_openb(trace, seed, "linear", scorer).allocation[list(SEARCH_COLUMNS)] - _fgd_at(
+        trace, seed
+    )
+    return points
 
 
 def run_openb_policy(
