@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from aaml.policies import gpu_names
 from aaml.policies.heuristics.linear import FEATURES, TERMS
 from aaml.scheduling.costs import COST_FEATURES
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATURES, UPCOMING_FEATURES
@@ -26,7 +27,8 @@ def tables():
 
 
 def test_every_feature_that_aaml_explain_can_name_is_explained():
-    assert tables() == [NODE_FEATURES, COST_FEATURES, PAIR_FEATURES, POD_FEATURES, UPCOMING_FEATURES, FEATURES, TERMS]
+    observed = [NODE_FEATURES, COST_FEATURES, PAIR_FEATURES, POD_FEATURES, UPCOMING_FEATURES]
+    assert tables() == [*observed, gpu_names.FEATURES, gpu_names.POD_INPUTS, FEATURES, TERMS]
 
 
 def test_what_the_page_says_of_the_scaled_features_is_so():
