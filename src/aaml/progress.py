@@ -13,11 +13,18 @@ from tqdm.std import tqdm as std_tqdm
 IN_NOTEBOOK = tqdm is not tqdm_asyncio
 _REFRESH_S = 0.2
 _LINE_EVERY_S = 30.0
+_PACE_AFTER_S = 10.0
 _LINE = "{desc}: {n_fmt}/{total_fmt} {unit} [{elapsed}<{remaining}{postfix}]"
 
 
 class _Lines(std_tqdm):  # type: ignore[type-arg]
-    """A progress bar for a log: a line when what is done changes, every half minute, and at the end."""
+    """A progress bar for a log: a line when what is done changes, every half minute, and at the end.
+
+    What is left is told from what was done since the first update, once ten seconds have passed since then. Until the
+    first update code is compiled, or what an earlier run had done is read.
+    """
+
+    _first: tuple[float, float] | None = None  # what was done at the first update, and when that was
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         often = {"mininterval": _LINE_EVERY_S, "maxinterval": _LINE_EVERY_S, "bar_format": _LINE}
@@ -32,6 +39,28 @@ class _Lines(std_tqdm):  # type: ignore[type-arg]
         if time.time() - getattr(self, "last_print_t", -math.inf) >= _LINE_EVERY_S:
             self.last_print_t = time.time()
             super().refresh(*args, **fields)
+
+    def update(self, n: float | None = 1) -> bool | None:
+        """Count what was done."""
+        shown: bool | None = super().update(n)
+        if n and self._first is None:
+            self._first = (self.n, time.time())
+        return shown
+
+    def reset(self, total: float | None = None) -> None:
+        """Begin again."""
+        self._first = None
+        super().reset(total)
+
+    @property
+    def format_dict(self) -> Any:
+        """What a line is made of; with a rate of 0 it does not tell how long it goes on."""
+        told = super().format_dict
+        if self.total and self.n < self.total:
+            done, at_s = self._first or (self.n, math.inf)
+            since_s = time.time() - at_s
+            told["rate"] = (self.n - done) / since_s if since_s >= _PACE_AFTER_S else 0.0
+        return told
 
     def set_description(self, desc: str | None = None, refresh: bool | None = True) -> None:
         """Say what is done from now on."""
