@@ -166,7 +166,8 @@ def written_down():
     text = (Path(__file__).parents[2] / "docs/security.md").read_text()
     section = text.split("## What is written on a cluster")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:3] == "| `"]
-    harmless = section.split("All others write on no cluster:")[1].split(". ")[0]
+    prose = " ".join(section.split())  # wherever its lines break
+    harmless = prose.split("All others write on no cluster: ")[1].split(". ")[0]
     return {row[0].strip("`"): row for row in rows}, set(re.findall(r"`([\w-]+)`", harmless))
 
 
