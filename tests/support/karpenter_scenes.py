@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from math import inf
 from random import Random
 from typing import Any
 
@@ -101,7 +102,7 @@ class Scene:
         placed = [(name, pod) for name in seen.nodes for pod in seen.pods_on(name).values()]
         running = [pod for _, pod in placed if pod.uid not in seen.stopping]
         missing = [pod for _, pod in placed if pod.uid in seen.stopping] + [each.pod for each in seen.waiting.values()]
-        pods = [_pod(pod, ages, name, stops=pod.uid in seen.stopping) for name, pod in placed]
+        pods = [_pod(pod, ages, name, seen.released_s, stops=pod.uid in seen.stopping) for name, pod in placed]
         pods += [_pod(each.pod, ages) for each in seen.waiting.values()]
         nodes = list(seen.nodes.values())
         return {
@@ -169,7 +170,9 @@ def _node(node: OwnedNode) -> Manifest:
     }
 
 
-def _pod(pod: Pod, ages: Mapping[str, int], node: str = "", *, stops: bool = False) -> Manifest:
+def _pod(
+    pod: Pod, ages: Mapping[str, int], node: str = "", released_s: Mapping[str, float] = {}, *, stops: bool = False
+) -> Manifest:
     kind, _, owner = pod.owner.partition("/")
     metadata: Manifest = {
         "name": pod.uid.replace("/", "-"), "namespace": pod.namespace, "uid": pod.uid, "labels": dict(pod.labels),
@@ -180,7 +183,8 @@ def _pod(pod: Pod, ages: Mapping[str, int], node: str = "", *, stops: bool = Fal
         reference = {"apiVersion": version, "kind": kind, "name": owner, "uid": owner, "controller": True}
         metadata["ownerReferences"] = [reference]
     if pod.do_not_disrupt:
-        metadata["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+        seconds = pod.do_not_disrupt_s
+        metadata["annotations"] = {"karpenter.sh/do-not-disrupt": "true" if seconds == inf else f"{seconds:g}s"}
     if stops:
         metadata |= {"deletionTimestamp": _time(pod.created_s), "finalizers": ["example.com/stops"]}
     devices = {_GPU: str(pod.gpu.count)} if pod.gpu.count else {}
@@ -189,7 +193,10 @@ def _pod(pod: Pod, ages: Mapping[str, int], node: str = "", *, stops: bool = Fal
         "nodeSelector": dict(pod.node_selector), "priority": pod.priority,
     }  # fmt: skip
     if node:
-        return {"metadata": metadata, "spec": {**spec, "nodeName": node}, "status": {"phase": "Running"}}
+        status = {"phase": "Running"}
+        if pod.uid in released_s:
+            status["startTime"] = _time(released_s[pod.uid] - pod.do_not_disrupt_s)
+        return {"metadata": metadata, "spec": {**spec, "nodeName": node}, "status": status}
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending", "conditions": [unschedulable]}}
 
@@ -330,7 +337,7 @@ class Scenes:
 
     def _seen(self, scene: Scene, nodes: int) -> Observed:
         rng = self.rng
-        seen = Observed(1000.0, pods={})
+        seen = Observed(1000.0, pods={}, released_s={})
         crowd = rng.choice((0, 1, 1, 3, 3, 6))
         for number in range(nodes):
             kind = rng.choice(scene.catalogue.types)
@@ -348,12 +355,17 @@ class Scenes:
 
     def _place(self, scene: Scene, seen: Observed, node: OwnedNode) -> None:
         """Let a pod run on a node, if it has room."""
+        rng = self.rng
         pod = self._pod(scene, most=node.type)
         free = scene.catalogue.room[scene.catalogue.numbers[node.type.name]].copy()
         for each in seen.pods_on(node.name).values():
             free -= scene.catalogue.request(each)
         devices = node.type.gpu_count - sum(each.gpu.count for each in seen.pods_on(node.name).values())
         if (free >= scene.catalogue.request(pod)).all() and pod.gpu.count <= devices:
+            if not pod.do_not_disrupt and self.chance(0.1):
+                pod = replace(pod, do_not_disrupt=True, do_not_disrupt_s=float(rng.choice((20, 600))))
+                if self.chance(0.9):  # else nobody says when it began to run
+                    seen.released_s[pod.uid] = seen.now_s + rng.randint(-40, 40)  # type: ignore[index]
             seen.pods[node.name][pod.uid] = pod  # type: ignore[index]
             if node.deleting and self.chance(0.3):
                 seen.stopping.add(pod.uid)
@@ -387,7 +399,7 @@ def _copied(seen: Observed, now_s: float) -> Observed:
     return replace(
         seen, now_s=now_s, nodes={name: replace(node) for name, node in seen.nodes.items()},
         pods={name: dict(seen.pods_on(name)) for name in seen.nodes}, waiting=dict(seen.waiting),
-        stopping=set(seen.stopping),
+        stopping=set(seen.stopping), released_s=dict(seen.released_s),
     )  # fmt: skip
 
 

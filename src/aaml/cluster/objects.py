@@ -6,6 +6,7 @@ kept. `aaml.kube.objects.convert` makes these objects from those of the API, and
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
@@ -249,6 +250,7 @@ class Pod:
     qos: str = ""  # quality-of-service class: Guaranteed, Burstable, BestEffort, or a trace's own
     resource_version: str = ""
     do_not_disrupt: bool = False  # no autoscaler may evict it, as its annotations say
+    do_not_disrupt_s: float = inf  # for how long after its start that holds; inf: for good
     nonzero: tuple[int, int] | None = None  # (cpu_milli, memory_bytes) per container defaults applied; None: derive
     nonzero_containers: tuple[int, int] | None = None  # without pod-level resources; None: the same
 

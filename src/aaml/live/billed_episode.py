@@ -138,7 +138,8 @@ class BilledEpisode:
         self._names[pod.name] += 1
         life.name, life.node_name = f"{pod.name}-again-{again}" if again else pod.name, ""
         self._lives[life.name] = life
-        body = pod_to_json(replace(pod, name=life.name, node_name="", owner=""))
+        kept_s = pod.do_not_disrupt_s / self._speed
+        body = pod_to_json(replace(pod, name=life.name, node_name="", owner="", do_not_disrupt_s=kept_s))
         body["metadata"]["ownerReferences"] = owner_references(pod, _OWNER)
         body["spec"]["terminationGracePeriodSeconds"] = 0
         self._journal.waits(pod, self._now_s())

@@ -136,7 +136,7 @@ class NodeController:
     def _delete(self, node: OwnedNode, seen: Observed) -> None:
         """Give a node back, if limits allow it."""
         claim, pods = self._nodes.claims[node.name], seen.pods_on(node.name)
-        if any(pod.do_not_disrupt for pod in pods.values()) or self._is_awaited(node, seen):
+        if any(map(seen.is_kept, pods.values())) or self._is_awaited(node, seen):
             return
         if self._moves_left(seen.now_s) < 1:
             return

@@ -7,6 +7,7 @@ could not place stay out of what waits, and keep the node that they are on.
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from aaml.cluster.objects import (
@@ -134,6 +135,7 @@ class OwnedNodes:
         seen = Observed(now_s)
         pods: dict[str, dict[str, Pod]] = {}
         blocked: set[str] = set()
+        released_s: dict[str, float] = {}
         for claim in self.claims.values():
             node = self._owned(claim, now_s)
             if node is None:
@@ -143,7 +145,8 @@ class OwnedNodes:
             mine = pods[node.name] = {uid: pod for uid, pod in there.items() if not _goes_with_the_node(pod)}
             blocked |= {uid for uid, pod in mine.items() if not pod.owner or self._beyond_us(pod)}
             seen.stopping |= {uid for uid, pod in mine.items() if pod.terminating}
-        seen.pods, seen.blocked = pods, frozenset(blocked)
+            released_s |= {uid: self._released_s(pod) for uid, pod in mine.items() if pod.do_not_disrupt}
+        seen.pods, seen.blocked, seen.released_s = pods, frozenset(blocked), released_s
         seen.waiting = {pod.uid: Waiting(pod, min(pod.created_s * self.speed, now_s)) for pod in self._waiting()}
         placed = (
             {name: (node.initialized_s is not None, node.deleting) for name, node in seen.nodes.items()},
@@ -213,6 +216,10 @@ class OwnedNodes:
             else f"a request for {strange}, which no instance type names" if strange
             else ""
         )  # fmt: skip
+
+    def _released_s(self, pod: Pod) -> float:
+        """Return until when a pod may not be disrupted: for good where nobody says when it started, as in Karpenter."""
+        return (pod.started_s + pod.do_not_disrupt_s) * self.speed if pod.started_s else inf
 
     def _node(self, claim: wire.NodeClaimObject) -> Node | None:
         row = self.watch.state.index.get(claim.status.node_name)

@@ -223,7 +223,8 @@ class _Playing:
         """Create a pod, which waits for the policy where it was not placed by somebody else."""
         self._names[pod.key] += 1
         again = self._names[pod.key] - 1  # a name may come again before its bearer here has ended
-        named = replace(pod, name=f"{pod.name}-again-{again}" if again else pod.name)
+        name, kept_s = f"{pod.name}-again-{again}" if again else pod.name, pod.do_not_disrupt_s / self._speed
+        named = replace(pod, name=name, do_not_disrupt_s=kept_s)
         self._pods[named.key] = pod
         node_name = "" if placed is None else placed.node_name
         body = pod_to_json(replace(named, node_name=node_name, scheduler_name=SCHEDULER), **_image(pod))

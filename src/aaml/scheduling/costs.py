@@ -1,7 +1,9 @@
 """What nodes cost and what keeps them from being given back, as features; told by whoever buys the nodes of a state."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Protocol
 
 import numpy as np
@@ -48,7 +50,8 @@ class NodeCosts:
         self, state: ClusterState, nodes: Mapping[str, PaidNode], quiet_s: float, paid: Callable[[float], float]
     ) -> None:
         self._state, self._nodes, self._quiet_s, self.paid = state, nodes, quiet_s, paid
-        self._kept: Counter[str] = Counter()  # by name of the node: pods that may not be disrupted
+        self._kept: Counter[str] = Counter()  # by name of the node: pods that may not be disrupted, now or once
+        self.released_s: dict[str, float] = {}  # by uid: when those of them may be disrupted that are kept for a time
         for placement in state.placements.values():
             self._observe(placement.pod, placement.node_name, placed=True)
         state.observe(lambda pod, node_name, placed: self._observe(pod, node_name, placed=placed))
@@ -77,7 +80,7 @@ class NodeCosts:
                 paid[PAID.price, row], paid[PAID.launched_s, row] = node.price, node.launched_s
                 paid[PAID.quiet_since_s, row] = now_s if last_s is None else last_s
                 paid[PAID.leaving, row] = node.deleting
-            paid[PAID.kept_pods, row] = self._kept[name]
+        paid[PAID.kept_pods] = self._kept_pods(now_s)
         shown = np.zeros((len(state), len(COST_FEATURES)), dtype=np.float32)
         show_costs(paid, state.allocatable, state.requested, now_s, self._quiet_s, shown)
         return shown
@@ -89,8 +92,21 @@ class NodeCosts:
         return [] if +self._kept == counted else ["pods that may not be disrupted are counted wrongly"]
 
     def _observe(self, pod: Pod, node_name: str, *, placed: bool) -> None:
-        if pod.do_not_disrupt:
-            self._kept[node_name] += 1 if placed else -1
+        if not pod.do_not_disrupt:
+            return
+        self._kept[node_name] += 1 if placed else -1
+        if not placed:
+            self.released_s.pop(pod.uid, None)
+        elif pod.do_not_disrupt_s < inf:
+            since_s = self._state.placements[pod.uid].since_s
+            self.released_s[pod.uid] = math.floor(since_s) + pod.do_not_disrupt_s  # the API server keeps whole seconds
+
+    def _kept_pods(self, now_s: float) -> list[int]:
+        """Return how many pods of each node may not be disrupted now."""
+        released = Counter(
+            self._state.placements[uid].node_name for uid, at_s in self.released_s.items() if at_s <= now_s
+        )
+        return [self._kept[name] - released[name] for name in self._state.names]
 
 
 @uncounted

@@ -1,5 +1,6 @@
 """API objects become pods and nodes as kube-scheduler reads them; the sums are worked out by hand."""
 
+from math import inf
 from typing import Any
 
 import msgspec
@@ -134,12 +135,16 @@ class TestGpus:
         assert not pod({"containers": [container()]}).do_not_disrupt
 
     @pytest.mark.parametrize(
-        ("value", "stays"),
-        [("1h30m", True), ("1.5h", True), (".5s", True), ("no", False), ("0s", False), ("-5m", False), ("5", False)],
-    )
-    def test_a_time_for_which_karpenter_may_not_disrupt_a_pod_keeps_it(self, value, stays):
+        ("value", "seconds"),
+        [("1h30m", 5400.0), ("+1.5h", 5400.0), (".5s", 0.5), ("1m1ms", 60.001), ("true", inf), ("no", 0.0), ("0s", 0.0),
+         ("-5m", 0.0), ("5", 0.0)],
+    )  # fmt: skip
+    def test_a_time_for_which_karpenter_may_not_disrupt_a_pod(self, value, seconds):
         notes = {"karpenter.sh/do-not-disrupt": value}
-        assert pod({"containers": [container()]}, annotations=notes).do_not_disrupt is stays
+        found = pod({"containers": [container()]}, annotations=notes)
+        assert (found.do_not_disrupt, found.do_not_disrupt_s) == (seconds > 0, seconds or inf)
+        again = pod_from_json(pod_to_json(found))
+        assert (again.do_not_disrupt, again.do_not_disrupt_s) == (found.do_not_disrupt, found.do_not_disrupt_s)
 
     def test_devices_of_a_bound_pod(self):
         for text, expected in (("2-3", (2, 3)), ("0", (0,)), ("", None), ("x", None)):

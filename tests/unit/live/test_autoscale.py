@@ -108,7 +108,8 @@ def test_a_node_is_known_from_its_claim_on_with_the_pods_that_run_there() -> Non
 
 
 def test_on_a_cluster_that_goes_five_times_faster_a_second_counts_five() -> None:
-    live = Live().node("a", "small", pod("web")).waits(pod("next", 2.0))
+    kept = pod("web", do_not_disrupt=True, do_not_disrupt_s=60.0, started_s=NOW_S - 20)
+    live = Live().node("a", "small", kept).waits(pod("next", 2.0))
     live.nodes = OwnedNodes(live.watch, CATALOGUE, speed=5.0)
     controller = live.controller(replace(EAGER, idle_s=50.0, patience_s=200.0, patience_growth=0.0, look_s=1000.0))
     assert controller.step() == 1.0, "50 s are 10 s of the clock: it looks again as late as it ever does"
@@ -116,6 +117,7 @@ def test_on_a_cluster_that_goes_five_times_faster_a_second_counts_five() -> None
     seen = live.nodes.observe(now_s)
     assert (seen.nodes["a"].launched_s, seen.nodes["a"].initialized_s) == (now_s - 630 * 5, now_s - 600 * 5)
     assert [each.since_s for each in seen.waiting.values()] == [now_s - 30 * 5]
+    assert seen.released_s == {kept.uid: now_s + 40 * 5}
     live.now_s += 9.9
     assert controller.step() == pytest.approx(0.2), (
         "half a second is left: a tenth on the clock, less than it ever waits"
@@ -266,6 +268,18 @@ def test_a_node_with_a_pod_that_may_not_be_disrupted_stays_even_where_the_policy
     api.live.node("a", "small", pod("job", 0.1, do_not_disrupt=True)).node("b", "large", pod("web"))
     api.live.controller(replace(EAGER, retire_use=1.0, retire_room=0.0), apply=True).step()
     assert "a" not in deleted(api)
+
+
+def test_a_pod_that_may_not_be_disrupted_for_a_time_keeps_its_node_until_then(api: Any) -> None:
+    kept = {"do_not_disrupt": True, "do_not_disrupt_s": 60.0}
+    api.live.node("a", "small", pod("web", started_s=NOW_S - 20, **kept))
+    api.live.node("b", "large", pod("more", 5.0), pod("unknown", 0.1, **kept))
+    api.on("DELETE", f"{PATH}/a", (200, {}))
+    controller = api.live.controller(EAGER, apply=True)
+    for passed_s in range(0, 60, 3):
+        api.live.now_s = NOW_S + passed_s
+        controller.step()
+        assert deleted(api) == (["a"] if passed_s >= 40 else []), "nobody says when the pod on the other began to run"
 
 
 def test_a_node_whose_pods_fit_elsewhere_goes_and_one_whose_pods_do_not_stays(api: Any) -> None:

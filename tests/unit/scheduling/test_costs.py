@@ -54,6 +54,17 @@ def test_a_policy_is_shown_what_nodes_cost_and_what_keeps_them():
     assert seen.nodes[0, len(NODE_FEATURES) + COST_FEATURES.index("to_move")] == 1.0, "nowhere is room for its pod"
 
 
+def test_a_pod_that_may_not_be_disrupted_for_a_time_counts_until_that_is_over():
+    state, _, costs = two_nodes()
+    state.assume(pod("awhile", 1, 1, do_not_disrupt=True, do_not_disrupt_s=60.0), "small", since_s=540.9)
+    kept = [costs.features(now_s)[:, COST_FEATURES.index("kept_pods")].tolist() for now_s in (599.9, 600.0)]
+    assert kept == [pytest.approx([log(3) / 3, 0.0]), pytest.approx([log(2) / 3, 0.0])], "its start was at 540 s"
+    assert costs.released_s == {"awhile": 600.0}
+    state.remove_pod("awhile")
+    assert not costs.released_s
+    assert not costs.faults()
+
+
 def test_a_policy_that_does_not_ask_is_shown_what_it_always_was():
     state, _, _ = two_nodes()
     plain = make.context(state, make.pod(), now_s=600.0).observation

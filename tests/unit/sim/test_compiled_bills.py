@@ -1,6 +1,9 @@
 """Compiled episodes in which nodes are bought and given back, against the simulator: the same bits."""
 
+import math
 from dataclasses import replace
+from functools import partial
+from itertools import chain, zip_longest
 
 import numpy as np
 import pytest
@@ -120,6 +123,25 @@ def test_bills_are_the_simulators_to_the_bit(task, choose):
 def test_so_they_are_whatever_the_autoscaler_is_told(settings):
     told = replace(BILL, **({"autoscaler": KarpenterSettings(consolidate_after_s=15.0)} | settings))
     play(told, seed=20)
+
+
+def every_second_kept(count, rng, seconds):
+    """Draw the pods of a bill, of which every second one may not be disrupted for so long, and some others never."""
+    workload, until_s = BILL.rhythm(count, rng)
+    kept = [replace(pod, do_not_disrupt=True, do_not_disrupt_s=seconds) for pod in workload.pods[::2]]
+    return replace(workload, pods=tuple(chain(*zip_longest(kept, workload.pods[1::2])))[: len(workload)]), until_s
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 3.0])
+def test_pods_that_may_not_be_disrupted_for_a_time_are_kept_for_that_time(grace_s):
+    told = replace(
+        BILL, autoscaler=KarpenterSettings(consolidate_after_s=5.0, budgets=("100%",)), times=NodeTimes(grace_s=grace_s)
+    )
+    evicted = []
+    for seconds in (30.0, 200.5, math.inf):
+        task = replace(told, rhythm=partial(every_second_kept, seconds=seconds))
+        evicted.append(sum(each["evicted"] for each in play(task, seed=30, spec=SHOWN)))
+    assert evicted == sorted(set(evicted), reverse=True), "the longer, the fewer"
 
 
 @pytest.mark.parametrize("task", ["bill", "bill-when-empty"])

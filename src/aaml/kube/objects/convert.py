@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -22,7 +23,8 @@ __all__ = ["budget_from_api", "node_from_api", "node_from_json", "node_to_json",
 
 T = TypeVar("T")
 
-_DURATION = re.compile(r"\+?((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+")  # as Go's time.ParseDuration takes it
+_UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = rf"(\d+\.?\d*|\.\d+)({'|'.join(_UNITS_S)})"  # an amount and a unit, of which Go takes several
 
 
 def read_object(data: bytes | str | Mapping[str, Any], kind: type[T], what: str) -> T:
@@ -54,6 +56,7 @@ def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Po
     labels = meta.labels or {}
     namespace = meta.namespace or "default"
     requests = effective_requests(pod)
+    kept_s = _do_not_disrupt_s(meta.annotations or {})
     return Pod(
         name=meta.name,
         namespace=namespace,
@@ -85,20 +88,25 @@ def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Po
         deadline_s=None if spec.active_deadline_seconds is None else float(spec.active_deadline_seconds),
         qos=status.qos_class or "",
         resource_version=meta.resource_version,
-        do_not_disrupt=_do_not_disrupt(meta.annotations or {}),
+        do_not_disrupt=kept_s > 0.0,
+        do_not_disrupt_s=kept_s or inf,
         nonzero=nonzero_requests(pod),
         nonzero_containers=nonzero_container_requests(pod),
     )
 
 
-def _do_not_disrupt(annotations: Mapping[str, str]) -> bool:
-    """Whether autoscalers are told not to evict a pod, by Karpenter's annotation or the Cluster Autoscaler's.
+def _do_not_disrupt_s(annotations: Mapping[str, str]) -> float:
+    """Return for how long after its start autoscalers are told not to evict a pod: 0 not at all, inf for good.
 
-    Karpenter takes a duration from the pod's start, too. Here such a pod stays for good.
+    Karpenter's annotation is "true" or a duration above 0, and says nothing with another value (its utils/pod). That of
+    the Cluster Autoscaler is for good.
     """
     told = annotations.get(wire.DO_NOT_DISRUPT, "")
-    is_duration = _DURATION.fullmatch(told) is not None and any(digit in told for digit in "123456789")
-    return told == "true" or is_duration or annotations.get(wire.SAFE_TO_EVICT) == "false"
+    if told == "true" or annotations.get(wire.SAFE_TO_EVICT) == "false":
+        return inf
+    if not re.fullmatch(rf"\+?({_DURATION})+", told):
+        return 0.0
+    return sum(float(amount) * _UNITS_S[unit] for amount, unit in re.findall(_DURATION, told))
 
 
 def budget_from_api(budget: wire.BudgetObject) -> objects.DisruptionBudget:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any
 
 from aaml.cluster import objects
@@ -138,10 +139,15 @@ def pod_to_json(pod: Pod, *, image: str = IMAGE) -> dict[str, Any]:
             "name": pod.name,
             "namespace": pod.namespace,
             "labels": dict(pod.labels),
-            "annotations": gpu_annotations(pod.gpu) | ({wire.DO_NOT_DISRUPT: "true"} if pod.do_not_disrupt else {}),
+            "annotations": gpu_annotations(pod.gpu)
+            | ({wire.DO_NOT_DISRUPT: _how_long(pod)} if pod.do_not_disrupt else {}),
         }
     )
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _how_long(pod: Pod) -> str:
+    return "true" if pod.do_not_disrupt_s == inf else f"{pod.do_not_disrupt_s:.3f}s"
 
 
 def node_to_json(node: Node) -> dict[str, Any]:

@@ -124,7 +124,7 @@ class ClusterAutoscaler:
         if node.initialized_s is None or node.deleting:
             return False
         pods = seen.pods_on(node.name)
-        if any(pod.do_not_disrupt or not pod.owner or uid in seen.blocked for uid, pod in pods.items()):
+        if any(seen.is_kept(pod) or not pod.owner or uid in seen.blocked for uid, pod in pods.items()):
             return False
         room = self.catalogue.room[self.catalogue.numbers[node.type.name]][:2]
         asked = np.sum([self.catalogue.request(pod)[:2] for pod in pods.values()], axis=0) if pods else np.zeros(2)

@@ -265,7 +265,7 @@ class Karpenter:
             and self._nominated_s.get(node.name, -inf) <= seen.now_s
             and self.settings.consolidate_after_s is not None
             and not self._is_busy(node, seen.now_s)
-            and not any(pod.do_not_disrupt or uid in seen.blocked for uid, pod in seen.pods_on(node.name).items())
+            and not any(seen.is_kept(pod) or uid in seen.blocked for uid, pod in seen.pods_on(node.name).items())
         ]
         return sorted(found, key=lambda node: -node.price / _disruption(seen, node))
 
@@ -317,7 +317,7 @@ def _leaves(seen: Observed, pod: Pod) -> bool:
     """
     if pod.uid in seen.stopping:
         return is_next_late(pod)
-    return not pod.do_not_disrupt and pod.uid not in seen.stuck
+    return not seen.is_kept(pod) and pod.uid not in seen.stuck
 
 
 def is_next_late(pod: Pod) -> bool:

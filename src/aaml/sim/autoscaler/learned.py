@@ -90,7 +90,7 @@ class LearnedNodes:
     _slower: float = 1.0  # times as long as usual that nodes are not bought for them
     _ready: int = 0  # nodes
     _drained_s: float = -inf
-    _nothing_s: float | None = None  # the state of the cluster in which no node could go
+    _nothing: tuple[float, int] | None = None  # the state of the cluster in which no node could go
     _planned: _Planned | None = None
 
     def __post_init__(self) -> None:
@@ -186,7 +186,8 @@ class LearnedNodes:
         )
         if empty:
             return [Delete(empty)]
-        if seen.now_s - self._drained_s < _SETTLING_S or self._nothing_s == seen.changed_s:
+        state = seen.changed_s, seen.released
+        if seen.now_s - self._drained_s < _SETTLING_S or self._nothing == state:
             return []
         unplaced = _unplaced(seen)
         fitting = self._fitting(seen, unplaced)
@@ -194,14 +195,14 @@ class LearnedNodes:
             return []  # nodes are about to be bought
         found = self._moves(seen, fitting, staying)
         if not found:
-            self._nothing_s = seen.changed_s
+            self._nothing = state
         return found
 
     def _can_go(self, seen: Observed, names: Sequence[str]) -> bool:
         """Whether all pods of nodes fit on others as things are now."""
         nodes = [seen.nodes[name] for name in names if name in seen.nodes and not seen.nodes[name].deleting]
         pods = [pod for node in nodes for pod in seen.pods_on(node.name).values()]
-        if len(nodes) < len(names) or any(pod.do_not_disrupt or pod.uid in seen.blocked for pod in pods):
+        if len(nodes) < len(names) or any(seen.is_kept(pod) or pod.uid in seen.blocked for pod in pods):
             return False
         unplaced = _unplaced(seen)
         fitting = self._fitting(seen, unplaced)
@@ -236,7 +237,7 @@ class LearnedNodes:
             pods = seen.pods_on(node.name)
             if not pods or pods.keys() & seen.blocked or (self._planned and node.name in self._planned.names):
                 continue
-            movable = [pod for uid, pod in pods.items() if not pod.do_not_disrupt and uid not in seen.stopping]
+            movable = [pod for uid, pod in pods.items() if not seen.is_kept(pod) and uid not in seen.stopping]
             cost = sum(map(self._cost, movable))
             if node.price * hours > cost:
                 found.append(_Candidate(node, movable, cost, len(movable) == len(pods)))
@@ -290,6 +291,6 @@ def _unplaced(seen: Observed) -> list[Pod]:
         for name, node in seen.nodes.items()
         if node.deleting
         for uid, pod in seen.pods_on(name).items()
-        if not pod.do_not_disrupt and uid not in seen.stopping
+        if not seen.is_kept(pod) and uid not in seen.stopping
     )
     return [*(each.pod for each in seen.waiting.values()), *leaving]

@@ -52,7 +52,8 @@ class Observed:
 
     `nodes`: by name, those in the making and those on their way out too. `pods`: what runs on each node, by name and
     uid. `waiting`: by uid. `blocked`: uids of running pods that a disruption budget keeps from being evicted now.
-    `stuck`: those of them that are never let go. `stopping`: uids of pods that are evicted and still on their node.
+    `stuck`: those of them that are never let go. `released_s`: by uid, when pods may be disrupted that may not be for a
+    time after their start. `stopping`: uids of pods that are evicted and still on their node.
     `changed_s`: when a pod was last bound or went, or a node came, became ready or was marked.
     """
 
@@ -62,6 +63,7 @@ class Observed:
     waiting: dict[str, Waiting] = field(default_factory=dict)
     blocked: frozenset[str] = frozenset()
     stuck: frozenset[str] = frozenset()
+    released_s: Mapping[str, float] = field(default_factory=dict)
     stopping: set[str] = field(default_factory=set)
     gpu_free: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     changed_s: float = -inf
@@ -69,6 +71,15 @@ class Observed:
     def pods_on(self, name: str) -> Mapping[str, Pod]:
         """Return the pods of a node by uid."""
         return self.pods.get(name, {})
+
+    def is_kept(self, pod: Pod) -> bool:
+        """Whether a pod may not be disrupted now, as its annotations say (Karpenter's utils/pod)."""
+        return pod.do_not_disrupt and self.now_s < self.released_s.get(pod.uid, inf)
+
+    @property
+    def released(self) -> int:
+        """How many of the pods that were kept for a time may be disrupted now."""
+        return sum(at_s <= self.now_s for at_s in self.released_s.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class NodeSupply:
         self._cluster = cluster
         self.seen.pods, self.seen.gpu_free = _Pods(cluster.state), _Devices(cluster.state)
         cluster.state.observe(self._observe)
-        NodeCosts(cluster.state, self.seen.nodes, self.quiet_s, self.paid)
+        self.seen.released_s = NodeCosts(cluster.state, self.seen.nodes, self.quiet_s, self.paid).released_s
         gpus = bool(self.catalogue.gpu_count.any())
         for pod in cluster.workload:
             _refuse_unless_plain(pod, gpus=gpus)
@@ -110,13 +110,13 @@ class NodeSupply:
         Raises ValueError for an autoscaler that wants to be asked again at once.
         """
         now_s, happened = self._cluster.now_s(), False
+        self.seen.now_s = now_s
         while self._heap and self._heap[0][0] <= now_s:
             _, sequence, kind, name = heapq.heappop(self._heap)
             happened |= self._happen(kind, name, sequence)
         if happened:
             return True
         seen, waits = self.seen, self._cluster.journal.waiting_since_s
-        seen.now_s = now_s
         seen.waiting = {uid: each for uid, each in seen.waiting.items() if uid in waits}
         if self.budgets:
             running, missing = self._pods()
@@ -180,10 +180,13 @@ class NodeSupply:
                 self._cluster.happen(Cordon(self._cluster.now_s(), name))
 
     def _drain(self, name: str) -> None:
-        """Begin to evict a node's pods, which is seen to again once it may be given back."""
+        """Begin to evict a node's pods, which is seen to again once it may be given back or more of them may go."""
         if name in self.seen.nodes and name not in self._draining_s:
-            self._draining_s[name] = self._cluster.now_s()
-            self._push(self._cluster.now_s() + self.times.min_drain_s, _DRAIN, name)
+            now_s = self._draining_s[name] = self._cluster.now_s()
+            self._push(now_s + self.times.min_drain_s, _DRAIN, name)
+            for uid in self.seen.pods_on(name):
+                if (at_s := self.seen.released_s.get(uid, -inf)) > now_s:
+                    self._push(at_s, _DRAIN, name)
             self._evict(name)
 
     # ---- what happens ------------------------------------------------------------------------------------------------
@@ -223,7 +226,7 @@ class NodeSupply:
         """Evict the pods of a node that may be: others are tried again, or are waited for."""
         row, refused = self._cluster.state.index.get(name), False
         for uid, pod in () if row is None else list(self._cluster.state.node_pods[row].items()):
-            if pod.do_not_disrupt or uid in self.seen.stopping:
+            if self.seen.is_kept(pod) or uid in self.seen.stopping:
                 continue
             if self.budgets and allowed_evictions(self.budgets, pod, *self._pods()) < 1:
                 refused = True

@@ -474,6 +474,7 @@ class BatchedEnv:
         put(pool.carbon[slot], np.asarray(supply.carbon, dtype=np.float64))
         put(pool.budgets[slot], supply.budgets)
         put(pool.pods[slot], supply.pods)
+        put(pool.kept_s[slot], supply.kept_s)
         self._draw(slot, supply)
 
     def _load(self, slot: int, plan: Plan) -> None:

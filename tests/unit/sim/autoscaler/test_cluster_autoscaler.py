@@ -71,6 +71,14 @@ def test_a_node_stays_that_is_used_or_whose_pods_must_stay(kept):
         assert seller.act(moment.at(float(now_s))) == []
 
 
+def test_a_node_may_go_once_its_pod_need_not_stay_any_more():
+    moment = Moment().node("a", LARGE, [pod("p", 1, do_not_disrupt=True)]).node("b", LARGE, [pod("q", 5)])
+    moment.seen.released_s, seller = {"p": 1015.0}, scaler()
+    for now_s in range(1000, 1080, 10):
+        assert seller.act(moment.at(float(now_s))) == []
+    assert seller.act(moment.at(1080.0)) == [Delete(("a",))], "sixty seconds after it looked at 1020 s"
+
+
 def test_empty_nodes_go_together_and_none_after_the_cluster_has_grown():
     moment, seller = Moment().node("a").node("b").node("c", SMALL, [pod("q", 2)]), scaler()
     assert seller.act(moment.at(1000.0)) == []

@@ -107,6 +107,14 @@ def test_a_pod_of_priority_counts_more():
     assert decided(moment, seller(budgets=("1",))) == [Delete(("b",))]
 
 
+def test_a_pod_that_may_not_be_disrupted_for_a_time_keeps_its_node_until_then():
+    moment = Moment().node("a", SMALL, [pod("p", 1, do_not_disrupt=True)]).node("b", LARGE, [pod("q", 7)])
+    moment.seen.released_s = {"p": 1000.5}
+    assert decided(moment) == []
+    moment.seen.released_s = {"p": 1000.0}
+    assert decided(moment) == [Delete(("a",))]
+
+
 def test_a_pod_that_may_not_be_disrupted_keeps_its_node():
     moment = Moment().node("a", LARGE, [pod("p", 0.1, do_not_disrupt=True)]).node("b", LARGE, [pod("q", 7.95)])
     assert decided(moment) == []

@@ -101,6 +101,13 @@ def test_pods_that_may_not_be_disrupted_keep_their_node_unless_it_is_to_be_retir
     assert gone(retire_use=0.5, retire_room=2.0) == [], "what is left of b, 1.5 cores, is not twice 1"
 
 
+def test_a_node_is_looked_at_again_once_its_pod_may_be_moved_though_nothing_else_has_changed():
+    moment = Moment(1000.0).node("a", SMALL, [pod("a1", do_not_disrupt=True)]).node("b", LARGE, [pod("b1", 5.0)])
+    moment.seen.released_s, seller = {"a1": 1015.0}, learned(first_look_s=1000.0, eviction_dollars=0.1)
+    assert [list(seller.act(moment.at(at_s))) for at_s in (1000.0, 1010.0)] == [[], []]
+    assert list(seller.act(moment.at(1020.0))) == [Delete(("a",))]
+
+
 def test_a_job_counts_more_than_other_pods_for_it_begins_anew():
     def gone(owner):
         moment = Moment(1000.0).node("a", SMALL, [pod("a1", owner=owner)]).node("b", SMALL, [pod("b1", 1.0)])

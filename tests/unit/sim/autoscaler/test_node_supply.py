@@ -71,6 +71,18 @@ def test_a_deleted_node_is_paid_until_its_pods_are_gone_and_for_five_seconds_at_
     assert told["evicted"] == 0
 
 
+def test_a_pod_that_may_not_be_disrupted_for_a_time_is_evicted_once_that_is_over():
+    kept = pod("p", 1, do_not_disrupt=True, do_not_disrupt_s=60.5)  # from 20.3 s on, which is 20 s to the API server
+    late = NodeTimes(registration_delay_s=20.3, initialization_s=0.0, initialization_spread_s=0.0)
+    orders = (0.0, Buy((SMALL,))), (50.0, lambda names: Delete((names[0],)))
+    _, told = simulated([kept], *orders, times=late)
+    assert (told["bill"], told["evicted"]) == (pytest.approx(80.5 / 200), 1)
+    _, told = simulated([kept], *orders, times=late, until_s=80.0)
+    assert (told["bill"], told["evicted"]) == (pytest.approx(1.0), 0)
+    _, told = simulated([kept], orders[0], (100.0, orders[1][1]), times=late)
+    assert told["bill"] == pytest.approx(105 / 200), "it is as any other by then"
+
+
 def test_a_service_that_is_evicted_runs_for_what_was_left_and_a_job_from_the_start():
     orders = (0.0, Buy((SMALL,))), (50.0, Buy((SMALL,))), (100.0, lambda names: Delete((names[0],)))
     service = pod("p", 1, lifetime_s=90.0)  # from 20 to 100 s, then the other ten from 101.2 s on

@@ -113,8 +113,7 @@ def _unplaced(own, packed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
         if own.nodes[NODE.deleting, number]:
             pod = own.nodes[NODE.first, number]
             while pod >= 0:
-                stops = own.pods[POD.stopping, pod]
-                if own.traits[TRAIT.next_late, pod] if stops else not own.traits[TRAIT.kept, pod]:
+                if own.traits[TRAIT.next_late, pod] or not own.pods[POD.stopping, pod]:
                     put_in_order(own, packed, count, pod)
                     count += 1
                 pod = own.pods[POD.after, pod]
@@ -323,7 +322,7 @@ def _candidates(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
             own.nodes[NODE.row, number] < 0
             or own.nodes[NODE.deleting, number]
             or own.node_times[NODE_TIME.nominated_s, number] > now_s
-            or own.nodes[NODE.kept, number] > 0
+            or kept_pods(own, number) > 0
             or is_busy(own, number, now_s)
         ):
             continue
@@ -334,6 +333,18 @@ def _candidates(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
         work.weights[place], work.candidates[place] = weight, number
         count += 1
     return count
+
+
+@part
+def kept_pods(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return how many pods of a node may not be disrupted now: `Observed.is_kept`."""
+    kept = own.nodes[NODE.kept, number]
+    if own.nodes[NODE.awhile, number] > 0:
+        pod = own.nodes[NODE.first, number]
+        while pod >= 0:
+            kept -= own.kept_s[pod] > 0.0 and own.pod_times[POD_TIME.released_s, pod] <= own.moment.now_s
+            pod = own.pods[POD.after, pod]
+    return kept
 
 
 @part

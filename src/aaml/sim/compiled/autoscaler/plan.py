@@ -33,7 +33,8 @@ class SupplyPlan:
     ===========  =============  ====================================================================================
     offers       int64 [K, R]   what pods can have of each type, in the columns of the plan's requests
     prices       float64 [4, K] columns of `aaml.sim.compiled.autoscaler.rows.OFFER`
-    pods         int64 [5, T]   columns of `POD_TRAIT`
+    pods         int64 [4, T]   columns of `TRAIT`
+    kept_s       float64 [T]    for how long on a node a pod may not be evicted, inf: for good
     budgets      int64 [2, U]   a number of nodes, and whether it is a percentage
     ===========  =============  ====================================================================================
     """
@@ -44,6 +45,7 @@ class SupplyPlan:
     offers: IntArray
     prices: FloatArray
     pods: IntArray
+    kept_s: FloatArray
     budgets: IntArray
 
     @classmethod
@@ -69,7 +71,7 @@ class SupplyPlan:
                 )
         ranks = {uid: rank for rank, uid in enumerate(sorted(pod.uid for pod in workload.pods))}
         pods = [
-            (ranks[pod.uid], pod.do_not_disrupt, bool(pod.owner.partition("/")[0]), begins_anew(pod), is_next_late(pod))
+            (ranks[pod.uid], bool(pod.owner.partition("/")[0]), begins_anew(pod), is_next_late(pod))
             for pod in workload.pods
         ]
         offers = np.zeros((len(catalogue), len(state.resources)), dtype=np.int64)
@@ -82,7 +84,9 @@ class SupplyPlan:
         budgets = [(int(text.rstrip("%")), text.endswith("%")) for text in karpenter.settings.budgets]
         return cls(
             supply, karpenter.settings, karpenter.first_look_s, offers, np.array(prices).T,
-            np.array(pods, dtype=np.int64).reshape(-1, 5).T, np.array(budgets, dtype=np.int64).reshape(-1, 2).T,
+            np.array(pods, dtype=np.int64).reshape(-1, 4).T,
+            np.array([pod.do_not_disrupt_s if pod.do_not_disrupt else 0.0 for pod in workload.pods]),
+            np.array(budgets, dtype=np.int64).reshape(-1, 2).T,
         )  # fmt: skip
 
     @property

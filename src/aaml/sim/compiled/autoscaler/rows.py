@@ -53,23 +53,24 @@ were found to fit nowhere. `multi_s`, `single_s`: the state of the cluster in wh
 """
 OFFER = columns(("price", "worst", "watts_idle", "watts_per_core"))
 """Of each type: what a launch costs, at most; what a node draws without pods, and more for each core."""
-TRAIT = columns(("rank", "kept", "owned", "anew", "next_late"))
-"""Of each pod: the place of its uid among all, whether it may not be evicted, and whether its owner makes it again,
-makes it from the start, and makes it only once it has gone."""
+TRAIT = columns(("rank", "owned", "anew", "next_late"))
+"""Of each pod: the place of its uid among all, and whether its owner makes it again, makes it from the start, and
+makes it only once it has gone."""
 NODE_TIME = columns(("launched_s", "initialized_s", "last_event_s", "nominated_s", "again_s", "draining_s"))
 NODE = columns(
-    ("kind", "row", "deleting", "asked", "first", "last", "pods", "kept", "replaced", "next_replaced", "alive",
-     "by_name", "plan", "used", "in_row")
+    ("kind", "row", "deleting", "asked", "first", "last", "pods", "kept", "awhile", "replaced", "next_replaced",
+     "alive", "by_name", "plan", "used", "in_row")
 )  # fmt: skip
 """Of each number a node, and lists of numbers.
 
 `kind`: its type. `row`: -1 before it is in the cluster. `asked`: in which batch it asked for one. `first` and `last`:
-the ends of the list of its pods, `pods`: how many these are, `kept`: how many of them may not be evicted. `replaced`:
-the first of the nodes that go once it is ready, `next_replaced`: the one after it. `alive`: those that are paid, in the
-order of purchase, `by_name` the same by name. `plan`: those that may go, `used`: those that their pods had room on.
-`in_row`: that of each row.
+the ends of the list of its pods, `pods`: how many these are, `kept`: how many of them may not be evicted, now or once,
+`awhile`: how many of these may be after a time. `replaced`: the first of the nodes that go once it is ready,
+`next_replaced`: the one after it. `alive`: those that are paid, in the order of purchase, `by_name` the same by name.
+`plan`: those that may go, `used`: those that their pods had room on. `in_row`: that of each row.
 """
-POD_TIME = columns(("created_s", "again_s"))
+POD_TIME = columns(("created_s", "again_s", "released_s"))
+"""Of each pod; `released_s`: when it may be evicted from the node that it is on."""
 POD = columns(("after", "before", "noted", "waiting", "asked", "first", "stopping", "end"))
 """Of each pod, and a list of pods.
 
@@ -91,6 +92,7 @@ class SupplyPool(NamedTuple):
     names: Any
     spreads: Any
     pods: Any
+    kept_s: Any
 
 
 class SupplyRows(NamedTuple):
@@ -163,6 +165,7 @@ class Owned(NamedTuple):
     names: Any
     spreads: Any
     traits: Any
+    kept_s: Any
     node_times: Any
     nodes: Any
     pod_times: Any
@@ -179,8 +182,8 @@ def owned_of(supply, env, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
     return Owned(
         rows.states[b], pool.terms[w], env.at, env.shapes, env.pods.shape, env.nodes.allocatable, env.nodes.requested,
         pool.offers[w], pool.prices[w], pool.corners[w], pool.carbon[w], pool.budgets[w], pool.names[w],
-        pool.spreads[w], pool.pods[w], rows.node_times[b], rows.nodes[b], rows.pod_times[b], rows.pods[b],
-        Heap(rows.event_s[b], rows.events[b]), Heap(rows.end_s[b], rows.ends[b]), rows.plan_types[b],
+        pool.spreads[w], pool.pods[w], pool.kept_s[w], rows.node_times[b], rows.nodes[b], rows.pod_times[b],
+        rows.pods[b], Heap(rows.event_s[b], rows.events[b]), Heap(rows.end_s[b], rows.ends[b]), rows.plan_types[b],
     )  # fmt: skip
 
 
@@ -188,10 +191,11 @@ _F, _I, _S, _B = np.float64, np.int64, np.int32, np.bool_
 SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     "SupplyPool": {
         "terms": (TERMS, "W"), "offers": (_I, "WKR"), "prices": (_F, "W4K"), "corners": (_F, "WV2"),
-        "carbon": (_F, "WH"), "budgets": (_I, "W2U"), "names": (_I, "WL"), "spreads": (_F, "WL"), "pods": (_S, "W5T"),
+        "carbon": (_F, "WH"), "budgets": (_I, "W2U"), "names": (_I, "WL"), "spreads": (_F, "WL"), "pods": (_S, "W4T"),
+        "kept_s": (_F, "WT"),
     },
     "SupplyRows": {
-        "states": (STATE, "B"), "node_times": (_F, "B6L"), "nodes": (_S, "BnL"), "pod_times": (_F, "B2T"),
+        "states": (STATE, "B"), "node_times": (_F, "B6L"), "nodes": (_S, "BnL"), "pod_times": (_F, "B3T"),
         "pods": (_S, "B8T"), "event_s": (_F, "BE"), "events": (_S, "B3E"), "end_s": (_F, "BD"), "ends": (_S, "B3D"),
         "plan_types": (_B, "BK"),
     },
@@ -203,4 +207,4 @@ SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     },
 }  # fmt: skip
 """As in `aaml.sim.compiled.rows`; `n`: the columns of `NODE`, `p`: those of `PAID`."""
-NODE_COLUMNS = 15
+NODE_COLUMNS = 16

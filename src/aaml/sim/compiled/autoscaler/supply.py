@@ -106,7 +106,7 @@ def show_owned(env, own, paid, shown):  # type: ignore[no-untyped-def]  # noqa: 
         paid[PAID.price, row] = own.offers[OFFER.price, own.nodes[NODE.kind, number]]
         paid[PAID.launched_s, row] = own.node_times[NODE_TIME.launched_s, number]
         paid[PAID.quiet_since_s, row] = own.node_times[NODE_TIME.initialized_s, number] if np.isnan(last_s) else last_s
-        paid[PAID.kept_pods, row] = own.nodes[NODE.kept, number]
+        paid[PAID.kept_pods, row] = karpenter.kept_pods(own, number)
         paid[PAID.leaving, row] = own.nodes[NODE.deleting, number]
     show_costs(paid, env.nodes.allocatable, env.nodes.requested, env.at.now_s, own.terms.quiet_s, shown)
 
@@ -140,7 +140,7 @@ def _buy(env, own, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
     number = at.bought
     for column in (NODE.row, NODE.first, NODE.last, NODE.replaced, NODE.next_replaced):
         own.nodes[column, number] = -1
-    for column in (NODE.deleting, NODE.asked, NODE.pods, NODE.kept):
+    for column in (NODE.deleting, NODE.asked, NODE.pods, NODE.kept, NODE.awhile):
         own.nodes[column, number] = 0
     own.nodes[NODE.kind, number], own.node_times[NODE_TIME.launched_s, number] = kind, now_s
     for column in (NODE_TIME.initialized_s, NODE_TIME.last_event_s, NODE_TIME.draining_s):
@@ -178,7 +178,10 @@ def _mark(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 @section
 def _drain(env, own, settings, late, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Begin to evict a node's pods, which is seen to again once it may be given back."""
+    """Begin to evict a node's pods, which is seen to again once it may be given back.
+
+    Karpenter drains no node with a pod that may not be disrupted.
+    """
     if np.isnan(own.node_times[NODE_TIME.draining_s, number]):
         own.node_times[NODE_TIME.draining_s, number] = env.at.now_s
         _push(own, env.at.now_s + own.terms.min_drain_s, _DRAIN, number)
@@ -254,11 +257,11 @@ def _ready(env, own, settings, late, number):  # type: ignore[no-untyped-def]  #
 
 @section
 def _evict(env, own, settings, late, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Evict the pods of a node that may be: others are waited for."""
+    """Evict the pods of a node that do not stop already."""
     pod = own.nodes[NODE.first, number]
     while pod >= 0:
         following = own.pods[POD.after, pod]
-        if not own.traits[TRAIT.kept, pod] and not own.pods[POD.stopping, pod]:
+        if not own.pods[POD.stopping, pod]:
             if own.terms.grace_s > 0.0:
                 own.pods[POD.stopping, pod] = 1
                 _push(own, env.at.now_s + own.terms.grace_s, _STOP, pod)
@@ -357,7 +360,9 @@ def join_node(env, own, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN0
         own.nodes[NODE.first, number] = pod
     own.nodes[NODE.last, number] = pod
     own.nodes[NODE.pods, number] += 1
-    own.nodes[NODE.kept, number] += own.traits[TRAIT.kept, pod]
+    own.nodes[NODE.kept, number] += own.kept_s[pod] > 0.0
+    own.nodes[NODE.awhile, number] += 0.0 < own.kept_s[pod] < np.inf
+    own.pod_times[POD_TIME.released_s, pod] = np.floor(now_s) + own.kept_s[pod]
     _observe(env, own, pod, number, 1)
     at.sequence += 1
     own.pods[POD.end, pod] = at.sequence
@@ -384,7 +389,8 @@ def leave_node(env, own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
     else:
         own.nodes[NODE.last, number] = own.pods[POD.before, pod]
     own.nodes[NODE.pods, number] -= 1
-    own.nodes[NODE.kept, number] -= own.traits[TRAIT.kept, pod]
+    own.nodes[NODE.kept, number] -= own.kept_s[pod] > 0.0
+    own.nodes[NODE.awhile, number] -= 0.0 < own.kept_s[pod] < np.inf
     own.pods[POD.end, pod], own.pods[POD.stopping, pod] = -1, 0
     env.at.running -= 1
     _observe(env, own, pod, number, -1)
