@@ -35,7 +35,8 @@ class Args(Settings):
     """what was spent from when on: a time like 2026-11-27T06:00, or how long ago: 90s, 30m, 8h, 7d. Nodes count from
     their creation; those that went before are not known"""
     instance_types: Path | None = None
-    """file with types and prices in the format of Karpenter's KWOK provider; without it the made-up types that ship"""
+    """file with types and prices in the format of Karpenter's KWOK provider; without it nodes' labels and made-up types
+    count"""
     rows: Count = 15
     """owners with a line of their own"""
     every: Positive = 5.0

@@ -24,6 +24,8 @@ class Args(Settings):
     """look at a live Kubernetes cluster instead, from now on"""
     policies: tuple[str, ...] = ("kube-scheduler",)
     """of a live cluster: the policy that its decisions are explained by, and others whose opinion is asked"""
+    instance_types: Path | None = None
+    """file with prices of nodes, as `aaml bill` takes it; without it nodes' labels and made-up types count"""
     export: Path | None = None
     """write the page as one file that opens without a network, and end"""
     decisions: Natural = 300
@@ -40,7 +42,7 @@ def run(args: Args) -> int:
 
     if bool(args.runs) == (args.kubeconfig is not None):
         raise UserError("runs: expected folders of `aaml evaluate` or `aaml train`, shadow logs, or --kubeconfig FILE")
-    library = Library(args.runs)
+    library = Library(args.runs, args.instance_types)
     if library.programs:
         print(f"policies of these runs are programs, which are run: {', '.join(library.programs)}", file=sys.stderr)
     if args.export is not None:

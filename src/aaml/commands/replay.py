@@ -150,6 +150,8 @@ def _live(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", trac
 
 
 def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", reproduced: str) -> None:
+    from dataclasses import replace
+
     from aaml.evaluation.page import written
     from aaml.evaluation.replay import write_recipes
     from aaml.evaluation.report import write_report
@@ -167,8 +169,8 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", r
     if args.on:
         results = results.plus(_live(args, task, entered, len(played) * windows.split.window_s))
     write_text(args.out / "results.csv", results.runs.to_csv(index=False), field="out")
-    if args.instance_types is None:  # else the lab could not play it again
-        write_recipes(args.out, results.recipes)
+    types = args.instance_types and args.instance_types.resolve()
+    write_recipes(args.out, {name: replace(each, instance_types=types) for name, each in results.recipes.items()})
     billed = isinstance(task, RecordedBillTask)
     gpus = any(node.gpu_count for node in played[0].nodes)
     also = _OF_BILL if billed else (*_ALSO, *((_GPUS,) if gpus else ()))

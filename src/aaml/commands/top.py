@@ -26,7 +26,7 @@ class Args(Settings):
     log: Path | None = None
     """log of a scheduler whose decisions and curves are shown; without it the newest in logs/ of the last hour"""
     instance_types: Path | None = None
-    """file with prices of nodes, as `aaml bill` takes it; without it the made-up types that ship"""
+    """file with prices of nodes, as `aaml bill` takes it; without it nodes' labels and made-up types count"""
     every: Positive = 1.0
     """seconds between two looks"""
     kubeconfig: Path | None = None

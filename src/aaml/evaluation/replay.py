@@ -14,6 +14,8 @@ from aaml.insight.explain import explain
 from aaml.insight.film import Film, Scene
 from aaml.scheduling.play import play
 from aaml.scheduling.walk import never
+from aaml.sim.autoscaler.catalogue import read_catalogue
+from aaml.sim.autoscaler.recorded import RecordedBillTask, bought_from
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
 
@@ -26,11 +28,15 @@ RECIPES = "recipes.json"
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the runs on a task were made: its policies by label, and the pods of an episode where they were told."""
+    """How the runs on a task were made: its policies by label, and the pods of an episode where they were told.
+
+    `instance_types` is the file of what could be bought in the bill of a trace, where that was told.
+    """
 
     task: Task
     policies: Mapping[str, "str | Policy"] = field(default_factory=dict)
     pods: int | None = None
+    instance_types: Path | None = None
 
     @classmethod
     def of(cls, task: Task, contestants: Iterable[Contestant], pods: int | None) -> "Recipe":
@@ -51,12 +57,16 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-able values; policies that are objects of a program are left out."""
         named = {label: spec for label, spec in self.policies.items() if isinstance(spec, str)}
-        return {"task": self.task.name, "pods": self.pods, "policies": named}
+        types = {} if self.instance_types is None else {"instance_types": str(self.instance_types)}
+        return {"task": self.task.name, "pods": self.pods, "policies": named, **types}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Recipe":
         """Read what `to_dict` wrote. Raises KeyError or TypeError for anything else."""
-        return cls(find_task(fields["task"]), dict(fields["policies"]), fields["pods"])
+        types = fields.get("instance_types")
+        return cls(
+            find_task(fields["task"]), dict(fields["policies"]), fields["pods"], None if types is None else Path(types)
+        )
 
     def contestant(self, policy: str) -> Contestant:
         """Return a policy by its label, or by anything that `aaml.evaluate` takes."""
@@ -76,10 +86,13 @@ class Recipe:
     ) -> Film:
         """Play a run again and return its film; up to where `until` says so of it, or `stop()` is true.
 
-        `begun` gets the film before anything has happened, to be looked at meanwhile.
+        `begun` gets the film before anything has happened, to be looked at meanwhile. Raises `UserError` where the file
+        of instance types cannot be read any more.
         """
-        contestant = self.contestant(policy)
-        cluster = contestant.task(self.task).build(seed, nodes, pods=self.pods)
+        contestant, task = self.contestant(policy), self.task
+        if self.instance_types is not None and isinstance(task, RecordedBillTask):
+            task = bought_from(task, read_catalogue(self.instance_types))
+        cluster = contestant.task(task).build(seed, nodes, pods=self.pods)
         with frozen(contestant.spec):
             player = contestant.policy(self.task, seed)
             film = Film.of(cluster, player)

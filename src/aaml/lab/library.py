@@ -20,6 +20,7 @@ from aaml.lab.tiles import Groups, group, tile
 from aaml.lab.watched import CLUSTER, WatchedFilm
 from aaml.live.shadow import read_records, read_report
 from aaml.scheduling.curves import JUDGED
+from aaml.sim.autoscaler.prices import PriceList
 from aaml.sim.tasks import find_task
 from aaml.threads import ThreadPool
 from aaml.training.records import CONFIG, METRICS
@@ -56,9 +57,13 @@ class Take:
 
 
 class Library:
-    """Everything that was pointed at. Films are played in threads, when somebody asks for them, a few at once."""
+    """Everything that was pointed at. Films are played in threads, when somebody asks for them, a few at once.
 
-    def __init__(self, paths: Iterable[Path] = ()) -> None:
+    `instance_types`: the file with prices of nodes. Raises `UserError` for what cannot be read.
+    """
+
+    def __init__(self, paths: Iterable[Path] = (), instance_types: Path | None = None) -> None:
+        self._prices = PriceList.read(instance_types)
         self.episodes: list[Playable] = []
         self.results: list[Path] = []
         self.trainings: list[Path] = []
@@ -196,7 +201,7 @@ class Library:
                 raise bad_value("row", row, f"-1 to {len(whole.names) - 1}")
             take.groups = {-1: whole} | ({row: group(film, whole, row)} if row >= 0 else {})
             groups = take.groups[row]
-        return tile(film, groups, start_s, end_s)
+        return tile(film, groups, start_s, end_s, self._prices)
 
     def decisions(self, take: Take, page: int) -> list[list[Any]]:
         """Return `PAGE` decisions as rows of number, time, pod, node, feasible nodes, outcome and who decided.

@@ -3,7 +3,6 @@
 import base64
 import re
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -62,13 +61,13 @@ def group(film: Film, within: Groups | None = None, row: int = -1) -> Groups:
     return Groups(tuple(of), names, nodes=False)
 
 
-def tile(film: Film, groups: Groups, start_s: float, end_s: float) -> dict[str, Any]:
+def tile(film: Film, groups: Groups, start_s: float, end_s: float, prices: PriceList) -> dict[str, Any]:
     """Return `FRAMES` moments from `start_s` to `end_s` as JSON-able values.
 
     `use` is base64 of bytes [T, G, 4]: 200 stand for all there is, 255 for none that could be used, and for a node that
     is not there. `pending` counts the pods that wait, `spread` is the variance of the nodes' CPU use, `decided` how
-    many decisions were made before. `there` counts the nodes, and `dollars` is what they cost an hour, None where no
-    price is known.
+    many decisions were made before. `there` counts the nodes, and `dollars` is what they cost an hour by
+    `prices`, None where none has a price.
     """
     times = np.linspace(start_s, end_s, FRAMES)
     use = film.use(times, groups.of)
@@ -79,8 +78,8 @@ def tile(film: Film, groups: Groups, start_s: float, end_s: float) -> dict[str, 
         for place, row in enumerate(groups.of):
             if row >= 0:
                 levels[~there[:, place], row] = _NOTHING
-    prices = [_prices().price(node) for node in film.nodes[: len(groups.of)]]
-    known = np.array([0.0 if price is None else price for price in prices])
+    priced = [prices.price(node) for node in film.nodes[: len(groups.of)]]
+    known = np.array([0.0 if price is None else price for price in priced])
     is_worker = np.array([not node.is_control_plane for node in film.nodes[: len(groups.of)]], dtype=np.bool_)
     workers = [-1 if node.is_control_plane else place for place, node in enumerate(film.nodes)]
     of_workers = film.use(times, workers, (CPU,))[:, :, 0]
@@ -95,15 +94,9 @@ def tile(film: Film, groups: Groups, start_s: float, end_s: float) -> dict[str, 
         "pending": pending.tolist(),
         "spread": spread.tolist(),
         "there": (there & is_worker).sum(axis=1).tolist(),
-        "dollars": None if all(price is None for price in prices) else (there @ known).tolist(),
+        "dollars": None if all(price is None for price in priced) else (there @ known).tolist(),
         "decided": (film.forgotten + np.searchsorted(decided, times, side="right")).tolist(),
     }  # fmt: skip
-
-
-@cache
-def _prices() -> PriceList:
-    """Return the prices of the types that ship; other nodes say theirs themselves."""
-    return PriceList.read(None)
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:

@@ -18,9 +18,11 @@ from aaml.insight.film import RESOURCES, Film, Move, Scene
 from aaml.lab.library import Library
 from aaml.lab.server import create_app
 from aaml.lab.tiles import FRAMES, MOST_GROUPS, group, tile
+from aaml.sim.autoscaler.prices import PriceList
 from support import make
 
 CPU = RESOURCES.index("cpu")
+LABELS = PriceList(())
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ def film(nodes: int, racks: int = 0) -> Film:
 
 def test_a_window_tells_the_use_of_each_node_the_queue_and_the_spread():
     shown = film(2)
-    window = tile(shown, group(shown), 0.0, 20.0)
+    window = tile(shown, group(shown), 0.0, 20.0, LABELS)
     # Half of a node is 100 of 200; frame 99 is before 10 s, frame 100 after it.
     assert levels(window)[[99, 100, 199], 1, CPU].tolist() == [0, 100, 100]
     assert levels(window)[0, 0, RESOURCES.index("gpu")] == 255
@@ -65,7 +67,7 @@ def test_thousands_of_nodes_are_shown_by_rack_or_by_block_and_one_row_can_be_ope
     racked = film(1000, racks=8)
     by_rack = group(racked)
     assert by_rack.names[:2] == ("r0 (125)", "r1 (125)")
-    assert levels(tile(racked, by_rack, 0.0, 20.0))[199, 1, CPU] == 0  # 2 of 500 CPU is less than 1 of 200
+    assert levels(tile(racked, by_rack, 0.0, 20.0, LABELS))[199, 1, CPU] == 0  # 2 of 500 CPU is less than 1 of 200
     assert group(racked, by_rack, 1).names[:2] == ("n1", "n9")
     plain = film(5000)
     blocks = group(plain)
@@ -73,7 +75,7 @@ def test_thousands_of_nodes_are_shown_by_rack_or_by_block_and_one_row_can_be_ope
     assert blocks.names[0] == "n0 ... (50)"
     opened = group(plain, blocks, 0)
     assert opened.names[:3] == ("n0", "n1", "n2")
-    assert levels(tile(plain, opened, 0.0, 20.0))[199, 1, CPU] == 100
+    assert levels(tile(plain, opened, 0.0, 20.0, LABELS))[199, 1, CPU] == 100
 
 
 def test_the_library_plays_explains_and_compares(folder):
@@ -162,6 +164,7 @@ def test_what_is_no_run_is_told_in_one_line(tmp_path, capsys):
         ([], "runs: expected folders of"),
         ([str(tmp_path)], "runs: "),
         ([str(tmp_path), "--kubeconfig", "x"], "runs: expected folders of"),
+        ([str(tmp_path), "--instance-types", str(tmp_path / "none.json")], "instance types: "),
     ):
         assert run("lab", argv) == 2
         assert why in capsys.readouterr().err
@@ -187,7 +190,7 @@ def test_nodes_come_and_go_with_their_dollars():
     state.remove_node("b")
     at(8.0, "p3", "a")
     at(10.0, "p4", "a")
-    drawn = tile(film, group(film), 0.0, 10.0)
+    drawn = tile(film, group(film), 0.0, 10.0, LABELS)
     at_2, at_6, at_9 = (round(second * 199 / 10) for second in (2, 6, 9))
     assert [drawn["there"][frame] for frame in (at_2, at_6, at_9)] == [1, 2, 1]
     assert [drawn["dollars"][frame] for frame in (at_2, at_6, at_9)] == [0.5, 2.0, 0.5]
@@ -200,4 +203,4 @@ def test_nodes_come_and_go_with_their_dollars():
         scene = Scene(second, 0, "assumed", 0, 0, 0, 0, 0.0, 0.0)
         assert feasible(film.state_before(scene), make.pod("q")).mask.sum() == feasible_nodes
     bare = Film(make.cluster(make.nodes(1)), lambda: 0.0)
-    assert tile(bare, group(bare), 0.0, 1.0)["dollars"] is None
+    assert tile(bare, group(bare), 0.0, 1.0, LABELS)["dollars"] is None

@@ -64,6 +64,12 @@ def test_a_type_that_is_not_listed_costs_what_its_node_says(prices):
 def test_without_a_file_the_types_that_ship_have_their_prices():
     kind = read_types(None)[0]
     assert PriceList.read(None).price(kind.node("n", kind.offerings[1])) == kind.offerings[1].price
+    assert PriceList.read(None).price(typed("n", kind.name)) == kind.offerings[0].price
+    assert PriceList.read(None).price(typed("n", kind.name, **{PRICE_LABEL: "9.5"})) == 9.5, "it is somebody's own type"
+
+
+def test_a_file_counts_before_what_a_node_says(prices):
+    assert prices.price(typed("n", "m4", **{PRICE_LABEL: "9.5"})) == 0.20
 
 
 def test_prices_are_divided_among_owners_and_what_is_idle(prices):

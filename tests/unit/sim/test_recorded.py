@@ -15,6 +15,7 @@ from aaml.evaluation.contestants import Contestant
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.statistics import LEAST_SEEDS
 from aaml.evaluation.what_if import recorded_metrics, what_if
+from aaml.lab.runs import playable
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision
@@ -337,6 +338,9 @@ def test_the_command_says_what_the_windows_would_have_cost(tmp_path, capsys):
     types.write_text(written_catalogue(replace(each, name=f"own-{each.name}") for each in shipped_catalogue().types))
     assert command("replay", [*arguments, "--instance-types", str(types)]) == 0
     assert "What these windows" in capsys.readouterr().out
+    (again,) = playable(out)
+    film = again.recipe.film("kube-scheduler-packing", again.seeds[0])
+    assert {node.labels[TYPE_LABEL][:4] for node in film.nodes} == {"own-"}, "the lab plays it with these types, too"
     for wrong, message in (
         (["--autoscaler=karpenter", "--on=aaml"], "nothing with --autoscaler"),
         (["--instance-types", str(types)], "with --autoscaler only"),

@@ -35,10 +35,11 @@ class PriceList:
 
     A node costs what the offering of its type, operating system, capacity type and zone does; in a zone that the type
     does not name, the dearest of that capacity type. For a type that is not listed its own label counts, which
-    Karpenter's KWOK provider writes.
+    Karpenter's KWOK provider and the simulator write; with `labels_first` for any type.
     """
 
-    def __init__(self, types: Iterable[InstanceType]) -> None:
+    def __init__(self, types: Iterable[InstanceType], *, labels_first: bool = False) -> None:
+        self._labels_first = labels_first
         self._offered: Mapping[tuple[str, str, str], list[Offering]] = defaultdict(list)
         for each in types:
             for offering in each.offerings:
@@ -46,17 +47,20 @@ class PriceList:
 
     @classmethod
     def read(cls, path: Path | None) -> Self:
-        """Return the prices of a file, or without one of the catalogue that ships. Raises `UserError`."""
-        return cls(read_types(path))
+        """Return the prices of a file, without one those on labels and of the types that ship. Raises `UserError`."""
+        return cls(read_types(path), labels_first=path is None)
 
     def price(self, node: Node) -> float | None:
         """Return what a node costs in dollars an hour, None where that is not known."""
         labels = node.labels
+        own = _number(labels.get(PRICE_LABEL, ""))
+        if self._labels_first and own is not None:
+            return own
         offered = self._offered.get((kind(node), labels.get(OS_LABEL, "linux"), capacity_type(node)))
         if offered:
             here = [each.price for each in offered if each.zone == labels.get(ZONE_LABEL)]
             return max(here or [each.price for each in offered])
-        return _number(labels.get(PRICE_LABEL, ""))
+        return own
 
 
 def _number(text: str) -> float | None:

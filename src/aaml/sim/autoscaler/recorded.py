@@ -91,8 +91,9 @@ def daemon_requests(trace: Trace) -> Mapping[str, int]:
     return {name: amount for name, amount in asked.items() if amount}
 
 
-def _less(catalogue: Catalogue, taken: Mapping[str, int]) -> Catalogue:
-    """Return types of which so much is taken already."""
+def _for_pods(catalogue: Catalogue, folder: Path) -> Catalogue:
+    """Return what types have for pods, where a trace's DaemonSets have taken theirs."""
+    taken = daemon_requests(read_windows(folder).trace)
     return Catalogue(tuple(
         replace(each, allocatable=tuple((name, max(0, value - taken.get(name, 0))) for name, value in each.allocatable))
         for each in catalogue.types
@@ -160,7 +161,10 @@ def under(task: Task, autoscaler: Buyer) -> Task:
 def recorded_bill(folder: Path, bill: BillTask, part: Part = "holdout") -> RecordedBillTask:
     """Return the bill of a trace. Raises `UserError` for a folder without a trace."""
     plain = trace_task(folder, bill, part)
-    taken = daemon_requests(read_windows(folder).trace)
-    if taken:
-        bill = replace(bill, catalogue=_less(bill.catalogue or bill.shipped(), taken))
+    bill = replace(bill, catalogue=_for_pods(bill.catalogue or bill.shipped(), folder))
     return RecordedBillTask(**{each.name: getattr(plain, each.name) for each in fields(plain)}, bill=bill)
+
+
+def bought_from(task: RecordedBillTask, catalogue: Catalogue) -> RecordedBillTask:
+    """Return the bill of the same trace with other types that can be bought."""
+    return replace(task, bill=replace(task.bill, catalogue=_for_pods(catalogue, task.folder)))
