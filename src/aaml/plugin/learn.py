@@ -51,8 +51,8 @@ class LearnRun(AgentRun):
         folders: Folders = Folders(),  # noqa: B008  (frozen)
         begins: "Callable[[], object]" = lambda: None,
     ) -> None:
-        if kept := _kept(settings):
-            _LOG.info("goes on from %s, which an earlier start kept", kept[0])
+        kept = _kept(settings)
+        if kept:
             settings = replace(settings, model=kept[0])
         elif settings.model is None and settings.weights.exists():
             raise UserError(
@@ -61,6 +61,7 @@ class LearnRun(AgentRun):
             )
         super().__init__(settings.as_scheduler(), cluster=cluster, folders=folders)
         self._plugin, self._weights, self._begins = cluster, settings.weights, begins
+        self._from = f"goes on from {kept[0]}, which an earlier start kept, and " if kept else ""
 
     def save_model(self) -> tuple[str, ...]:
         """Write the model to models/ and beside the weights, whole or not at all, and return the former's paths."""
@@ -83,7 +84,7 @@ class LearnRun(AgentRun):
 
     def _does(self, cluster: "Cluster") -> str:
         del cluster
-        return f"learns from the choices that come by {self._plugin.where}, weights go to {self._weights}"
+        return f"{self._from}learns from the choices that come by {self._plugin.where}, weights go to {self._weights}"
 
     def _episodes(self, cluster: "Cluster") -> "Episodes":
         del cluster

@@ -122,7 +122,7 @@ def test_a_plugin_that_goes_and_comes_back_is_learned_from_on(learner, tmp_path)
 
 
 @pytest.mark.parametrize("agent", [replace(small("acdqn"), segment=8), small("dqn")], ids=["acdqn", "dqn"])
-def test_a_learner_that_starts_again_goes_on_from_what_it_kept_beside_the_weights(learner, tmp_path, agent):
+def test_a_learner_that_starts_again_goes_on_from_what_it_kept_beside_the_weights(learner, tmp_path, caplog, agent):
     weights = tmp_path / "weights.json"
     first = learner(agent)
     learn(first, 60, lambda: play_plugin(first._plugin.where, weights))
@@ -133,6 +133,10 @@ def test_a_learner_that_starts_again_goes_on_from_what_it_kept_beside_the_weight
         again.agent.policy.network.parameters(), first.agent.policy.network.parameters(), strict=True
     ):
         np.testing.assert_array_equal(mine.detach().numpy(), theirs.detach().numpy())
+    assert "which an earlier start kept" not in caplog.text
+    learn(again, 1, lambda: play_plugin(again._plugin.where, weights, 1, first=60))
+    kept = {"acdqn": "Actor_acdqn_weights.pth", "dqn": "DQN_Model_dqn_weights.pth"}[agent.name]
+    assert f"goes on from {tmp_path / kept}, which an earlier start kept" in caplog.text
 
 
 def test_who_chose_in_the_networks_place_is_in_the_log(learner, tmp_path, caplog):
