@@ -121,6 +121,8 @@ def test_any_small_cluster_is_seen_and_scored_as_python_does(
 
 
 def test_the_go_code_passes_its_own_tests_and_checks() -> None:
+    formatted = go_test("run", "cmd/gofmt", "-l", ".")
+    assert (formatted.returncode, formatted.stdout) == (0, ""), formatted.stderr or f"to format: {formatted.stdout}"
     for arguments in (["vet", "./..."], ["test", "-trimpath", "-buildvcs=false", "./..."]):
         done = go_test(*arguments)
         assert done.returncode == 0, done.stdout + done.stderr
