@@ -221,10 +221,16 @@ def _kube_scheduler(args: TuneKubeScheduler) -> int:
     if not written:
         print(f"nothing was gained on {asked.judged_by[0]} of episodes held out: nothing is written")
     else:
-        print(f"next: aaml evaluate --task {args.task} --policies kube-scheduler tuned={PREFIX}{written[0].file}")
+        print(_next(args, f"kube-scheduler tuned={PREFIX}{written[0].file}"))
     if interruption.signal:
         print(f"stopped after {outcome.generations} generations; --resume goes on")
     return interruption.status
+
+
+def _next(args: TuneKubeScheduler | TuneBill | TuneNodes, policies: str) -> str:
+    """Return the line with the command that compares what was found, at the same sizes."""
+    nodes = f" --nodes {' '.join(map(str, args.nodes))}" if args.nodes else ""
+    return f"next: aaml evaluate --task {args.task}{nodes} --policies {policies}"
 
 
 def _bill(args: TuneBill) -> int:
@@ -260,7 +266,7 @@ def _bill(args: TuneBill) -> int:
         scheduler, pool = outcome.files
         pair = f"kube-scheduler tuned={PREFIX}{scheduler}+{pool}"
         print(f"{scheduler} and {pool}, as a pair")
-        print(f"next: aaml evaluate --task {args.task} --policies {pair}")
+        print(_next(args, pair))
     if interruption.signal:
         print(f"stopped after {outcome.generations} generations; --resume goes on")
     return interruption.status
@@ -288,7 +294,7 @@ def _nodes(args: TuneNodes) -> int:
     print(f"{outcome.results.compare(metric=asked.metric)}\n")
     print("on episodes held out:", *outcome.lines, sep="\n  ")
     pair = f"{args.policy}+{args.out}"
-    print(f"{args.out}\nnext: aaml evaluate --task {args.task} --policies kube-scheduler {pair}")
+    print(f"{args.out}\n{_next(args, f'kube-scheduler {pair}')}")
     if interruption.signal:
         print(f"stopped after {outcome.generations} generations; --start {args.out} goes on from there")
     return interruption.status
