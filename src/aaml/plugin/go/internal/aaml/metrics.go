@@ -54,6 +54,9 @@ func registerMetrics() {
 	scheduler.Register() // kube-scheduler has done so; without it there is no length of its queue
 	register.Do(func() {
 		legacyregistry.MustRegister(decisions, narrowed, replaced, duration, weightsInfo, weightsRefused, choicesSent, choicesDropped, learnerThere)
+		for _, reason := range []string{noWeights, overTime, panicked, notFinite, missingNode} {
+			replaced.WithLabelValues(reason) // 0 from the start, so that alerts see the first one
+		}
 	})
 }
 
