@@ -265,7 +265,10 @@ def _status(args: Status) -> int:
     if record.runtime == "binary":
         kwok = KwokCluster(args.name)
         facts["kubectl"] = str(kwok.kubectl)
-        facts["processes"] = {name: component.pid() for name, component in kwok.components().items()}
+        components = kwok.components()
+        facts["processes"] = {name: component.pid() for name, component in components.items()}
+        if (scheduler := components.get("kube-scheduler")) and (port := scheduler.flag("secure-port")):
+            facts["metrics"] = f"https://127.0.0.1:{port}/metrics"
     cluster = cluster_of(args.name, record.runtime)
     up = cluster.running()
     try:

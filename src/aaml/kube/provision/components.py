@@ -41,6 +41,10 @@ class Component:
         """The file that both output streams go to."""
         return self.directory / "logs" / f"{Path(self.command[0]).stem}.log"
 
+    def flag(self, name: str) -> str:
+        """Return the value of a flag of the command line, "" without it."""
+        return next((each.partition("=")[2] for each in self.command if each.startswith(f"--{name}=")), "")
+
     def process(self) -> psutil.Process | None:
         """Return the running process, None when it is stopped or when another program now has its id."""
         try:
