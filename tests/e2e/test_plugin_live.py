@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -41,6 +42,7 @@ DECISIONS = int(os.environ.get("AAML_PLUGIN_DECISIONS", "50"))
 FIRST_SEED = int(os.environ.get("AAML_PLUGIN_SEED", "1"))
 PODS_PER_CLUSTER = 25
 SHOWN, SHOWN_FROM = 10, 1000
+TUNED = Path(__file__).parents[2] / "docs/results/tuned-kube-scheduler/balance-10.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +167,21 @@ def test_every_agent_decides_inside_kube_scheduler_as_it_does_in_python(
     assert all("no_weights" in name for name, count in skipped.items() if count), skipped
 
 
+def test_a_tuned_configuration_decides_without_a_restart_as_it_does_in_python(bench: Bench, weights: Mounted) -> None:
+    spec = f"kube-scheduler:{TUNED}"
+    policy, tally, seed = load_policy(spec), Tally(), FIRST_SEED
+    weights.put(spec)
+    in_force(bench, weights)
+    while tally.counts.get("decisions", 0) < DECISIONS // 2:
+        cases = PluginCases(seed)
+        nodes = cases.nodes()
+        state = bench.reset(cases, nodes, cases.placed(nodes, cases.rng.randint(0, 30)))
+        for _ in range(PODS_PER_CLUSTER):
+            compare_choice(bench, state, cases.pod(demanding=0.1), policy, tally, seed)
+        seed += 1
+    assert not tally.mismatches, "\n".join(tally.mismatches[:SHOWN])
+
+
 SHARES = (200, 300, 500, 500, 700, 1000)
 
 
@@ -260,6 +277,8 @@ def test_a_cluster_is_scheduled_by_a_plugin_and_by_the_same_one_after_a_crash(ex
             until(lambda: all(each["spec"].get("nodeName") for each in pods(api, "default")), "pods bound")
             assert log.read_text().count("AAML: weights are in force") >= number + 1
             if number == 0:
+                where = urlsplit(json.loads(aaml("status", f"--name={name}", "--json"))["metrics"])
+                assert "\naaml_plugin_decisions_total 1\n" in fetch(where.port or 0, where.path)
                 cluster.stop_component("kube-scheduler", kill=True)
                 assert "kube-scheduler" in aaml(*up)
                 assert [each["metadata"]["name"] for each in pods(api, "default")] == ["p0"]

@@ -22,7 +22,7 @@ class Args(Settings):
     """What is written, and how much the policy counts."""
 
     model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
-    """a model file, the name of one that ships, a formula, or a policy by name"""
+    """a model file, the name of one that ships, a formula, kube-scheduler:FILE.yaml, or a policy by name"""
     out: Path = Path("plugin")
     """folder for the plugin, new, empty or of an earlier export; NAME.json writes the weights alone"""
     build: Flag = False
@@ -36,8 +36,9 @@ class Args(Settings):
     skips itself; below it is a voice among others"""
     alone: Flag = False
     """ask the default score plugins only where the policy cannot decide, not for every pod: faster"""
-    percentage_of_nodes_to_score: Annotated[int, Meta(ge=0, le=100)] = 100
-    """share of the feasible nodes that are scored for a pod; 0 for as many as kube-scheduler takes by itself"""
+    percentage_of_nodes_to_score: Annotated[int, Meta(ge=0, le=100)] | None = None
+    """share of the feasible nodes that are scored for a pod; 0 for as many as kube-scheduler takes by itself; without
+    it all, or what kube-scheduler:FILE.yaml says"""
     image: str = ""
     """where the container image will be: REGISTRY/NAME:TAG"""
     learn: Annotated[Path | None, tyro.conf.arg(metavar="SOCKET")] = None

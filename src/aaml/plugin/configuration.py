@@ -38,13 +38,14 @@ class ProfileOptions:
 
     `weight` is that of the plugin's ranks. With `alone` the plugin carries the default score plugins and asks them only
     where the policy cannot decide. `nodes_percentage` of the feasible nodes are scored (0: as many as kube-scheduler
-    takes by itself). `learn` is the Unix socket of a learner, which is told each decision, "" for none.
+    takes by itself; None: all, or as many as a policy says that is a profile itself). `learn` is the Unix socket of a
+    learner, which is told each decision, "" for none.
     """
 
     scheduler_name: str = "aaml-kube-scheduler"
     weight: int = DECIDES
     alone: bool = False
-    nodes_percentage: int = 100
+    nodes_percentage: int | None = None
     learn: str = ""
 
 
@@ -74,7 +75,7 @@ def deployed(options: ProfileOptions) -> dict[str, Any]:
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": True, "resourceNamespace": namespace, "resourceName": lease},
-        "percentageOfNodesToScore": options.nodes_percentage,
+        "percentageOfNodesToScore": 100 if options.nodes_percentage is None else options.nodes_percentage,
         "profiles": [
             {
                 "schedulerName": options.scheduler_name,

@@ -3,7 +3,7 @@
 import logging
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -20,8 +20,9 @@ from aaml.kube.provision.binaries import linker_flags, minimum_go, versions
 from aaml.learning.config import LIVE
 from aaml.plugin.configuration import DEFAULTS_GIVE, ProfileOptions, deployed
 from aaml.plugin.module import PluginModule, is_module
+from aaml.plugin.profile import is_profile, profile_of
 from aaml.plugin.source import source_files
-from aaml.plugin.weights import write_weights
+from aaml.plugin.weights import write_profile, write_weights
 
 LOG = logging.getLogger(__name__)
 LEARNER, MODEL = "manifests/learner.yaml", "learner"
@@ -52,6 +53,9 @@ def export_weights(spec: str, path: Path, expected: Sequence[Pod] = ()) -> None:
 
     An order of its own for waiting pods stays behind, with a warning in the log: kube-scheduler has one queue for all.
     """
+    if is_profile(spec):
+        write_profile(spec, path)
+        return
     policy = load_policy(spec, expected=expected)
     if getattr(policy, "queue_sort", None) is not None:
         LOG.warning("%s: its order of waiting pods stays behind; a plugin gets them in kube-scheduler's order", spec)
@@ -71,6 +75,8 @@ def export(spec: str, out: Path, options: ExportOptions | None = None) -> Plugin
     kubernetes = check_kubernetes(options.kubernetes)
     if out.exists() and not is_module(out) and not (out.is_dir() and not any(out.iterdir())):
         raise bad_value("out", str(out), "a new or empty folder, or one that `aaml export` wrote")
+    profile = _profile(spec, options.profile)
+    agent = _agent(spec) if profile.learn else ""
     module = PluginModule(out.absolute())
     export_weights(spec, module.embedded, options.expected)
     write_bytes(module.weights, module.embedded.read_bytes())
@@ -86,31 +92,43 @@ def export(spec: str, out: Path, options: ExportOptions | None = None) -> Plugin
         "flags": linker_flags("kubernetes"),
         "image": options.image or f"aaml-kube-scheduler:{kubernetes}",
         "source": spec,
-        "scheduler_name": options.profile.scheduler_name,
-        "weight": str(options.profile.weight),
-        "means": meaning(options.profile),
+        "scheduler_name": profile.scheduler_name,
+        "weight": str(profile.weight),
+        "means": meaning(profile),
     }
-    said |= _learner(spec, module, options.profile.learn)
+    said |= _learner(spec, agent, module, profile.learn)
     for name, text in templates():
-        if name != LEARNER or options.profile.learn:
+        if name != LEARNER or profile.learn:
             write_text(module.folder / name, Template(text).substitute(said))
-    text = yaml.safe_dump(deployed(options.profile), sort_keys=False)
+    text = yaml.safe_dump(deployed(profile), sort_keys=False)
     write_text(module.configuration, text)
     return module
 
 
-def _learner(spec: str, module: PluginModule, socket: str) -> dict[str, str]:
-    """Copy the model from which a learner beside the plugin begins; return what its manifest says, nothing without one.
+def _profile(spec: str, options: ProfileOptions) -> ProfileOptions:
+    """Return what the plugin's profile is like: a policy that is a profile itself takes the place of what it says."""
+    if not is_profile(spec):
+        return options
+    percentage = options.nodes_percentage
+    if percentage is None:
+        percentage = profile_of(spec).percentage_of_nodes_to_score
+    return replace(options, alone=True, nodes_percentage=percentage)
 
-    Raises `UserError` for a policy that does not learn.
-    """
+
+def _agent(spec: str) -> str:
+    """Return the kind of agent that a model is of. Raises `UserError` for a policy that does not learn."""
+    kind = load_policy(spec).name if is_model(spec) else ""
+    if kind not in LIVE:
+        raise bad_value("learn", spec, f"a network, which can learn: a model of {', '.join(LIVE)}")
+    return kind
+
+
+def _learner(spec: str, agent: str, module: PluginModule, socket: str) -> dict[str, str]:
+    """Copy the model from which a learner beside the plugin begins; return what its manifest says, "" without one."""
     shutil.rmtree(module.folder / MODEL, ignore_errors=True)
     (module.folder / LEARNER).unlink(missing_ok=True)
     if not socket:
         return {"learner_model": "", "learner_patch": ""}
-    policy = load_policy(spec)
-    if not is_model(spec) or policy.name not in LIVE:
-        raise bad_value("learn", spec, f"a network, which can learn: a model of {', '.join(LIVE)}")
     source = model_file(Path(spec))
     kind, _, rest = source.name.partition("_")
     other = source.with_name(f"{({'Actor': 'Critic', 'Critic': 'Actor'}).get(kind, kind)}_{rest}")
@@ -119,7 +137,7 @@ def _learner(spec: str, module: PluginModule, socket: str) -> dict[str, str]:
         write_bytes(module.folder / MODEL / each.name, each.read_bytes())
     listed = "".join(f"\n      - {MODEL}/{each.name}" for each in files)
     return {
-        "agent": policy.name,
+        "agent": agent,
         "model": files[0].name,
         "learn_socket": socket,
         "learn_folder": str(Path(socket).parent),

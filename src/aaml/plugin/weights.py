@@ -5,14 +5,15 @@ format     `FORMAT`
 version    `VERSION` of this layout
 model      where the policy comes from: `name`, `agent`, and `sha256` of the model file ("" for a policy by name)
 sha256     of the text of `policy`, byte by byte, so that a damaged file is told from a good one
-policy     `kind` (network, linear, formula, heuristic, devices), `features` (version and names of those that it reads):
-           of a network `encoder`, `head`, `width` and `layers` by torch's names, weights [out, in] and biases [out] in
-           float32; of a linear scorer `terms` and `weights` [terms, features]; of a formula `constants` and `code`,
-           instructions whose operands are numbers of registers (features, then constants, then results); of a heuristic
-           its `name`; of a scorer of GPU devices its `name`, or weights [groups, features], `device_layers` or a
-           formula, with `rests` [1001], what is left of a device is worth; of a policy that expects lifetimes its life
-           table, `lifetimes`, which the plugin goes on teaching; of one that weighs fragments of GPUs the
-           `expected_pods`, the typical ones with their frequencies
+policy     `kind` (network, linear, formula, heuristic, devices, kube-scheduler), `features` (version and names of those
+           that it reads): of a network `encoder`, `head`, `width` and `layers` by torch's names, weights [out, in] and
+           biases [out] in float32; of a linear scorer `terms` and `weights` [terms, features]; of a formula `constants`
+           and `code`, instructions whose operands are numbers of registers (features, then constants, then results);
+           of a heuristic its `name`; of a profile of kube-scheduler's own score plugins the `configuration` that says
+           it; of a scorer of GPU devices its `name`, or weights [groups, features], `device_layers` or a formula, with
+           `rests` [1001], what is left of a device is worth; of a policy that expects lifetimes its life table,
+           `lifetimes`, which the plugin goes on teaching; of one that weighs fragments of GPUs the `expected_pods`,
+           the typical ones with their frequencies
 =========  ============================================================================================================
 """
 
@@ -28,6 +29,7 @@ import numpy as np
 from aaml.errors import UserError
 from aaml.files import write_bytes
 from aaml.learning.policy import NetworkPolicy
+from aaml.plugin.profile import score_document
 from aaml.policies import gpu_names as devices
 from aaml.policies.formulas.expression import FIRST_COST, NUMBERED, OPERATORS, Expression, features
 from aaml.policies.formulas.policy import FormulaPolicy
@@ -38,6 +40,7 @@ from aaml.policies.gpu.prices import rest_values
 from aaml.policies.heuristics.linear import COST, FEATURES, TERMS, LinearPolicy
 from aaml.policies.heuristics.policies import FirstFit, GpuPolicy
 from aaml.policies.heuristics.scored import ScorePolicy
+from aaml.policies.kube_scores.profile import PREFIX, names_profile, profile_file
 from aaml.policies.lifetime_rules import LifetimeRule, lifetime_class
 from aaml.scheduling.lifetimes import KnownLifetimes
 from aaml.scheduling.observation import ObservationSpec
@@ -47,8 +50,13 @@ FORMAT = "aaml-plugin-weights"
 VERSION = 1
 FEATURES_VERSION = 1
 HEURISTICS = ("alphaevolve", "balanced-allocation", "least-allocated", "least-variance", "most-allocated")
-ORDERED = ("first-come", "least-work-first", "smallest-first")
-"""Least-variance with an order of waiting pods, which stays behind."""
+ORDERED = {
+    "first-come": "least-variance",
+    "first-come-packing": "most-allocated",
+    "least-work-first": "least-variance",
+    "smallest-first": "least-variance",
+}
+"""Heuristics with an order of waiting pods, which stays behind, and what is left of them."""
 DEVICES = ("best-fit", "dot-product", "fgd", "gpu-clustering", "gpu-packing")
 LASTING = ("lava", "nilas", "shortest-first")
 """Best fit among nodes of one grade of time."""
@@ -65,10 +73,26 @@ def write_weights(policy: Policy, path: Path, *, name: str = "", source: Path | 
 
 def weights(policy: Policy, *, name: str = "", source: Path | None = None) -> bytes:
     """Return what `write_weights` writes."""
-    content = _policy(policy, name or policy.name)
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     digest = "" if source is None else hashlib.sha256(source.read_bytes()).hexdigest()
     model = {"name": name or policy.name, "agent": policy.name, "sha256": digest}
+    return _file(_policy(policy, name or policy.name), model)
+
+
+def write_profile(spec: str, path: Path) -> None:
+    """Write a profile of kube-scheduler's own score plugins, whole or not at all; `spec` names it as a policy.
+
+    Raises `UserError` for a file that kube-scheduler would not start with.
+    """
+    name, digest = spec, ""
+    if names_profile(spec):
+        source = profile_file(spec)
+        name, digest = f"{PREFIX}{source.name}", hashlib.sha256(source.read_bytes()).hexdigest()
+    content = {"kind": "kube-scheduler"} | _plain() | {"configuration": score_document(spec)}
+    write_bytes(path, _file(content, {"name": name, "agent": "kube-scheduler", "sha256": digest}), field="weights")
+
+
+def _file(content: Mapping[str, Any], model: Mapping[str, str]) -> bytes:
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     head = {"format": FORMAT, "version": VERSION, "model": model, "sha256": hashlib.sha256(text.encode()).hexdigest()}
     return f'{json.dumps(head)[:-1]}, "policy": {text}}}\n'.encode()
 
@@ -87,7 +111,7 @@ def _policy(policy: Policy, name: str) -> dict[str, Any]:
         rule = "lava" if policy.grade is lifetime_class else "nilas"
         return _expects(policy.observation_spec) | {"kind": "devices", "name": rule} | _plain()
     if isinstance(policy, ScorePolicy) and policy.name in (*HEURISTICS, *ORDERED):
-        return _heuristic(policy.name if policy.name in HEURISTICS else "least-variance")
+        return _heuristic(ORDERED.get(policy.name, policy.name))
     if isinstance(policy, FirstFit):
         return _heuristic(policy.name)
     by_name = sorted((*HEURISTICS, *ORDERED, *DEVICES, *LASTING, FirstFit().name))

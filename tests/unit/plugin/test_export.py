@@ -198,3 +198,53 @@ def test_an_order_of_waiting_pods_stays_behind_with_a_warning(tmp_path: Path, ca
     caplog.clear()
     assert run("export", ["balance-linear", "--out", str(tmp_path / "w.json")]) == 0
     assert not caplog.text
+
+
+CONFIGURATION = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+percentageOfNodesToScore: 30
+extenders: [{urlPrefix: "http://127.0.0.1:1", filterVerb: filter}]
+profiles:
+- schedulerName: spreading
+- schedulerName: packing
+  plugins:
+    multiPoint: {disabled: [{name: ImageLocality}]}
+    score: {enabled: [{name: NodeResourcesFit, weight: 7}], disabled: [{name: PodTopologySpread}]}
+  pluginConfig:
+  - {name: InterPodAffinity, args: {hardPodAffinityWeight: 60}}
+  - {name: DefaultPreemption, args: {minCandidateNodesPercentage: 20}}
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 3}]}}
+"""
+
+
+def test_a_configuration_becomes_a_policy_of_its_score_plugins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Weights are those of the default profile but for what the file says: InterPodAffinity 2, and so on."""
+    file, out = tmp_path / "mine.yaml", tmp_path / "plugin"
+    file.write_text(CONFIGURATION, encoding="utf-8")
+    assert run("export", [f"kube-scheduler:{file}#packing", "--out", str(out)]) == 0
+    assert "not modelled here: DefaultPreemption: how many candidate nodes; 1 extender" in caplog.text
+    told = json.loads((out / "weights.json").read_text())["policy"]
+    (profile,) = told["configuration"]["profiles"]
+    assert {each["name"]: each["weight"] for each in profile["plugins"]["score"]["enabled"]} == {
+        "TaintToleration": 3, "NodeAffinity": 2, "NodeResourcesFit": 7, "InterPodAffinity": 2,
+        "NodeResourcesBalancedAllocation": 1,
+    }  # fmt: skip
+    assert {each["name"]: each["args"] for each in profile["pluginConfig"]} == {
+        "InterPodAffinity": {"hardPodAffinityWeight": 60},
+        "NodeResourcesFit": {"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 3}]}},
+    }
+    found = yaml.safe_load((out / "kube-scheduler-configuration.yaml").read_text())
+    assert found["percentageOfNodesToScore"] == 30, "what the file says"
+    assert found["profiles"][0]["plugins"]["score"]["disabled"] == [{"name": "*"}], "it takes the place of the others"
+
+
+def test_a_policy_that_cannot_be_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "plugin"
+    (tmp_path / "mine.yaml").write_text(CONFIGURATION.replace("weight: 7", "weight: many"), encoding="utf-8")
+    assert "weight" in refused(capsys, f"kube-scheduler:{tmp_path / 'mine.yaml'}#packing", "--out", str(out))
+    assert "network" in refused(capsys, "kube-scheduler", "--out", str(out), "--learn", "/run/aaml/learn.sock")
+    assert not out.exists()

@@ -66,7 +66,7 @@ def test_a_policy_that_reads_what_kube_scheduler_does_not_know_is_refused_in_one
     assert "ours" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["random", "kube-scheduler", "round-robin"])
+@pytest.mark.parametrize("name", ["random", "round-robin"])
 def test_a_policy_without_a_twin_in_go_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=f"{name}: it has no twin in Go"):
         weights(make_policy(name))

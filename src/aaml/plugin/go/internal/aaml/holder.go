@@ -21,6 +21,7 @@ var embedded embed.FS
 // refused with one line in the log, and the last good policy stays.
 type holder struct {
 	file    string
+	ready   func(*policy) error // makes what a policy needs of kube-scheduler
 	current atomic.Pointer[policy]
 
 	changes sync.Mutex
@@ -29,8 +30,8 @@ type holder struct {
 }
 
 // newHolder reads the first weights: those of the file, or else those that were compiled in.
-func newHolder(file string) *holder {
-	h := &holder{file: file}
+func newHolder(file string, ready func(*policy) error) *holder {
+	h := &holder{file: file, ready: ready}
 	if raw, err := embedded.ReadFile("embedded/weights.json"); err == nil {
 		h.take(raw, "the weights that were compiled in")
 	}
@@ -85,6 +86,9 @@ func (h *holder) look() {
 
 func (h *holder) take(raw []byte, from string) {
 	next, err := parseWeights(bytes.TrimSpace(raw))
+	if err == nil {
+		err = h.ready(next)
+	}
 	if err != nil {
 		h.refuse(from, err)
 		return

@@ -143,7 +143,7 @@ func keepsOut(taint *v1.Taint) bool {
 func (p *Plugin) narrow(state fwk.CycleState, pod *v1.Pod, infos []fwk.NodeInfo) *fwk.PreFilterResult {
 	start := time.Now()
 	policy := p.weights.current.Load()
-	if p.args.Candidates == 0 || p.widened || policy == nil {
+	if p.args.Candidates == 0 || p.widened || policy == nil || policy.carried != nil {
 		return nil
 	}
 	screen := p.simple(state, pod)

@@ -80,12 +80,18 @@ func New(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plu
 		return nil, err
 	}
 	registerMetrics()
-	p := &Plugin{handle: handle, args: args, weights: newHolder(args.WeightsFile), cluster: newCluster()}
+	p := &Plugin{handle: handle, args: args, cluster: newCluster()}
+	p.weights = newHolder(args.WeightsFile, func(next *policy) (err error) {
+		if next.profile != nil {
+			next.carried, err = newCarried(ctx, handle, next.profile, next.profile.Plugins.Score.Enabled)
+		}
+		return err
+	})
 	if args.RequireWeights && p.weights.current.Load() == nil {
 		return nil, fmt.Errorf("%s: there are no good weights to start with, and requireWeights is set", Name)
 	}
 	if args.Fallback == byDefault {
-		if p.others, err = newCarried(ctx, handle); err != nil {
+		if p.others, err = byDefaultProfile(ctx, handle); err != nil {
 			return nil, fmt.Errorf("%s: the default score plugins cannot be carried: %w", Name, err)
 		}
 	}
@@ -111,6 +117,14 @@ func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	policy := p.weights.current.Load()
 	if policy == nil {
 		return p.leave(ctx, state, pod, feasible, noWeights)
+	}
+	if policy.carried != nil {
+		status := ask(ctx, policy.carried, state, pod, feasible)
+		if status.IsSuccess() {
+			decisions.Inc()
+			duration.Observe(time.Since(start).Seconds())
+		}
+		return status
 	}
 	infos, err := p.handle.SnapshotSharedLister().NodeInfos().List()
 	if err != nil {
@@ -193,7 +207,12 @@ func (p *Plugin) leave(ctx context.Context, state fwk.CycleState, pod *v1.Pod, f
 	if p.others == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
-	asked, status := p.others.preScore(ctx, state, pod, feasible)
+	return ask(ctx, p.others, state, pod, feasible)
+}
+
+// ask prepares plugins that are carried, whose scores NormalizeScore hands out.
+func ask(ctx context.Context, whom carried, state fwk.CycleState, pod *v1.Pod, feasible []fwk.NodeInfo) *fwk.Status {
+	asked, status := whom.preScore(ctx, pod, feasible)
 	if status.IsSuccess() {
 		state.Write(Name, asked)
 	}
@@ -210,22 +229,17 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 	return int64(made[info.Node().Name]), nil
 }
 
-// ScoreExtensions returns the plugin where it carries others, else nil: ranks are scores already.
-func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions {
-	if p.others == nil {
-		return nil
-	}
-	return p
-}
+// ScoreExtensions returns the plugin, which may have asked others for their scores.
+func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
-// NormalizeScore asks the carried plugins where they decide.
+// NormalizeScore asks the carried plugins where they decide. Ranks are scores already.
 func (p *Plugin) NormalizeScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	data, err := state.Read(Name)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
 	if others, ok := data.(*asked); ok {
-		return others.score(ctx, state, pod, scores)
+		return others.score(ctx, pod, scores)
 	}
 	return nil
 }

@@ -182,6 +182,37 @@ func TestPluginsThatAreCarriedAreNotAskedWhereThePolicyDecides(t *testing.T) {
 	}
 }
 
+// profileOf is a policy that is a profile of kube-scheduler's own plugins.
+func profileOf(scores, pluginConfig string) string {
+	return fmt.Sprintf(`{"kind":"kube-scheduler","features":{"version":1},"configuration":{
+		"apiVersion":"kubescheduler.config.k8s.io/v1","kind":"KubeSchedulerConfiguration","profiles":[{
+		"schedulerName":"any","plugins":{"score":{"disabled":[{"name":"*"}],"enabled":[%s]}},"pluginConfig":[%s]}]}}`, scores, pluginConfig)
+}
+
+func fitBy(strategy string) string {
+	return fmt.Sprintf(`{"name":"NodeResourcesFit","args":{"scoringStrategy":{"type":%q}}}`, strategy)
+}
+
+func TestAProfileOfKubeSchedulersOwnPluginsDecidesByItsWeightsAndArguments(t *testing.T) {
+	infos := twoNodes()
+	tainted := infos[1].Node().DeepCopy()
+	tainted.Spec.Taints = []v1.Taint{{Key: "old", Effect: v1.TaintEffectPreferNoSchedule}}
+	infos[1].SetNode(tainted)
+	const fit, both = `{"name":"NodeResourcesFit"}`, `{"name":"NodeResourcesFit"},{"name":"TaintToleration","weight":9}`
+	for _, each := range []struct{ scores, strategy, want string }{
+		{fit, "LeastAllocated", "empty"}, {fit, "MostAllocated", "used"}, {both, "LeastAllocated", "used"},
+	} {
+		p := started(t, fmt.Sprintf(`{"weightsFile": %q, "candidates": 16}`, written(t, profileOf(each.scores, fitBy(each.strategy)))), infos)
+		before := counted(t, noWeights)
+		if got := p.best(t, 100); got != each.want || counted(t, noWeights) != before {
+			t.Errorf("%v: %q", each, got)
+		}
+		if result := p.narrow(framework.NewCycleState(), madePod("waits", "app", 100, 64), infos); result != nil {
+			t.Errorf("%v: narrowed to %v", each, result)
+		}
+	}
+}
+
 // twoNodes are one with a pod, which is the first, and one without.
 func twoNodes() []fwk.NodeInfo {
 	used, empty := framework.NewNodeInfo(madePod("runs", "app", 2000, 1024)), framework.NewNodeInfo()
@@ -325,6 +356,8 @@ func TestWeightsThatAreNoGoodAreRefusedAndTheLastGoodOnesKept(t *testing.T) {
 		"a formula of nothing":              weightsOf(`{"kind":"formula","features":{"version":1}}`),
 		"a formula of what is not computed": weightsOf(`{"kind":"formula","features":{"version":1,"formula":["node.age"]}}`),
 		"a formula with a circle":           weightsOf(`{"kind":"formula","features":{"version":1},"constants":[1],"code":[{"operator":"neg","operands":[1]}]}`),
+		"a profile of no score plugin":      weightsOf(profileOf(`{"name":"NodePorts"}`, "")),
+		"a profile that is not read":        weightsOf(profileOf(`{"name":"NodeResourcesFit"}`, fitBy("MiddleAllocated"))),
 		"a field too many":                  weightsOf(strings.Replace(good, `"kind"`, `"extra":1,"kind"`, 1)),
 	}
 	for what, raw := range bad {

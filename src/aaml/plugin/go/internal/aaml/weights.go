@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 )
 
 const (
@@ -52,6 +54,8 @@ type policyFile struct {
 	// of a scorer of devices: weights by group of pods, layers or a formula, and what rests of a device are worth
 	DeviceLayers []dense64 `json:"device_layers,omitempty"`
 	Rests        []float64 `json:"rests,omitempty"`
+	// of a profile of kube-scheduler's own plugins
+	Configuration json.RawMessage `json:"configuration,omitempty"`
 	// of a policy that weighs fragments of GPUs
 	Expected *expectedFile `json:"expected_pods,omitempty"`
 }
@@ -71,9 +75,12 @@ type scorer interface {
 	scores(v *view, scores []float64)
 }
 
-// policy is what a weights file holds, ready to decide.
+// policy is what a weights file holds, ready to decide: by its scorer, or by kube-scheduler's own plugins as a profile has
+// them.
 type policy struct {
 	scorer
+	profile   *config.KubeSchedulerProfile
+	carried   carried // of the profile
 	model     model
 	sha256    string // of the file
 	fragments *fragments
@@ -103,6 +110,10 @@ func parseWeights(raw []byte) (*policy, error) {
 	sum := sha256.Sum256(raw)
 	p := &policy{model: file.Model, sha256: hex.EncodeToString(sum[:]), expectsOf: string(content.Lifetimes)}
 	var err error
+	if content.Kind == "kube-scheduler" {
+		p.profile, err = readProfile(content.Configuration)
+		return p, err
+	}
 	var expected *fragments
 	if content.Expected != nil {
 		if expected, err = newFragments(content.Expected); err != nil {
@@ -166,7 +177,7 @@ func (p *policyFile) scorer(expected *fragments) (scorer, error) {
 	case "devices":
 		return newDeviceScorer(p, expected)
 	}
-	return nil, fmt.Errorf("policy of kind %q; expected network, linear, formula, heuristic or devices", p.Kind)
+	return nil, fmt.Errorf("policy of kind %q; expected network, linear, formula, heuristic, devices or kube-scheduler", p.Kind)
 }
 
 // try scores a made-up cluster: weights that give no numbers are refused before they decide anything.
