@@ -121,7 +121,11 @@ func started(t *testing.T, args string, infos []fwk.NodeInfo) *Plugin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return made.(*Plugin)
+	p := made.(*Plugin)
+	if !strings.Contains(args, "deadline") {
+		p.args.Deadline.Duration = time.Hour // a busy machine decides nothing
+	}
+	return p
 }
 
 // best returns the node that the plugin's score is the greatest of, "" where it skips itself.
@@ -434,8 +438,12 @@ func TestADecisionThatFailsIsLeftToTheOtherPlugins(t *testing.T) {
 		t.Errorf("%q; expected the choice of the weights before", got)
 	}
 	p.args.Deadline.Duration = -time.Second
+	before := counted(t, overTime)
 	if got := p.best(t, 100); got != "" {
 		t.Errorf("%q is chosen after the deadline", got)
+	}
+	if counted(t, overTime) != before+1 {
+		t.Error("a decision that came too late is not counted")
 	}
 }
 
