@@ -1,5 +1,6 @@
 """The leaderboard: pieces that resume, files that name what made them, and one line for what does not belong there."""
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,6 +88,25 @@ def test_a_policy_of_ones_own_is_named_by_its_files_hash_and_run_again_when_it_c
     assert carry_out(tmp_path / "r", f"{mine}:emptiest", tasks=("seedc",)) == []
     mine.write_text(OWN + "# better\n")
     assert len(carry_out(tmp_path / "r", f"{mine}:emptiest", tasks=("seedc",))) == 1
+
+
+def test_who_buys_the_nodes_of_a_bill_is_part_of_the_policy(tmp_path: Path) -> None:
+    bill = Protocol(7, 50_000, (Round("bill", ((5, 1),), ("bill",), "kube-scheduler-packing", ()),))
+    pool = tmp_path / "pool.yaml"
+    spec = "spec: {disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 30s}}"
+    pool.write_text(f"apiVersion: karpenter.sh/v1\nkind: NodePool\n{spec}\n")
+    buyers = {"a": "", "b": "+learned", "c": f"+{pool}"}
+    policies = [f"{name}=kube-scheduler-packing{buyer}" for name, buyer in buyers.items()]
+    entries = list(runs.carry_out(runs.plan(policies, tmp_path / "r", protocol=bill), progress=False, protocol=bill))
+    told = {each.policy.name: each.policy for each in entries}
+    assert (told["a"].spec, told["a"].sha256) == ("kube-scheduler-packing", "")
+    assert (told["b"].spec, told["b"].sha256) == ("kube-scheduler-packing+learned", "")
+    assert told["c"].spec == "kube-scheduler-packing+pool.yaml"
+    assert told["c"].sha256 == hashlib.sha256(pool.read_bytes()).hexdigest()
+    theirs = evaluate(policies, "bill", (50_000,), 5, progress=False).frame().set_index("policy")["bill"]
+    assert {each.policy.name: each.scores["bill"] for each in entries} == {name: (theirs[name],) for name in "abc"}
+    assert len(set(theirs)) == 3
+    assert len(Board.read(tmp_path / "r", protocol=bill).entries["bill-5"]) == 3
 
 
 def test_what_cannot_be_run_is_said_before_anything_runs(tmp_path: Path) -> None:

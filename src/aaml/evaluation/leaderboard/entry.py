@@ -17,6 +17,7 @@ from aaml.evaluation.contestants import Contestant
 from aaml.evaluation.identity import program_sha256
 from aaml.evaluation.policies import origin, policy_file
 from aaml.files import write_json
+from aaml.sim.autoscaler.file import LEARNED
 from aaml.sim.cluster import SimCluster
 
 FORMAT = "aaml-leaderboard"
@@ -27,7 +28,8 @@ _DIGITS_S = 3  # times of an episode count to the millisecond: the last bits of 
 class Who:
     """A policy: what tables call it, what it is, its file (without folders) and that file's SHA-256.
 
-    Built-in policies have no file: the code's hash stands for them.
+    Built-in policies have no file: the code's hash stands for them. Who buys its nodes follows after a plus; where that
+    is a file, the hash is of both.
     """
 
     name: str
@@ -40,13 +42,14 @@ class Who:
         """Return who a contestant is. Raises `UserError` for an object of a program, and where its file is missing."""
         if not isinstance(contestant.spec, str):
             raise UserError(f"policy {contestant.name}: is an object of a program; name it as FILE.py:NAME, or save it")
-        kind, file = origin(contestant.spec), policy_file(contestant.spec)
-        if file is None:
-            return cls(contestant.name, kind, contestant.spec)
-        spec = contestant.spec.rpartition("/")[2]  # without folders
-        name = contestant.label or (spec.rpartition(":")[2] if kind == "own" else contestant.name)
+        kind, file, nodes = origin(contestant.spec), policy_file(contestant.spec), contestant.nodes
+        bought_by = f"+{Path(nodes).name}" if nodes else ""
+        files = [each for each in (file, None if nodes in ("", LEARNED) else Path(nodes)) if each is not None]
+        spec = contestant.spec if file is None else contestant.spec.rpartition("/")[2]  # without folders
+        name = contestant.label or (spec.rpartition(":")[2] if kind == "own" and not nodes else contestant.name)
         try:
-            return cls(name, kind, spec, _sha256(file.read_bytes()))
+            sha256 = _sha256(b"".join(each.read_bytes() for each in files)) if files else ""
+            return cls(name, kind, spec + bought_by, sha256)
         except OSError as error:
             raise UserError(f"policy {contestant.spec}: cannot be read: {error.strerror or error}") from error
 

@@ -87,7 +87,7 @@ def carry_out(
 
 def play_episode(contestant: Contestant, task: Task, seed: int, nodes: int) -> tuple[dict[str, Any], str]:
     """Run one episode and return its row, and the hash of what came up in it."""
-    cluster = task.build(seed, nodes)
+    cluster = contestant.task(task).build(seed, nodes)
     data = episode_sha256(cluster)
     return episode_row(task.name, seed, cluster, contestant.policy(task, seed), contestant.name), data
 
