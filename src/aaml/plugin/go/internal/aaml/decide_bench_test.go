@@ -25,7 +25,7 @@ func BenchmarkDecide(b *testing.B) {
 		{"linear", func() scorer { return &linear{} }},
 	}
 	for _, unlike := range []bool{false, true} {
-		for _, n := range []int{100, 1000, 5000, 15000} {
+		for _, n := range []int{100, 1000, 2000, 5000, 10000, 15000} {
 			infos := madeNodes(n, 12, unlike, rng)
 			for _, each := range scorers {
 				b.Run(fmt.Sprintf("%s/unlike=%v/%d", each.name, unlike, n), func(b *testing.B) {
