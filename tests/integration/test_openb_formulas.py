@@ -1,6 +1,7 @@
 """Formulas of GPU devices: they run in the compiled benchmark, as policies, and a search finds them."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from aaml.policies.formulas.text import parse
 from aaml.policies.gpu.learned import formula_scorer
 from aaml.policies.gpu_names import FEATURES
 from aaml.sim.openb import SEARCH_COLUMNS, prepare, run_openb, run_openb_policy
+from aaml.sim.openb import _fgd_at as fgd_at
 from aaml.workload.traces import NODE_LIST, load_pods, traces_folder
 
 WEIGHTS = {"fragment_gain": 1.0, "rest_lost": -10.0, "placeable_lost": -0.5, "model_load": -0.05}
@@ -77,7 +79,7 @@ def test_features_of_nodes_and_of_devices_do_not_mix(tmp_path, capsys):
 
 
 @pytest.fixture
-def small_trace(tmp_path, monkeypatch) -> Path:
+def small_trace(tmp_path, monkeypatch) -> Iterator[Path]:
     """A twentieth of the default trace's nodes, and of its pods as many."""
     folder, there = tmp_path / "traces", traces_folder()
     folder.mkdir()
@@ -85,7 +87,11 @@ def small_trace(tmp_path, monkeypatch) -> Path:
     pods = pd.read_csv(there / "openb_pod_list_default.csv", keep_default_na=False)
     pods.iloc[::20].to_csv(folder / "openb_pod_list_default.csv", index=False)
     monkeypatch.setenv("AAML_TRACES", str(folder))
-    return folder
+    for cached in (prepare, fgd_at):  # by the trace's name alone
+        cached.cache_clear()
+    yield folder
+    for cached in (prepare, fgd_at):
+        cached.cache_clear()
 
 
 def test_a_search_leaves_a_formula_of_devices_and_the_benchmark_counts_looks_at_it(tmp_path, small_trace, capsys):

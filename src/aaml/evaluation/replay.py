@@ -63,10 +63,9 @@ class Recipe:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Recipe":
         """Read what `to_dict` wrote. Raises KeyError or TypeError for anything else."""
+        task, policies, pods = find_task(fields["task"]), dict(fields["policies"]), fields["pods"]
         types = fields.get("instance_types")
-        return cls(
-            find_task(fields["task"]), dict(fields["policies"]), fields["pods"], None if types is None else Path(types)
-        )
+        return cls(task, policies, pods, None if types is None else Path(types))
 
     def contestant(self, policy: str) -> Contestant:
         """Return a policy by its label, or by anything that `aaml.evaluate` takes."""
