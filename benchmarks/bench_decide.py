@@ -3,7 +3,7 @@
 The Go benchmark `BenchmarkDecide` is run: synthetic nodes with pods of nine sizes, one of which changes with each
 decision. A row has the median and the least of the decisions of one scorer, in milliseconds.
 
-    .venv/bin/python benchmarks/bench_decide.py --csv docs/results/plugin/decide.csv       # three minutes
+    .venv/bin/python benchmarks/bench_decide.py --csv docs/results/plugin/decide.csv       # half a minute
 """
 
 import argparse
