@@ -111,19 +111,14 @@ def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
         return load_qtable(path, seed=seed)
     if kind == "linear":
         return load_linear(path)
-    scorer = gpu_model(path)
-    if scorer is None:
-        return FormulaPolicy(load_formula(path), path.stem)
-    return gpu_scorer(scorer, path.stem, PolicyOptions(seed=seed, expected=expected))
-
-
-def gpu_model(path: Path) -> ScorerModel | None:
-    """Return what scores GPU devices in a model file, None where that is another policy. Raises `UserError`."""
-    kind = kind_of_model(path)
     if kind == "scorer":
-        return load_scorer(path)
-    formula = load_formula(path) if kind == "formula" else None
-    return ScorerModel(formula=formula.expression) if formula and is_of_gpus(formula.expression) else None
+        scorer = load_scorer(path)
+    else:
+        formula = load_formula(path)
+        if not is_of_gpus(formula.expression):
+            return FormulaPolicy(formula, path.stem)
+        scorer = ScorerModel(formula=formula.expression)
+    return gpu_scorer(scorer, path.stem, PolicyOptions(seed=seed, expected=expected))
 
 
 def kind_of_model(path: Path) -> str:

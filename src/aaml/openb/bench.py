@@ -6,13 +6,14 @@ from itertools import groupby
 from pathlib import Path
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.policies import gpu_model, is_model, load, load_policy
+from aaml.evaluation.policies import is_model, load, load_policy
 from aaml.evaluation.zoo import model_file
 from aaml.openb.tables import PUBLISHED_POLICIES
 from aaml.parallel.pool import open_pool
 from aaml.policies.gpu.policies import COMPILED
 from aaml.policies.gpu.scorer_file import ScorerModel
 from aaml.policies.heuristics import PolicyOptions
+from aaml.policies.heuristics.policies import GpuPolicy
 from aaml.policies.registry import make_policy
 from aaml.policies.ties import TieBreak
 from aaml.sim.openb import OpenbResult, prepare, run_openb, run_openb_policy
@@ -87,7 +88,8 @@ def plan(traces: Sequence[str], seeds: Sequence[int], policies: Sequence[str], m
     if not asked:
         raise UserError("--policy or --model: at least one of them is needed")
     files = {spec: model_file(Path(spec)) for spec in asked if is_model(spec)}
-    scorers = {spec: gpu_model(path) for spec, path in files.items()}
+    loaded = {spec: load(path) for spec, path in files.items()}
+    scorers = {spec: policy.model for spec, policy in loaded.items() if isinstance(policy, GpuPolicy)}
     return [BenchRun(trace, seed, spec, scorers.get(spec)) for trace in traces for seed in seeds for spec in asked]
 
 
