@@ -30,6 +30,7 @@ from aaml.plugin.run import PluginProcess, fetch
 from aaml.progress import progress_bar
 from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.observation import Context
+from aaml.scheduling.ports import Policy
 from support.differential import Bench, Tally
 from support.kwok import pod, pods, until
 from support.plugin import NEAR, Mounted, PluginCases, bare_module, compare_choice
@@ -131,6 +132,15 @@ def test_new_weights_decide_without_a_restart_and_damaged_ones_are_refused(bench
     assert metrics(bench)["aaml_plugin_decisions_total"] == before + 2
 
 
+def compare_on_a_cluster(bench: Bench, policy: Policy, tally: Tally, seed: int) -> None:
+    """Let the plugin and Python choose for pods on one cluster that is drawn by the seed."""
+    cases = PluginCases(seed)
+    nodes = cases.nodes()
+    state = bench.reset(cases, nodes, cases.placed(nodes, cases.rng.randint(0, 30)))
+    for _ in range(PODS_PER_CLUSTER):
+        compare_choice(bench, state, cases.pod(demanding=0.1), policy, tally, seed)
+
+
 @pytest.mark.parametrize("among", ["all nodes", "the best nodes"])
 @pytest.mark.timeout(120 + DECISIONS)
 def test_every_agent_decides_inside_kube_scheduler_as_it_does_in_python(
@@ -147,11 +157,7 @@ def test_every_agent_decides_inside_kube_scheduler_as_it_does_in_python(
         in_force(bench, weights)
         until_decisions = tally.counts.get("decisions", 0) + count
         while tally.counts.get("decisions", 0) < until_decisions:
-            cases = PluginCases(seed)
-            nodes = cases.nodes()
-            state = bench.reset(cases, nodes, cases.placed(nodes, cases.rng.randint(0, 30)))
-            for _ in range(PODS_PER_CLUSTER):
-                compare_choice(bench, state, cases.pod(demanding=0.1), policy, tally, seed)
+            compare_on_a_cluster(bench, policy, tally, seed)
             seed += 1
             with capsys.disabled():
                 bar.set_postfix_str(f"{agent}: {len(tally.mismatches)} mismatches", refresh=False)
@@ -173,11 +179,7 @@ def test_a_tuned_configuration_decides_without_a_restart_as_it_does_in_python(be
     weights.put(spec)
     in_force(bench, weights)
     while tally.counts.get("decisions", 0) < DECISIONS // 2:
-        cases = PluginCases(seed)
-        nodes = cases.nodes()
-        state = bench.reset(cases, nodes, cases.placed(nodes, cases.rng.randint(0, 30)))
-        for _ in range(PODS_PER_CLUSTER):
-            compare_choice(bench, state, cases.pod(demanding=0.1), policy, tally, seed)
+        compare_on_a_cluster(bench, policy, tally, seed)
         seed += 1
     assert not tally.mismatches, "\n".join(tally.mismatches[:SHOWN])
 
