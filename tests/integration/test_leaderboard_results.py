@@ -9,6 +9,7 @@ from aaml.evaluation.leaderboard.board import Board
 from aaml.evaluation.leaderboard.entry import BoardEntry, Who, episode_sha256, joined_sha256
 from aaml.evaluation.leaderboard.protocol import PROTOCOL
 from aaml.evaluation.leaderboard.run import play_episode
+from aaml.evaluation.program import program_sha256
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results" / "leaderboard"
@@ -30,6 +31,11 @@ def test_a_committed_piece_comes_out_again_to_the_last_digit(spec: str, name: st
 def test_the_committed_episodes_are_those_of_the_protocol() -> None:
     entry = BoardEntry.read(RESULTS / "least-variance" / "balance-10.json")
     assert entry.data == joined_sha256([episode_sha256(PIECE.task.build(seed, 10)) for seed in PIECE.seeds])
+
+
+def test_new_rows_fit_beside_the_committed_ones() -> None:
+    named = {entry.code.episodes for here in Board.read(RESULTS).entries.values() for entry in here.values()} - {""}
+    assert named == {program_sha256()}, "this program plays otherwise: look at what changed, or play these rows again"
 
 
 def test_the_committed_files_belong_together_and_each_piece_has_its_reference() -> None:

@@ -3,20 +3,18 @@
 ==============  =======================================================================================================
 pods            pods of an episode where a number was asked for, empty for the task's own
 task_sha256     of the task's own file, of all files of a trace, or of a task that a program made; empty for ours
-code_sha256     of the program that plays episodes and decides: `aaml.cluster`, `scheduling`, `sim`, `workload`,
-                `policies`
+code_sha256     of the program that plays episodes and decides, by what it plays (`aaml.evaluation.program`)
 policy_sha256   of the policy's file or model, and of who buys its nodes; empty for ours, and for an object of a program
 ==============  =======================================================================================================
 
-A hash stands for what a file says itself, not for what it imports. Results that were written before these columns were
-there have none of them: they are of an unknown program, and pooled with one another alone.
+The hash of a file stands for what it says itself, not for what it imports. Results that were written before these
+columns were there have none of them: they are of an unknown program, and pooled with one another alone.
 """
 
 import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ import pandas as pd
 
 from aaml.errors import UserError
 from aaml.evaluation.policies import policy_file, split_nodes
+from aaml.evaluation.program import program_sha256
 from aaml.sim.autoscaler.file import LEARNED
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
@@ -34,7 +33,6 @@ EPISODE = IDENTITY[:3]
 """Those that say which episodes a run was one of, whoever decided."""
 _SHOWN = 12  # characters of a hash: enough to tell files apart
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function in this process
-_CODE = ("cluster", "scheduling", "sim", "workload", "policies")
 
 
 def identity(task: Task, pods: int | None = None, policy: object = "") -> dict[str, Any]:
@@ -87,14 +85,6 @@ def _policy_sha256(policy: object) -> str:
     bought_by = None if nodes in ("", LEARNED) else Path(nodes)
     files = [file for file in (policy_file(spec), bought_by) if file is not None]
     return _sha256(file.read_bytes() for file in files) if files else ""
-
-
-@cache
-def program_sha256() -> str:
-    """Return a hash of the code that plays episodes and decides."""
-    root = Path(__file__).parents[1]
-    files = sorted(path for part in _CODE for path in (root / part).rglob("*.py"))
-    return _sha256(path.relative_to(root).as_posix().encode() + path.read_bytes() for path in files)
 
 
 def _sha256(parts: Iterable[bytes]) -> str:

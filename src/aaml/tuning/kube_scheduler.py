@@ -16,7 +16,7 @@ import numpy.typing as npt
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import bad_value
 from aaml.evaluation.evaluate import evaluate
-from aaml.evaluation.identity import program_sha256
+from aaml.evaluation.program import program_sha256
 from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import Interval, Paired, paired
 from aaml.parallel.pool import Pool, open_pool

@@ -14,8 +14,8 @@ import msgspec
 from aaml.cluster.objects import Node, Pod
 from aaml.errors import UserError
 from aaml.evaluation.contestants import Contestant
-from aaml.evaluation.identity import program_sha256
 from aaml.evaluation.policies import origin, policy_file
+from aaml.evaluation.program import program_sha256
 from aaml.files import write_json
 from aaml.sim.autoscaler.file import LEARNED
 from aaml.sim.cluster import SimCluster
@@ -56,7 +56,7 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The version of AAML, a hash of its source files, and one of those that play episodes, empty in older results."""
+    """The version of AAML, a hash of its source files, and the program by what it plays, empty in older results."""
 
     version: str
     source: str
