@@ -27,8 +27,9 @@ _SHOWN = 10
 _COLUMNS = ("scenes", "decision", "decisions", "same", "tie", "different")
 
 
-DRAWN = {"plain": {}, "alike": {"ties": True}, "gpus": {"gpus": True}}
-"""Scenes of each kind: where nothing is worth the same, types and nodes that are alike, and whole GPUs."""
+DRAWN = {"plain": {}, "alike": {"ties": True}, "gpus": {"gpus": True}, "bound": {"bound": True}}
+"""Scenes of each kind: where nothing is worth the same, types and nodes that are alike, whole GPUs, and pods that ask
+for zones, labels, each other's company or absence, host ports and volumes."""
 
 
 @pytest.fixture(scope="module")

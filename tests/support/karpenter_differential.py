@@ -44,7 +44,7 @@ class Tally:
 
 
 def our_purchase(scene: Scene) -> Answer:
-    """Return the nodes to buy as (types, the cheapest of them, pods on it), and the nodes that take the other pods."""
+    """Return the nodes to buy as (types, what is launched and how, pods on it), and the nodes that take other pods."""
     seen = scene.moments[0]
     ours = Karpenter(scene.settings, scene.catalogue)
     orders = ours._provision(seen)
@@ -53,7 +53,8 @@ def our_purchase(scene: Scene) -> Answer:
     for order, claim in zip(orders, claims, strict=True):
         assert isinstance(order, Buy)
         names = sorted(kind.name for kind in order.types)
-        bought.append((names, order.types[0].name, order.types[0].cheapest.capacity_type, claim.pods))
+        launched, offering = order.types[0].name, order.types[0].cheapest
+        bought.append((names, launched, offering.capacity_type, offering.zone, claim.pods))
     return {"bought": sorted(bought), "used": sorted(ours._nominated_s)}
 
 
@@ -74,7 +75,8 @@ def our_look(scene: Scene) -> Answer:
                 command = method, sorted(names), [], ""
                 break
             case [Replace(names=names, types=types)]:
-                command = method, sorted(names), sorted(kind.name for kind in types), types[0].name
+                launched = f"{types[0].name} in {types[0].cheapest.zone}"
+                command = method, sorted(names), sorted(kind.name for kind in types), launched
                 break
         if ours._plan is not None:
             waits += 1
@@ -93,7 +95,7 @@ def real_purchase(real: RealKarpenter, scene: Scene) -> Answer:
     """Return the same of the real Karpenter."""
     answer = real.ask(scene.question("provision"))
     bought = [
-        (sorted(claim["types"]), claim["launched"], claim["capacityType"], len(claim["pods"]))
+        (sorted(claim["types"]), claim["launched"], claim["capacityType"], claim["zone"], len(claim["pods"]))
         for claim in answer.get("claims", [])
     ]
     return {"bought": sorted(bought), "used": sorted(answer.get("used", {}))}
@@ -106,7 +108,7 @@ def real_look(real: RealKarpenter, scene: Scene) -> Answer:
     for command in answer.get("commands", []):
         types, launched = [], ""
         for claim in command.get("replacements", []):
-            types, launched = sorted(claim["types"]), claim["launched"]
+            types, launched = sorted(claim["types"]), f"{claim['launched']} in {claim['zone']}"
         told["command"] = command["method"], command["nodes"], types, launched
         told["meant"] = command.get("nominated", [])
     return told

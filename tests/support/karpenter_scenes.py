@@ -14,7 +14,22 @@ from typing import Any
 import numpy as np
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.objects import NO_GPU, GpuRequest, Pod
+from aaml.cluster.objects import (
+    HOSTNAME_LABEL,
+    NO_GPU,
+    Affinity,
+    GpuRequest,
+    HostPort,
+    LabelSelector,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    PreferredNode,
+    Requirement,
+    TopologySpread,
+    VolumeNeeds,
+    WeightedPodAffinityTerm,
+)
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
@@ -43,6 +58,8 @@ _POOL_LABEL = "karpenter.sh/nodepool"
 _CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 _GPU = "nvidia.com/gpu"
 _GIB, _MIB = 1 << 30, 1 << 20
+_DISK = "example.com/disk"  # a label that no node has
+_NAMESPACES = ("default", "other")
 
 
 @dataclass
@@ -105,11 +122,14 @@ class Scene:
         pods = [_pod(pod, ages, name, seen.released_s, stops=pod.uid in seen.stopping) for name, pod in placed]
         pods += [_pod(each.pod, ages) for each in seen.waiting.values()]
         nodes = list(seen.nodes.values())
+        everybody = [pod for _, pod in placed] + [each.pod for each in seen.waiting.values()]
         return {
             "now": _time(seen.now_s),
             "nodeClaims": [_claim(node) for node in nodes],
             "nodes": [_node(node) for node in nodes if node.initialized_s is not None],
             "pods": pods,
+            "volumes": [each for pod in everybody for each in _volumes(pod)],
+            "volumeClaims": [each for pod in everybody for each in _volume_claims(pod)],
             "budgets": [_budget(number, each, running, missing) for number, each in enumerate(self.budgets)],
             "nominated": [f"kwok://{name}" for name in seen.nodes if self.nominated.get(name, 0.0) > seen.now_s],
             "deleting": [f"kwok://{node.name}" for node in nodes if node.deleting],
@@ -165,7 +185,10 @@ def _node(node: OwnedNode) -> Manifest:
     ready = {f"karpenter.sh/{each}": "true" for each in ("registered", "initialized")}
     return {
         "metadata": {"name": node.name, "uid": f"node-{node.name}", "labels": {**_labels(node), **ready}},
-        "spec": {"providerID": f"kwok://{node.name}"},
+        "spec": {
+            "providerID": f"kwok://{node.name}",
+            "taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}] if node.deleting else [],
+        },
         "status": {"capacity": room, "allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]},
     }
 
@@ -189,8 +212,19 @@ def _pod(
         metadata |= {"deletionTimestamp": _time(pod.created_s), "finalizers": ["example.com/stops"]}
     devices = {_GPU: str(pod.gpu.count)} if pod.gpu.count else {}
     spec: Manifest = {
-        "containers": [{"name": "main", "resources": {"requests": _resources(pod.requests) | devices}}],
-        "nodeSelector": dict(pod.node_selector), "priority": pod.priority,
+        "containers": [{
+            "name": "main", "resources": {"requests": _resources(pod.requests) | devices},
+            "ports": [
+                {"containerPort": each.port, "hostPort": each.port, "protocol": each.protocol, "hostIP": each.host_ip}
+                for each in pod.host_ports
+            ],
+        }],
+        "nodeSelector": dict(pod.node_selector), "priority": pod.priority, "affinity": _affinity(pod.affinity),
+        "topologySpreadConstraints": [_spread(each) for each in pod.spread],
+        "volumes": [
+            {"name": f"v{number}", "persistentVolumeClaim": {"claimName": f"{pod.name}-{number}"}}
+            for number in range(len(pod.volumes.node_terms))
+        ],
     }  # fmt: skip
     if node:
         status = {"phase": "Running"}
@@ -199,6 +233,80 @@ def _pod(
         return {"metadata": metadata, "spec": {**spec, "nodeName": node}, "status": status}
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending", "conditions": [unschedulable]}}
+
+
+def _expressions(requirements: Sequence[Requirement]) -> list[Manifest]:
+    return [{"key": each.key, "operator": each.operator, "values": list(each.values)} for each in requirements]
+
+
+def _selector(selector: LabelSelector | None) -> Manifest | None:
+    return None if selector is None else {"matchExpressions": _expressions(selector.requirements)}
+
+
+def _terms(terms: Sequence[NodeSelectorTerm]) -> list[Manifest]:
+    return [{"matchExpressions": _expressions(each.labels)} for each in terms]
+
+
+def _pod_term(term: PodAffinityTerm) -> Manifest:
+    return {
+        "topologyKey": term.topology_key, "labelSelector": _selector(term.selector),
+        "namespaces": sorted(term.namespaces),
+    }  # fmt: skip
+
+
+def _affinity(affinity: Affinity) -> Manifest:
+    required, preferred = (f"{each}DuringSchedulingIgnoredDuringExecution" for each in ("required", "preferred"))
+    nodes: Manifest = {
+        preferred: [{"weight": each.weight, "preference": _terms([each.term])[0]} for each in affinity.preferred_nodes]
+    }
+    if affinity.required_nodes is not None:
+        nodes[required] = {"nodeSelectorTerms": _terms(affinity.required_nodes)}
+    found = {"nodeAffinity": nodes}
+    for name, sign, terms in (("podAffinity", 1, affinity.required_pods),
+                              ("podAntiAffinity", -1, affinity.required_anti_pods)):  # fmt: skip
+        weighted = [each for each in affinity.preferred_pods if each.weight * sign > 0]
+        found[name] = {
+            required: [_pod_term(each) for each in terms],
+            preferred: [{"weight": each.weight * sign, "podAffinityTerm": _pod_term(each.term)} for each in weighted],
+        }
+    return found
+
+
+def _spread(constraint: TopologySpread) -> Manifest:
+    return {
+        "maxSkew": constraint.max_skew, "topologyKey": constraint.topology_key,
+        "labelSelector": _selector(constraint.selector),
+        "whenUnsatisfiable": "DoNotSchedule" if constraint.hard else "ScheduleAnyway",
+        "nodeAffinityPolicy": "Honor" if constraint.honor_node_affinity else "Ignore",
+        "nodeTaintsPolicy": "Honor" if constraint.honor_node_taints else "Ignore",
+        **({"minDomains": constraint.min_domains} if constraint.min_domains > 1 else {}),
+    }  # fmt: skip
+
+
+def _volumes(pod: Pod) -> list[Manifest]:
+    return [
+        {
+            "metadata": {"name": f"{pod.namespace}-{pod.name}-{number}"},
+            "spec": {
+                "csi": {"driver": "example.com/disk", "volumeHandle": f"{pod.name}-{number}"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": _terms(terms)}},
+            },
+        }
+        for number, terms in enumerate(pod.volumes.node_terms)
+    ]
+
+
+def _volume_claims(pod: Pod) -> list[Manifest]:
+    return [
+        {
+            "metadata": {
+                "name": f"{pod.name}-{number}", "namespace": pod.namespace,
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+            },
+            "spec": {"volumeName": f"{pod.namespace}-{pod.name}-{number}"},
+        }
+        for number in range(len(pod.volumes.node_terms))
+    ]  # fmt: skip
 
 
 def _budget(number: int, budget: PodBudget, running: Sequence[Pod], missing: Sequence[Pod]) -> Manifest:
@@ -220,12 +328,17 @@ def _budget(number: int, budget: PodBudget, running: Sequence[Pod], missing: Seq
 class Scenes:
     """Draws scenes. `ties`: whether types may cost the same, and nodes be worth the same to Karpenter.
 
-    `gpus`: whether some types have devices, which pods take as a whole.
+    `gpus`: whether some types have devices, which pods take as a whole. `bound`: whether types are sold in zones, and
+    pods ask for labels, for each other's company or absence, for host ports and for volumes.
     """
 
-    def __init__(self, seed: int, *, ties: bool = False, gpus: bool = False) -> None:
-        self.rng, self.ties, self.gpus, self.seed = Random(seed), ties, gpus, seed
+    def __init__(self, seed: int, *, ties: bool = False, gpus: bool = False, bound: bool = False) -> None:
+        self.rng, self.ties, self.gpus, self.bound, self.seed = Random(seed), ties, gpus, bound, seed
+        self.zones = ("zone-a",)
+        if bound:  # numbers are Azure's names of zones
+            self.zones = self.rng.choice((("zone-a", "zone-b", "zone-c"), ("1", "2", "3"), ("zone-a", "zone-b")))
         self._number = 0
+        self._drawn: list[Pod] = []  # pods that ask for something
 
     def chance(self, share: float) -> bool:
         """Return true in this share of the calls."""
@@ -235,7 +348,7 @@ class Scenes:
         """Return a scene in which pods wait."""
         scene = self._scene()
         seen = self._seen(scene, self.rng.randint(0, 10))
-        for _ in range(self.rng.choice((1, 2, 5, 10, 20, 35))):
+        for _ in range(self.rng.choice((1, 2, 4, 7, 12) if self.bound else (1, 2, 5, 10, 20, 35))):
             self._wait(scene, seen)
         _protect(scene.budgets, seen)
         return replace(scene, moments=[seen])
@@ -297,7 +410,8 @@ class Scenes:
                 asked = price * cores * (1.0 if self.ties else rng.uniform(0.95, 1.05))
                 rebate = 0.5 if self.ties else rng.uniform(0.25, 0.6)
                 offerings = tuple(
-                    Offering(round(asked * (rebate if each == "spot" else 1.0), 6), each, "zone-a")  # type: ignore[arg-type]
+                    Offering(round(asked * (rebate if each == "spot" else 1.0) * factor, 6), each, zone)  # type: ignore[arg-type]
+                    for zone, factor in self._sold_in()
                     for each in kinds
                 )
                 room = (CPU, 1000 * cores - 100), (MEMORY, int(gib * cores * _GIB)), (PODS, rng.choice((8, 29, 110)))
@@ -307,6 +421,13 @@ class Scenes:
                 else:
                     types.append(InstanceType(f"f{family}-{cores}", room, offerings))
         return Catalogue(tuple(types))
+
+    def _sold_in(self) -> list[tuple[str, float]]:
+        """Draw in which zones a type is sold, and how much dearer there."""
+        if not self.bound:
+            return [("zone-a", 1.0)]
+        found = [(zone, self.rng.uniform(1.0, 1.08)) for zone in self.zones if self.chance(0.85)]
+        return found or [(self.zones[0], 1.0)]
 
     def _pod(self, scene: Scene, *, most: InstanceType | None = None) -> Pod:
         rng = self.rng
@@ -329,11 +450,107 @@ class Scenes:
                 ({TYPE_LABEL: rng.choice(scene.catalogue.types).name}, {"kubernetes.io/arch": "amd64"},
                  {"kubernetes.io/arch": "arm64"}, {ZONE_LABEL: "zone-a"}, {ZONE_LABEL: "zone-b"})
             )  # fmt: skip
-        return Pod(
+        pod = Pod(
             name, uid=name, requests={CPU: cpu, MEMORY: memory}, gpu=gpu, labels={"app": f"app-{rng.randint(0, 6)}"},
             priority=priority, node_selector=selector, created_s=float(rng.randint(0, 500)),
             do_not_disrupt=self.chance(0.04), owner=f"{rng.choice(('ReplicaSet', 'Job', 'StatefulSet'))}/o{name}",
         )  # fmt: skip
+        return self._binding(scene, pod) if self.bound and self.chance(0.75) else pod
+
+    # ---- what pods ask for beside room -------------------------------------------------------------------------------
+
+    def _binding(self, scene: Scene, pod: Pod) -> Pod:
+        """Return a pod that asks for some of what pods can ask for; those of an app are often alike."""
+        rng = self.rng
+        if self._drawn and self.chance(0.5):
+            like = rng.choice(self._drawn)
+            return replace(
+                pod, namespace=like.namespace, labels=like.labels, affinity=like.affinity, spread=like.spread,
+                host_ports=like.host_ports, node_selector=like.node_selector,
+            )  # fmt: skip
+        namespace = "other" if self.chance(0.1) else "default"
+        pod = replace(pod, namespace=namespace, labels={"app": f"app-{rng.randint(0, 2)}"})
+        terms = tuple(self._node_term(scene) for _ in range(rng.randint(1, 3)))
+        affinity = Affinity(
+            required_nodes=terms if self.chance(0.2) else None,
+            preferred_nodes=tuple(
+                PreferredNode(weight, self._node_term(scene)) for weight in self._weights(0.12)
+            ),
+            required_pods=tuple(self._pod_term(pod) for _ in range(self._few(0.15))),
+            required_anti_pods=tuple(self._pod_term(pod) for _ in range(self._few(0.25))),
+            preferred_pods=tuple(
+                WeightedPodAffinityTerm(rng.choice((1, -1)) * weight, self._pod_term(pod))
+                for weight in self._weights(0.12)
+            ),
+        )  # fmt: skip
+        if self.chance(0.15):
+            key, values = rng.choice(((ZONE_LABEL, self.zones), (CAPACITY_TYPE_LABEL, scene.capacity_types)))
+            pod = replace(pod, node_selector={**pod.node_selector, key: rng.choice(values)})
+        volumes = tuple(
+            tuple(
+                NodeSelectorTerm((Requirement(ZONE_LABEL, "In", (zone,)),))
+                for zone in rng.sample(self.zones, rng.choice((1, 1, 2)))
+            )
+            for _ in range(self._few(0.08))
+        )
+        ports = tuple(
+            HostPort(
+                rng.choice((80, 8080)), rng.choice(("TCP", "TCP", "UDP")), rng.choice(("0.0.0.0", "10.0.0.1", "::"))
+            )
+            for _ in range(self._few(0.1))
+        )
+        self._drawn.append(replace(
+            pod, affinity=affinity, spread=tuple(self._spread(pod) for _ in range(self._few(0.35))),
+            host_ports=ports, volumes=VolumeNeeds(node_terms=volumes),
+        ))  # fmt: skip
+        return self._drawn[-1]
+
+    def _few(self, share: float) -> int:
+        return self.rng.choice((1, 1, 1, 2)) if self.chance(share) else 0
+
+    def _weights(self, share: float) -> list[int]:
+        return self.rng.sample(range(1, 101), self._few(share))
+
+    def _node_term(self, scene: Scene) -> NodeSelectorTerm:
+        rng, names = self.rng, [each.name for each in scene.catalogue.types]
+        drawn = (
+            Requirement(ZONE_LABEL, "In", tuple(rng.sample(self.zones, rng.randint(1, 2)))),
+            Requirement(ZONE_LABEL, "NotIn", (rng.choice(self.zones),)),
+            Requirement(ZONE_LABEL, "Gt", (rng.choice("012"),)),
+            Requirement("failure-domain.beta.kubernetes.io/zone", "Lt", (rng.choice("234"),)),
+            Requirement(ZONE_LABEL, "Exists"),
+            Requirement(TYPE_LABEL, "In", tuple(rng.sample(names, min(len(names), 3)))),
+            Requirement(TYPE_LABEL, "NotIn", (rng.choice(names),)),
+            Requirement(CAPACITY_TYPE_LABEL, "In", (rng.choice(("spot", "on-demand")),)),
+            Requirement(_DISK, rng.choice(("NotIn", "In")), ("ssd",)),
+            Requirement(_DISK, rng.choice(("Exists", "DoesNotExist"))),
+        )
+        return NodeSelectorTerm(tuple(rng.sample(drawn, rng.choice((1, 1, 2)))))
+
+    def _about(self, pod: Pod) -> LabelSelector | None:
+        if self.chance(0.03):
+            return self.rng.choice((None, LabelSelector()))
+        app = pod.labels["app"] if self.chance(0.8) else f"app-{self.rng.randint(0, 2)}"
+        if self.chance(0.1):
+            return LabelSelector((Requirement("app", "NotIn", (app,)),))
+        return LabelSelector((Requirement("app", "In", (app,)),))
+
+    def _key(self) -> str:
+        return self.rng.choice((ZONE_LABEL,) * 4 + (HOSTNAME_LABEL,) * 4 + (CAPACITY_TYPE_LABEL, "rack"))
+
+    def _pod_term(self, pod: Pod) -> PodAffinityTerm:
+        namespaces = _NAMESPACES if self.chance(0.1) else (pod.namespace,)
+        return PodAffinityTerm(self._key(), self._about(pod), frozenset(namespaces))
+
+    def _spread(self, pod: Pod) -> TopologySpread:
+        hard = self.chance(0.7)
+        return TopologySpread(
+            self.rng.choice((1, 1, 2, 3)), self._key(), self._about(pod), hard=hard,
+            min_domains=self.rng.choice((1, 1, 2, 3)) if hard else 1, honor_node_affinity=self.chance(0.8),
+            honor_node_taints=self.chance(0.2),
+        )  # fmt: skip
+
+    # ---- what is there -----------------------------------------------------------------------------------------------
 
     def _seen(self, scene: Scene, nodes: int) -> Observed:
         rng = self.rng
@@ -341,7 +558,8 @@ class Scenes:
         crowd = rng.choice((0, 1, 1, 3, 3, 6))
         for number in range(nodes):
             kind = rng.choice(scene.catalogue.types)
-            node = OwnedNode(f"n{rng.randint(100, 999)}-{number}", kind, kind.cheapest, float(rng.randint(0, 800)))
+            offering = rng.choice(kind.offerings) if self.bound else kind.cheapest
+            node = OwnedNode(f"n{rng.randint(100, 999)}-{number}", kind, offering, float(rng.randint(0, 800)))
             if self.chance(0.9):
                 node.initialized_s = float(rng.randint(int(node.launched_s), 995))
                 if self.chance(0.8):

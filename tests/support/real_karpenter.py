@@ -6,11 +6,24 @@ import subprocess
 from pathlib import Path
 from typing import Any, Self
 
-from aaml.kube.provision.binaries import compile_program, minimum_go, recipe_dir
+from aaml.karpenter.build import compile_changed
+from aaml.karpenter.changes import SourceChange
+from aaml.kube.provision.binaries import recipe_dir
 from aaml.kube.provision.paths import cache_dir, exclusive, private_dir
-from aaml.kube.provision.toolchain import find_go
 
 _FLAGS = "-s -w"
+_GROUPS = "pkg/controllers/provisioning/scheduling/topologygroup.go"
+BY_NAME = (
+    SourceChange(_GROUPS, '"math"\n', '"maps"\n\t"math"\n\t"slices"\n'),
+    SourceChange(_GROUPS, "range nodeDomains.Values()", "range slices.Sorted(slices.Values(nodeDomains.Values()))", 3),
+    SourceChange(
+        _GROUPS, "for domain := range t.domains", "for _, domain := range slices.Sorted(maps.Keys(t.domains))", 5
+    ),
+)  # fmt: skip
+"""Karpenter goes through the domains of a group in random order, and takes the first of those that are as good.
+
+So that answers can be compared, it goes through them by name here, as ours does.
+"""
 
 
 def module() -> Path:
@@ -21,14 +34,14 @@ def module() -> Path:
 def program() -> Path:
     """Return the program, built if need be: seconds once `aaml cluster build --autoscaler` has compiled Karpenter."""
     files = [module() / "go.mod", module() / "go.sum", *sorted((module() / "decide").glob("*.go"))]
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+    read = b"".join(file.read_bytes() for file in files) + repr(BY_NAME).encode()
+    digest = hashlib.sha256(read).hexdigest()[:12]
     target = cache_dir() / "karpenter-decide" / digest / "decide"
     if not target.is_file():
         with exclusive(target.parent.with_suffix(".lock"), "builds the program that asks Karpenter"):
             if not target.is_file():
-                go = find_go(minimum_go(("karpenter",)))
                 output = private_dir(target.parent) / target.name
-                compile_program(go, module(), "./decide", _FLAGS, output, progress=False)
+                compile_changed(output, "./decide", _FLAGS, BY_NAME, progress=False)
     return target
 
 

@@ -39,13 +39,13 @@ def matches_requirement(requirement: Requirement, labels: Mapping[str, str]) -> 
         case "Gt" | "Lt":
             if value is None or len(requirement.values) != 1:
                 return False
-            number, bound = _integer(value), _integer(requirement.values[0])
+            number, bound = integer(value), integer(requirement.values[0])
             if number is None or bound is None:
                 return False
             return number > bound if requirement.operator == "Gt" else number < bound
 
 
-def _integer(text: str) -> int | None:
+def integer(text: str) -> int | None:
     """Return a 64-bit integer as Go's `strconv.ParseInt(text, 10, 64)` reads it, None for anything else."""
     match = _INTEGER.fullmatch(text)
     if match is None:

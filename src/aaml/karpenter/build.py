@@ -4,11 +4,12 @@ import hashlib
 import platform
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from aaml.errors import UserError
 from aaml.files import write_bytes
-from aaml.karpenter.changes import changed, changes
+from aaml.karpenter.changes import SourceChange, changed, changes
 from aaml.kube.provision.binaries import compile_program, minimum_go, module_dir, pinned_version, recipe_dir
 from aaml.kube.provision.paths import cache_dir, exclusive, private_dir
 from aaml.kube.provision.toolchain import find_go
@@ -67,25 +68,31 @@ def build(speed: int = 1, *, progress: bool = True) -> Path:
 
 
 def _build(folder: Path, speed: int, *, progress: bool) -> None:
-    """Compile a copy of the module: Go lets nobody replace single files of its module cache."""
-    go, recipe = find_go(minimum()), recipe_dir() / _RECIPE
-    module = folder / "module"
-    where = private_dir(folder / "build")
-    _copy(module_dir(go, recipe, _MODULE), module, speed)
+    compile_changed(folder / PROGRAM, f"{_MODULE}/kwok", _linker_flags(), changes(speed), progress=progress)
+    for crds in _CRDS:
+        for file in (module_dir(find_go(minimum()), recipe_dir() / _RECIPE, _MODULE) / crds).glob("*.yaml"):
+            write_bytes(folder / "crds" / file.name, file.read_bytes())
+
+
+def compile_changed(output: Path, package: str, flags: str, wanted: Sequence[SourceChange], *, progress: bool) -> None:
+    """Compile a package above a copy of the module with changes: Go lets nobody replace files of its module cache.
+
+    The package is one of Karpenter's, or a folder of the recipe.
+    """
+    go, recipe, folder = find_go(minimum()), recipe_dir() / _RECIPE, output.parent
+    module, where = folder / "module", private_dir(folder / "build")
+    _copy(module_dir(go, recipe, _MODULE), module, wanted)
     text = (recipe / "go.mod").read_text(encoding="utf-8")
     write_bytes(where / "go.mod", f"{text}\nreplace {_MODULE} => {module}\n".encode())
-    write_bytes(where / "go.sum", (recipe / "go.sum").read_bytes())
-    compile_program(go, where, f"{_MODULE}/kwok", _linker_flags(), folder / PROGRAM, progress=progress)
-    for crds in _CRDS:
-        for file in (module / crds).glob("*.yaml"):
-            write_bytes(folder / "crds" / file.name, file.read_bytes())
+    for file in (recipe / "go.sum", *recipe.glob("*/*.go")):
+        write_bytes(where / file.relative_to(recipe), file.read_bytes())
+    compile_program(go, where, package, flags, output, progress=progress)
     for each in (module, where):
         shutil.rmtree(each)
 
 
-def _copy(source: Path, target: Path, speed: int) -> None:
+def _copy(source: Path, target: Path, wanted: Sequence[SourceChange]) -> None:
     """Copy what the program is made of, with the changes. Raises `UserError` where one finds no place."""
-    wanted = changes(speed)
     files = [file for name in _COMPILED for file in sorted([source / name, *(source / name).rglob("*")])]
     names = {file.relative_to(source).as_posix(): file for file in files if file.is_file()}
     if missing := {change.file for change in wanted} - names.keys():

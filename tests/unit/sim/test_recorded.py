@@ -8,7 +8,22 @@ import pandas as pd
 import pytest
 
 from aaml.cli import run as command
-from aaml.cluster.objects import PRICE_LABEL, TYPE_LABEL, Node, Pod
+from aaml.cluster.objects import (
+    HOSTNAME_LABEL,
+    PRICE_LABEL,
+    TYPE_LABEL,
+    ZONE_LABEL,
+    Affinity,
+    HostPort,
+    LabelSelector,
+    Node,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    Requirement,
+    TopologySpread,
+    VolumeNeeds,
+)
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
 from aaml.evaluation.contestants import Contestant
@@ -19,9 +34,9 @@ from aaml.lab.runs import playable
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision
-from aaml.sim.autoscaler.catalogue import shipped_catalogue, written_catalogue
+from aaml.sim.autoscaler.catalogue import Offering, read_catalogue, shipped_catalogue, written_catalogue
 from aaml.sim.autoscaler.prices import PriceList
-from aaml.sim.autoscaler.recorded import recorded_dollars
+from aaml.sim.autoscaler.recorded import bought_from, recorded_dollars
 from aaml.sim.recorded import cluster_of
 from aaml.sim.tasks import find_task, find_trace_task
 from aaml.training.rollouts import Arena, Setting, Stream
@@ -314,6 +329,43 @@ def test_pods_that_come_with_a_node_are_not_bought_for(tmp_path):
     assert {pod.owner for pod in cluster.workload} == {""}
     plain = shipped_catalogue()
     assert (plain.room - task.catalogue.room).tolist()[-1][:3] == [1000, 0, 1]
+
+
+def test_a_recording_with_zones_spread_and_anti_affinity_is_played_on_nodes_that_karpenter_buys(tmp_path, capsys):
+    """Six replicas apart, two in each zone; a database whose disk is in b; two pods with one host port."""
+    web = LabelSelector((Requirement("app", "In", ("web",)),))
+    alone = Affinity(required_anti_pods=(PodAffinityTerm(HOSTNAME_LABEL, web, frozenset({"default"})),))
+    disk = NodeSelectorTerm((Requirement("topology.ebs.csi.aws.com/zone", "In", ("b",)),))
+    pods = [
+        *(Pod(f"web{number}", requests={CPU: 500}, labels={"app": "web"}, affinity=alone, created_s=10.0,
+              spread=(TopologySpread(1, ZONE_LABEL, web),)) for number in range(6)),
+        Pod("db", requests={CPU: 1000}, volumes=VolumeNeeds(((disk,),), frozenset({("ebs", "v")})), created_s=20.0),
+        *(Pod(f"port{number}", requests={CPU: 100}, host_ports=(HostPort(80),), created_s=20.0) for number in range(2)),
+    ]  # fmt: skip
+    events = [PodSeen(at=each.created_s, pod=each) for each in pods]
+    events += [PodBound(at=each.created_s, uid=each.uid, node_name="a") for each in pods]
+    folder = write(tmp_path / "t", *events, until=400.0)
+    (tmp_path / "t" / "split.json").write_text('{"window_s": 200.0, "holdout_from_s": 0.0}')
+    types = tmp_path / "types.json"
+    types.write_text(written_catalogue(
+        replace(each, offerings=tuple(Offering(each.cheapest.price * dearer, "on-demand", zone)
+                                      for zone, dearer in (("a", 1.0), ("b", 1.1), ("c", 1.2))))
+        for each in shipped_catalogue().types
+    ))  # fmt: skip
+    task = find_task(f"bill@{folder}")
+    cluster = bought_from(task, read_catalogue(types)).build(0, invariants=True)
+    play(cluster, make_policy("kube-scheduler"))
+    nodes = {node.name: node for node in cluster.state.nodes}
+    where = {each.pod.name: nodes[each.node_name] for each in cluster.state.placements.values()}
+    assert len(where) == 9, "nobody waits"
+    webs = [where[f"web{number}"] for number in range(6)]
+    assert len({node.name for node in webs}) == 6
+    assert sorted(node.labels[ZONE_LABEL] for node in webs) == list("aabbcc")
+    assert where["db"].labels[ZONE_LABEL] == "b"
+    assert where["port0"] != where["port1"]
+    arguments = [folder, "--policy=most-allocated", "--autoscaler=karpenter", f"--instance-types={types}"]
+    assert command("replay", [*arguments, "--windows=all", f"--out={tmp_path / 'out'}"]) == 0
+    assert "  most-allocated: $" in capsys.readouterr().out
 
 
 def test_the_command_says_what_the_windows_would_have_cost(tmp_path, capsys):

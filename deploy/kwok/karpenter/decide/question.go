@@ -31,6 +31,9 @@ type Moment struct {
 	Nodes      []*corev1.Node                 `json:"nodes"`
 	Pods       []*corev1.Pod                  `json:"pods"`
 	Budgets    []policyv1.PodDisruptionBudget `json:"budgets"`
+	// Volumes are those that VolumeClaims of pods are bound to.
+	Volumes      []*corev1.PersistentVolume      `json:"volumes"`
+	VolumeClaims []*corev1.PersistentVolumeClaim `json:"volumeClaims"`
 	// Nominated are the provider IDs of nodes that are kept for pods, Deleting of those on their way out.
 	Nominated []string `json:"nominated"`
 	Deleting  []string `json:"deleting"`

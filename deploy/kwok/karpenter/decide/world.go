@@ -60,6 +60,14 @@ func (s *served) List(ctx context.Context, list client.ObjectList, opts ...clien
 	return nil
 }
 
+// Get leaves a namespace aside where Karpenter asks for a volume with one, as an API server does.
+func (s *served) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	if _, ofVolume := object.(*corev1.PersistentVolume); ofVolume {
+		key.Namespace = ""
+	}
+	return s.Client.Get(ctx, key, object, opts...)
+}
+
 // stopped is a clock that moves only when it is set. Who waits for it waits until it is told to go on.
 type stopped struct {
 	*clocktesting.FakeClock
@@ -186,6 +194,13 @@ func (w *world) show(moment *Moment) error {
 			return err
 		}
 	}
+	for _, each := range moment.Pods {
+		if affinity := each.Spec.Affinity; affinity != nil && affinity.PodAntiAffinity != nil {
+			if err := w.cluster.UpdatePod(w.ctx, each.DeepCopy()); err != nil {
+				return err
+			}
+		}
+	}
 	for _, each := range moment.Nominated {
 		w.cluster.NominateNodeForPod(w.ctx, each)
 	}
@@ -205,6 +220,12 @@ func (w *world) objects(moment *Moment) []client.Object {
 		objects = append(objects, each.DeepCopy())
 	}
 	for _, each := range moment.Pods {
+		objects = append(objects, each.DeepCopy())
+	}
+	for _, each := range moment.Volumes {
+		objects = append(objects, each.DeepCopy())
+	}
+	for _, each := range moment.VolumeClaims {
 		objects = append(objects, each.DeepCopy())
 	}
 	for i := range moment.Budgets {

@@ -7,7 +7,7 @@ pods request; and `gpu_model` beside the resource `nvidia.com/gpu`. Karpenter do
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
@@ -23,6 +23,7 @@ from aaml.cluster.gpu import MOST_DEVICES
 from aaml.cluster.objects import (
     ARCH_LABEL,
     CAPACITY_TYPE_LABEL,
+    HOSTNAME_LABEL,
     OS_LABEL,
     PRICE_LABEL,
     TYPE_LABEL,
@@ -32,6 +33,7 @@ from aaml.cluster.objects import (
 )
 from aaml.cluster.quantity import CPU, MEMORY, PODS, amount
 from aaml.errors import bad_value
+from aaml.sim.autoscaler.requirements import WELL_KNOWN, Labels, compatible, meet, only
 
 CapacityType = Literal["on-demand", "spot", "reserved"]
 _LAUNCHED_FIRST: tuple[CapacityType, ...] = ("reserved", "spot", "on-demand")
@@ -49,6 +51,12 @@ class Offering:
     price: float
     capacity_type: CapacityType = "on-demand"
     zone: str = ""
+
+    @property
+    def labels(self) -> Labels:
+        """What labels a node has that is bought so."""
+        zone = {ZONE_LABEL: only(self.zone)} if self.zone else {}
+        return {CAPACITY_TYPE_LABEL: only(self.capacity_type), **zone}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +95,22 @@ class InstanceType:
         """Return this type with the offerings of these capacity types alone."""
         return replace(self, offerings=tuple(each for each in self.offerings if each.capacity_type in capacity_types))
 
+    def within(self, labels: Labels) -> Self:
+        """Return this type with the offerings alone that labels allow."""
+        left = tuple(each for each in self.offerings if compatible(labels, each.labels, WELL_KNOWN))
+        return self if len(left) == len(self.offerings) else replace(self, offerings=left)
+
+    @property
+    def ranges(self) -> Labels:
+        """What labels a node of this type may have, bought in one way or another."""
+        return {
+            TYPE_LABEL: only(self.name),
+            ARCH_LABEL: only(self.arch),
+            OS_LABEL: only(self.os),
+            ZONE_LABEL: only(*(each.zone for each in self.offerings if each.zone)),
+            CAPACITY_TYPE_LABEL: only(*(each.capacity_type for each in self.offerings)),
+        }
+
     def labels(self, offering: Offering) -> dict[str, str]:
         """Return the labels of a node of this type that was bought so."""
         zone = {ZONE_LABEL: offering.zone} if offering.zone else {}
@@ -101,7 +125,7 @@ class InstanceType:
 
     def node(self, name: str, offering: Offering) -> Node:
         """Return a node of this type."""
-        labels = self.labels(offering)
+        labels = {**self.labels(offering), HOSTNAME_LABEL: name}
         return Node(name, dict(self.allocatable), labels, gpu_count=self.gpu_count, gpu_model=self.gpu_model)
 
 
@@ -172,15 +196,45 @@ class Catalogue:
         return known[1]
 
     def fits(self, pod: Pod) -> npt.NDArray[np.bool_]:
-        """Return [T], which types have room for a pod and carry the labels that it selects."""
+        """Return [T], which types have room for a pod and carry the labels that it selects, bought at their best."""
+        room = self.has_room(pod)
+        if pod.node_selector:
+            room &= np.array([selected(pod, each.labels(each.cheapest)) for each in self.types])
+        return room
+
+    def has_room(self, pod: Pod) -> npt.NDArray[np.bool_]:
+        """Return [T], which types have room for a pod, and its GPUs."""
         room = all_columns(self.room >= self.request(pod))
         if pod.gpu.total_milli:
             room &= self.gpu_count >= pod.gpu.count
             if pod.gpu.models:
                 room &= np.array([each.gpu_model in pod.gpu.models for each in self.types])
-        if pod.node_selector:
-            room &= np.array([selected(pod, each.labels(each.cheapest)) for each in self.types])
         return room
+
+    @cached_property
+    def domains(self) -> Mapping[str, frozenset[str]]:
+        """The values that types have of each label."""
+        found: dict[str, set[str]] = {}
+        for each in self.types:
+            for key, values in each.ranges.items():
+                found.setdefault(key, set()).update(values.listed)
+        return {key: frozenset(values) for key, values in found.items()}
+
+    @cached_property
+    def _allowed(self) -> dict[Hashable, npt.NDArray[np.bool_]]:
+        """What `allowed` returned, by what it was asked."""
+        return {}
+
+    def allowed(self, labels: Labels) -> npt.NDArray[np.bool_]:
+        """Return [T], which types can be bought with such labels, whatever room they have; not to be changed."""
+        asked = {key: labels[key] for key in self.domains if key in labels}
+        key = tuple(asked.items())
+        if key not in self._allowed:
+            self._allowed[key] = np.array([
+                meet(each.ranges, asked) and any(compatible(asked, one.labels, WELL_KNOWN) for one in each.offerings)
+                for each in self.types
+            ])  # fmt: skip
+        return self._allowed[key]
 
     def named(self, names: Sequence[str]) -> "Catalogue":
         """Return the types with these names, all of them for no name. Raises `UserError` where none has."""

@@ -1,7 +1,7 @@
 """Karpenter's rules (1.15.0): when it buys which nodes, and which it gives back or replaces, with its own delays.
 
 Names of files are those below pkg/controllers of its source. What it does that is not here: several NodePools, static
-ones, weights, limits, drift, expiry, repair, schedules of budgets, reserved capacity, topology and volumes of pods.
+ones, weights, limits, drift, expiry, repair, schedules of budgets, reserved capacity.
 """
 
 import math

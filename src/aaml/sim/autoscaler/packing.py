@@ -4,6 +4,7 @@ A claim is not a node of a type yet: it is the set of all types that have room f
 (Karpenter 1.15, pkg/controllers/provisioning/scheduling: `scheduler.go`, `queue.go`, `nodeclaim.go`.)
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -12,10 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI, choose_devices, devices_fit
-from aaml.cluster.objects import GpuRequest, Pod
+from aaml.cluster.objects import NO_AFFINITY, GpuRequest, Pod
 from aaml.cluster.quantity import CPU, MEMORY
-from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, all_columns, selected
+from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, all_columns
+from aaml.sim.autoscaler.constraints import Constraints, Target, Wish, is_constrained
 from aaml.sim.autoscaler.ports import Observed, OwnedNode
+from aaml.sim.autoscaler.requirements import is_refused
+from aaml.sim.autoscaler.topology import Placed, Topology
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -25,20 +29,22 @@ BoolArray = npt.NDArray[np.bool_]
 class Claim:
     """A node to buy: what its pods ask for in all [R], how many they are, and which types are left [T].
 
-    `devices`: thousandths left of each GPU that its pods have taken something of.
+    `devices`: thousandths left of each GPU that its pods have taken something of. `target`: what its labels may be, and
+    its host ports, where some pod asks for more than room.
     """
 
     request: IntArray
     pods: int
     fits: BoolArray
     devices: tuple[int, ...] = ()
+    target: Target | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
     """Where pods would go: the claims for new nodes, and the nodes that are there and were given pods.
 
-    `failed`: a pod that runs now would have no place, or only one on a node that is not ready.
+    `failed`: a pod that runs now would have no place, or one that is moved only one on a node that is not ready.
     """
 
     claims: tuple[Claim, ...]
@@ -51,7 +57,8 @@ class Room:
     """What the nodes that stay have left, those that are ready first and then by name.
 
     `free` int64 [N, R]; `quiet` bool [N]: nodes that running pods may be moved to; `ready` bool [N]; `rows` by name.
-    `gpu_free` int64 [N, G]: thousandths of each device, 0 beyond a node's last.
+    `gpu_free` int64 [N, G]: thousandths of each device, 0 beyond a node's last. `seen` is what was measured, `apart`
+    whether some pod there keeps others away.
     """
 
     nodes: list[OwnedNode]
@@ -60,6 +67,16 @@ class Room:
     ready: BoolArray
     rows: Mapping[str, int]
     gpu_free: IntArray
+    seen: Observed
+    apart: bool = False
+    _placed: Placed | None = None
+
+    @property
+    def placed(self) -> Placed:
+        """The pods that have a node, for those that are to be near or apart."""
+        if self._placed is None:
+            self._placed = Placed(self.seen)
+        return self._placed
 
     @classmethod
     def of(cls, seen: Observed, catalogue: Catalogue, quiet: Collection[str]) -> "Room":
@@ -68,11 +85,15 @@ class Room:
             (node for node in seen.nodes.values() if not node.deleting),
             key=lambda node: (node.initialized_s is None, node.name),
         )
-        free = np.zeros((len(nodes), len(catalogue.resources)), dtype=np.int64)
+        free, apart = np.zeros((len(nodes), len(catalogue.resources)), dtype=np.int64), False
         for row, node in enumerate(nodes):
             free[row] = catalogue.room[catalogue.numbers[node.type.name]]
             for pod in seen.pods_on(node.name).values():
                 free[row] -= catalogue.request(pod)
+                apart |= pod.affinity is not NO_AFFINITY
+        for node in seen.nodes.values():
+            if node.deleting:
+                apart |= any(pod.affinity is not NO_AFFINITY for pod in seen.pods_on(node.name).values())
         gpu_free = np.zeros((len(nodes), max((node.type.gpu_count for node in nodes), default=0)), dtype=np.int64)
         for row, node in enumerate(nodes if gpu_free.size else ()):
             left = seen.gpu_free.get(node.name)
@@ -84,6 +105,8 @@ class Room:
             np.array([node.initialized_s is not None for node in nodes], dtype=np.bool_),
             {node.name: row for row, node in enumerate(nodes)},
             gpu_free,
+            seen,
+            apart,
         )
 
     def devices_fit(self, gpu_free: IntArray, gpu: GpuRequest) -> BoolArray:
@@ -101,49 +124,119 @@ def pack(
 
     `held` are the uids of pods that run on a node that might go: they may only be moved to `quiet` nodes and must all
     find a place on ready ones or claims. `without` names nodes that might go, which take nothing. A pod that fits no
-    type is left out.
+    type, or that Karpenter does not buy for, is left out.
     """
-    free, used, claims, failed = room.free.copy(), set[int](), list[Claim](), False
-    gpu_free = room.gpu_free.copy()
-    if without:
-        free[[room.rows[name] for name in without]] = -1
-    for pod in sorted(pods, key=_largest_first):
-        request, moved = catalogue.request(pod), pod.uid in held
-        fits = all_columns(free >= request)
+    listed, waiting = list(pods), room.seen.waiting
+    packing = _Packing(catalogue, room, held, without)
+    if not room.apart and not any(map(is_constrained, listed)):
+        for pod in sorted(listed, key=_largest_first):
+            if not packing.add(pod):
+                packing.failed |= pod.uid in held
+        return packing.packed()
+    listed = [pod for pod in listed if pod.uid not in waiting or not is_refused(pod)]
+    listed.sort(key=lambda pod: 0 if pod.uid in waiting else 1 if pod.uid in held else 2)
+    constraints = packing.constraints = Constraints.of(catalogue, room.nodes, room.placed, listed, without)
+    left, tried = deque(sorted(listed, key=_largest_first)), dict[str, int]()
+    while left and tried.get(left[0].uid) != len(left):  # else all that are left have been tried in vain (queue.go)
+        pod = left.popleft()
+        if not packing.add_relaxed(pod, constraints.topology):
+            left.append(pod)
+            tried[pod.uid] = len(left)
+    packing.failed |= any(pod.uid in held or pod.uid in room.placed.homes for pod in left)
+    return packing.packed()
+
+
+class _Packing:
+    """Nodes and claims while they are filled; `constraints` where some pod asks for more than room."""
+
+    def __init__(self, catalogue: Catalogue, room: Room, held: Collection[str], without: Collection[str]) -> None:
+        self.catalogue, self.room, self.held = catalogue, room, held
+        self.free, self.gpu_free = room.free.copy(), room.gpu_free.copy()
+        self.used, self.claims, self.failed = set[int](), list[Claim](), False
+        self.constraints: Constraints | None = None
+        if without:
+            self.free[[room.rows[name] for name in without]] = -1
+
+    def packed(self) -> Packed:
+        """Return what has come of it."""
+        return Packed(tuple(self.claims), tuple(self.room.nodes[row].name for row in sorted(self.used)), self.failed)
+
+    def add_relaxed(self, pod: Pod, topology: Topology) -> bool:
+        """Put a pod somewhere, and give up its preferences one by one until it has a place (scheduler.go)."""
+        wish = Wish.of(pod)
+        while not self.add(pod, wish):
+            relaxed = wish.relaxed()
+            if relaxed is None:
+                if wish.pod is not pod:
+                    topology.update(pod)
+                return False
+            wish = relaxed
+            topology.update(wish.pod)
+        return True
+
+    def add(self, pod: Pod, wish: Wish | None = None) -> bool:
+        """Put a pod on the first node that takes it, else on a claim; False where none does and no type can."""
+        request, moved = self.catalogue.request(pod), pod.uid in self.held
+        fits = all_columns(self.free >= request)
         if moved:
-            fits &= room.quiet
+            fits &= self.room.quiet
         if pod.gpu.total_milli:
-            fits &= room.devices_fit(gpu_free, pod.gpu)
-        if pod.node_selector:
-            fits &= np.array([selected(pod, node.type.labels(node.offering)) for node in room.nodes], dtype=np.bool_)
-        row = int(fits.argmax()) if len(fits) else 0
-        if len(fits) and fits[row]:
-            free[row] -= request
-            if pod.gpu.total_milli:
-                gpu_free[row, list(choose_devices(gpu_free[row], pod.gpu))] -= pod.gpu.milli
-            used.add(row)
-            failed |= moved and not room.ready[row]
-        elif not _claim(catalogue, claims, pod, request):
-            failed |= moved
-    return Packed(tuple(claims), tuple(room.nodes[row].name for row in sorted(used)), failed)
+            fits &= self.room.devices_fit(self.gpu_free, pod.gpu)
+        row = self._row(fits, wish)
+        if row is None:
+            return self._claim(pod, request, wish)
+        self.free[row] -= request
+        if pod.gpu.total_milli:
+            self.gpu_free[row, list(choose_devices(self.gpu_free[row], pod.gpu))] -= pod.gpu.milli
+        self.used.add(row)
+        self.failed |= moved and not self.room.ready[row]
+        return True
 
+    def _row(self, fits: BoolArray, wish: Wish | None) -> int | None:
+        """Return the first node that takes a pod, of those that have room."""
+        if self.constraints is None or wish is None:
+            row = int(fits.argmax()) if len(fits) else 0
+            return row if len(fits) and fits[row] else None
+        for row in np.flatnonzero(fits).tolist():
+            target = self.constraints.node(row)
+            for labels in self.constraints.with_pod(target, wish):
+                self.constraints.put(target, wish, labels)
+                return int(row)
+        return None
 
-def _claim(catalogue: Catalogue, claims: list[Claim], pod: Pod, request: IntArray) -> bool:
-    """Put a pod on the claim with the fewest pods that can take it, else on a new one; False where no type can."""
-    possible = catalogue.fits(pod)
-    claims.sort(key=lambda claim: claim.pods)
-    for claim in claims:
-        total, devices = claim.request + request, _with(claim.devices, pod.gpu)
-        left = claim.fits & possible & all_columns(catalogue.room >= total)
-        if devices:
-            left &= catalogue.gpu_count >= len(devices)
-        if left.any():
-            claim.request, claim.pods, claim.fits, claim.devices = total, claim.pods + 1, left, devices
+    def _claim(self, pod: Pod, request: IntArray, wish: Wish | None) -> bool:
+        """Put a pod on the claim with the fewest pods that can take it, else on a new one; False where no type can."""
+        possible = self.catalogue.fits(pod) if wish is None else self.catalogue.has_room(pod)
+        self.claims.sort(key=lambda claim: claim.pods)
+        for claim in self.claims:
+            total, devices = claim.request + request, _with(claim.devices, pod.gpu)
+            left = claim.fits & possible & all_columns(self.catalogue.room >= total)
+            if devices:
+                left &= self.catalogue.gpu_count >= len(devices)
+            if self._narrowed(claim, left, wish):
+                claim.request, claim.pods, claim.devices = total, claim.pods + 1, devices
+                return True
+        target = None if self.constraints is None else self.constraints.claim()
+        claim = Claim(request, 1, possible, _with((), pod.gpu), target)
+        if not self._narrowed(claim, possible, wish):
+            return False
+        self.claims.append(claim)
+        return True
+
+    def _narrowed(self, claim: Claim, left: BoolArray, wish: Wish | None) -> bool:
+        """Let a claim be of the types that are left with a pod on it, if there are any."""
+        if not left.any():
+            return False
+        if self.constraints is None or wish is None or claim.target is None:
+            claim.fits = left
             return True
-    if not possible.any():
+        for labels in self.constraints.with_pod(claim.target, wish):
+            fits = left & self.catalogue.allowed(labels)
+            if fits.any():
+                claim.fits = fits
+                self.constraints.put(claim.target, wish, labels)
+                return True
         return False
-    claims.append(Claim(request, 1, possible, _with((), pod.gpu)))
-    return True
 
 
 def _with(devices: tuple[int, ...], gpu: GpuRequest) -> tuple[int, ...]:
@@ -158,8 +251,14 @@ def _with(devices: tuple[int, ...], gpu: GpuRequest) -> tuple[int, ...]:
 def types_of(
     catalogue: Catalogue, claim: Claim, below: float = inf, most: int | None = None
 ) -> tuple[InstanceType, ...]:
-    """Return the types of a claim whose dearest launch costs less than `below`, the cheapest first, at most `most`."""
+    """Return the types of a claim whose dearest launch costs less than `below`, the cheapest first, at most `most`.
+
+    They have those offerings alone that its pods allow.
+    """
     types: Sequence[InstanceType] = [catalogue.types[number] for number in np.flatnonzero(claim.fits)]
+    if claim.target is not None:
+        labels = claim.target.labels
+        types = sorted((each.within(labels) for each in types), key=lambda each: (each.cheapest.price, each.name))
     return tuple(each for each in types if each.worst_price() < below)[:most]
 
 

@@ -54,7 +54,8 @@ class Observed:
     uid. `waiting`: by uid. `blocked`: uids of running pods that a disruption budget keeps from being evicted now.
     `stuck`: those of them that are never let go. `released_s`: by uid, when pods may be disrupted that may not be for a
     time after their start. `stopping`: uids of pods that are evicted and still on their node.
-    `changed_s`: when a pod was last bound or went, or a node came, became ready or was marked.
+    `changed_s`: when a pod was last bound or went, or a node came, became ready or was marked. `namespace_labels` are
+    those that selectors of namespaces look at.
     """
 
     now_s: float
@@ -67,6 +68,7 @@ class Observed:
     stopping: set[str] = field(default_factory=set)
     gpu_free: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     changed_s: float = -inf
+    namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def pods_on(self, name: str) -> Mapping[str, Pod]:
         """Return the pods of a node by uid."""

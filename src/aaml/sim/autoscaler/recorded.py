@@ -8,7 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from aaml.cluster.objects import Node, Pod
+from aaml.cluster.objects import (
+    NO_VOLUMES,
+    ZONE_LABEL,
+    Node,
+    NodeSelectorTerm,
+    Pod,
+    Requirement,
+    VolumeNeeds,
+)
 from aaml.cluster.quantity import CPU, PODS
 from aaml.errors import bad_value
 from aaml.sim.autoscaler.catalogue import Catalogue
@@ -24,6 +32,7 @@ from aaml.workload.trace.windows import Part, Placed, Window, read_windows
 
 _BEFORE_S = 60.0  # in which nodes are bought for what ran already when a window begins
 _HOUR_S = 3600.0
+_OF_ZONES = "/zone"  # how labels of zones end: those of Kubernetes, and those that drivers of volumes write
 _OF_NODES = frozenset({"DaemonSet", "Node"})  # owners whose pods come with a node and go with it
 
 
@@ -70,7 +79,30 @@ def _pods(window: Window, most: int | None) -> Workload:
     running = [_waiting(each.pod, -_BEFORE_S, _BEFORE_S) for each in window.running]
     others = [_waiting(each.pod, each.at_s) for each in window.others]
     pods = (pod for pod in (*running, *others, *window.arrivals[:most]) if not comes_with_node(pod))
-    return Workload.of(pods, f"window {window.index}")
+    return Workload.of(map(_with_volumes_of_zones, pods), f"window {window.index}")
+
+
+def _with_volumes_of_zones(pod: Pod) -> Pod:
+    """Return a pod of which the volumes ask for the zones that they are in, and for nothing else.
+
+    What a node's own volume or an unbound claim is bound to is made wherever the pod goes.
+    """
+    if pod.volumes is NO_VOLUMES:
+        return pod
+    kept = tuple(
+        tuple(NodeSelectorTerm(tuple(replace(each, key=ZONE_LABEL) for each in labels)) for labels in found)
+        for found in (
+            [[each for each in term.labels if each.key.endswith(_OF_ZONES)] for term in terms]
+            for terms in pod.volumes.node_terms
+        )
+        if all(found)
+    )
+    labelled = tuple(
+        (NodeSelectorTerm((Requirement(ZONE_LABEL, "In", tuple(sorted(values))),)),)
+        for key, values in pod.volumes.zones
+        if key.endswith(_OF_ZONES)
+    )
+    return replace(pod, volumes=VolumeNeeds(kept or labelled, exclusive=pod.volumes.exclusive))
 
 
 def comes_with_node(pod: Pod) -> bool:

@@ -9,18 +9,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
+from itertools import chain
 from math import inf
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.objects import NO_GPU, NO_VOLUMES, Affinity, Pod
+from aaml.cluster.objects import HOSTNAME_LABEL, NO_GPU, NO_VOLUMES, NodeSelectorTerm, Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.scheduling.costs import NodeCosts
 from aaml.sim.autoscaler.budgets import PodBudget, allowed_evictions, blocked_pods, stuck_pods
 from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType
 from aaml.sim.autoscaler.fluid import Fluid
+from aaml.sim.autoscaler.karpenter import Karpenter
 from aaml.sim.autoscaler.meter import Meter
 from aaml.sim.autoscaler.ports import Autoscaler, Buy, Command, Delete, Observed, OwnedNode, Replace, Waiting
 from aaml.sim.autoscaler.settings import NodeTimes, Prices
@@ -70,9 +73,10 @@ class NodeSupply:
         self.seen.pods, self.seen.gpu_free = _Pods(cluster.state), _Devices(cluster.state)
         cluster.state.observe(self._observe)
         self.seen.released_s = NodeCosts(cluster.state, self.seen.nodes, self.quiet_s, self.paid).released_s
-        gpus = bool(self.catalogue.gpu_count.any())
+        self.seen.namespace_labels = cluster.state.namespace_labels
+        gpus, plain = bool(self.catalogue.gpu_count.any()), not isinstance(self.autoscaler, Karpenter)
         for pod in cluster.workload:
-            _refuse_unless_plain(pod, gpus=gpus)
+            _refuse(pod, gpus=gpus, plain=plain)
 
     def fork(self, cluster: SimCluster) -> "NodeSupply":
         """Return an independent copy that looks after a fork of the cluster."""
@@ -163,7 +167,9 @@ class NodeSupply:
         kind = min(types, key=lambda each: each.cheapest.price)
         now_s, times = self._cluster.now_s(), self.times
         name = "default-" + "".join(LETTERS[number] for number in self.rng.integers(len(LETTERS), size=8))
-        node = self.seen.nodes[name] = OwnedNode(name, kind, kind.cheapest, now_s)
+        alike = [each for each in kind.offerings if each.price == kind.cheapest.price]
+        offering = alike[crc32(name.encode()) % len(alike)]  # Karpenter's KWOK provider takes any
+        node = self.seen.nodes[name] = OwnedNode(name, self.catalogue[kind.name], offering, now_s)
         self.meter.hold(now_s)
         self.meter.launched(node)
         self.seen.changed_s = now_s
@@ -346,26 +352,36 @@ class _Devices(Mapping[str, npt.NDArray[np.int64]]):
         return len(self._state)
 
 
-def _is_bound_by_affinity(affinity: Affinity) -> bool:
-    return affinity.required_nodes is not None or bool(affinity.required_pods or affinity.required_anti_pods)
-
-
-def _refuse_unless_plain(pod: Pod, *, gpus: bool) -> None:
+def _refuse(pod: Pod, *, gpus: bool, plain: bool) -> None:
     """Raise `UserError` for a pod whose constraints would mislead an autoscaler that does not look at them.
 
-    With `gpus` there are types that have some.
+    With `gpus` there are types that have some. With `plain` the autoscaler looks at requests and selectors alone.
     """
+    affinity, volumes = pod.affinity, pod.volumes
+    bound = affinity.required_nodes is not None or affinity.required_pods or affinity.required_anti_pods
     found = (
-        "required affinity" if _is_bound_by_affinity(pod.affinity)
-        else "volumes" if pod.volumes != NO_VOLUMES
-        else "required topology spread" if any(each.hard for each in pod.spread)
-        else "host ports" if pod.host_ports
+        "volumes that are not bound" if volumes.unbound or volumes.missing
+        else "a volume that is on one node" if any(map(_is_of_a_node, chain.from_iterable(volumes.node_terms)))
         else "GPUs, and no instance type has any" if pod.gpu != NO_GPU and not gpus
         else "a gang" if pod.gang
         else ""
     )  # fmt: skip
     if found:
+        raise UserError(f"{pod.key}: it has {found}; simulated autoscalers take no such pods")
+    found = (
+        "" if not plain
+        else "required affinity" if bound
+        else "volumes" if volumes != NO_VOLUMES
+        else "required topology spread" if any(each.hard for each in pod.spread)
+        else "host ports" if pod.host_ports
+        else ""
+    )  # fmt: skip
+    if found:
         raise UserError(
-            f"{pod.key}: it has {found}; simulated autoscalers take pods with requests, selectors of node labels, "
-            "lifetimes and owners"
+            f"{pod.key}: it has {found}; Karpenter heeds that, this autoscaler takes pods with requests, selectors of "
+            "node labels, lifetimes and owners"
         )
+
+
+def _is_of_a_node(term: NodeSelectorTerm) -> bool:
+    return bool(term.fields) or any(each.key == HOSTNAME_LABEL for each in term.labels)
