@@ -73,7 +73,7 @@ def _probes(runs: Sequence[tuple[str, int]]) -> Probes:
                 nodes, prepared.shapes, prepared.arrivals[at:place], prepared.tables, FGD, node_rank=prepared.node_rank
             )
             for arrival in prepared.arrivals[place : place + _PODS_THERE]:
-                seen = all_features(nodes, prepared.shapes[arrival], prepared.tables, scarce)
+                seen, _, _ = all_features(nodes, prepared.shapes[arrival], prepared.tables, scarce)
                 if len(seen):
                     states.append(np.unique(seen, axis=0))
             at = place

@@ -7,6 +7,7 @@ per (trace, seed, tune) and kept, so that a search over weights pays for the sim
 import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -25,7 +26,7 @@ from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Policy
 from aaml.sim.compiled.engine import Episode, simulate, simulate_choices, warm_up
-from aaml.workload.traces import load_nodes, load_pods
+from aaml.workload.traces import NODE_LIST, load_nodes, load_pods, traces_folder
 from aaml.workload.tuning import tune as tuned
 
 IntArray = npt.NDArray[np.int64]
@@ -92,10 +93,14 @@ class Prepared:
         return devices_by_model(self.arrays, len(self.gpu_models))
 
 
-@lru_cache(maxsize=64)
 def prepare(trace: str, seed: int, tune: float = DEFAULT_TUNE) -> Prepared:
     """Read a trace, make the seeded workload of it and lay out the arrays."""
-    nodes, pods = load_nodes(), load_pods(trace)
+    return _prepared(traces_folder(), trace, seed, tune)
+
+
+@lru_cache(maxsize=64)
+def _prepared(folder: Path, trace: str, seed: int, tune: float) -> Prepared:
+    nodes, pods = load_nodes(folder / NODE_LIST), load_pods(trace, folder)
     arrays, models = empty_nodes(nodes)
     workload = tuned(pods, nodes, seed, tune)
     shapes, inverse = np.unique(np.array([pod_shape(pod, models) for pod in pods]), axis=0, return_inverse=True)
@@ -159,15 +164,14 @@ def run_openb(
 
 
 @lru_cache(maxsize=1024)
-def _fgd_at(trace: str, seed: int) -> FloatArray:
+def _fgd_at(folder: Path, trace: str, seed: int) -> FloatArray:  # noqa: ARG001  (folders differ in their traces)
     return run_openb(trace, seed, "fgd").allocation[list(SEARCH_COLUMNS)]
 
 
 def gains_over_fgd(trace: str, seed: int, scorer: npt.ArrayLike | Scorer) -> FloatArray:
     """Return how much more of the GPU capacity a scorer allocates than FGD, in points, at each of `SEARCH_COLUMNS`."""
-    points: FloatArray = run_openb(trace, seed, "linear", scorer).allocation[list(SEARCH_COLUMNS)] - _fgd_at(
-        trace, seed
-    )
+    there = run_openb(trace, seed, "linear", scorer).allocation[list(SEARCH_COLUMNS)]
+    points: FloatArray = there - _fgd_at(traces_folder(), trace, seed)
     return points
 
 

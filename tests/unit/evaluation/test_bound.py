@@ -139,7 +139,6 @@ def tiny_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         (tmp_path / name).write_text("\n".join([header, *rows, ""]), encoding="utf-8")
     monkeypatch.setenv("AAML_TRACES", str(tmp_path))
-    prepare.cache_clear()
 
 
 @pytest.mark.usefixtures("tiny_trace")

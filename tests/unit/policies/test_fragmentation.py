@@ -19,7 +19,7 @@ from aaml.policies.fragmentation import (
     usable,
 )
 from aaml.policies.gpu.arrays import empty_nodes, pod_shape
-from aaml.policies.gpu.features import features_on_device, make_scratch, measure_node
+from aaml.policies.gpu.features import features_of, make_scratch
 from aaml.policies.gpu.prices import scarcity
 from aaml.policies.gpu_names import FEATURES
 
@@ -125,15 +125,14 @@ def test_room_for_large_pods_by_hand() -> None:
     scratch = make_scratch(tables, 1, 0)
     names = ("placeable", "placeable_lost", "intact_lost", "room_lost")
 
-    def seen(cpu: int, count: int, milli: int, device: int) -> list[float]:
+    def seen(cpu: int, count: int, milli: int) -> list[float]:
         shape = pod_shape(Pod("p", requests={"cpu": cpu}, gpu=GpuRequest(count, milli)), models)
-        measure_node(arrays, 0, tables, scratch)
-        features_on_device(arrays, 0, shape, device, tables, scarcity(tables, [0, 8]), scratch)
-        return [float(scratch.phi[FEATURES.index(name)]) for name in names]
+        features_of(arrays, 0, shape, tables, scarcity(tables, [0, 8]), scratch)
+        return [float(scratch.phi[0, FEATURES.index(name)]) for name in names]
 
     small, large = 1.5 / 9.5, 8.0 / 9.5
-    assert seen(4000, 1, 500, 0) == pytest.approx([small, large, 1.0, 1.0 - (7 / 8) ** 2 * 124 / 128])
-    assert seen(40_000, 0, 0, -1) == pytest.approx([small, large, 40 / 128, 40 / 128])
-    assert seen(96_000, 8, 1000, -1) == pytest.approx([0.0, 1.0, 1.0, 1.0])
+    assert seen(4000, 1, 500) == pytest.approx([small, large, 1.0, 1.0 - (7 / 8) ** 2 * 124 / 128])
+    assert seen(40_000, 0, 0) == pytest.approx([small, large, 40 / 128, 40 / 128])
+    assert seen(96_000, 8, 1000) == pytest.approx([0.0, 1.0, 1.0, 1.0])
     arrays.gpu[0, 0], arrays.cpu[0] = 500, 124_000
-    assert seen(4000, 1, 500, 0) == pytest.approx([small, 0.0, 0.0, (7 / 8) ** 2 * 4 / 128])
+    assert seen(4000, 1, 500) == pytest.approx([small, 0.0, 0.0, (7 / 8) ** 2 * 4 / 128])

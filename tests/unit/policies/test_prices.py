@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.policies.fragmentation import TypicalPod, TypicalPods, fragment_tables
 from aaml.policies.gpu.arrays import devices_by_model, empty_nodes, pod_shape
-from aaml.policies.gpu.features import features_on_device, make_scratch, measure_node
+from aaml.policies.gpu.features import features_of, make_scratch
 from aaml.policies.gpu.learned import linear_scorer
 from aaml.policies.gpu.policies import score_all
 from aaml.policies.gpu.prices import cutting_prices, rest_values, scarcity
@@ -77,9 +77,8 @@ def test_a_scorer_sees_what_a_share_takes_from_others() -> None:
 
     def seen(milli: int, device: int) -> list[float]:
         shape = pod_shape(Pod("p", requests={"cpu": 1000}, gpu=GpuRequest(1, milli)), models)
-        measure_node(arrays, 0, tables, scratch)
-        features_on_device(arrays, 0, shape, device, tables, scarce, scratch)
-        return [float(scratch.phi[FEATURES.index(name)]) for name in ("rest_lost", "model_load")]
+        assert features_of(arrays, 0, shape, tables, scarce, scratch) == 2
+        return [float(scratch.phi[device, FEATURES.index(name)]) for name in ("rest_lost", "model_load")]
 
     assert seen(320, 0) == pytest.approx([1 / 3, 0])
     assert seen(320, 1) == pytest.approx([1 / 2, 0])

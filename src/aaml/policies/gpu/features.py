@@ -26,7 +26,7 @@ from aaml.policies.gpu.arrays import (
     SHAPE_MODELS,
     NodeArrays,
 )
-from aaml.policies.gpu.fit import is_share
+from aaml.policies.gpu.fit import NO_DEVICE, is_repeated, is_share
 from aaml.policies.gpu.prices import MODEL, Scarcity
 from aaml.policies.gpu.scores import LARGEST_CPU_MILLI, LARGEST_GPU_MILLI, free_gpu, logistic_score
 from aaml.policies.gpu_names import FEATURES, GROUPS, POD_INPUTS
@@ -39,12 +39,16 @@ _CPU_PER_GPU = 16.0
 
 
 class Scratch(NamedTuple):
-    """Working memory of the kernels, overwritten at each call; one per thread."""
+    """Working memory of the kernels, overwritten at each call; one per thread.
+
+    `phi` float64 [G, F + pod inputs] and `devices` int64 [G] are what `features_of` found.
+    """
 
     sums: IntArray
     counts: IntArray
     bins: FloatArray
     phi: FloatArray
+    devices: IntArray
     hidden: FloatArray
     registers: FloatArray
 
@@ -52,12 +56,13 @@ class Scratch(NamedTuple):
 @compiled
 def make_scratch(tables: FragmentTables, widest_layer: int, registers: int) -> Scratch:
     """Allocate working memory for these tables, for layers of at most so many units, and for a formula's registers."""
-    width = max(tables.milli.shape[0], 1)
+    width, devices = max(tables.milli.shape[0], 1), max(tables.fitting.shape[2] - 1, 1)
     return Scratch(
         np.empty(width, dtype=np.int64),
         np.empty(width, dtype=np.int64),
         np.empty(7, dtype=np.float64),
-        np.zeros(len(FEATURES) + len(POD_INPUTS), dtype=np.float64),
+        np.zeros((devices, len(FEATURES) + len(POD_INPUTS)), dtype=np.float64),
+        np.empty(devices, dtype=np.int64),
         np.zeros((2, max(widest_layer, 1)), dtype=np.float64),
         np.zeros((max(registers, 1), 1), dtype=np.float64),
     )
@@ -75,7 +80,7 @@ def pod_group(shape: IntArray) -> int:
 
 @compiled
 def pod_inputs(shape: IntArray, phi: FloatArray) -> None:
-    """Fill `phi` beyond the features with what a network sees of the pod."""
+    """Fill `phi` beyond the features with what networks and formulas see of the pod."""
     first = len(FEATURES)
     phi[first : first + len(POD_INPUTS)] = 0.0
     phi[first + pod_group(shape)] = 1.0
@@ -86,7 +91,29 @@ def pod_inputs(shape: IntArray, phi: FloatArray) -> None:
 
 
 @compiled
-def features_on_device(
+def features_of(
+    nodes: NodeArrays, row: int, shape: IntArray, tables: FragmentTables, scarce: Scarcity, scratch: Scratch
+) -> int:
+    """Fill `scratch.phi` with the features of a pod on a node, for a share on each device that it may take.
+
+    Returns the number of rows. `scratch.devices` says which device each is of, `NO_DEVICE` for a pod that is no share;
+    of devices that are alike it is the first.
+    """
+    measure(nodes.gpu[row, : nodes.gpu_count[row]], tables, scratch.sums, scratch.counts)
+    count = 0
+    first, end = (0, nodes.gpu_count[row]) if is_share(shape) else (NO_DEVICE, NO_DEVICE + 1)
+    for device in range(first, end):
+        if device >= 0 and (nodes.gpu[row, device] < shape[SHAPE_MILLI] or is_repeated(nodes, row, device)):
+            continue
+        _features_on(nodes, row, shape, device, tables, scarce, scratch, scratch.phi[count])
+        pod_inputs(shape, scratch.phi[count])
+        scratch.devices[count] = device
+        count += 1
+    return count
+
+
+@compiled
+def _features_on(
     nodes: NodeArrays,
     row: int,
     shape: IntArray,
@@ -94,12 +121,9 @@ def features_on_device(
     tables: FragmentTables,
     scarce: Scarcity,
     scratch: Scratch,
+    phi: FloatArray,
 ) -> None:
-    """Fill `scratch.phi` with the features of a pod on a node and, for a share, on a device.
-
-    The node must have been measured.
-    """
-    phi = scratch.phi
+    """Fill `phi` with the features of a pod on a node that was measured and, for a share, on a device."""
     model, milli = nodes.gpu_model[row], shape[SHAPE_MILLI]
     asked = shape[SHAPE_COUNT] * milli
     cpu = nodes.cpu[row] - shape[SHAPE_CPU]
@@ -163,9 +187,3 @@ def features_on_device(
     phi[PHI.room_lost] = (whole / 8.0) ** 2 * cores - phi[PHI.whole_left] ** 2 * phi[PHI.cpu_left]
     phi[PHI.rest_lost] = scarce.rests[device_free] - scarce.rests[device_free - milli] if device >= 0 else 0.0
     phi[PHI.model_load] = scarce.models[model, MODEL.load] - 1.0
-
-
-@compiled
-def measure_node(nodes: NodeArrays, row: int, tables: FragmentTables, scratch: Scratch) -> None:
-    """Measure a node once for the features of all its devices."""
-    measure(nodes.gpu[row, : nodes.gpu_count[row]], tables, scratch.sums, scratch.counts)

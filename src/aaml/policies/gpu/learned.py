@@ -12,15 +12,8 @@ from aaml.policies.formulas.expression import FIRST_GPU, Constant
 from aaml.policies.formulas.program import Program, assemble, run_program
 from aaml.policies.fragmentation import FragmentTables
 from aaml.policies.gpu.arrays import SHAPE_MILLI, SHAPE_MODELS, NodeArrays
-from aaml.policies.gpu.features import (
-    Scratch,
-    features_on_device,
-    make_scratch,
-    measure_node,
-    pod_group,
-    pod_inputs,
-)
-from aaml.policies.gpu.fit import NO_DEVICE, fits, is_repeated, is_share
+from aaml.policies.gpu.features import Scratch, features_of, make_scratch, pod_group
+from aaml.policies.gpu.fit import NO_DEVICE, fits
 from aaml.policies.gpu.prices import Scarcity, scarcity
 from aaml.policies.gpu_names import FEATURES, GROUPS, POD_INPUTS
 
@@ -112,8 +105,8 @@ def scratch_for(scorer: Scorer, tables: FragmentTables) -> Scratch:
 
 
 @compiled
-def _network(scorer: Scorer, scratch: Scratch) -> float:
-    offset, current = 0, scratch.phi
+def _network(phi: FloatArray, scorer: Scorer, scratch: Scratch) -> float:
+    offset, current = 0, phi
     layers = scorer.sizes.shape[0] - 1
     for layer in range(layers):
         inputs, outputs = scorer.sizes[layer], scorer.sizes[layer + 1]
@@ -133,20 +126,20 @@ def _network(scorer: Scorer, scratch: Scratch) -> float:
 
 
 @compiled
-def _formula(program: Program, scratch: Scratch) -> float:
+def _formula(phi: FloatArray, program: Program, scratch: Scratch) -> float:
     registers = scratch.registers
     for k in range(len(program.features)):
-        registers[k, 0] = scratch.phi[program.features[k]]
+        registers[k, 0] = phi[program.features[k]]
     run_program(program.constants, program.code, len(program.features), registers, 1)
     return float(registers[registers.shape[0] - 1, 0])
 
 
 @compiled
-def _value(shape: IntArray, scorer: Scorer, scratch: Scratch) -> float:
+def _value(phi: FloatArray, shape: IntArray, scorer: Scorer, scratch: Scratch) -> float:
     if scorer.sizes.shape[0] > 1:
-        return _network(scorer, scratch)
+        return _network(phi, scorer, scratch)
     if len(scorer.program.features) > 0:
-        return _formula(scorer.program, scratch)
+        return _formula(phi, scorer.program, scratch)
     group = pod_group(shape)
     named = shape[SHAPE_MODELS] >= 0 and shape[SHAPE_MILLI] > 0
     value = 0.0
@@ -154,7 +147,7 @@ def _value(shape: IntArray, scorer: Scorer, scratch: Scratch) -> float:
         weight = scorer.linear[group, i]
         if named:
             weight += scorer.linear[4, i]
-        value += weight * scratch.phi[i]
+        value += weight * phi[i]
     return value
 
 
@@ -163,44 +156,30 @@ def learned_score(
     nodes: NodeArrays, row: int, shape: IntArray, tables: FragmentTables, scorer: Scorer, scratch: Scratch
 ) -> tuple[float, int]:
     """Return a node's score and, for a share, the device with the highest one, of equal ones the first."""
-    measure_node(nodes, row, tables, scratch)
-    if scorer.sizes.shape[0] > 1 or len(scorer.program.features) > 0:
-        pod_inputs(shape, scratch.phi)
-    if not is_share(shape):
-        features_on_device(nodes, row, shape, NO_DEVICE, tables, scorer.scarce, scratch)
-        return _value(shape, scorer, scratch), NO_DEVICE
     best, chosen = -np.inf, NO_DEVICE
-    milli = shape[SHAPE_MILLI]
-    for device in range(nodes.gpu_count[row]):
-        free = nodes.gpu[row, device]
-        if free < milli or is_repeated(nodes, row, device):
-            continue
-        features_on_device(nodes, row, shape, device, tables, scorer.scarce, scratch)
-        score = _value(shape, scorer, scratch)
-        if score > best or chosen < 0:
-            best, chosen = score, device
+    for k in range(features_of(nodes, row, shape, tables, scorer.scarce, scratch)):
+        score = _value(scratch.phi[k], shape, scorer, scratch)
+        if score > best or k == 0:
+            best, chosen = score, scratch.devices[k]
     return best, chosen
 
 
 @compiled
-def all_features(nodes: NodeArrays, shape: IntArray, tables: FragmentTables, scarce: Scarcity) -> FloatArray:
+def all_features(
+    nodes: NodeArrays, shape: IntArray, tables: FragmentTables, scarce: Scarcity
+) -> tuple[FloatArray, IntArray, IntArray]:
     """Return what scorers see of a pod on all nodes where it fits, and on each device that a share may take.
 
-    float64 [rows, F + pod inputs]; devices that are alike on a node have one row.
+    The features are float64 [P, F + pod inputs], with the node int64 [P] and the device int64 [P] that each row is of:
+    `NO_DEVICE` for a pod that is no share. Of devices that are alike on a node it is the first.
     """
     scratch = make_scratch(tables, 0, 0)
-    found = np.empty((nodes.cpu.shape[0] * max(nodes.gpu.shape[1], 1), scratch.phi.shape[0]))
-    count = 0
-    share = is_share(shape)
+    most = nodes.cpu.shape[0] * scratch.phi.shape[0]
+    found, rows, devices = np.empty((most, scratch.phi.shape[1])), np.empty(most, np.int64), np.empty(most, np.int64)
+    end = 0
     for row in range(nodes.cpu.shape[0]):
-        if not fits(nodes, row, shape):
-            continue
-        measure_node(nodes, row, tables, scratch)
-        for device in range(nodes.gpu_count[row] if share else 1):
-            if share and (nodes.gpu[row, device] < shape[SHAPE_MILLI] or is_repeated(nodes, row, device)):
-                continue
-            features_on_device(nodes, row, shape, device if share else NO_DEVICE, tables, scarce, scratch)
-            pod_inputs(shape, scratch.phi)
-            found[count] = scratch.phi
-            count += 1
-    return found[:count].copy()
+        if fits(nodes, row, shape):
+            start, end = end, end + features_of(nodes, row, shape, tables, scarce, scratch)
+            found[start:end], devices[start:end] = scratch.phi[: end - start], scratch.devices[: end - start]
+            rows[start:end] = row
+    return found[:end].copy(), rows[:end].copy(), devices[:end].copy()
