@@ -1,7 +1,7 @@
 """Formulas of GPU devices: they run in the compiled benchmark, as policies, and a search finds them."""
 
 import json
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +10,17 @@ import pytest
 
 from aaml.cli import run
 from aaml.evaluation.policies import load_policy
+from aaml.evaluation.zoo import zoo
 from aaml.evolve.front import looks
 from aaml.evolve.traces import loss
 from aaml.openb.bench import plan
-from aaml.policies.formula_file import save_formula
+from aaml.policies.formula_file import load_formula, save_formula
 from aaml.policies.formulas.policy import Formula
 from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse
 from aaml.policies.gpu.learned import formula_scorer
 from aaml.policies.gpu_names import FEATURES
 from aaml.sim.openb import SEARCH_COLUMNS, prepare, run_openb, run_openb_policy
-from aaml.sim.openb import _fgd_at as fgd_at
 from aaml.workload.traces import NODE_LIST, load_pods, traces_folder
 
 WEIGHTS = {"fragment_gain": 1.0, "rest_lost": -10.0, "placeable_lost": -0.5, "model_load": -0.05}
@@ -70,6 +70,25 @@ def test_settings_that_do_not_go_together_are_refused_in_a_line(tmp_path, capsys
     assert not (tmp_path / "run").exists()
 
 
+def test_the_rule_that_ships_goes_where_a_model_goes(tmp_path, capsys):
+    """It is compiled in the benchmark, exported and put at the head of a scheduler; both ask what pods are like."""
+    (job,) = plan(["default"], [61], ["openb-formula"], None)
+    assert job.scorer is not None
+    assert job.scorer.formula == load_formula(zoo()["openb-formula"].path).expression
+    assert run("export", ["openb-formula", "--out", str(tmp_path / "plugin")]) == 2
+    assert "expected-pods: Formula_openb weighs fragments" in capsys.readouterr().err
+    assert run("schedule", ["policy", "--policy", "openb-formula", "--cluster", "sim"]) == 2
+    assert "expected-pods: none; expected an openb trace" in capsys.readouterr().err
+    assert run("explain", ["web", "--policy", "openb-formula"]) == 2
+    assert "expected-pods: none with a GPU" in capsys.readouterr().err
+    assert run("export", ["openb-formula", "--expected-pods", "default", "--out", str(tmp_path / "plugin")]) == 0
+    assert "gpu.fragment_gain" in (tmp_path / "plugin" / "weights.json").read_text()
+    assert run("formula", ["openb-formula", "--form", "python"]) == 2
+    assert "a score function chooses no device" in capsys.readouterr().err
+    assert run("formula", ["openb-formula"]) == 0
+    assert "latex: \\mathrm" in capsys.readouterr().out
+
+
 def test_features_of_nodes_and_of_devices_do_not_mix(tmp_path, capsys):
     content = {"format": "aaml-formula", "expression": "gpu.cpu_left + pair.cpu_after"}
     content["features"] = {"gpu.cpu_left": 1, "pair.cpu_after": 1}
@@ -79,7 +98,7 @@ def test_features_of_nodes_and_of_devices_do_not_mix(tmp_path, capsys):
 
 
 @pytest.fixture
-def small_trace(tmp_path, monkeypatch) -> Iterator[Path]:
+def small_trace(tmp_path, monkeypatch) -> Path:
     """A twentieth of the default trace's nodes, and of its pods as many."""
     folder, there = tmp_path / "traces", traces_folder()
     folder.mkdir()
@@ -87,11 +106,16 @@ def small_trace(tmp_path, monkeypatch) -> Iterator[Path]:
     pods = pd.read_csv(there / "openb_pod_list_default.csv", keep_default_na=False)
     pods.iloc[::20].to_csv(folder / "openb_pod_list_default.csv", index=False)
     monkeypatch.setenv("AAML_TRACES", str(folder))
-    for cached in (prepare, fgd_at):  # by the trace's name alone
-        cached.cache_clear()
-    yield folder
-    for cached in (prepare, fgd_at):
-        cached.cache_clear()
+    return folder
+
+
+def test_a_trace_of_another_folder_is_another_trace(small_trace, monkeypatch):
+    there = prepare("default", 61).capacity_milli
+    monkeypatch.setenv("AAML_TRACES", str(small_trace.parent / "again"))
+    shutil.copytree(small_trace, small_trace.parent / "again")
+    nodes = pd.read_csv(small_trace.parent / "again" / NODE_LIST)
+    nodes.iloc[1:].to_csv(small_trace.parent / "again" / NODE_LIST, index=False)
+    assert prepare("default", 61).capacity_milli == there - 1000 * nodes["gpu"].iloc[0]
 
 
 def test_a_search_leaves_a_formula_of_devices_and_the_benchmark_counts_looks_at_it(tmp_path, small_trace, capsys):

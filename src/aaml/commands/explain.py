@@ -30,6 +30,9 @@ class Args(Settings):
     """seed of the run; the first one of the results when not given"""
     nodes: Count | None = None
     """cluster size of the run; the first one of the results when not given"""
+    expected_pods: str | None = None
+    """for a live pod: pods like those to come, by which policies such as fgd weigh fragments of GPUs (an openb trace by
+    name, a pod list (.csv), or YAML with pods and workloads)"""
     kubeconfig: Path | None = None
     """of the live cluster; without it $KUBECONFIG and ~/.kube/config"""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -40,12 +43,14 @@ def run(args: Args) -> int:
     """Print the explanation."""
     import json
 
+    from aaml.kube.objects.manifests import pods_like
     from aaml.lab.runs import played
     from aaml.live.explaining import live, logged
 
     which = int(args.pod) if args.pod.isdigit() else args.pod
     if args.run is None:
-        explained = live(args.pod, args.policy or "kube-scheduler", kubeconfig=args.kubeconfig)
+        expected = pods_like(args.expected_pods) if args.expected_pods else ()
+        explained = live(args.pod, args.policy or "kube-scheduler", kubeconfig=args.kubeconfig, expected=expected)
     elif args.run.suffix == ".jsonl":
         explained = logged(args.run, which)
     else:

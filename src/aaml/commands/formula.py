@@ -40,6 +40,8 @@ def run(args: Args) -> int:
         for name, value in formula.provenance.items():
             print(f"{name}: {value}")
         print(f"\nlatex: {to_latex(expression)}")
-        if not is_of_gpus(expression):
+        if is_of_gpus(expression):
+            print("\npython: none, for a score function chooses a node and no device")
+        else:
             print(f"\n{to_python(expression, file.stem)}", end="")
     return 0

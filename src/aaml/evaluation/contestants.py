@@ -138,13 +138,20 @@ def check(contestant: Contestant, task: Task, *, travels: bool) -> None:
                     f"policy {contestant.name}: cannot be sent to another process ({error}); "
                     "use one worker, or name it as FILE.py:NAME"
                 ) from error
-    elif contestant.learned:
-        kind_of_model(Path(contestant.spec))
-    elif needs_expected_pods(contestant.policy(task, 0)):
+    elif weighs_nothing(contestant, task):
         _log.warning(
             "%s weighs fragments of GPUs, and no pod of %s asks for one: it scores nearly every node alike",
             contestant.name, task.name,
         )  # fmt: skip
+
+
+def weighs_nothing(contestant: Contestant, task: Task) -> bool:
+    """Whether a policy that has a name or a file weighs fragments of GPUs on a task where no pod asks for a GPU."""
+    if not isinstance(contestant.spec, str):
+        return False
+    if contestant.learned and kind_of_model(Path(contestant.spec)) not in {"scorer", "formula"}:
+        return False
+    return needs_expected_pods(contestant.policy(task, 0))
 
 
 @dataclass(frozen=True, slots=True)

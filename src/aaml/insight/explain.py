@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.filters import feasible
-from aaml.insight.explanation import Explanation, asked
+from aaml.insight.explanation import Explanation, asked, devices_of
 from aaml.policies.kube_scores.sampling import nodes_to_find
 from aaml.scheduling.costs import COST_FEATURES
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, Context, Observation
-from aaml.scheduling.ports import Decision, Itemising, Policy, Ranker
+from aaml.scheduling.ports import Decision, Itemising, ItemisingDevices, Policy, Ranker
 
 FloatArray = npt.NDArray[np.float64]
 ABLATION = "what the score loses when every node shows the mean of the feasible ones for this feature; no sum"
@@ -94,7 +94,11 @@ def explain(
         parts, parts_are = ablate(policy, observation), ABLATION
     clock.lap("parts of the scores")
     outside = ~context.mask | ~np.isfinite(scores)
-    return replace(explained, scores=np.where(outside, np.nan, scores), parts=parts, parts_are=parts_are)
+    places = policy.places(context) if isinstance(policy, ItemisingDevices) else None
+    return replace(
+        explained, scores=np.where(outside, np.nan, scores), parts=parts, parts_are=parts_are,
+        devices=() if places is None else devices_of(places, context.mask),
+    )  # fmt: skip
 
 
 def ablate(policy: ObservationScorer, observation: Observation) -> dict[str, FloatArray]:

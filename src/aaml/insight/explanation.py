@@ -14,6 +14,7 @@ from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY, format_bytes, format_cpu
 from aaml.errors import UserError
 from aaml.extras import lazily
+from aaml.scheduling.ports import Places
 from aaml.telemetry.tables import plain, table
 
 if TYPE_CHECKING:
@@ -36,6 +37,16 @@ class Counts:
     refused: Mapping[tuple[str, str], int]
 
 
+@dataclass(frozen=True, slots=True)
+class OnDevice:
+    """What a pod scores on a GPU device of a node, by the node's row, and the parts of that."""
+
+    row: int
+    device: int
+    score: float
+    parts: Mapping[str, float]
+
+
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """One decision taken apart; N is the number of nodes, in the order of the cluster's rows.
@@ -49,6 +60,7 @@ class Explanation:
     refusals      N pairs         (filter, reason) of the filter that refused a node first; ("", "") where none did
     scores        float [N]       the policy's score of each node, NaN where it has none; None: it gives no scores
     parts         name -> [N]     what the scores are made of, as `parts_are` says
+    devices       D `OnDevice`    for a pod with a part of a GPU, under a policy that scores devices: each of them
     chosen        int or None     the row that was chosen; None: the pod was left pending
     seconds       name -> float   what each part of the decision took, when it was measured
     ============  ==============  ==================================================================================
@@ -74,6 +86,7 @@ class Explanation:
     seconds: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     counts: Counts | None = None
+    devices: tuple[OnDevice, ...] = ()
 
     # ---- what follows from it ----------------------------------------------------------------------------------------
 
@@ -180,6 +193,9 @@ class Explanation:
             cells = [f"{self.nodes[row]} *" if row == self.chosen else self.nodes[row]]
             cells += [f"{self.scores[row]:.6g}"] if self.scores is not None else []
             rows.append([*cells, *(f"{self.parts[name][row]:.4g}" for name in names)])
+            for each in (each for each in self.devices if each.row == row):
+                told = f"  GPU {each.device}", f"{each.score:.6g}", *(f"{each.parts[name]:.4g}" for name in names)
+                rows.append(list(told))
         return header, rows
 
     def _footnotes(self) -> Iterator[str]:
@@ -192,6 +208,8 @@ class Explanation:
             hidden = len(self.parts) - _PARTS_SHOWN
             smaller = f"; {hidden} smaller ones are not shown" if hidden > 0 else ""
             yield f"parts: {self.parts_are}{smaller}"
+        if self.devices:
+            yield "below a node: its GPU devices that the pod may share; the node has the score of the best"
         yield from self.notes
         if self.seconds:
             yield "time: " + ", ".join(f"{name} {_milliseconds(value)} ms" for name, value in self.seconds.items())
@@ -229,6 +247,10 @@ class Explanation:
             "parts_are": self.parts_are,
             "chosen": kept.index(self.chosen) if self.chosen in kept else None,
             "seconds": dict(self.seconds), "notes": list(self.notes),
+            "devices": [
+                [kept.index(each.row), each.device, each.score, dict(each.parts)]
+                for each in self.devices if each.row in kept
+            ],
         }  # fmt: skip
 
     @classmethod
@@ -245,9 +267,19 @@ class Explanation:
                 None if fields["scores"] is None else _array(fields["scores"]),
                 {name: _array(values) for name, values in fields["parts"].items()}, fields["parts_are"],
                 fields["chosen"], fields["number"], fields["time_s"], fields["seconds"], tuple(fields["notes"]), counts,
+                tuple(OnDevice(*each) for each in fields.get("devices", ())),
             )  # fmt: skip
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"explanation: is not one that was written by aaml ({error!r})") from error
+
+
+def devices_of(places: Places, mask: BoolArray) -> tuple[OnDevice, ...]:
+    """Return what a pod scores on each device of the feasible nodes, where places are devices."""
+    return tuple(
+        OnDevice(row, device, float(places.scores[k]), {name: float(of[k]) for name, of in places.terms.items()})
+        for k, (row, device) in enumerate(zip(places.rows.tolist(), places.devices.tolist(), strict=True))
+        if device >= 0 and mask[row]
+    )
 
 
 def asked(pod: Pod) -> str:

@@ -1,7 +1,7 @@
 """Why a node: explanations from a scheduler's log, from a run folder, or from a cluster as it is now."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.policies import load_policy
+from aaml.evaluation.policies import load_policy, needs_expected_pods
 from aaml.insight.explain import explain
 from aaml.insight.explanation import Explanation
 from aaml.kube.cluster import KubeCluster, LiveOptions
@@ -62,13 +62,18 @@ def _lines(path: Path) -> Iterator[dict]:  # type: ignore[type-arg]
         raise bad_value("run", str(path), f"a log as `aaml schedule` writes it ({error})") from error
 
 
-def live(pod: str, policy: str = "kube-scheduler", *, kubeconfig: Path | None = None) -> Explanation:
+def live(
+    pod: str, policy: str = "kube-scheduler", *, kubeconfig: Path | None = None, expected: Sequence["Pod"] = ()
+) -> Explanation:
     """Say where a policy would put a pod of a live cluster, by the cluster as it is now without that pod.
 
     The cluster is seen as `aaml schedule` sees it, volumes and selectors of namespaces included, so that both say the
-    same. Nothing is written to it. Raises `UserError` when there is no such pod or no permission to look.
+    same. Nothing is written to it. `expected` are pods like those to come. Raises `UserError` when there is no such pod
+    or no permission to look, and for a policy that weighs fragments of GPUs without such pods.
     """
-    player = load_policy(policy)
+    player = load_policy(policy, expected=expected)
+    if needs_expected_pods(player):
+        raise UserError(f"expected-pods: none with a GPU; expected an openb trace or a file of pods, for {player.name}")
     spec = spec_of(player)
     found = _find(kubeconfig, pod)
     looking = LiveOptions(preemption=False, scheduled_events=False)

@@ -142,6 +142,28 @@ class Itemising(Ranker, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """Where a pod may go: P pairs of a node's row and a device (-1 where the pod takes no part of one), with scores.
+
+    Devices that are alike on a node count as one, the first. `terms` add up to `scores`.
+    """
+
+    rows: npt.NDArray[np.int64]
+    devices: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float64]
+    terms: Mapping[str, npt.NDArray[np.float64]]
+
+
+@runtime_checkable
+class ItemisingDevices(Itemising, Protocol):
+    """A policy that scores each device of a node; a node's score and terms are those of its best device."""
+
+    def places(self, context: "Context") -> Places:
+        """Return the nodes where the pod fits, with the devices that a part of a GPU may come from."""
+        ...
+
+
 @runtime_checkable
 class Observing(Policy, Protocol):
     """A policy that says what it looks at."""

@@ -118,6 +118,8 @@ def test_what_cannot_be_run_is_said_before_anything_runs(tmp_path: Path) -> None
         ((f"../x={mine}:emptiest",), {}, "policy: '../x' is not accepted"),
         ((), {"tasks": ("balance",)}, "task: 'balance' is not accepted; expected one of seedc, compress"),
         ((), {"nodes": (4,)}, "nodes: 4 is not accepted; expected one of 2, 3"),
+        (("openb-formula",), {}, "policy openb-formula: scores GPUs, and no pod of seedc asks for one"),
+        (("openb-linear",), {}, "policy openb-linear: scores GPUs, and no pod of seedc asks for one"),
     ):
         with pytest.raises(UserError) as error:
             carry_out(tmp_path / "r", *policies, **options)

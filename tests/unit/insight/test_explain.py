@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 
 from aaml.cluster.filters import feasible
+from aaml.cluster.objects import GpuRequest, Pod
 from aaml.errors import UserError
 from aaml.insight.explain import explain
 from aaml.insight.explanation import Explanation
+from aaml.policies.formulas.text import parse
+from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
+from aaml.policies.heuristics.policies import GpuFormula
 from aaml.policies.registry import make_policy
 from aaml.scheduling.observation import PAIR_FEATURES, Context, Observation
 from aaml.scheduling.ports import Decision
@@ -25,6 +29,10 @@ def waiting() -> Context:
     state = make.cluster(nodes, used=[(1, 2000, 4 * GIB), (3, 3500, GIB)])
     pod = make.pod("web", 1000, 2 * GIB)
     return Context(state, pod, feasible(state, pod).mask, now_s=7.0)
+
+
+def gpu_pod(name: str, milli: int) -> Pod:
+    return make.pod(name, gpu=GpuRequest(1, milli))
 
 
 def weights(**by_feature: float) -> np.ndarray:
@@ -161,3 +169,36 @@ def test_nodes_that_are_not_shown_are_called_lower_only_where_they_are():
     state = make.cluster(make.nodes(12), used=[(row, 100 * row, GIB) for row in range(1, 12)])
     said = str(explain(make.context(state, make.pod("p")), make_policy("least-allocated"), Decision(0)))
     assert "2 more feasible nodes with lower scores" in said
+
+
+def test_a_formula_of_gpu_devices_is_taken_apart_on_each_node_and_device():
+    """A pod with 0.3 of a GPU: on node a devices have 0.5 and 1 left, on node b 0.4; what it leaves counts less 0.1."""
+    shares = [gpu_pod("p", 500), gpu_pod("q", 600), gpu_pod("r", 1000)]
+    state = make.cluster(make.node(name, gpus=2, gpu_model="T4") for name in "ab")
+    for pod, node, device in zip(shares, "abb", (0, 0, 1), strict=True):
+        state.assume(pod, node, (device,) if pod.gpu.milli < 1000 else None)
+    pod = gpu_pod("web", 300)
+    policy = GpuFormula(parse("-gpu.device_left - 0.1 * gpu.whole_left * 8"), "rule", PolicyOptions(expected=[pod]))
+    said = explain(Context(state, pod, feasible(state, pod).mask), policy)
+    assert said.node == "b"
+    told = [(said.nodes[each.row], each.device, *each.parts.values(), each.score) for each in said.devices]
+    assert [(node, device) for node, device, *_ in told] == [("a", 0), ("a", 1), ("b", 0)]
+    assert np.array([numbers for _, _, *numbers in told]) == pytest.approx(
+        np.array([(-0.2, -0.1, -0.3), (-0.7, 0.0, -0.7), (-0.1, 0.0, -0.1)])
+    )
+    assert said.scores == pytest.approx([-0.3, -0.1])
+    assert sum(said.parts.values()) == pytest.approx(said.scores)
+    lines = str(said).splitlines()
+    (at,) = (number for number, line in enumerate(lines) if line.lstrip().startswith("b *"))
+    assert lines[at + 1].split()[:3] == ["GPU", "0", "-0.1"]
+    again = Explanation.from_dict(json.loads(json.dumps(said.to_dict(top=1))))
+    assert [(again.nodes[each.row], each.device) for each in again.devices] == [("b", 0)]
+
+
+def test_of_a_pod_with_whole_gpus_there_are_no_devices_to_tell():
+    state, pod = make.cluster(make.node(name, gpus=2, gpu_model="T4") for name in "ab"), gpu_pod("web", 1000)
+    policy = GpuFormula(parse("gpu.whole_left - gpu.cpu_left"), "rule", PolicyOptions(expected=[pod]))
+    said = explain(Context(state, pod, feasible(state, pod).mask), policy)
+    assert said.devices == ()
+    assert said.scores is not None
+    assert said.parts["gpu.whole_left"].tolist() == [1 / 8, 1 / 8]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.contestants import Contestant, check, contestants
+from aaml.evaluation.contestants import Contestant, check, contestants, weighs_nothing
 from aaml.evaluation.episode import episode_row
 from aaml.evaluation.leaderboard.entry import BoardEntry, Code, Who, episode_sha256, joined_sha256
 from aaml.evaluation.leaderboard.protocol import PROTOCOL, Piece, Protocol
@@ -47,12 +47,15 @@ def plan(
 ) -> list[Job]:
     """Return the pieces to run, those that are done included; without policies each round's usual ones.
 
-    Raises `UserError` for what is no policy, task or size of the protocol, before anything runs.
+    Raises `UserError`, before anything runs, for what is no policy, task or size of the protocol, and for a scorer of
+    GPUs on a task without.
     """
     named, jobs, checked = _entered(policies), list[Job](), set[tuple[str, Who]]()
     for piece in protocol.pieces(tasks, nodes):
         for contestant, who in named or _entered(piece.round.usual):
             if (piece.round.task, who) not in checked:
+                if weighs_nothing(contestant, piece.task):
+                    raise UserError(f"policy {who.name}: scores GPUs, and no pod of {piece.round.task} asks for one")
                 check(contestant, piece.task, travels=False)
                 checked.add((piece.round.task, who))
             jobs.append(Job(piece, contestant, who, out / who.name / f"{piece.name}.json"))

@@ -1,6 +1,6 @@
 """A formula as a policy: the feasible node with the highest score, and of equal ones the first."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,15 +59,26 @@ class FormulaPolicy:
     @property
     def terms_are(self) -> str:
         """What the terms are."""
-        return f"the terms of {to_text(self.formula.expression, 4)} (size {parts(self.formula.expression)})"
+        return terms_are(self.formula.expression)
 
     def terms(self, context: Context) -> dict[str, FloatArray]:
         """Return what each term of the sum adds to the scores, by its text, [N]."""
-        observation, found = context.observation_by(self.observation_spec), dict[str, FloatArray]()
-        for sign, term in summands(self.formula.expression):
-            text = to_text(term, 4)
-            found[text] = found.get(text, 0.0) + sign * _run(assemble(term), observation)
-        return found
+        observation = context.observation_by(self.observation_spec)
+        return terms_of(self.formula.expression, lambda program: _run(program, observation))
+
+
+def terms_are(expression: Expression) -> str:
+    """Return what the terms of a formula are, in half a sentence."""
+    return f"the terms of {to_text(expression, 4)} (size {parts(expression)})"
+
+
+def terms_of(expression: Expression, run: Callable[[Program], FloatArray]) -> dict[str, FloatArray]:
+    """Return what each term of a sum adds to the scores, by its text; `run` gives the values of a program."""
+    found = dict[str, FloatArray]()
+    for sign, term in summands(expression):
+        text = to_text(term, 4)
+        found[text] = found.get(text, 0.0) + sign * run(assemble(term))
+    return found
 
 
 def columns_of(program_features: npt.NDArray[np.int64], observation: Observation) -> npt.NDArray[np.float32]:

@@ -172,7 +172,7 @@ def best_of(scores, mask, n):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
     return row
 
 
-def registers_of(program: Program, columns: npt.NDArray[np.float32]) -> FloatArray:
+def registers_of(program: Program, columns: npt.NDArray[np.floating]) -> FloatArray:
     """Return all registers float64 [R, N] for the features [L, N] that the program reads."""
     registers = np.zeros((program.registers, columns.shape[1]))
     registers[: len(columns)] = columns

@@ -246,7 +246,9 @@ def to_python(expression: Expression, name: str = "formula") -> str:
     Raises `UserError` for a formula of GPU devices, whose features are computed in compiled code only.
     """
     if is_of_gpus(expression):
-        raise bad_value("form", "python", "text or latex for a formula of GPU devices")
+        raise bad_value(
+            "form", "python", "text or latex for a formula of GPU devices: a score function chooses no device"
+        )
     name = re.sub(r"\W", "_", name) if name else "formula"
     used = {each.operator for each in walk(expression) if isinstance(each, Call)}
     blocks = sorted({each.partition(".")[0].upper() for each in features(expression)})

@@ -1,26 +1,28 @@
 """Policies that choose by no score of the nodes' use (random, round robin, first fit), and those that score GPUs."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from aaml.errors import bad_value
+from aaml.policies.formulas.expression import FIRST_GPU, Expression
+from aaml.policies.formulas.policy import terms_are, terms_of
+from aaml.policies.formulas.program import Program, assemble, registers_of
 from aaml.policies.fragment_meter import StateTables
 from aaml.policies.fragmentation import FragmentTables, typical_pods
-from aaml.policies.gpu.arrays import devices_by_model, pod_shape, state_arrays
+from aaml.policies.gpu.arrays import NodeArrays, devices_by_model, pod_shape, state_arrays
+from aaml.policies.gpu.learned import Scorer, all_features
 from aaml.policies.gpu.policies import score_all
+from aaml.policies.gpu.prices import scarcity
 from aaml.policies.gpu.scorer_file import ScorerModel
 from aaml.policies.heuristics import scores
 from aaml.policies.heuristics.scored import PolicyOptions, Score, ScorePolicy
 from aaml.policies.kube_scores import PACKING, KubeScheduler, KubeSchedulerConfig
 from aaml.policies.kube_scores.profile import Profile
 from aaml.scheduling.observation import Context
-from aaml.scheduling.ports import Decision
-
-if TYPE_CHECKING:
-    from aaml.policies.gpu.learned import Scorer
+from aaml.scheduling.ports import Decision, Places
 
 
 class RandomPolicy:
@@ -119,21 +121,58 @@ class GpuPolicy(ScorePolicy):
         return Decision(decision.row, (device,)) if device >= 0 else decision
 
     def _scores(self, context: Context) -> npt.NDArray[np.float64]:
-        state = context.state
-        if self._otherwise is not None and not state.gpu_count.any():
+        if self._otherwise is not None and not context.state.gpu_count.any():
             self._devices = np.empty(0, dtype=np.int64)
             return self._otherwise(context)
-        tables, shape = self._tables(state), pod_shape(context.pod, state.gpu_models)
-        nodes = state_arrays(state)
-        if self.model is not None:
-            devices = devices_by_model(nodes, len(state.gpu_models))
-            if self._scorer_of is None or self._scorer_of[0] is not tables or self._scorer_of[1] != devices.tolist():
-                self._scorer, self._scorer_of = self.model.scorer(tables, devices), (tables, devices.tolist())
+        nodes, shape, tables = self._laid_out(context)
         result, self._devices = score_all(
             self.kernel, nodes, shape, tables, truncate=self._truncate, scorer=self._scorer
         )
         # A row that the kernels find unfit but the cluster's filters feasible (resources apart) still has to be chosen.
         return np.where(context.mask & np.isneginf(result), -1.0, result)
+
+    def _laid_out(self, context: Context) -> tuple[NodeArrays, npt.NDArray[np.int64], FragmentTables]:
+        """Return what the kernels take, and see to it that a learned scorer is the one for these nodes."""
+        state = context.state
+        nodes, shape, tables = state_arrays(state), pod_shape(context.pod, state.gpu_models), self._tables(state)
+        if self.model is not None:
+            devices = devices_by_model(nodes, len(state.gpu_models))
+            if self._scorer_of is None or self._scorer_of[0] is not tables or self._scorer_of[1] != devices.tolist():
+                self._scorer, self._scorer_of = self.model.scorer(tables, devices), (tables, devices.tolist())
+        return nodes, shape, tables
+
+
+class GpuFormula(GpuPolicy):
+    """A formula of GPU devices; `terms` and `places` are for `aaml explain`."""
+
+    def __init__(self, expression: Expression, name: str, options: PolicyOptions) -> None:
+        super().__init__(name, "formula", options, model=ScorerModel(formula=expression))
+        self.expression = expression
+
+    @property
+    def terms_are(self) -> str:
+        """What the terms are."""
+        return terms_are(self.expression)
+
+    def terms(self, context: Context) -> dict[str, npt.NDArray[np.float64]]:
+        """Return what each term adds to the scores [N], by its text: on the best device of a node, NaN without one."""
+        places, n = self.places(context), len(context.mask)
+        worst_first = np.lexsort((-np.arange(len(places.rows)), places.scores))  # of equal ones the first comes last
+        best = np.full(n, -1)
+        best[places.rows[worst_first]] = worst_first
+        return {name: np.where(best < 0, np.nan, values[best]) for name, values in places.terms.items()}
+
+    def places(self, context: Context) -> Places:
+        """Return the nodes where the pod fits and the devices that a share may take, with their scores and terms."""
+        nodes, shape, tables = self._laid_out(context)
+        scarce = scarcity(tables, devices_by_model(nodes, len(context.state.gpu_models)))
+        seen, rows, devices = all_features(nodes, shape, tables, scarce)
+
+        def run(program: Program) -> npt.NDArray[np.float64]:
+            scores: npt.NDArray[np.float64] = registers_of(program, seen.T[program.features - FIRST_GPU])[-1]
+            return scores
+
+        return Places(rows, devices, run(assemble(self.expression)), terms_of(self.expression, run))
 
 
 def kube_scheduler(options: PolicyOptions) -> KubeScheduler:
@@ -193,4 +232,6 @@ def fgd(options: PolicyOptions) -> ScorePolicy:
 
 def gpu_scorer(model: ScorerModel, name: str, options: PolicyOptions) -> ScorePolicy:
     """Return a learned scorer of the GPU-sharing benchmark as a policy, over fragments weighed by the expected pods."""
+    if model.formula is not None:
+        return GpuFormula(model.formula, name, options)
     return GpuPolicy(name, model.policy, options, model=model)
