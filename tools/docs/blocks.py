@@ -88,15 +88,21 @@ def evaluate(
 
 
 def ratios(
-    results: Folders, tasks: Labels, policies: Labels, reference: str = "least-variance", nodes: Numbers = ()
+    results: Folders,
+    tasks: Labels,
+    policies: Labels,
+    reference: str = "least-variance",
+    nodes: Numbers = (),
+    metric: str = "",
 ) -> str:
     """Return policies in terms of a reference: a row a policy, the ratio with its interval for each task and size.
 
-    `tasks` and `policies` are selected, ordered and named. The best ratio of a column is bold.
+    `tasks` and `policies` are selected, ordered and named. The metric is the task's own when none is given. The best
+    ratio of a column is bold.
     """
     header, columns = ["policy"], list[dict[str, str]]()
     for label, task in tasks:
-        for ranking in _rankings(results, task, nodes, reference, "", (*policies, ("", reference))):
+        for ranking in _rankings(results, task, nodes, reference, metric, (*policies, ("", reference))):
             known = [
                 (line.against.ratio.mean, line.policy) for line in ranking.lines if line.against and line.against.ratio
             ]

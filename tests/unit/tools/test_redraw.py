@@ -84,6 +84,17 @@ def test_ratios_stand_side_by_side_by_task_and_size(root: Path) -> None:
     assert theirs == "| theirs |  |  |"
 
 
+def test_ratios_may_be_of_another_metric_than_the_tasks(root: Path) -> None:
+    (root / "r" / "results.csv").write_text(
+        "task,nodes,policy,seed,mean_variance,bill\n"
+        + "".join(
+            f"balance,10,{who},{seed},1,{bill}\n" for seed in range(6) for who, bill in (("ours", 3), ("theirs", 4))
+        )
+    )
+    _, _, ours, _ = content(root, "ratios results=r tasks=balance policies=ours,theirs reference=theirs metric=bill")
+    assert ours == "| ours | **0.750 [0.750, 0.750]** |"
+
+
 def test_policies_are_chosen_ordered_and_named_and_sizes_stand_side_by_side(root: Path) -> None:
     header, _, first, second = content(
         root,
