@@ -6,7 +6,7 @@ first is tried, then the next. (Karpenter 1.15, pkg/controllers/provisioning/sch
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 from aaml.cluster.objects import (
@@ -21,18 +21,19 @@ from aaml.cluster.objects import (
     Pod,
 )
 from aaml.sim.autoscaler.catalogue import Catalogue
-from aaml.sim.autoscaler.ports import OwnedNode
+from aaml.sim.autoscaler.ports import Observed, OwnedNode
 from aaml.sim.autoscaler.requirements import (
     WELL_KNOWN,
     Labels,
     compatible,
+    is_refused,
     labels_of,
     meet,
     merged,
     only,
     required,
 )
-from aaml.sim.autoscaler.topology import Placed, Shape, Topology, node_labels, shape_of
+from aaml.sim.autoscaler.topology import Chosen, Placed, Ruled, Rules, Shape, Topology, shape_of
 
 _OF_POOL = (ARCH_LABEL, OS_LABEL, CAPACITY_TYPE_LABEL)  # labels of which a NodePool says what they may be
 _ANYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  (addresses that stand for all; nothing is bound here)
@@ -48,48 +49,84 @@ def is_constrained(pod: Pod) -> bool:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Wish:
-    """A pod, with the preferences that it has not given up. It is asked for one of `volumes` too."""
+    """What some pods ask for beside room and ports, with the preferences that they have not given up.
 
-    pod: Pod
+    They ask for one of `volumes` too. `strict` is what they ask of labels without preferences.
+    """
+
+    like: Pod
     shape: Shape
     labels: Labels
-    strict: Labels  # without preferences
-    volumes: tuple[Labels | None, ...] = _NONE_BOUND
+    strict: Labels
+    volumes: tuple[Labels | None, ...]
+    rules: tuple[Ruled, ...]
+    turned: tuple[Ruled, ...]
+    refused: bool
+    _relaxed: "Wish | None" = None
 
     @classmethod
-    def of(cls, pod: Pod) -> "Wish":
+    def of(cls, pod: Pod, rules: Rules) -> "Wish":
         """Return what a pod asks for at first (scheduling/requirements.go)."""
         terms, selector = pod.affinity.required_nodes, labels_of(pod.node_selector)
         first = required(terms[0].labels) if terms else {}
         strict = merged(selector, first)
         preferred = _heaviest_first(pod.affinity).preferred_nodes
         labels = merged(selector, required(preferred[0].term.labels), first) if preferred else strict
-        return cls(pod, shape_of(pod), labels, strict, _volumes(pod))
+        turned = tuple(set(map(rules.apart, pod.affinity.required_anti_pods)))
+        return cls(pod, shape_of(pod), labels, strict, _volumes(pod), rules.of(pod), turned, is_refused(pod))
 
-    def relaxed(self) -> "Wish | None":
-        """Return it with one term or preference less; None where there is none to give up (preferences.go)."""
-        affinity, spread = self.pod.affinity, self.pod.spread
-        if affinity.required_nodes and len(affinity.required_nodes) > 1:
-            return self._with(replace(affinity, required_nodes=affinity.required_nodes[1:]))
-        for sign in (1, -1):
-            pods = affinity.preferred_pods
-            mine = sorted((each for each in pods if each.weight * sign > 0), key=lambda each: -each.weight * sign)
-            if mine:
-                others = tuple(each for each in pods if each.weight * sign <= 0)
-                return self._with(replace(affinity, preferred_pods=(*mine[1:], *others)))
-        if affinity.preferred_nodes:
-            ordered = _heaviest_first(affinity)
-            return self._with(replace(affinity, preferred_nodes=ordered.preferred_nodes[1:]))
-        for number, each in enumerate(spread):
-            if not each.hard:  # the last takes its place
-                left = (*spread[:number], *spread[-1:], *spread[number + 1 : -1])[: len(spread) - 1]
-                return Wish.of(replace(self.pod, spread=left))
-        return None
+    def relaxed(self, rules: Rules) -> "Wish | None":
+        """Return it with one term or preference less; None where there is none to give up."""
+        if self._relaxed is None and (pod := _relaxed(self.like)) is not None:
+            self._relaxed = Wish.of(pod, rules)
+        return self._relaxed
 
-    def _with(self, affinity: Affinity) -> "Wish":
-        return Wish.of(replace(self.pod, affinity=affinity))
+
+class Wishes:
+    """What pods ask for, by the identity of what says so, which pods of a kind share."""
+
+    def __init__(self) -> None:
+        self.rules, self._known = Rules(), dict[tuple[str, int, int, int, int, int, int], Wish]()
+
+    def of(self, pod: Pod) -> Wish:
+        """Return what a pod asks for."""
+        labels, selector = id(pod.labels) if pod.labels else 0, id(pod.node_selector) if pod.node_selector else 0
+        key = pod.namespace, labels, selector, id(pod.affinity), id(pod.spread), id(pod.volumes), id(pod.tolerations)
+        wish = self._known.get(key)
+        if wish is None:
+            wish = self._known[key] = Wish.of(pod, self.rules)  # which keeps what the key names
+        return wish
+
+    @classmethod
+    def known(cls, seen: Observed) -> "Wishes":
+        """Return what has been found out about the pods of a cluster so far."""
+        if cls not in seen.known:
+            seen.known[cls] = cls()
+        found: Wishes = seen.known[cls]
+        return found
+
+
+def _relaxed(pod: Pod) -> Pod | None:
+    """Return a pod with one term of node affinity or preference less; None where none is left (preferences.go)."""
+    affinity, spread = pod.affinity, pod.spread
+    if affinity.required_nodes and len(affinity.required_nodes) > 1:
+        return replace(pod, affinity=replace(affinity, required_nodes=affinity.required_nodes[1:]))
+    for sign in (1, -1):
+        pods = affinity.preferred_pods
+        mine = sorted((each for each in pods if each.weight * sign > 0), key=lambda each: -each.weight * sign)
+        if mine:
+            others = tuple(each for each in pods if each.weight * sign <= 0)
+            return replace(pod, affinity=replace(affinity, preferred_pods=(*mine[1:], *others)))
+    if affinity.preferred_nodes:
+        ordered = _heaviest_first(affinity)
+        return replace(pod, affinity=replace(affinity, preferred_nodes=ordered.preferred_nodes[1:]))
+    for number, each in enumerate(spread):
+        if not each.hard:  # the last takes its place
+            left = (*spread[:number], *spread[-1:], *spread[number + 1 : -1])[: len(spread) - 1]
+            return replace(pod, spread=left)
+    return None
 
 
 def _heaviest_first(affinity: Affinity) -> Affinity:
@@ -131,60 +168,69 @@ def _clash(one: HostPort, other: HostPort) -> bool:
     return one.host_ip == other.host_ip or bool(_ANYWHERE & {one.host_ip, other.host_ip})
 
 
-@dataclass
 class Constraints:
-    """What matters beside room while some pods are packed on nodes and claims."""
+    """What matters beside room while some pods are packed on nodes and claims. `without` names nodes that might go."""
 
-    catalogue: Catalogue
-    topology: Topology
-    nodes: Sequence[OwnedNode]
-    placed: Placed
-    _targets: dict[int, Target] = field(default_factory=dict)  # nodes by row
-    _hosts: int = 0
-
-    @classmethod
-    def of(
-        cls, catalogue: Catalogue, nodes: Sequence[OwnedNode], placed: Placed, pods: Sequence[Pod],
+    def __init__(
+        self, catalogue: Catalogue, nodes: Sequence[OwnedNode], placed: Placed, pods: Sequence[Pod],
         without: Collection[str],
-    ) -> "Constraints":  # fmt: skip
-        """Return those of pods; `without` names nodes that might go."""
-        hosts = (node.name for node in nodes if node.name not in without)
-        return cls(catalogue, Topology(catalogue.domains, placed, pods, without, hosts), nodes, placed)
+    ) -> None:  # fmt: skip
+        self._catalogue, self._nodes, self._seen = catalogue, nodes, placed.seen
+        self._wishes = Wishes.known(placed.seen)
+        self._first = {pod.uid: self._wishes.of(pod) for pod in pods}
+        chosen = [
+            Chosen(pod, wish.shape, wish.rules, wish.turned)
+            for pod, wish in zip(pods, self._first.values(), strict=True)
+        ]
+        hosts = frozenset(node.name for node in nodes if node.name not in without)
+        self.topology = Topology(catalogue.domains, placed, chosen, without, hosts)
+        self._targets: dict[int, Target] = {}  # nodes by row
+        self._hosts = 0
+        self._pool = {key: only(*catalogue.domains[key]) for key in _OF_POOL}
+
+    def wishes(self, pod: Pod) -> Iterator[Wish]:
+        """Return what a pod asks for, and then again and again with a preference less."""
+        wish: Wish | None = self._first[pod.uid]
+        while wish is not None:
+            yield wish
+            wish = wish.relaxed(self._wishes.rules)
+            if wish is not None:
+                self.topology.update(pod.uid, wish.rules)
+        self.topology.update(pod.uid, self._first[pod.uid].rules)
 
     def node(self, row: int) -> Target:
         """Return a node as it is with the pods that are meant for it."""
         if row not in self._targets:
-            node = self.nodes[row]
-            pods = self.placed.seen.pods_on(node.name).values()
-            ports = [(pod.key, each) for pod in pods for each in pod.host_ports]
-            self._targets[row] = Target(node_labels(node), ports)
+            node = self._nodes[row]
+            pods = self._seen.pods_on(node.name).values()
+            ports = [(pod.key, each) for pod in pods if pod.host_ports for each in pod.host_ports]
+            self._targets[row] = Target(node.requirements, ports)
         return self._targets[row]
 
     def claim(self) -> Target:
         """Return a new claim."""
         self._hosts += 1
-        pool = {key: only(*self.catalogue.domains[key]) for key in _OF_POOL}
-        return Target({**pool, HOSTNAME_LABEL: only(f"claim {self._hosts}")}, [], WELL_KNOWN)
+        return Target({**self._pool, HOSTNAME_LABEL: only(f"claim {self._hosts}")}, [], WELL_KNOWN)
 
-    def with_pod(self, target: Target, wish: Wish) -> Iterator[Labels]:
+    def with_pod(self, target: Target, pod: Pod, wish: Wish) -> Iterator[Labels]:
         """Return the labels that a node has with a pod on it, one for each way in which it may have its volumes."""
-        if not target.has_ports(wish.pod) or not compatible(target.labels, wish.labels, target.undefined):
+        if not target.has_ports(pod) or not compatible(target.labels, wish.labels, target.undefined):
             return
-        base = merged(target.labels, wish.labels)
+        base = merged(target.labels, wish.labels) if wish.labels else target.labels
         for volumes in wish.volumes:
             labels = base
             if volumes is not None:
                 if not compatible(labels, volumes, target.undefined):
                     continue
                 labels = merged(labels, volumes)
-            domains = self.topology.narrowed(wish.pod, wish.shape, wish.strict, labels)
+            domains = self.topology.narrowed(pod, wish.shape, wish.strict, labels)
             if domains is not None and compatible(labels, domains, target.undefined):
-                yield merged(labels, domains)
+                yield merged(labels, domains) if domains else labels
 
-    def put(self, target: Target, wish: Wish, labels: Labels) -> None:
+    def put(self, target: Target, pod: Pod, wish: Wish, labels: Labels) -> None:
         """Let a pod go to a node or claim, which then has these labels."""
         target.labels = labels
-        target.ports += [(wish.pod.key, each) for each in wish.pod.host_ports]
+        target.ports += [(pod.key, each) for each in pod.host_ports]
         if target.undefined:
             self.topology.register(next(iter(labels[HOSTNAME_LABEL].listed)))
-        self.topology.record(wish.pod, wish.shape, labels)
+        self.topology.record(pod, wish.shape, labels)

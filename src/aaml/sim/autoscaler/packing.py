@@ -16,10 +16,9 @@ from aaml.cluster.gpu import DEVICE_MILLI, choose_devices, devices_fit
 from aaml.cluster.objects import NO_AFFINITY, GpuRequest, Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, all_columns
-from aaml.sim.autoscaler.constraints import Constraints, Target, Wish, is_constrained
+from aaml.sim.autoscaler.constraints import Constraints, Target, Wish, Wishes, is_constrained
 from aaml.sim.autoscaler.ports import Observed, OwnedNode
-from aaml.sim.autoscaler.requirements import is_refused
-from aaml.sim.autoscaler.topology import Placed, Topology
+from aaml.sim.autoscaler.topology import Placed
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -75,7 +74,7 @@ class Room:
     def placed(self) -> Placed:
         """The pods that have a node, for those that are to be near or apart."""
         if self._placed is None:
-            self._placed = Placed(self.seen)
+            self._placed = Placed(self.seen, Wishes.known(self.seen).rules)
         return self._placed
 
     @classmethod
@@ -133,13 +132,14 @@ def pack(
             if not packing.add(pod):
                 packing.failed |= pod.uid in held
         return packing.packed()
-    listed = [pod for pod in listed if pod.uid not in waiting or not is_refused(pod)]
+    wishes = Wishes.known(room.seen)
+    listed = [pod for pod in listed if pod.uid not in waiting or not wishes.of(pod).refused]
     listed.sort(key=lambda pod: 0 if pod.uid in waiting else 1 if pod.uid in held else 2)
-    constraints = packing.constraints = Constraints.of(catalogue, room.nodes, room.placed, listed, without)
+    constraints = packing.constraints = Constraints(catalogue, room.nodes, room.placed, listed, without)
     left, tried = deque(sorted(listed, key=_largest_first)), dict[str, int]()
     while left and tried.get(left[0].uid) != len(left):  # else all that are left have been tried in vain (queue.go)
         pod = left.popleft()
-        if not packing.add_relaxed(pod, constraints.topology):
+        if not any(packing.add(pod, wish) for wish in constraints.wishes(pod)):
             left.append(pod)
             tried[pod.uid] = len(left)
     packing.failed |= any(pod.uid in held or pod.uid in room.placed.homes for pod in left)
@@ -161,19 +161,6 @@ class _Packing:
         """Return what has come of it."""
         return Packed(tuple(self.claims), tuple(self.room.nodes[row].name for row in sorted(self.used)), self.failed)
 
-    def add_relaxed(self, pod: Pod, topology: Topology) -> bool:
-        """Put a pod somewhere, and give up its preferences one by one until it has a place (scheduler.go)."""
-        wish = Wish.of(pod)
-        while not self.add(pod, wish):
-            relaxed = wish.relaxed()
-            if relaxed is None:
-                if wish.pod is not pod:
-                    topology.update(pod)
-                return False
-            wish = relaxed
-            topology.update(wish.pod)
-        return True
-
     def add(self, pod: Pod, wish: Wish | None = None) -> bool:
         """Put a pod on the first node that takes it, else on a claim; False where none does and no type can."""
         request, moved = self.catalogue.request(pod), pod.uid in self.held
@@ -182,7 +169,7 @@ class _Packing:
             fits &= self.room.quiet
         if pod.gpu.total_milli:
             fits &= self.room.devices_fit(self.gpu_free, pod.gpu)
-        row = self._row(fits, wish)
+        row = self._row(fits, pod, wish)
         if row is None:
             return self._claim(pod, request, wish)
         self.free[row] -= request
@@ -192,15 +179,15 @@ class _Packing:
         self.failed |= moved and not self.room.ready[row]
         return True
 
-    def _row(self, fits: BoolArray, wish: Wish | None) -> int | None:
+    def _row(self, fits: BoolArray, pod: Pod, wish: Wish | None) -> int | None:
         """Return the first node that takes a pod, of those that have room."""
         if self.constraints is None or wish is None:
             row = int(fits.argmax()) if len(fits) else 0
             return row if len(fits) and fits[row] else None
         for row in np.flatnonzero(fits).tolist():
             target = self.constraints.node(row)
-            for labels in self.constraints.with_pod(target, wish):
-                self.constraints.put(target, wish, labels)
+            for labels in self.constraints.with_pod(target, pod, wish):
+                self.constraints.put(target, pod, wish, labels)
                 return int(row)
         return None
 
@@ -213,28 +200,28 @@ class _Packing:
             left = claim.fits & possible & all_columns(self.catalogue.room >= total)
             if devices:
                 left &= self.catalogue.gpu_count >= len(devices)
-            if self._narrowed(claim, left, wish):
+            if self._narrowed(claim, left, pod, wish):
                 claim.request, claim.pods, claim.devices = total, claim.pods + 1, devices
                 return True
         target = None if self.constraints is None else self.constraints.claim()
         claim = Claim(request, 1, possible, _with((), pod.gpu), target)
-        if not self._narrowed(claim, possible, wish):
+        if not self._narrowed(claim, possible, pod, wish):
             return False
         self.claims.append(claim)
         return True
 
-    def _narrowed(self, claim: Claim, left: BoolArray, wish: Wish | None) -> bool:
+    def _narrowed(self, claim: Claim, left: BoolArray, pod: Pod, wish: Wish | None) -> bool:
         """Let a claim be of the types that are left with a pod on it, if there are any."""
         if not left.any():
             return False
         if self.constraints is None or wish is None or claim.target is None:
             claim.fits = left
             return True
-        for labels in self.constraints.with_pod(claim.target, wish):
+        for labels in self.constraints.with_pod(claim.target, pod, wish):
             fits = left & self.catalogue.allowed(labels)
             if fits.any():
                 claim.fits = fits
-                self.constraints.put(claim.target, wish, labels)
+                self.constraints.put(claim.target, pod, wish, labels)
                 return True
         return False
 

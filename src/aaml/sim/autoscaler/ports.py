@@ -7,13 +7,14 @@ when it wants to be asked again. So it can be driven from recorded states, and a
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.objects import Pod
+from aaml.cluster.objects import HOSTNAME_LABEL, Pod
 from aaml.sim.autoscaler.catalogue import InstanceType, Offering
+from aaml.sim.autoscaler.requirements import Labels, labels_of
 
 
 @dataclass(slots=True)
@@ -31,6 +32,14 @@ class OwnedNode:
     initialized_s: float | None = None
     last_pod_event_s: float | None = None
     deleting: bool = False
+    _requirements: Labels | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def requirements(self) -> Labels:
+        """Its labels, as what pods ask for is compared with."""
+        if self._requirements is None:
+            self._requirements = labels_of({**self.type.labels(self.offering), HOSTNAME_LABEL: self.name})
+        return self._requirements
 
     @property
     def price(self) -> float:
@@ -55,7 +64,7 @@ class Observed:
     `stuck`: those of them that are never let go. `released_s`: by uid, when pods may be disrupted that may not be for a
     time after their start. `stopping`: uids of pods that are evicted and still on their node.
     `changed_s`: when a pod was last bound or went, or a node came, became ready or was marked. `namespace_labels` are
-    those that selectors of namespaces look at.
+    those that selectors of namespaces look at. `known`: what an autoscaler has found out about pods, for good.
     """
 
     now_s: float
@@ -69,6 +78,7 @@ class Observed:
     gpu_free: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     changed_s: float = -inf
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    known: dict[type, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def pods_on(self, name: str) -> Mapping[str, Pod]:
         """Return the pods of a node by uid."""

@@ -7,18 +7,20 @@ domains are as good Karpenter takes any; here it is the first by name. (Karpente
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 from aaml.cluster.objects import HOSTNAME_LABEL, Pod, PodAffinityTerm, Taint, Toleration, TopologySpread
 from aaml.cluster.selectors import has_untolerated_taint, matches_pod
-from aaml.sim.autoscaler.ports import Observed, OwnedNode
+from aaml.sim.autoscaler.ports import Observed
 from aaml.sim.autoscaler.requirements import ANY, NONE, Labels, Values, compatible, labels_of, merged, only, required
 
 _DISRUPTED = Taint("karpenter.sh/disrupted")  # of nodes on their way out
 _UNBOUNDED = (1 << 31) - 1
-Shape = tuple[str, frozenset[tuple[str, str]]]  # a pod as selectors see it: namespace, labels
+Shape = tuple[str, frozenset[tuple[str, str]]]
+"""A pod as selectors see it: namespace, labels."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class _NodeFilter:
 
 
 @dataclass(frozen=True)
-class _Rule:
+class Rule:
     """A constraint of a pod. Groups are the same where what is compared is: not the filter's values, nor the least."""
 
     kind: Literal["spread", "near", "apart"]
@@ -62,41 +64,59 @@ class _Rule:
     least_domains: int = field(default=1, compare=False)
 
     @classmethod
-    def spread(cls, pod: Pod, constraint: TopologySpread) -> "_Rule":
+    def spread(cls, pod: Pod, constraint: TopologySpread) -> "Rule":
         """Return the rule of a spread constraint."""
         nodes = _NodeFilter.of(pod, constraint)
         about = PodAffinityTerm(constraint.topology_key, constraint.selector, frozenset({pod.namespace}))
         return cls("spread", about, constraint.max_skew, nodes.mark, nodes, constraint.min_domains)
 
 
-def rules_of(pod: Pod) -> Iterator[_Rule]:
-    """Return all rules of a pod, preferred ones too: a preference counts until it is given up."""
-    for constraint in pod.spread:
-        yield _Rule.spread(pod, constraint)
-    affinity = pod.affinity
-    for term in affinity.required_pods:
-        yield _Rule("near", term)
-    for term in affinity.required_anti_pods:
-        yield _Rule("apart", term)
-    for each in affinity.preferred_pods:
-        yield _Rule("near" if each.weight > 0 else "apart", each.term)
+class Rules:
+    """The rules of pods with a number each, which is the same for those that Karpenter has one group for."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Rule, int] = {}
+        self._known: dict[tuple[Rule, int, str], Rule] = {}  # one for all that are the same in everything
+        self._apart: dict[int, tuple[PodAffinityTerm, Ruled]] = {}  # by the identity of a term, which is kept with it
+
+    def numbered(self, rule: Rule) -> "Ruled":
+        """Return a rule with its number."""
+        known = self._known.setdefault((rule, rule.least_domains, repr(rule.nodes)), rule)
+        return self._numbers.setdefault(rule, len(self._numbers)), known
+
+    def apart(self, term: PodAffinityTerm) -> "Ruled":
+        """Return the rule of a term of anti-affinity."""
+        known = self._apart.get(id(term))
+        if known is None:
+            known = self._apart[id(term)] = term, self.numbered(Rule("apart", term))
+        return known[1]
+
+    def of(self, pod: Pod) -> "tuple[Ruled, ...]":
+        """Return all rules of a pod, preferred ones too: a preference counts until it is given up."""
+        affinity = pod.affinity
+        found = [self.numbered(Rule.spread(pod, constraint)) for constraint in pod.spread]
+        found += [self.numbered(Rule("near", term)) for term in affinity.required_pods]
+        found += map(self.apart, affinity.required_anti_pods)
+        found += [
+            self.numbered(Rule("near" if each.weight > 0 else "apart", each.term)) for each in affinity.preferred_pods
+        ]
+        return tuple(dict(reversed(found)).items())  # of several with a number the first
+
+
+Ruled = tuple[int, Rule]
 
 
 class _Group:
     """How many of the pods that a rule is about each domain has. `empty` are the domains where none ever was."""
 
-    def __init__(self, rule: _Rule, domains: Iterable[str], spaces: Mapping[str, Mapping[str, str]]) -> None:
-        self.rule, self.key, self._spaces = rule, rule.about.topology_key, spaces
+    def __init__(self, rule: Rule, about: "_About", domains: Iterable[str]) -> None:
+        self.rule, self.key, self._about = rule, rule.about.topology_key, about
         self.counts = dict.fromkeys(domains, 0)
         self.empty = set(self.counts)
-        self._selected: dict[Shape, bool] = {}
 
     def selects(self, pod: Pod, shape: Shape) -> bool:
         """Whether the rule is about a pod."""
-        known = self._selected.get(shape)
-        if known is None:
-            known = self._selected[shape] = matches_pod(self.rule.about, pod, self._spaces)
-        return known
+        return self._about.selects(pod, shape)
 
     def record(self, domains: Iterable[str], count: int = 1) -> None:
         """Take note of pods in each of these domains."""
@@ -104,9 +124,9 @@ class _Group:
             self.counts[domain] = self.counts.get(domain, 0) + count
             self.empty.discard(domain)
 
-    def register(self, domain: str) -> None:
-        """Take note of a domain."""
-        if domain not in self.counts:
+    def register(self, domains: frozenset[str]) -> None:
+        """Take note of domains."""
+        for domain in domains - self.counts.keys():
             self.counts[domain] = 0
             self.empty.add(domain)
 
@@ -166,162 +186,183 @@ class _Group:
         return sorted(domain for domain in self.counts if there.allows(domain))
 
 
-@dataclass
+class _About:
+    """Which pods a rule is about, and how many of those that have a node each domain has, at one moment."""
+
+    def __init__(self, rule: Rule, placed: "Placed") -> None:
+        self._rule, self._spaces, self._selected = rule, placed.seen.namespace_labels, dict[Shape, bool]()
+        key, nodes = rule.about.topology_key, placed.seen.nodes
+        self.domains: dict[str, str] = {}  # by node that counts
+        for name, labels in placed.nodes.items():
+            values, taints = labels.get(key), (_DISRUPTED,) if nodes[name].deleting else ()
+            if values is not None and rule.nodes.passes(labels, taints):
+                self.domains[name] = next(iter(values.listed))
+        self.staying = Counter(domain for name, domain in self.domains.items() if not nodes[name].deleting)
+        self.counts: Counter[str] = Counter()
+        for shape, (pod, held) in placed.shapes.items():
+            if self.is_counted(pod, shape):
+                for name, count in held.items():
+                    if name in self.domains:
+                        self.counts[self.domains[name]] += count
+
+    def selects(self, pod: Pod, shape: Shape) -> bool:
+        """Whether the rule is about a pod."""
+        known = self._selected.get(shape)
+        if known is None:
+            known = self._selected[shape] = matches_pod(self._rule.about, pod, self._spaces)
+        return known
+
+    def is_counted(self, pod: Pod, shape: Shape) -> bool:
+        """Whether a pod that has a node counts: without a selector all of the namespaces do, and none is selected."""
+        about = self._rule.about
+        return self.selects(pod, shape) if about.selector is not None else pod.namespace in about.namespaces
+
+
 class Placed:
     """The pods that have a node at one moment, as groups count them."""
 
-    seen: Observed
-    nodes: dict[str, Labels] = field(default_factory=dict)  # labels of those that are there, by name
-    homes: dict[str, OwnedNode] = field(default_factory=dict)  # by pod
-    apart: list[tuple[Pod, str]] = field(default_factory=list)  # with required anti-affinity, and their node
-    _shapes: dict[Shape, tuple[Pod, Counter[str]]] = field(default_factory=dict)  # a pod, how many each node has
-    _counted: dict[_Rule, Counter[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name, node in self.seen.nodes.items():
+    def __init__(self, seen: Observed, rules: Rules) -> None:
+        self.seen = seen
+        self.nodes: dict[str, Labels] = {}  # labels of those that are there, by name
+        self.homes: dict[str, str] = {}  # by pod: its node
+        self.shapes: dict[Shape, tuple[Pod, Counter[str]]] = {}  # a pod, and how many like it each node has
+        self.apart: dict[int, tuple[Rule, Counter[str]]] = {}  # anti-affinity of pods, and how many each node has of it
+        self._about: dict[int, _About] = {}  # by the identity of a rule, which `rules` keep
+        for name, node in seen.nodes.items():
             if node.initialized_s is None:
                 continue
-            self.nodes[name] = node_labels(node)
-            for uid, pod in self.seen.pods_on(name).items():
-                self.homes[uid] = node
-                if pod.affinity.required_anti_pods:
-                    self.apart.append((pod, name))
-                if uid not in self.seen.stopping:
-                    self._shapes.setdefault(shape_of(pod), (pod, Counter()))[1][name] += 1
+            self.nodes[name] = node.requirements
+            for uid, pod in seen.pods_on(name).items():
+                self.homes[uid] = name
+                for number, rule in set(map(rules.apart, pod.affinity.required_anti_pods)):
+                    self.apart.setdefault(number, (rule, Counter()))[1][name] += 1
+                if uid not in seen.stopping:
+                    shape = shape_of(pod)
+                    if shape not in self.shapes:
+                        self.shapes[shape] = pod, Counter()
+                    self.shapes[shape][1][name] += 1
 
-    def counts(self, rule: _Rule) -> Counter[str]:
-        """Return how many pods that a rule is about each domain has."""
-        if rule not in self._counted:
-            found = self._counted[rule] = Counter()
-            for pod, nodes in self._shapes.values():
-                if self._is_counted(rule, pod):
-                    for name, count in nodes.items():
-                        if (domain := self._domain(rule, self.seen.nodes[name])) is not None:
-                            found[domain] += count
-        return self._counted[rule].copy()
+    def about(self, rule: Rule) -> _About:
+        """Return which pods a rule is about, and where they are."""
+        if id(rule) not in self._about:
+            self._about[id(rule)] = _About(rule, self)
+        return self._about[id(rule)]
 
-    def counts_without(self, rule: _Rule, pods: Iterable[Pod]) -> Counter[str]:
-        """Return the same, but for some of the pods."""
-        found = self.counts(rule)
-        for pod in pods:
-            node = self.homes.get(pod.uid)
-            if node is None or pod.uid in self.seen.stopping or not self._is_counted(rule, pod):
-                continue
-            if (domain := self._domain(rule, node)) is not None:
-                found[domain] -= 1
-        return found
 
-    def domains(self, rule: _Rule, without: Collection[str]) -> Iterator[str]:
-        """Return the domains of nodes that stay, with pods or without."""
-        for name, labels in self.nodes.items():
-            node = self.seen.nodes[name]
-            if not node.deleting and name not in without and rule.nodes.passes(labels):
-                values = labels.get(rule.about.topology_key, NONE)
-                yield from values.listed
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A pod that is to be placed: `rules` are its own, `turned` those that keep others away from it."""
 
-    def _is_counted(self, rule: _Rule, pod: Pod) -> bool:
-        about = rule.about
-        if about.selector is None:  # Karpenter counts all pods of the namespaces then, and selects none
-            return pod.namespace in about.namespaces
-        return matches_pod(about, pod, self.seen.namespace_labels)
-
-    def _domain(self, rule: _Rule, node: OwnedNode) -> str | None:
-        labels = self.nodes[node.name]
-        if not rule.nodes.passes(labels, (_DISRUPTED,) if node.deleting else ()):
-            return None
-        return next(iter(labels.get(rule.about.topology_key, NONE).listed), None)
+    pod: Pod
+    shape: Shape
+    rules: tuple[Ruled, ...]
+    turned: tuple[Ruled, ...]
 
 
 class Topology:
-    """The groups that matter to some pods that are to be placed. `without` names nodes that might go."""
+    """The groups that matter to some pods that are to be placed. `without` names nodes that might go.
+
+    `types` are the domains of labels that types have, `hosts` the nodes that stay.
+    """
 
     def __init__(
-        self, types: Mapping[str, frozenset[str]], placed: Placed, pods: Sequence[Pod], without: Collection[str],
-        hosts: Iterable[str],
+        self, types: Mapping[str, frozenset[str]], placed: Placed, pods: Sequence[Chosen], without: Collection[str],
+        hosts: frozenset[str],
     ) -> None:  # fmt: skip
-        self._types, self._placed, self._pods, self._without = types, placed, pods, without
-        self._groups: dict[_Rule, _Group] = {}
+        self._types, self._placed, self._without = types, placed, [name for name in without if name in placed.nodes]
+        self._leaving = [(each, placed.homes[each.pod.uid]) for each in pods if each.pod.uid in placed.homes]
+        self._groups: dict[int, _Group] = {}
         self._owned: dict[str, list[_Group]] = {}  # by pod
-        self._turned: dict[_Rule, _Group] = {}  # anti-affinity of other pods, which keeps those away that it is about
+        self._turned: dict[int, _Group] = {}  # anti-affinity of other pods, which keeps those away that it is about
         self._turned_of: dict[str, list[_Group]] = {}  # by the pod that has it
-        chosen = {pod.uid for pod in pods}
-        for pod, name in placed.apart:
-            if pod.uid not in chosen:
-                for group in self._turn(pod):
-                    group.record(placed.nodes[name].get(group.key, NONE).listed)
-        for pod in pods:
-            self._turned_of[pod.uid] = self._turn(pod)
-        for pod in pods:
-            self.update(pod)
-        for host in hosts:
-            self.register(host)
-        self._about: dict[Shape, list[_Group]] = {}
-
-    def update(self, pod: Pod) -> None:
-        """Let the rules of a pod be those that it has now."""
-        owned: dict[_Rule, _Group] = {}
-        for rule in rules_of(pod):
-            group = self._groups.get(rule)
-            if group is None:
-                group = self._groups[rule] = self._counted(rule)
-            owned[rule] = group
-        self._owned[pod.uid] = list(owned.values())
-
-    def register(self, host: str) -> None:
-        """Take note of a node, or of a claim for one."""
+        self._turn(pods)
+        for each in pods:
+            self.update(each.pod.uid, each.rules)
         for group in (*self._groups.values(), *self._turned.values()):
             if group.key == HOSTNAME_LABEL:
-                group.register(host)
+                group.register(hosts)
+        self._keeping: dict[Shape, list[_Group]] = {}
+        self._selecting: dict[Shape, list[_Group]] = {}
 
-    def matter(self, pod: Pod, shape: Shape) -> list[_Group]:
-        """Return the groups that say where a pod may go."""
-        if shape not in self._about:
-            self._about[shape] = [group for group in self._turned.values() if group.selects(pod, shape)]
-        return self._owned[pod.uid] + self._about[shape]
+    def update(self, uid: str, rules: Iterable[Ruled]) -> None:
+        """Let the rules of a pod be these."""
+        owned = list[_Group]()
+        for number, rule in rules:
+            group = self._groups.get(number)
+            if group is None:
+                group = self._groups[number] = self._counted(rule)
+                self._selecting = {}
+            owned.append(group)
+        self._owned[uid] = owned
+
+    def register(self, host: str) -> None:
+        """Take note of a claim for a node."""
+        for group in (*self._groups.values(), *self._turned.values()):
+            if group.key == HOSTNAME_LABEL:
+                group.register(frozenset((host,)))
 
     def narrowed(self, pod: Pod, shape: Shape, strict: Labels, there: Labels) -> Labels | None:
         """Return the labels that a node with some may have for a pod; None where it may not go there."""
+        if shape not in self._keeping:
+            self._keeping[shape] = [group for group in self._turned.values() if group.selects(pod, shape)]
         found: dict[str, Values] = {}
-        for group in self.matter(pod, shape):
+        for group in (*self._owned[pod.uid], *self._keeping[shape]):
             domains = group.allowed(pod, shape, strict.get(group.key, ANY), there.get(group.key, ANY))
             if not domains.listed:
                 return None
-            found = merged(found, {group.key: domains})
+            found[group.key] = domains.both(found[group.key]) if group.key in found else domains
         return found
 
     def record(self, pod: Pod, shape: Shape, there: Labels) -> None:
         """Take note that a pod goes to a node with such labels."""
-        for group in self._groups.values():
-            if group.selects(pod, shape) and group.rule.nodes.passes(there):
+        if shape not in self._selecting:
+            self._selecting[shape] = [group for group in self._groups.values() if group.selects(pod, shape)]
+        for group in self._selecting[shape]:
+            if group.rule.nodes.passes(there):
                 domains = there.get(group.key, ANY)
                 if group.rule.kind == "apart" or (domains.is_list and len(domains.listed) == 1):
                     group.record(domains.listed)
-        for group in self._turned_of[pod.uid]:
+        for group in self._turned_of.get(pod.uid, ()):
             group.record(there.get(group.key, ANY).listed)
 
-    def _counted(self, rule: _Rule) -> _Group:
-        """Return a new group, with the pods that are counted already."""
-        group = _Group(rule, self._types.get(rule.about.topology_key, ()), self._placed.seen.namespace_labels)
-        for domain in self._placed.domains(rule, self._without):
-            group.register(domain)
-        for domain, count in self._placed.counts_without(rule, self._pods).items():
-            if count:
-                group.record((domain,), count)
+    def _counted(self, rule: Rule) -> _Group:
+        """Return a new group, with the pods that are counted already: not those that are to be placed."""
+        about, key = self._placed.about(rule), rule.about.topology_key
+        staying, counts = about.staying, about.counts
+        if self._without:
+            staying = staying - Counter(about.domains[name] for name in self._without if name in about.domains)
+        group = _Group(rule, about, chain(self._types.get(key, ()), staying))
+        counted = (
+            about.domains[name]
+            for each, name in self._leaving
+            if name in about.domains and about.is_counted(each.pod, each.shape)
+            and each.pod.uid not in self._placed.seen.stopping
+        )  # fmt: skip
+        for domain, count in (counts - Counter(counted)).items():
+            group.record((domain,), count)
         return group
 
-    def _turn(self, pod: Pod) -> list[_Group]:
-        spaces, found = self._placed.seen.namespace_labels, list[_Group]()
-        for term in pod.affinity.required_anti_pods:
-            rule = _Rule("apart", term)
-            if rule not in self._turned:
-                self._turned[rule] = _Group(rule, self._types.get(term.topology_key, ()), spaces)
-            found.append(self._turned[rule])
-        return found
+    def _turn(self, pods: Sequence[Chosen]) -> None:
+        """Let anti-affinity of all pods keep others away; of those that are to be placed only once they are."""
+        placed = self._placed
+        moved: dict[int, Counter[str]] = {}
+        for each, name in self._leaving:
+            for number, _ in each.turned:
+                moved.setdefault(number, Counter())[name] += 1
+        for number, (rule, held) in placed.apart.items():
+            left = held - moved[number] if number in moved else held
+            group = self._turned[number] = self._turning(rule)
+            for name in left:
+                group.record(placed.nodes[name].get(group.key, NONE).listed)
+        for each in pods:
+            if each.turned:
+                for number, rule in each.turned:
+                    if number not in self._turned:
+                        self._turned[number] = self._turning(rule)
+                self._turned_of[each.pod.uid] = [self._turned[number] for number, _ in each.turned]
 
-
-def node_labels(node: OwnedNode) -> Labels:
-    """Return the labels of a node that was bought."""
-    return labels_of({**node.type.labels(node.offering), HOSTNAME_LABEL: node.name})
+    def _turning(self, rule: Rule) -> _Group:
+        return _Group(rule, self._placed.about(rule), self._types.get(rule.about.topology_key, ()))
 
 
 def shape_of(pod: Pod) -> Shape:
