@@ -347,8 +347,8 @@ class Scenes:
     def to_buy(self) -> Scene:
         """Return a scene in which pods wait."""
         scene = self._scene()
-        seen = self._seen(scene, self.rng.randint(0, 10))
-        for _ in range(self.rng.choice((1, 2, 4, 7, 12) if self.bound else (1, 2, 5, 10, 20, 35))):
+        seen = self._seen(scene, self.rng.randint(0, 4 if self.bound else 10))
+        for _ in range(self.rng.choice((2, 4, 7, 12) if self.bound else (1, 2, 5, 10, 20, 35))):
             self._wait(scene, seen)
         _protect(scene.budgets, seen)
         return replace(scene, moments=[seen])
@@ -470,9 +470,10 @@ class Scenes:
             )  # fmt: skip
         namespace = "other" if self.chance(0.1) else "default"
         pod = replace(pod, namespace=namespace, labels={"app": f"app-{rng.randint(0, 2)}"})
+        spread = tuple(self._spread(pod) for _ in range(self._few(0.35)))
         terms = tuple(self._node_term(scene) for _ in range(rng.randint(1, 3)))
         affinity = Affinity(
-            required_nodes=terms if self.chance(0.2) else None,
+            required_nodes=terms if self.chance(0.5 if spread else 0.15) else None,
             preferred_nodes=tuple(
                 PreferredNode(weight, self._node_term(scene)) for weight in self._weights(0.12)
             ),
@@ -483,7 +484,7 @@ class Scenes:
                 for weight in self._weights(0.12)
             ),
         )  # fmt: skip
-        if self.chance(0.15):
+        if self.chance(0.4 if spread else 0.1):
             key, values = rng.choice(((ZONE_LABEL, self.zones), (CAPACITY_TYPE_LABEL, scene.capacity_types)))
             pod = replace(pod, node_selector={**pod.node_selector, key: rng.choice(values)})
         volumes = tuple(
@@ -500,7 +501,7 @@ class Scenes:
             for _ in range(self._few(0.1))
         )
         self._drawn.append(replace(
-            pod, affinity=affinity, spread=tuple(self._spread(pod) for _ in range(self._few(0.35))),
+            pod, affinity=affinity, spread=spread,
             host_ports=ports, volumes=VolumeNeeds(node_terms=volumes),
         ))  # fmt: skip
         return self._drawn[-1]

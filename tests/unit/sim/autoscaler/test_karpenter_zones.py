@@ -119,6 +119,19 @@ def test_spread_pods_go_where_the_fewest_of_them_are():
     assert [count for *_, count in buys(*hosts)] == [1, 2, 2]
 
 
+def test_karpenter_counts_alike_for_node_affinity_on_the_same_labels():
+    """It tells groups apart by the labels that node affinity names, not by their values, and so counts no pod in c.
+
+    The real Karpenter, asked the same, puts q on n in c, where two such pods are, and buys one node.
+    """
+    there = Moment().node("n", sold("large", 8, c=3.0), [web("x", 0.5), web("y", 0.5)])
+    pods = [
+        web(name, affinity=Affinity(required_nodes=(zones(other, operator="NotIn"),)), spread=spread(ZONE_LABEL))
+        for name, other in (("p", "c"), ("q", "b"))
+    ]
+    assert buys(*pods, moment=there) == [("small", "a", 1)]
+
+
 def test_pods_that_keep_apart_get_a_node_or_a_zone_each():
     hosts = [web(f"p{number}", 0.1, affinity=apart(HOSTNAME_LABEL)) for number in range(4)]
     assert buys(*hosts) == [("small", "a", 1)] * 4
