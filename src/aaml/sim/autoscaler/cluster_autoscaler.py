@@ -6,13 +6,13 @@ Every type of the catalogue is a group. (kubernetes/autoscaler, cluster-autoscal
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
-from aaml.cluster.objects import Pod
+from aaml.cluster.objects import NO_AFFINITY, Pod
 from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, all_columns
 from aaml.sim.autoscaler.fluid import Fluid
 from aaml.sim.autoscaler.packing import Room, pack
@@ -94,7 +94,7 @@ class ClusterAutoscaler:
         number = self.catalogue.numbers[kind.name]
         alone = Catalogue((kind,))
         fitting = [pod for pod in pods if self.catalogue.fits(pod)[number]]
-        nodes = len(pack(alone, _no_room(alone), fitting).claims)
+        nodes = len(pack(alone, _no_room(alone), map(_without_preferences, fitting)).claims)
         if not nodes:
             return _Growth(kind, 0, 0, inf, inf)
         asked = np.sum([self.catalogue.request(pod) for pod in fitting], axis=0)[:2]
@@ -132,9 +132,14 @@ class ClusterAutoscaler:
 
     def _can_move(self, seen: Observed, node: OwnedNode, room: Room) -> bool:
         """Whether all pods of a node have room on the others that are ready."""
-        pods = list(seen.pods_on(node.name).values())
+        pods = list(map(_without_preferences, seen.pods_on(node.name).values()))
         packed = pack(self.catalogue, room, pods, {pod.uid for pod in pods}, (node.name,))
         return not packed.failed and not packed.claims
+
+
+def _without_preferences(pod: Pod) -> Pod:
+    """Return a pod that only asks for what it must have: unlike Karpenter, this one looks at no preference."""
+    return replace(pod, affinity=NO_AFFINITY, spread=()) if pod.spread or pod.affinity is not NO_AFFINITY else pod
 
 
 def _no_room(catalogue: Catalogue) -> Room:

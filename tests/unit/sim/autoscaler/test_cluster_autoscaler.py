@@ -2,6 +2,7 @@
 
 import pytest
 
+from aaml.cluster.objects import HOSTNAME_LABEL, Affinity, LabelSelector, PodAffinityTerm, WeightedPodAffinityTerm
 from aaml.sim.autoscaler.cluster_autoscaler import ClusterAutoscaler
 from aaml.sim.autoscaler.ports import Buy, Delete
 from aaml.sim.autoscaler.settings import ClusterAutoscalerSettings
@@ -26,6 +27,13 @@ def scaler(**settings):
 def test_the_group_grows_that_leaves_the_least_unused(pods, bought):
     moment = Moment().waits(*(pod(f"p{number}", cores, gib=4 * cores) for number, cores in enumerate(pods)))
     assert scaler().act(moment.at(1000.0)) == [Buy((kind,)) for kind in bought]
+
+
+def test_a_preference_makes_no_group_grow():
+    about = PodAffinityTerm(HOSTNAME_LABEL, LabelSelector(), frozenset({"default"}))
+    lonely = Affinity(preferred_pods=(WeightedPodAffinityTerm(-100, about),))
+    moment = Moment().waits(*(pod(name, 1, gib=4, affinity=lonely) for name in "pq"))
+    assert scaler().act(moment.at(1000.0)) == [Buy((SMALL,))], "both fit on one node"
 
 
 def test_or_the_cheapest_for_what_its_pods_are_worth():
