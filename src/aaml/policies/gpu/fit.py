@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.kernels import compiled
+from aaml.cluster.kernels import compiled, uncounted
 from aaml.policies.gpu.arrays import (
     SHAPE_COUNT,
     SHAPE_CPU,
@@ -86,6 +86,34 @@ def extreme_device(gpu: IntArray, milli: int, worst: bool) -> int:
         if free >= milli and (chosen < 0 or (free > gpu[chosen] if worst else free < gpu[chosen])):
             chosen = device
     return chosen
+
+
+@uncounted
+def has_devices(gpu, count, milli):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Whether the devices of a node, with so much left each, can take a request: `aaml.cluster.gpu.devices_fit`."""
+    if milli <= 0:
+        return True
+    need = milli if count == 1 else DEVICE_MILLI
+    enough = 0
+    for device in range(gpu.shape[0]):
+        enough += gpu[device] >= need
+    return enough >= count
+
+
+@uncounted
+def take_devices(gpu, count, milli):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Take what fits from a node's devices, as `aaml.cluster.gpu.choose_devices` does; returns these as bits."""
+    if count == 1 and milli < DEVICE_MILLI:
+        device = extreme_device(gpu, milli, False)
+        gpu[device] -= milli
+        return 1 << device
+    taken, left = 0, count
+    for device in range(gpu.shape[0]):
+        if left > 0 and gpu[device] >= DEVICE_MILLI:
+            gpu[device] -= milli
+            taken |= 1 << device
+            left -= 1
+    return taken
 
 
 @compiled

@@ -1,6 +1,7 @@
 """What the learned autoscaler computes with: where pods fit on nodes that are there, and which types they fill best.
 
-Columns R are a catalogue's resources. The first two, CPU and memory, say how full a node is.
+Columns R are a catalogue's resources. The first two, CPU and memory, say how full a node is. G are the devices of a
+node: thousandths that are left of each. `gpus` int64 [P, 2] are how many devices a pod takes, and what of each.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,8 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.kernels import compiled
 from aaml.cluster.objects import Pod
+from aaml.policies.gpu.fit import has_devices, take_devices
 from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, all_columns, selected
 from aaml.sim.autoscaler.fluid import Fluid
 from aaml.sim.autoscaler.packing import Room
@@ -24,11 +27,11 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 @compiled
-def place(free: Any, inverse: Any, requests: Any, may: Any) -> Any:
+def place(free: Any, devices: Any, inverse: Any, requests: Any, gpus: Any, may: Any) -> Any:
     """Give pods a node each, in their order: the one that is then fullest, as MostAllocated does.
 
-    `free` int64 [N, R] is changed; `inverse` float64 [N, 2] are 1 over what a node offers; `requests` int64 [P, R];
-    `may` bool [P, N]. Returns int64 [P]: rows, -1 for a pod without one.
+    `free` int64 [N, R] and `devices` int64 [N, G] are changed; `inverse` float64 [N, 2] are 1 over what a node offers;
+    `requests` int64 [P, R]; `may` bool [P, N]. Returns int64 [P]: rows, -1 for a pod without one.
     """
     pods, nodes, resources = requests.shape[0], free.shape[0], free.shape[1]
     rows = np.full(pods, -1, dtype=np.int64)
@@ -40,7 +43,7 @@ def place(free: Any, inverse: Any, requests: Any, may: Any) -> Any:
             while fits and column < resources:
                 fits = free[row, column] >= requests[pod, column]
                 column += 1
-            if fits:
+            if fits and has_devices(devices[row], gpus[pod, 0], gpus[pod, 1]):
                 left = (free[row, 0] - requests[pod, 0]) * inverse[row, 0]
                 left += (free[row, 1] - requests[pod, 1]) * inverse[row, 1]
                 if left < least:
@@ -49,29 +52,34 @@ def place(free: Any, inverse: Any, requests: Any, may: Any) -> Any:
         if best >= 0:
             for column in range(resources):
                 free[best, column] -= requests[pod, column]
+            if gpus[pod, 1] > 0:
+                take_devices(devices[best], gpus[pod, 0], gpus[pod, 1])
     return rows
 
 
 @compiled
-def fill(room: Any, requests: Any, may: Any) -> Any:
+def fill(room: Any, devices: Any, requests: Any, gpus: Any, may: Any) -> Any:
     """Fill a node of each type with pods in their order, each that still fits.
 
-    `room` int64 [T, R], `requests` int64 [P, R], `may` bool [P, T]. Returns bool [T, P]: which pods it takes.
+    `room` int64 [T, R], `devices` int64 [T, G], `requests` int64 [P, R], `may` bool [P, T]. Returns bool [T, P]: which
+    pods it takes.
     """
     types, pods, resources = room.shape[0], requests.shape[0], room.shape[1]
     taken = np.zeros((types, pods), dtype=np.bool_)
     for kind in range(types):
-        left = room[kind].copy()
+        left, whole = room[kind].copy(), devices[kind].copy()
         for pod in range(pods):
             fits = may[pod, kind]
             column = 0
             while fits and column < resources:
                 fits = left[column] >= requests[pod, column]
                 column += 1
-            if fits:
+            if fits and has_devices(whole, gpus[pod, 0], gpus[pod, 1]):
                 taken[kind, pod] = True
                 for column in range(resources):
                     left[column] -= requests[pod, column]
+                if gpus[pod, 1] > 0:
+                    take_devices(whole, gpus[pod, 0], gpus[pod, 1])
     return taken
 
 
@@ -79,17 +87,21 @@ def fill(room: Any, requests: Any, may: Any) -> Any:
 class Fitting:
     """What fits where at one moment, and what it is worth.
 
-    `worth` float64 [R] are dollars an hour for a unit of each resource: the dual prices of `Fluid` for all that is
-    asked for. `load` is what that comes to. Pods are placed the most valuable first.
+    `worth` float64 [R] are dollars an hour for a unit of each resource, `gpu_worth` for a thousandth of a GPU: the dual
+    prices of `Fluid` for all that is asked for. `load` is what that comes to. Pods are placed the most valuable first.
     """
 
     catalogue: Catalogue
     room: Room
     worth: FloatArray
+    gpu_worth: float
     load: float
     inverse: FloatArray = field(init=False, repr=False)
+    devices: IntArray = field(init=False, repr=False)  # [T, G] of the types
 
     def __post_init__(self) -> None:
+        counts = self.catalogue.gpu_count
+        self.devices = np.where(np.arange(counts.max(initial=0)) < counts[:, np.newaxis], DEVICE_MILLI, 0)
         offered = [self.catalogue.room[self.catalogue.numbers[node.type.name]][:2] for node in self.room.nodes]
         self.inverse = 1.0 / np.maximum(np.array(offered, dtype=np.float64).reshape(-1, 2), 1.0)
 
@@ -97,34 +109,37 @@ class Fitting:
     def of(cls, seen: Observed, catalogue: Catalogue, fluid: Fluid, waiting: Iterable[Pod]) -> "Fitting":
         """Measure the nodes that stay. `waiting` are the pods that need room elsewhere."""
         room = Room.of(seen, catalogue, ())
-        asked = np.zeros(2)
-        for node, free in zip(room.nodes, room.free, strict=True):
-            asked += (catalogue.room[catalogue.numbers[node.type.name]] - free)[:2]
+        asked = np.zeros(fluid.corners.shape[1])
+        for node, free, left in zip(room.nodes, room.free, room.gpu_free, strict=True):
+            asked[:2] += (catalogue.room[catalogue.numbers[node.type.name]] - free)[:2]
+            asked[2:] += DEVICE_MILLI * node.type.gpu_count - left.sum()
         for pod in waiting:
-            asked += catalogue.request(pod)[:2]
+            asked[:2] += catalogue.request(pod)[:2]
+            asked[2:] += pod.gpu.total_milli
         corner = fluid.corners[int((fluid.corners @ asked).argmax())]
         worth = np.zeros(len(catalogue.resources))
-        worth[:2] = corner
-        return cls(catalogue, room, worth, float(corner @ asked))
+        worth[:2] = corner[:2]
+        return cls(catalogue, room, worth, float(corner[2:].sum()), float(corner @ asked))
 
     def value(self, pods: Sequence[Pod]) -> float:
         """Return what pods are worth, dollars an hour."""
-        return float((self._requests(pods) @ self.worth).sum())
+        return float(self._values(pods).sum())
 
     def offered(self, node: OwnedNode) -> float:
         """Return what all room of a node is worth, dollars an hour."""
-        return float(self.catalogue.room[self.catalogue.numbers[node.type.name]] @ self.worth)
+        number = self.catalogue.numbers[node.type.name]
+        return float(self.catalogue.room[number] @ self.worth + self.devices[number].sum() * self.gpu_worth)
 
     def spare(self, without: OwnedNode) -> float:
         """Return what the free room of the other nodes that are ready is worth, dollars an hour."""
-        values = np.maximum(self.room.free, 0) @ self.worth
+        values = np.maximum(self.room.free, 0) @ self.worth + self.room.gpu_free.sum(axis=1) * self.gpu_worth
         values[self.room.rows[without.name]] = 0.0
         return float(values[self.room.ready].sum())
 
     def without_room(self, pods: Iterable[Pod]) -> list[Pod]:
         """Place pods on the nodes that stay, ready or not, for good; return those that fit on none."""
         ordered = self._ordered(pods)
-        rows = place(self.room.free, self.inverse, self._requests(ordered), self._may(ordered))
+        rows = self._place(self.room.free, self.room.gpu_free, ordered)
         return [pod for pod, row in zip(ordered, rows.tolist(), strict=True) if row < 0]
 
     def move(self, nodes: Sequence[OwnedNode], pods: Iterable[Pod], slack: float) -> bool:
@@ -132,13 +147,13 @@ class Fitting:
 
         There must be room for `slack` more than they ask for.
         """
-        free, ordered = self._free_without(nodes), self._ordered(pods)
-        requests, may = self._requests(ordered), self._may(ordered)
-        if (place(free.copy(), self.inverse, _more(requests, slack), may) < 0).any():
+        free, devices, ordered = self._free_without(nodes), self.room.gpu_free.copy(), self._ordered(pods)
+        if (self._place(free.copy(), devices.copy(), ordered, slack) < 0).any():
             return False
-        if (place(free, self.inverse, requests, may) < 0).any():
+        if (self._place(free, devices, ordered) < 0).any():
             return False
         self.room.free = np.where(self.room.ready[:, np.newaxis], free, self.room.free)
+        self.room.gpu_free = devices
         return True
 
     def replacement(self, nodes: Sequence[OwnedNode], pods: Iterable[Pod], slack: float) -> list[InstanceType]:
@@ -146,13 +161,17 @@ class Fitting:
 
         Empty where pods fit no type.
         """
-        free, ordered = self._free_without(nodes), self._ordered(pods)
-        rows = place(free, self.inverse, self._requests(ordered), self._may(ordered))
+        ordered = self._ordered(pods)
+        rows = self._place(self._free_without(nodes), self.room.gpu_free.copy(), ordered)
         left = [pod for pod, row in zip(ordered, rows.tolist(), strict=True) if row < 0]
-        fits = all_columns(self.catalogue.room >= _more(self._requests(left), slack).sum(axis=0))
+        requests = _more(self._requests(left), slack)
+        fits = all_columns(self.catalogue.room >= requests.sum(axis=0))
         for pod in left:
-            if pod.node_selector:
+            if pod.node_selector or pod.gpu.total_milli:
                 fits &= self.catalogue.fits(pod)
+        if any(pod.gpu.total_milli for pod in left):
+            everywhere = np.ones((len(left), len(self.catalogue)), dtype=np.bool_)
+            fits &= all_columns(fill(self.catalogue.room, self.devices, requests, _gpus(left), everywhere))
         several = self.types_for(left, 0.0, 0.0, 1.0)
         if not fits.any():
             return several
@@ -172,18 +191,30 @@ class Fitting:
         room, requests = self.catalogue.room, self._requests(ordered)
         may = np.array([self.catalogue.fits(pod) for pod in ordered], dtype=np.bool_).reshape(-1, len(self.catalogue))
         per_price = self.catalogue.prices * (room[:, 0] / _MILLI) ** size_power
-        offered, asked = room @ self.worth, requests @ self.worth
+        offered, asked = room @ self.worth + self.devices.sum(axis=1) * self.gpu_worth, self._values(ordered)
+        gpus = _gpus(ordered)
         left: BoolArray = np.logical_or.reduce(may, axis=1)
         bought: list[InstanceType] = []
         while left.any():
-            taken = fill(room, requests, may & left[:, np.newaxis])
+            taken = fill(room, self.devices, requests, gpus, may & left[:, np.newaxis])
             used = taken @ asked
-            value: FloatArray = np.where(used > 0.0, used + spare * (offered - used), -np.inf) / per_price
+            worth = used + spare * (offered - used)  # a pod may be worth nothing, and needs a node all the same
+            value: FloatArray = np.where(np.logical_or.reduce(taken, axis=1), worth, -np.inf) / per_price
             small: FloatArray = np.where(offered <= largest_share * self.load, value, -np.inf)
             best = int((small if small.max() > -np.inf else value).argmax())
             left &= ~taken[best]
             bought.append(self.catalogue.types[best])
         return bought
+
+    def _place(self, free: IntArray, devices: IntArray, pods: Sequence[Pod], slack: float = 0.0) -> IntArray:
+        """Place pods, which ask for `slack` more, where so much is left; returns int64 [P], -1 without a node."""
+        requests = _more(self._requests(pods), slack)
+        return np.asarray(place(free, devices, self.inverse, requests, _gpus(pods), self._may(pods)))
+
+    def _values(self, pods: Sequence[Pod]) -> FloatArray:
+        """Return float64 [P], dollars an hour."""
+        values: FloatArray = self._requests(pods) @ self.worth + _gpus(pods).prod(axis=1) * self.gpu_worth
+        return values
 
     def _free_without(self, nodes: Sequence[OwnedNode]) -> IntArray:
         free = self.room.free.copy()
@@ -193,7 +224,7 @@ class Fitting:
 
     def _ordered(self, pods: Iterable[Pod]) -> list[Pod]:
         listed = list(pods)
-        worth = (self._requests(listed) @ self.worth).tolist()
+        worth = self._values(listed).tolist()
         return [listed[at] for at in sorted(range(len(listed)), key=lambda at: (-worth[at], listed[at].uid))]
 
     def _requests(self, pods: Sequence[Pod]) -> IntArray:
@@ -205,7 +236,14 @@ class Fitting:
         for row, pod in enumerate(pods):
             if pod.node_selector:
                 may[row] = [selected(pod, node.type.labels(node.offering)) for node in self.room.nodes]
+            if pod.gpu.models:
+                may[row] &= [node.type.gpu_model in pod.gpu.models for node in self.room.nodes]
         return may
+
+
+def _gpus(pods: Sequence[Pod]) -> IntArray:
+    """Return int64 [P, 2]: how many devices pods take, and what of each."""
+    return np.array([(pod.gpu.count, pod.gpu.milli) for pod in pods], dtype=np.int64).reshape(-1, 2)
 
 
 def _more(requests: IntArray, slack: float) -> IntArray:

@@ -13,7 +13,7 @@ from aaml.cluster.metrics import hold_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.policies.fragment_meter import fragment_growth
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI, SHAPE_MODELS, NodeArrays
-from aaml.policies.gpu.fit import extreme_device, is_share
+from aaml.policies.gpu.fit import has_devices, take_devices
 from aaml.scheduling.lifetimes import certainty, log_seconds, mean_remaining
 from aaml.scheduling.observation import (
     MAX_DEVICES,
@@ -234,24 +234,11 @@ def _feasible(nodes, shape, mask, count):  # type: ignore[no-untyped-def]  # noq
             amount = shape[SHAPE_REQUEST + r]
             fits &= amount == 0 or nodes.allocatable[i, r] - nodes.requested[i, r] >= amount
         if fits and asks_gpu:
-            fits = _devices_fit(nodes.gpu_free[i], nodes.gpu_model[i], shape)
+            fits = (shape[SHAPE_MODELS] >> nodes.gpu_model[i]) & 1 == 1
+            fits = fits and has_devices(nodes.gpu_free[i], shape[SHAPE_COUNT], shape[SHAPE_MILLI])
         mask[i] = fits
         somewhere |= fits
     return somewhere
-
-
-@uncounted
-def _devices_fit(free, model, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Whether a node's devices [G] of a model can take a shape: `aaml.cluster.gpu.devices_fit`."""
-    if (shape[SHAPE_MODELS] >> model) & 1 == 0:
-        return False
-    if shape[SHAPE_MILLI] <= 0:
-        return True
-    need = shape[SHAPE_MILLI] if shape[SHAPE_COUNT] == 1 else DEVICE_MILLI
-    enough = 0
-    for g in range(free.shape[0]):
-        enough += free[g] >= need
-    return enough >= shape[SHAPE_COUNT]
 
 
 @part
@@ -262,7 +249,7 @@ def bind(env, owned, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001,
     for r in range(nodes.requested.shape[1]):
         nodes.requested[row, r] += shape[SHAPE_REQUEST + r]
     if shape[SHAPE_MILLI] > 0:
-        pods.devices[pod] = _take_devices(nodes.gpu_free[row], shape)
+        pods.devices[pod] = take_devices(nodes.gpu_free[row], shape[SHAPE_COUNT], shape[SHAPE_MILLI])
     if pods.owner[pod] >= 0:
         nodes.owners[pods.owner[pod], row] += 1
     nodes.stale[row] = 1.0
@@ -277,23 +264,6 @@ def bind(env, owned, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001,
         join_node(env, owned, pod, row)
     at.bound += 1
     at.running += 1
-
-
-@uncounted
-def _take_devices(free, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Take the best-fitting device for a share, the first free ones for whole devices; returns them as bits."""
-    milli = shape[SHAPE_MILLI]
-    if is_share(shape):
-        device = extreme_device(free, milli, False)
-        free[device] -= milli
-        return 1 << device
-    taken, left = 0, shape[SHAPE_COUNT]
-    for g in range(free.shape[0]):
-        if left > 0 and free[g] >= DEVICE_MILLI:
-            free[g] -= milli
-            taken |= 1 << g
-            left -= 1
-    return taken
 
 
 @part

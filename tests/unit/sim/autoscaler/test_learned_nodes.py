@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from aaml.cli import run
+from aaml.cluster.objects import GpuRequest
 from aaml.errors import UserError
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
@@ -146,11 +148,70 @@ def test_node_selectors_decide_what_is_bought():
     assert bought(buyer.act(moment.at(102.0))) == ["small"]
 
 
-def test_an_episode_is_the_same_again_and_pays_for_what_it_asks_for():
-    task = under(find_task("bill"), NodePolicy())
+PLAIN_TYPE = kind("plain", 4, 1.0)
+ONE, TWO = kind("one", 4, 2.0, gpu_count=1, gpu_model="T4"), kind("two", 4, 3.6, gpu_count=2, gpu_model="V100")
+
+
+@pytest.mark.parametrize(
+    ("asked", "types"),
+    [
+        ([(1, 400), (1, 600)], ["one"]),  # together one device
+        ([(1, 600), (1, 600)], ["one", "one"]),  # 1.2 devices fit on no single one
+        ([(1, 1000), (1, 400), (1, 500)], ["one", "one"]),  # a whole one is nobody else's
+        ([(2, 1000)], ["two"]),  # whole devices of one node
+        ([(3, 1000)], []),  # no type has three
+        ([(0, 0)], ["plain"]),  # a node with GPUs is dear for a pod without
+    ],
+)
+def test_it_buys_types_whose_devices_the_pods_share(asked, types):
+    pods = [pod(f"p{at}", 0.1, 0.1, gpu=GpuRequest(*each)) for at, each in enumerate(asked)]
+    buyer, moment = learned(Catalogue((PLAIN_TYPE, ONE, TWO))), Moment(100.0).waits(*pods)
+    buyer.act(moment.at(100.0))
+    assert bought(buyer.act(moment.at(102.0))) == types
+
+
+def test_a_pod_gets_a_node_though_what_it_asks_for_comes_free_with_the_gpus_that_others_need():
+    # four devices come with eight cores, so that cores have no price; but four are never left on one node
+    pods = [
+        pod("a", 0.1, 0.1, gpu=GpuRequest(2, 1000)),
+        pod("b", 0.1, 0.1, gpu=GpuRequest(2, 1000)),
+        pod("c", 4.0, 0.1),
+    ]
+    buyer, moment = learned(Catalogue((PLAIN_TYPE, ONE, TWO))), Moment(100.0).waits(*pods)
+    buyer.act(moment.at(100.0))
+    assert sorted(bought(buyer.act(moment.at(102.0)))) == ["plain", "two", "two"]
+
+
+def test_a_pod_gets_a_node_with_a_model_that_it_takes_and_none_where_a_device_has_room():
+    catalogue = Catalogue((PLAIN_TYPE, ONE, TWO))
+    picky = pod("a", 0.1, 0.1, gpu=GpuRequest(1, 500, frozenset({"V100"})))
+    moment = Moment(100.0).node("n", ONE).waits(picky)
+    buyer = learned(catalogue)
+    buyer.act(moment.at(100.0))
+    assert bought(buyer.act(moment.at(102.0))) == ["two"]
+    for left, types in (([400, 600], []), ([400, 400], ["two"])):
+        moment = Moment(100.0).node("n", TWO, [pod("b", 0.1, 0.1, gpu=GpuRequest(1, 600))]).waits(picky)
+        moment.seen.gpu_free = {"n": np.array(left)}
+        buyer = learned(catalogue)
+        buyer.act(moment.at(100.0))
+        assert bought(buyer.act(moment.at(102.0))) == types
+
+
+def test_a_node_with_gpus_goes_when_single_devices_of_others_have_room_for_its_pods():
+    shared = [pod("a", 0.1, 0.1, gpu=GpuRequest(1, 600))]
+    for left, gone in (([600, 400], [("n1",)]), ([500, 500], [])):
+        moment = Moment(100.0).node("n1", ONE, shared).node("n2", TWO, [pod("b", 0.1, 0.1, gpu=GpuRequest(1, 500))])
+        moment.seen.gpu_free = {"n1": np.array([400]), "n2": np.array(left)}
+        orders = learned(Catalogue((PLAIN_TYPE, ONE, TWO)), 0.0).act(moment.at(100.0))
+        assert [each.names for each in orders if isinstance(each, Delete)] == gone
+
+
+@pytest.mark.parametrize("task", ["bill", "bill-openb"])
+def test_an_episode_is_the_same_again_and_pays_for_what_it_asks_for(task):
+    task = under(find_task(task), NodePolicy())
 
     def metrics():
-        cluster = task.build(7, 4)
+        cluster = task.build(7, 4, pods=60)
         play(cluster, make_policy("first-come-packing", PolicyOptions()))
         return dict(cluster.metrics())
 
