@@ -16,9 +16,9 @@ does `plugin:MODEL`; any other is played by `aaml schedule policy`.
 A pair takes 155 to 720 s, as its episode does, and half a minute for its clusters. The machine has to be quiet: where
 something was done more than a second late, the report says so, and leaves the seed out.
 
-`runs.csv` has a row a run, `bills.csv` the real bills beside the simulated ones. What is in `runs.csv` and valid is not
-played again, so the command goes on where it was. Ctrl-C ends it. Ratios are of the first scheduler's, paired by seed,
-with 95% intervals.
+`runs.csv` has a row a run, `bills.csv` the real bills beside the simulated ones. `ratios.csv` has each scheduler's
+metrics in terms of the first one's and of `kube-scheduler-packing`'s, paired by seed, with 95% intervals. What is in
+`runs.csv` and valid is not played again, so the command goes on where it was. Ctrl-C ends it.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +84,8 @@ BILLS = (
     "seed", "scheduler", "real", "simulated", "error", "evicted_real", "evicted_simulated", "p99_s_real",
     "p99_s_simulated",
 )  # fmt: skip
+COMPARED = ("bill", "bill_per_core_hour", "evicted", "waiting_p99_s")
+RATIOS = ("scheduler", "against", "seeds", "metric", "real", "simulated")
 
 
 @dataclass(frozen=True)
@@ -303,6 +305,26 @@ def bills(
     return rows
 
 
+def ratios(
+    table: Table, keys: Callable[[int, str, str], dict[str, object]], names: list[str], seeds: list[int]
+) -> list[dict[str, str]]:
+    """Return a row of text for each scheduler and metric, in terms of the first one's and of packing's."""
+    rows = []
+    for against in dict.fromkeys((names[0], PACKING_NAME if PACKING_NAME in names else names[0])):
+        others = [name for name in names if name != against]
+        for name, metric in product(others, COMPARED):
+            told = list[str]()
+            for where in ("real", "simulated"):
+                mine, theirs = (
+                    [table.mean(keys(seed, each, where), metric) for seed in seeds] for each in (name, against)
+                )
+                ratio = paired(mine, theirs, "lower").ratio
+                known = ratio and (f"{ratio:.3f}" if ratio.count > 1 else f"{ratio.mean:.3f}")
+                told.append(known or "unknown")
+            rows.append(dict(zip(RATIOS, (name, against, str(len(seeds)), metric, *told), strict=True)))
+    return rows
+
+
 def report(table: Table, keys: Callable[[int, str, str], dict[str, object]], names: list[str], seeds: list[int]) -> str:
     """Return what is told: each bill for real and simulated, and each scheduler against the first."""
     lines = [f"{len(seeds)} seeds: {', '.join(map(str, seeds))}", ""]
@@ -329,18 +351,9 @@ def report(table: Table, keys: Callable[[int, str, str], dict[str, object]], nam
         f"Simulated bills are {np.mean(whole):+.1%} off, in absolute value {np.mean(np.abs(whole)):.1%}; by scheduler:",
     ]
     lines += [f"  {name:28} {mean_interval(each):+.1%}" for name, each in errors.items()]
-    for metric in ("bill", "bill_per_core_hour"):
-        lines += ["", f"{metric} against {names[0]}:"]
-        for name in names[1:]:
-            ratios = list[str]()
-            for where in ("real", "simulated"):
-                mine, first = (
-                    [table.mean(keys(seed, each, where), metric) for seed in seeds] for each in (name, names[0])
-                )
-                ratio = paired(mine, first, "lower").ratio
-                known = ratio and (f"{ratio:.3f}" if ratio.count > 1 else f"{ratio.mean:.3f}")
-                ratios.append(f"{where} {known or 'unknown'}")
-            lines.append(f"  {name:28} {', '.join(ratios)}")
+    for row in ratios(table, keys, names, seeds):
+        lines.append(f"{row['metric']} of {row['scheduler']}, of {row['against']}'s: "
+                     f"real {row['real']}, simulated {row['simulated']}")  # fmt: skip
     return "\n".join(lines)
 
 
@@ -395,9 +408,13 @@ def main() -> None:
     valid = [seed for seed in seeds if str(seed) not in late]
     if not valid:
         raise UserError("no seed is valid: the machine was too busy; the same command plays them again")
-    rows = RowWriter(args.out / "bills.csv", BILLS)
-    for row in bills(table, key, names, valid):
-        rows.write(row)
+    for file, header, rows in (
+        ("bills.csv", BILLS, bills(table, key, names, valid)),
+        ("ratios.csv", RATIOS, ratios(table, key, names, valid)),
+    ):
+        writer = RowWriter(args.out / file, header)
+        for row in rows:
+            writer.write(row)
     text = report(table, key, names, valid)
     (args.out / "report.txt").write_text(text + "\n", encoding="utf-8")
     print(text)
