@@ -98,7 +98,7 @@ def ratios(
     """Return policies in terms of a reference: a row a policy, the ratio with its interval for each task and size.
 
     `tasks` and `policies` are selected, ordered and named. The metric is the task's own when none is given. The best
-    ratio of a column is bold.
+    ratio of a column is bold. A policy that was not run at a size has none there.
     """
     header, columns = ["policy"], list[dict[str, str]]()
     for label, task in tasks:
@@ -110,7 +110,7 @@ def ratios(
             first = min(known)[1] if known else ""
             columns.append({name: f"**{text}**" if name == first else text for name, text in texts.items()})
             header.append(f"{label or task}, {ranking.nodes} nodes")
-    return _markdown(header, [[label or name, *(column[name] for column in columns)] for label, name in policies])
+    return _markdown(header, [[label or name, *(column.get(name, "") for column in columns)] for label, name in policies])
 
 
 def shares(
