@@ -73,6 +73,10 @@ class _Planned(NamedTuple):
     names: tuple[str, ...]
     since_s: float
 
+    def waits_for(self, node: OwnedNode) -> bool:
+        """Whether a node is one of those that were bought."""
+        return node.launched_s == self.since_s
+
 
 @dataclass
 class LearnedNodes:
@@ -182,7 +186,8 @@ class LearnedNodes:
         empty = tuple(
             node.name
             for node in staying
-            if not seen.pods_on(node.name) and seen.now_s - _quiet_since_s(node) >= self.policy.empty_s
+            if not (seen.pods_on(node.name) or (self._planned and self._planned.waits_for(node)))
+            and seen.now_s - _quiet_since_s(node) >= self.policy.empty_s
         )
         if empty:
             return [Delete(empty)]
@@ -276,7 +281,7 @@ class LearnedNodes:
 
 def _is_due(seen: Observed, planned: _Planned) -> bool:
     """Whether a replacement is ready, or is not waited for any more."""
-    bought = [node for node in seen.nodes.values() if node.launched_s == planned.since_s]
+    bought = [node for node in seen.nodes.values() if planned.waits_for(node)]
     return seen.now_s - planned.since_s >= _FORGOTTEN_S or all(node.initialized_s is not None for node in bought)
 
 

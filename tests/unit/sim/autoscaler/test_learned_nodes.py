@@ -133,6 +133,18 @@ def test_a_cheaper_node_is_bought_first_and_the_other_goes_when_its_pods_still_f
     assert Delete(("a",)) not in list(twin.act(moment.at(1021.0)))
 
 
+def test_a_node_that_is_bought_for_others_to_go_stays_while_a_second_one_is_in_the_making():
+    cheap = kind("cheap", 2, 0.9)
+    moment = Moment(100.0).node("n", LARGE, [pod("a", 2.0, 0.1), pod("b", 2.0, 0.1)])
+    buyer = learned(Catalogue((cheap, LARGE)), 0.0, eviction_dollars=0.1)
+    assert bought(buyer.act(moment.at(100.0))) == ["cheap", "cheap"], "1.8 dollars in place of 3.6"
+    moment.node("first", cheap, launched_s=100.0, initialized_s=121.0, last_pod_event_s=None)
+    moment.node("second", cheap, ready=False, launched_s=100.0, last_pod_event_s=None)
+    assert list(buyer.act(moment.at(121.0))) == []
+    moment.seen.nodes["second"].initialized_s = 122.0
+    assert list(buyer.act(moment.at(122.0))) == [Delete(("n",))]
+
+
 def test_empty_nodes_go_after_the_time_that_the_policy_gives_them():
     moment = Moment(1000.0).node("a", SMALL, last_pod_event_s=990.0)
     seller = learned(first_look_s=1000.0, empty_s=15.0)
