@@ -52,4 +52,6 @@ def test_each_kind_of_task_and_each_policy_of_the_leaderboard_is_played() -> Non
     tasks = {task.partition("@")[0] for task, *_ in program._PLAYED}
     assert {each.task.partition("@")[0] for each in PROTOCOL.rounds} <= tasks
     policies = {spec.partition("+")[0] for *_, specs in program._PLAYED for spec in specs}
-    assert set(POLICIES.names()) - policies == set()
+    others = (name for name in POLICIES.names() if ".py:" not in name)  # other tests register their own
+    built_in = {name for name in others if not POLICIES.find(name)[2]}
+    assert built_in - policies == set()
