@@ -110,7 +110,8 @@ def ratios(
             first = min(known)[1] if known else ""
             columns.append({name: f"**{text}**" if name == first else text for name, text in texts.items()})
             header.append(f"{label or task}, {ranking.nodes} nodes")
-    return _markdown(header, [[label or name, *(column.get(name, "") for column in columns)] for label, name in policies])
+    rows = [[label or name, *(column.get(name, "") for column in columns)] for label, name in policies]
+    return _markdown(header, rows)
 
 
 def shares(
