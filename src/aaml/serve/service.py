@@ -86,6 +86,8 @@ def spread(scores: npt.NDArray[np.float64], top: int, *, unique: bool = False) -
     low, high = finite.min(), finite.max()
     if high <= low:
         return [top] * len(finite)
+    if high / 2 - low / 2 > np.finfo(np.float64).max / 2:  # their difference is no float64
+        finite, low, high = finite / 2, low / 2, high / 2
     scaled = np.floor((finite - low) / (high - low) * top).astype(np.int64)
     if unique:
         scaled = np.where(finite < high, np.minimum(scaled, top - 1), top)

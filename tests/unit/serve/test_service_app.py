@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
@@ -319,6 +319,7 @@ def test_without_a_cluster_the_extender_says_so() -> None:
     assert (reply.status_code, "none is watched" in reply.json()["error"]) == (422, True)
 
 
+@example([1.7976931348623157e308, -9.9792015476736e291], False)
 @given(st.lists(st.floats(allow_nan=True), max_size=20), st.booleans())
 def test_scaled_scores_stay_in_range_and_keep_the_best(scores: list[float], unique: bool) -> None:
     scaled = spread(np.array(scores), 10, unique=unique)
