@@ -123,7 +123,7 @@ class Fitting:
 
     def value(self, pods: Sequence[Pod]) -> float:
         """Return what pods are worth, dollars an hour."""
-        return float(self._values(pods).sum())
+        return float(self._values(self._requests(pods), _gpus(pods)).sum())
 
     def offered(self, node: OwnedNode) -> float:
         """Return what all room of a node is worth, dollars an hour."""
@@ -191,8 +191,8 @@ class Fitting:
         room, requests = self.catalogue.room, self._requests(ordered)
         may = np.array([self.catalogue.fits(pod) for pod in ordered], dtype=np.bool_).reshape(-1, len(self.catalogue))
         per_price = self.catalogue.prices * (room[:, 0] / _MILLI) ** size_power
-        offered, asked = room @ self.worth + self.devices.sum(axis=1) * self.gpu_worth, self._values(ordered)
         gpus = _gpus(ordered)
+        offered, asked = room @ self.worth + self.devices.sum(axis=1) * self.gpu_worth, self._values(requests, gpus)
         left: BoolArray = np.logical_or.reduce(may, axis=1)
         bought: list[InstanceType] = []
         while left.any():
@@ -211,9 +211,9 @@ class Fitting:
         requests = _more(self._requests(pods), slack)
         return np.asarray(place(free, devices, self.inverse, requests, _gpus(pods), self._may(pods)))
 
-    def _values(self, pods: Sequence[Pod]) -> FloatArray:
+    def _values(self, requests: IntArray, gpus: IntArray) -> FloatArray:
         """Return float64 [P], dollars an hour."""
-        values: FloatArray = self._requests(pods) @ self.worth + _gpus(pods).prod(axis=1) * self.gpu_worth
+        values: FloatArray = requests @ self.worth + gpus.prod(axis=1) * self.gpu_worth
         return values
 
     def _free_without(self, nodes: Sequence[OwnedNode]) -> IntArray:
@@ -224,7 +224,7 @@ class Fitting:
 
     def _ordered(self, pods: Iterable[Pod]) -> list[Pod]:
         listed = list(pods)
-        worth = self._values(listed).tolist()
+        worth = self._values(self._requests(listed), _gpus(listed)).tolist()
         return [listed[at] for at in sorted(range(len(listed)), key=lambda at: (-worth[at], listed[at].uid))]
 
     def _requests(self, pods: Sequence[Pod]) -> IntArray:
