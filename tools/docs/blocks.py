@@ -17,11 +17,14 @@ import pandas as pd
 from aaml.chaos.runs import cells as cells_of_faults
 from aaml.chaos.runs import read, summary
 from aaml.errors import UserError, bad_value
+from aaml.evaluation.bound_bill import FLUID, OFFLINE, SOLVER
+from aaml.evaluation.evaluate import parse_seeds
 from aaml.evaluation.figures import Panel, Picture, curve_figure, gain_figure, interval_figure
+from aaml.evaluation.identity import with_identity
 from aaml.evaluation.leaderboard.board import Board, protocol_table
 from aaml.evaluation.ranking import Ranking
 from aaml.evaluation.results import Results
-from aaml.evaluation.statistics import share_of_gain
+from aaml.evaluation.statistics import Interval, share_of_gain
 from aaml.evaluation.tables import cells, headers, markdown_table
 from aaml.evaluation.zoo import zoo
 from aaml.learning.config import AGENTS, LIVE, NetworkAgent
@@ -50,6 +53,8 @@ Labels = tuple[tuple[str, str], ...]
 """(label, name) each; the label is empty where none was given."""
 Runs = tuple[tuple[str, Folders], ...]
 """(label, folders) each."""
+_BOUNDS = (FLUID, OFFLINE, SOLVER)
+_OF_NODES = ("bill", "bill_per_core_hour")  # what nodes cost, which the fluid ratio is about
 _COLUMNS = ("value", "difference", "improvement", "verdict", "p50", "p99")
 
 
@@ -94,24 +99,100 @@ def ratios(
     reference: str = "least-variance",
     nodes: Numbers = (),
     metric: str = "",
+    seeds: str = "",
 ) -> str:
     """Return policies in terms of a reference: a row a policy, the ratio with its interval for each task and size.
 
     `tasks` and `policies` are selected, ordered and named. The metric is the task's own when none is given. The best
-    ratio of a column is bold. A policy that was not run at a size has none there.
+    ratio of a column is bold, bounds aside. A policy that was not run at a size has none there. `seeds` are those to
+    pair, all when not given. Each policy is paired with the reference of the program that ran it last.
     """
-    header, columns = ["policy"], list[dict[str, str]]()
+    header, columns = ["policy"], list[Mapping[str, Interval]]()
     for label, task in tasks:
-        for ranking in _rankings(results, task, nodes, reference, metric, (*policies, ("", reference))):
-            known = [
-                (line.against.ratio.mean, line.policy) for line in ranking.lines if line.against and line.against.ratio
-            ]
-            texts = {line.policy: cells(line)["ratio"] for line in ranking.lines}
-            first = min(known)[1] if known else ""
-            columns.append({name: f"**{text}**" if name == first else text for name, text in texts.items()})
-            header.append(f"{label or task}, {ranking.nodes} nodes")
-    rows = [[label or name, *(column.get(name, "") for column in columns)] for label, name in policies]
+        for size, column in _ratios(results, task, nodes, reference, metric, policies, seeds).items():
+            columns.append(column)
+            header.append(f"{label or task}, {size} nodes")
+    best = [
+        min((ratio.mean, name) for name, ratio in column.items() if name not in (reference, *_BOUNDS))[1]
+        for column in columns
+    ]
+    rows = []
+    for label, name in policies:
+        cells = []
+        for column, first in zip(columns, best, strict=True):
+            text = "1" if name == reference else f"{column[name]:.3f}" if name in column else ""
+            cells.append(f"**{text}**" if name == first else text)
+        rows.append([label or name, *cells])
     return _markdown(header, rows)
+
+
+def ratios_figure(
+    results: Folders,
+    task: str,
+    policies: Labels,
+    reference: str = "kube-scheduler",
+    nodes: Numbers = (),
+    metric: str = "",
+    seeds: str = "",
+    learned: Names = (),
+    axis: str = "",
+) -> "Figure":
+    """Draw by how many percent policies are below the reference, as `ratios` has them; a panel a size, bounds hollow.
+
+    The policies stand in the order given, the first at the top; `learned` ones are in colour.
+    """
+    columns = _ratios(results, task, nodes, reference, metric, policies, seeds)
+    rows = [(label or name, name) for label, name in policies if name != reference][::-1]
+    for name in learned:
+        _known("learned", name, [name for _, name in rows])
+    figure = Picture(figsize=(3.4 + 2.2 * len(columns), 1.0 + 0.34 * len(rows)), layout="constrained")
+    panels = figure.subplots(1, len(columns), squeeze=False, sharey=True, sharex=True).ravel()
+    for axes, (size, column) in zip(panels, columns.items(), strict=True):
+        for y, (_, name) in enumerate(rows):
+            if name in column:
+                colour, ratio = "#0b6e4f" if name in learned else "#6c757d", column[name]
+                axes.hlines(y, *(100.0 * (1.0 - end) for end in ratio.ends), color=colour, lw=2.5, alpha=0.55)
+                face = "white" if name in _BOUNDS else colour
+                axes.plot(100.0 * (1.0 - ratio.mean), y, "o", color=colour, markerfacecolor=face, ms=6)
+        axes.set_yticks(range(len(rows)), [label for label, _ in rows])
+        axes.set_ylim(-0.6, len(rows) - 0.4)
+        axes.tick_params(axis="y", length=0)
+        axes.axvline(0.0, color="#6c757d", lw=1.0)
+        axes.set_title(f"{size} nodes", loc="left", fontsize=10)
+        axes.grid(axis="x", alpha=0.25)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+    figure.supxlabel(axis or f"% below {reference}, {metric or find_task(task).metric}", fontsize=10)
+    return figure
+
+
+def _ratios(
+    results: Folders, task: str, nodes: Numbers, reference: str, metric: str, policies: Labels, seeds: str
+) -> dict[int, dict[str, Interval]]:
+    """Return the ratio of each policy to the reference, by size; 1 for the reference itself.
+
+    The fluid bound, where nobody reckoned it, is that of what the reference ran: its bill by its `fluid_ratio`.
+    """
+    chosen = _results(results, task)
+    runs = with_identity(chosen.runs)
+    if seeds:
+        runs = runs[runs["seed"].isin(parse_seeds(seeds))]
+    names = [name for _, name in policies]
+    if FLUID in names and FLUID not in set(runs["policy"]) and metric in _OF_NODES:
+        bound = runs[runs["policy"] == reference].assign(policy=FLUID)
+        bound[metric] /= bound["fluid_ratio"]
+        runs = pd.concat([runs, bound], ignore_index=True)
+    program = runs.groupby(["nodes", "policy"])["code_sha256"].transform("last")
+    runs = runs[(runs["code_sha256"] == program) | (runs["policy"] == reference)]
+    chosen = replace(chosen, runs=runs).where(policies=(*names, reference))
+    columns: dict[int, dict[str, Interval]] = {}
+    for ranking in _sizes(chosen, nodes, reference, metric):
+        column = columns.setdefault(ranking.nodes, {})
+        for line in ranking.lines:
+            if line.against is None:
+                column[reference] = Interval(1.0, 1.0, 1.0, line.value.count)
+            elif line.against.ratio:
+                column[line.policy] = line.against.ratio
+    return columns
 
 
 def shares(
@@ -555,7 +636,7 @@ TABLES: Mapping[str, Callable[..., str]] = {
 }  # fmt: skip
 FIGURES: Mapping[str, "Callable[..., Figure]"] = {
     "evaluate-figure": evaluate_figure, "gains-figure": gains_figure, "openb-figure": openb_figure, "curves": curves,
-    "soak": soak, "lines": lines, "standings-figure": standings_figure,
+    "soak": soak, "lines": lines, "standings-figure": standings_figure, "ratios-figure": ratios_figure,
 }  # fmt: skip
 
 
@@ -586,10 +667,13 @@ def _rankings(
     results: Folders, task: str, nodes: Numbers, reference: str, metric: str, policies: Labels = ()
 ) -> list[Ranking]:
     """Return how policies, some or all, compare on one task, at the sizes in the order asked for."""
-    chosen = _results(results, task, policies)
-    known = sorted(set(chosen.runs["nodes"].astype(int)))
+    return _sizes(_results(results, task, policies), nodes, reference, metric)
+
+
+def _sizes(results: Results, nodes: Numbers, reference: str, metric: str) -> list[Ranking]:
+    known = sorted(set(results.runs["nodes"].astype(int)))
     sizes = [int(_known("nodes", str(size), known)) for size in nodes] or known
-    return [ranking for size in sizes for ranking in chosen.where(nodes=size).compare(reference, metric)]
+    return [ranking for size in sizes for ranking in results.where(nodes=size).compare(reference, metric)]
 
 
 def _results(folders: Folders, task: str, policies: Labels = ()) -> Results:

@@ -3,8 +3,8 @@
 A block stands between `<!-- aaml: KIND option=value ... -->` and `<!-- aaml: end -->`. Kinds: evaluate, openb,
 openb-summary, csv, chaos, means, ratios, shares, settings, standings, leaderboard, leaderboard-policies,
 leaderboard-protocol, model-cards (tables), evaluate-figure, gains-figure, openb-figure, curves, soak, lines,
-standings-figure (figures, which also take name=FILE and alt="..."). Their options are the parameters of the functions
-in `blocks`; a wrong one is answered with the list.
+standings-figure, ratios-figure (figures, which also take name=FILE and alt="..."). Their options are the parameters of
+the functions in `blocks`; a wrong one is answered with the list.
 """
 
 from dataclasses import dataclass

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from aaml.errors import UserError
+from blocks import ratios_figure
 from draw import Args, run
 from keep import keep
 from redraw import parse, redraw
@@ -81,7 +82,7 @@ def test_ratios_stand_side_by_side_by_task_and_size(root: Path) -> None:
     assert header == "| policy | even, 10 nodes | even, 100 nodes |"
     # The third root of 2/3 * 2/4 * 2/2. Logs -0.405, -0.693, 0: error 0.1272; c = 0.0835, Hall's end 2.796 errors.
     assert ours == "| mine | **0.693 [0.500, 0.989]** | **0.693 [0.500, 0.989]** |"
-    assert theirs == "| theirs |  |  |"
+    assert theirs == "| theirs | 1 | 1 |"
 
 
 def test_ratios_may_be_of_another_metric_than_the_tasks(root: Path) -> None:
@@ -93,6 +94,46 @@ def test_ratios_may_be_of_another_metric_than_the_tasks(root: Path) -> None:
     )
     _, _, ours, _ = content(root, "ratios results=r tasks=balance policies=ours,theirs reference=theirs metric=bill")
     assert ours == "| ours | **0.750 [0.750, 0.750]** |"
+
+
+def _bills(folder: Path, program: str, seeds: range, **bills: float) -> None:
+    folder.mkdir()
+    lines = [
+        f"balance,10,{who.replace('_', '-')},{seed},{bill},{program}" for seed in seeds for who, bill in bills.items()
+    ]
+    (folder / "results.csv").write_text("\n".join(["task,nodes,policy,seed,bill,code_sha256", *lines]) + "\n")
+
+
+def test_ratios_pair_each_policy_with_the_reference_of_the_program_that_ran_it_last(root: Path) -> None:
+    _bills(root / "old", "a1", range(8), theirs=4, ours=2, third=3)
+    _bills(root / "new", "b2", range(6), theirs=5, ours=4, fluid_bound=1)
+    marker = "results=old,new tasks=balance policies=theirs,ours,third,fluid-bound reference=theirs metric=bill"
+    _, _, theirs, ours, third, bound = content(root, f"ratios {marker} seeds=0..5")
+    assert theirs == "| theirs | 1 |"
+    assert ours == "| ours | 0.800 [0.800, 0.800] |", "of the new program, not 0.5 of the old one"
+    assert third == "| third | **0.750 [0.750, 0.750]** |", "the best, for a bound is no policy"
+    assert bound == "| fluid-bound | 0.200 [0.200, 0.200] |"
+
+
+def test_the_fluid_bound_that_nobody_reckoned_is_that_of_what_the_reference_ran(root: Path) -> None:
+    rows = [
+        f"balance,10,{who},{seed},{bill},{times}"
+        for seed in range(6)
+        for who, bill, times in (("a", 6, 2), ("b", 4, 1))
+    ]
+    (root / "r" / "results.csv").write_text("\n".join(["task,nodes,policy,seed,bill,fluid_ratio", *rows]))
+    marker = "ratios results=r tasks=balance policies=b,fluid-bound reference=a metric=bill"
+    assert content(root, marker)[2:] == ["| b | **0.667 [0.667, 0.667]** |", "| fluid-bound | 0.500 [0.500, 0.500] |"]
+
+
+def test_a_figure_of_ratios_has_a_panel_a_size_and_a_row_a_policy(root: Path) -> None:
+    figure = ratios_figure(
+        (root / "r",), "balance", (("mine", "ours"), ("", "theirs")), "theirs", (10, 100), learned=("ours",)
+    )
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["10 nodes", "100 nodes"]
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["mine"]
+    (dot,) = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert dot.get_xdata()[0] == pytest.approx(100 * (1 - 0.693), abs=0.05)
 
 
 def test_policies_are_chosen_ordered_and_named_and_sizes_stand_side_by_side(root: Path) -> None:
