@@ -21,6 +21,7 @@ from aaml.workload.trace.windows import FEWEST, NodeChange, Placed, Window, read
 
 _HOUR_S = 3600.0
 RECORDED, REFERENCE = "recorded", "kube-scheduler"
+_PER_CORE_HOUR = "bill_per_core_hour"
 _OF_TIME = ("waiting_", "mean_pending")  # what a bind's own time is in
 
 
@@ -97,19 +98,29 @@ def of_bills(task: RecordedBillTask, played: Sequence[Window], prices: PriceList
 
 
 def paid(results: Results, simulated: Sequence[str], seconds: float) -> list[str]:
-    """Return in a line a policy what it costs in all windows together, beside the reference with a 95% interval."""
+    """Return in a line a policy what it costs in all windows together, and a core-hour beside the reference's.
+
+    The dollars alone would flatter who lets pods wait until a window is over, or loses them.
+    """
     runs = results.runs
     told = [f"What these windows ({seconds / _HOUR_S:.3g} h together) would have cost:"]
     known = runs[(runs["policy"] == RECORDED) & runs["bill"].notna()]
     if len(known):
         told.append(f"  {RECORDED}: ${known['bill'].mean() * seconds / _HOUR_S:.4g}, by the prices of its nodes' types")
-    ranked = {line.policy: line for ranking in results.where(policies=simulated).compare(REFERENCE, "bill")
-              for line in ranking.lines}  # fmt: skip
+    compared = results.where(policies=simulated)
+    idle = compared.runs[compared.runs[_PER_CORE_HOUR].isna()]["seed"]  # windows in which nothing ran under somebody
+    busy = replace(compared, runs=compared.runs[~compared.runs["seed"].isin(idle)])
+    rankings = busy.compare(REFERENCE, _PER_CORE_HOUR) if len(busy.runs) else ()
+    ratios = {line.policy: line.against.ratio for each in rankings for line in each.lines if line.against}
     for name in simulated:
-        line = ranked[name]
-        ratio = line.against and line.against.ratio
-        beside = f", {ratio:.3f} of {REFERENCE}'s" if ratio else ""
-        told.append(f"  {name}: ${line.value.mean * seconds / _HOUR_S:.4g}{beside}")
+        dollars = runs[runs["policy"] == name]["bill"].mean() * seconds / _HOUR_S
+        ratio = ratios.get(name)
+        beside = f", {ratio:.3f} of {REFERENCE}'s for a requested core-hour" if ratio else ""
+        told.append(f"  {name}: ${dollars:.4g}{beside}")
+    lost = {name: int(runs[runs["policy"] == name]["lost"].sum()) for name in simulated}
+    if any(lost.values()):
+        counts = ", ".join(f"{count} under {name}" for name, count in lost.items())
+        told.append(f"Caution: pods without an owner do not come again when they are evicted: {counts}")
     return told
 
 

@@ -1,5 +1,6 @@
 """A trace in the simulator: the same nodes, arrivals and lifetimes, and seeds that keep training from what judges."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -385,7 +386,11 @@ def test_the_command_says_what_the_windows_would_have_cost(tmp_path, capsys):
     hours = rows["seed"].nunique() * 180.0 / 3600.0  # windows of whole minutes, below a tenth of the trace
     assert f"What these windows ({hours:.3g} h together) would have cost:" in said
     assert f"  recorded: ${3.0 * hours:.4g}, by the prices of its nodes' types" in said
-    assert "of kube-scheduler's" in said.split("would have cost:")[1]
+    hour = rows.pivot_table(index="seed", columns="policy", values="bill_per_core_hour").dropna()
+    ratio = math.exp(np.log(hour["kube-scheduler-packing"] / hour["kube-scheduler"]).mean())
+    (line,) = (line for line in said.splitlines() if line.startswith("  kube-scheduler-packing: $"))
+    assert f", {ratio:.3f} [" in line
+    assert line.endswith("] of kube-scheduler's for a requested core-hour")
     types = tmp_path / "types.json"
     types.write_text(written_catalogue(replace(each, name=f"own-{each.name}") for each in shipped_catalogue().types))
     assert command("replay", [*arguments, "--instance-types", str(types)]) == 0
