@@ -33,7 +33,8 @@ from aaml.sim.autoscaler.requirements import (
     only,
     required,
 )
-from aaml.sim.autoscaler.topology import Chosen, Placed, Ruled, Rules, Shape, Topology, shape_of
+from aaml.sim.autoscaler.rules import Ruled, Rules, Shape
+from aaml.sim.autoscaler.topology import Chosen, Placed, Topology
 
 _OF_POOL = (ARCH_LABEL, OS_LABEL, CAPACITY_TYPE_LABEL)  # labels of which a NodePool says what they may be
 _ANYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  (addresses that stand for all; nothing is bound here)
@@ -62,7 +63,7 @@ class Wish:
     strict: Labels
     volumes: tuple[Labels | None, ...]
     rules: tuple[Ruled, ...]
-    turned: tuple[Ruled, ...]
+    inverse: tuple[Ruled, ...]
     refused: bool
     _relaxed: "Wish | None" = None
 
@@ -74,8 +75,8 @@ class Wish:
         strict = merged(selector, first)
         preferred = _heaviest_first(pod.affinity).preferred_nodes
         labels = merged(selector, required(preferred[0].term.labels), first) if preferred else strict
-        turned = tuple(set(map(rules.apart, pod.affinity.required_anti_pods)))
-        return cls(pod, shape_of(pod), labels, strict, _volumes(pod), rules.of(pod), turned, is_refused(pod))
+        inverse = tuple(set(map(rules.apart, pod.affinity.required_anti_pods)))
+        return cls(pod, rules.shape(pod), labels, strict, _volumes(pod), rules.of(pod), inverse, is_refused(pod))
 
     def relaxed(self, rules: Rules) -> "Wish | None":
         """Return it with one term or preference less; None where there is none to give up."""
@@ -175,15 +176,14 @@ class Constraints:
         self, catalogue: Catalogue, nodes: Sequence[OwnedNode], placed: Placed, pods: Sequence[Pod],
         without: Collection[str],
     ) -> None:  # fmt: skip
-        self._catalogue, self._nodes, self._seen = catalogue, nodes, placed.seen
+        self._nodes, self._placed = nodes, placed
         self._wishes = Wishes.known(placed.seen)
         self._first = {pod.uid: self._wishes.of(pod) for pod in pods}
         chosen = [
-            Chosen(pod, wish.shape, wish.rules, wish.turned)
+            Chosen(pod, wish.shape, wish.rules, wish.inverse)
             for pod, wish in zip(pods, self._first.values(), strict=True)
         ]
-        hosts = frozenset(node.name for node in nodes if node.name not in without)
-        self.topology = Topology(catalogue.domains, placed, chosen, without, hosts)
+        self.topology = Topology(catalogue.domains, placed, chosen, without)
         self._targets: dict[int, Target] = {}  # nodes by row
         self._hosts = 0
         self._pool = {key: only(*catalogue.domains[key]) for key in _OF_POOL}
@@ -202,9 +202,7 @@ class Constraints:
         """Return a node as it is with the pods that are meant for it."""
         if row not in self._targets:
             node = self._nodes[row]
-            pods = self._seen.pods_on(node.name).values()
-            ports = [(pod.key, each) for pod in pods if pod.host_ports for each in pod.host_ports]
-            self._targets[row] = Target(node.requirements, ports)
+            self._targets[row] = Target(node.requirements, list(self._placed.ports.get(node.name, ())))
         return self._targets[row]
 
     def claim(self) -> Target:
@@ -231,6 +229,4 @@ class Constraints:
         """Let a pod go to a node or claim, which then has these labels."""
         target.labels = labels
         target.ports += [(pod.key, each) for each in pod.host_ports]
-        if target.undefined:
-            self.topology.register(next(iter(labels[HOSTNAME_LABEL].listed)))
         self.topology.record(pod, wish.shape, labels)

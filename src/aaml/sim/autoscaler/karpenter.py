@@ -207,7 +207,7 @@ class Karpenter:
         """Return the plan to let nodes go, for nothing or for one cheaper node (disruption/consolidation.go)."""
         names = tuple(node.name for node in nodes)
         packed = self._simulated(seen, look, names)
-        if packed.failed or len(packed.claims) > 1:
+        if packed.failed:
             return None
         price = sum(node.price for node in nodes)
         types: tuple[InstanceType, ...] = ()
@@ -245,9 +245,9 @@ class Karpenter:
         return saved > 0.0 and paid > 0.0 and saved / paid >= share / BALANCED_K
 
     def _simulated(self, seen: Observed, look: _Look, names: Collection[str]) -> Packed:
-        """Pack what waits and what is on nodes on their way out, as if these nodes were on theirs."""
+        """Pack what waits and what is on nodes on their way out, as if these nodes were on theirs, for one new node."""
         moved = [pod for name in names for pod in seen.pods_on(name).values()]
-        return pack(self.catalogue, look.room, [*look.pods, *moved], {pod.uid for pod in moved}, names)
+        return pack(self.catalogue, look.room, [*look.pods, *moved], {pod.uid for pod in moved}, names, most_claims=1)
 
     def _look(self, seen: Observed) -> _Look:
         quiet = {name for name, node in seen.nodes.items() if not self._is_busy(node, seen.now_s)}

@@ -117,13 +117,15 @@ class Room:
 
 
 def pack(
-    catalogue: Catalogue, room: Room, pods: Iterable[Pod], held: Collection[str] = (), without: Collection[str] = ()
-) -> Packed:
+    catalogue: Catalogue, room: Room, pods: Iterable[Pod], held: Collection[str] = (), without: Collection[str] = (),
+    most_claims: float = inf,
+) -> Packed:  # fmt: skip
     """Pack pods, the largest first: by CPU, then memory, then age. GPUs are shared as the simulator shares them.
 
     `held` are the uids of pods that run on a node that might go: they may only be moved to `quiet` nodes and must all
     find a place on ready ones or claims. `without` names nodes that might go, which take nothing. A pod that fits no
-    type, or that Karpenter does not buy for, is left out.
+    type, or that Karpenter does not buy for, is left out. Where more than `most_claims` are needed it has failed, and
+    the other pods are not tried.
     """
     listed, waiting = list(pods), room.seen.waiting
     packing = _Packing(catalogue, room, held, without)
@@ -131,6 +133,9 @@ def pack(
         for pod in sorted(listed, key=_largest_first):
             if not packing.add(pod):
                 packing.failed |= pod.uid in held
+            if len(packing.claims) > most_claims:
+                packing.failed = True
+                break
         return packing.packed()
     wishes = Wishes.known(room.seen)
     listed = [pod for pod in listed if pod.uid not in waiting or not wishes.of(pod).refused]
@@ -142,6 +147,9 @@ def pack(
         if not any(packing.add(pod, wish) for wish in constraints.wishes(pod)):
             left.append(pod)
             tried[pod.uid] = len(left)
+        if len(packing.claims) > most_claims:
+            packing.failed = True
+            break
     packing.failed |= any(pod.uid in held or pod.uid in room.placed.homes for pod in left)
     return packing.packed()
 

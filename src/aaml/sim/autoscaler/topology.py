@@ -1,122 +1,40 @@
 """Where pods may go that belong together or apart, as Karpenter counts it: topology spread and affinity between pods.
 
-A group is one rule of some pods: how many pods that it is about each domain of its label has. Pods that are to be
-placed do not count where they run now. A claim is a domain of the host name from its first pod on. Where several
-domains are as good Karpenter takes any; here it is the first by name. (Karpenter 1.15, `topology.go`,
-`topologygroup.go`, `topologynodefilter.go`, `topologydomaingroup.go` of pkg/controllers/provisioning/scheduling.)
+A group is one rule of some pods: how many pods that it is about each domain of its label has. An inverse group is the
+anti-affinity of other pods, which keeps those away that it is about. Pods that are to be placed do not count where they
+run now. Where several domains are as good Karpenter takes any; here it is the first by name. (Karpenter 1.15,
+`topology.go`, `topologygroup.go`, `topologydomaingroup.go` of pkg/controllers/provisioning/scheduling.)
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
-from typing import Literal
 
-from aaml.cluster.objects import HOSTNAME_LABEL, Pod, PodAffinityTerm, Taint, Toleration, TopologySpread
-from aaml.cluster.selectors import has_untolerated_taint, matches_pod
+from aaml.cluster.objects import HOSTNAME_LABEL, HostPort, Pod, Taint
 from aaml.sim.autoscaler.ports import Observed
-from aaml.sim.autoscaler.requirements import ANY, NONE, Labels, Values, compatible, labels_of, merged, only, required
+from aaml.sim.autoscaler.requirements import ANY, NONE, Labels, Values, only
+from aaml.sim.autoscaler.rules import Rule, Ruled, Rules, Shape
 
 _DISRUPTED = Taint("karpenter.sh/disrupted")  # of nodes on their way out
 _UNBOUNDED = (1 << 31) - 1
-Shape = tuple[str, frozenset[tuple[str, str]]]
-"""A pod as selectors see it: namespace, labels."""
-
-
-@dataclass(frozen=True)
-class _NodeFilter:
-    """Which nodes count for a spread constraint; `terms`: one of them has to hold, all do where there is none."""
-
-    terms: tuple[Labels, ...] = ()
-    tolerations: tuple[Toleration, ...] | None = None  # None: whatever taints there are
-
-    @classmethod
-    def of(cls, pod: Pod, constraint: TopologySpread) -> "_NodeFilter":
-        """Return the filter of a pod's constraint."""
-        terms: tuple[Labels, ...] = ()
-        if constraint.honor_node_affinity:
-            selector, affinity = labels_of(pod.node_selector), pod.affinity.required_nodes
-            terms = (selector,) if affinity is None else tuple(merged(selector, required(t.labels)) for t in affinity)
-        return cls(terms, pod.tolerations if constraint.honor_node_taints else None)
-
-    def passes(self, labels: Labels, taints: Sequence[Taint] = ()) -> bool:
-        """Whether a node with such labels counts."""
-        if self.tolerations is not None and has_untolerated_taint(self.tolerations, taints):
-            return False
-        return not self.terms or any(compatible(labels, term) for term in self.terms)
-
-    @property
-    def mark(self) -> object:
-        """What Karpenter tells filters apart by: of each term only which labels it names, and equal ones cancel."""
-        named = Counter(frozenset(term) for term in self.terms)
-        return frozenset(each for each, count in named.items() if count % 2), bool(self.terms), self.tolerations
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A constraint of a pod. Groups are the same where what is compared is: not the filter's values, nor the least."""
-
-    kind: Literal["spread", "near", "apart"]
-    about: PodAffinityTerm
-    max_skew: int = 0
-    mark: object = None
-    nodes: _NodeFilter = field(default_factory=_NodeFilter, compare=False)
-    least_domains: int = field(default=1, compare=False)
-
-    @classmethod
-    def spread(cls, pod: Pod, constraint: TopologySpread) -> "Rule":
-        """Return the rule of a spread constraint."""
-        nodes = _NodeFilter.of(pod, constraint)
-        about = PodAffinityTerm(constraint.topology_key, constraint.selector, frozenset({pod.namespace}))
-        return cls("spread", about, constraint.max_skew, nodes.mark, nodes, constraint.min_domains)
-
-
-class Rules:
-    """The rules of pods with a number each, which is the same for those that Karpenter has one group for."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Rule, int] = {}
-        self._known: dict[tuple[Rule, int, str], Rule] = {}  # one for all that are the same in everything
-        self._apart: dict[int, tuple[PodAffinityTerm, Ruled]] = {}  # by the identity of a term, which is kept with it
-
-    def numbered(self, rule: Rule) -> "Ruled":
-        """Return a rule with its number."""
-        known = self._known.setdefault((rule, rule.least_domains, repr(rule.nodes)), rule)
-        return self._numbers.setdefault(rule, len(self._numbers)), known
-
-    def apart(self, term: PodAffinityTerm) -> "Ruled":
-        """Return the rule of a term of anti-affinity."""
-        known = self._apart.get(id(term))
-        if known is None:
-            known = self._apart[id(term)] = term, self.numbered(Rule("apart", term))
-        return known[1]
-
-    def of(self, pod: Pod) -> "tuple[Ruled, ...]":
-        """Return all rules of a pod, preferred ones too: a preference counts until it is given up."""
-        affinity = pod.affinity
-        found = [self.numbered(Rule.spread(pod, constraint)) for constraint in pod.spread]
-        found += [self.numbered(Rule("near", term)) for term in affinity.required_pods]
-        found += map(self.apart, affinity.required_anti_pods)
-        found += [
-            self.numbered(Rule("near" if each.weight > 0 else "apart", each.term)) for each in affinity.preferred_pods
-        ]
-        return tuple(dict(reversed(found)).items())  # of several with a number the first
-
-
-Ruled = tuple[int, Rule]
+_NOWHERE: Mapping[str, int] = {}
 
 
 class _Group:
-    """How many of the pods that a rule is about each domain has. `empty` are the domains where none ever was."""
+    """How many of the pods that a rule is about each domain has. `empty` are the domains where none ever was.
 
-    def __init__(self, rule: Rule, about: "_About", domains: Iterable[str]) -> None:
-        self.rule, self.key, self._about = rule, rule.about.topology_key, about
-        self.counts = dict.fromkeys(domains, 0)
+    Host names are no domains until a pod is there: there can always be another host, and each target names its own.
+    """
+
+    def __init__(self, rule: Rule, selected: Collection[Shape], domains: Iterable[str]) -> None:
+        self.rule, self.key, self._selected = rule, rule.about.topology_key, selected
+        self.counts = dict.fromkeys(domains if self.key != HOSTNAME_LABEL else (), 0)
         self.empty = set(self.counts)
 
-    def selects(self, pod: Pod, shape: Shape) -> bool:
+    def selects(self, shape: Shape) -> bool:
         """Whether the rule is about a pod."""
-        return self._about.selects(pod, shape)
+        return shape in self._selected
 
     def record(self, domains: Iterable[str], count: int = 1) -> None:
         """Take note of pods in each of these domains."""
@@ -124,16 +42,10 @@ class _Group:
             self.counts[domain] = self.counts.get(domain, 0) + count
             self.empty.discard(domain)
 
-    def register(self, domains: frozenset[str]) -> None:
-        """Take note of domains."""
-        for domain in domains - self.counts.keys():
-            self.counts[domain] = 0
-            self.empty.add(domain)
-
-    def allowed(self, pod: Pod, shape: Shape, asked: Values, there: Values) -> Values:
+    def allowed(self, shape: Shape, asked: Values, there: Values) -> Values:
         """Return the domains where a pod that asks for some may go, of those `there`."""
         host = next(iter(there.listed)) if self.key == HOSTNAME_LABEL and len(there.listed) == 1 else None
-        own = self.selects(pod, shape)
+        own = self.selects(shape)
         if self.rule.kind == "spread":
             return self._spread(asked, there, host, int(own))
         if self.rule.kind == "near":
@@ -186,102 +98,107 @@ class _Group:
         return sorted(domain for domain in self.counts if there.allows(domain))
 
 
-class _About:
-    """Which pods a rule is about, and how many of those that have a node each domain has, at one moment."""
+@dataclass(frozen=True, slots=True)
+class _Domains:
+    """The nodes that count for some rules: the domain of each, and how many nodes that stay each domain has."""
 
-    def __init__(self, rule: Rule, placed: "Placed") -> None:
-        self._rule, self._spaces, self._selected = rule, placed.seen.namespace_labels, dict[Shape, bool]()
-        key, nodes = rule.about.topology_key, placed.seen.nodes
-        self.domains: dict[str, str] = {}  # by node that counts
-        for name, labels in placed.nodes.items():
-            values, taints = labels.get(key), (_DISRUPTED,) if nodes[name].deleting else ()
-            if values is not None and rule.nodes.passes(labels, taints):
-                self.domains[name] = next(iter(values.listed))
-        self.staying = Counter(domain for name, domain in self.domains.items() if not nodes[name].deleting)
-        self.counts: Counter[str] = Counter()
-        for shape, (pod, held) in placed.shapes.items():
-            if self.is_counted(pod, shape):
-                for name, count in held.items():
-                    if name in self.domains:
-                        self.counts[self.domains[name]] += count
-
-    def selects(self, pod: Pod, shape: Shape) -> bool:
-        """Whether the rule is about a pod."""
-        known = self._selected.get(shape)
-        if known is None:
-            known = self._selected[shape] = matches_pod(self._rule.about, pod, self._spaces)
-        return known
-
-    def is_counted(self, pod: Pod, shape: Shape) -> bool:
-        """Whether a pod that has a node counts: without a selector all of the namespaces do, and none is selected."""
-        about = self._rule.about
-        return self.selects(pod, shape) if about.selector is not None else pod.namespace in about.namespaces
+    of: Mapping[str, str]
+    staying: Counter[str]
 
 
 class Placed:
     """The pods that have a node at one moment, as groups count them."""
 
     def __init__(self, seen: Observed, rules: Rules) -> None:
-        self.seen = seen
+        self.seen, self.rules = seen, rules
         self.nodes: dict[str, Labels] = {}  # labels of those that are there, by name
         self.homes: dict[str, str] = {}  # by pod: its node
-        self.shapes: dict[Shape, tuple[Pod, Counter[str]]] = {}  # a pod, and how many like it each node has
+        self.shapes: dict[Shape, Counter[str]] = {}  # how many pods like it each node has
         self.apart: dict[int, tuple[Rule, Counter[str]]] = {}  # anti-affinity of pods, and how many each node has of it
-        self._about: dict[int, _About] = {}  # by the identity of a rule, which `rules` keep
+        self.ports: dict[str, list[tuple[str, HostPort]]] = {}  # by node: host ports that are taken, by whom
+        self._domains: dict[tuple[str, int], _Domains] = {}  # by label, and the identity of a rule that omits nodes
+        self._counts: dict[int, Counter[str]] = {}  # by the identity of a rule, which `rules` keep
+        self._inverse: dict[Shape, frozenset[int]] = {}
+        rules.heed(seen.namespace_labels)
         for name, node in seen.nodes.items():
             if node.initialized_s is None:
                 continue
             self.nodes[name] = node.requirements
             for uid, pod in seen.pods_on(name).items():
                 self.homes[uid] = name
+                if pod.host_ports:
+                    self.ports.setdefault(name, []).extend((pod.key, each) for each in pod.host_ports)
                 for number, rule in set(map(rules.apart, pod.affinity.required_anti_pods)):
                     self.apart.setdefault(number, (rule, Counter()))[1][name] += 1
                 if uid not in seen.stopping:
-                    shape = shape_of(pod)
+                    shape = rules.shape(pod)
                     if shape not in self.shapes:
-                        self.shapes[shape] = pod, Counter()
-                    self.shapes[shape][1][name] += 1
+                        self.shapes[shape] = Counter()
+                    self.shapes[shape][name] += 1
 
-    def about(self, rule: Rule) -> _About:
-        """Return which pods a rule is about, and where they are."""
-        if id(rule) not in self._about:
-            self._about[id(rule)] = _About(rule, self)
-        return self._about[id(rule)]
+    def domains(self, rule: Rule) -> _Domains:
+        """Return the nodes that count for a rule."""
+        key, passes = rule.about.topology_key, rule.nodes.passes
+        place = key, 0 if rule.nodes.is_open else id(rule)
+        if place not in self._domains:
+            nodes, found = self.seen.nodes, dict[str, str]()
+            for name, labels in self.nodes.items():
+                values, taints = labels.get(key), (_DISRUPTED,) if nodes[name].deleting else ()
+                if values is not None and passes(labels, taints):
+                    found[name] = next(iter(values.listed))
+            staying = Counter(domain for name, domain in found.items() if not nodes[name].deleting)
+            self._domains[place] = _Domains(found, staying)
+        return self._domains[place]
+
+    def counts(self, rule: Rule) -> Counter[str]:
+        """Return how many of the pods that a rule is about each domain has."""
+        if id(rule) not in self._counts:
+            domains, counts = self.domains(rule).of, Counter[str]()
+            for shape in self.rules.selection(rule).counted:
+                for name, count in self.shapes.get(shape, _NOWHERE).items():
+                    if name in domains:
+                        counts[domains[name]] += count
+            self._counts[id(rule)] = counts
+        return self._counts[id(rule)]
+
+    def inverse(self, shape: Shape) -> frozenset[int]:
+        """Return the numbers of the anti-affinity, of pods that have a node, that keeps such a pod away."""
+        if shape not in self._inverse:
+            self._inverse[shape] = frozenset(
+                number for number, (rule, _) in self.apart.items() if shape in self.rules.selection(rule).selected
+            )
+        return self._inverse[shape]
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A pod that is to be placed: `rules` are its own, `turned` those that keep others away from it."""
+    """A pod that is to be placed: `rules` are its own, `inverse` those that keep others away from it."""
 
     pod: Pod
     shape: Shape
     rules: tuple[Ruled, ...]
-    turned: tuple[Ruled, ...]
+    inverse: tuple[Ruled, ...]
 
 
 class Topology:
     """The groups that matter to some pods that are to be placed. `without` names nodes that might go.
 
-    `types` are the domains of labels that types have, `hosts` the nodes that stay.
+    `types` are the domains of labels that types have.
     """
 
     def __init__(
-        self, types: Mapping[str, frozenset[str]], placed: Placed, pods: Sequence[Chosen], without: Collection[str],
-        hosts: frozenset[str],
-    ) -> None:  # fmt: skip
+        self, types: Mapping[str, frozenset[str]], placed: Placed, pods: Sequence[Chosen], without: Collection[str]
+    ) -> None:
         self._types, self._placed, self._without = types, placed, [name for name in without if name in placed.nodes]
         self._leaving = [(each, placed.homes[each.pod.uid]) for each in pods if each.pod.uid in placed.homes]
         self._groups: dict[int, _Group] = {}
         self._owned: dict[str, list[_Group]] = {}  # by pod
-        self._turned: dict[int, _Group] = {}  # anti-affinity of other pods, which keeps those away that it is about
-        self._turned_of: dict[str, list[_Group]] = {}  # by the pod that has it
-        self._turn(pods)
+        self._inverse: dict[int, _Group] = {}  # anti-affinity of other pods, which keeps those away that it is about
+        self._inverse_of: dict[str, list[_Group]] = {}  # by the pod that has it
+        self._count_inverse(pods)
         for each in pods:
             self.update(each.pod.uid, each.rules)
-        for group in (*self._groups.values(), *self._turned.values()):
-            if group.key == HOSTNAME_LABEL:
-                group.register(hosts)
-        self._keeping: dict[Shape, list[_Group]] = {}
+        self._against: dict[Shape, list[_Group]] = {}
         self._selecting: dict[Shape, list[_Group]] = {}
 
     def update(self, uid: str, rules: Iterable[Ruled]) -> None:
@@ -295,19 +212,13 @@ class Topology:
             owned.append(group)
         self._owned[uid] = owned
 
-    def register(self, host: str) -> None:
-        """Take note of a claim for a node."""
-        for group in (*self._groups.values(), *self._turned.values()):
-            if group.key == HOSTNAME_LABEL:
-                group.register(frozenset((host,)))
-
     def narrowed(self, pod: Pod, shape: Shape, strict: Labels, there: Labels) -> Labels | None:
         """Return the labels that a node with some may have for a pod; None where it may not go there."""
-        if shape not in self._keeping:
-            self._keeping[shape] = [group for group in self._turned.values() if group.selects(pod, shape)]
+        if shape not in self._against:
+            self._against[shape] = [group for group in self._inverse.values() if group.selects(shape)]
         found: dict[str, Values] = {}
-        for group in (*self._owned[pod.uid], *self._keeping[shape]):
-            domains = group.allowed(pod, shape, strict.get(group.key, ANY), there.get(group.key, ANY))
+        for group in (*self._owned[pod.uid], *self._against[shape]):
+            domains = group.allowed(shape, strict.get(group.key, ANY), there.get(group.key, ANY))
             if not domains.listed:
                 return None
             found[group.key] = domains.both(found[group.key]) if group.key in found else domains
@@ -316,55 +227,55 @@ class Topology:
     def record(self, pod: Pod, shape: Shape, there: Labels) -> None:
         """Take note that a pod goes to a node with such labels."""
         if shape not in self._selecting:
-            self._selecting[shape] = [group for group in self._groups.values() if group.selects(pod, shape)]
+            self._selecting[shape] = [group for group in self._groups.values() if group.selects(shape)]
         for group in self._selecting[shape]:
             if group.rule.nodes.passes(there):
                 domains = there.get(group.key, ANY)
                 if group.rule.kind == "apart" or (domains.is_list and len(domains.listed) == 1):
                     group.record(domains.listed)
-        for group in self._turned_of.get(pod.uid, ()):
+        for group in self._inverse_of.get(pod.uid, ()):
             group.record(there.get(group.key, ANY).listed)
 
     def _counted(self, rule: Rule) -> _Group:
         """Return a new group, with the pods that are counted already: not those that are to be placed."""
-        about, key = self._placed.about(rule), rule.about.topology_key
-        staying, counts = about.staying, about.counts
-        if self._without:
-            staying = staying - Counter(about.domains[name] for name in self._without if name in about.domains)
-        group = _Group(rule, about, chain(self._types.get(key, ()), staying))
-        counted = (
-            about.domains[name]
+        domains, selection = self._placed.domains(rule), self._placed.rules.selection(rule)
+        staying, key = domains.staying, rule.about.topology_key
+        if self._without and key != HOSTNAME_LABEL:
+            staying = staying - Counter(domains.of[name] for name in self._without if name in domains.of)
+        group = _Group(rule, selection.selected, chain(self._types.get(key, ()), staying))
+        moved = Counter(
+            domains.of[name]
             for each, name in self._leaving
-            if name in about.domains and about.is_counted(each.pod, each.shape)
+            if name in domains.of and each.shape in selection.counted
             and each.pod.uid not in self._placed.seen.stopping
         )  # fmt: skip
-        for domain, count in (counts - Counter(counted)).items():
-            group.record((domain,), count)
+        for domain, count in self._placed.counts(rule).items():
+            if count > moved[domain]:
+                group.record((domain,), count - moved[domain])
         return group
 
-    def _turn(self, pods: Sequence[Chosen]) -> None:
+    def _count_inverse(self, pods: Sequence[Chosen]) -> None:
         """Let anti-affinity of all pods keep others away; of those that are to be placed only once they are."""
         placed = self._placed
         moved: dict[int, Counter[str]] = {}
         for each, name in self._leaving:
-            for number, _ in each.turned:
+            for number, _ in each.inverse:
                 moved.setdefault(number, Counter())[name] += 1
-        for number, (rule, held) in placed.apart.items():
+        needed = {number for each in pods for number, _ in each.inverse}
+        needed.update(*(placed.inverse(shape) for shape in {each.shape for each in pods}))
+        for number in (each for each in placed.apart if each in needed):
+            rule, held = placed.apart[number]
             left = held - moved[number] if number in moved else held
-            group = self._turned[number] = self._turning(rule)
+            group = self._inverse[number] = self._inverse_group(rule)
             for name in left:
                 group.record(placed.nodes[name].get(group.key, NONE).listed)
         for each in pods:
-            if each.turned:
-                for number, rule in each.turned:
-                    if number not in self._turned:
-                        self._turned[number] = self._turning(rule)
-                self._turned_of[each.pod.uid] = [self._turned[number] for number, _ in each.turned]
+            if each.inverse:
+                for number, rule in each.inverse:
+                    if number not in self._inverse:
+                        self._inverse[number] = self._inverse_group(rule)
+                self._inverse_of[each.pod.uid] = [self._inverse[number] for number, _ in each.inverse]
 
-    def _turning(self, rule: Rule) -> _Group:
-        return _Group(rule, self._placed.about(rule), self._types.get(rule.about.topology_key, ()))
-
-
-def shape_of(pod: Pod) -> Shape:
-    """Return a pod as selectors see it."""
-    return pod.namespace, frozenset(pod.labels.items())
+    def _inverse_group(self, rule: Rule) -> _Group:
+        selected = self._placed.rules.selection(rule).selected
+        return _Group(rule, selected, self._types.get(rule.about.topology_key, ()))

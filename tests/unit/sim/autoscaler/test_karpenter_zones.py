@@ -28,6 +28,7 @@ from aaml.sim.autoscaler.cluster_autoscaler import ClusterAutoscaler
 from aaml.sim.autoscaler.karpenter import Karpenter
 from aaml.sim.autoscaler.packing import Room, pack, types_of
 from aaml.sim.autoscaler.requirements import Values, only, required
+from aaml.sim.autoscaler.rules import Rule, Rules
 from aaml.sim.autoscaler.settings import ClusterAutoscalerSettings, KarpenterSettings, NodeTimes
 from aaml.sim.autoscaler.supply import NodeSupply
 from aaml.sim.cluster import SimCluster
@@ -213,3 +214,24 @@ def test_what_no_autoscaler_here_heeds_is_refused_in_a_line():
         played([pod("p", volumes=on_a_node)], karpenter)
     with pytest.raises(UserError, match="default/p: it has required topology spread; Karpenter heeds that, this auto"):
         played([web("p", spread=spread(ZONE_LABEL))], ClusterAutoscaler(ClusterAutoscalerSettings(), TYPES, 0.0))
+
+
+def test_rules_know_pods_that_come_later_and_the_labels_that_namespaces_have_now():
+    term = PodAffinityTerm(
+        ZONE_LABEL, LabelSelector(), namespace_selector=LabelSelector((Requirement("team", "In", ("a",)),))
+    )
+    rules, rule = Rules(), Rule("near", term)
+    rules.heed({"ours": {"team": "a"}})
+    first = rules.shape(pod("first", 1, namespace="ours"))
+    assert rules.selection(rule).selected == {first}
+    later = rules.shape(pod("later", 1, namespace="ours", labels={"app": "web"}))
+    assert rules.selection(rule).selected == {first, later}
+    rules.heed({"ours": {"team": "b"}})
+    assert rules.selection(rule).selected == set()
+
+
+def test_a_packing_ends_where_more_nodes_are_needed_than_may_be_bought():
+    seen = Moment().waits(web("p", 6.0, spread=spread(ZONE_LABEL)), web("q", 6.0), pod("r", 6.0)).seen
+    packed = pack(TYPES, Room.of(seen, TYPES, ()), [each.pod for each in seen.waiting.values()], most_claims=1)
+    assert packed.failed
+    assert len(packed.claims) == 2, "the third pod is not tried"
