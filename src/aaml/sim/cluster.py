@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from aaml.cluster import audit
 from aaml.cluster.filters import feasible as feasible_rows
+from aaml.cluster.filters import rejecting_plugins
 from aaml.cluster.filters.volume_binding import VolumePlan, plan_volumes
 from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, Node, Pod
 from aaml.cluster.state import ClusterState
@@ -205,7 +206,7 @@ class SimCluster:
         self.journal.counts["rejected"] += 1
         if self._supply is not None:
             self._supply.rejected(pod)
-        plugins = _REJECTED_BY if _is_plain(pod) else feasible_rows(self._state, pod).plugins | _REJECTED_BY
+        plugins = _REJECTED_BY if _is_plain(pod) else rejecting_plugins(self._state, pod) | _REJECTED_BY
         self._queue.requeue(self._give_up(pod), plugins)
 
     def defer(self, pod: Pod) -> None:

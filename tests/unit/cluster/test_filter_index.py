@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given, settings
 
-from aaml.cluster.filters import FilterIndex, feasible
+from aaml.cluster.filters import FilterIndex, feasible, rejecting_plugins
 from aaml.cluster.objects import (
     Affinity,
     HostPort,
@@ -86,3 +86,4 @@ def test_following_a_state_equals_starting_from_it(history, questions):
         assert followed.diagnosis.by_node == fresh.diagnosis.by_node
         # A node is feasible exactly when no filter gives a reason against it.
         assert [not reasons for reasons in followed.diagnosis.by_node] == followed.mask.tolist()
+        assert rejecting_plugins(state, pod) == followed.plugins

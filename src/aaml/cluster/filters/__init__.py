@@ -8,7 +8,7 @@ resource allocation (DRA).
 """
 
 from aaml.cluster.filters.index import FilterIndex
-from aaml.cluster.filters.run import feasible
+from aaml.cluster.filters.run import feasible, rejecting_plugins
 from aaml.cluster.filters.verdict import FILTERS, Diagnosis, Feasibility
 
-__all__ = ["FILTERS", "Diagnosis", "Feasibility", "FilterIndex", "feasible"]
+__all__ = ["FILTERS", "Diagnosis", "Feasibility", "FilterIndex", "feasible", "rejecting_plugins"]

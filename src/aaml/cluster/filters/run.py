@@ -19,7 +19,7 @@ from aaml.cluster.filters import (
     volumes,
 )
 from aaml.cluster.filters.index import BoolArray, FilterIndex
-from aaml.cluster.filters.verdict import Diagnosis, Feasibility, diagnose, rejection_of_all
+from aaml.cluster.filters.verdict import Diagnosis, Feasibility, diagnose, rejecting, rejection_of_all
 from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, Pod
 from aaml.cluster.state import ClusterState
 
@@ -44,6 +44,15 @@ def feasible(state: ClusterState, pod: Pod, index: FilterIndex | None = None) ->
     return Feasibility(mask, index, explain, state.generation)
 
 
+def rejecting_plugins(state: ClusterState, pod: Pod) -> frozenset[str]:
+    """Return the plugins that reject a node, as `feasible(state, pod).plugins`, which works the reasons out too."""
+    if state.nominated:
+        return feasible(state, pod).plugins
+    index = FilterIndex.of(state)
+    index.sync()
+    return rejecting(index, pod)
+
+
 def passing(index: FilterIndex, pod: Pod) -> BoolArray:
     """Return [N] the nodes that pass every filter, nominations left aside; the array is the caller's."""
     if pod.gates or pod.volumes.missing or pod.resource_claims:
@@ -66,6 +75,8 @@ def passing(index: FilterIndex, pod: Pod) -> BoolArray:
         _narrow(mask, volumes.zone_passes(index, pod))
     if pod.required_features:
         _narrow(mask, node_declared_features.passes(index, pod))
+    if (pod.spread or pod.affinity is not NO_AFFINITY) and not mask.any():
+        return mask  # what is left to ask takes long
     if pod.spread:
         _narrow(mask, topology_spread.passes(index, pod))
     if index.owned["required_anti"] or pod.affinity is not NO_AFFINITY:
@@ -139,4 +150,4 @@ def _merge(diagnosis: Diagnosis, overlays: dict[int, Diagnosis]) -> Diagnosis:
     )
 
 
-__all__ = ["feasible", "passing", "rejection_of_all"]
+__all__ = ["feasible", "passing", "rejecting_plugins", "rejection_of_all"]

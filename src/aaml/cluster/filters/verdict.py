@@ -4,7 +4,7 @@ The filters run in kube-scheduler's order, and a node's reasons are those of the
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -26,7 +26,7 @@ from aaml.cluster.filters import (
     volumes,
 )
 from aaml.cluster.filters.index import BoolArray, FilterIndex
-from aaml.cluster.filters.plugin import Filter
+from aaml.cluster.filters.plugin import Explain, Filter, one_reason
 from aaml.cluster.objects import Pod
 
 FILTERS: tuple[Filter, ...] = (
@@ -47,6 +47,7 @@ FILTERS: tuple[Filter, ...] = (
     node_declared_features.FILTER,
 )
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
+_NOT_NAMED = one_reason(f"node(s) didn't satisfy plugin(s) [{node_affinity.FILTER.name}]", unresolvable=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,6 @@ def rejection_of_all(index: FilterIndex, pod: Pod) -> tuple[str, str]:
 def diagnose(index: FilterIndex, pod: Pod, rows: BoolArray | None = None) -> Diagnosis:
     """Run the filters one after the other on these rows [N] (all by default) and keep what each rejects."""
     size = len(index.state)
-    alive = np.ones(size, dtype=np.bool_) if rows is None else rows.copy()
     plugin, reason = rejection_of_all(index, pod)
     if reason:
         everywhere = np.ones(size, dtype=np.bool_)
@@ -130,35 +130,46 @@ def diagnose(index: FilterIndex, pod: Pod, rows: BoolArray | None = None) -> Dia
     unresolvable = np.zeros(size, dtype=np.bool_)
     by_node: list[tuple[str, ...]] = [()] * size
     plugin_by_node = [""] * size
-
-    def take(name: str, found: tuple[tuple[str, BoolArray], ...], hopeless: BoolArray) -> None:
-        nonlocal unresolvable
+    for name, explain, rejected in _rejections(index, pod, rows):
+        rejection = explain(index, pod, rejected)
         plugins.add(name)
-        unresolvable |= hopeless
-        for reason, where in found:
+        unresolvable |= rejection.unresolvable
+        for reason, where in rejection.reasons:
             hit = np.flatnonzero(where)
             if hit.size:
                 reasons[reason] += hit.size
                 for row in hit:
                     by_node[row] = (*by_node[row], reason)
                     plugin_by_node[row] = name
+    return Diagnosis(frozenset(plugins), reasons, unresolvable, tuple(by_node), tuple(plugin_by_node))
 
+
+def rejecting(index: FilterIndex, pod: Pod) -> frozenset[str]:
+    """Return the plugins that `diagnose` names, without the reasons, which take most of its time."""
+    plugin, reason = rejection_of_all(index, pod)
+    return frozenset({plugin} if reason else (name for name, _, _ in _rejections(index, pod)))
+
+
+def _rejections(
+    index: FilterIndex, pod: Pod, rows: BoolArray | None = None
+) -> Iterator[tuple[str, Explain, BoolArray]]:
+    """Yield each plugin that rejects some of these rows (all by default), what tells why, and the rows [N]."""
+    alive = np.ones(len(index.state), dtype=np.bool_) if rows is None else rows.copy()
     named = node_affinity.named_nodes(pod)
     if named is not None:
         # The other nodes are not looked at by any filter.
         others = alive.copy()
         others[[index.state.index[name] for name in named if name in index.state.index]] = False
         if others.any():
-            name = node_affinity.FILTER.name
-            take(name, ((f"node(s) didn't satisfy plugin(s) [{name}]", others),), others)
+            yield node_affinity.FILTER.name, _NOT_NAMED, others
             alive &= ~others
     for each in FILTERS:
+        if not alive.any():
+            return
         mask = each.passes(index, pod)
         if mask is None:
             continue
         rejected = alive & ~mask
         if rejected.any():
-            rejection = each.explain(index, pod, rejected)
-            take(each.name, rejection.reasons, rejection.unresolvable)
+            yield each.name, each.explain, rejected
             alive &= mask
-    return Diagnosis(frozenset(plugins), reasons, unresolvable, tuple(by_node), tuple(plugin_by_node))
