@@ -1,7 +1,8 @@
 """What an optimum allows: the best placement by a solver that knows all pods beforehand, beside the policies' results.
 
 Needs ortools, which the extra `solver` brings. Bills of more than 60 pods, or with GPUs, are packed by a heuristic,
-which needs nothing. A line a seed says which of both it was.
+which needs nothing. A line a seed says which of both it was. A recording (bill@FOLDER) is packed by requests: the line
+says how many of its pods ask for zones, other pods or volumes besides, which is not heeded.
 """
 
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ class Args(Settings):
 
     what: tyro.conf.Positional[str] = "fragmentation"
     """a task whose pods stay (fragmentation, balance-batch, compress-batch), a bill (bill, bill-when-empty,
-    bill-cluster-autoscaler, bill-openb), or openb for the published benchmark"""
-    seeds: str = "1000..1019"
-    """numbers and ranges: 42..51 or 42,45"""
+    bill-cluster-autoscaler, bill-openb, bill@FOLDER), or openb for the published benchmark"""
+    seeds: str = ""
+    """numbers and ranges: 42..51 or 42,45; 1000..1019, or all windows of a trace's holdout, when not given"""
     nodes: Count | None = None
     """a task's number of nodes; its own when not given"""
     pods: Count | None = None
@@ -45,11 +46,15 @@ def run(args: Args) -> int:
     from aaml.evaluation.results import ResultFile
     from aaml.openb.bench import parse_traces
     from aaml.openb.bound import bound_traces
-    from aaml.sim.autoscaler.task import BILL_TASKS
+    from aaml.sim.autoscaler.recorded import RecordedBillTask
+    from aaml.sim.autoscaler.task import BILL_TASKS, BillTask
+    from aaml.sim.tasks import find_task
 
-    if args.what not in (*BOUNDED, *BILL_TASKS, "openb"):
-        raise bad_value("what", args.what, f"one of {', '.join((*BOUNDED, *BILL_TASKS))}, openb")
-    seeds, stop = parse_seeds(args.seeds), list[bool]()
+    if args.what not in (*BOUNDED, "openb") and args.what.partition("@")[0] not in BILL_TASKS:
+        raise bad_value("what", args.what, f"one of {', '.join((*BOUNDED, *BILL_TASKS))}, bill@FOLDER, openb")
+    task = None if args.what in (*BOUNDED, "openb") else find_task(args.what)
+    windows = () if task is None or args.seeds else task.episodes
+    seeds, stop = windows or parse_seeds(args.seeds or "1000..1019"), list[bool]()
 
     def stopped() -> bool:
         return bool(stop)
@@ -57,11 +62,11 @@ def run(args: Args) -> int:
     with ends_by(lambda: stop.append(True)) as interruption:
         if args.what == "openb":
             rows = bound_traces(parse_traces(args.traces), seeds, args.columns, stopped=stopped)
-        elif args.what in BILL_TASKS:
-            rows = bound_bill(args.what, seeds, args.nodes, args.pods, limit_s=args.limit_s, stopped=stopped)
+        elif isinstance(task, BillTask | RecordedBillTask):
+            rows = bound_bill(task, seeds, args.nodes, args.pods, limit_s=args.limit_s, stopped=stopped)
         else:
             rows = bound_task(args.what, seeds, args.nodes, args.pods, limit_s=args.limit_s, stopped=stopped)
-        file = ResultFile(args.out or Path(f"runs/bound-{args.what}"))
+        file = ResultFile(args.out or Path("runs") / f"bound-{args.what}".replace("/", "-").strip("-"))
         for row in rows:
             file.append(row)
     print(file.path)

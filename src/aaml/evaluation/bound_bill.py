@@ -1,6 +1,7 @@
 """What is left to win of a bill, as rows: a packing with every pod known beforehand, and what no packing is below.
 
-Few pods are packed by a solver, which says in its bound how much cheaper a packing could be; many by a heuristic.
+Few pods are packed by a solver, which says in its bound how much cheaper a packing could be; many by a heuristic. Both
+go by requests alone: what else pods ask for can only make a bill higher.
 """
 
 import math
@@ -11,8 +12,11 @@ from typing import Any
 from aaml.evaluation.bill_optimum import MOST_PODS, best_packing
 from aaml.evaluation.identity import identity
 from aaml.progress import progress_bar
+from aaml.sim.autoscaler.catalogue import Catalogue
 from aaml.sim.autoscaler.clairvoyant import fluid_bill, intervals_of, offline_packing
-from aaml.sim.autoscaler.task import BILL_TASKS
+from aaml.sim.autoscaler.constraints import is_constrained
+from aaml.sim.autoscaler.recorded import RecordedBillTask
+from aaml.sim.autoscaler.task import BillTask
 from aaml.sim.metrics import METRICS
 
 _HOUR_S = 3600.0
@@ -20,7 +24,7 @@ OFFLINE, SOLVER, FLUID = "offline-packing", "cp-sat-bound", "fluid-bound"
 
 
 def bound_bill(
-    name: str,
+    task: BillTask | RecordedBillTask,
     seeds: Sequence[int],
     nodes: int | None = None,
     pods: int | None = None,
@@ -31,14 +35,15 @@ def bound_bill(
     """Yield two or three rows a seed in the format of `aaml evaluate`, each told in a line, until `stopped()`.
 
     They hold the bill alone, which is their cost too: nobody waits, nothing is evicted. At most `MOST_PODS` pods
-    without GPUs are packed by the solver in `limit_s` seconds, where it is installed; others by the heuristic.
+    without GPUs are packed by the solver in `limit_s` seconds, where it is installed; others by the heuristic. A line
+    says how many pods ask for more than room. Raises `UserError` for a seed that is no window of a trace.
     """
-    task = BILL_TASKS[name]
-    with progress_bar(f"bound {name}", len(seeds), "seed") as bar:
+    name = task.name
+    with progress_bar(f"bound {name}", len(seeds), task.unit) as bar:
         for seed in seeds:
             if stopped():
                 return
-            cluster, catalogue = task.build(seed, nodes, pods=pods), task.drawn_catalogue(seed)
+            cluster, catalogue = task.build(seed, nodes, pods=pods), _catalogue(task, seed)
             workload, until_s = cluster.workload, cluster.until_s
             intervals, fluid = intervals_of(workload, catalogue, until_s), fluid_bill(workload, catalogue, until_s)
             packing = offline_packing(intervals, catalogue)
@@ -62,5 +67,13 @@ def bound_bill(
                     **dict.fromkeys(METRICS, math.nan), "bill": an_hour, "cost": an_hour,
                     "fluid_ratio": dollars / fluid, **identity(task, pods),
                 }  # fmt: skip
-            bar.write(f"seed {seed}: offline packing {offline / fluid:.3f} of the fluid bound, {how}")
+            constrained = sum(map(is_constrained, workload))
+            if constrained:
+                how += f"; {constrained} of {len(workload)} pods ask for zones, other pods, ports or volumes, too,"
+                how += " which is not heeded"
+            bar.write(f"{task.unit} {seed}: offline packing {offline / fluid:.3f} of the fluid bound, {how}")
             bar.update()
+
+
+def _catalogue(task: BillTask | RecordedBillTask, seed: int) -> Catalogue:
+    return task.catalogue if isinstance(task, RecordedBillTask) else task.drawn_catalogue(seed)
