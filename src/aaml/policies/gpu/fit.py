@@ -38,25 +38,30 @@ def is_repeated(nodes: NodeArrays, row: int, device: int) -> bool:
     return repeated
 
 
+@uncounted
+def has_devices(gpu, count, milli):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Whether the devices of a node, with so much left each, can take a request: `aaml.cluster.gpu.devices_fit`."""
+    if milli <= 0:
+        return True
+    need = milli if count == 1 else DEVICE_MILLI
+    enough = 0
+    for device in range(gpu.shape[0]):
+        if gpu[device] >= need:
+            enough += 1
+            if enough >= count:
+                return True
+    return False
+
+
 @compiled
 def fits_but_memory(nodes: NodeArrays, row: int, shape: IntArray) -> bool:
     """Whether CPU, pod slots, model and devices suffice on a node."""
     if shape[SHAPE_CPU] > nodes.cpu[row] or nodes.pods[row] < 1:
         return False
     milli = shape[SHAPE_MILLI]
-    if milli <= 0:
-        return True
-    if (shape[SHAPE_MODELS] >> nodes.gpu_model[row]) & 1 == 0:
+    if milli > 0 and (shape[SHAPE_MODELS] >> nodes.gpu_model[row]) & 1 == 0:
         return False
-    count = shape[SHAPE_COUNT]
-    need = milli if count == 1 else DEVICE_MILLI
-    enough = 0
-    for device in range(nodes.gpu.shape[1]):
-        if nodes.gpu[row, device] >= need:
-            enough += 1
-            if enough >= count:
-                return True
-    return False
+    return bool(has_devices(nodes.gpu[row], shape[SHAPE_COUNT], milli))
 
 
 @compiled
@@ -86,18 +91,6 @@ def extreme_device(gpu: IntArray, milli: int, worst: bool) -> int:
         if free >= milli and (chosen < 0 or (free > gpu[chosen] if worst else free < gpu[chosen])):
             chosen = device
     return chosen
-
-
-@uncounted
-def has_devices(gpu, count, milli):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Whether the devices of a node, with so much left each, can take a request: `aaml.cluster.gpu.devices_fit`."""
-    if milli <= 0:
-        return True
-    need = milli if count == 1 else DEVICE_MILLI
-    enough = 0
-    for device in range(gpu.shape[0]):
-        enough += gpu[device] >= need
-    return enough >= count
 
 
 @uncounted
