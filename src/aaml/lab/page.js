@@ -304,30 +304,39 @@ function* explanation({ own, others, scores_of, by }) {
   yield facts;
   if (own.scores) {
     const names = Object.keys(own.parts).slice(0, 8), most = {};
-    for (const name of names) most[name] = Math.max(...own.parts[name].map((value) => Math.abs(value ?? 0)), 1e-12);
+    for (const name of names) {
+      const values = [...own.parts[name], ...own.devices.map(([, , , parts]) => parts[name])];
+      most[name] = Math.max(...values.map((value) => Math.abs(value ?? 0)), 1e-12);
+    }
     const table = element("table"), head = element("thead"), body = element("tbody");
     const titles = element("tr");
     titles.append(element("th", "node"), element("th", "score", "number"), ...names.map((name) => element("th", name, "number")), element("th", own.refused.length ? "refused by" : ""));
     head.append(titles);
-    own.nodes.forEach((node, place) => {
-      const row = element("tr", "", place === own.chosen ? "chosen" : "");
-      row.append(element("td", node), element("td", short(own.scores[place]), "number"));
+    const line = (label, score, part, kind = "", refusal = null) => {
+      const row = element("tr", "", kind);
+      row.append(element("td", label), element("td", short(score), "number"));
       for (const name of names) {
-        const value = own.parts[name][place], cell = element("td", own.mask[place] ? short(value) : "", "cell");
-        if (own.mask[place]) {
+        const value = part(name), cell = element("td", refusal ? "" : short(value), "cell");
+        if (!refusal) {
           const bar = element("i", "", value < 0 ? "less" : "");
           bar.style.width = `${90 * Math.abs(value ?? 0) / most[name]}%`;
           cell.append(bar);
         }
         row.append(cell);
       }
-      row.append(element("td", own.mask[place] ? "" : own.refusals[place].join(": "), "hint"));
+      row.append(element("td", refusal ? refusal.join(": ") : "", "hint"));
       body.append(row);
+    };
+    own.nodes.forEach((node, place) => {
+      line(node, own.scores[place], (name) => own.parts[name][place], place === own.chosen ? "chosen" : "", own.mask[place] ? null : own.refusals[place]);
+      for (const [at, device, score, parts] of own.devices)
+        if (at === place) line(`\u2003GPU ${device}`, score, (name) => parts[name], "device");
     });
     table.append(head, body);
     const scroll = element("div", "", "scroll tall");
     scroll.append(table);
     yield scroll;
+    if (own.devices.length) yield element("p", "Below a node: its GPU devices that the pod may share; the node has the score of the best.", "hint");
     const hidden = Object.keys(own.parts).length - names.length;
     if (own.parts_are) yield element("p", `Columns: ${own.parts_are}. The first tell the chosen node most from the second` +
       (hidden > 0 ? `; ${hidden} smaller ones are not shown.` : "."), "hint");
