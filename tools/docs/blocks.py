@@ -35,7 +35,13 @@ from aaml.openb.tables import KEYS as RUN_KEYS
 from aaml.openb.tables import read_table
 from aaml.settings import Settings, fields
 from aaml.sim.autoscaler.node_policy import NodePolicy
-from aaml.sim.autoscaler.settings import ClusterAutoscalerSettings, KarpenterSettings, NodeTimes, Prices
+from aaml.sim.autoscaler.settings import (
+    ClusterAutoscalerSettings,
+    HighNodeUtilizationSettings,
+    KarpenterSettings,
+    NodeTimes,
+    Prices,
+)
 from aaml.sim.openb import COLUMNS
 from aaml.sim.tasks import find_task
 from aaml.training.records import read_curve
@@ -593,7 +599,7 @@ def _standings(board: Board, policy: str) -> list[list[str]]:
 _SETTINGS: Mapping[str, type[Settings]] = {
     "training": TrainConfig, "scheduler": LearnerSettings, "karpenter": KarpenterSettings,
     "cluster-autoscaler": ClusterAutoscalerSettings, "nodes": NodeTimes, "prices": Prices,
-    "node-policy": NodePolicy,
+    "node-policy": NodePolicy, "high-node-utilization": HighNodeUtilizationSettings,
 }  # fmt: skip
 
 

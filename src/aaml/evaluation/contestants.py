@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 class Contestant:
     """A policy by name or `FILE.py:NAME`, a model file, or a policy object; `label` is what tables call it.
 
-    `nodes` says who buys the nodes of a bill (`aaml.sim.autoscaler.file`), a file or `learned`; empty: the task's own.
+    `nodes` says who buys the nodes of a bill (`aaml.sim.autoscaler.file`), a file or a word; empty: the task's own.
     """
 
     spec: str | Policy
@@ -73,7 +73,8 @@ class Contestant:
 Policies = str | Path | Policy | Contestant
 """A policy's name or `LABEL=NAME`, a model file, a policy object, or a function that scores a context.
 
-A name or file may end in `+FILE` or `+learned`, which says who buys the nodes of a bill."""
+A name or file may end in `+FILE`, `+learned` or `+high-node-utilization`, which says who buys the nodes of a bill, or
+stands beside who does."""
 
 
 def contestants(

@@ -24,7 +24,7 @@ import pandas as pd
 from aaml.errors import UserError
 from aaml.evaluation.policies import policy_file, split_nodes
 from aaml.evaluation.program import program_sha256
-from aaml.sim.autoscaler.file import LEARNED
+from aaml.sim.autoscaler.file import named_file
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
 
@@ -82,8 +82,7 @@ def _policy_sha256(policy: object) -> str:
     if not isinstance(policy, str | Path):
         return ""
     spec, nodes = split_nodes(str(policy))
-    bought_by = None if nodes in ("", LEARNED) else Path(nodes)
-    files = [file for file in (policy_file(spec), bought_by) if file is not None]
+    files = [file for file in (policy_file(spec), named_file(nodes)) if file is not None]
     return _sha256(file.read_bytes() for file in files) if files else ""
 
 

@@ -23,7 +23,7 @@ from aaml.policies.heuristics.policies import GpuPolicy, gpu_scorer
 from aaml.policies.kube_scores.profile import PREFIX, names_profile, profile_file
 from aaml.policies.registry import POLICIES, make_policy
 from aaml.scheduling.ports import Policy
-from aaml.sim.autoscaler.file import LEARNED
+from aaml.sim.autoscaler.file import WORDS
 
 if TYPE_CHECKING:
     from aaml.learning import policy as networks
@@ -42,9 +42,9 @@ def is_model(spec: str) -> bool:
 
 
 def split_nodes(spec: str) -> tuple[str, str]:
-    """Return a policy and who buys its nodes, of POLICY+FILE or POLICY+learned; empty for none."""
+    """Return a policy and who buys its nodes, of POLICY+FILE or POLICY+WORD; empty for none."""
     policy, plus, nodes = spec.rpartition("+")
-    is_buyer = nodes == LEARNED or nodes.endswith((".yaml", ".yml"))
+    is_buyer = nodes in WORDS or nodes.endswith((".yaml", ".yml"))
     return (policy, nodes) if plus and policy and is_buyer else (spec, "")
 
 

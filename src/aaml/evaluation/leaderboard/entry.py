@@ -17,7 +17,7 @@ from aaml.evaluation.contestants import Contestant
 from aaml.evaluation.policies import origin, policy_file
 from aaml.evaluation.program import program_sha256
 from aaml.files import write_json
-from aaml.sim.autoscaler.file import LEARNED
+from aaml.sim.autoscaler.file import named_file
 from aaml.sim.cluster import SimCluster
 
 FORMAT = "aaml-leaderboard"
@@ -44,7 +44,7 @@ class Who:
             raise UserError(f"policy {contestant.name}: is an object of a program; name it as FILE.py:NAME, or save it")
         kind, file, nodes = origin(contestant.spec), policy_file(contestant.spec), contestant.nodes
         bought_by = f"+{Path(nodes).name}" if nodes else ""
-        files = [each for each in (file, None if nodes in ("", LEARNED) else Path(nodes)) if each is not None]
+        files = [each for each in (file, named_file(nodes)) if each is not None]
         spec = contestant.spec if file is None else contestant.spec.rpartition("/")[2]  # without folders
         name = contestant.label or (spec.rpartition(":")[2] if kind == "own" and not nodes else contestant.name)
         try:

@@ -116,7 +116,14 @@ class Replace:
     types: tuple[InstanceType, ...]
 
 
-Command = Buy | Delete | Replace
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Evict one pod, whose owner makes the next one. Refused, for good, where a disruption budget protects it."""
+
+    uid: str
+
+
+Command = Buy | Delete | Replace | Evict
 
 
 class Autoscaler(Protocol):

@@ -21,7 +21,8 @@ from aaml.cluster.quantity import CPU, PODS
 from aaml.errors import bad_value
 from aaml.sim.autoscaler.catalogue import Catalogue
 from aaml.sim.autoscaler.prices import PriceList, kind
-from aaml.sim.autoscaler.task import BILL_TASKS, BillTask, Buyer
+from aaml.sim.autoscaler.settings import HighNodeUtilizationSettings
+from aaml.sim.autoscaler.task import BILL_TASKS, BillTask, Buyer, Descheduled
 from aaml.sim.cluster import SimCluster
 from aaml.sim.recorded import TraceTask, trace_task
 from aaml.sim.task import Task
@@ -184,9 +185,17 @@ def bill_of(task: Task) -> BillTask:
     return task
 
 
-def under(task: Task, autoscaler: Buyer) -> Task:
-    """Return a bill with another autoscaler, and the same pods, types and prices. Raises `UserError` as `bill_of`."""
-    bill = replace(bill_of(task), autoscaler=autoscaler)
+def under(task: Task, who: Buyer | HighNodeUtilizationSettings) -> Task:
+    """Return a bill with another autoscaler, or a descheduler beside its own, and the same pods, types and prices.
+
+    Raises `UserError` as `bill_of`, and for a second descheduler.
+    """
+    bill = bill_of(task)
+    if isinstance(who, HighNodeUtilizationSettings):
+        if isinstance(bill.autoscaler, Descheduled):
+            raise bad_value("nodes", "a descheduler", f"none for {task.name}, which has one")
+        who = Descheduled(who, bill.autoscaler)
+    bill = replace(bill, autoscaler=who)
     return replace(task, bill=bill) if isinstance(task, RecordedBillTask) else bill
 
 

@@ -1,14 +1,17 @@
-"""What can be set about autoscalers: Karpenter's NodePool and flags, the Cluster Autoscaler's flags, nodes' delays."""
+"""What can be set about autoscalers and the descheduler, under their own names, and about nodes' delays and prices."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from aaml.settings import Count, Fraction, NotNegative, Positive, Settings
+from aaml.errors import bad_value
+from aaml.settings import Count, Fraction, Natural, NotNegative, Positive, Settings
 
 ConsolidationPolicy = Literal["WhenEmptyOrUnderutilized", "WhenEmpty", "Balanced"]
 Budget = Annotated[str, Meta(pattern=r"^((100|[0-9]{1,2})%|[0-9]+)$")]
+Threshold = Annotated[str, Meta(pattern=r"^(cpu|memory|pods)=(100|[0-9]{1,2}(\.[0-9]+)?)$")]
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,40 @@ class ClusterAutoscalerSettings(Settings):
     """empty nodes that are removed at once, at most"""
     max_nodes_total: Count = 1000
     """most nodes of the cluster"""
+
+
+@dataclass(frozen=True)
+class HighNodeUtilizationSettings(Settings):
+    """What the descheduler's plugin HighNodeUtilization and its default evictor take, under their names (0.36).
+
+    Thresholds are those of its documentation's example, the interval that of its CronJob; all else are its defaults.
+    Raises `UserError` for no threshold at all.
+    """
+
+    thresholds: tuple[Threshold, ...] = ("cpu=20", "memory=20", "pods=20")
+    """percentages of what a node offers: pods of nodes are evicted of which all requests are at or below these"""
+    number_of_nodes: Natural = 0
+    """nothing is evicted unless more nodes than this are below the thresholds"""
+    eviction_modes: tuple[Literal["OnlyThresholdingResources"], ...] = ()
+    """OnlyThresholdingResources: only pods that request something that has a threshold are evicted"""
+    no_eviction_policy: Literal["Preferred", "Mandatory"] = "Preferred"
+    """Mandatory: pods marked do-not-disrupt stay, as if they had its own annotation prefer-no-eviction too"""
+    max_no_of_pods_to_evict_per_node: Natural | None = None
+    """most pods that are evicted from a node in a round; none: no limit"""
+    max_no_of_pods_to_evict_total: Natural | None = None
+    """most pods that are evicted in a round; none: no limit"""
+    descheduling_interval_s: Positive = 120.0
+    """seconds between two rounds"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.thresholds:
+            raise bad_value("thresholds", "none", "at least one of cpu=N, memory=N and pods=N")
+
+    @property
+    def percent(self) -> Mapping[str, float]:
+        """The thresholds by resource."""
+        return {name: float(value) for name, _, value in (each.partition("=") for each in self.thresholds)}
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,11 @@ from aaml.errors import UserError
 from aaml.scheduling.costs import NodeCosts
 from aaml.sim.autoscaler.budgets import PodBudget, allowed_evictions, blocked_pods, stuck_pods
 from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType
+from aaml.sim.autoscaler.descheduler import HighNodeUtilization
 from aaml.sim.autoscaler.fluid import Fluid
 from aaml.sim.autoscaler.karpenter import Karpenter
 from aaml.sim.autoscaler.meter import Meter
-from aaml.sim.autoscaler.ports import Autoscaler, Buy, Command, Delete, Observed, OwnedNode, Replace, Waiting
+from aaml.sim.autoscaler.ports import Autoscaler, Buy, Command, Delete, Evict, Observed, OwnedNode, Replace, Waiting
 from aaml.sim.autoscaler.settings import NodeTimes, Prices
 from aaml.sim.cluster import SimCluster
 from aaml.sim.timeline import AddNode, Cordon, RemoveNode
@@ -74,7 +75,8 @@ class NodeSupply:
         cluster.state.observe(self._observe)
         self.seen.released_s = NodeCosts(cluster.state, self.seen.nodes, self.quiet_s, self.paid).released_s
         self.seen.namespace_labels = cluster.state.namespace_labels
-        gpus, plain = bool(self.catalogue.gpu_count.any()), not isinstance(self.autoscaler, Karpenter)
+        buyer = self.autoscaler.beside if isinstance(self.autoscaler, HighNodeUtilization) else self.autoscaler
+        gpus, plain = bool(self.catalogue.gpu_count.any()), not isinstance(buyer, Karpenter)
         for pod in cluster.workload:
             _refuse(pod, gpus=gpus, plain=plain)
 
@@ -122,9 +124,7 @@ class NodeSupply:
             return True
         seen, waits = self.seen, self._cluster.journal.waiting_since_s
         seen.waiting = {uid: each for uid, each in seen.waiting.items() if uid in waits}
-        if self.budgets:
-            running, missing = self._pods()
-            seen.blocked, seen.stuck = blocked_pods(self.budgets, running, missing), stuck_pods(self.budgets, running)
+        self._look_at_budgets()
         while commands := self.autoscaler.act(seen):
             for command in commands:
                 happened |= self._carry_out(command)
@@ -161,6 +161,11 @@ class NodeSupply:
                 self._mark(names)
                 for name in names:
                     self._drain(name)
+            case Evict(uid=uid):
+                placement = self._cluster.state.placements.get(uid)
+                if placement is None or uid in self.seen.stopping or not self._leaves(placement.pod):
+                    return False
+                self._look_at_budgets()
         return True
 
     def _buy(self, types: Sequence[InstanceType]) -> str:
@@ -232,17 +237,21 @@ class NodeSupply:
         """Evict the pods of a node that may be: others are tried again, or are waited for."""
         row, refused = self._cluster.state.index.get(name), False
         for uid, pod in () if row is None else list(self._cluster.state.node_pods[row].items()):
-            if self.seen.is_kept(pod) or uid in self.seen.stopping:
-                continue
-            if self.budgets and allowed_evictions(self.budgets, pod, *self._pods()) < 1:
-                refused = True
-            elif self.times.grace_s:
-                self.seen.stopping.add(uid)
-                self._push(self._cluster.now_s() + self.times.grace_s, _STOP, uid)
-            else:
-                self._stop(uid)
+            if not self.seen.is_kept(pod) and uid not in self.seen.stopping:
+                refused |= not self._leaves(pod)
         if refused:
             self._push(self._cluster.now_s() + self.times.retry_s, _DRAIN, name)
+
+    def _leaves(self, pod: Pod) -> bool:
+        """Evict a pod, at once or after its grace; returns whether its disruption budgets let it go."""
+        if self.budgets and allowed_evictions(self.budgets, pod, *self._pods()) < 1:
+            return False
+        if self.times.grace_s:
+            self.seen.stopping.add(pod.uid)
+            self._push(self._cluster.now_s() + self.times.grace_s, _STOP, pod.uid)
+        else:
+            self._stop(pod.uid)
+        return True
 
     def _stop(self, uid: str) -> bool:
         """An evicted pod leaves its node, and its owner makes the next one; nothing happens if it has ended itself."""
@@ -273,6 +282,13 @@ class NodeSupply:
         self.seen.changed_s = now_s
         if row is not None:
             self._cluster.happen(RemoveNode(now_s, name))
+
+    def _look_at_budgets(self) -> None:
+        """Note which pods their disruption budgets protect now."""
+        if self.budgets:
+            running, missing = self._pods()
+            self.seen.blocked = blocked_pods(self.budgets, running, missing)
+            self.seen.stuck = stuck_pods(self.budgets, running)
 
     def _pods(self) -> tuple[list[Pod], list[Pod]]:
         """Return the pods that run and stay, and those that stop, wait or are about to be made again."""

@@ -10,11 +10,18 @@ from aaml.cluster.objects import Pod
 from aaml.errors import bad_value
 from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, Offering, openb_catalogue, shipped_catalogue
 from aaml.sim.autoscaler.cluster_autoscaler import ClusterAutoscaler
+from aaml.sim.autoscaler.descheduler import HighNodeUtilization
 from aaml.sim.autoscaler.karpenter import Karpenter
 from aaml.sim.autoscaler.learned import LearnedNodes
 from aaml.sim.autoscaler.node_policy import NodePolicy
 from aaml.sim.autoscaler.ports import Autoscaler
-from aaml.sim.autoscaler.settings import ClusterAutoscalerSettings, KarpenterSettings, NodeTimes, Prices
+from aaml.sim.autoscaler.settings import (
+    ClusterAutoscalerSettings,
+    HighNodeUtilizationSettings,
+    KarpenterSettings,
+    NodeTimes,
+    Prices,
+)
 from aaml.sim.autoscaler.supply import QUIET_S, NodeSupply
 from aaml.sim.cluster import SimCluster
 from aaml.sim.task import Nodes, Task
@@ -28,9 +35,20 @@ _KEPT = 0.7  # share of the types that an episode's catalogue has
 _OF_FAMILY, _OF_TYPE = 0.1, 0.03  # standard deviations of the logarithm of a price
 MakeAutoscaler = Callable[[Catalogue, np.random.Generator], Autoscaler]
 """What can be bought, and what draws -> who buys and gives back the nodes of an episode."""
-Buyer = KarpenterSettings | ClusterAutoscalerSettings | NodePolicy | MakeAutoscaler
+Alone = KarpenterSettings | ClusterAutoscalerSettings | NodePolicy | MakeAutoscaler
 """One of our autoscalers by its settings, or what makes another."""
 
+
+@dataclass(frozen=True)
+class Descheduled:
+    """The descheduler, by its settings, beside an autoscaler."""
+
+    descheduler: HighNodeUtilizationSettings
+    autoscaler: Alone
+
+
+Buyer = Alone | Descheduled
+"""Who buys and gives back nodes, with or without a descheduler beside."""
 
 DrawPods = Callable[[int, np.random.Generator], tuple[Workload, float]]
 """About how many nodes, and what draws -> the pods of an episode, and how long it lasts in seconds."""
@@ -42,7 +60,8 @@ class BillTask(Task):
 
     An episode begins without a node; its number of nodes says about how many there will be on average. `catalogue` is
     what each episode's is drawn from, with other prices and without some of the types; None: `shipped`.
-    `fixed_prices`: it is taken as it is. `autoscaler` is one of ours by its settings, or a function that makes another.
+    `fixed_prices`: it is taken as it is. `autoscaler` is one of ours by its settings, or a function that makes another,
+    or either with a descheduler beside it (`Descheduled`).
     """
 
     rhythm: DrawPods = Rhythm()
@@ -88,23 +107,19 @@ class BillTask(Task):
     @property
     def _quiet_s(self) -> float:
         """After how long without a pod event a node may go."""
-        if isinstance(self.autoscaler, KarpenterSettings):
-            return self.autoscaler.consolidate_after_s or 0.0
-        if isinstance(self.autoscaler, ClusterAutoscalerSettings):
-            return self.autoscaler.scale_down_unneeded_time_s
+        made = self.autoscaler.autoscaler if isinstance(self.autoscaler, Descheduled) else self.autoscaler
+        if isinstance(made, KarpenterSettings):
+            return made.consolidate_after_s or 0.0
+        if isinstance(made, ClusterAutoscalerSettings):
+            return made.scale_down_unneeded_time_s
         return QUIET_S
 
     def _autoscaler(self, rng: np.random.Generator, catalogue: Catalogue) -> Autoscaler:
-        made = self.autoscaler
-        if isinstance(made, KarpenterSettings):
-            return Karpenter(made, catalogue.named(made.instance_types), made.poll_s * float(rng.random()))
-        if isinstance(made, ClusterAutoscalerSettings):
-            if catalogue.gpu_count.any():
-                raise bad_value("autoscaler", "the Cluster Autoscaler's rule", "Karpenter, for types with GPUs")
-            return ClusterAutoscaler(made, catalogue, made.scan_interval_s * float(rng.random()))
-        if isinstance(made, NodePolicy):
-            return LearnedNodes(made, catalogue, made.look_s * float(rng.random()))
-        return made(catalogue, rng)
+        if not isinstance(self.autoscaler, Descheduled):
+            return _alone(self.autoscaler, rng, catalogue)
+        beside, settings = _alone(self.autoscaler.autoscaler, rng, catalogue), self.autoscaler.descheduler
+        first_look_s = settings.descheduling_interval_s * float(rng.random())
+        return HighNodeUtilization(settings, beside, catalogue, first_look_s)
 
     def drawn_catalogue(self, seed: int) -> Catalogue:
         """Return what can be bought in an episode."""
@@ -121,6 +136,19 @@ class BillTask(Task):
             for pod in islice(episode, _EXPECTED_PODS)
         ]
         return sorted(drawn, key=lambda pod: pod.created_s)
+
+
+def _alone(made: Alone, rng: np.random.Generator, catalogue: Catalogue) -> Autoscaler:
+    """Return an autoscaler by its settings. It does not look at once, but at a drawn moment."""
+    if isinstance(made, KarpenterSettings):
+        return Karpenter(made, catalogue.named(made.instance_types), made.poll_s * float(rng.random()))
+    if isinstance(made, ClusterAutoscalerSettings):
+        if catalogue.gpu_count.any():
+            raise bad_value("autoscaler", "the Cluster Autoscaler's rule", "Karpenter, for types with GPUs")
+        return ClusterAutoscaler(made, catalogue, made.scan_interval_s * float(rng.random()))
+    if isinstance(made, NodePolicy):
+        return LearnedNodes(made, catalogue, made.look_s * float(rng.random()))
+    return made(catalogue, rng)
 
 
 def drawn_catalogue(base: Catalogue, rng: np.random.Generator) -> Catalogue:
