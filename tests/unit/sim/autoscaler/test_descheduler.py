@@ -8,6 +8,8 @@ import pytest
 import aaml
 from aaml.cli import run
 from aaml.errors import UserError
+from aaml.evaluation.contestants import contestants
+from aaml.evaluation.episode import run_episode
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.sim.autoscaler.budgets import PodBudget
@@ -176,10 +178,11 @@ def test_a_policy_is_paired_with_it_and_the_task_keeps_its_autoscaler(tmp_path, 
     assert paired.autoscaler.autoscaler == aaml.task("bill-when-empty").autoscaler
     with pytest.raises(UserError, match="which has one"):
         under(paired, HighNodeUtilizationSettings())
-    words = "--task bill-when-empty --nodes 3 --seeds 1 --workers 1 --policies kube-scheduler-packing"
-    assert run("evaluate", f"{words} kube-scheduler-packing+high-node-utilization --out {tmp_path}/out".split()) == 0
-    assert "kube-scheduler-packing+high-node-utilization" in (tmp_path / "out" / "results.csv").read_text()
-    capsys.readouterr()
+    plain, with_it = contestants(["kube-scheduler-packing", "kube-scheduler-packing+high-node-utilization"])
+    assert with_it.name == "kube-scheduler-packing+high-node-utilization"
+    for task in ("bill", "bill-when-empty", "bill-cluster-autoscaler"):
+        bills = [run_episode(each, aaml.task(task), 3, 6, None)["bill"] for each in (plain, with_it)]
+        assert len(set(bills)) == 2, "it has evicted something"
     assert run("evaluate", f"--task bill --policies kube-scheduler+high-utilization --out {tmp_path}/no".split()) == 2
     assert "kube-scheduler+high-utilization" in capsys.readouterr().err
 
