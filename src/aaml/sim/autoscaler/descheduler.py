@@ -145,7 +145,8 @@ class HighNodeUtilization:
 
     def _requested(self, seen: Observed, node: OwnedNode) -> IntArray:
         pods = seen.pods_on(node.name).values()
-        return np.sum([np.zeros(len(_RESOURCES), np.int64), *map(self._request, pods)], axis=0)
+        used: IntArray = np.sum([np.zeros(len(_RESOURCES), np.int64), *map(self._request, pods)], axis=0)
+        return used
 
     def _request(self, pod: Pod) -> IntArray:
         return self.catalogue.request(pod)[: len(_RESOURCES)]
