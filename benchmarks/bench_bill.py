@@ -65,7 +65,7 @@ from aaml.scheduling.play import play
 from aaml.sim.autoscaler.file import find_autoscaler
 from aaml.sim.autoscaler.node_policy import NodePolicy
 from aaml.sim.autoscaler.nodepool import load_nodepool
-from aaml.sim.autoscaler.settings import KarpenterSettings
+from aaml.sim.autoscaler.settings import HighNodeUtilizationSettings, KarpenterSettings
 from aaml.sim.autoscaler.task import BILL_TASKS, BillTask
 from aaml.sim.cluster import SimCluster
 from aaml.workload.model import Workload
@@ -122,6 +122,8 @@ def entries(given: Sequence[str]) -> list[Entry]:
     for text, simulated in zip(given, (contestants(each)[0] for each in plain), strict=True):
         if not isinstance(simulated.spec, str):
             raise UserError(f"schedulers: {text} is not accepted; expected a name or a file")
+        if simulated.nodes and isinstance(find_autoscaler(simulated.nodes), HighNodeUtilizationSettings):
+            raise UserError(f"schedulers: {text} is not accepted; no descheduler runs beside the real Karpenter here")
         is_plugin = text.startswith(PLUGIN) or f"={PLUGIN}" in text
         name = text.partition("=")[0] if "=" in text else f"{PLUGIN if is_plugin else ''}{simulated.name}"
         found.append(Entry(name, f"{PLUGIN if is_plugin else ''}{simulated.spec}", simulated))
