@@ -7,12 +7,14 @@ import pytest
 
 import aaml
 from aaml.cli import run
+from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
 from aaml.evaluation.contestants import contestants
 from aaml.evaluation.episode import run_episode
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.sim.autoscaler.budgets import PodBudget
+from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, Offering
 from aaml.sim.autoscaler.descheduler import HighNodeUtilization
 from aaml.sim.autoscaler.file import find_autoscaler, read_autoscaler
 from aaml.sim.autoscaler.ports import Buy, Evict, Observed, OwnedNode
@@ -133,6 +135,70 @@ def test_with_the_strict_mode_only_pods_go_that_ask_for_what_has_a_threshold():
     found = [replace(pod("none", 0), requests={}), pod("some", 0.1)]
     strict = limits(eviction_modes=("OnlyThresholdingResources",))
     assert evicted({"a": found, "b": full()}, strict) == ["some"]
+
+
+def of_size(name, cores, most_pods, *pods):
+    """Return a node of the plugin's own tests, with 3000 bytes and so many places, and pods as (name, cores, other)."""
+    kind = InstanceType(name, ((CPU, int(1000 * cores)), (MEMORY, 3000), (PODS, most_pods)), (Offering(1.0),))
+    found = [replace(pod(each, 0, **other), requests={CPU: int(1000 * size)}) for each, size, other in pods]
+    return kind, OwnedNode(name, kind, kind.cheapest, 0.0, 0.0), found
+
+
+def some(*names, **other):
+    """Return pods of 0.4 cores."""
+    return [(name, 0.4, other) for name in names]
+
+
+BOTH = ("cpu=30", "pods=30")
+CRITICAL, DAEMON = {"priority": 2_000_000_000}, {"owner": "DaemonSet/agent"}
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "nodes", "gone"),
+    [
+        (("cpu=20", "pods=20"), [(4, 10, some("p1", "p2", "p3")), (4, 10, some("p4", "p5", "p6"))], []),
+        (
+            ("cpu=40", "pods=40"),
+            [
+                (4, 9, [*some("p1", owner="Node/n0"), *some("p2", **CRITICAL)]),
+                (4, 10, some("p3", "p4", **DAEMON)),
+                (4, 10, some("p5", "p6", "p7", "p8")),
+            ],
+            [],
+        ),
+        (
+            BOTH,
+            [
+                (4, 10, [*some("p1"), *some("p2", **CRITICAL)]),
+                (4, 10, some("p3", "p4", "p5", "p6")),
+                (4, 10, some("p7")),
+            ],
+            ["p7", "p1"],
+        ),
+        (BOTH, [(2, 10, some("p1")), (2, 10, some("p2", "p3", "p4", "p5")), (2, 10, some("p6"))], ["p1"]),
+        (
+            ("cpu=30",),
+            [
+                (4, 10, [*some("p2", priority=1000), *some("p1", priority=10)]),
+                (2, 10, some("p5", "p6", "p7", "p8")),
+                (2, 10, some("p9", **DAEMON)),
+            ],
+            ["p1"],
+        ),
+        (("cpu=30",), [(3, 10, [*some("p2"), ("p1", 0, {})]), (3, 5, some("p3", "p4", "p5", "p6"))], ["p1"]),
+    ],
+)
+def test_it_evicts_what_the_plugins_own_tests_expect(thresholds, nodes, gone):
+    """Numbers of nodeutilization/highnodeutilization_test.go of 0.36, without `nodeFit` and cordoned nodes."""
+    made = [of_size(f"n{number}", cores, most, *pods) for number, (cores, most, pods) in enumerate(nodes)]
+    on = {node.name: {each.uid: each for each in pods} for _, node, pods in made}
+    seen = Observed(10.0, {node.name: node for _, node, _ in made}, on)
+    catalogue = Catalogue(tuple(kind for kind, _, _ in made))
+    rule = HighNodeUtilization(HighNodeUtilizationSettings(thresholds=thresholds), Nobody(), catalogue)
+    found = []
+    while orders := rule.act(seen):
+        found += [order.uid for order in orders]
+    assert found == gone
 
 
 def simulated(pods, interval_s=50.0, **options):
