@@ -264,9 +264,9 @@ def test_a_claim_that_is_not_ours_is_never_deleted(api: Any) -> None:
     assert api.requests == []
 
 
-def test_a_node_with_a_pod_that_may_not_be_disrupted_stays_even_where_the_policy_retires_it(api: Any) -> None:
+def test_a_node_with_a_pod_that_may_not_be_disrupted_stays(api: Any) -> None:
     api.live.node("a", "small", pod("job", 0.1, do_not_disrupt=True)).node("b", "large", pod("web"))
-    api.live.controller(replace(EAGER, retire_use=1.0, retire_room=0.0), apply=True).step()
+    api.live.controller(EAGER, apply=True).step()
     assert "a" not in deleted(api)
 
 

@@ -13,12 +13,12 @@ from aaml.tuning.nodes import RANGES, NodePolicyTuning, of_vector, to_vector, tu
 
 
 def test_a_vector_stands_for_a_policy_within_the_ranges():
-    start = NodePolicy(idle_s=5.0, patience_s=25.0, slack=0.25)
+    start = NodePolicy(idle_s=5.0, patience_s=25.0, margin=0.25)
     assert of_vector(to_vector(start), start) == start
     far = of_vector(np.full(len(RANGES), 7.0), start)
     assert {name: getattr(far, name) for name in RANGES} == {name: high for name, (_, high) in RANGES.items()}
     middle = of_vector(np.full(len(RANGES), 0.5), start)
-    assert middle.slack == 0.25
+    assert middle.margin == 0.3
     assert middle.patience_s == pytest.approx(60**0.5, abs=1e-3)  # halfway by its logarithm
 
 

@@ -103,7 +103,7 @@ class Fitting:
         counts = self.catalogue.gpu_count
         self.devices = np.where(np.arange(counts.max(initial=0)) < counts[:, np.newaxis], DEVICE_MILLI, 0)
         offered = [self.catalogue.room[self.catalogue.numbers[node.type.name]][:2] for node in self.room.nodes]
-        self.inverse = 1.0 / np.maximum(np.array(offered, dtype=np.float64).reshape(-1, 2), 1.0)
+        self.inverse = _inverse(np.array(offered, dtype=np.int64).reshape(-1, 2))
 
     @classmethod
     def of(cls, seen: Observed, catalogue: Catalogue, fluid: Fluid, waiting: Iterable[Pod]) -> "Fitting":
@@ -121,50 +121,30 @@ class Fitting:
         worth[:2] = corner[:2]
         return cls(catalogue, room, worth, float(corner[2:].sum()), float(corner @ asked))
 
-    def value(self, pods: Sequence[Pod]) -> float:
-        """Return what pods are worth, dollars an hour."""
-        return float(self._values(self._requests(pods), _gpus(pods)).sum())
-
-    def offered(self, node: OwnedNode) -> float:
-        """Return what all room of a node is worth, dollars an hour."""
-        number = self.catalogue.numbers[node.type.name]
-        return float(self.catalogue.room[number] @ self.worth + self.devices[number].sum() * self.gpu_worth)
-
-    def spare(self, without: OwnedNode) -> float:
-        """Return what the free room of the other nodes that are ready is worth, dollars an hour."""
-        values = np.maximum(self.room.free, 0) @ self.worth + self.room.gpu_free.sum(axis=1) * self.gpu_worth
-        values[self.room.rows[without.name]] = 0.0
-        return float(values[self.room.ready].sum())
-
     def without_room(self, pods: Iterable[Pod]) -> list[Pod]:
         """Place pods on the nodes that stay, ready or not, for good; return those that fit on none."""
         ordered = self._ordered(pods)
         rows = self._place(self.room.free, self.room.gpu_free, ordered)
         return [pod for pod, row in zip(ordered, rows.tolist(), strict=True) if row < 0]
 
-    def move(self, nodes: Sequence[OwnedNode], pods: Iterable[Pod], slack: float) -> bool:
-        """Place the pods of nodes that go on others that are ready, for good; False, and nothing has changed, if not.
-
-        There must be room for `slack` more than they ask for.
-        """
-        free, devices, ordered = self._free_without(nodes), self.room.gpu_free.copy(), self._ordered(pods)
-        if (self._place(free.copy(), devices.copy(), ordered, slack) < 0).any():
-            return False
-        if (self._place(free, devices, ordered) < 0).any():
+    def move(self, nodes: Sequence[OwnedNode], pods: Iterable[Pod]) -> bool:
+        """Place the pods of nodes that go on others that are ready, for good; False, with nothing changed, if not."""
+        free, devices = self._free_without(nodes), self.room.gpu_free.copy()
+        if (self._place(free, devices, self._ordered(pods)) < 0).any():
             return False
         self.room.free = np.where(self.room.ready[:, np.newaxis], free, self.room.free)
         self.room.gpu_free = devices
         return True
 
-    def replacement(self, nodes: Sequence[OwnedNode], pods: Iterable[Pod], slack: float) -> list[InstanceType]:
+    def replacement(self, nodes: Sequence[OwnedNode], pods: Iterable[Pod]) -> list[InstanceType]:
         """Return types for the pods of nodes that go, as far as others have no room for them: one, or cheaper several.
 
-        Empty where pods fit no type.
+        Empty where pods fit no type, or would not fit once a scheduler puts each on the node that is then fullest.
         """
         ordered = self._ordered(pods)
         rows = self._place(self._free_without(nodes), self.room.gpu_free.copy(), ordered)
         left = [pod for pod, row in zip(ordered, rows.tolist(), strict=True) if row < 0]
-        requests = _more(self._requests(left), slack)
+        requests = self._requests(left)
         fits = all_columns(self.catalogue.room >= requests.sum(axis=0))
         for pod in left:
             if pod.node_selector or pod.gpu.total_milli:
@@ -172,11 +152,22 @@ class Fitting:
         if any(pod.gpu.total_milli for pod in left):
             everywhere = np.ones((len(left), len(self.catalogue)), dtype=np.bool_)
             fits &= all_columns(fill(self.catalogue.room, self.devices, requests, _gpus(left), everywhere))
+        one = [self.catalogue.types[int(fits.argmax())]] if fits.any() else []  # types stand by price
         several = self.types_for(left, 0.0, 0.0, 1.0)
-        if not fits.any():
-            return several
-        one = self.catalogue.types[int(fits.argmax())]  # types stand by price
-        return several if sum(each.cheapest.price for each in several) < one.cheapest.price else [one]
+        cheapest_first = sorted(filter(None, (one, several)), key=price_of)
+        return next((kinds for kinds in cheapest_first if self._take(nodes, kinds, ordered)), [])
+
+    def _take(self, nodes: Sequence[OwnedNode], kinds: Sequence[InstanceType], pods: Sequence[Pod]) -> bool:
+        """Whether all pods of nodes that go find a place on the others and on new nodes of these types."""
+        numbers = [self.catalogue.numbers[kind.name] for kind in kinds]
+        room, new = self.catalogue.room[numbers], self.devices[numbers]
+        held = np.pad(self.room.gpu_free, ((0, 0), (0, new.shape[1] - self.room.gpu_free.shape[1])))
+        may = np.concatenate([self._may(pods), [self.catalogue.fits(pod)[numbers] for pod in pods]], axis=1)
+        rows = place(
+            np.concatenate([self._free_without(nodes), room]), np.concatenate([held, new]),
+            np.concatenate([self.inverse, _inverse(room)]), self._requests(pods), _gpus(pods), may,
+        )  # fmt: skip
+        return not (rows < 0).any()
 
     def types_for(
         self, pods: Iterable[Pod], spare: float, size_power: float, largest_share: float
@@ -206,9 +197,9 @@ class Fitting:
             bought.append(self.catalogue.types[best])
         return bought
 
-    def _place(self, free: IntArray, devices: IntArray, pods: Sequence[Pod], slack: float = 0.0) -> IntArray:
-        """Place pods, which ask for `slack` more, where so much is left; returns int64 [P], -1 without a node."""
-        requests = _more(self._requests(pods), slack)
+    def _place(self, free: IntArray, devices: IntArray, pods: Sequence[Pod]) -> IntArray:
+        """Place pods where so much is left, for good; returns int64 [P], -1 without a node."""
+        requests = self._requests(pods)
         return np.asarray(place(free, devices, self.inverse, requests, _gpus(pods), self._may(pods)))
 
     def _values(self, requests: IntArray, gpus: IntArray) -> FloatArray:
@@ -241,13 +232,16 @@ class Fitting:
         return may
 
 
+def price_of(kinds: Iterable[InstanceType]) -> float:
+    """Return what a node of each type costs together, dollars an hour."""
+    return sum(kind.cheapest.price for kind in kinds)
+
+
+def _inverse(room: IntArray) -> FloatArray:
+    """Return float64 [N, 2], 1 over the CPU and memory that nodes offer."""
+    return 1.0 / np.maximum(room[:, :2].astype(np.float64), 1.0)
+
+
 def _gpus(pods: Sequence[Pod]) -> IntArray:
     """Return int64 [P, 2]: how many devices pods take, and what of each."""
     return np.array([(pod.gpu.count, pod.gpu.milli) for pod in pods], dtype=np.int64).reshape(-1, 2)
-
-
-def _more(requests: IntArray, slack: float) -> IntArray:
-    """Return requests with so much more of CPU and memory."""
-    more = requests.copy()
-    more[:, :2] = np.ceil(requests[:, :2] * (1.0 + slack))
-    return more

@@ -8,8 +8,7 @@ value for its price is bought, again and again (`Fitting.types_for`).
 
 *Draining.* Now and then it goes through the nodes, the one first whose price is worth the most against what moving its
 pods counts. A node goes where all its pods fit elsewhere. One or two go for cheaper ones where that saves enough: these
-are bought first, and the others go once they are ready, if all pods still fit then. A node with pods that may not be
-moved may be retired: it takes no more pods, and goes when they have ended.
+are bought first, and the others go once they are ready, if all pods still fit then.
 """
 
 import math
@@ -24,7 +23,7 @@ import numpy as np
 
 from aaml.cluster.objects import Pod
 from aaml.sim.autoscaler.catalogue import Catalogue
-from aaml.sim.autoscaler.fitting import Fitting
+from aaml.sim.autoscaler.fitting import Fitting, price_of
 from aaml.sim.autoscaler.fluid import Fluid
 from aaml.sim.autoscaler.node_policy import NodePolicy
 from aaml.sim.autoscaler.ports import Buy, Command, Delete, Observed, OwnedNode
@@ -59,12 +58,11 @@ class _Load:
 
 
 class _Candidate(NamedTuple):
-    """A node that may go, its pods that may be moved, what that counts, and whether these are all of its pods."""
+    """A node that may go, its pods, and what moving these counts."""
 
     node: OwnedNode
-    movable: list[Pod]
+    pods: list[Pod]
     cost: float
-    whole: bool
 
 
 class _Planned(NamedTuple):
@@ -211,22 +209,20 @@ class LearnedNodes:
             return False
         unplaced = _unplaced(seen)
         fitting = self._fitting(seen, unplaced)
-        return not fitting.without_room(unplaced) and fitting.move(nodes, pods, self.policy.slack)
+        return not fitting.without_room(unplaced) and fitting.move(nodes, pods)
 
     def _moves(self, seen: Observed, fitting: Fitting, staying: Sequence[OwnedNode]) -> list[Command]:
         """Return the nodes whose pods others have room for, else what is bought in place of one or two."""
-        hours = self.policy.horizon_s * math.exp(-self.policy.horizon_growth * self._load.growth) / _HOUR_S
+        hours = self.policy.horizon_s / _HOUR_S
         on_their_way = sum(node.deleting for node in seen.nodes.values())
         allowed = math.ceil(self.policy.most_at_once * len(seen.nodes)) - on_their_way
         gone, left = list[str](), list[_Candidate]()
         for each in self._candidates(seen, staying, hours):
             if len(gone) >= allowed:
                 break
-            if not each.whole and not self._retires(seen, fitting, each):
-                continue
-            if fitting.move((each.node,), each.movable, self.policy.slack):
+            if fitting.move((each.node,), each.pods):
                 gone.append(each.node.name)
-            elif each.whole:
+            else:
                 left.append(each)
         if gone:
             self._drained_s = seen.now_s
@@ -240,22 +236,14 @@ class LearnedNodes:
         found = []
         for node in staying:
             pods = seen.pods_on(node.name)
-            if not pods or pods.keys() & seen.blocked or (self._planned and node.name in self._planned.names):
+            if not pods or pods.keys() & (seen.blocked | seen.stopping) or any(map(seen.is_kept, pods.values())):
                 continue
-            movable = [pod for uid, pod in pods.items() if not seen.is_kept(pod) and uid not in seen.stopping]
-            cost = sum(map(self._cost, movable))
+            if self._planned and node.name in self._planned.names:
+                continue
+            cost = sum(map(self._cost, pods.values()))
             if node.price * hours > cost:
-                found.append(_Candidate(node, movable, cost, len(movable) == len(pods)))
+                found.append(_Candidate(node, list(pods.values()), cost))
         return sorted(found, key=lambda each: (each.cost / each.node.price, each.node.name))
-
-    def _retires(self, seen: Observed, fitting: Fitting, each: _Candidate) -> bool:
-        """Whether a node with pods that may not be moved is used so little that it takes no more pods."""
-        if not self.policy.retire_use:
-            return False
-        used = fitting.value(list(seen.pods_on(each.node.name).values()))
-        if used >= self.policy.retire_use * fitting.offered(each.node):
-            return False
-        return fitting.spare(each.node) - fitting.value(each.movable) >= self.policy.retire_room * used
 
     def _replacement(
         self, seen: Observed, fitting: Fitting, nodes: Sequence[_Candidate], hours: float
@@ -265,9 +253,9 @@ class LearnedNodes:
         for group in [*combinations(nodes, 1), *combinations(nodes, 2)]:
             gone = [each.node for each in group]
             price, cost = sum(node.price for node in gone), sum(each.cost for each in group)
-            pods = [pod for each in group for pod in each.movable]
-            kinds = fitting.replacement(gone, pods, self.policy.slack)
-            new = sum(kind.cheapest.price for kind in kinds)
+            pods = [pod for each in group for pod in each.pods]
+            kinds = fitting.replacement(gone, pods)
+            new = price_of(kinds)
             gain = (price - new) * hours - new * _LAUNCH_S / _HOUR_S - cost
             if kinds and price - new > self.policy.margin * price and gain > most:
                 most, found = gain, [Buy((kind,)) for kind in kinds]

@@ -23,13 +23,13 @@ Signed = Annotated[float, Meta(ge=-1, le=1)]
 class NodePolicy(Settings):
     """What the autoscaler `learned` decides by (`aaml.sim.autoscaler.learned`)."""
 
-    idle_s: NotNegative = 10.0
+    idle_s: NotNegative = 8.0
     """nodes are bought once no further pod has come for so many seconds"""
-    patience_s: NotNegative = 22.0
+    patience_s: NotNegative = 28.0
     """or once a pod has waited for so long"""
     patience_growth: Signed = -0.2
     """how much shorter both are for each unit of growth of the load, and longer where the load falls"""
-    spare_value: Fraction = 0.2
+    spare_value: Fraction = 0.25
     """what room on a new node is worth that no pod needs yet, as a share of its price"""
     spare_growth: NotNegative = 0.2
     """how much more it is worth for each unit of growth of the load, and less where the load falls"""
@@ -43,20 +43,12 @@ class NodePolicy(Settings):
     """seconds for which a node stays that has no pods"""
     horizon_s: NotNegative = 400.0
     """seconds for which the price of a node that goes counts as saved"""
-    horizon_growth: NotNegative = 2.0
-    """how much shorter that is for each unit of growth of the load, and longer where the load falls"""
-    eviction_dollars: NotNegative = 0.002
+    eviction_dollars: NotNegative = 0.007
     """what moving a pod counts"""
     job_times: NotNegative = 2.0
     """as how many pods a job counts that is moved, for it begins anew"""
-    slack: NotNegative = 0.0
-    """how much more room than pods ask for there must be where they are moved to, as a share"""
-    margin: Fraction = 0.1
+    margin: Fraction = 0.4
     """least share of a price that a replacement saves"""
-    retire_use: Fraction = 0.0
-    """a node with pods that may not be moved takes no more pods once it is used by less than this"""
-    retire_room: NotNegative = 1.0
-    """and the others have room for so many times what is on it"""
     most_at_once: Fraction = 0.3
     """share of the nodes that may be on their way out at once"""
 
