@@ -35,7 +35,7 @@ from aaml.kube.sources import BUDGETS, NODES, PODS
 from aaml.kube.transport import Transport
 from aaml.kube.volume_binder import VolumeBinder, VolumesWritten
 from aaml.scheduling.ports import BindResult, BindStatus
-from aaml.scheduling.queue import QueuedPod, SchedulingQueue
+from aaml.scheduling.queue import BACKOFF_S, QueuedPod, SchedulingQueue
 from aaml.scheduling.queue_sort import QueueSort
 
 log = logging.getLogger(__name__)
@@ -249,8 +249,9 @@ class KubeCluster:
             except queue.Empty:
                 continue
 
-    def sort_queue(self, sort: QueueSort | None) -> None:
-        """Hand out waiting pods in this order from now on; None: in kube-scheduler's."""
+    def sort_queue(self, sort: QueueSort | None, backoff_s: tuple[float, float] | None = None) -> None:
+        """Hand out waiting pods in this order, with these backoffs, from now on; None: kube-scheduler's."""
+        self._queue.back_off(*(backoff_s or BACKOFF_S))
         self._queue.sort_by(None if sort is None else lambda pod: sort.delay_s(self._state, pod))
 
     def upcoming(self, count: int) -> Sequence[Pod]:

@@ -101,7 +101,7 @@ class PluginCluster:
                 return pod
         return None
 
-    def sort_queue(self, sort: QueueSort | None) -> None:
+    def sort_queue(self, sort: QueueSort | None, backoff_s: tuple[float, float] | None = None) -> None:
         """Do nothing: the queue is kube-scheduler's."""
 
     def upcoming(self, count: int) -> Sequence[Pod]:  # noqa: ARG002

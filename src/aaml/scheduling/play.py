@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from aaml.scheduling.cycle import Reward
-from aaml.scheduling.ports import Agent, Attempt, BindResult, Cluster, Observer, Policy, Sorter, Step
+from aaml.scheduling.ports import Agent, Attempt, Backer, BindResult, Cluster, Observer, Policy, Sorter, Step
 from aaml.scheduling.walk import Episodes, Walk, deployments, never
 
 LATENCIES_KEPT = 100_000  # a scheduler may run for months
@@ -60,7 +60,10 @@ def play(
     The cluster stays open. Pods wait in the policy's order where it has one. With `learn`, a policy that can learns
     from each completed step; without a `reward` all rewards are 0. `episodes` says where an episode ends.
     """
-    cluster.sort_queue(policy.queue_sort if isinstance(policy, Sorter) else None)
+    cluster.sort_queue(
+        policy.queue_sort if isinstance(policy, Sorter) else None,
+        policy.backoff_s if isinstance(policy, Backer) else None,
+    )
     agent = policy if learn and isinstance(policy, Agent) else None
     stats, told = Stats(), tuple(observers)
     observation_of = None if agent is None else agent.observation_of

@@ -185,6 +185,16 @@ class Sorter(Policy, Protocol):
 
 
 @runtime_checkable
+class Backer(Policy, Protocol):
+    """A policy that may want pods that found no node to back off for other times than the cluster's."""
+
+    @property
+    def backoff_s(self) -> tuple[float, float] | None:
+        """Seconds after the first failure, and at most; None: as the cluster has it."""
+        ...
+
+
+@runtime_checkable
 class Sampler(Policy, Protocol):
     """A policy that may score some of the nodes in place of all."""
 
@@ -230,8 +240,11 @@ class Cluster(Protocol):
         """Take in what happened and return the next pending pod; None when there is none within `timeout_s`."""
         ...
 
-    def sort_queue(self, sort: "QueueSort | None") -> None:
-        """Hand out waiting pods in this order from now on; None: in kube-scheduler's."""
+    def sort_queue(self, sort: "QueueSort | None", backoff_s: tuple[float, float] | None = None) -> None:
+        """Hand out waiting pods in this order from now on; None: in kube-scheduler's.
+
+        Those that found no node back off for `backoff_s`, after the first failure and at most; None: as usual here.
+        """
         ...
 
     def upcoming(self, count: int) -> Sequence[Pod]:

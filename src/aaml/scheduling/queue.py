@@ -20,6 +20,8 @@ from aaml.scheduling.queue_hints import EventKind, helped_by, helped_by_own_upda
 from aaml.scheduling.queue_parts import ClusterEvent, EventLog, TicketHeap
 
 Room = Literal["new", "active", "backoff", "unschedulable", "gated", "in_flight"]
+BACKOFF_S = (1, 10)
+"""kube-scheduler's podInitialBackoffSeconds and podMaxBackoffSeconds where nothing else is said."""
 NO_PLUGINS: frozenset[str] = frozenset()
 
 
@@ -62,14 +64,14 @@ class SchedulingQueue:
     def __init__(
         self,
         clock: Callable[[], float],
-        initial_backoff_s: float = 1.0,
-        max_backoff_s: float = 10.0,
+        initial_backoff_s: float = BACKOFF_S[0],
+        max_backoff_s: float = BACKOFF_S[1],
         flush_after_s: float = 300.0,
         *,
         pop_from_backoff: bool = True,
     ) -> None:
         self._clock = clock
-        self._initial_backoff_s, self._max_backoff_s = initial_backoff_s, max_backoff_s
+        self.back_off(initial_backoff_s, max_backoff_s)
         self._flush_after_s, self._pop_from_backoff = flush_after_s, pop_from_backoff
         self._window_s = 1.0 if pop_from_backoff else 0.0
         self._pods: dict[str, QueuedPod] = {}
@@ -99,6 +101,10 @@ class SchedulingQueue:
     def pods(self) -> Iterator[QueuedPod]:
         """Yield every pod that waits or is under way, in the order in which they came."""
         return iter(self._pods.values())
+
+    def back_off(self, initial_s: float, max_s: float) -> None:
+        """Let pods back off for so many seconds after their first failure, and at most, from their next one on."""
+        self._initial_backoff_s, self._max_backoff_s = initial_s, max_s
 
     def sort_by(self, delay_s: Callable[[Pod], float] | None) -> None:
         """Let pods be tried in the order in which they first came, each later by the seconds that `delay_s` says.

@@ -162,8 +162,10 @@ class SimCluster:
             if not self.advance():
                 return None
 
-    def sort_queue(self, sort: QueueSort | None) -> None:
-        """Hand out waiting pods in this order from now on; None: in kube-scheduler's."""
+    def sort_queue(self, sort: QueueSort | None, backoff_s: tuple[float, float] | None = None) -> None:
+        """Hand out waiting pods in this order, with these backoffs, from now on; None: kube-scheduler's, the task's."""
+        usual = self._queue_settings
+        self._queue.back_off(*(backoff_s or (usual.initial_backoff_s, usual.max_backoff_s)))
         self._queue_sort = sort
         self._queue.sort_by(None if sort is None else self._delay_s)
 

@@ -89,9 +89,9 @@ class ThreadedCluster:
                 waited = True
                 self._condition.wait(timeout_s)
 
-    def sort_queue(self, sort: QueueSort | None) -> None:
-        """Hand out waiting pods in this order from now on; None: in kube-scheduler's."""
-        self._sim.sort_queue(sort)
+    def sort_queue(self, sort: QueueSort | None, backoff_s: tuple[float, float] | None = None) -> None:
+        """Hand out waiting pods in this order, with these backoffs, from now on; None: kube-scheduler's, the task's."""
+        self._sim.sort_queue(sort, backoff_s)
 
     def upcoming(self, count: int) -> Sequence[Pod]:
         """Return up to `count` pods that wait behind the current one."""

@@ -4,7 +4,7 @@ Nothing that is told of the result was seen by the search. What gains nothing on
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -129,7 +129,9 @@ def tune(asked: BillTuning, *, resume: bool = False, stopped: Callable[[], bool]
     own = bill_of(asked.task).catalogue
     start = read_profile(asked.scheduler).config if asked.scheduler else KubeSchedulerConfig()
     largest = max(asked.task.sizes, default=asked.task.nodes)
-    space = SetupSpace(Space.of_size(start, largest), asked.pool, shipped_catalogue() if own is None else own)
+    space = SetupSpace(
+        replace(Space.of_size(start, largest), backs_off=True), asked.pool, shipped_catalogue() if own is None else own
+    )
     rng = np.random.default_rng(asked.seed)
     search = RacingSearch(space, _episodes(asked, "training"), asked.population, _ELITE, rng)
     asked.out.mkdir(parents=True, exist_ok=True)

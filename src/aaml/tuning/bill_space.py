@@ -50,14 +50,17 @@ class SetupSpace:
     catalogue: Catalogue
 
     def beginnings(self) -> list[Setup]:
-        """Return where the search begins: both as they are, MostAllocated, longer batches, larger budgets."""
+        """Return where the search begins: both as they are, MostAllocated, longer batches and backoffs of a second."""
         stock = self.scheduler.start
         packing = replace(stock, weights=PACKING.weights, strategy=PACKING.strategy)
+        quick = replace(packing, backoff_s=(1, 1))
         longer = replace(self.pool, batch_idle_duration_s=5.0, batch_max_duration_s=15.0)
+        longest = replace(self.pool, batch_idle_duration_s=10.0, batch_max_duration_s=30.0)
         return [
             Setup(stock, self.pool), Setup(packing, self.pool), Setup(packing, replace(self.pool, budgets=("30%",))),
             Setup(packing, longer), Setup(packing, replace(longer, budgets=("30%",))),
-            Setup(packing, replace(self.pool, consolidation_policy="Balanced")),
+            Setup(packing, replace(self.pool, consolidation_policy="Balanced")), Setup(quick, longest),
+            Setup(quick, replace(longest, budgets=("30%",))),
         ]  # fmt: skip
 
     def child(self, parents: Sequence[Setup], rng: np.random.Generator) -> Setup:

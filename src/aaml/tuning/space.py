@@ -11,12 +11,14 @@ from aaml.cluster.quantity import CPU, MEMORY
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.policies.kube_scores.config import Strategy
 from aaml.policies.kube_scores.wire import MAX_SHAPE_SCORE
+from aaml.scheduling.queue import BACKOFF_S
 
 FIT, BALANCED = "NodeResourcesFit", "NodeResourcesBalancedAllocation"
 _MOST = 10  # a weight in the search; what matters are ratios
 _STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 _UTILIZATIONS = (0, 20, 40, 60, 80, 100)
 _RISING, _FALLING = (0, 2, 4, 6, 8, 10), (10, 8, 6, 4, 2, 0)
+_MAX_BACKOFF_S = (1, 2, 5, 10)
 _PERCENTAGES = (0, 5, 10, 20, 30, 50, 70, 100)
 SAMPLED_FROM = 101
 """Nodes from which percentageOfNodesToScore makes a difference: 100 are scored in any case."""
@@ -26,15 +28,17 @@ SAMPLED_FROM = 101
 class Space:
     """The configurations that are searched, around one to begin with.
 
-    The weights of `plugins`, the strategy of NodeResourcesFit with its shape, the weights of `resources` and, where
-    `samples`, percentageOfNodesToScore. The other score plugins say what pods ask for (affinity, spreading): together
-    they keep their share of the whole, so their weights grow and shrink with the sum of those that are searched.
+    The weights of `plugins`, the strategy of NodeResourcesFit with its shape, the weights of `resources`; where
+    `samples`, percentageOfNodesToScore; where `backs_off`, podMaxBackoffSeconds. The other score plugins say what pods
+    ask for (affinity, spreading): together they keep their share of the whole, so their weights grow and shrink with
+    the sum of those that are searched.
     """
 
     start: KubeSchedulerConfig
     plugins: tuple[str, ...] = (FIT, BALANCED)
     resources: tuple[str, ...] = (CPU, MEMORY)
     samples: bool = False
+    backs_off: bool = False
 
     @classmethod
     def of_size(cls, start: KubeSchedulerConfig, nodes: int) -> "Space":
@@ -63,7 +67,7 @@ class Space:
             if rng.random() < 0.5:
                 one = replace(one, resources=other.resources)
         changes = [self._weights, self._shape, self._shape, self._resources, self._strategy]
-        changes += [self._percentage] * self.samples
+        changes += [self._percentage] * self.samples + [self._backoff] * self.backs_off
         for _ in range(int(rng.integers(1, 4))):
             one = changes[int(rng.integers(len(changes)))](one, rng)
         return one
@@ -126,8 +130,11 @@ class Space:
     def _percentage(self, config: KubeSchedulerConfig, rng: np.random.Generator) -> KubeSchedulerConfig:
         return replace(config, percentage_of_nodes_to_score=_PERCENTAGES[int(rng.integers(len(_PERCENTAGES)))])
 
+    def _backoff(self, config: KubeSchedulerConfig, rng: np.random.Generator) -> KubeSchedulerConfig:
+        return replace(config, backoff_s=(BACKOFF_S[0], _MAX_BACKOFF_S[int(rng.integers(len(_MAX_BACKOFF_S)))]))
+
     def to_dict(self, config: KubeSchedulerConfig) -> dict[str, object]:
-        """Return what is searched of a configuration as JSON-able values; the shape only where it counts."""
+        """Return what is searched of a configuration as JSON-able values, the shape and backoffs where they count."""
         ratio = config.strategy == "RequestedToCapacityRatio"
         return {
             "weights": dict(sorted((name, weight) for name, weight in config.weights.items() if weight)),
@@ -135,6 +142,7 @@ class Space:
             "resources": [list(each) for each in sorted(config.resources)],
             "shape": [list(each) for each in config.shape] if ratio else [],
             "percentage_of_nodes_to_score": config.percentage_of_nodes_to_score,
+            **({"backoff_s": list(config.backoff_s)} if config.backoff_s else {}),
         }
 
     def of_dict(self, found: Mapping[str, Any]) -> KubeSchedulerConfig:
@@ -144,4 +152,5 @@ class Space:
         return replace(
             self.start, weights=dict(found["weights"]), strategy=found["strategy"], resources=resources, shape=shape,
             percentage_of_nodes_to_score=found["percentage_of_nodes_to_score"],
+            backoff_s=tuple(found["backoff_s"]) if "backoff_s" in found else self.start.backoff_s,
         )  # fmt: skip

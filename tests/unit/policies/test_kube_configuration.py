@@ -109,11 +109,19 @@ def test_a_profile_is_chosen_by_its_name_and_else_it_is_that_of_pods_that_name_n
         read(TWO, "packng")
 
 
+def test_backoffs_are_read_and_written_where_they_are_not_the_usual_ones(read, tmp_path):
+    assert read("podMaxBackoffSeconds: 10").config.backoff_s is None
+    config, path = read("podInitialBackoffSeconds: 2\npodMaxBackoffSeconds: 3").config, tmp_path / "own.yaml"
+    assert config.backoff_s == (2, 3)
+    write_configuration(path, document(config))
+    assert read_profile(f"kube-scheduler:{path}").config.backoff_s == (2, 3)
+    assert document(KubeSchedulerConfig(), f"kube-scheduler:{path}")["podMaxBackoffSeconds"] == 10
+
+
 def test_what_is_not_modelled_is_named_in_one_line(read, caplog):
     with caplog.at_level(logging.WARNING):
         found = read("""
             extenders: [{urlPrefix: "http://127.0.0.1:1", filterVerb: filter}]
-            podMaxBackoffSeconds: 60
             profiles:
             - plugins: {multiPoint: {enabled: [{name: Coscheduling}]}, filter: {disabled: [{name: NodePorts}]}}
               pluginConfig:
@@ -122,7 +130,7 @@ def test_what_is_not_modelled_is_named_in_one_line(read, caplog):
         """)
     assert found.unmodelled == (
         "plugins that are not kube-scheduler's own (Coscheduling)", "filter without NodePorts",
-        "NodeResourcesFit: ignored resources", "1 extender", "podInitialBackoffSeconds, podMaxBackoffSeconds",
+        "NodeResourcesFit: ignored resources", "1 extender",
     )  # fmt: skip
     (line,) = caplog.messages
     assert line.endswith("; ".join(found.unmodelled))

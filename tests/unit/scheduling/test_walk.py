@@ -44,7 +44,7 @@ class ScriptedCluster:
     def next_pod(self, timeout_s: float) -> Pod | None:
         return self.waiting.popleft() if self.waiting else None
 
-    def sort_queue(self, sort: QueueSort | None) -> None:
+    def sort_queue(self, sort: QueueSort | None, backoff_s: tuple[float, float] | None = None) -> None:
         self.queue_sort = sort
 
     def upcoming(self, count: int) -> Sequence[Pod]:

@@ -21,6 +21,7 @@ CONFIGS = {
         weights={**DEFAULT_WEIGHTS, "NodeResourcesFit": 5}, strategy="RequestedToCapacityRatio", resources=RESOURCES,
         shape=((0, 0), (30, 10), (60, 3), (100, 0)), ties="fixed",
     ),
+    "hasty": KubeSchedulerConfig(ties="fixed", backoff_s=(1, 2)),
 }  # fmt: skip
 
 
@@ -44,6 +45,16 @@ def test_a_part_of_the_nodes_is_scored_as_in_the_simulator():
     assert flow.play(config)[metric] == pytest.approx(cluster.metrics()[metric], rel=1e-12)
     every = KubeSchedulerConfig(percentage_of_nodes_to_score=100, ties="fixed")
     assert flow.play(config)[metric] != flow.play(every)[metric]  # 100 of 150 nodes are not all
+
+
+def test_backoffs_are_those_of_the_configuration():
+    def waits(backoff_s):
+        cluster = find_task("waiting").build(3, 4)
+        play(cluster, KubeScheduler(np.random.default_rng(0), KubeSchedulerConfig(ties="fixed", backoff_s=backoff_s)))
+        return cluster.metrics()["waiting_mean_s"]
+
+    assert waits((1, 10)) == waits(None)
+    assert waits((1, 10)) != waits((30, 60))
 
 
 def test_equal_nodes_are_drawn_from_and_the_same_seed_draws_the_same():

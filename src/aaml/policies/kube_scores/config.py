@@ -37,6 +37,7 @@ class KubeSchedulerConfig:
     depends on the size of the cluster, as in kube-scheduler, and with 100 all nodes are scored.
     `ties` says which of several nodes with the highest score is taken: a random one, the first one ("fixed"), or the
     one that kube-scheduler 1.36 without extenders has on top of its heap ("heap").
+    `backoff_s` are podInitialBackoffSeconds and podMaxBackoffSeconds; None: as the cluster has them, 1 and 10.
     `default_spreading` are the constraints (greatest skew, topology key) that spread pods which bring none.
     `system_spreading` says that nodes without their keys count too, as with those that kube-scheduler itself brings.
     `default_selector` returns the selector of the pods that belong with a pod (of its Service, ReplicaSet or
@@ -52,6 +53,7 @@ class KubeSchedulerConfig:
     ignore_preferred_terms_of_existing_pods: bool = False
     percentage_of_nodes_to_score: int = 0
     ties: Literal["fixed", "random", "heap"] = "random"
+    backoff_s: tuple[int, int] | None = None
     default_spreading: tuple[tuple[int, str], ...] = ((3, HOSTNAME_LABEL), (5, ZONE_LABEL))
     system_spreading: bool = True
     default_selector: Callable[[Pod], LabelSelector | None] | None = None

@@ -17,6 +17,7 @@ from aaml.policies.kube_scores.profile import (
     profile_file,
     read_profile,
 )
+from aaml.scheduling.queue import BACKOFF_S
 
 
 def document(config: KubeSchedulerConfig, base: str = "") -> dict[str, Any]:
@@ -28,6 +29,8 @@ def document(config: KubeSchedulerConfig, base: str = "") -> dict[str, Any]:
     content: dict[str, Any]
     content = copy.deepcopy(load_document(profile_file(base))) if base else {"apiVersion": API_VERSION, "kind": KIND}
     profiles = content.setdefault("profiles", [{"schedulerName": DEFAULT_PROFILE}])
+    if config.backoff_s or content.keys() & {"podInitialBackoffSeconds", "podMaxBackoffSeconds"}:
+        content["podInitialBackoffSeconds"], content["podMaxBackoffSeconds"] = config.backoff_s or BACKOFF_S
     name = read_profile(base).scheduler_name if base else DEFAULT_PROFILE
     profile = next((each for each in profiles if each.get("schedulerName") == name), profiles[0])
     if config.percentage_of_nodes_to_score or "percentageOfNodesToScore" in {**content, **profile}:

@@ -23,6 +23,11 @@ class KubeScheduler:
         self._start = 0
         self._order = PerState(lambda state: zone_order(state.nodes))
 
+    @property
+    def backoff_s(self) -> tuple[int, int] | None:
+        """How long pods back off that found no node: at first, and at most; None: as the cluster has it."""
+        return self._config.backoff_s
+
     def act(self, context: Context) -> Decision:
         """Choose a node of the highest score, or the node that the pod is nominated to where that is feasible."""
         rows = self._sample(context)

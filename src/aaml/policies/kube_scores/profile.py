@@ -21,6 +21,7 @@ from aaml.errors import UserError, bad_value
 from aaml.policies.kube_scores import wire
 from aaml.policies.kube_scores.config import KubeSchedulerConfig, Strategy
 from aaml.policies.kube_scores.plugins import EnabledPlugins
+from aaml.scheduling.queue import BACKOFF_S
 
 PREFIX = "kube-scheduler:"
 """What a policy begins with that is a profile of a file."""
@@ -158,8 +159,6 @@ def _outside(whole: wire.KubeSchedulerConfiguration) -> Iterator[str]:
     """Name what of the file concerns all profiles and is not modelled."""
     if whole.extenders:
         yield f"{len(whole.extenders)} extender" + "s" * (len(whole.extenders) > 1)
-    if (whole.pod_initial_backoff_seconds, whole.pod_max_backoff_seconds) != (1, 10):
-        yield "podInitialBackoffSeconds, podMaxBackoffSeconds"
 
 
 # ---- a profile -------------------------------------------------------------------------------------------------------
@@ -209,8 +208,10 @@ def _read(path: str, whole: wire.KubeSchedulerConfiguration, number: int) -> tup
     if (volumes := given.get("VolumeBinding")) is not None and volumes.shape:
         raise UserError(f"{where}: VolumeBinding: shape: its feature gate StorageCapacityScoring is off by default")
     share = profile.percentage_of_nodes_to_score
+    backoff_s = whole.pod_initial_backoff_seconds, whole.pod_max_backoff_seconds
     return KubeSchedulerConfig(
         weights=plugins.weights(),
+        backoff_s=None if backoff_s == BACKOFF_S else backoff_s,
         percentage_of_nodes_to_score=whole.percentage_of_nodes_to_score if share is None else share,
         **settings,
     ), unmodelled

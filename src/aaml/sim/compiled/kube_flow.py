@@ -83,7 +83,14 @@ class KubeFlow:
             _STRATEGIES[config.strategy], resources, line, *weights, count, self._order, config.ties == "random",
             random, self._totals, self._rows,
         )  # fmt: skip
-        return self._batch.run(self._plan, None, lambda *memory: _play(*memory, *scoring)).metrics
+
+        def played(pool, rows, supply, view, lives, settings, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+            if config.backoff_s is not None:
+                first_s, most_s = map(float, config.backoff_s)
+                settings = settings._replace(initial_backoff_s=first_s, max_backoff_s=most_s)
+            return _play(pool, rows, supply, view, lives, settings, work, *scoring)
+
+        return self._batch.run(self._plan, None, played).metrics
 
 
 @uncounted
