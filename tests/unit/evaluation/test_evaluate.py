@@ -37,6 +37,14 @@ def small(policies=POLICIES, seeds: tuple[int, ...] = (1, 2), **options: object)
     return evaluate(policies, "balance", seeds, 3, pods=30, progress=False, **options).frame()  # type: ignore[arg-type]
 
 
+def test_a_hash_that_looks_like_a_number_stays_text(tmp_path):
+    file = tmp_path / "results.csv"
+    for digest in ("348e03769402", "004217860035", "1d030a22df41"):
+        file.write_text(f"task,nodes,policy,seed,cost,policy_sha256\nbill,4,mine,7,1.5,{digest}\n", encoding="utf-8")
+        (row,) = Results.read(file).runs.itertuples()
+        assert row.policy_sha256 == digest
+
+
 def test_seeds_are_ranges_and_numbers() -> None:
     assert parse_seeds("42..44,7") == (42, 43, 44, 7)
     for text in ("", "a", "3..", "1,1", "5..4"):
