@@ -42,10 +42,16 @@ def is_model(spec: str) -> bool:
 
 
 def split_nodes(spec: str) -> tuple[str, str]:
-    """Return a policy and who buys its nodes, of POLICY+FILE or POLICY+WORD; empty for none."""
+    """Return a policy and who buys its nodes, of POLICY+FILE or POLICY+WORD; empty for none.
+
+    Raises `UserError` for a policy that is known by its name with another word.
+    """
     policy, plus, nodes = spec.rpartition("+")
-    is_buyer = nodes in WORDS or nodes.endswith((".yaml", ".yml"))
-    return (policy, nodes) if plus and policy and is_buyer else (spec, "")
+    if plus and policy and (nodes in WORDS or nodes.endswith((".yaml", ".yml"))):
+        return policy, nodes
+    if plus and policy in POLICIES.names():
+        raise bad_value("nodes", nodes, f"one of {', '.join(WORDS)}, or a YAML file")
+    return spec, ""
 
 
 def origin(spec: str) -> Literal["built-in", "own", "model"]:

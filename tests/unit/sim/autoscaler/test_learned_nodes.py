@@ -1,6 +1,7 @@
 """The autoscaler `learned`: what it buys, what it drains, what it waits for. Counted by hand."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from aaml.cli import run
 from aaml.cluster.objects import GpuRequest
 from aaml.errors import UserError
 from aaml.policies.heuristics import PolicyOptions
+from aaml.policies.kube_scores.profile import read_profile
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.sim.autoscaler.catalogue import Catalogue
@@ -246,6 +248,23 @@ def test_a_policy_of_nodes_is_a_file_that_evaluate_takes(tmp_path, capsys):
     words = f"--task bill --nodes 3 --seeds 1..2 --policies kube-scheduler first-come-packing+{path}"
     assert run("evaluate", f"{words} --workers 1 --out {tmp_path}/out".split()) == 0
     assert "first-come-packing+nodes" in capsys.readouterr().out
+
+
+def test_a_word_that_names_nobody_is_a_line_with_the_one_that_was_meant(capsys):
+    assert run("evaluate", ["--task", "bill", "--policies", "kube-scheduler+learnd"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "nodes: 'learnd' is not accepted; expected one of learned, high-node-utilization" in said
+    assert said.endswith("did you mean learned?")
+
+
+def test_the_files_of_examples_are_read_as_they_are_meant():
+    examples = Path(__file__).parents[4] / "examples"
+    gpus = read_autoscaler(examples / "nodes_openb.yaml")
+    assert gpus == replace(NodePolicy(), idle_s=2.0, patience_s=5.0), "all else is as it ships"
+    pool = read_autoscaler(examples / "packing" / "nodepool.yaml")
+    assert (pool.batch_idle_duration_s, pool.batch_max_duration_s, pool.budgets) == (10.0, 30.0, ("30%",))
+    profile = read_profile(f"kube-scheduler:{examples / 'packing' / 'kube-scheduler.yaml'}")
+    assert (profile.config.backoff_s, profile.config.strategy, profile.unmodelled) == ((1, 1), "MostAllocated", ())
 
 
 @pytest.mark.parametrize(
