@@ -1,8 +1,5 @@
 """The descheduler's own HighNodeUtilization, asked which pods it would evict, and ours on the same scenes."""
 
-import hashlib
-import json
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -12,13 +9,13 @@ import numpy as np
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.kube.provision.binaries import compile_program
-from aaml.kube.provision.paths import cache_dir, exclusive, private_dir
 from aaml.kube.provision.toolchain import find_go
 from aaml.sim.autoscaler.budgets import PodBudget, blocked_pods
 from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, Offering
 from aaml.sim.autoscaler.descheduler import HighNodeUtilization
 from aaml.sim.autoscaler.ports import Evict, Observed, OwnedNode
 from aaml.sim.autoscaler.settings import HighNodeUtilizationSettings
+from support.answering import AnsweringProgram, built
 
 _MODULE = Path(__file__).with_name("descheduler")
 _GO = (1, 26)
@@ -30,46 +27,22 @@ _GIB = 1 << 30
 
 def program() -> Path:
     """Return the program, built if need be: minutes, unless Go has compiled the same packages before."""
-    files = [_MODULE / "go.mod", _MODULE / "go.sum", _MODULE / "main.go"]
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
-    target = cache_dir() / "descheduler-evict" / digest / "evict"
-    if not target.is_file():
-        with exclusive(target.parent.with_suffix(".lock"), "builds the program that asks the descheduler"):
-            if not target.is_file():
-                output = private_dir(target.parent) / target.name
-                compile_program(find_go(_GO), _MODULE, ".", "-s -w", output, progress=False)
-    return target
+    read = b"".join((_MODULE / name).read_bytes() for name in ("go.mod", "go.sum", "main.go"))
+    return built(
+        "descheduler-evict", read,
+        lambda output: compile_program(find_go(_GO), _MODULE, ".", "-s -w", output, progress=False),
+    )  # fmt: skip
 
 
-class RealDescheduler:
-    """A running program that answers one question after the other."""
+class RealDescheduler(AnsweringProgram):
+    """Which pods the descheduler would evict, question by question."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [str(program())], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_raised: object) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=30)
-        self._process.stdout.close()
+        super().__init__(program())
 
     def evicted(self, question: dict[str, Any]) -> list[str]:
         """Return the names of the evicted pods, in order. Raises RuntimeError where it ends with an error."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        answer = json.loads(line) if line else {"error": "the program has ended"}
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
-        return list(answer["evicted"])
+        return list(self.ask(question)["evicted"])
 
 
 class _Nobody:

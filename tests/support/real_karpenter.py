@@ -1,15 +1,11 @@
 """The real Karpenter, asked what it would do: a program above its own packages, built like the KWOK programs."""
 
-import hashlib
-import json
-import subprocess
 from pathlib import Path
-from typing import Any, Self
 
 from aaml.karpenter.build import compile_changed
 from aaml.karpenter.changes import SourceChange
 from aaml.kube.provision.binaries import recipe_dir
-from aaml.kube.provision.paths import cache_dir, exclusive, private_dir
+from support.answering import AnsweringProgram, built
 
 _FLAGS = "-s -w"
 _GROUPS = "pkg/controllers/provisioning/scheduling/topologygroup.go"
@@ -35,46 +31,13 @@ def program() -> Path:
     """Return the program, built if need be: seconds once `aaml cluster build --autoscaler` has compiled Karpenter."""
     files = [module() / "go.mod", module() / "go.sum", *sorted((module() / "decide").glob("*.go"))]
     read = b"".join(file.read_bytes() for file in files) + repr(BY_NAME).encode()
-    digest = hashlib.sha256(read).hexdigest()[:12]
-    target = cache_dir() / "karpenter-decide" / digest / "decide"
-    if not target.is_file():
-        with exclusive(target.parent.with_suffix(".lock"), "builds the program that asks Karpenter"):
-            if not target.is_file():
-                output = private_dir(target.parent) / target.name
-                compile_changed(output, "./decide", _FLAGS, BY_NAME, progress=False)
-    return target
+    return built(
+        "karpenter-decide", read, lambda output: compile_changed(output, "./decide", _FLAGS, BY_NAME, progress=False)
+    )
 
 
-class RealKarpenter:
-    """A running program that answers one question after the other."""
+class RealKarpenter(AnsweringProgram):
+    """What Karpenter would do, question by question."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [str(program())], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_raised: object) -> None:
-        self.close()
-
-    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Return what Karpenter would do. Raises RuntimeError where it ends with an error."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else {"error": "the program has ended"}
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
-        return answer
-
-    def close(self) -> None:
-        """End the program."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.wait(timeout=30)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        super().__init__(program())

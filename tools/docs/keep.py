@@ -7,12 +7,11 @@ from typing import Any
 import pandas as pd
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.identity import IDENTITY
+from aaml.evaluation.identity import AS_TEXT
 from aaml.evaluation.results import RESULTS
 from aaml.training.records import CONFIG, METRICS, read_metrics
 
 _DIGITS = "%.6g"
-_HASHES = dict.fromkeys(IDENTITY, "str")  # one may look like a number
 _POINTS = 100  # of a curve
 
 
@@ -27,7 +26,7 @@ def keep(run: Path, folder: Path) -> list[Path]:
     for name in (RESULTS, "allocation.csv"):
         if (run / name).is_file():
             try:
-                kept[name] = pd.read_csv(run / name, dtype=_HASHES).to_csv(index=False, float_format=_DIGITS)
+                kept[name] = pd.read_csv(run / name, dtype=AS_TEXT).to_csv(index=False, float_format=_DIGITS)
             except ValueError as error:
                 raise UserError(f"{run / name}: not readable as CSV: {error}") from error
     if (run / METRICS).is_file():

@@ -11,7 +11,7 @@ import pandas as pd
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.comparison import Comparison
-from aaml.evaluation.identity import EPISODE, IDENTITY, with_identity
+from aaml.evaluation.identity import AS_TEXT, EPISODE, with_identity
 from aaml.evaluation.page import written
 from aaml.evaluation.ranking import rank
 from aaml.evaluation.replay import Recipe, find_scene, read_recipes, write_recipes
@@ -227,8 +227,7 @@ def _read(folder: Path) -> pd.DataFrame:
     if not path.is_file():
         raise bad_value("results", str(folder), f"a folder with {RESULTS}, as `aaml evaluate --out` makes it")
     try:
-        # a hash may look like a number: 348e03769402 is none, and the zeros of 0042... count
-        frame = pd.read_csv(path, dtype=dict.fromkeys(IDENTITY, "str"))
+        frame = pd.read_csv(path, dtype=AS_TEXT)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not readable as results: {' '.join(str(error).split())}") from error
     missing = [key for key in KEYS if key not in frame.columns]

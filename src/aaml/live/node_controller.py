@@ -17,6 +17,7 @@ from aaml.kube.sources import NODE_CLAIMS
 from aaml.kube.transport import ApiError, Unreachable
 from aaml.live.owned_nodes import OwnedNodes, claim_of, is_ours
 from aaml.sim.autoscaler.catalogue import InstanceType
+from aaml.sim.autoscaler.fitting import price_of
 from aaml.sim.autoscaler.learned import LearnedNodes
 from aaml.sim.autoscaler.node_policy import NodePolicy
 from aaml.sim.autoscaler.ports import Buy, Delete, Observed, OwnedNode
@@ -122,7 +123,7 @@ class NodeController:
         if len(kinds) > room:
             log.warning("%d nodes are not bought: there are %d, and at most %d may be", len(kinds) - room, there,
                         self._limits.most_nodes)  # fmt: skip
-        price = sum(kind.cheapest.price for kind in kinds)
+        price = price_of(kinds)
         freed = sum(seen.nodes[name].price for name in replaced)
         for number, kind in enumerate(kinds[:room]):
             share = kind.cheapest.price / price * freed if price else 0.0

@@ -103,10 +103,8 @@ class HighNodeUtilization:
 
         A pod that a disruption budget protects is passed over, and tried again in the next round.
         """
-        of_node, in_all = (
-            self.settings.max_no_of_pods_to_evict_per_node,
-            self.settings.max_no_of_pods_to_evict_total,
-        )
+        of_node = self.settings.max_no_of_pods_to_evict_per_node
+        in_all = self.settings.max_no_of_pods_to_evict_total
         while now.left and now.room.min() > 0 and (in_all is None or now.evicted.total() < in_all):
             each = now.left.popleft()
             if each.uid in seen.blocked or (of_node is not None and now.evicted[each.node] >= of_node):
@@ -135,13 +133,7 @@ class HighNodeUtilization:
 
     def _is_low(self, used: IntArray, offered: IntArray) -> bool:
         """Whether no resource with a threshold is used by more than that."""
-        shares = (100.0 * self._share(used, offered, name) for name in self.settings.percent)
-        return all(share <= most for share, most in zip(shares, self.settings.percent.values(), strict=True))
-
-    @staticmethod
-    def _share(used: IntArray, offered: IntArray, name: str) -> float:
-        column = _RESOURCES.index(name)
-        return float(used[column]) / float(offered[column]) if offered[column] else 0.0
+        return all(100.0 * _share(used, offered, name) <= most for name, most in self.settings.percent.items())
 
     def _requested(self, seen: Observed, node: OwnedNode) -> IntArray:
         pods = seen.pods_on(node.name).values()
@@ -153,6 +145,11 @@ class HighNodeUtilization:
 
     def _offered(self, node: OwnedNode) -> IntArray:
         return self.catalogue.room[self.catalogue.numbers[node.type.name], : len(_RESOURCES)]
+
+
+def _share(used: IntArray, offered: IntArray, name: str) -> float:
+    column = _RESOURCES.index(name)
+    return float(used[column]) / float(offered[column]) if offered[column] else 0.0
 
 
 def _class(pod: Pod) -> int:
