@@ -250,7 +250,7 @@ def test_a_policy_is_paired_with_it_and_the_task_keeps_its_autoscaler(tmp_path, 
         bills = [run_episode(each, aaml.task(task), 3, 6, None)["bill"] for each in (plain, with_it)]
         assert len(set(bills)) == 2, "it has evicted something"
     assert run("evaluate", f"--task bill --policies kube-scheduler+high-utilization --out {tmp_path}/no".split()) == 2
-    assert "kube-scheduler+high-utilization" in capsys.readouterr().err
+    assert "did you mean high-node-utilization?" in capsys.readouterr().err
 
 
 def test_compiled_episodes_say_that_they_do_not_know_it():
