@@ -52,8 +52,8 @@ class Supply(Protocol):
         """Look after this cluster's nodes from now on."""
         ...
 
-    def rejected(self, pod: Pod) -> None:
-        """Take note of a pod that fits nowhere now."""
+    def rejected(self, pod: Pod) -> float:
+        """Take note of a pod that fits nowhere now, and return for how many seconds no other pod is tried."""
         ...
 
     def deleted(self, uid: str) -> None:
@@ -126,6 +126,7 @@ class SimCluster:
         self._sequence = 0
         self._departures: dict[str, int] = {}  # uid -> sequence number of its departure; other entries are stale
         self._flight: _Flight | None = None
+        self._busy_until_s = -inf
         self._deferred: list[str] = []
         self._results: list[BindResult] = []
         self._ended = False
@@ -155,7 +156,9 @@ class SimCluster:
         if self._flight is not None:
             return self._flight.members[self._flight.placed]
         while True:
-            queued = self._queue.pop() if len(self._queue) else None
+            if self._now_s < self._busy_until_s < min(self._next_event_s(), self.until_s):
+                self._move_to(self._busy_until_s)
+            queued = self._queue.pop() if len(self._queue) and self._now_s >= self._busy_until_s else None
             if queued is not None:
                 self._flight = _Flight(queued, self._gangs.members(queued.pod) if queued.pod.gang else [queued.pod])
                 return self._flight.members[0]
@@ -206,8 +209,8 @@ class SimCluster:
     def reject(self, pod: Pod) -> None:
         """The pod fits nowhere: it (with its gang) waits for a change."""
         self.journal.counts["rejected"] += 1
-        if self._supply is not None:
-            self._supply.rejected(pod)
+        if self._supply is not None and (busy_s := self._supply.rejected(pod)):
+            self._busy_until_s = self._now_s + busy_s
         plugins = _REJECTED_BY if _is_plain(pod) else rejecting_plugins(self._state, pod) | _REJECTED_BY
         self._queue.requeue(self._give_up(pod), plugins)
 
@@ -263,13 +266,10 @@ class SimCluster:
             self._happened()
             return True
         arrivals, heap = self.workload.pods, self._heap
-        arrival_s = arrivals[self._next_arrival].created_s if self._next_arrival < len(arrivals) else inf
-        event_s = heap[0][0] if heap else inf
         ready_s = self._queue.next_ready_s() if len(self._queue) else None
         if ready_s is None or ready_s <= self._now_s:  # what is ready already is for `next_pod`, not for the clock
             ready_s = inf
-        supply_s = inf if self._supply is None else self._supply.next_s
-        at_s = min(arrival_s, event_s, ready_s, supply_s)
+        at_s = min(ready_s, self._next_event_s())
         if at_s > self.until_s or at_s == inf:
             if self.until_s < inf:
                 self._move_to(self.until_s)
@@ -289,6 +289,10 @@ class SimCluster:
             self._next_arrival += 1
         self._happened()
         return True
+
+    def announce(self, node: Node) -> None:
+        """Tell of a node that takes no pods yet: those that it would have room for are tried, and may fail again."""
+        self._queue.on_event("node_add", node)
 
     def happen(self, event: TimelineEvent) -> None:
         """Let an event of the timeline happen now, whatever its own time. Raises ValueError for an unknown node."""
@@ -352,6 +356,7 @@ class SimCluster:
         twin._gangs, twin.journal = self._gangs.copy(), self.journal.copy()
         twin._heap, twin._departures = list(self._heap), dict(self._departures)
         twin._next_arrival, twin._sequence, twin._ended = self._next_arrival, self._sequence, self._ended
+        twin._busy_until_s = self._busy_until_s
         twin._deferred, twin._lifetime_s = list(self._deferred), self._lifetime_s
         if self._flight is not None:
             queued = twin._queue.in_flight(self._flight.queued.uid)
@@ -390,6 +395,13 @@ class SimCluster:
         self._sequence += 1
         heapq.heappush(self._heap, (at_s, order, self._sequence, event))
         return self._sequence
+
+    def _next_event_s(self) -> float:
+        """Return when something comes next from outside the queue."""
+        arrivals, heap = self.workload.pods, self._heap
+        arrival_s = arrivals[self._next_arrival].created_s if self._next_arrival < len(arrivals) else inf
+        event_s = heap[0][0] if heap else inf
+        return min(arrival_s, event_s, inf if self._supply is None else self._supply.next_s)
 
     def _move_to(self, at_s: float) -> None:
         if at_s > self._now_s:

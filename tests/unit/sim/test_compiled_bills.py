@@ -125,6 +125,12 @@ def test_so_they_are_whatever_the_autoscaler_is_told(settings):
     play(told, seed=20)
 
 
+@pytest.mark.parametrize("times", [NodeTimes(join_step_s=0.1), NodeTimes(failed_try_s=0.02)])
+def test_tries_that_take_time_are_not_played_compiled(times):
+    with pytest.raises(UserError, match="know no join_step_s and failed_try_s"):
+        play(replace(BILL, times=times))
+
+
 def every_second_kept(count, rng, seconds):
     """Draw the pods of a bill, of which every second one may not be disrupted for so long, and some others never."""
     workload, until_s = BILL.rhythm(count, rng)

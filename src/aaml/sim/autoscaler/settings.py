@@ -97,7 +97,7 @@ class HighNodeUtilizationSettings(Settings):
 
 @dataclass(frozen=True)
 class NodeTimes(Settings):
-    """How long nodes take to come and to go."""
+    """How long nodes take to come and to go, and a scheduler to try a pod."""
 
     registration_delay_s: NotNegative = 20.0
     """seconds from the launch of a node until it is registered"""
@@ -105,6 +105,8 @@ class NodeTimes(Settings):
     """seconds from then until it is initialized and takes pods, at least"""
     initialization_spread_s: NotNegative = 1.2
     """so many seconds more at most, drawn uniformly"""
+    join_step_s: NotNegative = 0.0
+    """seconds between three steps in which a node joins: at each, kube-scheduler tries pods; 0: it joins in one"""
     min_drain_s: NotNegative = 5.0
     """seconds from the deletion of a node until it is gone, at least"""
     grace_s: NotNegative = 0.0
@@ -115,6 +117,8 @@ class NodeTimes(Settings):
     """seconds between two tries of an eviction that a PodDisruptionBudget refuses"""
     pod_event_s: NotNegative = 10.0
     """further pod events of a node within so many seconds do not count"""
+    failed_try_s: NotNegative = 0.0
+    """seconds that a try takes which finds no node"""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from aaml.sim.timeline import AddNode, Cordon, RemoveNode
 
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' generated names
 _ANEW = frozenset({"Job"})  # owners whose next pod begins from the start
-_READY, _DRAIN, _STOP, _RECREATE = range(4)
+_READY, _DRAIN, _STOP, _RECREATE, _STEP = range(5)
 QUIET_S = 60.0  # of an autoscaler that does not say after how long without a pod event a node may go
 
 
@@ -101,10 +101,11 @@ class NodeSupply:
         """When something happens next, or the autoscaler wants to be asked."""
         return min(self._heap[0][0] if self._heap else inf, self.autoscaler.next_s)
 
-    def rejected(self, pod: Pod) -> None:
-        """Take note of a pod that fits nowhere."""
+    def rejected(self, pod: Pod) -> float:
+        """Take note of a pod that fits nowhere, and return for how many seconds no other pod is tried."""
         if pod.uid not in self.seen.waiting:
             self.seen.waiting[pod.uid] = Waiting(pod, self._cluster.now_s())
+        return self.times.failed_try_s
 
     def deleted(self, uid: str) -> None:
         """Take note of a pod that is deleted: its owner does not make it anew."""
@@ -179,7 +180,11 @@ class NodeSupply:
         self.meter.launched(node)
         self.seen.changed_s = now_s
         spread_s = times.initialization_spread_s * float(self.rng.random())
-        self._push(now_s + times.registration_delay_s + times.initialization_s + spread_s, _READY, name)
+        ready_s = now_s + times.registration_delay_s + times.initialization_s + spread_s
+        if times.join_step_s:
+            for steps in (2, 1):
+                self._push(max(ready_s - steps * times.join_step_s, now_s), _STEP, name)
+        self._push(ready_s, _READY, name)
         return name
 
     def _mark(self, names: Sequence[str]) -> None:
@@ -211,6 +216,8 @@ class NodeSupply:
         """Let an event happen; returns whether pods may fit elsewhere now."""
         if kind == _READY:
             return self._ready(name)
+        if kind == _STEP:
+            return self._step(name)
         if kind == _STOP:
             return self._stop(name)
         if kind == _RECREATE:
@@ -221,6 +228,14 @@ class NodeSupply:
             self._evict(name)
             self._give_back(name)
         return False
+
+    def _step(self, name: str) -> bool:
+        """A node that takes no pods yet is seen to change."""
+        node = self.seen.nodes.get(name)
+        if node is None or node.deleting:
+            return False
+        self._cluster.announce(node.type.node(name, node.offering))
+        return True
 
     def _ready(self, name: str) -> bool:
         """A node joins the cluster; those that it replaces begin to go."""

@@ -1,6 +1,7 @@
 """Nodes that come and go in a simulated cluster: what they cost, when they take pods, and that no pod is lost."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,6 +82,36 @@ def test_a_pod_that_may_not_be_disrupted_for_a_time_is_evicted_once_that_is_over
     assert (told["bill"], told["evicted"]) == (pytest.approx(1.0), 0)
     _, told = simulated([kept], orders[0], (100.0, orders[1][1]), times=late)
     assert told["bill"] == pytest.approx(105 / 200), "it is as any other by then"
+
+
+def tried(times, *pods, until_s):
+    """Play pods on a node that is bought at 3 s and has room for one of them; return rejections, and who ran when."""
+    cluster, _ = simulated(pods, (3.0, Buy((SMALL,))), until_s=until_s, times=times)
+    ran = {each.pod.name: round(each.since_s, 6) for each in cluster.state.placements.values()}
+    return cluster.journal.counts["rejected"], ran
+
+
+def test_a_node_that_joins_in_steps_lets_pods_be_tried_in_vain():
+    pods = [pod(name, 2, created_s=at_s) for name, at_s in (("a", 0.0), ("b", 1.0), ("c", 2.0))]
+    assert tried(EXACT, *pods, until_s=30.0) == (3 + 2, {"a": 23.0}), "as each comes, and two once the node is there"
+    stepped = replace(EXACT, join_step_s=0.1)
+    assert tried(stepped, *pods, until_s=30.0) == (3 + 3 + 3 + 2, {"a": 23.0}), "all of them at two steps before, too"
+
+
+def test_tries_that_take_time_are_overtaken_by_the_next_step():
+    # a is tried at 22.8 s, b at 22.95 s. At 23.1 s, with the node there, c has waited longest since its last try.
+    pods = [pod(name, 2, created_s=at_s) for name, at_s in (("a", 0.0), ("b", 1.0), ("c", 2.0))]
+    slow = replace(EXACT, join_step_s=0.1, failed_try_s=0.15)
+    assert tried(slow, *pods, until_s=30.0)[1].keys() == {"c"}
+
+
+def test_who_waits_behind_a_pod_that_fits_nowhere_waits_for_its_try():
+    behind = [pod("large", 9, created_s=30.0), pod("p", 1, created_s=30.0)]
+    times = replace(EXACT, failed_try_s=0.5)
+    assert tried(EXACT, *behind, until_s=60.0) == (1, {"p": 30.0})
+    assert tried(times, *behind, until_s=60.0) == (1, {"p": 30.5})
+    assert tried(times, *reversed(behind), until_s=60.0) == (1, {"p": 30.0})
+    assert tried(times, *behind, until_s=30.2) == (1, {}), "the end comes first"
 
 
 def test_a_service_that_is_evicted_runs_for_what_was_left_and_a_job_from_the_start():

@@ -56,6 +56,8 @@ class SupplyPlan:
             raise UserError(f"compiled episodes know Karpenter, not {type(karpenter).__name__}")
         if supply.budgets:
             raise UserError("compiled episodes know no disruption budgets of pods")
+        if supply.times.join_step_s or supply.times.failed_try_s:
+            raise UserError("compiled episodes know no join_step_s and failed_try_s of nodes' times: leave them 0")
         catalogue = supply.catalogue
         _refuse_unless_plain(catalogue)
         for pod in workload.pods:
