@@ -7,8 +7,9 @@ what the arrivals do to both cancels out.
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count as count_from
 
 import numpy as np
 import numpy.typing as npt
@@ -104,16 +105,20 @@ class Probes:
 
 
 class ProbeRecorder:
-    """A policy that shows what another one sees, now and then, while that one decides."""
+    """A policy that shows what another one sees, now and then, while that one decides.
 
-    def __init__(self, policy: Policy, spec: ObservationSpec, every: int, into: list[Observation]) -> None:
+    `turns` counts the decisions; every so many are shown.
+    """
+
+    def __init__(
+        self, policy: Policy, spec: ObservationSpec, every: int, turns: Iterator[int], into: list[Observation]
+    ) -> None:
         self.name, self.observation_spec = policy.name, spec if spec_of(policy).lookahead == 0 else spec_of(policy)
-        self._policy, self._spec, self._every, self._into, self._count = policy, spec, every, into, 0
+        self._policy, self._spec, self._every, self._into, self._turns = policy, spec, every, into, turns
 
     def act(self, context: Context) -> Decision:
         """Let the other decide."""
-        self._count += 1
-        if self._count % self._every == 0:
+        if next(self._turns) % self._every == 0:
             self._into.append(context.observation_by(self._spec))
         return self._policy.act(context)
 
@@ -176,7 +181,7 @@ class Judge(Races):
         self._played: list[FormulaEpisodes | None] = []
         self._arenas: list[Arena] = []
         self.reference = np.zeros(count)
-        seen: list[Observation] = []
+        seen, turns = list[Observation](), count_from(1)  # over all episodes: of many, not each is seen
         for number, task in enumerate(config.tasks):
             arena = Arena(
                 Setting(task.name, sizes[number], config.pods, remaining_lifetimes=config.remaining_lifetimes)
@@ -188,7 +193,7 @@ class Judge(Races):
                 _, seed, nodes = self.episodes[place]
                 cluster = arena.build(seed, nodes)
                 every = max(1, len(cluster.workload) * count // _PROBES)
-                play(cluster, ProbeRecorder(arena.policy(config.judged_by), arena.observation_spec, every, seen))
+                play(cluster, ProbeRecorder(arena.policy(config.judged_by), arena.observation_spec, every, turns, seen))
                 self.reference[place] = cluster.metrics()[task.metric]
             self._place[mine] = np.arange(len(mine))
             self._played.append(

@@ -159,6 +159,12 @@ class _Scripted(Judge):
         return self._losses[list(numbers)]
 
 
+def test_there_are_states_to_ask_about_however_many_and_short_the_episodes_are():
+    judge = Judge(EvolveConfig(task=("balance",), nodes=(3,), pods=2), TRAINING_SEEDS, 600)
+    (choices,) = {len(judge.probes.choices(assemble(parse(text)))) for text in ("pair.cpu_after", "-pair.cpu_after")}
+    assert choices == 300, "each fourth of 1,200 decisions"
+
+
 def test_a_race_is_lost_early_by_what_is_clearly_worse_and_by_nothing_else():
     rng = np.random.default_rng(0)
     arrivals = rng.normal(0.0, 1.0, 64)  # what the arrivals do to all formulas
