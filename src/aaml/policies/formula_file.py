@@ -57,5 +57,7 @@ def load_formula(path: Path) -> Formula:
         return Formula(expression, spec, content.get("provenance", {}))
     except OSError as error:
         raise UserError(f"formula {path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except KeyError as error:
+        raise UserError(f"formula {path}: is not a formula (it lacks {error})") from error
+    except (ValueError, TypeError, AttributeError) as error:
         raise UserError(f"formula {path}: is not a formula ({error})") from error

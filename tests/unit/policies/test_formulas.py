@@ -192,6 +192,7 @@ def test_a_person_may_name_constants_in_the_file(tmp_path):
         ({"expression": "pair.cpu_afer"}, "pair.cpu_afer"),
         ({"format": "aaml-linear"}, "expected"),
         ({"constants": 3}, "is not a formula"),
+        ({"observation": {}}, "is not a formula (it lacks 'typical_pods')"),
     ],
 )
 def test_a_file_that_is_none_or_about_other_features_is_refused_in_a_line(tmp_path, change, said):
