@@ -202,7 +202,7 @@ class ScenarioPlayer:
 
     def _delete_pods(self, step: DeletePods) -> None:
         doomed = list(self._tally.select({step.namespace}, step.label_selector))
-        if not all(pod.node for pod in doomed):
+        if not all(pod.awaited for pod in doomed):
             self._raced.add(step.namespace)
 
         def delete() -> None:
@@ -254,6 +254,8 @@ class ScenarioPlayer:
 
     def _wait_bound(self, namespace: str, count: int, labels: Mapping[str, str]) -> None:
         self._wait_for(namespace, count, labels, "bound", lambda pod: bool(pod.node))
+        for pod in self._tally.select({namespace}, labels):
+            pod.awaited = bool(pod.node)
 
     def _wait_for(
         self, namespace: str, count: int, labels: Mapping[str, str], what: str, met: Callable[[TrackedPod], bool]

@@ -48,7 +48,10 @@ _PODS: Source[_News] = Source(
 
 @dataclass(slots=True)
 class TrackedPod:
-    """One pod. `bound_s` is when the watch first showed its node, on a clock that only goes on; 0 while it has none."""
+    """One pod. `bound_s` is when the watch first showed its node, on a clock that only goes on; 0 while it has none.
+
+    `awaited`: an operation waited until it was bound.
+    """
 
     name: str
     namespace: str
@@ -59,6 +62,7 @@ class TrackedPod:
     preempted: bool = False
     terminating: bool = False
     gone: bool = False
+    awaited: bool = False
 
     @property
     def pending(self) -> bool:
