@@ -61,7 +61,8 @@ def run(args: Args) -> int:
         row = each.row(ratio=config.is_ratio)
         print(f"size {row['size']:>2}  {row['validation [95% interval]']}  {to_text(parse(each.text), 4)}")
     if interruption.status:
-        print(f"interrupted: {out} keeps what is done, and the same command with --resume goes on from there")
+        kept = f"{out} keeps what is done, and the same command with --resume goes on from there"
+        print(f"interrupted: {kept if front else 'no generation was done, so nothing is kept'}")
         return interruption.status
     print(f"relative to {config.judged_by} on validation episodes; page: {out}/report.html")
     if config.is_openb:

@@ -83,9 +83,10 @@ def judge_front(
     config: EvolveConfig, found: Iterable[tuple[str, float]], *, progress: bool = True
 ) -> tuple[list[Judged], Races]:
     """Judge (text, training loss) of formulas on validation episodes; return them by size, and the episodes."""
-    judge, entered = validation(config), list(found)
-    judged = []
-    with progress_bar("validate", len(entered), "formula", enabled=progress) as bar:
+    entered, judged = list(found), []
+    with progress_bar("validate", 1 + len(entered), "policy", enabled=progress) as bar:
+        judge = validation(config)  # plays the reference
+        bar.update()
         for text, loss in entered:
             losses = judge.play(assemble(parse(text)), range(judge.count))
             judged.append(Judged(text, loss, tuple(losses.tolist())))

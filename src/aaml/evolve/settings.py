@@ -11,10 +11,12 @@ from aaml.settings import Count, Natural, RemainingLifetimes, Settings
 from aaml.training.settings import TEACHERS
 
 if TYPE_CHECKING:
+    from aaml.policies import formula_file
     from aaml.sim import tasks
     from aaml.sim.task import Task
     from aaml.workload import traces
 else:  # numba, which the help of a command does without
+    formula_file = lazily("aaml.policies.formula_file")
     tasks, traces = lazily("aaml.sim.tasks"), lazily("aaml.workload.traces")
 
 OPENB = "openb"
@@ -75,7 +77,9 @@ class EvolveConfig(Settings):
         return self.task == (OPENB,)
 
     def check(self) -> None:
-        """Raise `UserError` for tasks and traces that are none, and for settings that do not go together."""
+        """Raise `UserError` for tasks, traces and formulas that are none, and for settings that do not go together."""
+        for path in self.start:
+            formula_file.load_formula(path)
         if not self.is_openb:
             if self.traces:
                 raise bad_value("traces", ", ".join(self.traces), f"none, but with task {OPENB}")

@@ -4,7 +4,7 @@
 expression      the formula as text
 constants       numbers that the text calls by name, if any
 features        the features that it reads, each with its version
-observation     what features are measured with (expected pods, lifetimes); left out where nothing
+observation     what features are measured with (expected pods, lifetimes), in one line; left out where nothing
 provenance      where it came from: command, seeds, task, metric
 latex, size     for readers; not read back
 ==============  =====================================================================================
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from aaml.errors import UserError, bad_value
-from aaml.files import write_json
+from aaml.files import write_text
 from aaml.policies.formulas.expression import features, parts
 from aaml.policies.formulas.policy import VERSIONS, Formula, versions_of
 from aaml.policies.formulas.text import parse, to_latex, to_text
@@ -36,9 +36,11 @@ def save_formula(formula: Formula, path: Path) -> None:
         "latex": to_latex(expression),
         "provenance": dict(formula.provenance),
     }
-    if formula.observation_spec != PLAIN:
-        content["observation"] = spec_to_dict(formula.observation_spec)
-    write_json(path, content, indent=1, field="formula")
+    text = json.dumps(content, indent=1)
+    if formula.observation_spec != PLAIN:  # in one line, last: life tables are long
+        observation = json.dumps(spec_to_dict(formula.observation_spec))
+        text = text.removesuffix("\n}") + f',\n "observation": {observation}\n}}'
+    write_text(path, text + "\n", field="formula")
 
 
 def load_formula(path: Path) -> Formula:

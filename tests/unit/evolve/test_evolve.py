@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -118,7 +119,19 @@ def test_a_search_that_could_not_begin_is_not_in_the_way_of_the_next_one(tmp_pat
              "--generations", "1", "--islands", "1", "--out", str(tmp_path / "run")]  # fmt: skip
     assert run("evolve", [*flags, "--start", str(tmp_path / "none.formula")]) == 2
     assert "none.formula: cannot be read" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
     assert run("evolve", flags) == 0
+
+
+def test_a_search_that_is_stopped_in_its_first_generation_says_that_nothing_is_kept(tmp_path, monkeypatch, capsys):
+    def interrupted(*_, stop, **__):
+        signal.raise_signal(signal.SIGINT)
+        assert stop()
+        return []
+
+    monkeypatch.setattr("aaml.evolve.search.evolve", interrupted)
+    assert run("evolve", ["--out", str(tmp_path)]) == 128 + signal.SIGINT
+    assert capsys.readouterr().out == "interrupted: no generation was done, so nothing is kept\n"
 
 
 def test_losses_are_those_of_the_policy_beside_the_reference_on_the_same_arrivals():

@@ -30,6 +30,7 @@ from aaml.policies.formulas.program import assemble, registers_of
 from aaml.policies.formulas.text import parse, to_latex, to_python, to_text
 from aaml.policies.registry import make_policy
 from aaml.scheduling.cycle import SchedulingCycle
+from aaml.scheduling.observation import ObservationSpec
 from aaml.sim.tasks import find_task
 from support.formulas import expressions, values_of_features
 
@@ -174,6 +175,13 @@ def test_a_file_holds_the_text_the_features_and_where_it_came_from_and_is_a_poli
     assert policy.name == "mine"
     context = _context()
     assert policy.act(context) == make_policy("least-variance").act(context)
+
+
+def test_what_features_are_measured_with_is_one_line_however_long(tmp_path):
+    path, spec = tmp_path / "mine.formula", ObservationSpec(lookahead=3, lifetimes=True)
+    save_formula(Formula(parse("pair.cpu_after"), spec), path)
+    assert sum('"lookahead": 3, "lifetimes": true' in line for line in path.read_text().splitlines()) == 1
+    assert load_formula(path).observation_spec == spec
 
 
 def test_a_person_may_name_constants_in_the_file(tmp_path):
