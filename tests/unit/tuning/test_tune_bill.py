@@ -79,18 +79,24 @@ def test_all_else_that_a_nodepool_says_is_kept(tmp_path, caplog):
         "apiVersion: v1\nkind: ConfigMap\n---\napiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: mine}\n"
         "spec:\n  limits: {cpu: 100}\n  template:\n    spec:\n      requirements:\n"
         "      - {key: karpenter.k8s.aws/instance-category, operator: In, values: [m]}\n"
+        "      - {key: node.kubernetes.io/instance-type, operator: In, values: [general-8]}\n"
+        "      - {key: node.kubernetes.io/instance-type, operator: NotIn, values: [general-48]}\n"
         "      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}\n"
         "  disruption: {consolidateAfter: 1m30s, budgets: [{nodes: '3'}]}\n",
         encoding="utf-8",
     )
     found = nodepool.read_nodepool(path)
     assert (found.consolidate_after_s, found.budgets) == (90.0, ("3",))
-    assert "karpenter.k8s.aws/instance-category, limits" in caplog.text, "it says what it does not know"
+    assert found.instance_types == ("general-8",)
+    unknown = (
+        "In on karpenter.k8s.aws/instance-category, the requirement NotIn on node.kubernetes.io/instance-type, limits"
+    )
+    assert unknown in caplog.text, "it says what it does not know"
     written = nodepool.document(TUNED, nodepool.load_nodepool(path))
     assert written["metadata"]["name"] == "mine"
     assert written["spec"]["template"]["spec"]["nodeClassRef"]["kind"] == "EC2NodeClass"
     assert [each["key"] for each in written["spec"]["template"]["spec"]["requirements"]] == [
-        "karpenter.k8s.aws/instance-category", "node.kubernetes.io/instance-type",
+        "karpenter.k8s.aws/instance-category", "node.kubernetes.io/instance-type", "node.kubernetes.io/instance-type",
     ]  # fmt: skip
 
 

@@ -52,10 +52,11 @@ def read_nodepool(path: Path) -> KarpenterSettings:
         if key in annotations:
             said[name] = _seconds(annotations[key], f"{path}: metadata.annotations.{key}")
     for each in _requirements(spec):
-        if each.get("key") == TYPE_LABEL and each.get("operator") == "In":
+        key, operator = each.get("key"), each.get("operator")
+        if key == TYPE_LABEL and operator == "In" and "instance_types" not in said:
             said["instance_types"] = tuple(each.get("values", ()))
-        elif each.get("key") not in _of_catalogue:
-            left_out.append(f"the requirement on {each.get('key')}")
+        elif key not in _of_catalogue or operator != "In":
+            left_out.append(f"the requirement {operator} on {key}")
     left_out += [name for name in ("limits", "weight", "replicas") if name in spec]
     if left_out:
         _log.warning("%s: not modelled here: %s", path, ", ".join(left_out))
@@ -65,7 +66,7 @@ def read_nodepool(path: Path) -> KarpenterSettings:
         raise UserError(f"{where}: {error}") from error
 
 
-_of_catalogue = {TYPE_LABEL, CAPACITY_TYPE_LABEL, "kubernetes.io/arch", "kubernetes.io/os"}
+_of_catalogue = {CAPACITY_TYPE_LABEL, "kubernetes.io/arch", "kubernetes.io/os"}
 """Requirements that a catalogue has been read by."""
 
 
@@ -96,7 +97,7 @@ def document(settings: KarpenterSettings, base: Mapping[str, Any] | None = None)
     }
     spec = content.setdefault("spec", {})
     inner = spec.setdefault("template", {}).setdefault("spec", {})
-    others = [each for each in _requirements(spec) if each.get("key") != TYPE_LABEL]
+    others = [each for each in _requirements(spec) if (each.get("key"), each.get("operator")) != (TYPE_LABEL, "In")]
     named = [{"key": TYPE_LABEL, "operator": "In", "values": list(settings.instance_types)}]
     inner["requirements"] = others + (named if settings.instance_types else [])
     after = settings.consolidate_after_s
