@@ -7,6 +7,7 @@ program runs is written line by line: JSON lines, or the rows of a CSV file.
 import csv
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,11 @@ from typing import Any, BinaryIO
 import msgspec
 
 from aaml.errors import UserError
+
+
+def in_a_name(text: str) -> str:
+    """Return a text as part of a file's name: of a task that is a folder, or in a file, no slash is left."""
+    return re.sub(r"[^\w@.-]+", "-", text).strip("-.")
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object], *, field: str = "file", mode: int = 0o644) -> None:

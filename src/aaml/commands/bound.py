@@ -44,6 +44,7 @@ def run(args: Args) -> int:
     from aaml.evaluation.bound_bill import bound_bill
     from aaml.evaluation.evaluate import parse_seeds
     from aaml.evaluation.results import ResultFile
+    from aaml.files import in_a_name
     from aaml.openb.bench import parse_traces
     from aaml.openb.bound import bound_traces
     from aaml.sim.autoscaler.recorded import RecordedBillTask
@@ -66,7 +67,7 @@ def run(args: Args) -> int:
             rows = bound_bill(task, seeds, args.nodes, args.pods, limit_s=args.limit_s, stopped=stopped)
         else:
             rows = bound_task(args.what, seeds, args.nodes, args.pods, limit_s=args.limit_s, stopped=stopped)
-        file = ResultFile(args.out or Path("runs") / f"bound-{args.what}".replace("/", "-").strip("-"))
+        file = ResultFile(args.out or Path("runs") / f"bound-{in_a_name(args.what)}")
         for row in rows:
             file.append(row)
     print(file.path)

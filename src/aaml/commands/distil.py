@@ -30,9 +30,10 @@ def run(args: Args) -> int:
     from aaml.evaluation.zoo import model_file
     from aaml.evolve.distil import distil
     from aaml.evolve.front import shown
+    from aaml.files import in_a_name
 
     config, path = args.distil, model_file(args.model)
-    out = args.out or Path("runs") / f"distil-{args.model.stem}-{config.task}"
+    out = args.out or Path("runs") / f"distil-{args.model.stem}-{in_a_name(config.task)}"
     stop: list[bool] = []
     with ends_by(lambda: stop.append(True)) as interruption:
         result = distil(path, config, out, stop=lambda: bool(stop))

@@ -17,6 +17,7 @@ from aaml.evaluation.replay import Recipe
 from aaml.evaluation.statistics import INTERVALS
 from aaml.evaluation.tables import ranking_table
 from aaml.extras import lazily
+from aaml.files import in_a_name
 
 if TYPE_CHECKING:
     from aaml.evaluation import charts
@@ -52,7 +53,7 @@ def add_comparison(page: Page, comparison: Iterable[Ranking]) -> None:
     frame = numbers(rankings)
     for ranking in rankings:
         page.heading(ranking.title)
-        task = re.sub(r"[^\w.-]+", "-", ranking.task).strip("-")  # a trace's is the name of a folder
+        task = in_a_name(ranking.task)
         mine = (frame["task"] == ranking.task) & (frame["nodes"] == ranking.nodes)
         if "about" in frame:
             mine &= frame["about"].fillna("") == ranking.about

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aaml.errors import bad_value
 from aaml.extras import lazily
+from aaml.files import in_a_name
 from aaml.settings import Count, Natural, RemainingLifetimes, Settings
 from aaml.training.settings import TEACHERS
 
@@ -107,8 +108,8 @@ class EvolveConfig(Settings):
 
     @property
     def label(self) -> str:
-        """The tasks in a name."""
-        return "-".join(self.task)
+        """The tasks as file names have them."""
+        return "-".join(map(in_a_name, self.task))
 
     @property
     def judged_by(self) -> str:

@@ -1,6 +1,5 @@
 """What a training is told: flags of `aaml train`, keys of its settings file, the record in a run's folder."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.zoo import model_file
 from aaml.extras import lazily
+from aaml.files import in_a_name
 from aaml.learning.config import AGENTS, LIVE, AgentConfig, CopiesConfig, NetworkAgent
 from aaml.parallel.workers import parse_workers
 from aaml.settings import Count, Natural, RemainingLifetimes, Settings, changed
@@ -176,8 +176,8 @@ class TrainConfig(Settings):
 
     @property
     def label(self) -> str:
-        """The task as file names have it: one that is a folder, or in a file, has no slashes then."""
-        return re.sub(r"[^\w@.-]+", "-", self.task).strip("-.")
+        """The task as file names have it."""
+        return in_a_name(self.task)
 
     @property
     def actor(self) -> "collectors.Actor":

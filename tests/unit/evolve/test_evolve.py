@@ -100,6 +100,20 @@ def test_a_search_leaves_formulas_that_are_policies_curves_and_a_page(tmp_path):
     assert content["provenance"]["search_seed"] == 0
 
 
+def test_a_search_on_a_task_of_ones_own_file_leaves_a_policy(tmp_path, monkeypatch, capsys):
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks/mine.py").write_text("import aaml\n\nown = aaml.task('balance')\n")
+    monkeypatch.chdir(tmp_path)
+    flags = ["--nodes", "4", "--pods", "40", "--episodes", "2", "--validation-episodes", "2", "--population", "8",
+             "--generations", "1", "--islands", "1"]  # fmt: skip
+    assert run("evolve", ["--task", "tasks/mine.py:own", *flags]) == 0
+    folder = tmp_path / "runs/evolve-tasks-mine.py-own-s0"
+    assert [path.name for path in (folder / "model").iterdir()] == ["tasks-mine.py-own.formula"]
+    capsys.readouterr()
+    assert run("formula", [str(folder)]) == 0
+    assert "task: ['tasks/mine.py:own']" in capsys.readouterr().out
+
+
 def test_a_folder_of_another_search_is_refused_in_a_line(tmp_path, capsys):
     flags = ["--nodes", "4", "--pods", "40", "--episodes", "2", "--validation-episodes", "2", "--population", "8",
              "--generations", "1", "--islands", "1", "--out", str(tmp_path / "run")]  # fmt: skip
