@@ -19,7 +19,7 @@ from aaml.errors import UserError
 
 
 def in_a_name(text: str) -> str:
-    """Return a text as part of a file's name: of a task that is a folder, or in a file, no slash is left."""
+    """Return a text, a task's name or a policy's, as part of a file's name: without slashes and the like."""
     return re.sub(r"[^\w@.-]+", "-", text).strip("-.")
 
 

@@ -1,7 +1,6 @@
 """A scheduler put together from its settings: the cluster, who looks on, and what is left behind."""
 
 import gc
-import re
 import threading
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.policies import load_policy
 from aaml.extras import lazily
+from aaml.files import in_a_name
 from aaml.kube.cluster import KubeCluster, LiveOptions
 from aaml.kube.rights import check_at
 from aaml.live.duty import on_duty
@@ -169,7 +169,7 @@ class SchedulerRun:
         with ExitStack() as stack:
             cluster = self._given or stack.enter_context(closing(self._connect()))
             duty.begin(cluster)
-            label = "_".join((re.sub(r"[^\w.-]+", "-", name), settings.tensorboard_name or stamp()))
+            label = "_".join((in_a_name(name), settings.tensorboard_name or stamp()))
             curves = unused_path(self.folders.curves, label, "")
             self.run_name = curves.name
             log = None
