@@ -38,9 +38,11 @@ def run(args: Args) -> int:
     with ends_by(lambda: stop.append(True)) as interruption:
         result = distil(path, config, out, stop=lambda: bool(stop))
     ratio = config.search.is_ratio
-    print(f"the network itself: {shown(mean_interval(result.network), ratio=ratio)} of {config.search.judged_by}")
+    print(f"on validation episodes, {config.search.measure}:")
+    print(f"the network itself: {shown(mean_interval(result.network), ratio=ratio)}")
+    print("size  agreement  mean [95% interval]     formula")
     for each in result.front:
         row = each.row(ratio=ratio)
-        print(f"size {row['size']:>2}  {row['agreement']}  {row['validation [95% interval]']}  {row['formula']}")
-    print(f"agreement on states of the network that the search never saw; page: {out}/report.html")
+        print(f"{row['size']:>4}  {row['agreement']:>9}  {row['validation [95% interval]']:<23}  {row['formula']}")
+    print(f"agreement: on states of the network that the search never saw; page: {out}/report.html")
     return interruption.status

@@ -1,6 +1,6 @@
 """Search for formulas that schedule well: genetic programming over features, short ones and good ones.
 
-The same command with --resume goes on where it was interrupted, to the same result.
+`aaml evolve --out FOLDER --resume` goes on where a search was interrupted, to the same result.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def run(args: Args) -> int:
         config = replace(searched, nodes=config.nodes or searched.nodes)
         best = chosen(read_front(out))
         seen, count = look(config, out, best.text, args.look)
-        print(f"{to_text(parse(best.text), 4)}\nrelative to {config.judged_by}:")
+        print(f"{to_text(parse(best.text), 4)}\n{config.measure}:")
         for one in seen:
             print(f"{one.task}, {one.nodes} nodes: {shown(one.loss, ratio=config.is_ratio)}")
         print(f"looks at the leaderboard's episodes in {out}: {count}; intervals are Bonferroni's for all of them")
@@ -57,14 +57,17 @@ def run(args: Args) -> int:
     stop: list[bool] = []
     with ends_by(lambda: stop.append(True)) as interruption:
         front = evolve(config, out, resume=args.resume, stop=lambda: bool(stop))
+    config = read_config(out) if front else config
+    if front:
+        print(f"on validation episodes, {config.measure}:\nsize  mean [95% interval]     formula")
     for each in front:
         row = each.row(ratio=config.is_ratio)
-        print(f"size {row['size']:>2}  {row['validation [95% interval]']}  {to_text(parse(each.text), 4)}")
+        print(f"{row['size']:>4}  {row['validation [95% interval]']:<23}  {to_text(parse(each.text), 4)}")
     if interruption.status:
-        kept = f"{out} keeps what is done, and the same command with --resume goes on from there"
-        print(f"interrupted: {kept if front else 'no generation was done, so nothing is kept'}")
+        again = f"aaml evolve --out {out} --resume --generations {config.generations}"
+        print(f"interrupted; {f'go on with: {again}' if front else 'no generation was done, so nothing is kept'}")
         return interruption.status
-    print(f"relative to {config.judged_by} on validation episodes; page: {out}/report.html")
+    print(f"page: {out}/report.html")
     if config.is_openb:
         print(f"next: aaml bench openb --policy {config.judged_by} --model {out} --traces published")
     else:

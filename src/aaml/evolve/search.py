@@ -2,7 +2,7 @@
 
 ==================  ==================================================================================
 settings.json       what the search was told
-state.json          all islands after the last generation: the same command with --resume goes on, to the bit
+state.json          all islands after the last generation: --resume goes on from there, to the bit
 front.json          the formulas that no other dominates, with their losses on validation episodes
 front/              each of them as a file, SIZE.formula
 model/              the one that was chosen: the shortest within a standard error of the best on validation
@@ -55,10 +55,10 @@ def evolve(
 ) -> list[Judged]:
     """Search until the generations are done or `stop()` is true; return the front, judged on validation episodes.
 
-    The same settings give the same formulas, with any number of processes and interruptions. Raises `UserError` for a
-    folder that holds another search.
+    The same settings give the same formulas, with any number of processes and interruptions. With `resume` the settings
+    in the folder count, but for generations and workers. Raises `UserError` for a folder that holds another search.
     """
-    state = _opened(config, out, resume)
+    config, state = _opened(config, out, resume)
     with open_pool(config.workers) as pool, closing(TensorBoardWriter(out)) as writer:
         islands = [pool.keep(Island, config, number) for number in range(config.islands)]
         if state is not None:
@@ -119,19 +119,18 @@ def read_config(out: Path) -> EvolveConfig:
         raise UserError(f"out: {out} holds no search for formulas") from error
 
 
-def _opened(config: EvolveConfig, out: Path, resume: bool) -> Mapping[str, Any] | None:
-    """Return the state that the search goes on from, None for a new one."""
-    config.check()  # what is no task is told before there is a folder
+def _opened(config: EvolveConfig, out: Path, resume: bool) -> tuple[EvolveConfig, Mapping[str, Any] | None]:
+    """Return the settings of the search, and the state that it goes on from, None for a new one."""
     path = out / "state.json"
     if not path.is_file():  # nor was a search begun whose first generation could not be played
+        config.check()  # what is no task is told before there is a folder
         _log.debug("a new search on %s", ", ".join(config.task))
-        return None
+        return config, None
     if not resume:
         raise UserError(f"out: {out} holds a search already; go on with --resume, or choose another folder")
-    if not read_config(out).same_search(config):
-        raise UserError(f"out: the search in {out} was begun with other settings; choose another folder")
-    state: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return state
+    config = read_config(out).going_on(config)
+    config.check()
+    return config, json.loads(path.read_text(encoding="utf-8"))
 
 
 def _save(config: EvolveConfig, out: Path, state: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """What a search for formulas is told."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ else:  # numba, which the help of a command does without
     tasks, traces = lazily("aaml.sim.tasks"), lazily("aaml.workload.traces")
 
 OPENB = "openb"
+_FREE = ("generations", "workers")  # what a search may be gone on with
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,23 @@ class EvolveConfig(Settings):
             return "fgd"
         return self.reference or TEACHERS.get(self.tasks[0].metric, "least-allocated")
 
-    def same_search(self, other: "EvolveConfig") -> bool:
-        """Whether another search is this one, for longer or with other processes."""
-        return replace(self, generations=1, workers="1") == replace(other, generations=1, workers="1")
+    @property
+    def measure(self) -> str:
+        """What a loss stands for, in words."""
+        if self.is_openb:
+            return f"the loss against {self.judged_by} (below 0 is better)"
+        if self.is_ratio:
+            return f"{self.metric} divided by that of {self.judged_by} (below 1 is better)"
+        return f"how far {self.metric} is below that of {self.judged_by} (below 0 is better)"
+
+    def going_on(self, asked: "EvolveConfig") -> "EvolveConfig":
+        """Return this search with the generations and the processes that are asked for now.
+
+        Raises `UserError` for another setting that is neither the usual one nor that of this search.
+        """
+        usual = EvolveConfig()
+        for setting in fields(self):
+            now, known = getattr(asked, setting.name), getattr(self, setting.name)
+            if setting.name not in _FREE and now not in (known, getattr(usual, setting.name)):
+                raise bad_value(setting.name, now, f"{known!r}, with which the search was begun, or another folder")
+        return replace(self, generations=asked.generations, workers=asked.workers)

@@ -118,14 +118,28 @@ def test_a_folder_of_another_search_is_refused_in_a_line(tmp_path, capsys):
     flags = ["--nodes", "4", "--pods", "40", "--episodes", "2", "--validation-episodes", "2", "--population", "8",
              "--generations", "1", "--islands", "1", "--out", str(tmp_path / "run")]  # fmt: skip
     assert run("evolve", flags) == 0
-    assert "relative to least-variance" in capsys.readouterr().out
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "on validation episodes, mean_variance divided by that of least-variance (below 1 is better):"
+    assert told[1].split() == ["size", "mean", "[95%", "interval]", "formula"]
     assert run("evolve", flags) == 2
     assert "go on with --resume" in capsys.readouterr().err
     assert run("evolve", [*flags, "--seed", "4", "--resume"]) == 2
-    assert "begun with other settings" in capsys.readouterr().err
+    assert "seed: 4 is not accepted; expected 0, with which the search was begun" in capsys.readouterr().err
     assert run("evolve", ["--task", "balance", "compress", "--out", str(tmp_path / "new")]) == 2
     assert "tasks with the same metric" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_a_search_goes_on_with_the_settings_of_its_folder(tmp_path, capsys):
+    out = ["--out", str(tmp_path / "run")]
+    flags = ["--nodes", "4", "--pods", "40", "--episodes", "2", "--validation-episodes", "2", "--population", "8",
+             "--islands", "1", "--seed", "3"]  # fmt: skip
+    assert run("evolve", [*flags, *out, "--generations", "1"]) == 0
+    assert run("evolve", [*out, "--generations", "2", "--resume"]) == 0
+    assert run("evolve", [*flags, "--out", str(tmp_path / "at-once"), "--generations", "2"]) == 0
+    assert json.loads((tmp_path / "run/settings.json").read_text())["generations"] == 2
+    found = [json.loads((tmp_path / name / "front.json").read_text()) for name in ("run", "at-once")]
+    assert found[0] == found[1]
 
 
 def test_a_search_that_could_not_begin_is_not_in_the_way_of_the_next_one(tmp_path, capsys):
@@ -145,7 +159,7 @@ def test_a_search_that_is_stopped_in_its_first_generation_says_that_nothing_is_k
 
     monkeypatch.setattr("aaml.evolve.search.evolve", interrupted)
     assert run("evolve", ["--out", str(tmp_path)]) == 128 + signal.SIGINT
-    assert capsys.readouterr().out == "interrupted: no generation was done, so nothing is kept\n"
+    assert capsys.readouterr().out == "interrupted; no generation was done, so nothing is kept\n"
 
 
 def test_losses_are_those_of_the_policy_beside_the_reference_on_the_same_arrivals():

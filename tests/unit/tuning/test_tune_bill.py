@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,6 +99,26 @@ def test_all_else_that_a_nodepool_says_is_kept(tmp_path, caplog):
     assert [each["key"] for each in written["spec"]["template"]["spec"]["requirements"]] == [
         "karpenter.k8s.aws/instance-category", "node.kubernetes.io/instance-type", "node.kubernetes.io/instance-type",
     ]  # fmt: skip
+
+
+def test_types_are_those_that_every_requirement_allows(tmp_path):
+    path = tmp_path / "nodepool.yaml"
+
+    def of(*lists: str) -> Path:
+        rows = "".join(
+            f"      - {{key: node.kubernetes.io/instance-type, operator: In, values: [{each}]}}\n" for each in lists
+        )
+        head = "apiVersion: karpenter.sh/v1\nkind: NodePool\nspec:\n  template:\n    spec:\n      requirements:\n"
+        path.write_text(head + rows, encoding="utf-8")
+        return path
+
+    assert nodepool.read_nodepool(of("a, b, c", "c, b")).instance_types == ("b", "c")
+    written = nodepool.document(nodepool.read_nodepool(path), nodepool.load_nodepool(path))
+    assert written["spec"]["template"]["spec"]["requirements"] == [
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["b", "c"]}
+    ]
+    with pytest.raises(UserError, match=r"instance-type: \['c'\] is not accepted; expected values among \['a', 'b'\]"):
+        nodepool.read_nodepool(of("a, b", "c"))
 
 
 @pytest.mark.parametrize(

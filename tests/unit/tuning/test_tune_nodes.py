@@ -19,7 +19,7 @@ def test_a_vector_stands_for_a_policy_within_the_ranges():
     assert {name: getattr(far, name) for name in RANGES} == {name: high for name, (_, high) in RANGES.items()}
     middle = of_vector(np.full(len(RANGES), 0.5), start)
     assert middle.margin == 0.3
-    assert middle.patience_s == pytest.approx(60**0.5, abs=1e-3)  # halfway by its logarithm
+    assert middle.patience_s == pytest.approx(120**0.5, abs=1e-3)  # halfway by its logarithm
 
 
 def test_the_same_search_writes_the_same_file_which_says_what_it_pays(tmp_path):

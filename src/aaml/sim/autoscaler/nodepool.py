@@ -53,8 +53,11 @@ def read_nodepool(path: Path) -> KarpenterSettings:
             said[name] = _seconds(annotations[key], f"{path}: metadata.annotations.{key}")
     for each in _requirements(spec):
         key, operator = each.get("key"), each.get("operator")
-        if key == TYPE_LABEL and operator == "In" and "instance_types" not in said:
-            said["instance_types"] = tuple(each.get("values", ()))
+        if key == TYPE_LABEL and operator == "In":
+            allowed = said.get("instance_types", each.get("values", ()))
+            said["instance_types"] = tuple(name for name in allowed if name in each.get("values", ()))
+            if not said["instance_types"]:
+                raise bad_value(f"{path}: {TYPE_LABEL}", each.get("values", []), f"values among {list(allowed)}")
         elif key not in _of_catalogue or operator != "In":
             left_out.append(f"the requirement {operator} on {key}")
     left_out += [name for name in ("limits", "weight", "replicas") if name in spec]
