@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.quantity import CPU
-from aaml.policies.kube_scores import PACKING, KubeScheduler, KubeSchedulerConfig
-from aaml.scheduling.play import play
+from aaml.policies.kube_scores import PACKING, KubeSchedulerConfig
 from aaml.sim.autoscaler import nodepool
 from aaml.sim.autoscaler.catalogue import Catalogue
 from aaml.sim.autoscaler.recorded import under
 from aaml.sim.autoscaler.settings import ConsolidationPolicy, KarpenterSettings
 from aaml.sim.task import Task
+from aaml.tuning.episodes import metrics_of
 from aaml.tuning.space import Space
 
 FloatArray = npt.NDArray[np.float64]
@@ -145,8 +145,6 @@ def judge_setups(
     """Return [configurations, metrics] of an episode under each pair."""
     played = []
     for config in configs:
-        cluster = under(task, config.pool).build(seed, nodes)
-        play(cluster, KubeScheduler(np.random.default_rng(seed), replace(config.scheduler, ties="random")))
-        found = cluster.metrics()
+        found = metrics_of(under(task, config.pool).build(seed, nodes), config.scheduler, seed)
         played.append([found[name] for name in metrics])
     return np.array(played, dtype=np.float64)

@@ -1,6 +1,6 @@
 """Episodes that configurations are judged on: compiled where an episode allows it, else in the simulator."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from aaml.errors import UserError
 from aaml.policies.kube_scores import KubeScheduler, KubeSchedulerConfig
 from aaml.scheduling.play import play
+from aaml.sim.cluster import SimCluster
 from aaml.sim.compiled.kube_flow import KubeFlow
 from aaml.sim.task import Task
 
@@ -27,14 +28,32 @@ def judge(
     flow = _flow(task, seed, nodes)
     played = []
     for config in configs:
-        if flow is not None:
-            found = flow.play(config, seed)
-        else:
-            cluster = task.build(seed, nodes)
-            play(cluster, KubeScheduler(np.random.default_rng(seed), replace(config, ties="random")))
-            found = cluster.metrics()
+        found = _played(flow, lambda: task.build(seed, nodes), config, seed)
         played.append([found[name] for name in metrics] if metrics else [task.value(found)])
     return np.array(played, dtype=np.float64)
+
+
+def metrics_of(cluster: SimCluster, config: KubeSchedulerConfig, seed: int) -> Mapping[str, float]:
+    """Return the metrics of a cluster's episode, from its beginning to its end; equal nodes are drawn from."""
+    return _played(_compiled(cluster), lambda: cluster, config, seed)
+
+
+def _played(
+    flow: KubeFlow | None, build: Callable[[], SimCluster], config: KubeSchedulerConfig, seed: int
+) -> Mapping[str, float]:
+    config = replace(config, ties="random")
+    if flow is not None and flow.knows(config):
+        return flow.play(config, seed)
+    cluster = build()
+    play(cluster, KubeScheduler(np.random.default_rng(seed), config))
+    return cluster.metrics()
+
+
+def _compiled(cluster: SimCluster) -> KubeFlow | None:
+    try:
+        return KubeFlow.of(cluster)
+    except UserError:
+        return None  # it has what compiled episodes do not know, such as pods that run already
 
 
 def is_compiled(task: Task, seed: int, nodes: int | None) -> bool:
@@ -44,7 +63,4 @@ def is_compiled(task: Task, seed: int, nodes: int | None) -> bool:
 
 @lru_cache(maxsize=_KEPT)
 def _flow(task: Task, seed: int, nodes: int | None) -> KubeFlow | None:
-    try:
-        return KubeFlow.of(task.build(seed, nodes))
-    except UserError:
-        return None  # it has what compiled episodes do not know, such as pods that run already
+    return _compiled(task.build(seed, nodes))

@@ -115,6 +115,7 @@ def test_bills_are_the_simulators_to_the_bit(task, choose):
         {"autoscaler": KarpenterSettings(budgets=("100%", "3"), validation_s=0.0)},
         {"autoscaler": KarpenterSettings(consolidation_policy="Balanced", consolidate_after_s=5.0, budgets=("60%",))},
         {"autoscaler": KarpenterSettings(consolidate_after_s=None)},
+        {"autoscaler": KarpenterSettings(instance_types=("memory-2", "compute-4")), "fixed_prices": True},
         {"autoscaler": KarpenterSettings(budgets=(), batch_idle_duration_s=5.0), "times": NodeTimes(grace_s=3.0)},
         {"times": NodeTimes(recreate_s=0.0, registration_delay_s=0.0, initialization_s=0.0, min_drain_s=0.0)},
         {"prices": Prices(1.0, 5.0, 0.02), "carbon_g_per_kwh": (310.0, 90.0)},

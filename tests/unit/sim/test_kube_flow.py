@@ -1,5 +1,7 @@
 """Compiled episodes of kube-scheduler against the simulator that they stand for."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,9 @@ from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
 from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeScheduler, KubeSchedulerConfig
 from aaml.scheduling.play import play
+from aaml.sim.autoscaler.catalogue import Catalogue, shipped_catalogue
+from aaml.sim.autoscaler.settings import KarpenterSettings
+from aaml.sim.autoscaler.task import BILL_TASKS
 from aaml.sim.cluster import SimCluster
 from aaml.sim.compiled.kube_flow import KubeFlow
 from aaml.sim.tasks import find_task
@@ -34,6 +39,30 @@ def test_metrics_are_those_of_the_simulator_to_the_bit(task, nodes, config):
     assert expected["bound"] > 20
     same = {name: played[name] for name in played if name in expected}
     assert same == pytest.approx({name: expected[name] for name in same}, rel=1e-12, nan_ok=True)
+
+
+POOLS = {
+    "usual": KarpenterSettings(consolidate_after_s=15.0),
+    "few types": KarpenterSettings(instance_types=("compute-1", "general-4", "memory-12"), budgets=("30%",)),
+    "long batches": KarpenterSettings("WhenEmpty", 30.0, batch_idle_duration_s=5.0, batch_max_duration_s=15.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_where_nodes_are_bought_metrics_are_those_of_the_simulator_to_the_bit(pool, config):
+    task = replace(BILL_TASKS["bill"], autoscaler=pool, catalogue=shipped_catalogue(), fixed_prices=True)
+    cluster = task.build(2, 4)
+    play(cluster, KubeScheduler(np.random.default_rng(0), config))
+    assert KubeFlow.of(task.build(2, 4)).play(config) == pytest.approx(cluster.metrics(), rel=1e-12, nan_ok=True)
+
+
+def test_nodes_of_several_zones_are_refused():
+    [kind, *_] = shipped_catalogue().types
+    zones = replace(kind, offerings=tuple(replace(kind.cheapest, zone=zone) for zone in ("a", "b")))
+    task = replace(BILL_TASKS["bill"], catalogue=Catalogue((zones,)), fixed_prices=True)
+    with pytest.raises(UserError, match="in one zone"):
+        KubeFlow.of(task.build(2, 4))
 
 
 def test_a_part_of_the_nodes_is_scored_as_in_the_simulator():

@@ -1,7 +1,8 @@
 """Whole episodes under kube-scheduler's scores in one compiled call, for searches over its configuration.
 
-Metrics are those of `SimCluster` under a `KubeScheduler` of this configuration: the same integers, the same sampling of
-nodes, the same queue. Only what draws among equals is another generator.
+Nodes stay, or Karpenter buys and gives them back. Metrics are those of `SimCluster` under a `KubeScheduler` of this
+configuration: the same integers, the same sampling of nodes, the same queue. Only what draws among equals is another
+generator.
 """
 
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from aaml.policies.kube_scores.config import MAX_SCORE, KubeSchedulerConfig
 from aaml.policies.kube_scores.resources import by_shape
 from aaml.policies.kube_scores.sampling import nodes_to_find, zone_order
 from aaml.sim.cluster import SimCluster
+from aaml.sim.compiled.autoscaler.rows import owned_of
 from aaml.sim.compiled.batch import BatchedEnv
 from aaml.sim.compiled.lockstep import begin, bind, next_decision
 from aaml.sim.compiled.plan import Plan
@@ -35,11 +37,8 @@ class KubeFlow:
     def __init__(self, plan: Plan) -> None:
         self._plan, state = plan, plan.fleet.state
         self._columns = {name: state.resource_index[name] for name in state.resources}
-        self._order = zone_order(state.nodes)
         self._batch = BatchedEnv(lambda _group, _number: plan, 1, threads=1, restart=False)
         self._batch.reset()
-        self._totals = np.empty(len(state), dtype=np.int64)
-        self._rows = np.empty(len(state), dtype=np.int64)
 
     @classmethod
     def of(cls, cluster: SimCluster) -> "KubeFlow":
@@ -61,53 +60,65 @@ class KubeFlow:
                 or pod.nonzero_containers not in (None, asked)
             ):
                 raise UserError(f"{pod.key}: a container requests no CPU or no memory; those of compiled episodes do")
-        if cluster.elastic:
-            raise UserError("compiled episodes of kube-scheduler take no cluster whose nodes are bought")
-        return cls(Plan.of_cluster(cluster))
+        plan = Plan.of_cluster(cluster)
+        if plan.supply is not None and len(plan.supply.zones) > 1:
+            raise UserError("compiled episodes of kube-scheduler buy nodes in one zone")
+        return cls(plan)
+
+    @staticmethod
+    def knows(config: KubeSchedulerConfig) -> bool:
+        """Whether `play` takes a configuration: no ties in the order of a heap, CPU and memory to balance."""
+        return config.ties != "heap" and set(config.balanced_resources) == {CPU, MEMORY}
 
     def play(self, config: KubeSchedulerConfig, seed: int = 0) -> Mapping[str, float]:
         """Run the episode and return its metrics; `seed` is that of the draws among equals.
 
-        Raises `UserError` for ties in the order of a heap, and for other resources than CPU and memory to balance.
+        Raises `UserError` for a configuration that it does not know.
         """
-        if config.ties == "heap" or set(config.balanced_resources) != {CPU, MEMORY}:
+        if not self.knows(config):
             raise UserError("compiled episodes of kube-scheduler balance CPU and memory, and take no heap for ties")
         known = [(self._columns[name], weight) for name, weight in config.resources if name in self._columns]
         resources = np.array(known, dtype=np.int64).reshape(-1, 2)
         per_cent = np.arange(MAX_SCORE + 1)
         line = by_shape(config.shape)(per_cent, np.full_like(per_cent, MAX_SCORE))
         weights = [config.weights.get(name, 0) for name in ("NodeResourcesFit", "NodeResourcesBalancedAllocation")]
-        count = nodes_to_find(len(self._order), config.percentage_of_nodes_to_score)
         random = np.array([seed], dtype=np.uint64)
-        scoring = (
-            _STRATEGIES[config.strategy], resources, line, *weights, count, self._order, config.ties == "random",
-            random, self._totals, self._rows,
-        )  # fmt: skip
 
         def played(pool, rows, supply, view, lives, settings, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
             if config.backoff_s is not None:
                 first_s, most_s = map(float, config.backoff_s)
                 settings = settings._replace(initial_backoff_s=first_s, max_backoff_s=most_s)
-            return _play(pool, rows, supply, view, lives, settings, work, *scoring)
+            size = self._batch.most_nodes
+            order = np.arange(size) if supply is not None else zone_order(self._plan.fleet.state.nodes)
+            wanted = np.array([nodes_to_find(n, config.percentage_of_nodes_to_score) for n in range(size + 1)])
+            random[:] = seed
+            return _play(
+                pool, rows, supply, view, lives, settings, work,
+                _STRATEGIES[config.strategy], resources, line, *weights, wanted, order, config.ties == "random", random,
+                *np.empty((2, size), dtype=np.int64),
+            )  # fmt: skip
 
         return self._batch.run(self._plan, None, played).metrics
 
 
 @uncounted
 def _play(  # type: ignore[no-untyped-def]  # noqa: ANN202
-    pool, rows, _supply, view, _lives, settings, work, strategy, resources, line, fit_weight, balance_weight, wanted,  # noqa: ANN001
+    pool, rows, supply, view, _lives, settings, work, strategy, resources, line, fit_weight, balance_weight, wanted,  # noqa: ANN001
     order, random_ties, random, totals, found,  # noqa: ANN001
 ):  # fmt: skip
-    """Play the first row's episode to its end; `totals` and `found` [N] are overwritten."""
+    """Play the first row's episode to its end; `totals` and `found` [N] are overwritten.
+
+    `wanted` int64 [N + 1]: of how many feasible nodes the search is content, by how many nodes there are.
+    """
     env = env_of(pool, rows, 0)
-    begin(pool, rows, env, None, 0)
+    owned = None if supply is None else owned_of(supply, env, 0)
+    begin(pool, rows, env, owned, 0)
     at, start = env.at, 0
-    mask = view.mask[0, : at.nodes]
-    while next_decision(env, None, settings, work, mask):
+    while next_decision(env, owned, settings, work, view.mask[0]):
         at.steps += 1
         pod = env.queue.ready[at.cursor]
         shape = env.shapes[env.pods.shape[pod]]
-        count, start = _sample(mask, order, start, wanted, found)
+        count, start = _sample(view.mask[0], order[: at.nodes], start, wanted[at.nodes], found)
         best, ties = np.int64(-1), 0
         if count > 1:
             for i in range(count):
@@ -130,7 +141,7 @@ def _play(  # type: ignore[no-untyped-def]  # noqa: ANN202
                     chosen = found[i]
                     break
                 nth -= 1
-        bind(env, None, pod, chosen)
+        bind(env, owned, pod, chosen)
     at.over, at.alive = 1, 0
 
 
@@ -138,6 +149,7 @@ def _play(  # type: ignore[no-untyped-def]  # noqa: ANN202
 def _sample(mask, order, start, wanted, found):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Write the rows to score; returns how many and where the next search begins: `kube_scores.sampling.search`."""
     size, count = len(order), 0
+    start %= size  # nodes may have gone
     for i in range(size):
         row = order[(start + i) % size]
         if mask[row]:

@@ -37,9 +37,12 @@ class SupplyPlan:
     kept_s       float64 [T]    for how long on a node a pod may not be evicted, inf: for good
     budgets      int64 [2, U]   a number of nodes, and whether it is a percentage
     ===========  =============  ====================================================================================
+
+    `catalogue`: what may be bought, which may be less than what `supply` knows.
     """
 
     supply: NodeSupply
+    catalogue: Catalogue
     karpenter: KarpenterSettings
     first_look_s: float
     offers: IntArray
@@ -58,7 +61,7 @@ class SupplyPlan:
             raise UserError("compiled episodes know no disruption budgets of pods")
         if supply.times.join_step_s or supply.times.failed_try_s:
             raise UserError("compiled episodes know no join_step_s and failed_try_s of nodes' times: leave them 0")
-        catalogue = supply.catalogue
+        catalogue = karpenter.catalogue
         _refuse_unless_plain(catalogue)
         for pod in workload.pods:
             found = (
@@ -85,7 +88,7 @@ class SupplyPlan:
         ]
         budgets = [(int(text.rstrip("%")), text.endswith("%")) for text in karpenter.settings.budgets]
         return cls(
-            supply, karpenter.settings, karpenter.first_look_s, offers, np.array(prices).T,
+            supply, catalogue, karpenter.settings, karpenter.first_look_s, offers, np.array(prices).T,
             np.array(pods, dtype=np.int64).reshape(-1, 4).T,
             np.array([pod.do_not_disrupt_s if pod.do_not_disrupt else 0.0 for pod in workload.pods]),
             np.array(budgets, dtype=np.int64).reshape(-1, 2).T,
@@ -100,6 +103,11 @@ class SupplyPlan:
     def carbon(self) -> Sequence[float]:
         """Grams of CO2 for a kWh in each hour."""
         return self.supply.meter.carbon_g_per_kwh
+
+    @property
+    def zones(self) -> set[str]:
+        """The zones in which nodes may be bought."""
+        return {offering.zone for kind in self.catalogue.types for offering in kind.offerings}
 
     def terms(self) -> dict[str, float]:
         """Return the numbers of `aaml.sim.compiled.autoscaler.rows.TERMS`, but for the order of waiting pods."""
