@@ -4,7 +4,7 @@ A generation's policies play the same episodes, drawn anew for each generation. 
 dollars do. Validation episodes compare the start and the means of several generations; what is told comes from others.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, log
 from pathlib import Path
@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from aaml.errors import StoppedError, bad_value
+from aaml.errors import StoppedError, UserError, bad_value
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.results import Results
 from aaml.parallel.pool import Pool, open_pool
 from aaml.policies.heuristics import PolicyOptions
+from aaml.policies.heuristics.linear import FEATURE, FEATURES, TERM, TERMS
+from aaml.policies.kube_scores import KubeScheduler
 from aaml.policies.registry import make_policy
 from aaml.progress import progress_bar
 from aaml.scheduling.play import play
@@ -24,8 +26,11 @@ from aaml.search.evolution import Generation, separable_cma
 from aaml.sim.autoscaler.file import read_autoscaler
 from aaml.sim.autoscaler.node_policy import NodePolicy, write_node_policy
 from aaml.sim.autoscaler.recorded import under
+from aaml.sim.cluster import SimCluster
+from aaml.sim.compiled.flow import Flow
 from aaml.sim.task import Task
 from aaml.tuning.bill import PACKING, STOCK, TUNED, Limits, seeds_of, told
+from aaml.tuning.episodes import metrics_of
 from aaml.tuning.search import Episodes
 
 FloatArray = npt.NDArray[np.float64]
@@ -42,6 +47,9 @@ _DEVIATION = 0.12  # of a range, at the beginning
 _PENALTY = 1.5  # what passing a limit by so much counts, in logarithms of dollars
 _OUTSIDE = 0.05  # what a vector counts for each range that it is beyond
 _POOL = 512  # training episodes that generations draw from
+FIRST_COME = "first-come-packing"
+_PACKING_WEIGHTS = np.zeros((len(TERMS), len(FEATURES)))  # that rule as a linear scorer
+_PACKING_WEIGHTS[TERM.one, [FEATURE.cpu, FEATURE.memory]] = 1.0
 _COMPARED = 4  # means that validation compares with the start
 
 
@@ -51,7 +59,7 @@ class NodePolicyTuning:
 
     task: Task
     out: Path
-    policy: str = "first-come-packing"
+    policy: str = FIRST_COME
     start: Path | None = None
     metric: str = "bill_per_core_hour"
     limits: Limits = field(default_factory=Limits)
@@ -101,11 +109,23 @@ def judge_nodes(
     """Return [configurations, metrics] of an episode under each pair of a policy and who buys; None: the task's own."""
     played = []
     for name, nodes_by in configs:
-        cluster = (task if nodes_by is None else under(task, nodes_by)).build(seed, nodes)
-        play(cluster, make_policy(name, PolicyOptions(seed=seed)))
-        found = cluster.metrics()
+        found = _played((task if nodes_by is None else under(task, nodes_by)).build(seed, nodes), name, seed)
         played.append([found[metric] for metric in metrics])
     return np.array(played, dtype=np.float64)
+
+
+def _played(cluster: SimCluster, name: str, seed: int) -> Mapping[str, float]:
+    """Return the metrics of an episode under a policy: compiled where the policy and the episode can be."""
+    policy = make_policy(name, PolicyOptions(seed=seed))
+    if isinstance(policy, KubeScheduler):
+        return metrics_of(cluster, policy.config, seed)
+    if name == FIRST_COME:
+        try:
+            return Flow.of(cluster).play(_PACKING_WEIGHTS)
+        except UserError:
+            pass  # it has what compiled episodes do not know
+    play(cluster, policy)
+    return cluster.metrics()
 
 
 def tune(asked: NodePolicyTuning, *, stopped: Callable[[], bool] = lambda: False) -> TunedNodePolicy:

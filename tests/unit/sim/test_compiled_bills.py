@@ -22,6 +22,7 @@ from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import RewardOptions
 from aaml.sim.autoscaler.catalogue import Catalogue, Offering, shipped_catalogue
+from aaml.sim.autoscaler.node_policy import NodePolicy
 from aaml.sim.autoscaler.settings import KarpenterSettings, NodeTimes, Prices
 from aaml.sim.autoscaler.task import BILL_TASKS
 from aaml.sim.compiled import batch as compiled_batch
@@ -126,6 +127,25 @@ def test_so_they_are_whatever_the_autoscaler_is_told(settings):
     play(told, seed=20)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"autoscaler": NodePolicy()},
+        {"autoscaler": NodePolicy(patience_s=50.0, idle_s=15.0, eviction_dollars=0.001, margin=0.05, horizon_s=2000.0)},
+        {
+            "autoscaler": NodePolicy(patience_growth=0.7, size_power=0.1, empty_s=15.0, most_at_once=1.0, margin=0.1),
+            "times": NodeTimes(grace_s=3.0),
+        },
+        {"autoscaler": NodePolicy(spare_value=0.6, largest_share=0.1, job_times=0.0), "fixed_prices": True},
+    ],
+)
+@pytest.mark.parametrize("choose", [by_chance, fullest])
+def test_learned_nodes_are_the_simulators_to_the_bit(settings, choose):
+    metrics = play(replace(BILL, **settings), choose, seed=40, spec=SHOWN)
+    assert all(each["nodes_bought"] > 10 for each in metrics)
+    assert sum(each["evicted"] for each in metrics) > 10
+
+
 @pytest.mark.parametrize("times", [NodeTimes(join_step_s=0.1), NodeTimes(failed_try_s=0.02)])
 def test_tries_that_take_time_are_not_played_compiled(times):
     with pytest.raises(UserError, match="know no join_step_s and failed_try_s"):
@@ -144,11 +164,13 @@ def test_pods_that_may_not_be_disrupted_for_a_time_are_kept_for_that_time(grace_
     told = replace(
         BILL, autoscaler=KarpenterSettings(consolidate_after_s=5.0, budgets=("100%",)), times=NodeTimes(grace_s=grace_s)
     )
-    evicted = []
-    for seconds in (30.0, 200.5, math.inf):
-        task = replace(told, rhythm=partial(every_second_kept, seconds=seconds))
-        evicted.append(sum(each["evicted"] for each in play(task, seed=30, spec=SHOWN)))
-    assert evicted == sorted(set(evicted), reverse=True), "the longer, the fewer"
+    learned = replace(told, autoscaler=NodePolicy(eviction_dollars=0.001, margin=0.1))
+    for bill in (told, learned):
+        evicted = []
+        for seconds in (30.0, 200.5, math.inf):
+            task = replace(bill, rhythm=partial(every_second_kept, seconds=seconds))
+            evicted.append(sum(each["evicted"] for each in play(task, seed=30, spec=SHOWN)))
+        assert evicted == sorted(set(evicted), reverse=True), "the longer, the fewer"
 
 
 @pytest.mark.parametrize("task", ["bill", "bill-when-empty"])
@@ -188,7 +210,7 @@ def test_what_is_not_compiled_is_refused():
     def plan(task):
         return Plan.of_cluster(task.build(0, 3))
 
-    with pytest.raises(UserError, match="Karpenter, not ClusterAutoscaler"):
+    with pytest.raises(UserError, match="learned nodes, not ClusterAutoscaler"):
         plan(BILL_TASKS["bill-cluster-autoscaler"])
     cheap = [replace(kind, offerings=(Offering(0.1, "spot"),)) for kind in shipped_catalogue().types]
     with pytest.raises(UserError, match="on demand alone"):

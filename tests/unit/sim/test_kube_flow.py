@@ -11,6 +11,7 @@ from aaml.errors import UserError
 from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeScheduler, KubeSchedulerConfig
 from aaml.scheduling.play import play
 from aaml.sim.autoscaler.catalogue import Catalogue, shipped_catalogue
+from aaml.sim.autoscaler.node_policy import NodePolicy
 from aaml.sim.autoscaler.settings import KarpenterSettings
 from aaml.sim.autoscaler.task import BILL_TASKS
 from aaml.sim.cluster import SimCluster
@@ -44,6 +45,7 @@ def test_metrics_are_those_of_the_simulator_to_the_bit(task, nodes, config):
 POOLS = {
     "usual": KarpenterSettings(consolidate_after_s=15.0),
     "few types": KarpenterSettings(instance_types=("compute-1", "general-4", "memory-12"), budgets=("30%",)),
+    "learned": NodePolicy(),
     "long batches": KarpenterSettings("WhenEmpty", 30.0, batch_idle_duration_s=5.0, batch_max_duration_s=15.0),
 }  # fmt: skip
 

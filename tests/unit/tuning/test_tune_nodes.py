@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from aaml.cli import run
+from aaml.policies.heuristics import PolicyOptions
+from aaml.policies.registry import make_policy
+from aaml.scheduling.play import play
 from aaml.sim.autoscaler.file import read_autoscaler
 from aaml.sim.autoscaler.node_policy import NodePolicy
+from aaml.sim.autoscaler.recorded import under
 from aaml.sim.tasks import find_task
-from aaml.tuning.nodes import RANGES, NodePolicyTuning, of_vector, to_vector, tune
+from aaml.tuning.nodes import RANGES, NodePolicyTuning, judge_nodes, of_vector, to_vector, tune
 
 
 def test_a_vector_stands_for_a_policy_within_the_ranges():
@@ -20,6 +24,15 @@ def test_a_vector_stands_for_a_policy_within_the_ranges():
     middle = of_vector(np.full(len(RANGES), 0.5), start)
     assert middle.margin == 0.3
     assert middle.patience_s == pytest.approx(120**0.5, abs=1e-3)  # halfway by its logarithm
+
+
+@pytest.mark.parametrize("name", ["first-come-packing", "kube-scheduler-packing", "best-fit"])
+def test_candidates_are_judged_as_the_simulator_plays_them(name):
+    task, policy, metrics = find_task("bill"), NodePolicy(patience_s=20.0), ("bill", "evicted", "waiting_p99_s")
+    cluster = under(task, policy).build(1, 4)
+    play(cluster, make_policy(name, PolicyOptions(seed=1)))
+    expected = [cluster.metrics()[metric] for metric in metrics]
+    assert judge_nodes(task, 1, 4, [(name, policy)], metrics)[0] == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_same_search_writes_the_same_file_which_says_what_it_pays(tmp_path):

@@ -19,14 +19,14 @@ class KubeScheduler:
         self, rng: np.random.Generator, config: KubeSchedulerConfig = DEFAULT, name: str = "kube-scheduler"
     ) -> None:
         self.name = name
-        self._rng, self._config = rng, config
+        self._rng, self.config = rng, config
         self._start = 0
         self._order = PerState(lambda state: zone_order(state.nodes))
 
     @property
     def backoff_s(self) -> tuple[int, int] | None:
         """How long pods back off that found no node: at first, and at most; None: as the cluster has it."""
-        return self._config.backoff_s
+        return self.config.backoff_s
 
     def act(self, context: Context) -> Decision:
         """Choose a node of the highest score, or the node that the pod is nominated to where that is feasible."""
@@ -35,9 +35,9 @@ class KubeScheduler:
             return Decision(int(rows[0]))
         mask = np.zeros(len(context.state), dtype=np.bool_)
         mask[rows] = True
-        scores = total_scores(context.state, context.pod, mask, self._config)[rows]
+        scores = total_scores(context.state, context.pod, mask, self.config)[rows]
         best = scores.max()
-        match self._config.ties:
+        match self.config.ties:
             case "random":
                 position = int(self._rng.choice(np.flatnonzero(scores == best)))
             case "fixed":
@@ -51,7 +51,7 @@ class KubeScheduler:
 
         Every row of the mask is scored and nothing is drawn, so that the same context always has the same scores.
         """
-        return total_scores(context.state, context.pod, context.mask, self._config).astype(np.float64)
+        return total_scores(context.state, context.pod, context.mask, self.config).astype(np.float64)
 
     @property
     def terms_are(self) -> str:
@@ -60,14 +60,14 @@ class KubeScheduler:
 
     def terms(self, context: Context) -> dict[str, npt.NDArray[np.float64]]:
         """Return the weighted score of each plugin by its name, [N]; rows outside the mask may hold anything."""
-        scores = plugin_scores(context.state, context.pod, context.mask, self._config)
-        return {name: (score * self._config.weights[name]).astype(np.float64) for name, score in scores.items()}
+        scores = plugin_scores(context.state, context.pod, context.mask, self.config)
+        return {name: (score * self.config.weights[name]).astype(np.float64) for name, score in scores.items()}
 
     def _sample(self, context: Context) -> IntArray:
         state = context.state
         nominated = state.index.get(context.pod.nominated_node, -1)
         if nominated >= 0 and context.mask[nominated]:
             return np.array([nominated])  # room was made for it there
-        wanted = nodes_to_find(len(state), self._config.percentage_of_nodes_to_score)
+        wanted = nodes_to_find(len(state), self.config.percentage_of_nodes_to_score)
         rows, self._start = search(context.mask, self._order(state), self._start, wanted)
         return rows

@@ -58,14 +58,14 @@ def place(free: Any, devices: Any, inverse: Any, requests: Any, gpus: Any, may: 
 
 
 @compiled
-def fill(room: Any, devices: Any, requests: Any, gpus: Any, may: Any) -> Any:
+def fill(room: Any, devices: Any, requests: Any, gpus: Any, may: Any, worth: Any) -> Any:
     """Fill a node of each type with pods in their order, each that still fits.
 
-    `room` int64 [T, R], `devices` int64 [T, G], `requests` int64 [P, R], `may` bool [P, T]. Returns bool [T, P]: which
-    pods it takes.
+    `room` int64 [T, R], `devices` int64 [T, G], `requests` int64 [P, R], `may` bool [P, T], `worth` float64 [P].
+    Returns bool [T, P], which pods it takes, and float64 [T], what these are worth.
     """
     types, pods, resources = room.shape[0], requests.shape[0], room.shape[1]
-    taken = np.zeros((types, pods), dtype=np.bool_)
+    taken, used = np.zeros((types, pods), dtype=np.bool_), np.zeros(types)
     for kind in range(types):
         left, whole = room[kind].copy(), devices[kind].copy()
         for pod in range(pods):
@@ -76,19 +76,21 @@ def fill(room: Any, devices: Any, requests: Any, gpus: Any, may: Any) -> Any:
                 column += 1
             if fits and has_devices(whole, gpus[pod, 0], gpus[pod, 1]):
                 taken[kind, pod] = True
+                used[kind] += worth[pod]
                 for column in range(resources):
                     left[column] -= requests[pod, column]
                 if gpus[pod, 1] > 0:
                     take_devices(whole, gpus[pod, 0], gpus[pod, 1])
-    return taken
+    return taken, used
 
 
 @dataclass
 class Fitting:
     """What fits where at one moment, and what it is worth.
 
-    `worth` float64 [R] are dollars an hour for a unit of each resource, `gpu_worth` for a thousandth of a GPU: the dual
-    prices of `Fluid` for all that is asked for. `load` is what that comes to. Pods are placed the most valuable first.
+    `worth` float64 [2] are dollars an hour for a unit of CPU and of memory, `gpu_worth` for a thousandth of a GPU: the
+    dual prices of `Fluid` for all that is asked for. `load` is what that comes to. Pods are placed the most valuable
+    first.
     """
 
     catalogue: Catalogue
@@ -116,10 +118,10 @@ class Fitting:
         for pod in waiting:
             asked[:2] += catalogue.request(pod)[:2]
             asked[2:] += pod.gpu.total_milli
-        corner = fluid.corners[int((fluid.corners @ asked).argmax())]
-        worth = np.zeros(len(catalogue.resources))
-        worth[:2] = corner[:2]
-        return cls(catalogue, room, worth, float(corner[2:].sum()), float(corner @ asked))
+        loads = sum(fluid.corners[:, column] * asked[column] for column in range(len(asked)))
+        best = int(np.argmax(loads))
+        worth, gpu_worth = fluid.corners[best, :2], float(fluid.corners[best, 2:].sum())
+        return cls(catalogue, room, worth, gpu_worth, float(loads[best]))
 
     def without_room(self, pods: Iterable[Pod]) -> list[Pod]:
         """Place pods on the nodes that stay, ready or not, for good; return those that fit on none."""
@@ -151,7 +153,9 @@ class Fitting:
                 fits &= self.catalogue.fits(pod)
         if any(pod.gpu.total_milli for pod in left):
             everywhere = np.ones((len(left), len(self.catalogue)), dtype=np.bool_)
-            fits &= all_columns(fill(self.catalogue.room, self.devices, requests, _gpus(left), everywhere))
+            gpus = _gpus(left)
+            taken, _ = fill(self.catalogue.room, self.devices, requests, gpus, everywhere, self._values(requests, gpus))
+            fits &= all_columns(taken)
         one = [self.catalogue.types[int(fits.argmax())]] if fits.any() else []  # types stand by price
         several = self.types_for(left, 0.0, 0.0, 1.0)
         cheapest_first = sorted(filter(None, (one, several)), key=price_of)
@@ -181,14 +185,13 @@ class Fitting:
         ordered = self._ordered(pods)
         room, requests = self.catalogue.room, self._requests(ordered)
         may = np.array([self.catalogue.fits(pod) for pod in ordered], dtype=np.bool_).reshape(-1, len(self.catalogue))
-        per_price = self.catalogue.prices * (room[:, 0] / _MILLI) ** size_power
+        per_price = per_value(self.catalogue, size_power)
         gpus = _gpus(ordered)
-        offered, asked = room @ self.worth + self.devices.sum(axis=1) * self.gpu_worth, self._values(requests, gpus)
+        offered, asked = self._worth(room, self.devices.sum(axis=1)), self._values(requests, gpus)
         left: BoolArray = np.logical_or.reduce(may, axis=1)
         bought: list[InstanceType] = []
         while left.any():
-            taken = fill(room, self.devices, requests, gpus, may & left[:, np.newaxis])
-            used = taken @ asked
+            taken, used = fill(room, self.devices, requests, gpus, may & left[:, np.newaxis], asked)
             worth = used + spare * (offered - used)  # a pod may be worth nothing, and needs a node all the same
             value: FloatArray = np.where(np.logical_or.reduce(taken, axis=1), worth, -np.inf) / per_price
             small: FloatArray = np.where(offered <= largest_share * self.load, value, -np.inf)
@@ -204,8 +207,13 @@ class Fitting:
 
     def _values(self, requests: IntArray, gpus: IntArray) -> FloatArray:
         """Return float64 [P], dollars an hour."""
-        values: FloatArray = requests @ self.worth + gpus.prod(axis=1) * self.gpu_worth
-        return values
+        return self._worth(requests, gpus.prod(axis=1))
+
+    def _worth(self, amounts: IntArray, gpu_milli: IntArray) -> FloatArray:
+        """Return dollars an hour for each row of resources int64 [n, R], and thousandths of GPUs int64 [n]."""
+        cpu, memory = amounts[:, 0] * self.worth[0], amounts[:, 1] * self.worth[1]
+        worth: FloatArray = cpu + memory + gpu_milli * self.gpu_worth
+        return worth
 
     def _free_without(self, nodes: Sequence[OwnedNode]) -> IntArray:
         free = self.room.free.copy()
@@ -230,6 +238,11 @@ class Fitting:
             if pod.gpu.models:
                 may[row] &= [node.type.gpu_model in pod.gpu.models for node in self.room.nodes]
         return may
+
+
+def per_value(catalogue: Catalogue, size_power: float) -> FloatArray:
+    """Return float64 [T], what a type's value is divided by: its price, times its cores to a power."""
+    return catalogue.prices * (catalogue.room[:, 0] / _MILLI) ** size_power
 
 
 def price_of(kinds: Iterable[InstanceType]) -> float:

@@ -28,13 +28,13 @@ from aaml.sim.autoscaler.fluid import Fluid
 from aaml.sim.autoscaler.node_policy import NodePolicy
 from aaml.sim.autoscaler.ports import Buy, Command, Delete, Observed, OwnedNode
 
-_AGAIN_S = 10.0  # after which a pod that still waits is looked at again
-_SETTLING_S = 3.0  # after a drain, in which its pods are about to wait again or to be bound
-_LAUNCH_S = 22.0  # that a replacement and what it replaces are both paid
-_FORGOTTEN_S = 60.0  # after which a replacement that is still not ready is not waited for
-_FAST_S, _SLOW_S = 30.0, 180.0  # over which the load is averaged
-_REPLACED = 5  # nodes that are tried alone and two by two
-_HOUR_S = 3600.0
+AGAIN_S = 10.0  # after which a pod that still waits is looked at again
+SETTLING_S = 3.0  # after a drain, in which its pods are about to wait again or to be bound
+LAUNCH_S = 22.0  # that a replacement and what it replaces are both paid
+FORGOTTEN_S = 60.0  # after which a replacement that is still not ready is not waited for
+FAST_S, SLOW_S = 30.0, 180.0  # over which the load is averaged
+REPLACED = 5  # nodes that are tried alone and two by two
+HOUR_S = 3600.0
 
 
 @dataclass(slots=True)
@@ -47,8 +47,8 @@ class _Load:
 
     def add(self, worth: float, now_s: float) -> None:
         seconds = now_s - self.at_s
-        self.fast += (worth - self.fast) * (1.0 - math.exp(-seconds / _FAST_S))
-        self.slow += (worth - self.slow) * (1.0 - math.exp(-seconds / _SLOW_S))
+        self.fast += (worth - self.fast) * (1.0 - math.exp(-seconds / FAST_S))
+        self.slow += (worth - self.slow) * (1.0 - math.exp(-seconds / SLOW_S))
         self.at_s = now_s
 
     @property
@@ -151,7 +151,7 @@ class LearnedNodes:
                 self._first_s, self._latest_s = inf, -inf
         for uid, each in seen.waiting.items():
             if self._again_s.get(uid, -inf) <= seen.now_s:
-                self._again_s[uid] = seen.now_s + _AGAIN_S
+                self._again_s[uid] = seen.now_s + AGAIN_S
                 self._first_s = min(self._first_s, each.since_s)
                 self._latest_s = seen.now_s
 
@@ -190,7 +190,7 @@ class LearnedNodes:
         if empty:
             return [Delete(empty)]
         state = seen.changed_s, seen.released
-        if seen.now_s - self._drained_s < _SETTLING_S or self._nothing == state:
+        if seen.now_s - self._drained_s < SETTLING_S or self._nothing == state:
             return []
         unplaced = _unplaced(seen)
         fitting = self._fitting(seen, unplaced)
@@ -213,7 +213,7 @@ class LearnedNodes:
 
     def _moves(self, seen: Observed, fitting: Fitting, staying: Sequence[OwnedNode]) -> list[Command]:
         """Return the nodes whose pods others have room for, else what is bought in place of one or two."""
-        hours = self.policy.horizon_s / _HOUR_S
+        hours = self.policy.horizon_s / HOUR_S
         on_their_way = sum(node.deleting for node in seen.nodes.values())
         allowed = math.ceil(self.policy.most_at_once * len(seen.nodes)) - on_their_way
         gone, left = list[str](), list[_Candidate]()
@@ -229,7 +229,7 @@ class LearnedNodes:
             return [Delete((name,)) for name in gone]
         if allowed <= 0 or self._planned is not None:
             return []
-        return self._replacement(seen, fitting, left[:_REPLACED], hours)
+        return self._replacement(seen, fitting, left[:REPLACED], hours)
 
     def _candidates(self, seen: Observed, staying: Sequence[OwnedNode], hours: float) -> list[_Candidate]:
         """Return the nodes whose price for some hours is more than what moving their pods counts, the best first."""
@@ -256,7 +256,7 @@ class LearnedNodes:
             pods = [pod for each in group for pod in each.pods]
             kinds = fitting.replacement(gone, pods)
             new = price_of(kinds)
-            gain = (price - new) * hours - new * _LAUNCH_S / _HOUR_S - cost
+            gain = (price - new) * hours - new * LAUNCH_S / HOUR_S - cost
             if kinds and price - new > self.policy.margin * price and gain > most:
                 most, found = gain, [Buy((kind,)) for kind in kinds]
                 self._planned = _Planned(tuple(node.name for node in gone), seen.now_s)
@@ -270,7 +270,7 @@ class LearnedNodes:
 def _is_due(seen: Observed, planned: _Planned) -> bool:
     """Whether a replacement is ready, or is not waited for any more."""
     bought = [node for node in seen.nodes.values() if planned.waits_for(node)]
-    return seen.now_s - planned.since_s >= _FORGOTTEN_S or all(node.initialized_s is not None for node in bought)
+    return seen.now_s - planned.since_s >= FORGOTTEN_S or all(node.initialized_s is not None for node in bought)
 
 
 def _quiet_since_s(node: OwnedNode) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import nan
 from typing import Any
@@ -13,8 +13,11 @@ import numpy.typing as npt
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.sim.autoscaler.catalogue import Catalogue
+from aaml.sim.autoscaler.fitting import per_value
 from aaml.sim.autoscaler.karpenter import Karpenter, is_next_late
+from aaml.sim.autoscaler.learned import LearnedNodes
 from aaml.sim.autoscaler.meter import Meter
+from aaml.sim.autoscaler.node_policy import NodePolicy
 from aaml.sim.autoscaler.settings import KarpenterSettings
 from aaml.sim.autoscaler.supply import LETTERS, NodeSupply, begins_anew, billed, charged
 from aaml.sim.compiled.autoscaler.karpenter import POLICIES
@@ -32,18 +35,19 @@ class SupplyPlan:
 
     ===========  =============  ====================================================================================
     offers       int64 [K, R]   what pods can have of each type, in the columns of the plan's requests
-    prices       float64 [4, K] columns of `aaml.sim.compiled.autoscaler.rows.OFFER`
+    prices       float64 [5, K] columns of `aaml.sim.compiled.autoscaler.rows.OFFER`
     pods         int64 [4, T]   columns of `TRAIT`
     kept_s       float64 [T]    for how long on a node a pod may not be evicted, inf: for good
     budgets      int64 [2, U]   a number of nodes, and whether it is a percentage
     ===========  =============  ====================================================================================
 
-    `catalogue`: what may be bought, which may be less than what `supply` knows.
+    `catalogue`: what may be bought, which may be less than what `supply` knows. `policy`: who buys, None for Karpenter.
     """
 
     supply: NodeSupply
     catalogue: Catalogue
     karpenter: KarpenterSettings
+    policy: NodePolicy | None
     first_look_s: float
     offers: IntArray
     prices: FloatArray
@@ -54,14 +58,16 @@ class SupplyPlan:
     @classmethod
     def of(cls, supply: NodeSupply, state: ClusterState, workload: Workload) -> "SupplyPlan":
         """Take over who buys nodes, at the beginning. Raises `UserError` for what compiled episodes do not know."""
-        karpenter = supply.autoscaler
-        if not isinstance(karpenter, Karpenter):
-            raise UserError(f"compiled episodes know Karpenter, not {type(karpenter).__name__}")
+        buyer = supply.autoscaler
+        if not isinstance(buyer, Karpenter | LearnedNodes):
+            raise UserError(f"compiled episodes know Karpenter and learned nodes, not {type(buyer).__name__}")
+        karpenter = buyer.settings if isinstance(buyer, Karpenter) else KarpenterSettings(budgets=())
+        policy = buyer.policy if isinstance(buyer, LearnedNodes) else None
         if supply.budgets:
             raise UserError("compiled episodes know no disruption budgets of pods")
         if supply.times.join_step_s or supply.times.failed_try_s:
             raise UserError("compiled episodes know no join_step_s and failed_try_s of nodes' times: leave them 0")
-        catalogue = karpenter.catalogue
+        catalogue = buyer.catalogue
         _refuse_unless_plain(catalogue)
         for pod in workload.pods:
             found = (
@@ -86,9 +92,10 @@ class SupplyPlan:
         prices = [
             (kind.cheapest.price, kind.worst_price(), kind.watts_idle, kind.watts_per_core) for kind in catalogue.types
         ]
-        budgets = [(int(text.rstrip("%")), text.endswith("%")) for text in karpenter.settings.budgets]
+        powered = per_value(catalogue, 0.0 if policy is None else policy.size_power)
+        budgets = [(int(text.rstrip("%")), text.endswith("%")) for text in karpenter.budgets]
         return cls(
-            supply, catalogue, karpenter.settings, karpenter.first_look_s, offers, np.array(prices).T,
+            supply, catalogue, karpenter, policy, buyer.first_look_s, offers, np.array([*np.array(prices).T, powered]),
             np.array(pods, dtype=np.int64).reshape(-1, 4).T,
             np.array([pod.do_not_disrupt_s if pod.do_not_disrupt else 0.0 for pod in workload.pods]),
             np.array(budgets, dtype=np.int64).reshape(-1, 2).T,
@@ -123,6 +130,7 @@ class SupplyPlan:
             "min_drain_s": times.min_drain_s, "grace_s": times.grace_s, "recreate_s": times.recreate_s,
             "pod_event_s": times.pod_event_s, "wait_target_s": prices.wait_target_s,
             "wait_per_hour": prices.wait_per_hour, "eviction": prices.eviction, "quiet_s": self.supply.quiet_s,
+            "learned": self.policy is not None, **asdict(self.policy or NodePolicy()),
         }  # fmt: skip
 
     @cached_property

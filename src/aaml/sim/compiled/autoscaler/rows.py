@@ -6,42 +6,47 @@ that was bought. It has a row while it is in the cluster.
 """
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from aaml.cluster.kernels import columns, named
+from aaml.sim.autoscaler.node_policy import NodePolicy
 from aaml.sim.compiled.autoscaler.heap import Heap
 
 TERMS = np.dtype(
-    [(name, np.int64) for name in ("kinds", "corners", "hours", "budgets", "policy")]
+    [(name, np.int64) for name in ("kinds", "corners", "hours", "budgets", "policy", "learned")]
     + [
         (name, np.float64)
         for name in (
             "consolidate_after_s", "batch_idle_duration_s", "batch_max_duration_s", "poll_s", "validation_s",
             "first_look_s", "registration_delay_s", "initialization_s", "initialization_spread_s", "min_drain_s",
             "grace_s", "recreate_s", "pod_event_s", "cpu_s", "memory_s", "larger_s", "rest", "work",
-            "wait_target_s", "wait_per_hour", "eviction", "quiet_s",
+            "wait_target_s", "wait_per_hour", "eviction", "quiet_s", *(each.name for each in fields(NodePolicy)),
         )
     ]
 )  # fmt: skip
 """What an episode's autoscaler is told (`aaml.sim.autoscaler.settings`), and the order of waiting pods.
 
-`consolidate_after_s`: NaN where no node ever goes.
+`consolidate_after_s`: NaN where no node ever goes. `learned`: whether nodes are bought by a `NodePolicy`, whose numbers
+are here too, and not by Karpenter.
 """
 STATE = np.dtype(
     [
         (name, np.int64)
         for name in (
             "alive", "bought", "sequence", "events", "ends", "method", "planned", "replaces", "used", "batch", "firsts",
-            "noted", "cpu_milli", "memory_bytes",
+            "noted", "cpu_milli", "memory_bytes", "ready", "released", "replaced", "replaced_too",
         )
     ]
     + [
         (name, np.float64)
         for name in (
             "opened_s", "latest_s", "due_s", "again_s", "state_s", "multi_s", "single_s", "changed_s", "metered_s",
-            "price", "watts", "dollars", "fluid_dollars", "core_hours", "node_hours", "kwh", "co2_g",
+            "price", "watts", "dollars", "fluid_dollars", "core_hours", "node_hours", "kwh", "co2_g", "slower",
+            "loaded_s", "load", "fast_load", "slow_load", "cpu_worth", "memory_worth", "drained_s", "nothing_s",
+            "replaced_s",
         )
     ]
 )  # fmt: skip
@@ -50,9 +55,16 @@ STATE = np.dtype(
 `alive`: nodes that are paid. `batch`: the number of the batch of pods. `planned`: nodes of the plan that is to be
 looked at once more; `replaces`: whether one takes their place. `firsts`: pods that had a node once. `noted`: pods that
 were found to fit nowhere. `multi_s`, `single_s`: the state of the cluster in which these methods found nothing.
+
+Of `aaml.sim.autoscaler.learned`: `opened_s` is since when the pod waits that has waited longest of those that ask,
+`due_s` the next look. `replaced`, `replaced_too`: the nodes that go once what was bought at `replaced_s` is ready, -1
+for none. `nothing_s`, `released`: the state in which no node could go.
 """
-OFFER = columns(("price", "worst", "watts_idle", "watts_per_core"))
-"""Of each type: what a launch costs, at most; what a node draws without pods, and more for each core."""
+OFFER = columns(("price", "worst", "watts_idle", "watts_per_core", "powered"))
+"""Of each type: what a launch costs, at most; what a node draws without pods, and more for each core.
+
+`powered`: what the type's value is divided by, the price times its cores to the policy's power.
+"""
 TRAIT = columns(("rank", "owned", "anew", "next_late"))
 """Of each pod: the place of its uid among all, and whether its owner makes it again, makes it from the start, and
 makes it only once it has gone."""
@@ -69,8 +81,9 @@ the ends of the list of its pods, `pods`: how many these are, `kept`: how many o
 `next_replaced`: the one after it. `alive`: those that are paid, in the order of purchase, `by_name` the same by name.
 `plan`: those that may go, `used`: those that their pods had room on. `in_row`: that of each row.
 """
-POD_TIME = columns(("created_s", "again_s", "released_s"))
-"""Of each pod; `released_s`: when it may be evicted from the node that it is on."""
+POD_TIME = columns(("created_s", "again_s", "released_s", "noted_s"))
+"""Of each pod; `released_s`: when it may be evicted from the node that it is on. `noted_s`: when it was found to fit
+nowhere."""
 POD = columns(("after", "before", "noted", "waiting", "asked", "first", "stopping", "end"))
 """Of each pod, and a list of pods.
 
@@ -115,7 +128,8 @@ class SupplyWork(NamedTuple):
 
     `free` and `left` are the room on nodes before and while pods are packed, whose numbers are `numbers`; `sizes`,
     `counts`, `order` and `fits` are the claims. `base`: pods that need room anyway. `held`: which of `packed` run.
-    `paid`: what features of costs are made of.
+    `paid`: what features of costs are made of. `inverse` is 1 over what nodes offer, `worth` what pods are worth,
+    `rows` where they were placed, `bought` and `chosen` are types.
     """
 
     free: Any
@@ -134,6 +148,11 @@ class SupplyWork(NamedTuple):
     weights: Any
     trial: Any
     paid: Any
+    inverse: Any
+    worth: Any
+    rows: Any
+    bought: Any
+    chosen: Any
 
 
 class Supply(NamedTuple):
@@ -190,12 +209,12 @@ def owned_of(supply, env, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
 _F, _I, _S, _B = np.float64, np.int64, np.int32, np.bool_
 SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     "SupplyPool": {
-        "terms": (TERMS, "W"), "offers": (_I, "WKR"), "prices": (_F, "W4K"), "corners": (_F, "WV2"),
+        "terms": (TERMS, "W"), "offers": (_I, "WKR"), "prices": (_F, "W5K"), "corners": (_F, "WV2"),
         "carbon": (_F, "WH"), "budgets": (_I, "W2U"), "names": (_I, "WL"), "spreads": (_F, "WL"), "pods": (_S, "W4T"),
         "kept_s": (_F, "WT"),
     },
     "SupplyRows": {
-        "states": (STATE, "B"), "node_times": (_F, "B6L"), "nodes": (_S, "BnL"), "pod_times": (_F, "B3T"),
+        "states": (STATE, "B"), "node_times": (_F, "B6L"), "nodes": (_S, "BnL"), "pod_times": (_F, "B4T"),
         "pods": (_S, "B8T"), "event_s": (_F, "BE"), "events": (_S, "B3E"), "end_s": (_F, "BD"), "ends": (_S, "B3D"),
         "plan_types": (_B, "BK"),
     },
@@ -203,7 +222,8 @@ SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
         "free": (_I, "LR"), "left": (_I, "LR"), "numbers": (_S, "L"), "quiet": (_B, "L"), "used": (_B, "L"),
         "sizes": (_I, "TR"), "counts": (_S, "T"), "order": (_S, "T"), "fits": (_B, "TK"), "base": (_S, "T"),
         "packed": (_S, "T"), "held": (_B, "T"), "candidates": (_S, "L"), "weights": (_F, "L"), "trial": (_B, "K"),
-        "paid": (_F, "pN"),
+        "paid": (_F, "pN"), "inverse": (_F, "L2"), "worth": (_F, "T"), "rows": (_S, "T"), "bought": (_S, "T"),
+        "chosen": (_S, "T"),
     },
 }  # fmt: skip
 """As in `aaml.sim.compiled.rows`; `n`: the columns of `NODE`, `p`: those of `PAID`."""

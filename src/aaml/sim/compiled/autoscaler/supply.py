@@ -6,7 +6,7 @@ from aaml.cluster.kernels import part, section
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.scheduling.costs import PAID, show_costs
 from aaml.scheduling.observation import mean_size
-from aaml.sim.compiled.autoscaler import karpenter, meter
+from aaml.sim.compiled.autoscaler import karpenter, learned, meter
 from aaml.sim.compiled.autoscaler.heap import add, drop_first, first
 from aaml.sim.compiled.autoscaler.packing import first_type
 from aaml.sim.compiled.autoscaler.rows import NODE, NODE_TIME, OFFER, POD, POD_TIME, TRAIT
@@ -23,6 +23,9 @@ def begin_supply(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
     at.alive, at.bought, at.sequence, at.events, at.ends = 0, 0, 0, 0, 0
     at.method, at.planned, at.replaces, at.used, at.batch, at.firsts, at.noted = 0, 0, 0, 0, 1, 0, 0
     at.cpu_milli, at.memory_bytes, at.metered_s, at.price, at.watts = 0, 0, 0.0, 0.0, 0.0
+    at.ready, at.released, at.replaced, at.replaced_too, at.replaced_s = 0, 0, -1, -1, -np.inf
+    at.slower, at.loaded_s, at.load, at.fast_load, at.slow_load = 1.0, -np.inf, 0.0, 0.0, 0.0
+    at.cpu_worth, at.memory_worth, at.drained_s, at.nothing_s = 0.0, 0.0, -np.inf, np.nan
     at.dollars, at.fluid_dollars, at.core_hours, at.node_hours, at.kwh, at.co2_g = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     at.opened_s, at.latest_s, at.again_s, at.due_s = np.inf, np.inf, np.inf, own.terms.first_look_s
     at.state_s, at.changed_s, at.multi_s, at.single_s = -np.inf, -np.inf, np.nan, np.nan
@@ -39,6 +42,7 @@ def rejected(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Take note of a pod that fits nowhere."""
     if own.pods[POD.noted, pod] < 0:
         own.pods[POD.noted, pod], own.pods[POD.waiting, own.at.noted] = own.at.noted, pod
+        own.pod_times[POD_TIME.noted_s, pod] = own.moment.now_s
         own.at.noted += 1
 
 
@@ -46,7 +50,7 @@ def rejected(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 def next_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return when something happens next, or the autoscaler wants to be asked: `NodeSupply.next_s`."""
     event_s = own.events.at_s[0] if own.at.events else np.inf
-    return min(event_s, karpenter.next_s(own))
+    return min(event_s, learned.next_s(own) if own.terms.learned else karpenter.next_s(own))
 
 
 @part
@@ -69,6 +73,15 @@ def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noq
         happened |= _happen(env, own, settings, late, kind, subject)
     if happened:
         return True
+    while own.terms.learned:
+        orders, types = learned.act(own, work)
+        if orders == learned.NOTHING:
+            return happened
+        for k in range(types):
+            _buy(env, own, work.bought[k])
+        if orders != learned.BUYS:
+            _let_go(env, own, settings, late, orders == learned.DELETES)
+            happened = True
     while True:
         orders, claims = karpenter.act(own, work)
         if orders == karpenter.NOTHING:
@@ -118,7 +131,8 @@ def show_owned(env, own, paid, shown):  # type: ignore[no-untyped-def]  # noqa: 
 def _carry_out(env, own, settings, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Carry the plan out: its nodes go now, or once the one that replaces them is ready."""
     at = own.at
-    _mark(env, own)
+    for k in range(at.planned):
+        _mark(env, own, own.nodes[NODE.plan, k])
     if at.replaces:
         cheapest = 0
         while not own.plan_types[cheapest]:
@@ -163,17 +177,27 @@ def _buy(env, own, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
 
 
 @part
-def _mark(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Let the plan's nodes take no pods any more."""
+def _let_go(env, own, settings, late, together):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Let the nodes of the plan go, all at once or one after the other."""
+    at = own.at
+    if together:
+        _carry_out(env, own, settings, late)
+    for k in range(at.planned):
+        _mark(env, own, own.nodes[NODE.plan, k])
+        _drain(env, own, settings, late, own.nodes[NODE.plan, k])
+    at.planned = 0
+
+
+@part
+def _mark(env, own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Let a node take no pods any more."""
     own.at.changed_s = env.at.now_s
-    for k in range(own.at.planned):
-        number = own.nodes[NODE.plan, k]
-        own.nodes[NODE.deleting, number] = 1
-        row = own.nodes[NODE.row, number]
-        if row >= 0:
-            env.nodes.cordoned[row] = True
-            env.nodes.allowed[:, row] = False
-            activate(env)
+    own.nodes[NODE.deleting, number] = 1
+    row = own.nodes[NODE.row, number]
+    if row >= 0:
+        env.nodes.cordoned[row] = True
+        env.nodes.allowed[:, row] = False
+        activate(env)
 
 
 @section
