@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 
 import numpy as np
@@ -31,6 +32,7 @@ from aaml.workload.rhythm import Rhythm
 
 _SUPPLY_STREAM, _CATALOGUE_STREAM = 1, 2  # beside the pods' own, so that a change of one leaves the others alone
 _EXPECTED_SEEDS, _EXPECTED_PODS = range(20_231, 20_239), 250
+_WORKLOADS = 4  # that a process keeps
 _KEPT = 0.7  # share of the types that an episode's catalogue has
 _OF_FAMILY, _OF_TYPE = 0.1, 0.03  # standard deviations of the logarithm of a price
 MakeAutoscaler = Callable[[Catalogue, np.random.Generator], Autoscaler]
@@ -89,7 +91,8 @@ class BillTask(Task):
         if trace is not None:
             raise bad_value("trace", trace, f"none: {self.name} draws its own pods")
         count, _ = self.size(nodes, pods)
-        workload, until_s = self.rhythm(count, np.random.default_rng([seed, count]))
+        draw = _drawn if isinstance(self.rhythm, Rhythm) else _drawn.__wrapped__
+        workload, until_s = draw(self.rhythm, count, seed)
         most = self.pods if pods is None else pods
         if most is not None:
             workload = replace(workload, pods=tuple(islice(workload.pods, most)))
@@ -136,6 +139,12 @@ class BillTask(Task):
             for pod in islice(episode, _EXPECTED_PODS)
         ]
         return sorted(drawn, key=lambda pod: pod.created_s)
+
+
+@lru_cache(maxsize=_WORKLOADS)
+def _drawn(rhythm: DrawPods, count: int, seed: int) -> tuple[Workload, float]:
+    """Return the pods of an episode and when it ends. A search plays each episode under many autoscalers in turn."""
+    return rhythm(count, np.random.default_rng([seed, count]))
 
 
 def _alone(made: Alone, rng: np.random.Generator, catalogue: Catalogue) -> Autoscaler:

@@ -70,7 +70,8 @@ Episodes = Callable[[int, int], Plan]
 """(group, number of its episode from 0 on) -> the plan. Asked once for each, numbers of a group in order."""
 _COUNTED = ("arrived", "bound", "departed", "rejected", "declined", "evicted", "lost")
 _NOT_ELASTIC = ("fragmentation", "seed-a")  # rewards that remember nodes by their rows
-_FIRST_SIZES = {"N": 32, "L": 256, "E": 512, "D": 512}  # of episodes whose nodes are bought, until they need more
+_FIRST_SIZES = {"N": 32, "L": 256, "E": 512, "D": 512}  # of episodes whose nodes are bought, until they need more:
+_OF_PODS = {"N": 64, "L": 16, "E": 1, "D": 2}  # or one for so many pods, where there are many
 _METERED = (
     "now_s",
     "nodes",
@@ -400,7 +401,8 @@ class BatchedEnv:
                 "O": max(int(plan.owner.max(initial=-1)) + 1, 1),
             }  # fmt: skip
             if plan.supply is not None:
-                own |= _FIRST_SIZES | {
+                pods = own["T"]
+                own |= {letter: max(size, pods // _OF_PODS[letter]) for letter, size in _FIRST_SIZES.items()} | {
                     "K": len(plan.supply.offers), "U": plan.supply.budgets.shape[1], "V": len(plan.supply.corners),
                     "H": len(plan.supply.carbon),
                 }  # fmt: skip

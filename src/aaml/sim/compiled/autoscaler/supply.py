@@ -98,15 +98,23 @@ def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noq
 def is_short(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Whether a turn, or the binds after it, might need more rows, numbers or events than the arrays have.
 
-    A turn buys at most a node for each pod, and one more. A pod has at most two events to come, a node two.
+    A turn buys at most a node for each pod that waits or is on a node on its way out, and for each on two others, and
+    one more. A pod has at most two events to come, a node two.
     """
     at, waits = own.at, env.at.arrived + env.at.recreated - env.at.bound
-    most = waits + env.at.running + 1
+    leaving, fullest = 0, 0
+    for i in range(at.alive):
+        number = own.nodes[NODE.alive, i]
+        if own.nodes[NODE.deleting, number]:
+            leaving += own.nodes[NODE.pods, number]
+        else:
+            fullest = max(fullest, own.nodes[NODE.pods, number])
+    pods = waits + env.at.running + 1
     return (
         at.alive > len(env.nodes.allocatable)
-        or at.bought + most > own.nodes.shape[1]
-        or at.events + 3 * most + 2 * at.alive > len(own.events.at_s)
-        or at.ends + most > len(own.ends.at_s)
+        or at.bought + waits + leaving + 2 * fullest + 1 > own.nodes.shape[1]
+        or at.events + 3 * pods + 2 * at.alive > len(own.events.at_s)
+        or at.ends + pods > len(own.ends.at_s)
     )
 
 
