@@ -261,6 +261,8 @@ def test_the_files_of_examples_are_read_as_they_are_meant():
     examples = Path(__file__).parents[4] / "examples"
     gpus = read_autoscaler(examples / "nodes_openb.yaml")
     assert gpus == replace(NodePolicy(), idle_s=2.0, patience_s=5.0), "all else is as it ships"
+    large = read_autoscaler(examples / "nodes_large.yaml")
+    assert (large.patience_s, large.size_power, large.eviction_dollars) == (50.0, -0.02, 0.0095)
     pool = read_autoscaler(examples / "packing" / "nodepool.yaml")
     assert (pool.batch_idle_duration_s, pool.batch_max_duration_s, pool.budgets) == (10.0, 30.0, ("30%",))
     profile = read_profile(f"kube-scheduler:{examples / 'packing' / 'kube-scheduler.yaml'}")
