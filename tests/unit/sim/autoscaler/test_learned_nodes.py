@@ -13,7 +13,7 @@ from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.kube_scores.profile import read_profile
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
-from aaml.sim.autoscaler.catalogue import Catalogue
+from aaml.sim.autoscaler.catalogue import Catalogue, shipped_catalogue
 from aaml.sim.autoscaler.file import read_autoscaler
 from aaml.sim.autoscaler.learned import LearnedNodes
 from aaml.sim.autoscaler.node_policy import NodePolicy, write_node_policy
@@ -265,6 +265,13 @@ def test_the_files_of_examples_are_read_as_they_are_meant():
     assert (large.patience_s, large.size_power, large.eviction_dollars) == (50.0, -0.02, 0.0095)
     pool = read_autoscaler(examples / "packing" / "nodepool.yaml")
     assert (pool.batch_idle_duration_s, pool.batch_max_duration_s, pool.budgets) == (10.0, 30.0, ("30%",))
+    tuned = read_autoscaler(examples / "packing" / "nodepool-tuned.yaml")
+    assert (tuned.consolidation_policy, tuned.consolidate_after_s, tuned.budgets) == ("Balanced", 0.0, ("20%",))
+    left_out = {
+        kind.name.partition("-")[0] for kind in shipped_catalogue().types if kind.name not in tuned.instance_types
+    }
+    assert "memory" in left_out
+    assert not any(name.startswith("memory") for name in tuned.instance_types)
     profile = read_profile(f"kube-scheduler:{examples / 'packing' / 'kube-scheduler.yaml'}")
     assert (profile.config.backoff_s, profile.config.strategy, profile.unmodelled) == ((1, 1), "MostAllocated", ())
 
