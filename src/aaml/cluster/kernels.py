@@ -9,7 +9,8 @@ counted     for kernels that allocate and are called from such
 compiled    for all others
 part        uncounted, for what only kernels call: it is merged into its caller, for a call costs by the array
 section     the same for what is large or rarely called: it is compiled once, and called
-named       for functions that return views with names, which a kernel without counting cannot return
+named       for functions that return views with names, which a kernel without counting cannot return; and for what
+            calls much and is called once: a part or section is optimised with all that it calls, and so is its caller
 """
 
 import multiprocessing

@@ -348,8 +348,21 @@ class BatchedEnv:
 
     # ---- episodes and their slots ------------------------------------------------------------------------------------
 
+    def lay_out(self) -> None:
+        """Write the first episode of every row into memory, for `run`: nothing is played."""
+        self._write(np.arange(len(self)), 0)
+
     def _begin(self, which: IntArray, number: int | None) -> None:
         """Begin in each row its group's next episode, or that of a number."""
+        self._write(which, number)
+        self._play(which, np.full(len(self), BEGIN))
+        dead = which[self._rows.progress["alive"][which] == 0]
+        if len(dead):
+            group, number = int(dead[0]) // self._copies, int(self._number[dead[0]])
+            raise UserError(f"episode {number} of group {group} has no pod that fits anywhere")
+
+    def _write(self, which: IntArray, number: int | None) -> None:
+        """Write each row's next episode, or that of a number, into its slot."""
         plans: dict[int, Plan] = {}
         for row in which.tolist():
             self._release(row)
@@ -366,11 +379,6 @@ class BatchedEnv:
             self._load(slot, plan)
         for row in which.tolist():
             self._rows.progress["slot"][row] = self._slots[row // self._copies, int(self._number[row])]
-        self._play(which, np.full(len(self), BEGIN))
-        dead = which[self._rows.progress["alive"][which] == 0]
-        if len(dead):
-            group, number = int(dead[0]) // self._copies, int(self._number[dead[0]])
-            raise UserError(f"episode {number} of group {group} has no pod that fits anywhere")
 
     def _release(self, row: int) -> None:
         """A row is done with its episode; the last copy's frees the slot."""

@@ -42,7 +42,7 @@ class Flow:
             threads=1,
             restart=False,
         )
-        self._batch.reset()
+        self._batch.lay_out()
 
     @classmethod
     def of(cls, cluster: SimCluster, expects: LifetimeModel | None = None) -> "Flow":

@@ -38,7 +38,7 @@ class KubeFlow:
         self._plan, state = plan, plan.fleet.state
         self._columns = {name: state.resource_index[name] for name in state.resources}
         self._batch = BatchedEnv(lambda _group, _number: plan, 1, threads=1, restart=False)
-        self._batch.reset()
+        self._batch.lay_out()
 
     @classmethod
     def of(cls, cluster: SimCluster) -> "KubeFlow":

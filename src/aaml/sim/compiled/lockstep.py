@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.kernels import part, uncounted
+from aaml.cluster.kernels import named, part, uncounted
 from aaml.cluster.metrics import hold_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.policies.fragment_meter import fragment_growth
@@ -158,7 +158,7 @@ def begin(pool, rows, env, owned, b):  # type: ignore[no-untyped-def]  # noqa: A
         begin_supply(env, owned)
 
 
-@part
+@named
 def next_decision(env, owned, settings, work, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Let time pass until a pod fits somewhere, whose `mask` is written; returns whether there is one.
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from aaml.cluster.kernels import part, section
+from aaml.cluster.kernels import named, part, section
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.scheduling.costs import PAID, show_costs
 from aaml.scheduling.observation import mean_size
@@ -59,7 +59,7 @@ def next_end_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     return own.ends.at_s[0] if own.at.ends else np.inf
 
 
-@section
+@named
 def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Let what is due happen, else carry the autoscaler's orders out: `NodeSupply.turn`.
 
