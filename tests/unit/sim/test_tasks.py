@@ -142,7 +142,7 @@ def test_a_bill_is_drawn_with_its_catalogue_and_the_environment_says_that_it_tak
     assert (len(cluster.workload), cluster.until_s) == (12, cluster.workload[-1].created_s)
     with pytest.raises(UserError, match="task: 'bill' is not accepted; expected one whose nodes stay"):
         ClusterEnv("bill")
-    with pytest.raises(UserError, match="compiled episodes know Karpenter, not ClusterAutoscaler"):
+    with pytest.raises(UserError, match="compiled episodes know Karpenter and learned nodes, not ClusterAutoscaler"):
         Plan.of_cluster(find_task("bill-cluster-autoscaler").build(3, 5, pods=12))
     with pytest.raises(UserError, match="trace: 'default' is not accepted; expected none"):
         task.build(1, trace="default")
