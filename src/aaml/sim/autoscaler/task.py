@@ -91,8 +91,10 @@ class BillTask(Task):
         if trace is not None:
             raise bad_value("trace", trace, f"none: {self.name} draws its own pods")
         count, _ = self.size(nodes, pods)
-        draw = _drawn if isinstance(self.rhythm, Rhythm) else _drawn.__wrapped__
-        workload, until_s = draw(self.rhythm, count, seed)
+        if isinstance(self.rhythm, Rhythm):
+            workload, until_s = _drawn(self.rhythm, count, seed)
+        else:
+            workload, until_s = self.rhythm(count, np.random.default_rng([seed, count]))
         most = self.pods if pods is None else pods
         if most is not None:
             workload = replace(workload, pods=tuple(islice(workload.pods, most)))
@@ -142,7 +144,7 @@ class BillTask(Task):
 
 
 @lru_cache(maxsize=_WORKLOADS)
-def _drawn(rhythm: DrawPods, count: int, seed: int) -> tuple[Workload, float]:
+def _drawn(rhythm: Rhythm, count: int, seed: int) -> tuple[Workload, float]:
     """Return the pods of an episode and when it ends. A search plays each episode under many autoscalers in turn."""
     return rhythm(count, np.random.default_rng([seed, count]))
 

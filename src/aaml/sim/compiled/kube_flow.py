@@ -37,6 +37,7 @@ class KubeFlow:
     def __init__(self, plan: Plan) -> None:
         self._plan, state = plan, plan.fleet.state
         self._columns = {name: state.resource_index[name] for name in state.resources}
+        self._order = zone_order(state.nodes)
         self._batch = BatchedEnv(lambda _group, _number: plan, 1, threads=1, restart=False)
         self._batch.lay_out()
 
@@ -89,7 +90,7 @@ class KubeFlow:
                 first_s, most_s = map(float, config.backoff_s)
                 settings = settings._replace(initial_backoff_s=first_s, max_backoff_s=most_s)
             size = self._batch.most_nodes
-            order = np.arange(size) if supply is not None else zone_order(self._plan.fleet.state.nodes)
+            order = self._order if supply is None else np.arange(size)
             wanted = np.array([nodes_to_find(n, config.percentage_of_nodes_to_score) for n in range(size + 1)])
             random[:] = seed
             return _play(
