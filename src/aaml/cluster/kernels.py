@@ -104,7 +104,7 @@ class _Announcer(event.Listener):
         if not self._told and now - self._since > _SOON_S:
             self._told = True
             if sys.stderr.isatty():
-                note = "\raaml: the first run compiles what it needs: some twenty seconds, once"
+                note = "\raaml: the first run compiles what it needs, once: this can take a minute or two"
                 print(f"{note:<79}", file=sys.stderr)
 
     def on_end(self, event: Any) -> None:

@@ -211,7 +211,7 @@ def _kube_scheduler(args: TuneKubeScheduler) -> int:
         try:
             outcome = tune(asked, resume=args.resume, stopped=lambda: bool(stop))
         except StoppedError:
-            print("interrupted before anything was known: nothing is written")
+            print(f"stopped: nothing is written{'; --resume goes on' if asked.state_file.is_file() else ''}")
             return interruption.status
     for metric in asked.judged_by:
         print(f"{outcome.results.compare(metric=metric)}\n")
@@ -256,7 +256,7 @@ def _bill(args: TuneBill) -> int:
         try:
             outcome = tune(asked, resume=args.resume, stopped=lambda: bool(stop))
         except StoppedError:
-            print("interrupted before anything was known: nothing is written")
+            print(f"stopped: nothing is written{'; --resume goes on' if asked.state_file.is_file() else ''}")
             return interruption.status
     print(f"{outcome.results.compare(metric=asked.metric)}\n")
     print("predicted:", *outcome.lines, sep="\n  ")
@@ -277,6 +277,7 @@ def _nodes(args: TuneNodes) -> int:
     from dataclasses import replace
 
     from aaml.commands.signals import ends_by
+    from aaml.errors import StoppedError
     from aaml.evaluation.evaluate import parse_seeds
     from aaml.sim.tasks import find_task
     from aaml.tuning.bill import Limits
@@ -290,7 +291,11 @@ def _nodes(args: TuneNodes) -> int:
     )  # fmt: skip
     stop: list[bool] = []
     with ends_by(lambda: stop.append(True)) as interruption:
-        outcome = tune(asked, stopped=lambda: bool(stop))
+        try:
+            outcome = tune(asked, stopped=lambda: bool(stop))
+        except StoppedError:
+            print(f"stopped before it was judged: {args.out} has the last generation's numbers")
+            return interruption.status
     print(f"{outcome.results.compare(metric=asked.metric)}\n")
     print("on episodes held out:", *outcome.lines, sep="\n  ")
     pair = f"{args.policy}+{args.out}"

@@ -43,6 +43,7 @@ def evaluate(
     progress: bool = True,
     known: Results | None = None,
     on_row: Callable[[dict[str, Any]], None] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Results:
     """Run every policy on every seed and cluster size, the same episodes for each, without learning.
 
@@ -72,6 +73,8 @@ def evaluate(
         taken as they are and not made again.
     on_row
         Is called with each row as it arrives, so that a run which is cut off keeps what it had.
+    stopped
+        Is asked now and then; once it says so the evaluation ends.
 
     Returns
     -------
@@ -82,6 +85,8 @@ def evaluate(
     ------
     UserError
         For what is no policy, task, seed or number of workers, before anything runs.
+    StoppedError
+        Where `stopped` said so.
 
     """
     found = find_task(task) if isinstance(task, str) else task
@@ -99,7 +104,7 @@ def evaluate(
         pool = stack.enter_context(open_pool(workers))
         bar = progress_bar(f"evaluate {found.name}", len(jobs), "run", enabled=progress, at=len(rows))
         stack.enter_context(bar)
-        for index, played in pool.run(run_episode, [jobs[position] for position in missing]):
+        for index, played in pool.run(run_episode, [jobs[position] for position in missing], stopped):
             rows[missing[index]] = row = {**played, **origin[played["policy"]]}
             bar.update()
             if on_row is not None:

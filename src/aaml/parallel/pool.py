@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import cloudpickle
 
+from aaml.errors import StoppedError
 from aaml.parallel.processes import ProcessHost
 from aaml.parallel.ray_cluster import RayHost, open_ray
 from aaml.parallel.worker import AnyWorker, Host, Worker, WorkerLostError, open_answer
@@ -20,6 +21,7 @@ from aaml.parallel.workers import parse_workers
 
 Result = TypeVar("Result")
 RETRIES = 3  # of a request whose worker was lost
+_LOOK_S = 0.5  # between two questions whether to stop
 
 
 class Stateful(Protocol):
@@ -51,10 +53,16 @@ class Pool(Protocol):
 
     size: int
 
-    def run(self, function: Callable[..., Result], jobs: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Result]]:
+    def run(
+        self,
+        function: Callable[..., Result],
+        jobs: Sequence[tuple[Any, ...]],
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[tuple[int, Result]]:
         """Call a module's function with each job's arguments; yields (position of the job, result) as they complete.
 
         The first exception of a job is raised as it was. What still waits or runs when the iterator is left is dropped.
+        Raises `StoppedError` soon after `stopped` says so.
         """
         ...
 
@@ -85,9 +93,15 @@ class Here:
 
     size = 1
 
-    def run(self, function: Callable[..., Result], jobs: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Result]]:
-        """Do one job after another."""
+    def run(
+        self,
+        function: Callable[..., Result],
+        jobs: Sequence[tuple[Any, ...]],
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[tuple[int, Result]]:
+        """Do one job after another; only between two can it be stopped."""
         for position, job in enumerate(jobs):
+            _go_on(stopped)
             yield position, function(*job)
 
     def keep(self, make: Callable[..., Stateful], *arguments: Any) -> "KeptHere":
@@ -128,7 +142,12 @@ class Crew(Generic[AnyWorker]):
         self._idle: list[AnyWorker] = []
         self._kept: list[KeptElsewhere] = []
 
-    def run(self, function: Callable[..., Result], jobs: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Result]]:
+    def run(
+        self,
+        function: Callable[..., Result],
+        jobs: Sequence[tuple[Any, ...]],
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[tuple[int, Result]]:
         """Deal the jobs out; who has ended one gets the next before its result is looked at."""
         waiting = deque((position, 0) for position in range(len(jobs)))
         busy: dict[AnyWorker, tuple[int, int]] = {}  # position of the job, and how many workers it has lost
@@ -143,7 +162,8 @@ class Crew(Generic[AnyWorker]):
         try:
             deal()
             while busy:
-                for worker in self._host.wait(list(busy)):
+                _go_on(stopped)
+                for worker in self._host.wait(list(busy), _LOOK_S):
                     position, losses = busy[worker]
                     try:
                         answer = worker.receive()
@@ -230,6 +250,12 @@ class Keeper:
 
 def _call(function: Callable[..., Result], job: tuple[Any, ...]) -> Result:
     return function(*job)
+
+
+def _go_on(stopped: Callable[[], bool]) -> None:
+    """Raise `StoppedError` once `stopped` says so."""
+    if stopped():
+        raise StoppedError
 
 
 def _again(losses: int, loss: WorkerLostError) -> None:

@@ -62,9 +62,9 @@ class ProcessHost:
         """Start a process."""
         return ProcessWorker(target)
 
-    def wait(self, workers: Sequence[ProcessWorker]) -> Sequence[ProcessWorker]:
+    def wait(self, workers: Sequence[ProcessWorker], timeout_s: float) -> Sequence[ProcessWorker]:
         """Wait for answers; a process that died counts as one."""
-        ready = wait([worker.connection for worker in workers])
+        ready = wait([worker.connection for worker in workers], timeout_s)
         return [worker for worker in workers if worker.connection in ready]
 
 

@@ -60,9 +60,9 @@ class RayHost:
         """Start an actor."""
         return RayWorker(self._ray, target, cpus=0 if replaces else 1)
 
-    def wait(self, workers: Sequence[RayWorker]) -> Sequence[RayWorker]:
+    def wait(self, workers: Sequence[RayWorker], timeout_s: float) -> Sequence[RayWorker]:
         """Wait for answers; an actor that died counts as one."""
-        ready, _ = self._ray.wait([worker.answer for worker in workers], num_returns=1)
+        ready, _ = self._ray.wait([worker.answer for worker in workers], num_returns=1, timeout=timeout_s)
         return [worker for worker in workers if worker.answer in ready]
 
 

@@ -41,8 +41,11 @@ class Host(Protocol[AnyWorker]):
         """Start a worker whose desk calls `target`; `replaces` tells that it takes the place of a lost one."""
         ...
 
-    def wait(self, workers: Sequence[AnyWorker]) -> Sequence[AnyWorker]:
-        """Wait until some of the workers that were asked have an answer or are lost, and return those."""
+    def wait(self, workers: Sequence[AnyWorker], timeout_s: float) -> Sequence[AnyWorker]:
+        """Wait until some of the workers that were asked have an answer or are lost, and return those.
+
+        It returns none where nothing came in time.
+        """
         ...
 
 

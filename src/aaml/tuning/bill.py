@@ -29,7 +29,7 @@ from aaml.sim.metrics import find_metric
 from aaml.sim.recorded import TRAINING_SEEDS, VALIDATION_SEEDS
 from aaml.sim.task import Task
 from aaml.tuning.bill_space import Setup, SetupSpace, judge_setups
-from aaml.tuning.search import Episodes, Limit, RacingSearch
+from aaml.tuning.search import Episodes, Limit, RacingSearch, from_now
 from aaml.tuning.space import Space
 from aaml.workload.trace.windows import read_windows
 
@@ -123,7 +123,7 @@ def tune(asked: BillTuning, *, resume: bool = False, stopped: Callable[[], bool]
 
     The same settings give the same files, for any number of workers. Once `stopped` says so the best pair so far is
     judged and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that nothing
-    can be done with, and `StoppedError` where it was stopped before anything was known.
+    can be done with, and `StoppedError` where it was stopped before anything was known, or after the search.
     """
     find_metric(asked.metric)
     own = bill_of(asked.task).catalogue
@@ -137,8 +137,9 @@ def tune(asked: BillTuning, *, resume: bool = False, stopped: Callable[[], bool]
     asked.out.mkdir(parents=True, exist_ok=True)
     with open_pool(asked.workers) as pool:
         search.run(asked, pool, "bill", resume=resume, stopped=stopped)
-        chosen = _choose(asked, search, pool)
-    results = _judge(asked, chosen)
+        stopped = from_now(stopped)
+        chosen = _choose(asked, search, pool, stopped)
+    results = _judge(asked, chosen, stopped)
     lines = tuple(told(results))
     files = _write(asked, chosen, lines) if _gained(asked, results) else ()
     return TunedBill(chosen, results, lines, files, search.number)
@@ -151,15 +152,16 @@ def _episodes(asked: BillTuning, part: str) -> Episodes[Setup]:
     )  # fmt: skip
 
 
-def _choose(asked: BillTuning, search: RacingSearch[Setup], pool: Pool) -> Setup:
+def _choose(asked: BillTuning, search: RacingSearch[Setup], pool: Pool, stopped: Callable[[], bool]) -> Setup:
     """Return the elite's best on the validation episodes, by the same order."""
     validation, configs = _episodes(asked, "validation"), [each.config for each in search.best]
-    start, *values = validation.play(pool, [search.space.beginnings()[0], *configs], range(len(validation.all)))
+    played = [search.space.beginnings()[0], *configs]
+    start, *values = validation.play(pool, played, range(len(validation.all)), stopped)
     order = validation.order(np.array(values), start, np.arange(len(validation.all)))
     return configs[int(order[0])]
 
 
-def _judge(asked: BillTuning, chosen: Setup) -> Results:
+def _judge(asked: BillTuning, chosen: Setup, stopped: Callable[[], bool]) -> Results:
     """Play the held-out episodes as `aaml evaluate` does it, with the files that are to be written."""
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -170,7 +172,7 @@ def _judge(asked: BillTuning, chosen: Setup) -> Results:
             PACKING: PACKING + own,
             TUNED: f"{PREFIX}{scheduler}{_profile_of(asked)}+{pool}",
         }
-        return evaluate(policies, asked.task, asked.seeds, workers=asked.workers)
+        return evaluate(policies, asked.task, asked.seeds, workers=asked.workers, stopped=stopped)
 
 
 def told(results: Results, tuned: str = TUNED, references: Mapping[str, str] | None = None) -> list[str]:

@@ -28,7 +28,7 @@ from aaml.sim.metrics import find_metric
 from aaml.sim.recorded import TRAINING_SEEDS, VALIDATION_SEEDS, TraceTask
 from aaml.sim.task import Task
 from aaml.tuning.episodes import is_compiled, judge
-from aaml.tuning.search import Episodes, RacingSearch
+from aaml.tuning.search import Episodes, RacingSearch, from_now
 from aaml.tuning.space import BALANCED, FIT, SAMPLED_FROM, Space
 from aaml.workload.trace.windows import read_windows
 
@@ -140,7 +140,7 @@ def tune(
 
     The same settings give the same files, for any number of workers. Once `stopped` says so the best configuration so
     far is judged and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that
-    nothing can be done with, and `StoppedError` where it was stopped before anything was known.
+    nothing can be done with, and `StoppedError` where it was stopped before anything was known, or after the search.
     """
     space, training = _space(asked), _episodes(asked, "training")
     search = RacingSearch(space, training, asked.population, _ELITE, np.random.default_rng(asked.seed))
@@ -148,8 +148,9 @@ def tune(
         _log.info("%s is played in the simulator: a decision takes a hundred times as long there", asked.task.name)
     with open_pool(asked.workers) as pool:
         search.run(asked, pool, "kube-scheduler", resume=resume, stopped=stopped)
-        chosen = _choose(asked, search, pool)
-    found, results = _judge(asked, chosen)
+        stopped = from_now(stopped)
+        chosen = _choose(asked, search, pool, stopped)
+    found, results = _judge(asked, chosen, stopped)
     written = tuple(_write(asked, each, number, len(found)) for number, each in enumerate(found))
     return TunedProfiles(written, results, search.number, search.played)
 
@@ -183,12 +184,13 @@ def _episodes(asked: KubeSchedulerTuning, part: str) -> Episodes[KubeSchedulerCo
 
 
 def _choose(
-    asked: KubeSchedulerTuning, search: RacingSearch[KubeSchedulerConfig], pool: Pool
+    asked: KubeSchedulerTuning, search: RacingSearch[KubeSchedulerConfig], pool: Pool, stopped: Callable[[], bool]
 ) -> list[KubeSchedulerConfig]:
     """Return the elite's best on the validation episodes; with several metrics a front, best by the first one first."""
     validation = _episodes(asked, "validation")
     configs = [each.config for each in search.best]
-    start, *values = validation.play(pool, [search.space.beginnings()[0], *configs], range(len(validation.all)))
+    played = [search.space.beginnings()[0], *configs]
+    start, *values = validation.play(pool, played, range(len(validation.all)), stopped)
     means = validation.losses(np.array(values), validation.scale(start))
     order, ranks, _ = survivors(means, len(means))
     if not asked.metrics[1:]:
@@ -197,7 +199,9 @@ def _choose(
     return [configs[place] for place in sorted(front, key=lambda place: means[place, 0])]
 
 
-def _judge(asked: KubeSchedulerTuning, chosen: Sequence[KubeSchedulerConfig]) -> tuple[list[Tuned], Results]:
+def _judge(
+    asked: KubeSchedulerTuning, chosen: Sequence[KubeSchedulerConfig], stopped: Callable[[], bool]
+) -> tuple[list[Tuned], Results]:
     """Play the held-out episodes as `aaml evaluate` does it, with the files that are to be written."""
     with TemporaryDirectory() as folder:
         policies = {STOCK: asked.start or STOCK}
@@ -205,7 +209,7 @@ def _judge(asked: KubeSchedulerTuning, chosen: Sequence[KubeSchedulerConfig]) ->
             path = Path(folder) / f"{number}.yaml"
             write_configuration(path, document(config, asked.start))
             policies[_label(number, len(chosen))] = f"{PREFIX}{path}" + _profile_of(asked)
-        results = evaluate(policies, asked.task, asked.seeds, workers=asked.workers)
+        results = evaluate(policies, asked.task, asked.seeds, workers=asked.workers, stopped=stopped)
     frame = results.frame()
     found = []
     for number, config in enumerate(chosen):

@@ -31,7 +31,7 @@ from aaml.sim.compiled.flow import Flow
 from aaml.sim.task import Task
 from aaml.tuning.bill import PACKING, STOCK, TUNED, Limits, seeds_of, told
 from aaml.tuning.episodes import metrics_of
-from aaml.tuning.search import Episodes
+from aaml.tuning.search import Episodes, from_now
 
 FloatArray = npt.NDArray[np.float64]
 _FIRST = 1.0  # seconds at which a logarithm of seconds begins
@@ -132,7 +132,7 @@ def tune(asked: NodePolicyTuning, *, stopped: Callable[[], bool] = lambda: False
     """Search, choose, write and judge; once `stopped` says so, what there is.
 
     The file holds the latest mean after every generation, so that a search that was killed can be begun from it. Raises
-    `UserError` for settings that nothing can be done with.
+    `UserError` for settings that nothing can be done with, and `StoppedError` where it was stopped after the search.
     """
     start = NodePolicy()
     if asked.start is not None:
@@ -143,11 +143,12 @@ def tune(asked: NodePolicyTuning, *, stopped: Callable[[], bool] = lambda: False
     means = [to_vector(start)]
     with open_pool(asked.workers) as pool:
         _search(asked, start, means, pool, stopped)
-        policy = _chosen(asked, start, means, pool)
+        stopped = from_now(stopped)
+        policy = _chosen(asked, start, means, pool, stopped)
     write_node_policy(asked.out, policy)
     results = evaluate(
         {STOCK: STOCK, PACKING: PACKING, TUNED: f"{asked.policy}+{asked.out}"}, asked.task, asked.seeds,
-        workers=asked.workers,
+        workers=asked.workers, stopped=stopped,
     )  # fmt: skip
     lines = tuple(told(results))
     head = f"tuned for {asked.task.name} with the policy {asked.policy} (aaml tune nodes); on episodes held out:"
@@ -196,11 +197,13 @@ def _search(
             return
 
 
-def _chosen(asked: NodePolicyTuning, start: NodePolicy, means: Sequence[FloatArray], pool: Pool) -> NodePolicy:
+def _chosen(
+    asked: NodePolicyTuning, start: NodePolicy, means: Sequence[FloatArray], pool: Pool, stopped: Callable[[], bool]
+) -> NodePolicy:
     """Return the start or one of the means, whichever is best on validation episodes."""
     episodes = _episodes(asked, seeds_of(asked.task, "validation", 2 * asked.episodes))
     picked = sorted({0, *np.linspace(len(means) // 2, len(means) - 1, _COMPARED).round().astype(int).tolist()})
     policies = [of_vector(means[place], start) if place else start for place in picked]
     configs = [(STOCK, None), *((asked.policy, policy) for policy in policies)]
-    stock, *mine = episodes.play(pool, configs, range(len(episodes.all)))
+    stock, *mine = episodes.play(pool, configs, range(len(episodes.all)), stopped)
     return policies[int(episodes.order(np.array(mine), stock, np.arange(len(episodes.all)))[0])]

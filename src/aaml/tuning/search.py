@@ -31,6 +31,11 @@ Judge = Callable[[Task, int, int | None, Sequence[Config], Sequence[str]], Float
 """(task, seed, nodes, configurations, metrics) -> [configurations, metrics]; a function of a module."""
 
 
+def from_now(stopped: Callable[[], bool]) -> Callable[[], bool]:
+    """Return what says whether a stop is asked for that was not before: the search's stop does not end its judgment."""
+    return (lambda: False) if stopped() else stopped
+
+
 class SearchSpace(Protocol[Config]):
     """The configurations that are searched."""
 
@@ -107,10 +112,8 @@ class Episodes(Generic[Config]):
         signs = np.concatenate([self.signs, np.ones(len(self.limits))])
         values = np.empty((len(configs), len(which), len(signs)))
         jobs = [(self.task, *episodes[number], tuple(configs), names) for number in which]
-        for position, found in pool.run(self.judge, jobs):
+        for position, found in pool.run(self.judge, jobs, stopped):
             values[:, position] = found * signs
-            if stopped():
-                raise StoppedError
         return values
 
     def scale(self, values: FloatArray) -> FloatArray:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aaml.errors import UserError
+from aaml.errors import StoppedError, UserError
 from aaml.parallel.pool import Keeper, KeptElsewhere, open_pool
 from aaml.parallel.worker import Desk, WorkerLostError
 from aaml.parallel.workers import Workers, parse_workers
@@ -50,6 +50,19 @@ def test_jobs_come_back_with_their_positions(workers):
         assert dict(pool.run(pow, [(2, exponent) for exponent in range(6)])) == {0: 1, 1: 2, 2: 4, 3: 8, 4: 16, 5: 32}
         (_, where), *_ = pool.run(os.getpid, [()])
     assert (where == os.getpid()) == (workers == 1)
+
+
+def test_a_stop_does_not_wait_for_jobs_that_run():
+    asked = []
+
+    def stopped():
+        asked.append(1)
+        return len(asked) > 1
+
+    with open_pool(2) as pool, pytest.raises(StoppedError):
+        list(pool.run(time.sleep, [(3600,), (3600,)], stopped))
+    with open_pool(1) as pool, pytest.raises(StoppedError):
+        list(pool.run(pow, [(2, 2), (2, 3)], stopped))
 
 
 @pytest.mark.parametrize("workers", [1, 2])

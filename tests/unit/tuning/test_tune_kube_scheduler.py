@@ -66,6 +66,19 @@ def test_who_stops_it_keeps_the_best_so_far_and_only_the_same_search_goes_on(ask
         tune(many, stopped=lambda: True)
 
 
+def test_a_stop_while_the_result_is_judged_writes_nothing_and_the_search_is_kept(asked):
+    few, asks = replace(asked, generations=1), []
+    whole = tune(few)
+    written = asked.out.read_bytes()
+    asked.out.unlink()
+    asked.state_file.unlink()
+    with pytest.raises(StoppedError):  # once the search is done and the validation episodes are played
+        tune(few, stopped=lambda: few.state_file.is_file() and (asks.append(1) or len(asks) > few.episodes + 2))
+    assert not asked.out.exists()
+    assert tune(few, resume=True).found == whole.found
+    assert asked.out.read_bytes() == written
+
+
 def test_two_metrics_give_a_front_of_files_best_by_the_first_metric_first(asked):
     found = tune(replace(asked, metrics=("mean_empty_fraction", "mean_variance"))).found
     assert 1 < len(found) <= 5
