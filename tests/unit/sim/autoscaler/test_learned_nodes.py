@@ -260,7 +260,7 @@ def test_a_word_that_names_nobody_is_a_line_with_the_one_that_was_meant(capsys):
 def test_the_files_of_examples_are_read_as_they_are_meant():
     examples = Path(__file__).parents[4] / "examples"
     gpus = read_autoscaler(examples / "nodes_openb.yaml")
-    assert gpus == replace(NodePolicy(), idle_s=2.0, patience_s=5.0), "all else is as it ships"
+    assert gpus == replace(NodePolicy(), idle_s=2.0, patience_s=5.0, eviction_dollars=0.15), "all else is as it ships"
     large = read_autoscaler(examples / "nodes_large.yaml")
     assert (large.patience_s, large.size_power, large.eviction_dollars) == (50.0, -0.02, 0.0095)
     pool = read_autoscaler(examples / "packing" / "nodepool.yaml")
