@@ -1,6 +1,6 @@
 """What a bill is made of: the parts of it that are above the fluid bound, as shares of the bound.
 
-    python benchmarks/bench_bill_parts.py --out docs/results/bill-parts            # three sizes: 15 minutes of two cores
+    python benchmarks/bench_bill_parts.py --out runs/bill-parts                  # three sizes: 12 minutes of two cores
     python benchmarks/bench_bill_parts.py --nodes 20 --seeds 1000..1003 --out runs/bill-parts
 
 At each moment the bound has a price for CPU and one for memory (the dual of its linear programme): what is requested,
@@ -9,15 +9,14 @@ is one of
 
 making     of a node that takes no pods yet
 leaving    of a node on its way out
-room       of what pods could still have: the smaller of the shares of CPU and of memory that are free, of all it is worth
+room       of what pods could still have: of a node's worth, the smaller of the free shares of CPU and of memory
 uneven     of the rest of what is free: one of the two is used up first
-types      what a node costs above what it is worth: the bound buys the best types, in fractions
+types      what a node costs above its worth: the bound buys the best types, in fractions
 
 They add up to the bill. Rows go to parts.csv: means over the episodes.
 """
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.quantity import CPU, MEMORY
-from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
+from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, ClusterState
 from aaml.evaluation.contestants import Contestant, contestants
 from aaml.evaluation.evaluate import parse_seeds
 from aaml.files import RowWriter
@@ -43,7 +42,7 @@ LARGE = f"first-come-packing+nodes_large=first-come-packing+{EXAMPLES / 'nodes_l
 POLICIES = ("kube-scheduler", "kube-scheduler-packing", TUNED, "first-come-packing+learned", LARGE)
 PARTS = ("making", "leaving", "room", "uneven", "types")
 HEADER = ("nodes", "policy", "episodes", *PARTS, "above")
-_HOUR_S = 3600.0
+_HOUR_S, _EXACT = 3600.0, 1e-6
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -51,7 +50,8 @@ FloatArray = npt.NDArray[np.float64]
 class PartsMeter(Meter):
     """A meter that knows whose dollars it counts. `look` is called after each change of a node or a pod."""
 
-    supply: NodeSupply | None = field(default=None, repr=False)
+    bought_nodes: dict[str, OwnedNode] = field(default_factory=dict, repr=False)  # by name
+    state: ClusterState = field(default_factory=ClusterState, repr=False)
     parts: FloatArray = field(default_factory=lambda: np.zeros(len(PARTS)))  # dollars so far
     _now: FloatArray = field(default_factory=lambda: np.zeros(len(PARTS)))  # dollars an hour
 
@@ -69,8 +69,7 @@ class PartsMeter(Meter):
 
     def look(self) -> None:
         """Take note of what each part costs now."""
-        assert self.supply is not None
-        state, nodes = self.supply._cluster.state, list(self.supply.seen.nodes.values())
+        state, nodes = self.state, list(self.bought_nodes.values())
         self._now = np.zeros(len(PARTS))
         if not nodes:
             return
@@ -106,7 +105,7 @@ def parts_of(contestant: Contestant, task: BillTask, seed: int, nodes: int) -> F
     cluster = told.build(seed, nodes)
     supply = cluster.supply
     assert isinstance(supply, NodeSupply)
-    meter = supply.meter = PartsMeter(supply.meter.fluid, supply.meter.carbon_g_per_kwh, supply=supply)
+    meter = supply.meter = PartsMeter(supply.meter.fluid, bought_nodes=supply.seen.nodes, state=cluster.state)
     turn = supply.turn
 
     def turned() -> bool:
@@ -119,7 +118,8 @@ def parts_of(contestant: Contestant, task: BillTask, seed: int, nodes: int) -> F
     play(cluster, contestant.policy(told, seed))
     above = cluster.metrics()["fluid_ratio"] - 1.0
     found = meter.parts / meter.fluid_dollars
-    assert abs(found.sum() - above) < 1e-6, f"seed {seed}: the parts are {found.sum()}, the whole is {above}"
+    if abs(found.sum() - above) > _EXACT:
+        raise RuntimeError(f"seed {seed}: the parts come to {found.sum()}, the whole is {above}")
     return found
 
 
@@ -139,12 +139,12 @@ def main() -> None:
         for nodes in args.nodes:
             for each in found:
                 jobs = [(each, replace(task, nodes=nodes), seed, nodes) for seed in seeds]
-                runs: list[Sequence[float]] = []
-                for _, parts in pool.run(parts_of, jobs):
-                    runs.append(parts.tolist())
+                runs = np.zeros((len(seeds), len(PARTS)))
+                for place, parts in pool.run(parts_of, jobs):
+                    runs[place] = parts
                     bar.update()
-                means = np.mean(runs, axis=0)
-                row = (nodes, each.name, len(seeds), *(f"{value:.4f}" for value in (*means, means.sum())))
+                means = runs.mean(axis=0)
+                row = (nodes, each.name, len(seeds), *(f"{value:.3f}" for value in (*means, means.sum())))
                 writer.write(dict(zip(HEADER, map(str, row), strict=True)))
                 bar.write(" ".join(map(str, row)))
 

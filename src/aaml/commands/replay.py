@@ -192,8 +192,9 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", r
     simulated = (REFERENCE, *(each.name for each in entered))
     for metric in metrics:
         chosen, left_out = comparable(results, metric, simulated)
-        comparisons.append(chosen.compare(REFERENCE, metric))
-        said += [left_out] if left_out else []
+        said += left_out
+        if len(chosen.runs):
+            comparisons.append(chosen.compare(REFERENCE, metric))
     print("", *said, sep="\n")
     for comparison in comparisons:
         print(f"\n{comparison}")

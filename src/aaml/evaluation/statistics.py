@@ -179,6 +179,8 @@ def _ratio(first: FloatArray, second: FloatArray, confidence: float) -> Interval
     if not ((first > 0).all() and (second > 0).all()):
         return None
     logs = mean_interval(np.log(first / second), confidence=confidence)
+    if not logs.known:
+        return Interval(math.exp(min(logs.mean, _LARGEST_LOG)), -math.inf, math.inf, logs.count)
     mean, low, high = (math.exp(min(log, _LARGEST_LOG)) for log in (logs.mean, logs.low, logs.high))
     return Interval(mean, low, high, logs.count)
 

@@ -25,22 +25,26 @@ _PER_CORE_HOUR = "bill_per_core_hour"
 _OF_TIME = ("waiting_", "mean_pending")  # what a bind's own time is in
 
 
-def comparable(results: Results, metric: str, simulated: Iterable[str]) -> tuple[Results, str]:
-    """Return what can be compared by a metric, and in words what is left out of that, "" where nothing is.
+def comparable(results: Results, metric: str, simulated: Iterable[str]) -> tuple[Results, list[str]]:
+    """Return what can be compared by a metric, and in words what is left out of that.
 
     The simulator binds at once. What happened on a real cluster waited for the API server besides, which is nothing
-    that a policy did: by waiting only policies of the simulator are compared.
+    that a policy did: by waiting only policies of the simulator are compared. A window in which the metric has no
+    value for somebody is left out: a core-hour has no price where no pod runs.
     """
-    names = set(simulated)
-    if metric in results.runs:  # what was recorded has not every metric
-        kept = results.runs["policy"].isin(names) | results.runs[metric].notna()
-        results = replace(results, runs=results.runs[kept])
-    left = results.runs[~results.runs["policy"].isin(names)]
-    if not metric.startswith(_OF_TIME) or left.empty:
-        return results, ""
-    means = ", ".join(f"{name} {mean:.4g}" for name, mean in left.groupby("policy")[metric].mean().items())
-    said = f"{metric} on a real cluster, with what a bind takes, which the simulator leaves out: {means}"
-    return replace(results, runs=results.runs[results.runs["policy"].isin(names)]), said
+    runs, names, said = results.runs, set(simulated), list[str]()
+    if metric in runs:  # what was recorded has not every metric
+        runs = runs[runs["policy"].isin(names | set(runs["policy"][runs[metric].notna()]))]
+    left = runs[~runs["policy"].isin(names)]
+    if metric.startswith(_OF_TIME) and not left.empty:
+        means = ", ".join(f"{name} {mean:.4g}" for name, mean in left.groupby("policy")[metric].mean().items())
+        said.append(f"{metric} on a real cluster, with what a bind takes, which the simulator leaves out: {means}")
+        runs = runs[runs["policy"].isin(names)]
+    if metric in runs and (unknown := set(runs["seed"][runs[metric].isna()])):
+        count = runs["seed"].nunique()
+        said.append(f"{metric} is compared in {count - len(unknown)} of {count} windows: in the others it has no value")
+        runs = runs[~runs["seed"].isin(unknown)]
+    return replace(results, runs=runs), said
 
 
 def what_if(

@@ -88,6 +88,7 @@ def test_a_ratio_counts_every_seed_alike_and_is_of_positive_values():
     assert ratio is not None
     assert (ratio.mean, ratio.low, ratio.high) == pytest.approx((1.0, 2.0**-12.7062, 2.0**12.7062), rel=1e-4)
     assert paired([0.0, 1.0], [1.0, 1.0], "lower").ratio is None
+    assert f"{paired([3.0, 3.0], [2.0, 2.0], 'lower').ratio:.3f}" == "1.500 [unknown]"
 
 
 def test_intervals_are_written_to_the_decimals_that_their_width_supports() -> None:

@@ -11,6 +11,8 @@ import pytest
 from aaml.cli import run as command
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.evaluation.results import Results
+from aaml.evaluation.what_if import comparable
 from aaml.workload.trace.events import Began, Listed, NodeSeen, PodBound, PodEnded, PodSeen, Watched
 from aaml.workload.trace.store import TraceWriter
 
@@ -133,3 +135,22 @@ def test_each_number_is_that_of_the_lines_of_the_trace(trace, raw, tmp_path, cap
         means = [float(rows[name, number]["mean_empty_fraction"]) for number in told]
         shown = next(line for line in said.splitlines() if line.startswith(name) and "[" in line)
         assert float(shown.split()[1]) == pytest.approx(sum(means) / len(means), abs=5e-3)
+
+
+def test_a_window_in_which_a_metric_has_no_value_for_somebody_is_left_out_and_told():
+    nan, metric = float("nan"), "bill_per_core_hour"
+    values = {"recorded": [nan, nan, 2.0, 4.0], "kube-scheduler": [nan, 1.0, 3.0, 5.0], "nilas": [nan, 1.0, 3.0, 4.0]}
+    rows = [
+        {"task": "bill", "nodes": 3, "policy": name, "seed": window, metric: value, "cost": value, "fluid_ratio": nan}
+        for name, windows in values.items()
+        for window, value in enumerate(windows)
+    ]
+    results = Results.of([row | {"cost": nan} if row["policy"] == "recorded" else row for row in rows])
+    chosen, said = comparable(results, metric, ("kube-scheduler", "nilas"))
+    assert said == [f"{metric} is compared in 2 of 4 windows: in the others it has no value"]
+    assert chosen.runs.groupby("policy")["seed"].apply(list).to_dict() == {name: [2, 3] for name in values}
+    assert str(chosen.compare("kube-scheduler", metric))
+    chosen, said = comparable(results, "cost", ("kube-scheduler", "nilas"))  # who has it nowhere is not compared by it
+    assert said == ["cost is compared in 3 of 4 windows: in the others it has no value"]
+    assert set(chosen.runs["policy"]) == {"kube-scheduler", "nilas"}
+    assert comparable(results, "fluid_ratio", ("nilas",))[0].runs.empty
