@@ -294,7 +294,7 @@ def _nodes(args: TuneNodes) -> int:
         try:
             outcome = tune(asked, stopped=lambda: bool(stop))
         except StoppedError:
-            print(f"stopped before it was judged: {args.out} has the last generation's numbers")
+            print(f"stopped before it was judged: {args.out} has what was found so far")
             return interruption.status
     print(f"{outcome.results.compare(metric=asked.metric)}\n")
     print("on episodes held out:", *outcome.lines, sep="\n  ")
