@@ -25,7 +25,7 @@ from aaml.scheduling.cycle import SchedulingCycle
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.rewards import RewardOptions
-from aaml.sim.autoscaler.task import BillTask
+from aaml.sim.bill import BillTask
 from aaml.sim.compiled.batch import BatchedEnv
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.plan import Plan

@@ -53,6 +53,10 @@ from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, ensure_progr
 from aaml.kube.provision.ports import free_port
 from aaml.kube.provision.waits import says_ready, until
 from aaml.live.billed_episode import BilledEpisode
+from aaml.nodes.file import find_autoscaler
+from aaml.nodes.node_policy import NodePolicy
+from aaml.nodes.nodepool import load_nodepool
+from aaml.nodes.settings import HighNodeUtilizationSettings, KarpenterSettings
 from aaml.plugin.build import build as build_plugin
 from aaml.plugin.module import PREFIX as PLUGIN
 from aaml.plugin.run import plugin_of, write_configuration
@@ -62,11 +66,7 @@ from aaml.policies.kube_scores.document import write_configuration as write_prof
 from aaml.policies.kube_scores.profile import PREFIX as PROFILE
 from aaml.policies.kube_scores.profile import profile_file
 from aaml.scheduling.play import play
-from aaml.sim.autoscaler.file import find_autoscaler
-from aaml.sim.autoscaler.node_policy import NodePolicy
-from aaml.sim.autoscaler.nodepool import load_nodepool
-from aaml.sim.autoscaler.settings import HighNodeUtilizationSettings, KarpenterSettings
-from aaml.sim.autoscaler.task import BILL_TASKS, BillTask
+from aaml.sim.bill import BILL_TASKS, BillTask
 from aaml.sim.cluster import SimCluster
 from aaml.workload.model import Workload
 

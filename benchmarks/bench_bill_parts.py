@@ -28,13 +28,13 @@ from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, ClusterState
 from aaml.evaluation.contestants import Contestant, contestants
 from aaml.evaluation.evaluate import parse_seeds
 from aaml.files import RowWriter
+from aaml.nodes.meter import Meter
+from aaml.nodes.ports import OwnedNode
 from aaml.parallel.pool import open_pool
 from aaml.progress import progress_bar
 from aaml.scheduling.play import play
-from aaml.sim.autoscaler.meter import Meter
-from aaml.sim.autoscaler.ports import OwnedNode
-from aaml.sim.autoscaler.supply import NodeSupply
-from aaml.sim.autoscaler.task import BILL_TASKS, BillTask
+from aaml.sim.bill import BILL_TASKS, BillTask
+from aaml.sim.supply import NodeSupply
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TUNED = f"packing+nodepool-tuned=kube-scheduler-packing+{EXAMPLES / 'packing' / 'nodepool-tuned.yaml'}"

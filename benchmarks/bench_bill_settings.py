@@ -12,12 +12,12 @@ from pathlib import Path
 
 from aaml.evaluation.statistics import LEAST_SEEDS, paired
 from aaml.files import write_text
+from aaml.nodes.settings import KarpenterSettings
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
 from aaml.progress import progress_bar
 from aaml.scheduling.play import play
-from aaml.sim.autoscaler.settings import KarpenterSettings
-from aaml.sim.autoscaler.task import BILL_TASKS, BillTask
+from aaml.sim.bill import BILL_TASKS, BillTask
 
 BILL = BILL_TASKS["bill"]
 OWN = KarpenterSettings(consolidate_after_s=15.0)

@@ -19,14 +19,14 @@ import numpy as np
 
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY
+from aaml.nodes.catalogue import Catalogue, read_catalogue
+from aaml.nodes.karpenter import Karpenter
+from aaml.nodes.settings import ConsolidationPolicy, KarpenterSettings
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
-from aaml.sim.autoscaler.catalogue import Catalogue, read_catalogue
-from aaml.sim.autoscaler.karpenter import Karpenter
-from aaml.sim.autoscaler.settings import ConsolidationPolicy, KarpenterSettings
-from aaml.sim.autoscaler.supply import NodeSupply
 from aaml.sim.cluster import SimCluster
+from aaml.sim.supply import NodeSupply
 from aaml.sim.timeline import DeletePod
 from aaml.workload.model import Workload
 

@@ -19,7 +19,7 @@ from aaml.evaluation.evaluate import parse_seeds
 from aaml.files import RowWriter
 from aaml.progress import progress_bar
 from aaml.scheduling.play import play
-from aaml.sim.autoscaler.task import BILL_TASKS, BillTask
+from aaml.sim.bill import BILL_TASKS, BillTask
 from aaml.sim.cluster import SimCluster
 
 PACKING = Path(__file__).parents[1] / "examples" / "packing"

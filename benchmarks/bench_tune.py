@@ -13,11 +13,11 @@ import time
 
 import numpy as np
 
+from aaml.nodes.node_policy import NodePolicy
 from aaml.policies.kube_scores import KubeScheduler, KubeSchedulerConfig
 from aaml.scheduling.play import play
-from aaml.sim.autoscaler.node_policy import NodePolicy
-from aaml.sim.autoscaler.recorded import under
 from aaml.sim.compiled.kube_flow import KubeFlow
+from aaml.sim.recorded_bill import under
 from aaml.sim.tasks import find_task
 
 

@@ -12,8 +12,8 @@ from aaml.cluster.objects import TYPE_LABEL
 from aaml.kube.provision import KwokCluster
 from aaml.kube.transport import ApiError, Transport
 from aaml.live.owned_nodes import OURS
-from aaml.sim.autoscaler.catalogue import shipped_catalogue
-from aaml.sim.autoscaler.node_policy import NodePolicy, write_node_policy
+from aaml.nodes.catalogue import shipped_catalogue
+from aaml.nodes.node_policy import NodePolicy, write_node_policy
 from support.karpenter_cluster import CLAIMS, items, karpenter_cluster, replica_set
 from support.kwok import pods, until
 from support.processes import AAML, Process

@@ -12,8 +12,8 @@ from aaml.cli import run as command
 from aaml.cluster.objects import CAPACITY_TYPE_LABEL, TYPE_LABEL
 from aaml.kube.objects.manifest import node_to_json
 from aaml.live.recorder import Recorder
-from aaml.sim.autoscaler.catalogue import shipped_catalogue
-from aaml.sim.autoscaler.prices import PriceList
+from aaml.nodes.catalogue import shipped_catalogue
+from aaml.nodes.prices import PriceList
 from aaml.workload.trace.events import NodeGone
 from aaml.workload.trace.names import NameHasher
 from aaml.workload.trace.store import TraceWriter

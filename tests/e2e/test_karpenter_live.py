@@ -20,13 +20,13 @@ from aaml.karpenter.process import start
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.provision.ports import free_port
 from aaml.live.billed_episode import BilledEpisode
+from aaml.nodes.catalogue import shipped_catalogue
+from aaml.nodes.karpenter import Karpenter
+from aaml.nodes.settings import KarpenterSettings, NodeTimes
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
-from aaml.sim.autoscaler.catalogue import shipped_catalogue
-from aaml.sim.autoscaler.karpenter import Karpenter
-from aaml.sim.autoscaler.settings import KarpenterSettings, NodeTimes
-from aaml.sim.autoscaler.supply import NodeSupply
 from aaml.sim.cluster import SimCluster
+from aaml.sim.supply import NodeSupply
 from aaml.workload.model import Workload
 from support.karpenter_cluster import CLAIMS, items, karpenter_cluster, replica_set
 from support.kwok import pod, pods, until

@@ -11,7 +11,7 @@ import pytest
 from aaml.karpenter.pool import Pool
 from aaml.karpenter.process import start
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries
-from aaml.sim.autoscaler.settings import KarpenterSettings
+from aaml.nodes.settings import KarpenterSettings
 
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from aaml.sim.autoscaler.karpenter import Karpenter, _unplaced
-from aaml.sim.autoscaler.packing import Room, pack
-from aaml.sim.autoscaler.ports import Buy, Delete, Replace
+from aaml.nodes.karpenter import Karpenter, _unplaced
+from aaml.nodes.packing import Room, pack
+from aaml.nodes.ports import Buy, Delete, Replace
 from support.karpenter_scenes import Scene
 from support.real_karpenter import RealKarpenter
 

@@ -31,11 +31,8 @@ from aaml.cluster.objects import (
     WeightedPodAffinityTerm,
 )
 from aaml.cluster.quantity import CPU, MEMORY, PODS
-from aaml.policies.heuristics import PolicyOptions
-from aaml.policies.registry import make_policy
-from aaml.scheduling.play import play
-from aaml.sim.autoscaler.budgets import PodBudget, blocked_pods, stuck_pods
-from aaml.sim.autoscaler.catalogue import (
+from aaml.nodes.budgets import PodBudget, blocked_pods, stuck_pods
+from aaml.nodes.catalogue import (
     CAPACITY_TYPE_LABEL,
     TYPE_LABEL,
     ZONE_LABEL,
@@ -44,10 +41,13 @@ from aaml.sim.autoscaler.catalogue import (
     Offering,
     written_catalogue,
 )
-from aaml.sim.autoscaler.karpenter import Karpenter
-from aaml.sim.autoscaler.ports import Command, Observed, OwnedNode, Waiting
-from aaml.sim.autoscaler.settings import KarpenterSettings
-from aaml.sim.autoscaler.task import BillTask
+from aaml.nodes.karpenter import Karpenter
+from aaml.nodes.ports import Command, Observed, OwnedNode, Waiting
+from aaml.nodes.settings import KarpenterSettings
+from aaml.policies.heuristics import PolicyOptions
+from aaml.policies.registry import make_policy
+from aaml.scheduling.play import play
+from aaml.sim.bill import BillTask
 
 Manifest = dict[str, Any]
 MOMENTS = 4

@@ -2,8 +2,8 @@
 
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
-from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, Offering
-from aaml.sim.autoscaler.ports import Observed, OwnedNode, Waiting
+from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
+from aaml.nodes.ports import Observed, OwnedNode, Waiting
 
 GIB = 1 << 30
 

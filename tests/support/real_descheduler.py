@@ -10,11 +10,11 @@ from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.kube.provision.binaries import compile_program
 from aaml.kube.provision.toolchain import find_go
-from aaml.sim.autoscaler.budgets import PodBudget, blocked_pods
-from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, Offering
-from aaml.sim.autoscaler.descheduler import HighNodeUtilization
-from aaml.sim.autoscaler.ports import Evict, Observed, OwnedNode
-from aaml.sim.autoscaler.settings import HighNodeUtilizationSettings
+from aaml.nodes.budgets import PodBudget, blocked_pods
+from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
+from aaml.nodes.descheduler import HighNodeUtilization
+from aaml.nodes.ports import Evict, Observed, OwnedNode
+from aaml.nodes.settings import HighNodeUtilizationSettings
 from support.answering import AnsweringProgram, built
 
 _MODULE = Path(__file__).with_name("descheduler")

@@ -29,19 +29,19 @@ from aaml.evaluation.tables import cells, headers, markdown_table
 from aaml.evaluation.zoo import zoo
 from aaml.learning.config import AGENTS, LIVE, NetworkAgent
 from aaml.live.settings import LearnerSettings
-from aaml.openb.gains import gains
-from aaml.openb.plots import difference_figure
-from aaml.openb.tables import KEYS as RUN_KEYS
-from aaml.openb.tables import read_table
-from aaml.settings import Settings, fields
-from aaml.sim.autoscaler.node_policy import NodePolicy
-from aaml.sim.autoscaler.settings import (
+from aaml.nodes.node_policy import NodePolicy
+from aaml.nodes.settings import (
     ClusterAutoscalerSettings,
     HighNodeUtilizationSettings,
     KarpenterSettings,
     NodeTimes,
     Prices,
 )
+from aaml.openb.gains import gains
+from aaml.openb.plots import difference_figure
+from aaml.openb.tables import KEYS as RUN_KEYS
+from aaml.openb.tables import read_table
+from aaml.settings import Settings, fields
 from aaml.sim.openb import COLUMNS
 from aaml.sim.tasks import find_task
 from aaml.training.records import read_curve

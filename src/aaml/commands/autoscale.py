@@ -55,9 +55,9 @@ def run(args: Args) -> int:
     from aaml.kube.watcher import ClusterWatch
     from aaml.live.node_controller import MoveLimits, NodeController, Order
     from aaml.live.owned_nodes import OwnedNodes
-    from aaml.sim.autoscaler.catalogue import read_catalogue, shipped_catalogue
-    from aaml.sim.autoscaler.file import find_autoscaler
-    from aaml.sim.autoscaler.node_policy import NodePolicy
+    from aaml.nodes.catalogue import read_catalogue, shipped_catalogue
+    from aaml.nodes.file import find_autoscaler
+    from aaml.nodes.node_policy import NodePolicy
     from aaml.telemetry.console import terminal_log
 
     if args.apply and args.all_claims:

@@ -51,7 +51,7 @@ def run(args: Args) -> int:
 
     from aaml.kube.watcher import ClusterWatch
     from aaml.live.bill import Bill, follow
-    from aaml.sim.autoscaler.prices import PriceList
+    from aaml.nodes.prices import PriceList
 
     since_s = _since(args.since, time.time())
     prices = PriceList.read(args.instance_types)

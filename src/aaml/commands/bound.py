@@ -47,8 +47,8 @@ def run(args: Args) -> int:
     from aaml.files import in_a_name
     from aaml.openb.bench import parse_traces
     from aaml.openb.bound import bound_traces
-    from aaml.sim.autoscaler.recorded import RecordedBillTask
-    from aaml.sim.autoscaler.task import BILL_TASKS, BillTask
+    from aaml.sim.bill import BILL_TASKS, BillTask
+    from aaml.sim.recorded_bill import RecordedBillTask
     from aaml.sim.tasks import find_task
 
     if args.what not in (*BOUNDED, "openb") and args.what.partition("@")[0] not in BILL_TASKS:

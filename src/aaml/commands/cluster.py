@@ -30,7 +30,7 @@ from aaml.settings import Count, Port, Positive, Settings
 
 if TYPE_CHECKING:
     from aaml.karpenter.pool import Pool
-    from aaml.sim.autoscaler.catalogue import Catalogue
+    from aaml.nodes.catalogue import Catalogue
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def _starter(args: Up) -> Callable[[], None] | None:
 def _purchases(nodepool: Path | None, instance_types: Path | None) -> "tuple[Pool, Catalogue]":
     """Return the NodePool of a file, and what it may buy of a file; by default Karpenter's, and what ships."""
     from aaml.karpenter.pool import Pool
-    from aaml.sim.autoscaler.catalogue import read_catalogue, shipped_catalogue
+    from aaml.nodes.catalogue import read_catalogue, shipped_catalogue
 
     pool = Pool.read(nodepool) if nodepool else Pool()
     return pool, read_catalogue(instance_types, pool.capacity_types) if instance_types else shipped_catalogue()

@@ -18,8 +18,8 @@ from aaml.settings import Positive, Settings
 
 if TYPE_CHECKING:
     from aaml.evaluation.contestants import Contestant
-    from aaml.sim.autoscaler.recorded import RecordedBillTask
     from aaml.sim.recorded import TraceTask
+    from aaml.sim.recorded_bill import RecordedBillTask
     from aaml.workload.trace.windows import Window, Windows
 
 _ALSO = ("waiting_mean_s", "mean_empty_fraction")
@@ -100,9 +100,9 @@ def _bill(args: Args) -> "RecordedBillTask":
     from dataclasses import replace
 
     from aaml.errors import bad_value
-    from aaml.sim.autoscaler.catalogue import read_catalogue
-    from aaml.sim.autoscaler.recorded import recorded_bill
-    from aaml.sim.autoscaler.task import BILL_TASKS
+    from aaml.nodes.catalogue import read_catalogue
+    from aaml.sim.bill import BILL_TASKS
+    from aaml.sim.recorded_bill import recorded_bill
 
     if "@" in args.trace:
         raise bad_value("trace", args.trace, "a folder alone with --autoscaler")
@@ -157,8 +157,8 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", r
     from aaml.evaluation.report import write_report
     from aaml.evaluation.what_if import REFERENCE, comparable, of_bills, paid, what_if
     from aaml.files import write_text
-    from aaml.sim.autoscaler.prices import PriceList
-    from aaml.sim.autoscaler.recorded import RecordedBillTask
+    from aaml.nodes.prices import PriceList
+    from aaml.sim.recorded_bill import RecordedBillTask
     from aaml.workload.trace.windows import read_windows
 
     windows = read_windows(task.folder)

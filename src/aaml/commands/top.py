@@ -38,7 +38,7 @@ def run(args: Args) -> int:
     import json
 
     from aaml.live.table import KubeInfo
-    from aaml.sim.autoscaler.prices import PriceList
+    from aaml.nodes.prices import PriceList
 
     info = KubeInfo(kubeconfig=args.kubeconfig, log=args.log, prices=PriceList.read(args.instance_types))
     if args.once:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from aaml.cluster.quantity import MEMORY
 from aaml.evaluation.solving import solved
 from aaml.extras import lazily
-from aaml.sim.autoscaler.catalogue import Catalogue
-from aaml.sim.autoscaler.clairvoyant import Packing, RunningPod
+from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.clairvoyant import Packing, RunningPod
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

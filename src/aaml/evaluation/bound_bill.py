@@ -11,13 +11,13 @@ from typing import Any
 
 from aaml.evaluation.bill_optimum import MOST_PODS, best_packing
 from aaml.evaluation.identity import identity
+from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.clairvoyant import fluid_bill, intervals_of, offline_packing
+from aaml.nodes.constraints import is_constrained
 from aaml.progress import progress_bar
-from aaml.sim.autoscaler.catalogue import Catalogue
-from aaml.sim.autoscaler.clairvoyant import fluid_bill, intervals_of, offline_packing
-from aaml.sim.autoscaler.constraints import is_constrained
-from aaml.sim.autoscaler.recorded import RecordedBillTask
-from aaml.sim.autoscaler.task import BillTask
+from aaml.sim.bill import BillTask
 from aaml.sim.metrics import METRICS
+from aaml.sim.recorded_bill import RecordedBillTask
 
 _HOUR_S = 3600.0
 OFFLINE, SOLVER, FLUID = "offline-packing", "cp-sat-bound", "fluid-bound"

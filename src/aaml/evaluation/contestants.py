@@ -16,11 +16,11 @@ from aaml.cluster.objects import Pod
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.policies import is_model, kind_of_model, load, needs_expected_pods, split_nodes
 from aaml.evaluation.zoo import model_file
+from aaml.nodes.file import find_autoscaler
 from aaml.policies.heuristics import PolicyOptions, ScorePolicy
 from aaml.policies.registry import make_policy
 from aaml.scheduling.ports import Agent, Policy
-from aaml.sim.autoscaler.file import find_autoscaler
-from aaml.sim.autoscaler.recorded import under
+from aaml.sim.recorded_bill import under
 from aaml.sim.task import Task
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 class Contestant:
     """A policy by name or `FILE.py:NAME`, a model file, or a policy object; `label` is what tables call it.
 
-    `nodes` says who buys the nodes of a bill (`aaml.sim.autoscaler.file`), a file or a word; empty: the task's own.
+    `nodes` says who buys the nodes of a bill (`aaml.nodes.file`), a file or a word; empty: the task's own.
     """
 
     spec: str | Policy

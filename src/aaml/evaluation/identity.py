@@ -24,7 +24,7 @@ import pandas as pd
 from aaml.errors import UserError
 from aaml.evaluation.policies import policy_file, split_nodes
 from aaml.evaluation.program import program_sha256
-from aaml.sim.autoscaler.file import named_file
+from aaml.nodes.file import named_file
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
 

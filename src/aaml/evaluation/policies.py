@@ -13,6 +13,7 @@ from aaml.evaluation.zoo import SUFFIXES, model_file
 from aaml.extras import lazily
 from aaml.learning.linear import load_linear
 from aaml.learning.qtable import load_qtable
+from aaml.nodes.file import WORDS
 from aaml.policies.formula_file import FORMAT as FORMULA
 from aaml.policies.formula_file import load_formula
 from aaml.policies.formulas.expression import is_of_gpus
@@ -23,7 +24,6 @@ from aaml.policies.heuristics.policies import GpuPolicy, gpu_scorer
 from aaml.policies.kube_scores.profile import PREFIX, names_profile, profile_file
 from aaml.policies.registry import POLICIES, make_policy
 from aaml.scheduling.ports import Policy
-from aaml.sim.autoscaler.file import WORDS
 
 if TYPE_CHECKING:
     from aaml.learning import policy as networks

@@ -12,10 +12,10 @@ from aaml.evaluation.policies import frozen, is_model, split_nodes
 from aaml.files import write_json
 from aaml.insight.explain import explain
 from aaml.insight.film import Film, Scene
+from aaml.nodes.catalogue import read_catalogue
 from aaml.scheduling.play import play
 from aaml.scheduling.walk import never
-from aaml.sim.autoscaler.catalogue import read_catalogue
-from aaml.sim.autoscaler.recorded import RecordedBillTask, bought_from
+from aaml.sim.recorded_bill import RecordedBillTask, bought_from
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
 

@@ -13,10 +13,10 @@ from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.identity import identity
 from aaml.evaluation.reproduce import recorded_kube_scheduler
 from aaml.evaluation.results import Results
-from aaml.sim.autoscaler.prices import PriceList
-from aaml.sim.autoscaler.recorded import RecordedBillTask, comes_with_node, recorded_dollars
+from aaml.nodes.prices import PriceList
 from aaml.sim.journal import Journal
 from aaml.sim.recorded import TraceTask
+from aaml.sim.recorded_bill import RecordedBillTask, comes_with_node, recorded_dollars
 from aaml.workload.trace.windows import FEWEST, NodeChange, Placed, Window, read_windows
 
 _HOUR_S = 3600.0

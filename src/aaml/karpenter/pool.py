@@ -8,9 +8,9 @@ from typing import Any, Self, cast
 from aaml.cluster.objects import CAPACITY_TYPE_LABEL
 from aaml.errors import UserError, bad_value
 from aaml.karpenter.changes import SPEEDS
-from aaml.sim.autoscaler.catalogue import CapacityType
-from aaml.sim.autoscaler.nodepool import document, load_nodepool, read_nodepool
-from aaml.sim.autoscaler.settings import KarpenterSettings, NodeTimes
+from aaml.nodes.catalogue import CapacityType
+from aaml.nodes.nodepool import document, load_nodepool, read_nodepool
+from aaml.nodes.settings import KarpenterSettings, NodeTimes
 
 NAME = "default"
 """The node class's name."""

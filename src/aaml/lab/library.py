@@ -19,8 +19,8 @@ from aaml.lab.runs import Playable, playable
 from aaml.lab.tiles import Groups, group, tile
 from aaml.lab.watched import CLUSTER, WatchedFilm
 from aaml.live.shadow import read_records, read_report
+from aaml.nodes.prices import PriceList
 from aaml.scheduling.curves import JUDGED
-from aaml.sim.autoscaler.prices import PriceList
 from aaml.sim.tasks import find_task
 from aaml.threads import ThreadPool
 from aaml.training.records import CONFIG, METRICS

@@ -9,7 +9,7 @@ import numpy as np
 
 from aaml.cluster.quantity import CPU
 from aaml.insight.film import Film
-from aaml.sim.autoscaler.prices import PriceList
+from aaml.nodes.prices import PriceList
 
 FRAMES = 200  # moments of a window
 MOST_GROUPS = 100  # rows of a heat map of all nodes

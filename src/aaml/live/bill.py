@@ -16,7 +16,7 @@ from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import ClusterState
 from aaml.kube.watcher import ClusterWatch
-from aaml.sim.autoscaler.prices import PriceList, capacity_type, kind
+from aaml.nodes.prices import PriceList, capacity_type, kind
 from aaml.telemetry.tables import plain, table
 
 _HOUR_S = 3600.0

@@ -25,12 +25,12 @@ from aaml.kube.objects.manifest import owner_references, pod_to_json
 from aaml.kube.provision import KwokCluster
 from aaml.kube.transport import ApiError, Transport
 from aaml.live.recorder import Recorder
+from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.fluid import Fluid
+from aaml.nodes.meter import Meter
+from aaml.nodes.ports import OwnedNode
+from aaml.nodes.settings import NodeTimes
 from aaml.progress import progress_bar
-from aaml.sim.autoscaler.catalogue import Catalogue
-from aaml.sim.autoscaler.fluid import Fluid
-from aaml.sim.autoscaler.meter import Meter
-from aaml.sim.autoscaler.ports import OwnedNode
-from aaml.sim.autoscaler.settings import NodeTimes
 from aaml.sim.journal import Journal
 from aaml.workload.trace.events import AnyEvent, PodBound, PodEnded, PodSeen
 

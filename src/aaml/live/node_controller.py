@@ -16,11 +16,11 @@ from aaml.kube.objects import wire
 from aaml.kube.sources import NODE_CLAIMS
 from aaml.kube.transport import ApiError, Unreachable
 from aaml.live.owned_nodes import OwnedNodes, claim_of, is_ours
-from aaml.sim.autoscaler.catalogue import InstanceType
-from aaml.sim.autoscaler.fitting import price_of
-from aaml.sim.autoscaler.learned import LearnedNodes
-from aaml.sim.autoscaler.node_policy import NodePolicy
-from aaml.sim.autoscaler.ports import Buy, Delete, Observed, OwnedNode
+from aaml.nodes.catalogue import InstanceType
+from aaml.nodes.fitting import price_of
+from aaml.nodes.learned import LearnedNodes
+from aaml.nodes.node_policy import NodePolicy
+from aaml.nodes.ports import Buy, Delete, Observed, OwnedNode
 
 log = logging.getLogger(__name__)
 

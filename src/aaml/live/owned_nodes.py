@@ -24,8 +24,8 @@ from aaml.errors import bad_value
 from aaml.kube.objects import wire
 from aaml.kube.sources import NODE_CLAIMS
 from aaml.kube.watcher import ClusterWatch
-from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, Offering
-from aaml.sim.autoscaler.ports import Observed, OwnedNode, Waiting
+from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
+from aaml.nodes.ports import Observed, OwnedNode, Waiting
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from aaml.cluster.objects import Node
 from aaml.extras import lazily
 from aaml.kube.watcher import ClusterWatch
 from aaml.live.settings import Folders
-from aaml.sim.autoscaler.prices import PriceList
+from aaml.nodes.prices import PriceList
 from aaml.telemetry.run_tail import RunTail, newest_log
 from aaml.telemetry.snapshot import Snapshot
 from aaml.telemetry.top import TopModel, render

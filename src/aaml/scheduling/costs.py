@@ -26,7 +26,7 @@ _FAR = 8.0
 
 
 class PaidNode(Protocol):
-    """A node that was bought (`aaml.sim.autoscaler.ports.OwnedNode` is one); times are in seconds."""
+    """A node that was bought (`aaml.nodes.ports.OwnedNode` is one); times are in seconds."""
 
     launched_s: float
     initialized_s: float | None

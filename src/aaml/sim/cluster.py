@@ -41,7 +41,7 @@ class QueueSettings:
 
 
 class Supply(Protocol):
-    """Who adds and removes nodes of a simulated cluster as it runs, such as `aaml.sim.autoscaler.supply.NodeSupply`."""
+    """Who adds and removes nodes of a simulated cluster as it runs, such as `aaml.sim.supply.NodeSupply`."""
 
     @property
     def next_s(self) -> float:

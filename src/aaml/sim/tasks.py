@@ -11,9 +11,9 @@ from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import bad_value
 from aaml.own_files import load_file
 from aaml.settings import Count, take
-from aaml.sim.autoscaler.recorded import recorded_bill
-from aaml.sim.autoscaler.task import BILL_TASKS, BillTask
+from aaml.sim.bill import BILL_TASKS, BillTask
 from aaml.sim.recorded import TraceTask, trace_task
+from aaml.sim.recorded_bill import recorded_bill
 from aaml.sim.task import Nodes, Task
 from aaml.workload.churn import Churn
 from aaml.workload.load import Load, LoadRange, draw_load, read_load, take_load

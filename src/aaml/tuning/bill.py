@@ -17,16 +17,16 @@ from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.program import program_sha256
 from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import LEAST_SEEDS, paired
+from aaml.nodes import nodepool
+from aaml.nodes.catalogue import shipped_catalogue
+from aaml.nodes.settings import KarpenterSettings
 from aaml.parallel.pool import Pool, open_pool
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.policies.kube_scores.document import document, write_configuration
 from aaml.policies.kube_scores.profile import PREFIX, read_profile
-from aaml.sim.autoscaler import nodepool
-from aaml.sim.autoscaler.catalogue import shipped_catalogue
-from aaml.sim.autoscaler.recorded import RecordedBillTask, bill_of
-from aaml.sim.autoscaler.settings import KarpenterSettings
 from aaml.sim.metrics import find_metric
 from aaml.sim.recorded import TRAINING_SEEDS, VALIDATION_SEEDS
+from aaml.sim.recorded_bill import RecordedBillTask, bill_of
 from aaml.sim.task import Task
 from aaml.tuning.bill_space import Setup, SetupSpace, judge_setups
 from aaml.tuning.search import Episodes, Limit, RacingSearch, from_now

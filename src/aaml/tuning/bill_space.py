@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.quantity import CPU
+from aaml.nodes import nodepool
+from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.settings import ConsolidationPolicy, KarpenterSettings
 from aaml.policies.kube_scores import PACKING, KubeSchedulerConfig
-from aaml.sim.autoscaler import nodepool
-from aaml.sim.autoscaler.catalogue import Catalogue
-from aaml.sim.autoscaler.recorded import under
-from aaml.sim.autoscaler.settings import ConsolidationPolicy, KarpenterSettings
+from aaml.sim.recorded_bill import under
 from aaml.sim.task import Task
 from aaml.tuning.episodes import metrics_of
 from aaml.tuning.space import Space

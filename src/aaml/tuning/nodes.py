@@ -15,6 +15,8 @@ import numpy.typing as npt
 from aaml.errors import StoppedError, UserError, bad_value
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.results import Results
+from aaml.nodes.file import read_autoscaler
+from aaml.nodes.node_policy import NodePolicy, write_node_policy
 from aaml.parallel.pool import Pool, open_pool
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.heuristics.linear import FEATURE, FEATURES, TERM, TERMS
@@ -23,11 +25,9 @@ from aaml.policies.registry import make_policy
 from aaml.progress import progress_bar
 from aaml.scheduling.play import play
 from aaml.search.evolution import Generation, separable_cma
-from aaml.sim.autoscaler.file import read_autoscaler
-from aaml.sim.autoscaler.node_policy import NodePolicy, write_node_policy
-from aaml.sim.autoscaler.recorded import under
 from aaml.sim.cluster import SimCluster
 from aaml.sim.compiled.flow import Flow
+from aaml.sim.recorded_bill import under
 from aaml.sim.task import Task
 from aaml.tuning.bill import PACKING, STOCK, TUNED, Limits, seeds_of, told
 from aaml.tuning.episodes import metrics_of

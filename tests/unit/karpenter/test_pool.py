@@ -6,8 +6,8 @@ import pytest
 
 from aaml.errors import UserError
 from aaml.karpenter.pool import Pool
-from aaml.sim.autoscaler.settings import KarpenterSettings
-from aaml.sim.autoscaler.task import BILL_TASKS
+from aaml.nodes.settings import KarpenterSettings
+from aaml.sim.bill import BILL_TASKS
 
 MINE = """
 apiVersion: karpenter.sh/v1

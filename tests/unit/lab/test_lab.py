@@ -18,7 +18,7 @@ from aaml.insight.film import RESOURCES, Film, Move, Scene
 from aaml.lab.library import Library
 from aaml.lab.server import create_app
 from aaml.lab.tiles import FRAMES, MOST_GROUPS, group, tile
-from aaml.sim.autoscaler.prices import PriceList
+from aaml.nodes.prices import PriceList
 from support import make
 
 CPU = RESOURCES.index("cpu")

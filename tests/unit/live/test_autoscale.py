@@ -17,8 +17,8 @@ from aaml.kube.transport import Transport, Unreachable
 from aaml.kube.watcher import ClusterWatch
 from aaml.live.node_controller import MoveLimits, NodeController
 from aaml.live.owned_nodes import OURS, OwnedNodes, claim_of
-from aaml.sim.autoscaler.catalogue import Catalogue, InstanceType, Offering
-from aaml.sim.autoscaler.node_policy import NodePolicy
+from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
+from aaml.nodes.node_policy import NodePolicy
 from support import make
 from support.scripted_api import ScriptedApi, one_node, write_kubeconfig
 

@@ -10,7 +10,7 @@ from aaml.cluster.objects import CAPACITY_TYPE_LABEL, OS_LABEL, PRICE_LABEL, TYP
 from aaml.commands.bill import _since
 from aaml.errors import UserError
 from aaml.live.bill import RunningBill
-from aaml.sim.autoscaler.prices import PriceList, read_types
+from aaml.nodes.prices import PriceList, read_types
 from support import make
 from support.make import GIB
 

@@ -7,12 +7,12 @@ import pytest
 
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.state import ClusterState
+from aaml.nodes.ports import OwnedNode
 from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
 from aaml.policies.registry import make_policy
 from aaml.scheduling.costs import NodeCosts
 from aaml.scheduling.lifetimes import KnownLifetimes
 from aaml.scheduling.observation import Context, ObservationSpec
-from aaml.sim.autoscaler.ports import OwnedNode
 from aaml.training.linear import start_weights
 from support import make
 from support.make import GIB

@@ -7,17 +7,17 @@ import pytest
 
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
+from aaml.nodes.ports import Buy, OwnedNode
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.text import parse
 from aaml.policies.registry import make_policy, make_reward
 from aaml.scheduling.costs import COST_FEATURES, NodeCosts
 from aaml.scheduling.observation import NODE_FEATURES, ObservationSpec
 from aaml.scheduling.play import play
-from aaml.sim.autoscaler.ports import Buy, OwnedNode
 from aaml.sim.tasks import find_task
 from support import make
 from support.nodes_to_buy import LARGE, SMALL, pod
-from unit.sim.autoscaler.test_node_supply import simulated
+from unit.nodes.test_node_supply import simulated
 
 SHOWN = ObservationSpec(costs=True)
 

@@ -10,6 +10,9 @@ import pytest
 
 from aaml.cluster.objects import Toleration
 from aaml.errors import UserError
+from aaml.nodes.catalogue import Catalogue, Offering, shipped_catalogue
+from aaml.nodes.node_policy import NodePolicy
+from aaml.nodes.settings import KarpenterSettings, NodeTimes, Prices
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse
@@ -21,10 +24,7 @@ from aaml.scheduling.play import play as play_simulated
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import RewardOptions
-from aaml.sim.autoscaler.catalogue import Catalogue, Offering, shipped_catalogue
-from aaml.sim.autoscaler.node_policy import NodePolicy
-from aaml.sim.autoscaler.settings import KarpenterSettings, NodeTimes, Prices
-from aaml.sim.autoscaler.task import BILL_TASKS
+from aaml.sim.bill import BILL_TASKS
 from aaml.sim.compiled import batch as compiled_batch
 from aaml.sim.compiled.batch import BatchedEnv
 from aaml.sim.compiled.formulas import FormulaEpisodes

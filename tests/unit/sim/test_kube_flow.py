@@ -8,12 +8,12 @@ import pytest
 from aaml.cluster.objects import Node, Pod, Taint
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
+from aaml.nodes.catalogue import Catalogue, shipped_catalogue
+from aaml.nodes.node_policy import NodePolicy
+from aaml.nodes.settings import KarpenterSettings
 from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeScheduler, KubeSchedulerConfig
 from aaml.scheduling.play import play
-from aaml.sim.autoscaler.catalogue import Catalogue, shipped_catalogue
-from aaml.sim.autoscaler.node_policy import NodePolicy
-from aaml.sim.autoscaler.settings import KarpenterSettings
-from aaml.sim.autoscaler.task import BILL_TASKS
+from aaml.sim.bill import BILL_TASKS
 from aaml.sim.cluster import SimCluster
 from aaml.sim.compiled.kube_flow import KubeFlow
 from aaml.sim.tasks import find_task

@@ -32,13 +32,13 @@ from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.statistics import LEAST_SEEDS
 from aaml.evaluation.what_if import recorded_metrics, what_if
 from aaml.lab.runs import playable
+from aaml.nodes.catalogue import Offering, read_catalogue, shipped_catalogue, written_catalogue
+from aaml.nodes.prices import PriceList
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision
-from aaml.sim.autoscaler.catalogue import Offering, read_catalogue, shipped_catalogue, written_catalogue
-from aaml.sim.autoscaler.prices import PriceList
-from aaml.sim.autoscaler.recorded import bought_from, recorded_dollars
 from aaml.sim.recorded import cluster_of
+from aaml.sim.recorded_bill import bought_from, recorded_dollars
 from aaml.sim.tasks import find_task, find_trace_task
 from aaml.training.rollouts import Arena, Setting, Stream
 from aaml.training.settings import TrainConfig

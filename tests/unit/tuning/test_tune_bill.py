@@ -11,10 +11,10 @@ import yaml
 from aaml.cli import run
 from aaml.errors import UserError
 from aaml.evaluation.evaluate import evaluate
+from aaml.nodes import nodepool
+from aaml.nodes.catalogue import shipped_catalogue
+from aaml.nodes.settings import KarpenterSettings
 from aaml.policies.kube_scores import KubeSchedulerConfig
-from aaml.sim.autoscaler import nodepool
-from aaml.sim.autoscaler.catalogue import shipped_catalogue
-from aaml.sim.autoscaler.settings import KarpenterSettings
 from aaml.sim.tasks import find_task
 from aaml.tuning.bill import BillTuning, tune
 from aaml.tuning.bill_space import SetupSpace, judge_setups

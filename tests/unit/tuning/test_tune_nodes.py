@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from aaml.cli import run
+from aaml.nodes.file import read_autoscaler
+from aaml.nodes.node_policy import NodePolicy
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
-from aaml.sim.autoscaler.file import read_autoscaler
-from aaml.sim.autoscaler.node_policy import NodePolicy
-from aaml.sim.autoscaler.recorded import under
+from aaml.sim.recorded_bill import under
 from aaml.sim.tasks import find_task
 from aaml.tuning.nodes import RANGES, NodePolicyTuning, judge_nodes, of_vector, to_vector, tune
 

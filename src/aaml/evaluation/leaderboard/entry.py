@@ -17,7 +17,7 @@ from aaml.evaluation.contestants import Contestant
 from aaml.evaluation.policies import origin, policy_file
 from aaml.evaluation.program import program_sha256
 from aaml.files import write_json
-from aaml.sim.autoscaler.file import named_file
+from aaml.nodes.file import named_file
 from aaml.sim.cluster import SimCluster
 
 FORMAT = "aaml-leaderboard"

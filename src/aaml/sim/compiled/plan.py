@@ -20,9 +20,9 @@ from aaml.errors import UserError
 from aaml.policies.gpu.arrays import pod_shape
 from aaml.scheduling.lifetimes import LifetimeModel
 from aaml.scheduling.observation import mean_size
-from aaml.sim.autoscaler.supply import NodeSupply
 from aaml.sim.cluster import SimCluster
 from aaml.sim.compiled.autoscaler.plan import SupplyPlan
+from aaml.sim.supply import NodeSupply
 from aaml.workload.model import Workload
 
 FloatArray = npt.NDArray[np.float64]

@@ -1,1 +1,1 @@
-"""Autoscalers in compiled episodes: nodes that are bought and given back, as `aaml.sim.autoscaler` has it."""
+"""Autoscalers in compiled episodes: nodes that are bought and given back, as `aaml.nodes` has it."""

@@ -1,9 +1,9 @@
-"""`aaml.sim.autoscaler.karpenter` in compiled episodes, to the bit: the same rules under the same names."""
+"""`aaml.nodes.karpenter` in compiled episodes, to the bit: the same rules under the same names."""
 
 import numpy as np
 
 from aaml.cluster.kernels import named, part, section
-from aaml.sim.autoscaler.karpenter import (
+from aaml.nodes.karpenter import (
     AGAIN_S,
     BALANCED_K,
     MOST_AT_ONCE,

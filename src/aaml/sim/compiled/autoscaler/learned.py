@@ -1,4 +1,4 @@
-"""`aaml.sim.autoscaler.learned` and its `fitting` in compiled episodes, to the bit: the same rules and names."""
+"""`aaml.nodes.learned` and its `fitting` in compiled episodes, to the bit: the same rules and names."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from aaml.cluster.kernels import named, part, section
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
-from aaml.sim.autoscaler.learned import AGAIN_S, FAST_S, FORGOTTEN_S, HOUR_S, LAUNCH_S, REPLACED, SETTLING_S, SLOW_S
+from aaml.nodes.learned import AGAIN_S, FAST_S, FORGOTTEN_S, HOUR_S, LAUNCH_S, REPLACED, SETTLING_S, SLOW_S
 from aaml.sim.compiled.autoscaler.karpenter import kept_pods
 from aaml.sim.compiled.autoscaler.packing import measure_room
 from aaml.sim.compiled.autoscaler.rows import NODE, NODE_TIME, OFFER, POD, POD_TIME, TRAIT

@@ -1,7 +1,7 @@
-"""`aaml.sim.autoscaler.meter` in compiled episodes, to the bit."""
+"""`aaml.nodes.meter` in compiled episodes, to the bit."""
 
 from aaml.cluster.kernels import part, section
-from aaml.sim.autoscaler.meter import run_up
+from aaml.nodes.meter import run_up
 from aaml.sim.compiled.autoscaler.rows import OFFER
 
 _MILLI = 1000.0

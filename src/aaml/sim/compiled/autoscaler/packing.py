@@ -1,4 +1,4 @@
-"""`aaml.sim.autoscaler.packing` in compiled episodes: first fit, the largest first, on nodes and then on claims."""
+"""`aaml.nodes.packing` in compiled episodes: first fit, the largest first, on nodes and then on claims."""
 
 import numpy as np
 

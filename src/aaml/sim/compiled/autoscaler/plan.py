@@ -12,15 +12,15 @@ import numpy.typing as npt
 
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
-from aaml.sim.autoscaler.catalogue import Catalogue
-from aaml.sim.autoscaler.fitting import per_value
-from aaml.sim.autoscaler.karpenter import Karpenter, is_next_late
-from aaml.sim.autoscaler.learned import LearnedNodes
-from aaml.sim.autoscaler.meter import Meter
-from aaml.sim.autoscaler.node_policy import NodePolicy
-from aaml.sim.autoscaler.settings import KarpenterSettings
-from aaml.sim.autoscaler.supply import LETTERS, NodeSupply, begins_anew, billed, charged
+from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.fitting import per_value
+from aaml.nodes.karpenter import Karpenter, is_next_late
+from aaml.nodes.learned import LearnedNodes
+from aaml.nodes.meter import Meter
+from aaml.nodes.node_policy import NodePolicy
+from aaml.nodes.settings import KarpenterSettings
 from aaml.sim.compiled.autoscaler.karpenter import POLICIES
+from aaml.sim.supply import LETTERS, NodeSupply, begins_anew, billed, charged
 from aaml.workload.model import Workload
 
 IntArray = npt.NDArray[np.int64]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aaml.cluster.kernels import columns, named
-from aaml.sim.autoscaler.node_policy import NodePolicy
+from aaml.nodes.node_policy import NodePolicy
 from aaml.sim.compiled.autoscaler.heap import Heap
 
 TERMS = np.dtype(
@@ -27,7 +27,7 @@ TERMS = np.dtype(
         )
     ]
 )  # fmt: skip
-"""What an episode's autoscaler is told (`aaml.sim.autoscaler.settings`), and the order of waiting pods.
+"""What an episode's autoscaler is told (`aaml.nodes.settings`), and the order of waiting pods.
 
 `consolidate_after_s`: NaN where no node ever goes. `learned`: whether nodes are bought by a `NodePolicy`, whose numbers
 are here too, and not by Karpenter.
@@ -50,13 +50,13 @@ STATE = np.dtype(
         )
     ]
 )  # fmt: skip
-"""How far an environment's autoscaler is, and its meter (`aaml.sim.autoscaler.meter`).
+"""How far an environment's autoscaler is, and its meter (`aaml.nodes.meter`).
 
 `alive`: nodes that are paid. `batch`: the number of the batch of pods. `planned`: nodes of the plan that is to be
 looked at once more; `replaces`: whether one takes their place. `firsts`: pods that had a node once. `noted`: pods that
 were found to fit nowhere. `multi_s`, `single_s`: the state of the cluster in which these methods found nothing.
 
-Of `aaml.sim.autoscaler.learned`: `opened_s` is since when the pod waits that has waited longest of those that ask,
+Of `aaml.nodes.learned`: `opened_s` is since when the pod waits that has waited longest of those that ask,
 `due_s` the next look. `replaced`, `replaced_too`: the nodes that go once what was bought at `replaced_s` is ready, -1
 for none. `nothing_s`, `released`: the state in which no node could go.
 """

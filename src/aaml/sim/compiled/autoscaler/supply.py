@@ -1,4 +1,4 @@
-"""`aaml.sim.autoscaler.supply` in compiled episodes, to the bit: the life of nodes, under the same names."""
+"""`aaml.sim.supply` in compiled episodes, to the bit: the life of nodes, under the same names."""
 
 import numpy as np
 

@@ -1,0 +1,52 @@
+"""Who buys the nodes of a bill as people name it: by a word, or a file with a NodePool or a policy of nodes.
+
+A descheduler, by a word or its file, stands beside the autoscaler that a bill has anyway.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from aaml.errors import bad_value
+from aaml.nodes import descheduler_policy, node_policy, nodepool
+from aaml.nodes.descheduler_policy import read_descheduler_policy
+from aaml.nodes.node_policy import NodePolicy, read_node_policy
+from aaml.nodes.nodepool import read_nodepool
+from aaml.nodes.settings import HighNodeUtilizationSettings, KarpenterSettings
+
+Found = KarpenterSettings | NodePolicy | HighNodeUtilizationSettings
+WORDS: Mapping[str, Found] = {
+    "learned": NodePolicy(), "high-node-utilization": HighNodeUtilizationSettings(),
+}  # fmt: skip
+"""Those that need no file: the policy of nodes that ships, and the descheduler as it comes."""
+
+
+def find_autoscaler(name: str) -> Found:
+    """Return who is meant by one of `WORDS` or a file. Raises `UserError` as `read_autoscaler`."""
+    return WORDS[name] if name in WORDS else read_autoscaler(Path(name))
+
+
+def read_autoscaler(path: Path) -> Found:
+    """Return who buys nodes as a file says. Raises `UserError` for a file that is missing or says something else."""
+    accepted = (
+        f"a YAML file with a {nodepool.KIND} of {nodepool.API_VERSION}, a {node_policy.KIND} or "
+        f"a {descheduler_policy.KIND} of {descheduler_policy.API_VERSION}"
+    )
+    try:
+        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise bad_value("nodes", str(path), f"{accepted} ({str(error).splitlines()[0]})") from error
+    kinds = [each.get("kind") if isinstance(each, dict) else None for each in documents]
+    if node_policy.KIND in kinds:
+        return read_node_policy(documents[kinds.index(node_policy.KIND)], str(path))
+    if descheduler_policy.KIND in kinds:
+        return read_descheduler_policy(documents[kinds.index(descheduler_policy.KIND)], str(path))
+    if nodepool.KIND in kinds:
+        return read_nodepool(path)
+    raise bad_value("nodes", str(path), accepted)
+
+
+def named_file(name: str) -> Path | None:
+    """Return the file that says who buys nodes; None for one of `WORDS`, and for nobody."""
+    return None if name in ("", *WORDS) else Path(name)

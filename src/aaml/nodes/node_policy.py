@@ -1,0 +1,71 @@
+"""A policy of nodes as a file: the numbers by which the autoscaler `learned` buys, drains and replaces nodes.
+
+A YAML file with `apiVersion: aaml.dev/v1`, `kind: NodePolicy` and the numbers under `spec`. It is read as plain values.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from msgspec import Meta
+
+from aaml.errors import UserError, bad_value
+from aaml.files import write_text
+from aaml.settings import Fraction, NotNegative, Positive, Settings, changed, plain
+
+API_VERSION, KIND = "aaml.dev/v1", "NodePolicy"
+Signed = Annotated[float, Meta(ge=-1, le=1)]
+
+
+@dataclass(frozen=True)
+class NodePolicy(Settings):
+    """What the autoscaler `learned` decides by (`aaml.nodes.learned`)."""
+
+    idle_s: NotNegative = 8.0
+    """nodes are bought once no further pod has come for so many seconds"""
+    patience_s: NotNegative = 28.0
+    """or once a pod has waited for so long"""
+    patience_growth: Signed = -0.2
+    """how much shorter both are for each unit of growth of the load, and longer where the load falls"""
+    spare_value: Fraction = 0.25
+    """what room on a new node is worth that no pod needs yet, as a share of its price"""
+    spare_growth: NotNegative = 0.2
+    """how much more it is worth for each unit of growth of the load, and less where the load falls"""
+    size_power: Signed = -0.1
+    """below 0 large types are preferred: the value of a type is divided by its cores to this power"""
+    largest_share: Fraction = 0.5
+    """a node is worth at most this share of all that pods ask for, unless they fit no smaller one"""
+    look_s: Positive = 3.0
+    """seconds between two looks for nodes that may go"""
+    empty_s: NotNegative = 0.0
+    """seconds for which a node stays that has no pods"""
+    horizon_s: NotNegative = 400.0
+    """seconds for which the price of a node that goes counts as saved"""
+    eviction_dollars: NotNegative = 0.007
+    """what moving a pod counts"""
+    job_times: NotNegative = 2.0
+    """as how many pods a job counts that is moved, for it begins anew"""
+    margin: Fraction = 0.4
+    """least share of a price that a replacement saves"""
+    most_at_once: Fraction = 0.3
+    """share of the nodes that may be on their way out at once"""
+
+
+def read_node_policy(content: Mapping[str, Any], source: str) -> NodePolicy:
+    """Return the policy of a decoded file. Raises `UserError` for names and values that are none of it."""
+    spec = content.get("spec")
+    if not isinstance(spec, dict) or content.get("apiVersion") != API_VERSION:
+        raise bad_value("nodes", source, f"a {KIND} of {API_VERSION} with a spec")
+    try:
+        return changed(NodePolicy(), spec)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from error
+
+
+def write_node_policy(path: Path, policy: NodePolicy, notes: Sequence[str] = ()) -> None:
+    """Write a policy, with `notes` as comments on top."""
+    content = {"apiVersion": API_VERSION, "kind": KIND, "spec": plain(policy)}
+    text = "".join(f"# {note}\n" for note in notes) + yaml.safe_dump(content, sort_keys=False, width=120)
+    write_text(path, text, field="out")

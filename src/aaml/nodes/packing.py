@@ -1,0 +1,261 @@
+"""How Karpenter packs pods: first fit, the largest first, on the nodes that are there and then on claims for new ones.
+
+A claim is not a node of a type yet: it is the set of all types that have room for its pods. It grows until none has.
+(Karpenter 1.15, pkg/controllers/provisioning/scheduling: `scheduler.go`, `queue.go`, `nodeclaim.go`.)
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.cluster.gpu import DEVICE_MILLI, choose_devices, devices_fit
+from aaml.cluster.objects import NO_AFFINITY, GpuRequest, Pod
+from aaml.cluster.quantity import CPU, MEMORY
+from aaml.nodes.catalogue import Catalogue, InstanceType, all_columns
+from aaml.nodes.constraints import Constraints, Target, Wish, Wishes, is_constrained
+from aaml.nodes.ports import Observed, OwnedNode
+from aaml.nodes.topology import Placed
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Claim:
+    """A node to buy: what its pods ask for in all [R], how many they are, and which types are left [T].
+
+    `devices`: thousandths left of each GPU that its pods have taken something of. `target`: what its labels may be, and
+    its host ports, where some pod asks for more than room.
+    """
+
+    request: IntArray
+    pods: int
+    fits: BoolArray
+    devices: tuple[int, ...] = ()
+    target: Target | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Where pods would go: the claims for new nodes, and the nodes that are there and were given pods.
+
+    `failed`: a pod that runs now would have no place, or one that is moved only one on a node that is not ready.
+    """
+
+    claims: tuple[Claim, ...]
+    used: tuple[str, ...]
+    failed: bool = False
+
+
+@dataclass(slots=True)
+class Room:
+    """What the nodes that stay have left, those that are ready first and then by name.
+
+    `free` int64 [N, R]; `quiet` bool [N]: nodes that running pods may be moved to; `ready` bool [N]; `rows` by name.
+    `gpu_free` int64 [N, G]: thousandths of each device, 0 beyond a node's last. `seen` is what was measured, `apart`
+    whether some pod there keeps others away.
+    """
+
+    nodes: list[OwnedNode]
+    free: IntArray
+    quiet: BoolArray
+    ready: BoolArray
+    rows: Mapping[str, int]
+    gpu_free: IntArray
+    seen: Observed
+    apart: bool = False
+    _placed: Placed | None = None
+
+    @property
+    def placed(self) -> Placed:
+        """The pods that have a node, for those that are to be near or apart."""
+        if self._placed is None:
+            self._placed = Placed(self.seen, Wishes.known(self.seen).rules)
+        return self._placed
+
+    @classmethod
+    def of(cls, seen: Observed, catalogue: Catalogue, quiet: Collection[str]) -> "Room":
+        """Measure the nodes that are not on their way out; `quiet` names those that running pods may be moved to."""
+        nodes = sorted(
+            (node for node in seen.nodes.values() if not node.deleting),
+            key=lambda node: (node.initialized_s is None, node.name),
+        )
+        free, apart = np.zeros((len(nodes), len(catalogue.resources)), dtype=np.int64), False
+        for row, node in enumerate(nodes):
+            free[row] = catalogue.room[catalogue.numbers[node.type.name]]
+            for pod in seen.pods_on(node.name).values():
+                free[row] -= catalogue.request(pod)
+                apart |= pod.affinity is not NO_AFFINITY
+        for node in seen.nodes.values():
+            if node.deleting:
+                apart |= any(pod.affinity is not NO_AFFINITY for pod in seen.pods_on(node.name).values())
+        gpu_free = np.zeros((len(nodes), max((node.type.gpu_count for node in nodes), default=0)), dtype=np.int64)
+        for row, node in enumerate(nodes if gpu_free.size else ()):
+            left = seen.gpu_free.get(node.name)
+            gpu_free[row, : node.type.gpu_count] = DEVICE_MILLI if left is None else left
+        return cls(
+            nodes,
+            free,
+            np.array([node.name in quiet for node in nodes], dtype=np.bool_),
+            np.array([node.initialized_s is not None for node in nodes], dtype=np.bool_),
+            {node.name: row for row, node in enumerate(nodes)},
+            gpu_free,
+            seen,
+            apart,
+        )
+
+    def devices_fit(self, gpu_free: IntArray, gpu: GpuRequest) -> BoolArray:
+        """Return [N], which nodes have devices for a request, of one of its models, where so much is left."""
+        fits = devices_fit(gpu_free, np.array([node.type.gpu_count for node in self.nodes], dtype=np.int64), gpu)
+        if gpu.models:
+            fits &= np.array([node.type.gpu_model in gpu.models for node in self.nodes], dtype=np.bool_)
+        return fits
+
+
+def pack(
+    catalogue: Catalogue, room: Room, pods: Iterable[Pod], held: Collection[str] = (), without: Collection[str] = (),
+    most_claims: float = inf,
+) -> Packed:  # fmt: skip
+    """Pack pods, the largest first: by CPU, then memory, then age. GPUs are shared as the simulator shares them.
+
+    `held` are the uids of pods that run on a node that might go: they may only be moved to `quiet` nodes and must all
+    find a place on ready ones or claims. `without` names nodes that might go, which take nothing. A pod that fits no
+    type, or that Karpenter does not buy for, is left out. Where more than `most_claims` are needed it has failed, and
+    the other pods are not tried.
+    """
+    listed, waiting = list(pods), room.seen.waiting
+    packing = _Packing(catalogue, room, held, without)
+    if not room.apart and not any(map(is_constrained, listed)):
+        for pod in sorted(listed, key=_largest_first):
+            if not packing.add(pod):
+                packing.failed |= pod.uid in held
+            if len(packing.claims) > most_claims:
+                packing.failed = True
+                break
+        return packing.packed()
+    wishes = Wishes.known(room.seen)
+    listed = [pod for pod in listed if pod.uid not in waiting or not wishes.of(pod).refused]
+    listed.sort(key=lambda pod: 0 if pod.uid in waiting else 1 if pod.uid in held else 2)
+    constraints = packing.constraints = Constraints(catalogue, room.nodes, room.placed, listed, without)
+    left, tried = deque(sorted(listed, key=_largest_first)), dict[str, int]()
+    while left and tried.get(left[0].uid) != len(left):  # else all that are left have been tried in vain (queue.go)
+        pod = left.popleft()
+        if not any(packing.add(pod, wish) for wish in constraints.wishes(pod)):
+            left.append(pod)
+            tried[pod.uid] = len(left)
+        if len(packing.claims) > most_claims:
+            packing.failed = True
+            break
+    packing.failed |= any(pod.uid in held or pod.uid in room.placed.homes for pod in left)
+    return packing.packed()
+
+
+class _Packing:
+    """Nodes and claims while they are filled; `constraints` where some pod asks for more than room."""
+
+    def __init__(self, catalogue: Catalogue, room: Room, held: Collection[str], without: Collection[str]) -> None:
+        self.catalogue, self.room, self.held = catalogue, room, held
+        self.free, self.gpu_free = room.free.copy(), room.gpu_free.copy()
+        self.used, self.claims, self.failed = set[int](), list[Claim](), False
+        self.constraints: Constraints | None = None
+        if without:
+            self.free[[room.rows[name] for name in without]] = -1
+
+    def packed(self) -> Packed:
+        """Return what has come of it."""
+        return Packed(tuple(self.claims), tuple(self.room.nodes[row].name for row in sorted(self.used)), self.failed)
+
+    def add(self, pod: Pod, wish: Wish | None = None) -> bool:
+        """Put a pod on the first node that takes it, else on a claim; False where none does and no type can."""
+        request, moved = self.catalogue.request(pod), pod.uid in self.held
+        fits = all_columns(self.free >= request)
+        if moved:
+            fits &= self.room.quiet
+        if pod.gpu.total_milli:
+            fits &= self.room.devices_fit(self.gpu_free, pod.gpu)
+        row = self._row(fits, pod, wish)
+        if row is None:
+            return self._claim(pod, request, wish)
+        self.free[row] -= request
+        if pod.gpu.total_milli:
+            self.gpu_free[row, list(choose_devices(self.gpu_free[row], pod.gpu))] -= pod.gpu.milli
+        self.used.add(row)
+        self.failed |= moved and not self.room.ready[row]
+        return True
+
+    def _row(self, fits: BoolArray, pod: Pod, wish: Wish | None) -> int | None:
+        """Return the first node that takes a pod, of those that have room."""
+        if self.constraints is None or wish is None:
+            row = int(fits.argmax()) if len(fits) else 0
+            return row if len(fits) and fits[row] else None
+        for row in np.flatnonzero(fits).tolist():
+            target = self.constraints.node(row)
+            for labels in self.constraints.with_pod(target, pod, wish):
+                self.constraints.put(target, pod, wish, labels)
+                return int(row)
+        return None
+
+    def _claim(self, pod: Pod, request: IntArray, wish: Wish | None) -> bool:
+        """Put a pod on the claim with the fewest pods that can take it, else on a new one; False where no type can."""
+        possible = self.catalogue.fits(pod) if wish is None else self.catalogue.has_room(pod)
+        self.claims.sort(key=lambda claim: claim.pods)
+        for claim in self.claims:
+            total, devices = claim.request + request, _with(claim.devices, pod.gpu)
+            left = claim.fits & possible & all_columns(self.catalogue.room >= total)
+            if devices:
+                left &= self.catalogue.gpu_count >= len(devices)
+            if self._narrowed(claim, left, pod, wish):
+                claim.request, claim.pods, claim.devices = total, claim.pods + 1, devices
+                return True
+        target = None if self.constraints is None else self.constraints.claim()
+        claim = Claim(request, 1, possible, _with((), pod.gpu), target)
+        if not self._narrowed(claim, possible, pod, wish):
+            return False
+        self.claims.append(claim)
+        return True
+
+    def _narrowed(self, claim: Claim, left: BoolArray, pod: Pod, wish: Wish | None) -> bool:
+        """Let a claim be of the types that are left with a pod on it, if there are any."""
+        if not left.any():
+            return False
+        if self.constraints is None or wish is None or claim.target is None:
+            claim.fits = left
+            return True
+        for labels in self.constraints.with_pod(claim.target, pod, wish):
+            fits = left & self.catalogue.allowed(labels)
+            if fits.any():
+                claim.fits = fits
+                self.constraints.put(claim.target, pod, wish, labels)
+                return True
+        return False
+
+
+def _with(devices: tuple[int, ...], gpu: GpuRequest) -> tuple[int, ...]:
+    """Return what is left of a claim's devices with one request more, which opens others where these have no room."""
+    if not gpu.total_milli:
+        return devices
+    if chosen := choose_devices(np.array(devices, dtype=np.int64), gpu):
+        return tuple(left - gpu.milli * (device in chosen) for device, left in enumerate(devices))
+    return devices + (DEVICE_MILLI - gpu.milli,) * gpu.count
+
+
+def types_of(
+    catalogue: Catalogue, claim: Claim, below: float = inf, most: int | None = None
+) -> tuple[InstanceType, ...]:
+    """Return the types of a claim whose dearest launch costs less than `below`, the cheapest first, at most `most`.
+
+    They have those offerings alone that its pods allow.
+    """
+    types: Sequence[InstanceType] = [catalogue.types[number] for number in np.flatnonzero(claim.fits)]
+    if claim.target is not None:
+        labels = claim.target.labels
+        types = sorted((each.within(labels) for each in types), key=lambda each: (each.cheapest.price, each.name))
+    return tuple(each for each in types if each.worst_price() < below)[:most]
+
+
+def _largest_first(pod: Pod) -> tuple[int, int, float, str]:
+    return -pod.requests.get(CPU, 0), -pod.requests.get(MEMORY, 0), pod.created_s, pod.uid

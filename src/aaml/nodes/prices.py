@@ -1,0 +1,71 @@
+"""What nodes that are there cost, by their labels: instance type, capacity type, zone."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Self
+
+from aaml.cluster.objects import (
+    CAPACITY_TYPE_LABEL,
+    OS_LABEL,
+    PRICE_LABEL,
+    SPOT_LABELS,
+    TYPE_LABEL,
+    ZONE_LABEL,
+    Node,
+)
+from aaml.nodes.catalogue import InstanceType, Offering, read_types
+
+NO_TYPE = "no instance type"
+
+
+def capacity_type(node: Node) -> str:
+    """Return how a node was bought, by Karpenter's label or its cloud's; "on-demand" where none says."""
+    spot = any(node.labels.get(key) == value for key, value in SPOT_LABELS.items())
+    return node.labels.get(CAPACITY_TYPE_LABEL, "spot" if spot else "on-demand")
+
+
+def kind(node: Node) -> str:
+    """Return a node's instance type, `NO_TYPE` where it has no such label."""
+    return node.labels.get(TYPE_LABEL, "") or NO_TYPE
+
+
+class PriceList:
+    """Prices of nodes from the offerings of instance types.
+
+    A node costs what the offering of its type, operating system, capacity type and zone does; in a zone that the type
+    does not name, the dearest of that capacity type. For a type that is not listed its own label counts, which
+    Karpenter's KWOK provider and the simulator write; with `labels_first` for any type.
+    """
+
+    def __init__(self, types: Iterable[InstanceType], *, labels_first: bool = False) -> None:
+        self._labels_first = labels_first
+        self._offered: Mapping[tuple[str, str, str], list[Offering]] = defaultdict(list)
+        for each in types:
+            for offering in each.offerings:
+                self._offered[each.name, each.os, offering.capacity_type].append(offering)
+
+    @classmethod
+    def read(cls, path: Path | None) -> Self:
+        """Return the prices of a file, without one those on labels and of the types that ship. Raises `UserError`."""
+        return cls(read_types(path), labels_first=path is None)
+
+    def price(self, node: Node) -> float | None:
+        """Return what a node costs in dollars an hour, None where that is not known."""
+        labels = node.labels
+        own = _number(labels.get(PRICE_LABEL, ""))
+        if self._labels_first and own is not None:
+            return own
+        offered = self._offered.get((kind(node), labels.get(OS_LABEL, "linux"), capacity_type(node)))
+        if offered:
+            here = [each.price for each in offered if each.zone == labels.get(ZONE_LABEL)]
+            return max(here or [each.price for each in offered])
+        return own
+
+
+def _number(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if 0.0 <= found < float("inf") else None

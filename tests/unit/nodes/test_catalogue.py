@@ -1,0 +1,177 @@
+"""Instance types: Karpenter's file format, what is kept from pods, prices; the fluid bound and the meter, by hand."""
+
+import json
+
+import numpy as np
+import pytest
+
+from aaml.errors import UserError
+from aaml.nodes.catalogue import (
+    Catalogue,
+    Offering,
+    parse_catalogue,
+    read_catalogue,
+    shipped_catalogue,
+    written_catalogue,
+)
+from aaml.nodes.fluid import Fluid
+from aaml.nodes.meter import Meter
+from aaml.nodes.ports import OwnedNode
+from support.nodes_to_buy import CATALOGUE, GIB, SMALL, kind, pod
+
+
+def offering(price, capacity_type="on-demand", zone="test-zone-a"):
+    return {
+        "Price": price,
+        "Available": True,
+        "Requirements": [
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity_type]},
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
+        ],
+    }
+
+
+def entry(name="c-2x", **changes):
+    return {
+        "name": name,
+        "offerings": [offering(0.0416, "spot"), offering(0.0542), offering(0.06, zone="test-zone-b")],
+        "architecture": "amd64",
+        "operatingSystems": ["linux"],
+        "resources": {"cpu": "2", "ephemeral-storage": "20Gi", "memory": "4Gi", "pods": "32"},
+        **changes,
+    }
+
+
+def parsed(*entries, **options):
+    return parse_catalogue(json.dumps(entries).encode(), "types.json", **options)
+
+
+def test_a_file_of_karpenters_kwok_provider_is_read_with_what_it_keeps_from_pods():
+    (read,) = parsed(entry()).types
+    assert dict(read.allocatable) == {
+        "cpu": 1900, "memory": (4096 - 10) << 20, "ephemeral-storage": 20 << 30, "pods": 32
+    }  # fmt: skip
+    assert read.offerings == (
+        Offering(0.0542, "on-demand", "test-zone-a"),
+        Offering(0.06, "on-demand", "test-zone-b"),
+    )
+    assert read.cheapest.price == 0.0542
+    assert read.worst_price() == 0.06
+    node = read.node("n", read.cheapest)
+    assert node.labels["node.kubernetes.io/instance-type"] == "c-2x"
+    assert node.labels["topology.kubernetes.io/zone"] == "test-zone-a"
+
+
+def test_architecture_operating_system_and_capacity_type_choose():
+    windows, arm = entry("w", operatingSystems=["windows"]), entry("a", architecture="arm64")
+    old = entry("x", architecture="x86_64")
+    assert [each.name for each in parsed(entry(), windows, arm, old).types] == ["c-2x", "x"]
+    assert [each.name for each in parsed(windows, arm, arch="arm64").types] == ["a"]
+    (spot,) = parsed(entry(), capacity_types=("spot", "on-demand")).types
+    assert spot.cheapest == Offering(0.0416, "spot", "test-zone-a")
+    assert spot.worst_price() == 0.0416, "spot is launched before on-demand"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"{", "types.json.*is not accepted; expected a JSON list of instance types"),
+        (b'[{"name": "x"}]', "missing required field"),
+        (b"[]", "for amd64, linux, on-demand"),
+        (json.dumps([entry(offerings=[offering(-1.0)])]).encode(), "JSON list"),
+        (json.dumps([entry(offerings=[offering(1.0, "free")])]).encode(), "'free' is not accepted; expected one of"),
+        (json.dumps([entry(resources={"cpu": "two"})]).encode(), "two"),
+    ],
+)
+def test_a_file_that_says_something_else_is_told_in_a_line(text, said):
+    with pytest.raises(UserError, match=said) as told:
+        parse_catalogue(text, "types.json")
+    assert "\n" not in str(told.value)
+
+
+def test_a_file_that_is_not_there_is_told_in_a_line(tmp_path):
+    with pytest.raises(UserError, match=r"instance types: .*none.json.* is not accepted; expected a file that can be"):
+        read_catalogue(tmp_path / "none.json")
+
+
+def test_the_catalogue_that_ships_has_shapes_that_are_no_powers_of_two_and_is_written_as_it_is_read():
+    ours = shipped_catalogue()
+    cores = {(dict(each.allocatable)["cpu"] + 100) // 1000 for each in ours.types}
+    assert {3, 6, 7, 12, 20} <= cores
+    assert all(each.watts_idle > 0.0 < each.watts_per_core for each in ours.types)
+    assert parse_catalogue(written_catalogue(ours.types).encode(), "ours") == ours
+    assert list(ours.prices) == sorted(ours.prices)
+
+
+def test_the_fluid_price_is_the_least_mix_of_types():
+    # A dollar buys 2 cores and 4 GiB (lean) or 1 core and 8 GiB (fat). 3 cores and 12 GiB are one of each, 2 dollars.
+    fluid = Fluid(Catalogue((kind("lean", 2, 1.0, gib=4), kind("fat", 2, 2.0, gib=16))))
+    assert fluid.price(3000, 12 * GIB) == pytest.approx(2.0)
+    assert fluid.price(2000, 1 * GIB) == pytest.approx(1.0), "memory is left over"
+    assert fluid.price(0, 16 * GIB) == pytest.approx(2.0)
+    assert fluid.price(0, 0) == 0.0
+
+
+def test_types_that_are_worth_less_than_others_do_not_count():
+    best = Fluid(Catalogue((kind("a", 4, 1.0),)))
+    more = Fluid(Catalogue((kind("a", 4, 1.0), kind("dear", 4, 1.5), kind("small", 1, 0.3))))
+    for cores, gib in ((1, 1), (5, 3), (2, 40)):
+        assert more.price(1000 * cores, gib * GIB) == pytest.approx(best.price(1000 * cores, gib * GIB))
+
+
+def test_the_fluid_price_is_that_of_the_linear_programme():
+    rng = np.random.default_rng(7)
+    types = [kind(f"k{n}", int(rng.integers(1, 40)), float(rng.uniform(0.1, 3.0)), gib=int(rng.integers(1, 90)))
+             for n in range(25)]  # fmt: skip
+    fluid = Fluid(Catalogue(tuple(types)))
+    rates = [(dict(each.allocatable)["cpu"] / 1000, dict(each.allocatable)["memory"] / GIB, each.cheapest.price)
+             for each in types]  # fmt: skip
+    for cores, gib in rng.uniform(0.0, 50.0, (40, 2)).tolist():
+        cheapest = min(  # the optimum has at most two types
+            price
+            for one in rates
+            for other in rates
+            for price in [_covered(one, other, cores, gib)]
+            if price is not None
+        )
+        assert fluid.price(1000 * cores, gib * GIB) == pytest.approx(cheapest)
+
+
+def _covered(one, other, cores, gib):
+    """Return the price of amounts of two types that cover a request, None where they cannot both be exact."""
+    if one is other:
+        return max(cores / one[0], gib / one[1]) * one[2]
+    area = one[0] * other[1] - other[0] * one[1]
+    if not area:
+        return None
+    x, y = (cores * other[1] - other[0] * gib) / area, (one[0] * gib - cores * one[1]) / area
+    return x * one[2] + y * other[2] if min(x, y) >= 0 else None
+
+
+def test_a_meter_counts_dollars_energy_and_carbon_of_each_hour():
+    watts = kind("w", 2, 0.5, watts_idle=100.0, watts_per_core=50.0)
+    meter = Meter(Fluid(Catalogue((watts,))), carbon_g_per_kwh=(100.0, 400.0))
+    node = OwnedNode("n", watts, watts.cheapest, 0.0)
+    meter.launched(node)
+    meter.hold(1800.0)
+    meter.placed(pod("p", 1), node)
+    meter.hold(5400.0)  # half of the second hour, in which a kWh is 400 g
+    meter.gone(node)
+    meter.placed(pod("p", 1), node, -1)
+    meter.hold(7200.0)
+    told = meter.metrics(7200.0)
+    assert told["bill"] == pytest.approx(0.375), "0.5 dollars an hour for an hour and a half, in two"
+    assert told["bill_per_core_hour"] == pytest.approx(0.75)
+    assert told["fluid_ratio"] == pytest.approx(0.75 / 0.25)
+    assert told["mean_nodes"] == pytest.approx(0.75)
+    assert told["nodes_bought"] == 1
+    # 100 W for half an hour, 150 W for an hour: 0.05 and 0.15 kWh; the first 0.125 kWh at 100 g, then 0.075 at 400 g.
+    assert told["power_kw"] == pytest.approx(0.1)
+    assert told["co2_kg_per_hour"] == pytest.approx((0.125 * 100 + 0.075 * 400) / 1000 / 2)
+
+
+def test_types_are_cheapest_first_and_found_by_name():
+    assert [each.name for each in Catalogue(tuple(reversed(CATALOGUE.types))).types] == ["small", "medium", "large"]
+    assert CATALOGUE["small"] is SMALL
+    with pytest.raises(UserError, match="at least one type"):
+        Catalogue(())
