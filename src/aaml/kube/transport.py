@@ -4,6 +4,7 @@ Threads share one `Transport`. Bodies are always read to the end: an unread one 
 """
 
 import logging
+import os
 import re
 import socket
 import ssl
@@ -354,19 +355,25 @@ def _server_settings(server: str) -> Any:
     return settings
 
 
+_HERE = "; name a cluster's kubeconfig there or by --kubeconfig, or start a cluster here: `aaml cluster up`"
+_USUAL = "~/.kube/config"
+
+
 def _load(kubeconfig: Path | str | None, context: str | None) -> Any:
+    """Read a kubeconfig, `$KUBECONFIG`, or `~/.kube/config`; where none of these is there, a pod's service account."""
     config: Any = kubernetes.config  # untyped
     settings = kubernetes.client.Configuration()
-    file = None if kubeconfig is None else str(kubeconfig)
-    if file is not None and not Path(file).is_file():
+    file = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG", _USUAL)
+    there = any(each and Path(each).expanduser().is_file() for each in file.split(os.pathsep))
+    if kubeconfig is not None and not there:
         raise UserError(f"kubeconfig: {file!r} does not exist")
-    where = f"kubeconfig {file!r}" if file else "kubeconfig"
+    if not there and "KUBERNETES_SERVICE_HOST" not in os.environ:
+        raise UserError(_missing(file))
+    where = f"kubeconfig {file!r}" if there else "service account"
     try:
-        try:
+        if there:
             config.load_kube_config(config_file=file, context=context, client_configuration=settings)
-        except config.ConfigException:
-            if file is not None or context is not None:
-                raise
+        else:
             config.load_incluster_config(client_configuration=settings)
     except config.ConfigException as error:
         said = _wrong(file) or _short(error)
@@ -376,6 +383,13 @@ def _load(kubeconfig: Path | str | None, context: str | None) -> Any:
     if not urlsplit(str(settings.host)).hostname:
         raise UserError(f"{where}: the cluster's server is {settings.host!r}; expected https://HOST:PORT")
     return settings
+
+
+def _missing(file: str) -> str:
+    if not file:
+        return f"KUBECONFIG: '' names no file, and this is no pod with a service account{_HERE}"
+    set_ = repr(file) if "KUBECONFIG" in os.environ else f"not set, and {file!r}"
+    return f"KUBECONFIG: {set_} does not exist{_HERE}"
 
 
 class _Server(msgspec.Struct):
@@ -405,10 +419,10 @@ class _Kubeconfig(msgspec.Struct):
     contexts: list[_Context] | None = None
 
 
-def _wrong(file: str | None) -> str:
+def _wrong(file: str) -> str:
     """Return where a kubeconfig is not of a kubeconfig's shape, "" where that is not what is wrong."""
     try:
-        msgspec.convert(yaml.safe_load(Path(file or "").read_bytes()), _Kubeconfig)
+        msgspec.convert(yaml.safe_load(Path(file).expanduser().read_bytes()), _Kubeconfig)
     except msgspec.ValidationError as error:
         said = str(error).replace("`", "").replace(" | null", "").replace(" - at $.", " in ")
         for theirs, plain in (("object", "a mapping"), ("array", "a list"), ("str", "text")):

@@ -1,7 +1,8 @@
 """The running bill of a cluster: what its nodes cost an hour, for which types, and for whose pods.
 
 Nodes and pods are watched with read-only rights. A node costs its price from its creation on, as the API server tells
-it, until it is seen to be gone. A cloud bills from the purchase, which is some seconds earlier.
+it, until it is seen to be gone. A cloud bills from the purchase, which is some seconds earlier. A price counts from the
+look that sees it until a look sees another; the first one counts from the node's creation.
 """
 
 import json
@@ -12,11 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.objects import Pod
+from aaml.cluster.objects import PRICE_LABEL, Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import ClusterState
 from aaml.kube.watcher import ClusterWatch
-from aaml.nodes.prices import PriceList, capacity_type, kind
+from aaml.nodes.prices import NO_TYPE, PriceList, capacity_type, kind
 from aaml.telemetry.tables import plain, table
 
 _HOUR_S = 3600.0
@@ -57,9 +58,9 @@ class Bill:
     """What a cluster costs at one moment, dearest lines first; dollars an hour.
 
     `per_hour` is `idle_per_hour`, what no pod requests, and all that `by_owner` has. `per_core_hour`: dollars for an
-    hour of a requested core, None where none is requested. `unpriced` counts nodes without a price by their type;
-    nothing else here counts these or their pods. `spent` is what nodes have cost from `since_s` (seconds since 1970).
-    `gone` of these nodes were seen to go.
+    hour of a requested core, None where none is requested. `unpriced` counts nodes without a price by their type; of
+    all else here only `spent` has one of these, if it had a price before. `spent` is what nodes have cost from
+    `since_s` (seconds since 1970). `gone` of these nodes were seen to go.
     """
 
     server: str
@@ -83,7 +84,7 @@ class Bill:
         """Return it as text with at most so many owners; the others are summed up in a line."""
         used = self.per_hour - self.idle_per_hour
         core = "" if self.per_core_hour is None else f", ${self.per_core_hour:.4f} for an hour of a requested core"
-        lines = [f"{self.server}: {self.nodes} nodes, ${self.per_hour:.4f} an hour{core}"]
+        lines = [f"{self.server}: {_nodes(self.nodes)}, ${self.per_hour:.4f} an hour{core}"]
         if self.per_hour:
             lines.append(
                 f"pods request {used / self.per_hour:.0%} of it (${used:.4f}), idle ${self.idle_per_hour:.4f} an hour"
@@ -92,8 +93,11 @@ class Bill:
         went = f", {self.gone} that went included" if self.gone else "; nodes that went before are not in it"
         lines.append(f"since {since}: ${self.spent:.4f}{went}")
         if self.unpriced:
+            missing = sum(self.unpriced.values())
             told = ", ".join(f"{name} ({count})" for name, count in sorted(self.unpriced.items()))
-            lines.append(f"without a price, and left out: {told}; name a file with them: --instance-types FILE")
+            have = "has no price and is" if missing == 1 else "have no price and are"
+            lines.append(f"{missing} of {_nodes(self.nodes + missing)} {have} left out: {told}")
+            lines.append(f"give prices by type in a file (--instance-types FILE), or by the nodes' label {PRICE_LABEL}")
         drawn = [
             table(
                 ("type", "bought", "nodes", "$ an hour", "CPU requested", "memory requested"),
@@ -120,35 +124,64 @@ class Bill:
         return "\n".join((*lines, "", plain(drawn[0], "", drawn[1]) if self.nodes else "no node has a price"))
 
 
+@dataclass(slots=True)
+class _Account:
+    """What one node has cost until `until_s`, and the price at which it goes on."""
+
+    price: float
+    until_s: float
+    dollars: float = 0.0
+    there: bool = True
+
+    def charge(self, now_s: float) -> None:
+        self.dollars += self.price * max(now_s - self.until_s, 0.0) / _HOUR_S
+        self.until_s = max(now_s, self.until_s)
+
+
+_Identity = tuple[str, float]  # name and creation: a new node may take an old one's name
+
+
 class RunningBill:
     """Adds up what a cluster's nodes cost from `since_s` on, from one `look` to the next."""
 
     def __init__(self, server: str, prices: PriceList, since_s: float) -> None:
         self._server, self._prices, self._since_s = server, prices, since_s
-        self._there: dict[str, tuple[float, float]] = {}  # by node: its price, and from when it counts
-        self._gone_dollars, self._gone = 0.0, 0
+        self._accounts: dict[_Identity, _Account] = {}  # of those that went too: one that comes back was never gone
 
     def look(self, state: ClusterState, now_s: float) -> Bill:
         """Return the bill as it is now. Nodes that have gone since the last look count until now."""
         priced = {node.name: price for node in state.nodes if (price := self._prices.price(node)) is not None}
-        for name in [name for name in self._there if name not in priced]:
-            price, from_s = self._there.pop(name)
-            self._gone_dollars += price * max(now_s - from_s, 0.0) / _HOUR_S
-            self._gone += 1
+        there = {_identity(node) for node in state.nodes}
+        for identity, account in self._accounts.items():
+            if account.there or identity in there:
+                account.charge(now_s)
+            account.there = identity in there
         for node in state.nodes:
             if node.name in priced:
-                from_s = max(node.created_s or now_s, self._since_s)
-                self._there.setdefault(node.name, (priced[node.name], from_s))
-        running = sum(price * max(now_s - from_s, 0.0) / _HOUR_S for price, from_s in self._there.values())
-        unpriced = Counter(kind(node) for node in state.nodes if node.name not in priced)
+                self._see(node, priced[node.name], now_s)
+        missing = (node for node in state.nodes if node.name not in priced)
+        unpriced = Counter(kind(node) for node in missing if not (node.is_control_plane and kind(node) == NO_TYPE))
         owners = _by_owner(state, priced)
         per_hour = sum(priced.values())
         cores = sum(each.cores for each in owners)
+        accounts = self._accounts.values()
         return Bill(
             self._server, now_s, len(priced), per_hour,
             max(per_hour - sum(each.per_hour for each in owners), 0.0), per_hour / cores if cores else None,
-            _by_type(state, priced), owners, dict(unpriced), self._since_s, self._gone_dollars + running, self._gone,
+            _by_type(state, priced), owners, dict(unpriced), self._since_s,
+            sum(each.dollars for each in accounts), sum(not each.there for each in accounts),
         )  # fmt: skip
+
+    def _see(self, node: Node, price: float, now_s: float) -> None:
+        account = self._accounts.get(_identity(node))
+        if account is None:
+            account = self._accounts[_identity(node)] = _Account(price, max(node.created_s or now_s, self._since_s))
+            account.charge(now_s)
+        account.price = price
+
+
+def _identity(node: Node) -> _Identity:
+    return node.name, node.created_s
 
 
 def follow(
@@ -216,6 +249,10 @@ def _by_owner(state: ClusterState, priced: Mapping[str, float]) -> tuple[OwnerLi
 
 def _worth(cpu_milli: float, memory_bytes: float, gpu_milli: float) -> float:
     return _CORE * cpu_milli / 1000 + _GIBIBYTE * memory_bytes / _GIB + _DEVICE * gpu_milli / DEVICE_MILLI
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node" if count == 1 else f"{count} nodes"
 
 
 def _shortened(lines: tuple[OwnerLine, ...], rows: int) -> Iterable[OwnerLine]:

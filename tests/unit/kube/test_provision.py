@@ -41,6 +41,7 @@ from aaml.kube.provision import (
 from aaml.kube.provision.cluster import kwokctl_configuration
 from aaml.kube.provision.components import Component
 from aaml.kube.transport import ApiError, Transport
+from support.scripted_api import write_kubeconfig
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -412,10 +413,37 @@ def test_missing_server_and_missing_kubeconfig_are_one_line_each(monkeypatch, tm
         count_nodes(Transport(server="http://127.0.0.1:9"))
     with pytest.raises(UserError, match=r"kubeconfig: '.*/absent' does not exist"):
         Transport(tmp_path / "absent")
+
+
+NOWHERE = "; name a cluster's kubeconfig there or by --kubeconfig, or start a cluster here: `aaml cluster up`"
+
+
+def test_without_a_kubeconfig_the_file_that_was_looked_for_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-    with pytest.raises(UserError, match="aaml cluster up"):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    def said(value):
+        monkeypatch.setenv("KUBECONFIG", value)
+        with pytest.raises(UserError) as error:
+            Transport()
+        return str(error.value)
+
+    assert said("/nope") == f"KUBECONFIG: '/nope' does not exist{NOWHERE}"
+    assert said("/nope:/neither") == f"KUBECONFIG: '/nope:/neither' does not exist{NOWHERE}"
+    assert said("") == f"KUBECONFIG: '' names no file, and this is no pod with a service account{NOWHERE}"
+    broken = tmp_path / "broken"
+    broken.write_text("clusters: 3\n")
+    assert said(str(broken)).startswith(f"kubeconfig '{broken}': cannot be read (expected a list, got int")
+    monkeypatch.delenv("KUBECONFIG")
+    with pytest.raises(UserError) as error:
         Transport()
+    assert str(error.value) == f"KUBECONFIG: not set, and '~/.kube/config' does not exist{NOWHERE}"
+
+
+def test_the_files_of_the_variable_are_read_together(monkeypatch, tmp_path):
+    usable = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
+    monkeypatch.setenv("KUBECONFIG", f"/nope:{usable}")
+    assert Transport().server == "http://127.0.0.1:9"
 
 
 # --- clusters --------------------------------------------------------------------------------------------------------

@@ -4,9 +4,11 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aaml.cli import run as command
-from aaml.cluster.objects import CAPACITY_TYPE_LABEL, OS_LABEL, PRICE_LABEL, TYPE_LABEL, ZONE_LABEL
+from aaml.cluster.objects import CAPACITY_TYPE_LABEL, CONTROL_PLANE_LABEL, OS_LABEL, PRICE_LABEL, TYPE_LABEL, ZONE_LABEL
 from aaml.commands.bill import _since
 from aaml.errors import UserError
 from aaml.live.bill import RunningBill
@@ -96,7 +98,9 @@ def test_prices_are_divided_among_owners_and_what_is_idle(prices):
     assert bill.unpriced == {"x9": 1}
     text = bill.text()
     assert "here: 2 nodes, $0.2100 an hour, $0.0420 for an hour of a requested core" in text
-    assert "without a price, and left out: x9 (1)" in text
+    assert "1 of 3 nodes has no price and is left out: x9 (1)" in text
+    assert "--instance-types FILE" in text
+    assert PRICE_LABEL in text
     assert "pods without an owner" not in text, "its node has no price"
 
 
@@ -131,6 +135,94 @@ def test_spent_counts_from_creation_and_nodes_that_went_until_then(prices):
     assert later.gone == 1
     assert running.look(state, 11.5 * HOUR).spent == pytest.approx(0.16 * (2.5 + 2.5))
     assert json.loads(later.to_json())["spent"] == pytest.approx(0.64)
+
+
+def test_the_control_plane_is_not_missed_where_it_has_no_instance_type(prices):
+    ours = make.node("control-plane", labels={CONTROL_PLANE_LABEL: ""})
+    bought = typed("own", "x9", **{CONTROL_PLANE_LABEL: ""})
+    look = RunningBill("here", prices, 0.0).look
+    assert look(make.cluster([typed("a", "m4"), ours]), 0.0).unpriced == {}
+    assert look(make.cluster([typed("a", "m4"), ours, bought]), 0.0).unpriced == {"x9": 1}, "somebody pays for it"
+
+
+def priced(price, name="n", created_s=0.0):
+    label = {} if price is None else {PRICE_LABEL: repr(price)}
+    return make.node(name, labels={TYPE_LABEL: "any", **label}, created_s=created_s)
+
+
+def spent(*prices, since_s=0.0):
+    """What one node has cost that shows these prices, an hour from one look to the next."""
+    running, bill = RunningBill("here", PriceList(()), since_s), None
+    for hour, price in enumerate(prices, 1):
+        bill = running.look(make.cluster([priced(price, created_s=HOUR)]), hour * HOUR)
+    return bill.spent
+
+
+def test_a_price_counts_from_when_it_is_seen():
+    assert spent(1.0, 1.0, 2.0, 2.0) == pytest.approx(1 + 1 + 2)
+    assert spent(10.0, 1.0, 1.0) == pytest.approx(10 + 1)
+
+
+def test_a_node_that_shows_no_price_for_a_while_goes_on_at_its_last_one():
+    assert spent(1.0, None, 1.0, 1.0) == pytest.approx(3)
+    assert spent(None, None, 2.0) == pytest.approx(4), "a first price counts from the node's creation"
+    assert spent(None, None) == 0
+
+
+def test_a_new_node_of_an_old_name_is_another_node():
+    running = RunningBill("here", PriceList(()), 0.0)
+    running.look(make.cluster([priced(1.0, created_s=HOUR)]), 2 * HOUR)
+    bill = running.look(make.cluster([priced(4.0, created_s=2.5 * HOUR)]), 3 * HOUR)
+    assert (bill.spent, bill.gone) == (pytest.approx(2 * 1.0 + 0.5 * 4.0), 1)
+
+
+def test_a_node_that_a_look_misses_is_counted_once():
+    running, node = RunningBill("here", PriceList(()), 0.0), priced(1.0, created_s=HOUR)
+    looks = [[node], [], [node], [node]]
+    bills = [running.look(make.cluster(nodes), hour * HOUR) for hour, nodes in enumerate(looks, 2)]
+    assert [each.spent for each in bills] == pytest.approx([1, 2, 3, 4])
+    assert [each.gone for each in bills] == [0, 1, 0, 0]
+
+
+# A node's life in minutes: from, for how long, and its price in each of the ten minutes of an hour from when on.
+LIVES = st.lists(
+    st.tuples(
+        st.integers(0, 40), st.integers(1, 40), st.lists(st.sampled_from([None, 0.0, 0.5, 3.0]), min_size=6, max_size=6)
+    ),
+    max_size=4,
+)  # fmt: skip
+
+
+def shown(life, minute):
+    """The price that a node shows in a minute; "gone" where it is not there."""
+    begins, lasts, prices = life
+    return prices[min(minute // 10, 5)] if begins <= minute < begins + lasts else "gone"
+
+
+def minute_by_minute(life, looks, since):
+    """What a node costs, added up a minute at a time: each minute costs what the last look before it saw."""
+    seen = [shown(life, look) for look in looks]
+    known = next((index for index, price in enumerate(seen) if price not in {None, "gone"}), None)
+    if known is None:
+        return 0.0
+    dollars, here = 0.0, [index for index, price in enumerate(seen) if price != "gone"]
+    last = looks[min(here[-1] + 1, len(looks) - 1)]
+    for minute in range(max(life[0], since), last):
+        before = [index for index in here if looks[index] <= minute and seen[index] is not None]
+        dollars += seen[before[-1] if before else known] / 60
+    return dollars
+
+
+@settings(max_examples=100, deadline=None)
+@given(LIVES, st.sets(st.integers(0, 59), min_size=1, max_size=12), st.integers(0, 30))
+def test_what_was_spent_is_each_minute_at_the_price_last_seen(lives, looks, since):
+    looks = sorted(looks)
+    running, bill = RunningBill("here", PriceList(()), since * 60.0), None
+    for look in looks:
+        there = [(index, shown(life, look)) for index, life in enumerate(lives)]
+        nodes = [priced(price, f"n{i}", (lives[i][0] or 0.001) * 60.0) for i, price in there if price != "gone"]
+        bill = running.look(make.cluster(nodes), look * 60.0)
+    assert bill.spent == pytest.approx(sum(minute_by_minute(life, looks, since) for life in lives), abs=1e-4)
 
 
 def test_since_is_a_time_or_how_long_ago():
