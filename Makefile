@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ACTIONLINT := v1.7.12
+# A worker a core and one more, since half of what the live tests take is waiting.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+SHARED_OUT := --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # Where the environment forbids bytecode, every command would compile torch and the others anew: seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -40,7 +43,7 @@ browser: ## the browser of the tests, where it may be installed
 	echo "make: no chromium: the tests in a browser are skipped (install the package chromium)"
 
 test: check kwok browser ## every test, the live ones on real KWOK included
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SHARED_OUT)
 
 differential: setup ## against the real kube-scheduler, Karpenter and descheduler: 20,000 decisions, 10,000 strange objects, 20,800 decisions of plugins, 7,500 of Karpenter, 4,000 scenes of the descheduler
 	$(BIN)/aaml cluster build --autoscaler

@@ -21,8 +21,12 @@ SHARED = HOME.parent / "shared"  # traces and published tables where a checkout 
 def pytest_configure() -> None:
     """Say where the tests' data is, and let the tests interrupt their processes.
 
-    A shell's background jobs ignore SIGINT, and so would the processes that tests start.
+    A shell's background jobs ignore SIGINT, and so would the processes that tests start. A worker of pytest-xdist
+    inherits the size of a terminal that it does not have, which pytest's readline left in the environment.
     """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        for variable in ("COLUMNS", "LINES"):
+            os.environ.pop(variable, None)
     for variable, folder in (("AAML_TRACES", SHARED / "openb"), ("AAML_EXPECTED", SHARED / "expected")):
         if folder.is_dir():
             os.environ.setdefault(variable, str(folder))
@@ -41,7 +45,10 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the real cluster, so that `-m "not kwok"` leaves it out.
+    """Mark what uses the real cluster, so that `-m "not kwok"` leaves it out, and what one worker plays as a whole.
+
+    A file of tests with real processes is played by one worker of pytest-xdist: its clusters start once. These files
+    come first, by their folders' names, so that the many short unit tests even out the end.
 
     What plays with real processes is tried a second time when it fails, as Kubernetes' own tests are: a busy machine
     may be late where a test waits. The report names what was tried again (R); the unit tests have one try.
@@ -49,6 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not item.path.is_relative_to(UNIT):
             item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
         if "kwok" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kwok)
 
@@ -58,6 +66,14 @@ def _seeded() -> None:
     """Draw the weights that a test names no seed for as every other run draws them."""
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """Fail a test that lowers the priority of the tests after it: only root could raise it again."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    yield
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before, "the test changed this process's niceness"
 
 
 @pytest.fixture(scope="session")

@@ -42,9 +42,9 @@ def run(args: Args) -> int:
     from aaml.plugin.cluster import PluginCluster
     from aaml.plugin.learn import LearnRun
 
-    lower_priority(LOADING_NICENESS)  # kube-scheduler comes first; loading is to come to an end all the same
     settings = args.agent
     with closing(PluginCluster(settings.socket)) as cluster:
+        lower_priority(LOADING_NICENESS)  # kube-scheduler comes first; loading is to come to an end all the same
         learner = LearnRun(settings, cluster, begins=lambda: lower_priority(NICENESS))
         with ends_by(learner.stop) as interruption:
             learner.run()
