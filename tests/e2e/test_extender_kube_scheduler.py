@@ -2,6 +2,7 @@
 
 import json
 import socket
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,8 @@ from aaml.kube.provision.binaries import programs_dir
 from support.kwok import pod, pods, until
 from support.processes import AAML, Process, free_port
 
-CONFIGURATION = Path(__file__).parents[2] / "deploy/kubernetes/extender/kube-scheduler-configuration.yaml"
+DEPLOY = Path(__file__).parents[2] / "deploy/kubernetes"
+CONFIGURATION = DEPLOY / "extender/kube-scheduler-configuration.yaml"
 PODS = 12
 
 
@@ -26,11 +28,11 @@ class Pair:
         self._kwok, self._directory, self._running = kwok, directory, []
         self.name = f"extended-{directory.name[-12:].strip('_').replace('_', '-')}"
 
-    def serve(self, policy: str) -> int:
-        command = [AAML, "serve", f"--policy={policy}", "--port=0", f"--kubeconfig={self._kwok.kubeconfig}"]
+    def serve(self, policy: str, *more: str) -> int:
+        command = [AAML, "serve", f"--policy={policy}", "--port=0", f"--kubeconfig={self._kwok.kubeconfig}", *more]
         self.service = Process(command, self._directory / "serve.log")
         self._running.append(self.service)
-        self.service.wait_for("answers on http://127.0.0.1:")
+        self.service.wait_for("answers on http")
         return int(self.service.said().rsplit(":", 1)[1].split()[0])
 
     def schedule(self, port: int, **stanza: Any) -> None:
@@ -92,7 +94,7 @@ def test_least_allocated_spreads_over_all_nodes(pair: Pair, namespace: str) -> N
 
 
 def test_filter_and_bind_are_ours_too_when_asked(pair: Pair, namespace: str, kwok: KwokCluster) -> None:
-    port = pair.serve("most-allocated")
+    port = pair.serve("most-allocated", "--bind-verb")
     pair.schedule(port, filterVerb="filter", bindVerb="bind", ignorable=False)
     assert len(pair.place(namespace)) == 1
     metrics = served(port, "/metrics")
@@ -110,6 +112,19 @@ def test_filter_and_bind_are_ours_too_when_asked(pair: Pair, namespace: str, kwo
         ),
         "kube-scheduler says that a pod fits nowhere",
     )
+
+
+def test_kube_scheduler_shows_the_certificate_that_the_bind_verb_asks_for(
+    pair: Pair, namespace: str, tmp_path: Path
+) -> None:
+    made = tmp_path / "certificates"
+    subprocess.run([str(DEPLOY / "extender-bind/certificates.sh"), str(made)], check=True, capture_output=True)
+    flags = {"tls-cert": "server.crt", "tls-key": "server.key", "tls-client-ca": "ca.crt"}
+    port = pair.serve("most-allocated", "--bind-verb", *(f"--{flag}={made / name}" for flag, name in flags.items()))
+    shipped = yaml.safe_load((DEPLOY / "extender-bind/kube-scheduler-configuration.yaml").read_text())["extenders"][0]
+    shipped["tlsConfig"] = {key: str(made / Path(path).name) for key, path in shipped["tlsConfig"].items()}
+    pair.schedule(port, **shipped | {"urlPrefix": f"https://127.0.0.1:{port}", "ignorable": False})
+    assert len(pair.place(namespace)) == 1
 
 
 def test_without_the_extender_pods_are_still_placed(pair: Pair, namespace: str) -> None:

@@ -1,14 +1,16 @@
 """Serve a policy over HTTP: behind kube-scheduler as an extender, or scoring posted nodes for any other client.
 
-Endpoints: /filter, /prioritize, /bind (extender/v1), /score, /healthz, /readyz, /metrics, /openapi.json. Listens on
-loopback unless told otherwise.
+Endpoints: /filter, /prioritize (extender/v1), /score, /healthz, /readyz, /metrics, /openapi.json; with --bind-verb also
+/bind. Listens on loopback unless told otherwise.
 """
 
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
 
 from aaml.settings import Count, Port, Settings
 from aaml.threads import one_thread
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from aaml.cluster.objects import Pod
     from aaml.kube.view import KubeView
     from aaml.scheduling.ports import Policy
+    from aaml.serve.app import Access
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,18 @@ class Args(Settings):
     """Watch a cluster (needed by the extender endpoints)."""
     kubeconfig: Path | None = None
     """Cluster to watch; KUBECONFIG, ~/.kube/config or the service account when not given."""
+    bind_verb: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Bind pods for kube-scheduler (`bindVerb: bind`). With --host beyond loopback this needs --tls-client-ca or a
+    token."""
     token_file: Path | None = None
     """File with a bearer token that requests must carry; else AAML_TOKEN from the environment, if set."""
     tls_cert: Path | None = None
     """Certificate (PEM) for HTTPS."""
     tls_key: Path | None = None
     """Its private key (PEM)."""
+    tls_client_ca: Path | None = None
+    """Authority (PEM) whose client certificates are let in, as kube-scheduler shows one: with it, requests need a
+    certificate or the token."""
     max_body_mib: Count = 64
     """Larger requests are refused."""
 
@@ -61,6 +70,31 @@ def _token(args: Args) -> str | None:
     if not token:
         raise bad_value("token-file", str(args.token_file), "a file that is not empty")
     return token
+
+
+def _access(args: Args) -> "Access":
+    """Return who may ask. Raises `UserError` for files that are missing, and for binds that anybody could ask for."""
+    from aaml.errors import UserError, bad_value
+    from aaml.serve.app import Access
+    from aaml.serve.gate import names_of
+
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise UserError("tls-cert, tls-key: one without the other; expected both or none")
+    if args.tls_client_ca is not None and args.tls_cert is None:
+        raise UserError("tls-client-ca: clients show certificates over HTTPS alone; expected tls-cert and tls-key too")
+    files = {"tls-cert": args.tls_cert, "tls-key": args.tls_key, "tls-client-ca": args.tls_client_ca}
+    for name, path in files.items():
+        if path is not None and not path.is_file():
+            raise bad_value(name, str(path), "a PEM file")
+    access = Access(_token(args), args.tls_client_ca is not None, names_of(args.host))
+    if args.bind_verb and not args.cluster:
+        raise UserError("bind-verb: no cluster is watched with --no-cluster; expected one of the two")
+    if args.bind_verb and access.open and access.hosts is None:
+        raise UserError(
+            f"bind-verb: on {args.host} everybody who reaches the port could bind any pod; expected --tls-client-ca "
+            "FILE (kube-scheduler shows a certificate), --token-file FILE, or a --host of loopback"
+        )
+    return access
 
 
 def _listener(args: Args) -> "socket.socket":
@@ -100,9 +134,9 @@ def run(args: Args) -> int:
     """Serve until SIGTERM or SIGINT."""
     one_thread()
     from contextlib import ExitStack
+    from ssl import CERT_NONE, CERT_OPTIONAL
 
     from aaml.commands.signals import ends_by
-    from aaml.errors import UserError, bad_value
     from aaml.evaluation.policies import load_policy
     from aaml.kube.objects.convert import node_from_json, pod_from_json
     from aaml.kube.objects.manifests import pods_like
@@ -111,28 +145,22 @@ def run(args: Args) -> int:
     from aaml.live.warm_up import warm_up
     from aaml.scheduling.ports import Ranker
     from aaml.serve.app import create_app
-    from aaml.serve.gate import names_of
     from aaml.serve.listen import PatientServer
     from aaml.serve.metrics import Metrics
     from aaml.serve.service import Readers, SchedulingService
 
-    if (args.tls_cert is None) != (args.tls_key is None):
-        raise UserError("tls-cert, tls-key: one without the other; expected both or none")
-    for name, path in (("tls-cert", args.tls_cert), ("tls-key", args.tls_key)):
-        if path is not None and not path.is_file():
-            raise bad_value(name, str(path), "a PEM file")
-    token = _token(args)
+    access = _access(args)
     given = pods_like(args.expected_pods) if args.expected_pods else ()
     warm_up(load_policy(args.policy))  # kube-scheduler waits seconds for an answer, not for a compiler
     with ExitStack() as stack:
         listener = stack.enter_context(_listener(args))
-        view = KubeView(args.kubeconfig) if args.cluster else None
+        view = KubeView(args.kubeconfig, binds=args.bind_verb) if args.cluster else None
         if view is not None:
             stack.callback(view.close)
         policy = _policy(args, given, view)
         service = SchedulingService(policy, Readers(pod_from_json, node_from_json, posted_state), view)
         limit_bytes = args.max_body_mib * 1024 * 1024
-        app = create_app(service, Metrics(), token=token, max_body_bytes=limit_bytes, hosts=names_of(args.host))
+        app = create_app(service, Metrics(), access=access, max_body_bytes=limit_bytes, binds=args.bind_verb)
         if not isinstance(policy, Ranker):
             words = "chooses a node and scores none: its choice gets the highest score, the others get 0"
             print(f"{policy.name} {words}", file=sys.stderr, flush=True)
@@ -140,7 +168,8 @@ def run(args: Args) -> int:
         print(f"{policy.name} answers on {scheme}://{args.host}:{listener.getsockname()[1]}", flush=True)
         server = PatientServer(
             app, turn=service.refresh, timeout_graceful_shutdown=5, ssl_certfile=args.tls_cert,
-            ssl_keyfile=args.tls_key,
+            ssl_keyfile=args.tls_key, ssl_ca_certs=args.tls_client_ca,
+            ssl_cert_reqs=CERT_OPTIONAL if args.tls_client_ca else CERT_NONE,  # probes have no certificate
         )  # fmt: skip
         # uvicorn hands signals on when it has ended; without a handler of ours that would end the process before
         # everything is closed.

@@ -19,34 +19,40 @@ _NOBODY = "aaml-view"  # no pod names this scheduler, so the queue stays empty
 
 @dataclass(frozen=True)
 class _Looking(LiveOptions):
-    """It never places a pod: which volumes one would get is kube-scheduler's affair."""
+    """It never decides on a pod: which volumes one would get is kube-scheduler's affair."""
 
     dry_run: bool = True
+    binds: bool = False
 
     @property
     def rights(self) -> rights.Rights:
-        return rights.FILTER
+        return (*rights.FILTER, *(rights.BIND if self.binds else ()))
 
     @property
     def granted_by(self) -> str:
-        return "extender"
+        return "extender-bind" if self.binds else "extender"
 
 
 class KubeView:
     """Nodes and pods of a live cluster, kept current by `refresh`, which has to be called now and then.
 
-    All methods but `bind_now` have to be called from one thread.
+    One that `binds` needs the rights for it. All methods but `bind_now` have to be called from one thread.
     """
 
     def __init__(
-        self, kubeconfig: Path | str | None = None, *, context: str | None = None, server: str | None = None
+        self,
+        kubeconfig: Path | str | None = None,
+        *,
+        context: str | None = None,
+        server: str | None = None,
+        binds: bool = False,
     ) -> None:
         """Connect, wait for the first lists of nodes and pods, and take them in.
 
         Raises `UserError` when there is no cluster, or no permission to read it.
         """
         self._cluster = KubeCluster.connect(
-            _NOBODY, kubeconfig=kubeconfig, context=context, server=server, options=_Looking()
+            _NOBODY, kubeconfig=kubeconfig, context=context, server=server, options=_Looking(binds=binds)
         )
         self._transport = Transport(kubeconfig, context=context, server=server, connections=2)
         self._binder = Binder(self._transport, lambda _result: None, at_once=1, give_up_s=10.0)

@@ -4,6 +4,7 @@ import hmac
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from starlette.routing import Route
 
 from aaml.errors import UserError
 from aaml.serve.gate import gated
+from aaml.serve.listen import CERTIFIED
 from aaml.serve.messages import ExtenderArgs, ExtenderBindingArgs, Problem, ScoreRequest, fold
 from aaml.serve.metrics import CONTENT_TYPE, Metrics
 from aaml.serve.openapi import document
@@ -80,11 +82,44 @@ def _decode(body: bytes, kind: type[Body]) -> Body:
         raise _RefusedError(400, "body: nested too deeply") from error
 
 
-class _Endpoints:
-    """Makes routes that ask for the token and count and time their answers."""
+@dataclass(frozen=True)
+class Access:
+    """Who may ask: with neither a `token` nor `certificates` everybody who reaches the port.
 
-    def __init__(self, metrics: Metrics, token: str | None, max_body_bytes: int) -> None:
-        self._metrics, self._token, self._bodies = metrics, token, _Bodies(max_body_bytes)
+    Otherwise who carries the token as a bearer token, or with `certificates` has shown a certificate to the server,
+    which has verified it. `hosts` are the names by which the server may be called, None for any.
+    """
+
+    token: str | None = None
+    certificates: bool = False
+    hosts: Collection[str] | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether nobody has to show who they are."""
+        return self.token is None and not self.certificates
+
+    def wrong(self, request: Request) -> str:
+        """Return what a request lacks, "" where it may be answered."""
+        if self.open or (self.certificates and CERTIFIED in request.scope.get("extensions", {})):
+            return ""
+        given = request.headers.get("authorization", "").encode()
+        if self.token is not None and hmac.compare_digest(given, b"Bearer " + self.token.encode()):
+            return ""
+        accepted = ["a valid bearer token"] * (self.token is not None) + ["a client certificate"] * self.certificates
+        return f"authorization: {' or '.join(accepted)} is needed"
+
+    def check(self, request: Request) -> None:
+        """Raise `_RefusedError` for a request that may not be answered."""
+        if wrong := self.wrong(request):
+            raise _RefusedError(401, wrong)
+
+
+class _Endpoints:
+    """Makes routes that ask who is there, and count and time their answers."""
+
+    def __init__(self, metrics: Metrics, access: Access, max_body_bytes: int) -> None:
+        self._metrics, self._access, self._bodies = metrics, access, _Bodies(max_body_bytes)
 
     def posts(self, path: str, kind: type[Body], answer: Callable[[Body], object], *, aside: bool = False) -> Route:
         """Answer bodies of a kind; `aside` in a thread, where something is waited for."""
@@ -97,7 +132,7 @@ class _Endpoints:
         return Route(path, self._measured(path, respond), methods=["POST"])
 
     def gets(self, path: str, answer: Callable[[], Response], *, open_to_all: bool = False) -> Route:
-        """Answer requests that say nothing; `open_to_all` without the token."""
+        """Answer requests that say nothing; `open_to_all` whoever they come from."""
 
         async def respond(_: Request) -> Response:
             return answer()
@@ -111,7 +146,7 @@ class _Endpoints:
             started = time.perf_counter()
             try:
                 if not open_to_all:
-                    self._guard(request)
+                    self._access.check(request)
                 response = await respond(request)
             except _RefusedError as error:
                 response = _problem(error.status, str(error))
@@ -125,29 +160,25 @@ class _Endpoints:
 
         return handle
 
-    def _guard(self, request: Request) -> None:
-        if self._token is None:
-            return
-        given = request.headers.get("authorization", "").encode()
-        if not hmac.compare_digest(given, b"Bearer " + self._token.encode()):
-            raise _RefusedError(401, "authorization: a valid bearer token is needed")
+
+ANYBODY = Access()
 
 
 def create_app(
     service: SchedulingService,
     metrics: Metrics,
     *,
-    token: str | None = None,
+    access: Access = ANYBODY,
     max_body_bytes: int = MAX_BODY_BYTES,
-    hosts: Collection[str] | None = None,
+    binds: bool = False,
 ) -> Starlette:
-    """Return the ASGI application of all endpoints.
+    """Return the ASGI application of all endpoints; without `binds` there is none that binds pods.
 
-    With `token` every endpoint but the probes answers 401 unless a request carries it as a bearer token. A body of more
-    than `max_body_bytes` is refused with 413, and with 503 where those of others take four times as much. 403 is for
-    pages of other sites and names that are none of `hosts`.
+    Every endpoint but the probes answers 401 to whom `access` does not let in. A body of more than `max_body_bytes` is
+    refused with 413, and with 503 where those of others take four times as much. 403 is for pages of other sites and
+    names that are none of `access.hosts`.
     """
-    made = _Endpoints(metrics, token, max_body_bytes)
+    made = _Endpoints(metrics, access, max_body_bytes)
 
     def readyz() -> Response:
         return Response("ok") if service.ready else Response("the watch cache is not filled yet", 503)
@@ -156,12 +187,13 @@ def create_app(
         [
             made.posts("/filter", ExtenderArgs, service.filter),
             made.posts("/prioritize", ExtenderArgs, service.prioritize),
-            made.posts("/bind", ExtenderBindingArgs, service.bind, aside=True),  # the API server is waited for
             made.posts("/score", ScoreRequest, service.score),
             made.gets("/healthz", lambda: Response("ok"), open_to_all=True),
             made.gets("/readyz", readyz, open_to_all=True),
             made.gets("/metrics", lambda: Response(metrics.text(), media_type=CONTENT_TYPE)),
-            made.gets("/openapi.json", lambda: _json(document())),
+            made.gets("/openapi.json", lambda: _json(document(binds=binds))),
+            # Aside: the API server is waited for.
+            *([made.posts("/bind", ExtenderBindingArgs, service.bind, aside=True)] if binds else []),
         ],
-        hosts,
+        access.hosts,
     )

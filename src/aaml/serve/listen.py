@@ -11,6 +11,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS = 256
+CERTIFIED = "tls"
+"""The extension of a request's scope whose client has shown a certificate of the authority that the server trusts."""
 _LOOK_EVERY = 10  # turns of uvicorn's loop, of 0.1 s each
 
 
@@ -22,6 +24,9 @@ class _TimedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, unless there are too many: an open one costs a file handle."""
         super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and tls.getpeercert():
+            self.app = _certified(self.app)
         if len(self.connections) > MOST_CONNECTIONS:
             transport.abort()
 
@@ -37,6 +42,15 @@ class _TimedConnection(H11Protocol):
     def hang_up(self) -> None:
         """End the connection at once."""
         self.transport.abort()
+
+
+def _certified(app: Any) -> Any:
+    """Tell the application by ASGI's TLS extension that the client has shown a certificate, which TLS has verified."""
+
+    async def told(scope: Any, receive: Any, send: Any) -> None:
+        await app(scope | {"extensions": {**scope.get("extensions", {}), CERTIFIED: {}}}, receive, send)
+
+    return told
 
 
 class PatientServer(uvicorn.Server):

@@ -22,15 +22,15 @@ _BODIES = (
 )  # fmt: skip
 _PROBLEMS = {
     "400": "No such JSON",
-    "401": "No valid token",
+    "401": "No valid token or certificate",
     "413": "Too large",
     "422": "No such object or field",
     "503": "Too many at once",
 }
 
 
-def document() -> dict[str, Any]:
-    """Return the document that `/openapi.json` serves."""
+def document(*, binds: bool = False) -> dict[str, Any]:
+    """Return the document that `/openapi.json` serves; without `binds` there is no `/bind`."""
     made, components = msgspec.json.schema_components(_BODIES, ref_template="#/components/schemas/{name}")
     args, passed, priorities, binding, bound, request, scores, problem = (
         {"application/json": {"schema": schema}} for schema in made
@@ -49,12 +49,12 @@ def document() -> dict[str, Any]:
         "paths": {
             "/filter": post("Extender: which nodes pass the filters", args, passed),
             "/prioritize": post("Extender: score the nodes, 0 to 10", args, priorities),
-            "/bind": post("Extender: bind the pod", binding, bound),
+            **({"/bind": post("Extender: bind the pod", binding, bound)} if binds else {}),
             "/score": post("Score posted nodes, 0 to 100", request, scores),
             "/healthz": _get("The process answers"),
             "/readyz": _get("Every endpoint can answer", _503="Not yet"),
-            "/metrics": _get("Prometheus metrics", _401="No valid token"),
-            "/openapi.json": _get("This document", _401="No valid token"),
+            "/metrics": _get("Prometheus metrics", _401="No valid token or certificate"),
+            "/openapi.json": _get("This document", _401="No valid token or certificate"),
         },
         "components": {"schemas": components},
     }

@@ -145,7 +145,7 @@ def granted(folder: str, name: str) -> set[tuple[str, str, str]]:
             for rule in role.get("rules", ()):
                 found |= {(v, g, r) for v in rule["verbs"] for g in rule["apiGroups"] for r in rule["resources"]}
     for patch in yaml.safe_load((DEPLOY / name / "kustomization.yaml").read_text()).get("patches", ()):
-        for each in yaml.safe_load(patch["patch"]):
+        for each in yaml.safe_load(patch["patch"]) if patch["target"]["kind"] == "ClusterRole" else ():
             rule = each["value"]
             found |= {(v, g, r) for v in rule["verbs"] for g in rule["apiGroups"] for r in rule["resources"]}
     return found
@@ -184,7 +184,7 @@ PAGE = {
     "`autoscale --apply`": rights.BUY,
     "`schedule --dry-run`, the shadow": rights.scheduling(dry_run=True),
     "`serve`": rights.FILTER,
-    "its `/bind`": rights.BIND,
+    "`serve --bind-verb`": rights.BIND,
     "`schedule`": rights.scheduling(preemption=False),
     "unless `--no-preemption`": rights.PREEMPT,
     "`--leader-elect`, its one Lease": rights.LEASE,

@@ -11,7 +11,7 @@ import pytest
 from starlette.responses import Response
 from starlette.testclient import TestClient
 
-from aaml.serve.app import create_app
+from aaml.serve.app import Access, create_app
 from aaml.serve.gate import LOOPBACK, names_of
 from aaml.serve.health import HealthServer, create_probe_app
 from aaml.serve.listen import MOST_CONNECTIONS, PatientServer
@@ -40,7 +40,7 @@ def client(view, **options):
 def test_no_page_of_a_browser_binds_a_pod(headers):
     """A form of another site needs nobody's leave to post text."""
     view = View()
-    asked = client(view, hosts=LOOPBACK)
+    asked = client(view, access=Access(hosts=LOOPBACK), binds=True)
     answer = asked.post("/bind", content=json.dumps(BIND), headers={"content-type": "text/plain", **headers})
     assert (answer.status_code, view.bound) == (403, [])
     assert asked.post("/bind", json=BIND).json() == {}, "kube-scheduler may"
@@ -76,7 +76,7 @@ def odd_body(draw):
 
 def test_ten_thousand_odd_requests_to_the_service_open_nothing_and_none_fails():
     view = View()
-    app = create_app(service(view), Metrics(), max_body_bytes=100_000, hosts=LOOPBACK)
+    app = create_app(service(view), Metrics(), max_body_bytes=100_000, access=Access(hosts=LOOPBACK), binds=True)
     paths = ["/filter", "/prioritize", "/bind", "/score", "/healthz", "/readyz", "/metrics", "/openapi.json"]
     statuses = set()
 

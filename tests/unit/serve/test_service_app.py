@@ -30,7 +30,7 @@ from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision
-from aaml.serve.app import create_app
+from aaml.serve.app import Access, create_app
 from aaml.serve.health import HealthServer
 from aaml.serve.listen import PatientServer
 from aaml.serve.metrics import Metrics
@@ -94,7 +94,7 @@ def view() -> View:
 
 @pytest.fixture
 def client(view: View) -> TestClient:
-    return TestClient(create_app(service(view), Metrics()))
+    return TestClient(create_app(service(view), Metrics(), binds=True))
 
 
 def test_filter_keeps_what_fits_and_says_why_the_rest_does_not(client: TestClient) -> None:
@@ -295,7 +295,7 @@ def test_large_bodies_are_refused_declared_or_not(view: View) -> None:
 
 
 def test_a_token_guards_all_but_the_probes(view: View) -> None:
-    client = TestClient(create_app(service(view), Metrics(), token="secret"))
+    client = TestClient(create_app(service(view), Metrics(), access=Access(token="secret")))
     assert client.get("/healthz").status_code == 200
     assert client.get("/metrics").status_code == 401
     assert client.get("/metrics", headers={"Authorization": "Bearer wrong"}).status_code == 401
@@ -332,11 +332,11 @@ def test_scaled_scores_stay_in_range_and_keep_the_best(scores: list[float], uniq
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(["/filter", "/prioritize", "/bind", "/score"]), st.binary(max_size=300))
 def test_hostile_bytes_never_make_an_error_of_the_server(path: str, body: bytes) -> None:
-    client = TestClient(create_app(service(View()), Metrics()), raise_server_exceptions=True)
+    client = TestClient(create_app(service(View()), Metrics(), binds=True), raise_server_exceptions=True)
     assert 400 <= client.post(path, content=body).status_code < 500
 
 
-schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(service(View()), Metrics()))
+schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(service(View()), Metrics(), binds=True))
 
 
 @schema.parametrize()
@@ -372,7 +372,7 @@ BIND = {"podName": "p", "podNamespace": "default", "podUID": "u", "node": "n1"}
 
 def test_a_bind_that_takes_its_time_holds_up_no_probe_and_no_score() -> None:
     view, answers = Binding(), []
-    with HealthServer("127.0.0.1", 0, create_app(service(view), Metrics())) as server:
+    with HealthServer("127.0.0.1", 0, create_app(service(view), Metrics(), binds=True)) as server:
         where = f"http://127.0.0.1:{server.port}"
         asking = threading.Thread(target=lambda: answers.append(httpx.post(f"{where}/bind", json=BIND, timeout=30)))
         asking.start()
