@@ -23,6 +23,7 @@ from aaml.cluster.fleet import node
 from aaml.evaluation.policies import load_policy
 from aaml.kube.objects.manifest import node_to_json
 from aaml.kube.provision import KwokCluster, binaries, end_orphans
+from aaml.kube.transport import Transport
 from aaml.plugin.build import build
 from aaml.plugin.export import export
 from aaml.plugin.module import PluginModule
@@ -236,6 +237,12 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> PluginModule:
     return module
 
 
+def granted(api: Transport, role: str) -> set[tuple[str, str, str]]:
+    """Return (group, resource, verb) of all that a ClusterRole of the cluster grants."""
+    rules = json.loads(api.request("GET", f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}"))["rules"]
+    return {(g, r, v) for rule in rules for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]}
+
+
 def test_the_account_of_its_manifests_has_the_rights_that_it_needs(
     exported: PluginModule, kwok: KwokCluster, namespace: str, tmp_path: Path
 ) -> None:
@@ -244,10 +251,17 @@ def test_the_account_of_its_manifests_has_the_rights_that_it_needs(
     subprocess.run(applied, check=True, capture_output=True, text=True, timeout=120)
     name = "aaml-kube-scheduler"
     api, account = kwok.api(), kwok.service_account_kubeconfig("aaml", name)
-    kept = json.loads(api.request("GET", f"/api/v1/namespaces/aaml/configmaps/{name}"))["data"]
+    kept = json.loads(api.request("GET", f"/api/v1/namespaces/aaml/configmaps/{name}-weights"))["data"]
     assert kept["weights.json"].encode() == exported.weights.read_bytes()
     path = f"/apis/apps/v1/namespaces/aaml/deployments/{name}"
     until(lambda: json.loads(api.request("GET", path))["status"].get("readyReplicas") == 2, "two replicas", 120.0)
+    ours = granted(api, name)
+    theirs = granted(api, "system:kube-scheduler") | granted(api, "system:volume-scheduler")
+    assert ours <= theirs
+    assert {(group, resource) for group, resource, _ in theirs - ours} == {
+        ("", "bindings"), ("extensions", "replicasets"),
+        ("coordination.k8s.io", "leases"), ("coordination.k8s.io", "leasecandidates"),
+    }, "all that the cluster's own kube-scheduler may, but its Lease and what is of other versions"  # fmt: skip
     as_deployed = yaml.safe_load(exported.configuration.read_text())["leaderElection"]
     process = PluginProcess(exported, account, tmp_path, scheduler_name=name)
     changed = yaml.safe_load((tmp_path / "kube-scheduler.yaml").read_text())

@@ -25,6 +25,7 @@ from aaml.plugin.source import source_files
 from aaml.plugin.weights import write_profile, write_weights
 
 LOG = logging.getLogger(__name__)
+NAMESPACE = "aaml"
 LEARNER, MODEL = "manifests/learner.yaml", "learner"
 SUFFIX = ".json"
 """Of an output that is the weights alone."""
@@ -96,6 +97,7 @@ def export(spec: str, out: Path, options: ExportOptions | None = None) -> Plugin
         "weight": str(profile.weight),
         "means": meaning(profile),
     }
+    said |= _lease(profile)
     said |= _learner(spec, agent, module, profile.learn)
     for name, text in templates():
         if name != LEARNER or profile.learn:
@@ -121,6 +123,18 @@ def _agent(spec: str) -> str:
     if kind not in LIVE:
         raise bad_value("learn", spec, f"a network, which can learn: a model of {', '.join(LIVE)}")
     return kind
+
+
+def _lease(profile: ProfileOptions) -> dict[str, str]:
+    """Return what the manifests say of the Lease: where it is, and whether the account may make it."""
+    lease = deployed(profile)["leaderElection"]
+    namespace = lease["resourceNamespace"]
+    made = "  - apiGroups: [coordination.k8s.io]\n    resources: [leases]\n    verbs: [create]\n"
+    return {
+        "lease_namespace": namespace,
+        "lease_name": lease["resourceName"],
+        "lease_made": made if namespace == NAMESPACE else "",  # in kube-system the cluster's scheduler has made it
+    }
 
 
 def _learner(spec: str, agent: str, module: PluginModule, socket: str) -> dict[str, str]:

@@ -15,8 +15,8 @@ from aaml.learning.agent import load_agent
 from aaml.learning.config import LIVE
 from aaml.perf.scenarios import benchmark_dir
 from aaml.plugin.build import build, program_path
-from aaml.plugin.configuration import DECIDES, DEFAULTS_GIVE
-from aaml.plugin.export import export
+from aaml.plugin.configuration import DECIDES, DEFAULTS_GIVE, ProfileOptions
+from aaml.plugin.export import ExportOptions, export
 from aaml.plugin.module import PluginModule, is_plugin
 from aaml.plugin.source import source_files
 
@@ -65,29 +65,84 @@ def test_the_weights_are_compiled_in_and_lie_beside(module: PluginModule) -> Non
 
 def test_manifests_are_whole_and_fit_together(module: PluginModule) -> None:
     kustomization = yaml.safe_load((module.folder / "kustomization.yaml").read_text())
-    files = [*kustomization["resources"], *kustomization["configMapGenerator"][0]["files"]]
+    maps = kustomization["configMapGenerator"]
+    files = [*kustomization["resources"], *(name for each in maps for name in each["files"])]
     assert all((module.folder / each).is_file() for each in files)
     (deployment,) = documents(module.folder / "manifests/deployment.yaml")
     pod = deployment["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "aaml-kube-scheduler:1.36.1"
-    assert pod["volumes"][0]["configMap"]["name"] == kustomization["configMapGenerator"][0]["name"]
+    assert [each["configMap"]["name"] for each in pod["volumes"][0]["projected"]["sources"]] == [
+        each["name"] for each in maps
+    ]
     roles = documents(module.folder / "manifests/rbac.yaml")
     bound = {each["roleRef"]["name"] for each in roles if "roleRef" in each}
     assert bound == {
-        "system:kube-scheduler", "system:volume-scheduler", "extension-apiserver-authentication-reader",
+        "extension-apiserver-authentication-reader",
         "aaml-kube-scheduler",
-    }  # fmt: skip
+    }
     account = {(each["subjects"][0]["name"], each["subjects"][0]["namespace"]) for each in roles if "subjects" in each}
     assert account == {(pod["serviceAccountName"], "aaml")}
+
+
+def kustomized(folder: Path) -> dict[tuple[str, str], dict]:
+    """Return what kustomize makes of a folder, by kind and name."""
+    command = [str(programs_dir() / "kubectl"), "kustomize", str(folder)]
+    made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(made)}
+
+
+def mounted(folder: Path) -> list[str]:
+    """Return the names of the ConfigMaps that the pods mount, after checking that they are there."""
+    found = kustomized(folder)
+    (volume,) = [
+        each for each in found["Deployment", "aaml-kube-scheduler"]["spec"]["template"]["spec"]["volumes"]
+        if each["name"] == "aaml"
+    ]  # fmt: skip
+    names = [each["configMap"]["name"] for each in volume["projected"]["sources"]]
+    assert all(("ConfigMap", name) in found for name in names)
+    return names
+
+
+def test_another_configuration_replaces_the_pods_and_other_weights_do_not(tmp_path: Path) -> None:
+    made = export("balance-linear", tmp_path / "plugin")
+    configuration, weights = mounted(made.folder)
+    made.weights.write_text(made.weights.read_text() + "\n")
+    assert mounted(made.folder) == [configuration, weights]
+    made.configuration.write_text(made.configuration.read_text() + "# changed\n")
+    changed, same = mounted(made.folder)
+    assert changed != configuration
+    assert same == weights == "aaml-kube-scheduler-weights"
+
+
+def test_in_the_place_of_the_clusters_scheduler_it_may_hold_that_ones_lease(tmp_path: Path) -> None:
+    for name, place, lease, verbs in (
+        ("default-scheduler", "kube-system", "kube-scheduler", ["get", "update"]),
+        ("mine", "aaml", "aaml-kube-scheduler", ["get", "update", "create"]),
+    ):
+        options = ExportOptions(ProfileOptions(scheduler_name=name))
+        made = export("balance-linear", tmp_path / name, options)
+        roles = documents(made.folder / "manifests/rbac.yaml")
+        (role,) = [each for each in roles if each["kind"] == "Role"]
+        assert (role["metadata"]["namespace"], role["rules"][0]["resourceNames"]) == (place, [lease])
+        assert [verb for rule in role["rules"] for verb in rule["verbs"]] == verbs
+        (binding,) = [
+            each for each in roles if each["kind"] == "RoleBinding" and each["roleRef"]["name"] == "aaml-kube-scheduler"
+        ]
+        assert binding["metadata"]["namespace"] == place
+
+
+def test_one_replica_stays_while_nodes_are_drained(module: PluginModule) -> None:
+    (budget,) = documents(module.folder / "manifests/poddisruptionbudget.yaml")
+    (deployment,) = documents(module.folder / "manifests/deployment.yaml")
+    assert budget["spec"]["selector"] == deployment["spec"]["selector"]
+    assert deployment["spec"]["replicas"] - budget["spec"]["maxUnavailable"] == 1
 
 
 @pytest.mark.parametrize("model", [MODEL, "varied-gnn"])
 def test_a_learner_beside_the_plugin_shares_its_socket_and_its_weights(tmp_path: Path, model: str) -> None:
     out = tmp_path / "plugin"
     assert run("export", [model, "--out", str(out), "--learn", "/run/aaml/learn.sock"]) == 0
-    kubectl = [str(programs_dir() / "kubectl"), "kustomize", str(out)]
-    made = subprocess.run(kubectl, capture_output=True, text=True, check=True).stdout
-    found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(made)}
+    found = kustomized(out)
     pod = found["Deployment", "aaml-kube-scheduler"]["spec"]["template"]["spec"]
     containers = {each["name"]: each for each in pod["containers"]}
     mounts = {name: {m["mountPath"]: m["name"] for m in each["volumeMounts"]} for name, each in containers.items()}
@@ -103,7 +158,10 @@ def test_a_learner_beside_the_plugin_shares_its_socket_and_its_weights(tmp_path:
     ]
     assert arguments["args"]["weightsFile"] == "/run/aaml/weights.json"
     (begins,) = (Path(each.partition("=")[2]) for each in said if each.startswith("--model="))
-    assert begins.name in found["ConfigMap", "aaml-learner"]["binaryData"]
+    (models,) = [
+        each for (kind, name), each in found.items() if kind == "ConfigMap" and name.startswith("aaml-learner-")
+    ]
+    assert begins.name in models["binaryData"], "another model replaces the pods, as a learner reads it once"
     load_agent(out / "learner" / begins.name, LIVE[agent])  # with its critic, where it is an actor
     assert run("export", [model, "--out", str(out)]) == 0
     assert not [*out.rglob("*learner*")], "nothing of it stays"
