@@ -336,10 +336,18 @@ def _list(_: List) -> int:
     for name in records.names():
         record = records.load(name)
         print(
-            f"{name:<20} {record.runtime:<7} Kubernetes {record.kubernetes}  {record.nodes:>5} nodes  "
+            f"{name:<20} {record.runtime:<7} Kubernetes {record.kubernetes}  {_nodes(record):>5} nodes  "
             f"{record.server}  {_state(record)}"
         )
     return 0
+
+
+def _nodes(record: records.Record) -> int:
+    """Return how many nodes a cluster has now; where it does not say, how many it was made with."""
+    try:
+        return count_nodes(cluster_of(record.name, record.runtime).api()).workers
+    except UserError:
+        return record.nodes
 
 
 def _state(record: records.Record) -> str:

@@ -34,7 +34,9 @@ class Intake:
 
     `hold_s` None queues a pod when it comes. A dry run looks on as another scheduler works: its pods are held back
     until that one has chosen a node, and queued just before the state hears of it. Both choices then start from the
-    same state. A pod that nobody places within `hold_s` is queued all the same. Each is decided on once.
+    same state. A pod that nobody places within `hold_s` is queued all the same. Each is decided on once. One that has
+    its node when it is first heard of is held as well, except those of the first list: nobody knows in which order
+    these were placed.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class Intake:
         self._hold_s = hold_s
         self._watch, self._cancel, self._forget = watch, cancel, forget
         self.storage = StorageObjects(state, self._watch_storage)
-        self._backlog: deque[Delta[SeenPod]] = deque()
+        self._backlog: deque[tuple[Delta[SeenPod], bool]] = deque()  # with whether it came after the first list
         self._namespaces_watched = False
         self._held: dict[str, tuple[float, Pod]] = {}  # by uid: until when, in the order in which they came
         self._decided: set[str] = set()
@@ -68,9 +70,9 @@ class Intake:
         """Apply changes. In a dry run those of pods wait for `step`."""
         match changes.source:
             case PODS.name:
-                self._backlog.extend(changes.deltas)
+                self._backlog.extend((delta, PODS.name not in self.unsynced) for delta in changes.deltas)
                 while self._backlog and self._hold_s is None:
-                    self._apply_pod(self._backlog.popleft())
+                    self._apply_pod(self._backlog.popleft()[0])
             case NODES.name:
                 for node_delta in changes.deltas:
                     self._apply_node(node_delta)
@@ -95,12 +97,16 @@ class Intake:
             return True
         if not self._backlog:
             return False
-        uid, node_name = self._backlog[0].obj.pod.uid, self._backlog[0].obj.pod.node_name
-        if uid in self._held and self._backlog[0].kind != "deleted" and node_name in self._state.index:
+        delta, later = self._backlog[0]
+        uid, node_name = delta.obj.pod.uid, delta.obj.pod.node_name
+        if later and self._placed_unseen(delta):
+            unplaced = replace(delta.obj.pod, node_name="", nominated_node="")
+            self._apply_pod(replace(delta, obj=replace(delta.obj, pod=unplaced)))
+        elif uid in self._held and delta.kind != "deleted" and node_name in self._state.index:
             self.chosen[uid] = node_name
             self._queue.add(self._release(uid))
         else:
-            self._apply_pod(self._backlog.popleft())
+            self._apply_pod(self._backlog.popleft()[0])
         return True
 
     @property
@@ -128,6 +134,13 @@ class Intake:
     def decided(self, uid: str) -> None:
         """A dry run has decided on a pod and must not see it again."""
         self._decided.add(uid)
+
+    def _placed_unseen(self, delta: Delta[SeenPod]) -> bool:
+        """Say whether a pod of the other scheduler was never heard of before it had its node."""
+        pod = delta.obj.pod
+        known = delta.kind != "added" or pod.uid in self._held or pod.uid in self._decided or pod.uid in self.chosen
+        ours = self._is_ours(replace(pod, node_name="")) and not pod.terminating
+        return not known and ours and pod.node_name in self._state.index
 
     def _release(self, uid: str) -> Pod:
         return self._held.pop(uid)[1]

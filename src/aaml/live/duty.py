@@ -49,6 +49,8 @@ class Duty(Observer):
             metrics.replaced.labels(reason)
         self._beat_s: float | None = None
         self._leads = lease is None
+        if lease is not None:
+            metrics.leads.labels(lease.options.name).set_function(lambda: float(self._leads and not self.lost))
         self._awaits = "the cluster's objects are not known yet"
         self._cluster: Cluster | None = None
         self.lost = False

@@ -209,7 +209,9 @@ class SchedulerRun:
     def _does(self, cluster: "Cluster") -> str:
         """Say what the policy is about to do."""
         if self.settings.dry_run:
-            return f"looks on as {self.scheduler_name} places pods"
+            before = sum(each.pod.scheduler_name == self.scheduler_name for each in cluster.state.pods())
+            left = f"; {before} that it had placed before are not compared" if before else ""
+            return f"looks on as {self.scheduler_name} places pods{left}"
         nodes, where = int(cluster.state.capacity.sum()), getattr(cluster, "where", "this process")
         return f"places the pods of {self.scheduler_name} on {nodes} nodes of {where}"
 

@@ -33,6 +33,10 @@ class Metrics:
         self.pending = gauge(
             "scheduler_pending_pods", "Pods that wait, by queue: active, backoff, unschedulable or gated.", ("queue",)
         )
+        self.leads = gauge(
+            "leader_election_master_status",
+            "1 where this replica holds the Lease of this name and decides, 0 where it stands by.", ("name",),
+        )  # fmt: skip
         self.replaced = counter(
             "aaml_policy_replaced", "Decisions of the fallback policy in the place of the chosen one, by reason.",
             ("reason",),

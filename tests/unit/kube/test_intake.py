@@ -169,6 +169,36 @@ def test_a_dry_run_decides_on_a_pod_when_another_scheduler_has_placed_it_and_bef
     assert not rig.intake.step()
 
 
+def shadow_of(*first: Pod) -> Rig:
+    """A dry run that has received its first list."""
+    rig = Rig(hold_s=3600.0)
+    rig.intake.take(Changes(PODS.name, tuple(Delta("added", SeenPod(each), None) for each in first), synced=True))
+    return rig
+
+
+def test_a_dry_run_decides_on_a_pod_that_was_placed_before_it_was_heard_of():
+    rig = shadow_of()
+    rig.pod("added", mine(node_name="n1"))
+    seen = []
+    while rig.intake.step():
+        seen.append(([each.uid for each in rig.queue.pods()], rig.intake.chosen.get("p"), len(rig.state.placements)))
+    assert (["p"], "n1", 0) in seen, "it is decided on before the state hears of it"
+    assert seen[-1] == ([], None, 1), "and then it counts, once"
+    rig.pod("modified", mine(node_name="n1"), mine(node_name="n1"))
+    assert rig.intake.step()
+    assert not list(rig.queue.pods())
+
+
+def test_a_dry_run_leaves_out_pods_of_the_first_list_of_others_and_those_that_end():
+    rig = shadow_of(mine("old", node_name="n1"))
+    rig.pod("added", replace(mine("other", node_name="n1"), scheduler_name="theirs"))
+    rig.pod("added", mine("going", node_name="n1", terminating=True))
+    rig.pod("added", mine("nowhere", node_name="gone"))
+    while rig.intake.step():
+        assert not list(rig.queue.pods())
+    assert {"old", "other"} <= set(rig.state.placements)
+
+
 def test_a_dry_run_decides_once_on_a_pod_that_nobody_places():
     rig = Rig(hold_s=0.0)
     pod = mine()

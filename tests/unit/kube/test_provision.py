@@ -41,7 +41,8 @@ from aaml.kube.provision import (
 from aaml.kube.provision.cluster import kwokctl_configuration
 from aaml.kube.provision.components import Component
 from aaml.kube.transport import ApiError, Transport
-from support.scripted_api import write_kubeconfig
+from support.scripted_api import ScriptedApi, listing, write_kubeconfig
+from support.scripted_api import node as scripted_node
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -566,6 +567,27 @@ def test_only_the_clusters_whose_owner_is_gone_are_ended(capsys):
         assert capsys.readouterr().out.splitlines()[1].endswith("  down: sleeper")
     finally:
         for cluster in clusters.values():
+            cluster.down()
+
+
+def test_the_list_counts_the_nodes_that_are_there_now(capsys):
+    """Karpenter has bought six for a cluster that was made without any."""
+    with ScriptedApi() as api:
+        plane = scripted_node("plane")
+        plane["metadata"]["labels"] = {"node-role.kubernetes.io/control-plane": ""}
+        api.on_list("/api/v1/nodes", listing(plane, *(scripted_node(f"bought-{i}") for i in range(6))))
+        cluster = sleeping_cluster("buying", None)
+        try:
+            write_kubeconfig(records.kubeconfig_path("buying").parent, api.server).rename(
+                records.kubeconfig_path("buying")
+            )
+            assert cli.run("cluster", ["list"]) == 0
+            assert "    6 nodes  " in capsys.readouterr().out
+            api.down()
+            assert cli.run("cluster", ["list"]) == 0
+            made_with = records.load("buying").nodes
+            assert f"{made_with:>5} nodes  " in capsys.readouterr().out
+        finally:
             cluster.down()
 
 

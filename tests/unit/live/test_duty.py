@@ -10,6 +10,7 @@ from aaml.live.duty import on_duty
 from aaml.live.settings import DutySettings
 from aaml.scheduling.ports import Attempt, Outcome
 from support.processes import free_port, probe
+from support.scripted_api import ScriptedApi, write_kubeconfig
 
 
 class Cluster:
@@ -77,6 +78,37 @@ def test_times_that_elect_nobody(options: DutySettings) -> None:
         on_duty(options, lambda: None, kubeconfig=None, profile="mine"),
     ):
         pass
+
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/aaml-scheduler"
+
+
+def test_a_metric_says_which_replica_leads_by_kube_schedulers_name(tmp_path) -> None:
+    port = free_port()
+    options = DutySettings(health_port=port, leader_elect=True, lease_duration_s=15.0)
+    lease = {"metadata": {"name": "aaml-scheduler", "resourceVersion": "1"}, "spec": {}}
+
+    def leads() -> str:
+        metric = 'leader_election_master_status{name="aaml-scheduler"} '
+        return next(line for line in probe(port, "/metrics")[1].splitlines() if line.startswith(metric))[len(metric) :]
+
+    with ScriptedApi() as api:
+        api.on_list(LEASE, lease)
+        api.on("PUT", LEASE, (200, {}))
+        kubeconfig = write_kubeconfig(tmp_path, api.server)
+        with on_duty(options, lambda: None, kubeconfig=kubeconfig, profile="mine") as duty:
+            assert leads() == "0.0", "it stands by"
+            assert duty.acquire(lambda: False)
+            assert leads() == "1.0"
+            duty._on_lost()
+            assert leads() == "0.0"
+
+
+def test_without_election_no_metric_speaks_of_a_leader() -> None:
+    port = free_port()
+    with on_duty(DutySettings(health_port=port), lambda: None, kubeconfig=None, profile="mine") as duty:
+        assert duty.acquire(lambda: False)
+        assert "leader_election_master_status{" not in probe(port, "/metrics")[1]
 
 
 def test_who_loses_the_lease_binds_nothing_more() -> None:
