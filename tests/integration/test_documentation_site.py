@@ -27,9 +27,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_command_and_every_name_of_the_package_has_its_reference(site: Path) -> None:
-    commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
-    assert [name for name in COMMANDS if f"usage: aaml {name} " not in commands] == []
-    assert "usage: aaml schedule gnn " in commands  # the commands below a command too
+    index = (site / "reference" / "commands.html").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f'href="commands/{name}.html"' not in index] == []
+    pages = {name: (site / "reference" / "commands" / f"{name}.html").read_text(encoding="utf-8") for name in COMMANDS}
+    assert [name for name, page in pages.items() if f"usage: aaml {name} " not in page] == []
+    assert "usage: aaml schedule gnn " in pages["schedule"]  # the commands below a command too
     names = (site / "reference" / "python.html").read_text(encoding="utf-8")
     assert [name for name in aaml.__all__ if not name.startswith("_") and f'id="aaml.{name}"' not in names] == []
 

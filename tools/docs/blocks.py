@@ -21,12 +21,10 @@ from aaml.evaluation.bound_bill import FLUID, OFFLINE, SOLVER
 from aaml.evaluation.evaluate import parse_seeds
 from aaml.evaluation.figures import Panel, Picture, curve_figure, gain_figure, interval_figure
 from aaml.evaluation.identity import with_identity
-from aaml.evaluation.leaderboard.board import Board, protocol_table
 from aaml.evaluation.ranking import Ranking
 from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import Interval, share_of_gain
 from aaml.evaluation.tables import cells, headers, markdown_table
-from aaml.evaluation.zoo import zoo
 from aaml.learning.config import AGENTS, LIVE, NetworkAgent
 from aaml.live.settings import LearnerSettings
 from aaml.nodes.node_policy import NodePolicy
@@ -46,6 +44,7 @@ from aaml.sim.openb import COLUMNS
 from aaml.sim.tasks import find_task
 from aaml.training.records import read_curve
 from aaml.training.settings import TrainConfig
+from leaders import best_of_tasks, leaderboard, leaderboard_policies, leaderboard_protocol, model_card, model_index
 from standings import KUBE_SCHEDULER
 from standings import read as read_standings
 
@@ -544,58 +543,6 @@ def standings_figure(results: Path, pieces: Labels, openb: Path, bound: Path, ax
     return figure
 
 
-def leaderboard(results: Folders, task: str, metric: str = "") -> str:
-    """Return a task's table by files of `aaml leaderboard run`, in the first of the protocol's metrics unless told."""
-    table = Board.read(*results).table(task, metric, bold=True)
-    return markdown_table(table) if len(table) else f"*Not run yet: `aaml leaderboard run --task {task}`.*"
-
-
-def leaderboard_policies(results: Folders) -> str:
-    """Return the policies of such files: their files, by hash, and the code that ran them."""
-    return markdown_table(Board.read(*results).entrants())
-
-
-def leaderboard_protocol() -> str:
-    """Return the protocol by which they are judged."""
-    return markdown_table(protocol_table())
-
-
-def model_cards(results: Folders) -> str:
-    """Return a card for each model that ships: what made it, and how it did on the leaderboard, by its hash."""
-    board = Board.read(*results)
-    entrants = {who.sha256: name for name, who in board.policies.items() if who.sha256}
-    cards = []
-    for name, model in zoo().items():
-        task = find_task(model.task)
-        better = "higher" if task.higher_is_better else "lower"
-        cards += [
-            f"### {name}", f"{model.use[0].upper()}{model.use[1:]}.",
-            _markdown(["", ""], [
-                ["agent", f"`{model.agent}`"], ["trained on", f"`{model.task}`: {task.metric}, {better} is better"],
-                ["training", model.trained], ["file", f"`models/{model.path.name}`, SHA-256 `{model.sha256[:16]}`"],
-            ]),
-            f"```console\n$ {model.command}\n```",
-        ]  # fmt: skip
-        rows = _standings(board, entrants.get(model.sha256, ""))
-        header = ["leaderboard task", "nodes", "metric", "mean [95% interval]", "reference", "difference", "verdict"]
-        cards.append(_markdown(header, rows) if rows else "*Not on the leaderboard.*")
-    return "\n\n".join(cards)
-
-
-def _standings(board: Board, policy: str) -> list[list[str]]:
-    """Return how a policy did against the reference of each piece that it played, in the protocol's first metric."""
-    rows = []
-    for round_ in board.protocol.rounds:
-        for ranking in board.rankings(round_.task):
-            line = next((line for line in ranking.lines if line.policy == policy), None)
-            if line is not None:
-                texts = cells(line)
-                value, difference, verdict = texts["value"], texts["difference"], f"**{texts['verdict']}**"
-                place = [ranking.task, str(ranking.nodes), ranking.metric.name]
-                rows.append([*place, value, ranking.reference, difference, verdict])
-    return rows
-
-
 _SETTINGS: Mapping[str, type[Settings]] = {
     "training": TrainConfig, "scheduler": LearnerSettings, "karpenter": KarpenterSettings,
     "cluster-autoscaler": ClusterAutoscalerSettings, "nodes": NodeTimes, "prices": Prices,
@@ -638,7 +585,7 @@ TABLES: Mapping[str, Callable[..., str]] = {
     "evaluate": evaluate, "openb": openb, "openb-summary": openb_summary, "csv": csv, "chaos": chaos,
     "means": means, "ratios": ratios, "shares": shares, "settings": settings, "leaderboard": leaderboard,
     "leaderboard-policies": leaderboard_policies, "leaderboard-protocol": leaderboard_protocol,
-    "standings": standings, "model-cards": model_cards,
+    "standings": standings, "ranking": best_of_tasks, "model-index": model_index, "model-card": model_card,
 }  # fmt: skip
 FIGURES: Mapping[str, "Callable[..., Figure]"] = {
     "evaluate-figure": evaluate_figure, "gains-figure": gains_figure, "openb-figure": openb_figure, "curves": curves,

@@ -2,9 +2,9 @@
 
 A block stands between `<!-- aaml: KIND option=value ... -->` and `<!-- aaml: end -->`. Kinds: evaluate, openb,
 openb-summary, csv, chaos, means, ratios, shares, settings, standings, leaderboard, leaderboard-policies,
-leaderboard-protocol, model-cards (tables), evaluate-figure, gains-figure, openb-figure, curves, soak, lines,
-standings-figure, ratios-figure (figures, which also take name=FILE and alt="..."). Their options are the parameters of
-the functions in `blocks`; a wrong one is answered with the list.
+leaderboard-protocol, ranking, model-index, model-card (tables), evaluate-figure, gains-figure, openb-figure, curves,
+soak, lines, standings-figure, ratios-figure (figures, which also take name=FILE and alt="..."). Their options are the
+parameters of the functions in `blocks`; a wrong one is answered with the list.
 """
 
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ import tyro
 from aaml.cli import script
 from aaml.errors import UserError
 from keep import keep
+from leaders import missing_pages
 from redraw import redraw
 
 
@@ -43,11 +44,18 @@ def run(args: Args) -> int:
     if args.keep:
         for path in keep(*args.keep):
             print(f"kept {path}")
+    missing = {} if args.files else missing_pages()
+    for page, text in missing.items():
+        if args.check:
+            print(f"{page}: is missing; make redraw writes it")
+        else:
+            page.parent.mkdir(exist_ok=True)
+            page.write_text(text, encoding="utf-8")
     redrawn = redraw(args.files or documents(), figures=not args.check)
     for difference in redrawn.differences:
         print(difference)
     if args.check:
-        return int(bool(redrawn.differences))
+        return int(bool(redrawn.differences or missing))
     redrawn.write()
     for path in redrawn.files:
         print(f"wrote {path}")

@@ -23,8 +23,11 @@ FROM_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md
 WIDTH = "110"
 _COMMANDS = """# Commands
 
-What `aaml COMMAND --help` says, made from the settings themselves. Flags may be written with dashes or underscores;
-`--config FILE.yaml` holds the same settings where a command has it.
+A page a command: what `aaml COMMAND --help` says, made from the settings themselves. Flags may be written with dashes
+or underscores. `--config FILE.yaml` holds the same settings where a command has it.
+
+| command | what it does |
+| --- | --- |
 """
 _LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)")
 _MATH = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", re.DOTALL)
@@ -38,6 +41,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=_from_docs(text)))
     files.append(File.generated(config, "reference/commands.md", content=commands_page()))
+    for name in COMMANDS:
+        files.append(File.generated(config, f"reference/commands/{name}.md", content=command_page(name)))
     return files
 
 
@@ -60,14 +65,19 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def commands_page() -> str:
-    """Return the reference of all commands as Markdown."""
-    parts = [_COMMANDS]
-    for name, (_, summary) in COMMANDS.items():
-        said = help_of(name)
-        parts.append(f"## aaml {name}\n\n{summary[0].upper()}{summary[1:]}.\n\n{_block(said)}")
-        if "subcommands" in said:
-            choices = _SUBCOMMAND.findall(said.partition("subcommands")[2])
-            parts += [f"### aaml {name} {each}\n\n{_block(help_of(name, each))}" for each in dict.fromkeys(choices)]
+    """Return the list of all commands as Markdown: a line each, with a link to its page."""
+    said = {name: _sentence(summary) for name, (_, summary) in COMMANDS.items()}
+    rows = [f"| [`aaml {name}`](commands/{name}.md) | {summary} |" for name, summary in said.items()]
+    return _COMMANDS + "\n".join(rows) + "\n"
+
+
+def command_page(name: str) -> str:
+    """Return the reference of a command, and of those below it, as Markdown."""
+    said = help_of(name)
+    parts = [f"# aaml {name}\n\n{_sentence(COMMANDS[name][1])}\n\n{_block(said)}"]
+    if "subcommands" in said:
+        choices = _SUBCOMMAND.findall(said.partition("subcommands")[2])
+        parts += [f"## aaml {name} {each}\n\n{_block(help_of(name, each))}" for each in dict.fromkeys(choices)]
     return "\n".join(parts)
 
 
@@ -82,6 +92,10 @@ def help_of(*command: str) -> str:
 
 def _mathml(formula: str, display: str = "inline") -> str:
     return convert(" ".join(formula.split()), display=display)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _block(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +15,7 @@ from aaml.openb.gains import gains
 from aaml.openb.tables import read_table
 
 KUBE_SCHEDULER = "kube-scheduler"
-_KNOWS = "clairvoyant"
+KNOWS = "clairvoyant"
 _ARRIVED = 100
 """Percent of the capacity that has arrived, at which the GPU-sharing benchmark stands here."""
 
@@ -37,12 +38,18 @@ class Standing:
     gain: Interval | None
 
 
+@cache
+def board_of(folders: tuple[Path, ...]) -> Board:
+    """Return the board of these folders, read once: many blocks are drawn from the same files."""
+    return Board.read(*folders)
+
+
 def read(board: Path, pieces: tuple[tuple[str, str], ...], openb: Path, bound: Path) -> Iterator[Standing]:
     """Yield a standing for each piece of a leaderboard's files, and the last for the GPU-sharing benchmark.
 
     `pieces` are (label, TASK-NODES). `openb` is a folder of `aaml bench openb`, `bound` one of `aaml bound openb`.
     """
-    entries = Board.read(board)
+    entries = board_of((board,))
     for label, piece in pieces:
         task, _, nodes = piece.rpartition("-")
         if piece not in entries.entries:
@@ -62,7 +69,7 @@ def _piece(board: Board, label: str, task: str, nodes: int) -> Standing:
     else:
         shown = {line.policy: line.value.mean * round_.scale_of(round_.metrics[0]) for line in ranking.lines}
     models = [name for name in names if board.policies[name].kind == "model"]
-    knows = [name for name in names if name.startswith(_KNOWS)]
+    knows = [name for name in names if name.startswith(KNOWS)]
     rule = next(name for name in names if name not in models and name not in knows)
 
     def cell(name: str) -> str:
@@ -75,12 +82,12 @@ def _piece(board: Board, label: str, task: str, nodes: int) -> Standing:
         metric, here = ranking.metric, board.entries[f"{task}-{nodes}"]
         ours, base, best = (here[name].scores[metric.name] for name in (models[0], rule, knows[0]))
         share = share_of_gain(ours, base, best, metric.better)
-    gain = _gain(board, ranking, models[0], rule, relative=round_.relative) if models else None
+    won = gain(board, ranking, models[0], rule, relative=round_.relative) if models else None
     said = f"{share:.0%}" if share else ""
-    return Standing(label, str(nodes), learned, f"{cell(rule)} ({rule})", kube, most, said, gain)
+    return Standing(label, str(nodes), learned, f"{cell(rule)} ({rule})", kube, most, said, won)
 
 
-def _gain(board: Board, ranking: Ranking, learned: str, rule: str, *, relative: bool) -> Interval | None:
+def gain(board: Board, ranking: Ranking, learned: str, rule: str, *, relative: bool) -> Interval | None:
     """Return by how many percent `learned` is better than `rule`, of the rule's mean or by the ratio of episodes."""
     (against,) = board.results(ranking.task, ranking.nodes).compare(rule, ranking.metric.name)
     lines = {line.policy: line for line in against.lines}
@@ -90,8 +97,8 @@ def _gain(board: Board, ranking: Ranking, learned: str, rule: str, *, relative: 
     sign = 100.0 if ranking.metric.better == "higher" else -100.0
     if relative and paired.ratio:
         ratio = paired.ratio
-        return _signed(Interval(ratio.mean - 1.0, ratio.low - 1.0, ratio.high - 1.0, ratio.count), sign)
-    return _signed(paired.difference, sign / base)
+        return signed(Interval(ratio.mean - 1.0, ratio.low - 1.0, ratio.high - 1.0, ratio.count), sign)
+    return signed(paired.difference, sign / base)
 
 
 def _openb(folder: Path, bound: Path) -> Standing:
@@ -106,13 +113,13 @@ def _openb(folder: Path, bound: Path) -> Standing:
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{bound}: no results of aaml bound openb: {error}") from error
     learned, fgd = float(found.ours[_ARRIVED].mean()), float(found.theirs[_ARRIVED].mean())
-    gain = found.mean(_ARRIVED)
-    share = f"{gain.mean / (most - base):.0%}"
+    won = found.mean(_ARRIVED)
+    share = f"{won.mean / (most - base):.0%}"
     texts = (f"{learned:.1f} (linear scorer)", f"{fgd:.1f} (fgd)", "", f"{most:.1f}", share)
-    return Standing("GPU sharing: % of GPUs allocated ↑", "1213", *texts, _signed(gain, 100.0 / fgd))
+    return Standing("GPU sharing: % of GPUs allocated ↑", "1213", *texts, signed(won, 100.0 / fgd))
 
 
-def _signed(interval: Interval, factor: float) -> Interval:
+def signed(interval: Interval, factor: float) -> Interval:
     """Return an interval times a factor of either sign."""
     low, high = sorted((interval.low * factor, interval.high * factor))
     return Interval(interval.mean * factor, low, high, interval.count)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.leaderboard.entry import BoardEntry, Who
-from aaml.evaluation.leaderboard.protocol import PROTOCOL, Piece, Protocol
+from aaml.evaluation.leaderboard.protocol import PROTOCOL, Piece, Protocol, Round
 from aaml.evaluation.ranking import Line, Ranking
 from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import LEAST_SEEDS, Interval, share_of_gain
@@ -86,6 +86,17 @@ class Board:
         """Return the rankings of a task, one a size, in a metric of the protocol. Raises `UserError` for other ones."""
         round_ = self.protocol.round(task)
         metric = metric or round_.metrics[0]
+        if (task, metric) not in self._ranked:
+            self._ranked[task, metric] = self._rank(round_, metric)
+        return self._ranked[task, metric]
+
+    @cached_property
+    def _ranked(self) -> dict[tuple[str, str], list[Ranking]]:
+        """The rankings that were asked for: intervals of many policies take seconds."""
+        return {}
+
+    def _rank(self, round_: Round, metric: str) -> list[Ranking]:
+        task = round_.task
         if metric not in round_.metrics:
             raise bad_value("metric", metric, f"one of {', '.join(round_.metrics)}")
         sizes = [size for size, _ in round_.sizes if f"{task}-{size}" in self.entries]
