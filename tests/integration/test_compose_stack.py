@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from aaml.kube.provision.paths import private_dir
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 MOUNTED = {"tlogs", "logs", "data", "models", "runs", "deployment_data", "notebooks", "scripts"}
@@ -65,6 +67,55 @@ def test_karpenter_is_there_by_its_profile_and_opens_no_port(tmp_path, services)
         r"^ARG STACK_IMAGE=(\S+)$", (ROOT / "docker" / "karpenter.Dockerfile").read_text(), re.MULTILINE
     )
     assert built_on[1] == services["pytorch-container"]["image"]
+
+
+def instruction(file, word):
+    """Return the text of the RUN instruction of a Dockerfile that has a word in it."""
+    text = re.sub(r"\\\n\s*", " ", (ROOT / "docker" / file).read_text())
+    (found,) = [line.removeprefix("RUN ") for line in text.splitlines() if line.startswith("RUN") and word in line]
+    return found
+
+
+def test_everybody_may_read_the_cache_that_the_build_of_karpenter_makes(tmp_path):
+    """Its folders are made for their maker alone, and the service does not run as root."""
+    cache = private_dir(tmp_path / "cache" / "karpenter" / "1.15")
+    program = cache / "karpenter"
+    program.write_text("")
+    program.chmod(0o700)
+    command = re.search(r"chmod .*", instruction("karpenter.Dockerfile", "karpenter.build"))[0]
+    subprocess.run(["/bin/sh", "-c", command.replace("/opt/aaml", str(tmp_path))], check=True)
+    for path in (tmp_path / "cache", *(tmp_path / "cache").rglob("*")):
+        assert path.stat().st_mode & 0o055 == 0o055, path
+
+
+def test_a_login_shell_knows_the_short_names_and_the_path_of_the_image(tmp_path):
+    """`bash -lc kgn`: /etc/profile sets PATH anew, and Debian's .bashrc ends where nobody types."""
+    home, base = tmp_path / "home", tmp_path / "conda"
+    for folder in (home, base):
+        folder.mkdir()
+    (base / "kubectl").write_text('#!/bin/sh\necho "RAN kubectl $*"\n')
+    (base / "kubectl").chmod(0o755)
+    (home / ".bashrc").write_text("case $- in *i*) ;; *) return ;; esac\n")
+    made = re.search(r"\{ echo .export PATH.*?\} +> \S+\.bash_profile", instruction("Dockerfile", "useradd"))[0]
+    made = made.replace("/home/appuser/aaml", str(ROOT)).replace("/home/appuser", str(home))
+    path = f"{base}:/usr/bin:/bin"
+    subprocess.run(["/bin/sh", "-c", made], check=True, env={"PATH": path})
+    answer = subprocess.run(
+        ["/bin/bash", "-lc", "kgn -A"],
+        env={"HOME": str(home), "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.stdout == "RAN kubectl get nodes -A\n", answer.stderr
+
+
+def test_karpenter_ends_with_its_cluster_and_is_started_anew(services, tmp_path):
+    answer = compose_config(tmp_path, COMPOSE_PROFILES="karpenter")
+    karpenter = json.loads(answer.stdout)["services"]["karpenter"]
+    assert karpenter["restart"] == "on-failure"
+    (_, script) = karpenter["entrypoint"]
+    assert (ROOT / Path(script).relative_to("/home/appuser/aaml")).is_file()
 
 
 def test_the_parser_refuses_a_file_with_a_mistake(tmp_path):

@@ -88,8 +88,8 @@ class ShadowReport:
 
     def __str__(self) -> str:
         said = (
-            "Each pod is judged alone, from the state just before it: the policy against the scheduler [95% interval].\n"
-            "Pods that had a node when the shadow began are not in the log."
+            "Each pod is judged alone, from the state just before it: the policy against the scheduler [95% interval]."
+            "\nPods that had a node when the shadow began are not in the log."
         )
         return "\n\n".join([*map(str, self.players), said])
 
