@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from aaml.kube.provision.paths import cache_dir, exclusive, private_dir
+from aaml.folders import cache_dir, private_dir
+from aaml.kube.provision.paths import exclusive
 
 
 def built(name: str, read: bytes, compile_into: Callable[[Path], object]) -> Path:

@@ -14,10 +14,10 @@ from packaging.requirements import Requirement
 from aaml.doctor.finding import Finding
 from aaml.errors import UserError
 from aaml.extras import EXTRAS, MissingExtraError
+from aaml.folders import cache_dir, state_dir
 from aaml.karpenter import build as karpenter
 from aaml.kube.provision import cluster_of, records
 from aaml.kube.provision.binaries import built, minimum_go, programs_dir
-from aaml.kube.provision.paths import cache_dir, state_dir
 from aaml.kube.provision.toolchain import dotted, find_go
 from aaml.kube.transport import ApiError, Transport, Unreachable
 from aaml.learning.build import torch_build

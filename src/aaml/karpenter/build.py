@@ -9,9 +9,10 @@ from pathlib import Path
 
 from aaml.errors import UserError
 from aaml.files import write_bytes
+from aaml.folders import cache_dir, private_dir
 from aaml.karpenter.changes import SourceChange, changed, changes
 from aaml.kube.provision.binaries import compile_program, minimum_go, module_dir, pinned_version, recipe_dir
-from aaml.kube.provision.paths import cache_dir, exclusive, private_dir
+from aaml.kube.provision.paths import exclusive
 from aaml.kube.provision.toolchain import find_go
 
 PROGRAM = "karpenter"

@@ -11,11 +11,11 @@ import yaml
 
 from aaml.errors import UserError
 from aaml.files import write_text
+from aaml.folders import private_dir, state_dir
 from aaml.karpenter.build import PROGRAM, build, crd_files
 from aaml.karpenter.pool import Pool
 from aaml.kube.provision import KwokCluster
 from aaml.kube.provision.components import Component
-from aaml.kube.provision.paths import private_dir, state_dir
 from aaml.kube.provision.ports import free_port
 from aaml.kube.provision.waits import says_ready, until
 from aaml.kube.transport import ApiError, Transport

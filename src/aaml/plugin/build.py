@@ -5,8 +5,9 @@ import platform
 import sys
 from pathlib import Path
 
+from aaml.folders import cache_dir, private_dir
 from aaml.kube.provision.binaries import compile_program, linker_flags, minimum_go, versions
-from aaml.kube.provision.paths import cache_dir, exclusive, private_dir
+from aaml.kube.provision.paths import exclusive
 from aaml.kube.provision.toolchain import find_go
 from aaml.plugin.cache import prune, used
 from aaml.plugin.module import PluginModule

