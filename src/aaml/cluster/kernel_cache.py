@@ -4,25 +4,50 @@ numba keeps what it compiled beside the source and takes it again as long as tha
 the code of those that it calls and the values of the constants that it reads, whichever file they are from: after a
 change of one of these the old code would go on to run, without a word (numba issue 1833). Here what is kept is good as
 long as every file whose kernels the kernel's own file knows is the same, and every constant.
+
+It is kept in the user's cache under the hash of all that, so that every checkout and environment with the same sources
+finds it, and processes with different sources keep theirs apart. Where `NUMBA_CACHE_DIR` is set, or the user's cache
+cannot be written, it is kept where numba keeps it.
 """
 
 import hashlib
+import os
+import secrets
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar
 
+import numba
 import numpy as np
 from numba.core import caching
 from numba.core.dispatcher import Dispatcher
+
+from aaml.errors import UserError
+from aaml.folders import cache_dir, private_dir
 
 K = TypeVar("K")
 _PLAIN = (bool, int, float, str, slice, type(None))
 
 
+_VERSIONS = 8  # of a kernel stay in the user's cache
+
+
 class _Index(caching.IndexDataCacheFile):
     """numba's list of what is kept of a function, which names the types that it was compiled for."""
+
+    def save(self, key: Any, data: Any) -> None:
+        """Keep what was compiled for the types of `key`.
+
+        numba numbers the files by the list that it has just read: of two processes that save at once, one would write
+        its code into the file that the other has listed for other types.
+        """
+        listed = self._load_index()
+        name = listed.get(key) or self._data_name(secrets.randbits(63))  # type: ignore[no-untyped-call]
+        self._save_data(name, data)  # type: ignore[no-untyped-call]
+        self._save_index({**listed, key: name})  # type: ignore[no-untyped-call]
 
     def _load_index(self) -> dict[Any, str]:
         try:
@@ -31,12 +56,57 @@ class _Index(caching.IndexDataCacheFile):
             return {}
 
 
+class _SharedIndex(_Index):
+    """The same in the user's cache, where a kernel has one list for each version of what it is made of."""
+
+    def __init__(self, folder: Path, function: FunctionType, made: str) -> None:
+        self._folder = folder
+        self._name = f"{function.__module__}.{function.__qualname__}".replace("<", "").replace(">", "")
+        base = f"{self._name}-{made[:24]}-{function.__code__.co_firstlineno}"
+        super().__init__(cache_path=str(folder), filename_base=base, source_stamp=made)  # type: ignore[no-untyped-call]
+
+    def save(self, key: Any, data: Any) -> None:
+        """Keep what was compiled, and the versions before it that were kept last."""
+        if not Path(self._index_path).exists():
+            self._forget()
+        super().save(key, data)
+
+    def _forget(self) -> None:
+        lists = sorted(self._folder.glob(f"{self._name}-*.nbi"), key=_changed)
+        for old in lists[: max(len(lists) + 1 - _VERSIONS, 0)]:
+            for file in (old, *self._folder.glob(f"{old.stem}.*.nbc")):
+                file.unlink(missing_ok=True)
+
+
+def _changed(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0  # another process has removed it
+
+
+@cache
+def _shared_folder() -> Path | None:
+    """Return the folder of kernels in the user's cache, or nothing where numba's own folders are to be used."""
+    if numba.config.CACHE_DIR:
+        return None
+    try:
+        folder = private_dir(cache_dir() / "kernels" / f"numba-{numba.__version__}-{sys.implementation.cache_tag}")
+    except (UserError, RuntimeError):  # RuntimeError: this user has no home
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
 class KernelCache(caching.FunctionCache):
     """numba's cache of a function, for as long as all is the same that the function is made of."""
 
     def __init__(self, function: FunctionType) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
-        stamp = self._impl.locator.get_source_stamp(), made_of(function)
+        made, folder = made_of(function), _shared_folder()
+        if folder is not None and _content(function.__code__.co_filename):
+            self._cache_path, self._cache_file = str(folder), _SharedIndex(folder, function, made)
+            return
+        stamp = self._impl.locator.get_source_stamp(), made
         self._cache_file = _Index(  # type: ignore[no-untyped-call]
             cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=stamp
         )

@@ -1,10 +1,13 @@
 """A compiled kernel is taken from the cache as long as all is the same that it is made of, and no longer."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from aaml.cluster import kernel_cache
 
 SOURCES = {
     "lowest": "from aaml.cluster.kernels import compiled\nSTEP = 1\n\n@compiled\ndef lowest(x):\n    return x + STEP\n",
@@ -17,23 +20,41 @@ SOURCES = {
 ASK = "from highest import highest; print(highest(1), *highest.stats.cache_hits.values())"
 
 
+def in_a_process(folder, line, cache):
+    """Return what a line says in a fresh process whose user's cache is `cache`."""
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    said = subprocess.run(
+        [sys.executable, "-B", "-c", line], cwd=folder, env=environment | {"AAML_CACHE": str(cache)},
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    return said.stdout
+
+
+def checkout(folder):
+    folder.mkdir()
+    for name, text in SOURCES.items():
+        (folder / f"{name}.py").write_text(text)
+    return folder
+
+
+def top(folder, cache):
+    """Return what the kernel on top gives for 1 in a fresh process, and how often it was found in the cache."""
+    value, *hits = in_a_process(folder, ASK, cache).split()
+    return int(value), sum(map(int, hits))
+
+
 @pytest.fixture
 def ask(tmp_path):
-    """Return what the kernel on top gives for 1 in a fresh process, and how often it was found in the cache."""
-    for name, text in SOURCES.items():
-        (tmp_path / f"{name}.py").write_text(text)
+    """The same after a change of a file."""
+    folder = checkout(tmp_path / "checkout")
 
     def asked(name=None, old="", new=""):
         if name is not None:
-            file = Path(tmp_path / f"{name}.py")
+            file = Path(folder / f"{name}.py")
             text = file.read_text()
             assert old in text
             file.write_text(text.replace(old, new))
-        said = subprocess.run(
-            [sys.executable, "-B", "-c", ASK], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120
-        )
-        value, *hits = said.stdout.split()
-        return int(value), sum(map(int, hits))
+        return top(folder, tmp_path / "cache")
 
     return asked
 
@@ -45,6 +66,52 @@ def test_a_change_in_any_file_that_a_kernel_is_made_of_is_seen_and_nothing_else_
     assert ask("lowest", "STEP = 1", "STEP = 3") == (-40, 0)
     assert ask("constants", "(10, 20)", "(5, 20)") == (-20, 0)  # a file that holds no kernel
     assert ask() == (-20, 1)
+    assert ask("constants", "(5, 20)", "(10, 20)") == (-40, 1)  # as it was before
+
+
+def test_another_checkout_with_the_same_sources_finds_what_was_compiled(tmp_path):
+    assert top(checkout(tmp_path / "one"), tmp_path / "cache") == (40, 0)
+    assert top(checkout(tmp_path / "two"), tmp_path / "cache") == (40, 1)
+    assert not list(tmp_path.glob("*/__pycache__/*.nb?"))
+
+
+def test_where_the_users_cache_cannot_be_made_kernels_are_kept_beside_their_sources(tmp_path):
+    (tmp_path / "file").write_text("")
+    folder = checkout(tmp_path / "one")
+    assert top(folder, tmp_path / "file" / "cache") == (40, 0)
+    assert top(folder, tmp_path / "file" / "cache") == (40, 1)
+    assert list(folder.glob("__pycache__/highest.*.nbi"))
+
+
+def function(number):
+    return number
+
+
+def index(folder, made="a"):
+    return kernel_cache._SharedIndex(folder, function, made)
+
+
+def test_processes_that_keep_a_kernel_for_different_types_at_once_never_take_each_others_code(tmp_path, monkeypatch):
+    one, other = index(tmp_path), index(tmp_path)
+    listed = one._load_index()
+    other.save("an integer", "code for an integer")
+    monkeypatch.setattr(one, "_load_index", lambda: listed)  # read before the other wrote
+    one.save("an array", "code for an array")
+    found = index(tmp_path)
+    assert found.load("an array") == "code for an array"
+    assert found.load("an integer") in {None, "code for an integer"}
+    assert other.load("an array") == "code for an array"
+
+
+def test_of_a_kernels_versions_the_last_eight_stay(tmp_path):
+    for number in range(12):
+        kept = index(tmp_path, f"{number:x}")
+        kept.save("an integer", number)
+        os.utime(kept._index_path, (number, number))
+    assert [index(tmp_path, f"{number:x}").load("an integer") for number in range(12)] == [None] * 4 + list(
+        range(4, 12)
+    )
+    assert len(list(tmp_path.iterdir())) == 16  # a list and a file of code each
 
 
 def test_a_kernel_compiles_again_where_the_type_of_its_argument_has_another_name_now(tmp_path):
@@ -54,10 +121,12 @@ def test_a_kernel_compiles_again_where_the_type_of_its_argument_has_another_name
         "import shapes\nfrom aaml.cluster.kernels import compiled\n\n\n@compiled\ndef kernel(a):\n    return a.x + 1\n"
         "\n\nif __name__ == '__main__':\n    import kernel as kept\n    print(kept.kernel(shapes.Old(4)))\n"
     )
-    run = [sys.executable, "-B", "kernel.py"]
+    run, environment = [sys.executable, "-B", "kernel.py"], os.environ | {"AAML_CACHE": str(tmp_path / "cache")}
     for old, new in (("Old", "Old"), ("Old", "New")):
         for name in ("shapes.py", "kernel.py"):
             path = tmp_path / name
             path.write_text(path.read_text().replace(old, new))
-        said = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        said = subprocess.run(
+            run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+        )
         assert said.stdout == "5\n", said.stderr
