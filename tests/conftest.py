@@ -45,10 +45,7 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the real cluster, so that `-m "not kwok"` leaves it out, and what one worker plays as a whole.
-
-    A file of tests with real processes is played by one worker of pytest-xdist: its clusters start once. These files
-    come first, by their folders' names, so that the many short unit tests even out the end.
+    """Mark what uses the real cluster, so that `-m "not kwok"` leaves it out.
 
     What plays with real processes is tried a second time when it fails, as Kubernetes' own tests are: a busy machine
     may be late where a test waits. The report names what was tried again (R); the unit tests have one try.
@@ -56,7 +53,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not item.path.is_relative_to(UNIT):
             item.add_marker(pytest.mark.flaky(reruns=1))
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
         if "kwok" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kwok)
 

@@ -88,7 +88,7 @@ def _changed(file: Path) -> float:
 @cache
 def _shared_folder() -> Path | None:
     """Return the folder of kernels in the user's cache, or nothing where numba's own folders are to be used."""
-    if numba.config.CACHE_DIR:
+    if numba.config.CACHE_DIR:  # type: ignore[attr-defined]
         return None
     try:
         folder = private_dir(cache_dir() / "kernels" / f"numba-{numba.__version__}-{sys.implementation.cache_tag}")
