@@ -107,7 +107,7 @@ def document(settings: KarpenterSettings, base: Mapping[str, Any] | None = None)
     spec["disruption"] = {
         **spec.get("disruption", {}),
         "consolidationPolicy": settings.consolidation_policy,
-        "consolidateAfter": _NEVER if after is None else _text(after),
+        "consolidateAfter": _NEVER if after is None else f"{round(after)}s",  # it takes whole seconds
         "budgets": [{"nodes": each} for each in settings.budgets],
     }
     return content
@@ -165,5 +165,8 @@ def _seconds(value: Any, where: str) -> float:
 
 
 def _text(seconds: float) -> str:
-    """Return a duration as Karpenter takes it: whole seconds."""
-    return f"{round(seconds)}s"
+    """Return a duration as Go has it, to the millisecond: 90s, 2.5s or 250ms."""
+    milliseconds = round(1000 * seconds)
+    if 0 < milliseconds < 1000:
+        return f"{milliseconds}ms"
+    return f"{milliseconds / 1000:.3f}".rstrip("0").rstrip(".") + "s"

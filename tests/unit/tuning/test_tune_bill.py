@@ -159,3 +159,15 @@ def test_the_command_says_what_is_paid_and_refuses_tasks_whose_nodes_stay(tmp_pa
         run("evaluate", f"--task compress --policies kube-scheduler+{tmp_path}/none.yaml --out {tmp_path}".split()) == 2
     )
     assert "none.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.25, "250ms"), (0.0626, "63ms"), (1.0, "1s"), (2.5, "2.5s"), (90.0, "90s"), (1234.567, "1234.567s")],
+)
+def test_batches_are_durations_of_go_to_the_millisecond(tmp_path, seconds, text):
+    path = tmp_path / "nodepool.yaml"
+    pool = replace(TUNED, batch_idle_duration_s=seconds, batch_max_duration_s=max(seconds, 2.0))
+    nodepool.write_nodepool(path, nodepool.document(pool))
+    assert f"--batch-idle-duration {text} " in path.read_text(encoding="utf-8")
+    assert nodepool.read_nodepool(path).batch_idle_duration_s == pytest.approx(seconds, abs=5e-4)
