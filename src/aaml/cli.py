@@ -1,5 +1,6 @@
 """The `aaml` command: finds the sub-command, imports only that one, and turns a person's mistake into one line."""
 
+import errno
 import importlib
 import logging
 import os
@@ -57,7 +58,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "soak": ("aaml.commands.soak", "let pods come and go for an hour: memory, handles, latency and loss"),
     "cluster": ("aaml.commands.cluster", "start, inspect and stop a real KWOK cluster without Docker"),
 }
-
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # What a person wants to do -> the commands for it, in the order in which they are usually needed.
 TASKS: dict[str, tuple[str, ...]] = {
@@ -131,6 +132,12 @@ def execute(
     except BrokenPipeError:
         sys.stderr.close()  # the reader (a pager, `head`) has gone: nothing is left to say
         return 141
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{prog}: error: {where}cannot be written: {error.strerror}", file=sys.stderr)
+        return 2
     finally:
         logging.shutdown()
 

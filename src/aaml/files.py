@@ -1,21 +1,30 @@
 """The one way to write files.
 
 Results are written whole or not at all, so that no reader, and no crash, ever meets half of one. What grows while a
-program runs is written line by line: JSON lines, or the rows of a CSV file.
+program runs is appended line by line: JSON lines, or the rows of a CSV file. Half a line, which a full disk or a loss
+of power leaves, is left out by who reads (`whole_lines`) and by who appends (`LineFile`).
 """
 
 import csv
+import fcntl
+import io
 import json
+import logging
 import os
 import re
+import stat
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 
 from aaml.errors import UserError
+
+_BUFFERED = 1 << 13  # bytes of lines that are put on disk without being asked for
+_log = logging.getLogger(__name__)
 
 
 def in_a_name(text: str) -> str:
@@ -61,17 +70,143 @@ def write_json(path: Path, content: Any, indent: int | None = None, *, field: st
     write_text(path, json.dumps(content, indent=indent) + "\n", field=field, mode=mode)
 
 
+class LineFile:
+    """Appends whole lines to a file, which goes on where it is there already; several processes may.
+
+    Half a line at the end is cut off first, with a warning. Lines are buffered: `flush` or `close` puts them on disk.
+    Raises `UserError` in a line where the file cannot be written. Of the lines that do not fit the first waits for
+    room, the others are left out, and so are more of them until then.
+    """
+
+    def __init__(self, path: Path, *, field: str = "") -> None:
+        self.path, self._lines, self._size, self._full = path, list[bytes](), 0, False
+        self._called = f"{field} {path}".strip()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            regular = not path.exists() or stat.S_ISREG(path.stat().st_mode)
+            flags = os.O_RDWR if regular else os.O_WRONLY
+            self._descriptor = os.open(path, flags | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise self._cannot(error) from error
+        self._regular = regular
+
+    def write(self, line: bytes) -> None:
+        """Take a line, which ends in a newline."""
+        self._lines.append(line)
+        self._size += len(line)
+        if self._full or self._size >= _BUFFERED:
+            self.flush()
+
+    def flush(self) -> None:
+        """Put on disk what was taken."""
+        whole, self._lines, self._size = b"".join(self._lines), [], 0
+        if not whole:
+            return
+        self._full = True
+        try:
+            if not self._regular:
+                _write_all(self._descriptor, whole)
+            else:
+                self._append(whole)
+        except OSError as error:
+            raise self._cannot(error) from error
+        self._full = False
+
+    def _append(self, whole: bytes) -> None:
+        with self._alone():
+            begun = self._mended()
+            try:
+                _write_all(self._descriptor, whole)
+            except OSError:
+                fitted = whole.rfind(b"\n", 0, os.fstat(self._descriptor).st_size - begun) + 1
+                os.ftruncate(self._descriptor, begun + fitted)
+                self._lines = [whole[fitted : whole.find(b"\n", fitted) + 1]]
+                raise
+
+    def is_empty(self) -> bool:
+        """Whether there is no line, once half of one is cut off."""
+        return self._regular and not self._mended()
+
+    def close(self) -> None:
+        """Put on disk what was taken and close the file; what did not fit before is left out."""
+        try:
+            if not self._full:
+                self.flush()
+        finally:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+            self._descriptor = -1
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _mended(self) -> int:
+        """Cut off or end a line that lacks its end; return how long the file is."""
+        length = os.fstat(self._descriptor).st_size
+        if not length or os.pread(self._descriptor, 1, length - 1) == b"\n":
+            return length
+        content = os.pread(self._descriptor, length, 0)
+        whole = _without_half(content, self.path)
+        os.ftruncate(self._descriptor, min(len(whole), length))
+        _write_all(self._descriptor, whole[length:])
+        return len(whole)
+
+    def _cannot(self, error: OSError) -> UserError:
+        return UserError(f"{self._called}: cannot be written: {error.strerror or error}")
+
+
+def whole_lines(path: Path) -> str:
+    """Return the lines of a file in UTF-8, each with its end, without half a line at the end, which a warning names.
+
+    Raises `OSError` and `UnicodeDecodeError`.
+    """
+    return _without_half(path.read_bytes(), path).decode()
+
+
+def _without_half(content: bytes, path: Path) -> bytes:
+    """Return lines with a last one that lacks its end alone, but not with half of one.
+
+    A line of JSON is whole where it can be read, a row of a table where it has as many cells as the first.
+    """
+    ended, newline, rest = content.rpartition(b"\n")
+    if not rest:
+        return content
+    try:
+        if rest.lstrip()[:1] == b"{":
+            json.loads(rest)
+            return content + b"\n"
+        header, row = (next(csv.reader([line.decode()])) for line in (content.partition(b"\n")[0], rest))
+        if newline and len(row) == len(header):
+            return content + b"\n"
+    except (ValueError, csv.Error, StopIteration):
+        pass
+    _log.warning("%s: ends in half a line, which is left out", path)
+    return ended + newline
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
 class JsonLines:
-    """Appends one JSON object a line to a file, which goes on where it is there already.
+    """Appends one JSON object a line to a file (`LineFile`).
 
     NumPy's values are written as plain ones; a number that JSON does not know (NaN, infinity) becomes null. Lines are
     buffered: `flush` or `close` puts them on disk.
     """
 
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def __init__(self, path: Path, *, field: str = "") -> None:
         self.path = path
-        self._file = path.open("ab")
+        self._file = LineFile(path, field=field)
         self._encoder = msgspec.json.Encoder(enc_hook=_plain)
 
     def write(self, content: Mapping[str, object]) -> None:
@@ -91,16 +226,13 @@ class RowWriter:
     """Writes a new CSV file row by row, each on disk at once: a run that is interrupted keeps what it did."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
-        self._file = path.open("w", newline="", encoding="utf-8")
-        self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
-        self._writer.writeheader()
-        self._file.flush()
+        self.path, self._columns = path, columns
+        write_text(path, _csv([columns]))
+        self._file = LineFile(path)
 
     def write(self, row: Mapping[str, object]) -> None:
-        """Write one row; every column has a value."""
-        self._writer.writerow(row)
+        """Write one row; every column has a value. Raises `UserError` where it cannot be written."""
+        self._file.write(_csv([[row[name] for name in self._columns]]).encode())
         self._file.flush()
 
     def close(self) -> None:
@@ -111,21 +243,25 @@ class RowWriter:
 def append_row(path: Path, row: Mapping[str, object]) -> None:
     """Append a row to a CSV file, which is made with the row's columns where there is none.
 
-    Raises `UserError` when the file that is there has other columns.
+    Raises `UserError` when the file that is there has other columns, and where it cannot be written.
     """
-    columns = list(row)
-    if path.exists():
-        with path.open(newline="", encoding="utf-8") as file:
-            columns = next(csv.reader(file), []) or columns
-    if set(columns) != set(row):
-        other = min(set(columns) ^ set(row))
-        raise UserError(f"{path}: has other columns than this run ({other}); choose another --out")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        if not file.tell():
-            writer.writeheader()
-        writer.writerow(row)
+    with closing(LineFile(path)) as file:
+        columns = list(row)
+        if file.is_empty():
+            file.write(_csv([columns]).encode())
+        else:
+            with path.open(newline="", encoding="utf-8") as there:
+                columns = next(csv.reader(there), columns)
+        if set(columns) != set(row):
+            other = min(set(columns) ^ set(row))
+            raise UserError(f"{path}: has other columns than this run ({other}); choose another --out")
+        file.write(_csv([[row[name] for name in columns]]).encode())
+
+
+def _csv(rows: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def _plain(value: object) -> object:

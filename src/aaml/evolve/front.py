@@ -22,7 +22,7 @@ from aaml.evaluation.statistics import Interval, mean_interval
 from aaml.evolve.cases import validation
 from aaml.evolve.judge import Judge, Races
 from aaml.evolve.settings import EvolveConfig
-from aaml.files import JsonLines
+from aaml.files import JsonLines, whole_lines
 from aaml.policies.formulas.expression import parts, terms
 from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse, to_latex
@@ -163,7 +163,7 @@ def searched_in(file: Path) -> Path | None:
 def looks(folder: Path) -> int:
     """Return how many looks at sealed episodes formulas of a run have had."""
     path = folder / LOOKS
-    return len(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else 0
+    return len(whole_lines(path).splitlines()) if path.is_file() else 0
 
 
 def read_front(folder: Path) -> list[Judged]:

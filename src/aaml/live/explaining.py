@@ -56,6 +56,8 @@ def _lines(path: Path) -> Iterator[dict]:  # type: ignore[type-arg]
     try:
         with path.open(encoding="utf-8") as file:
             for line in file:
+                if not line.endswith("\n"):
+                    return  # half a line: it is being written, or was when the disk was full
                 if '"explanation"' in line and (content := json.loads(line)).get("kind") == "explanation":
                     yield {**content["explanation"], "written": content["time"]}
     except (OSError, ValueError, KeyError) as error:

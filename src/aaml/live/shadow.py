@@ -10,6 +10,7 @@ import numpy as np
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.statistics import Paired, paired
+from aaml.files import whole_lines
 from aaml.live.observers.shadow import OBJECTIVES, Player
 from aaml.sim.metrics import Metric, find_metric
 
@@ -106,8 +107,7 @@ def read_report(path: Path) -> ShadowReport:
 def read_records(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a log. Raises `UserError` for what is none, naming the line."""
     try:
-        with path.open(encoding="utf-8") as file:
-            return list(_records(path, file))
+        return list(_records(path, whole_lines(path).splitlines()))
     except (OSError, UnicodeDecodeError) as error:
         raise bad_value("report", str(path), f"a readable shadow log ({error})") from error
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from aaml.errors import UserError
 from aaml.files import JsonLines
 from aaml.scheduling.ports import RunWriter
 
@@ -85,23 +86,24 @@ class Lenient:
         """Flush and close."""
         try:
             self._writer.close()  # it may do so in silence after a write that failed
-        except OSError as error:
+        except (OSError, UserError) as error:
             self._failed(error)
 
     def attempt(self, write: Callable[[], object]) -> None:
         """Write, or tell why not."""
         try:
             write()
-        except OSError as error:
+        except (OSError, UserError) as error:
             self._failed(error)
         else:
             if not self._works:
                 _LOG.info("%s can be written again", self._what)
             self._works = True
 
-    def _failed(self, error: OSError) -> None:
+    def _failed(self, error: OSError | UserError) -> None:
         if self._works:
-            _LOG.warning("%s cannot be written (%s): left out until they can", self._what, error.strerror or error)
+            reason = error.strerror if isinstance(error, OSError) else str(error).rpartition(": ")[2]
+            _LOG.warning("%s cannot be written (%s): left out until they can", self._what, reason or error)
         self._works = False
 
 

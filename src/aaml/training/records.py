@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from aaml.errors import UserError, bad_value
+from aaml.files import whole_lines
 
 CONFIG, METRICS, RESUME = "config.json", "metrics.jsonl", "resume.pt"
 
@@ -13,7 +14,7 @@ def read_config(path: Path) -> dict[str, Any] | None:
     """Return config.json, None when there is none. Raises `UserError` when it cannot be read."""
     try:
         content = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
         raise UserError(f"{path / CONFIG}: cannot be read: {error}") from error
@@ -40,6 +41,6 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Return the lines of a run's metrics.jsonl. Raises `UserError` when it is missing or not readable."""
     path = folder / METRICS
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [json.loads(line) for line in whole_lines(path).splitlines()]
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error

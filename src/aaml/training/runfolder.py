@@ -1,10 +1,10 @@
 """A run's folder, written: config.json, metrics.jsonl, tensorboard/, model/, resume.pt."""
 
-import fcntl
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from aaml.errors import UserError
 from aaml.evaluation.zoo import model_file
 from aaml.files import write_bytes, write_json
 from aaml.learning.checkpoint import read_tensors, write_atomically
+from aaml.outputs import output_folder
 from aaml.scheduling.curves import ACTIONS, TRAINING_LAYOUT, VALIDATION_SCORE
 from aaml.telemetry.event_file import TensorBoardWriter
 from aaml.telemetry.provenance import command, provenance
@@ -25,18 +26,21 @@ from aaml.training.records import CONFIG, METRICS, RESUME, read_config
 class RunFolder:
     """Where a run writes, alone until `close`; `writer` takes its curves.
 
-    Raises `UserError` where another training writes there.
+    Raises `UserError` where another process writes there.
     """
 
     def __init__(self, path: Path, stem: str) -> None:
-        self._held = _hold(path)
         self.path = path
         self.stem = stem
         self.models = path / "model"
-        self._board = TensorBoardWriter(path / "tensorboard")
-        self._board.layout(TRAINING_LAYOUT)
-        self._lines = JsonLinesWriter(path / METRICS)
-        self.writer = RunWriters(self._board, self._lines)
+        with ExitStack() as stack:
+            stack.enter_context(output_folder(path))
+            self._board = TensorBoardWriter(path / "tensorboard")
+            self._board.layout(TRAINING_LAYOUT)
+            self._lines = JsonLinesWriter(path / METRICS)
+            self.writer = RunWriters(self._board, self._lines)
+            stack.callback(self.writer.close)
+            self._held = stack.pop_all()
 
     @classmethod
     def create(
@@ -45,11 +49,13 @@ class RunFolder:
         """Make a folder and write what the run is made of."""
         facts = {"stem": stem, **config, "command": command(), **provenance()}
         folder = cls(path, stem)
-        if read_config(path) is not None:
-            folder.close()
-            raise UserError(f"out: {path} holds a run that was begun at this moment; choose another folder")
-        write_json(path / CONFIG, facts, indent=2, field="out")
-        folder._board.hyperparameters(dict(hyperparameters), [VALIDATION_SCORE], path)
+        with ExitStack() as stack:
+            stack.callback(folder.close)
+            if read_config(path) is not None:
+                raise UserError(f"out: {path} holds a run that was begun at this moment; choose another folder")
+            write_json(path / CONFIG, facts, indent=2, field="out")
+            folder._board.hyperparameters(dict(hyperparameters), [VALIDATION_SCORE], path)
+            stack.pop_all()
         return folder
 
     @classmethod
@@ -115,20 +121,4 @@ class RunFolder:
 
     def close(self) -> None:
         """Write out, close the writers and leave the folder to others."""
-        self.writer.close()
         self._held.close()
-
-
-def _hold(path: Path) -> BinaryIO:
-    """Return the file by which this process has the folder for itself, until it is closed or the process ends."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        file = (path / METRICS).open("ab")
-    except OSError as error:
-        raise UserError(f"out {path}: cannot be written: {error.strerror or error}") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise UserError(f"out: {path}: another training writes into it; choose another folder") from None
-    return file

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import resource
 from statistics import fmean
 
 import pytest
@@ -13,7 +14,7 @@ from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.live.observers.shadow import Player, ShadowLog, pool_of
-from aaml.live.shadow import read_report
+from aaml.live.shadow import read_records, read_report
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Attempt, Decision, Outcome
 
@@ -192,3 +193,29 @@ def test_what_is_no_log_is_told_in_one_line(text: str, tmp_path) -> None:
 def test_a_log_that_is_missing(tmp_path) -> None:
     with pytest.raises(UserError, match="readable shadow log"):
         read_report(tmp_path / "missing.jsonl")
+
+
+def test_a_full_disk_leaves_lines_out_and_the_log_can_be_read_and_goes_on(tmp_path, caplog):
+    cluster, path = Watched(), tmp_path / "shadow.jsonl"
+
+    def decide(shadow):
+        context = Context(cluster.state, pod("p"), feasible(cluster.state, pod("p")).mask)
+        cluster.state.assume(context.pod, "a")
+        shadow.on_decision(context, Decision(0), Outcome("assumed", 0.0, "a"))
+        cluster.state.forget("p")
+
+    shadow = ShadowLog(str(path), cluster, Player("spread"))
+    decide(shadow)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 40, before[1]))
+    try:
+        for _ in range(3):
+            decide(shadow)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [record.message for record in caplog.records] == [
+        f"{path} cannot be written (File too large): left out until they can"
+    ]
+    decide(shadow)
+    shadow.close()
+    assert len(read_records(path)) == 3, "the first that did not fit waited for room"

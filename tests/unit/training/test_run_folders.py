@@ -58,7 +58,7 @@ def test_a_second_training_into_a_folder_in_use_is_refused(task, tmp_path):
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout.readline() == "open\n"
-        with pytest.raises(aaml.UserError, match="run: another training writes into it"):
+        with pytest.raises(aaml.UserError, match=rf"run: process {other.pid} .* writes there"):
             aaml.train("gnn", "seedc", out=tmp_path / "run", resume=True, progress=False)
         other.kill()
     with pytest.raises(aaml.UserError, match="holds a run already"):

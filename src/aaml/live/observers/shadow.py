@@ -5,7 +5,6 @@ policy and scheduler blurs the comparison, and none is summed up either.
 """
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -15,11 +14,12 @@ from typing import Protocol
 from aaml.cluster.metrics import usage
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.state import ClusterState
-from aaml.errors import bad_value
 from aaml.evaluation.policies import policy_file
+from aaml.files import LineFile
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Attempt, Decision, Observer, Outcome
 from aaml.telemetry.provenance import digest
+from aaml.telemetry.writers import Lenient, NullWriter
 
 OBJECTIVES: Mapping[str, Callable[[ClusterState], float]] = {
     "variance": lambda state: usage(state).variance,
@@ -77,16 +77,14 @@ class WatchedCluster(Protocol):
 class ShadowLog(Observer):
     """Adds a line to the file `path` ("-": the terminal) for each pod that was placed elsewhere and decided on here.
 
-    A pod without a node leaves nothing to compare. Raises `UserError` when the file cannot be written; one that is
-    there goes on.
+    A pod without a node leaves nothing to compare. Raises `UserError` when the file cannot be opened; one that is there
+    goes on, and several may write to it. Where the disk is full lines are left out, which is told once.
     """
 
     def __init__(self, path: str, cluster: WatchedCluster, player: Player) -> None:
         self._cluster, self._player = cluster, player
-        try:
-            self._file = sys.stdout if path == "-" else Path(path).open("a", encoding="utf-8")  # noqa: SIM115  (`close` does)
-        except OSError as error:
-            raise bad_value("shadow-log", path, f"a file that can be written ({error.strerror})") from error
+        self._file = None if path == "-" else LineFile(Path(path), field="shadow-log")
+        self._lenient = Lenient(NullWriter(), path)
 
     def on_attempt(self, attempt: Attempt) -> None:
         """Tell of a pod that fits nowhere by our filters, though it was placed."""
@@ -102,7 +100,7 @@ class ShadowLog(Observer):
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not sys.stdout:
+        if self._file is not None:
             self._file.close()
 
     def _tell(self, pod: Pod, ours: str, *, feasible_nodes: int, chosen_feasible: bool) -> None:
@@ -121,7 +119,14 @@ class ShadowLog(Observer):
                 for name, judge in OBJECTIVES.items()
             },
         }  # fmt: skip
-        print(json.dumps(line), file=self._file, flush=True)
+        self._lenient.attempt(lambda: self._write(json.dumps(line)))
+
+    def _write(self, line: str) -> None:
+        if self._file is None:
+            print(line, flush=True)
+            return
+        self._file.write(f"{line}\n".encode())
+        self._file.flush()
 
     def _pool(self, node_name: str) -> str:
         state = self._cluster.state

@@ -10,18 +10,17 @@ import os
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from filelock import FileLock, Timeout
-
 from aaml.errors import UserError, bad_value
+from aaml.outputs import output_folder
 from aaml.workload.trace.events import AnyEvent, from_line, to_line
 
 _PATTERN = "part-*.jsonl.gz"
-_LOCK = ".writing"
 _GZIP = 31  # zlib's word for a gzip header and checksum
 _PART_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 20
@@ -41,15 +40,8 @@ class TraceWriter:
         self._lines: list[bytes] = []
         self._flushed_s = time.monotonic()
         self._file: FileIO | None = None
-        self._made = [each for each in (folder, *folder.parents) if not each.exists()]  # the innermost first
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(folder / _LOCK, timeout=0)
-            self._lock.acquire()
-        except Timeout:
-            raise bad_value("out", str(folder), "a folder that nobody else writes a trace to") from None
-        except OSError as error:
-            raise UserError(f"out {folder}: cannot be written: {error.strerror or error}") from error
+        self._alone = ExitStack()
+        self._alone.enter_context(output_folder(folder))
 
     def write(self, event: AnyEvent) -> None:
         """Take an event."""
@@ -90,11 +82,7 @@ class TraceWriter:
         finally:
             if self._file is not None:
                 self._file.close()
-            self._lock.release()
-            if self._made and not self.written:
-                (self.folder / _LOCK).unlink(missing_ok=True)
-                for folder in self._made:
-                    folder.rmdir()
+            self._alone.close()
 
     def __enter__(self) -> Self:
         return self
