@@ -60,3 +60,10 @@ def model_file(path: Path) -> Path:
         return path if shipped is None else shipped.path
     models = path / "model"
     return next(chain(*(sorted(models.glob(f"*{suffix}")) for suffix in SUFFIXES)), path)
+
+
+def with_critic(path: Path) -> list[Path]:
+    """Return a model's file, and of an actor its critic's beside it (or the other way round)."""
+    kind, _, rest = path.name.partition("_")
+    other = path.with_name(f"{({'Actor': 'Critic', 'Critic': 'Actor'}).get(kind, kind)}_{rest}")
+    return sorted(each for each in {path, other} if each.is_file())

@@ -1,32 +1,36 @@
 """Writes a policy as a plugin of kube-scheduler: the Go module, its configuration, manifests, Dockerfile and README."""
 
 import logging
-import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from string import Template
 
+import msgspec
 import yaml
 
 from aaml.cluster.objects import Pod
-from aaml.errors import bad_value
+from aaml.errors import UserError, bad_value
 from aaml.evaluation.policies import is_model, load_policy
-from aaml.evaluation.zoo import model_file
-from aaml.files import write_bytes, write_text
+from aaml.evaluation.zoo import model_file, with_critic
+from aaml.files import write_bytes, write_json
 from aaml.kube.provision.binaries import linker_flags, minimum_go, versions
 from aaml.learning.config import LIVE
+from aaml.outputs import LOCK, output_folder
 from aaml.plugin.configuration import DEFAULTS_GIVE, ProfileOptions, deployed
-from aaml.plugin.module import PluginModule, is_module
+from aaml.plugin.module import CONFIGURATION, WEIGHTS, PluginModule, is_module
 from aaml.plugin.profile import is_profile, profile_of
-from aaml.plugin.source import source_files
+from aaml.plugin.source import EMBEDDED, source_files
 from aaml.plugin.weights import write_profile, write_weights
 
 LOG = logging.getLogger(__name__)
 NAMESPACE = "aaml"
 LEARNER, MODEL = "manifests/learner.yaml", "learner"
+WRITTEN = ".aaml-export.json"
+"""The list of the files of a folder that an export wrote."""
 SUFFIX = ".json"
 """Of an output that is the weights alone."""
 
@@ -70,23 +74,23 @@ def export_weights(spec: str, path: Path, expected: Sequence[Pod] = ()) -> None:
 def export(spec: str, out: Path, options: ExportOptions | None = None) -> PluginModule:
     """Write the policy that `spec` names as a plugin's folder and return it; an earlier plugin there is replaced.
 
-    Raises `UserError` for a policy that cannot be one, another version of Kubernetes, or a folder with something else.
+    Of that only the files go that it wrote itself: other files in the folder stay. Raises `UserError` for a policy that
+    cannot be one, another version of Kubernetes, a folder with something else, and a file of somebody else's in a place
+    where one is to be written.
     """
     options = options or ExportOptions()
     kubernetes = check_kubernetes(options.kubernetes)
-    if out.exists() and not is_module(out) and not (out.is_dir() and not any(out.iterdir())):
-        raise bad_value("out", str(out), "a new or empty folder, or one that `aaml export` wrote")
+    with output_folder(out):
+        if not is_module(out) and any(each.name != LOCK for each in out.iterdir()):
+            raise bad_value("out", str(out), "a new or empty folder, or one that `aaml export` wrote")
+        return _export(spec, out, options, kubernetes)
+
+
+def _export(spec: str, out: Path, options: ExportOptions, kubernetes: str) -> PluginModule:
     profile = _profile(spec, options.profile)
     agent = _agent(spec) if profile.learn else ""
     module = PluginModule(out.absolute())
-    export_weights(spec, module.embedded, options.expected)
-    write_bytes(module.weights, module.embedded.read_bytes())
-    sources = source_files()
-    for old in module.compiled():
-        if old != module.embedded and old.relative_to(module.folder) not in sources:
-            old.unlink(missing_ok=True)
-    for path, content in sources.items():
-        write_bytes(module.folder / path, content)
+    files: dict[str, bytes] = {str(path): content for path, content in source_files().items()}
     said = {
         "kubernetes": kubernetes,
         "go": "{}.{}".format(*minimum_go()),
@@ -98,13 +102,41 @@ def export(spec: str, out: Path, options: ExportOptions | None = None) -> Plugin
         "means": meaning(profile),
     }
     said |= _lease(profile)
-    said |= _learner(spec, agent, module, profile.learn)
+    models = with_critic(model_file(Path(spec))) if profile.learn else []
+    said |= _learner(models, agent, profile.learn)
+    files |= {f"{MODEL}/{each.name}": each.read_bytes() for each in models}
     for name, text in templates():
         if name != LEARNER or profile.learn:
-            write_text(module.folder / name, Template(text).substitute(said))
-    text = yaml.safe_dump(deployed(profile), sort_keys=False)
-    write_text(module.configuration, text)
+            files[name] = Template(text).substitute(said).encode()
+    files[CONFIGURATION] = yaml.safe_dump(deployed(profile), sort_keys=False).encode()
+    own = {*files, str(EMBEDDED), WEIGHTS}
+    gone = _replaced(module, own)
+    export_weights(spec, module.embedded, options.expected)
+    for old in gone:
+        old.unlink(missing_ok=True)
+        with suppress(OSError):
+            old.parent.rmdir()  # if nothing else is in it
+    write_bytes(module.weights, module.embedded.read_bytes())
+    for name, content in files.items():
+        write_bytes(module.folder / name, content)
+    write_json(module.folder / WRITTEN, sorted(own), indent=1)
     return module
+
+
+def _replaced(module: PluginModule, own: Collection[str]) -> list[Path]:
+    """Return what an earlier export wrote and this one does not. Raises `UserError` for a file of somebody else's."""
+    listed = module.folder / WRITTEN
+    if not listed.is_file():
+        return []  # new, or of a version that kept no list: nobody knows whose other files are
+    try:
+        before = set(msgspec.json.decode(listed.read_bytes(), type=list[str]))
+    except msgspec.MsgspecError as error:
+        raise UserError(f"{listed}: is no list of the files that `aaml export` wrote; choose another --out") from error
+    for name in sorted(set(own) - before):
+        if (module.folder / name).exists():
+            raise UserError(f"out: {module.folder / name} is not of an earlier export and would be lost; move it first")
+    inside = module.folder.resolve()
+    return [old for name in before.difference(own) if (old := module.folder / name).resolve().is_relative_to(inside)]
 
 
 def _profile(spec: str, options: ProfileOptions) -> ProfileOptions:
@@ -137,18 +169,10 @@ def _lease(profile: ProfileOptions) -> dict[str, str]:
     }
 
 
-def _learner(spec: str, agent: str, module: PluginModule, socket: str) -> dict[str, str]:
-    """Copy the model from which a learner beside the plugin begins; return what its manifest says, "" without one."""
-    shutil.rmtree(module.folder / MODEL, ignore_errors=True)
-    (module.folder / LEARNER).unlink(missing_ok=True)
+def _learner(files: Sequence[Path], agent: str, socket: str) -> dict[str, str]:
+    """Return what the manifest says of a learner beside the plugin, which begins from these files; "" without one."""
     if not socket:
         return {"learner_model": "", "learner_patch": ""}
-    source = model_file(Path(spec))
-    kind, _, rest = source.name.partition("_")
-    other = source.with_name(f"{({'Actor': 'Critic', 'Critic': 'Actor'}).get(kind, kind)}_{rest}")
-    files = sorted(each for each in {source, other} if each.is_file())
-    for each in files:
-        write_bytes(module.folder / MODEL / each.name, each.read_bytes())
     listed = "".join(f"\n      - {MODEL}/{each.name}" for each in files)
     return {
         "agent": agent,

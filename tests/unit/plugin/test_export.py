@@ -306,3 +306,30 @@ def test_a_policy_that_cannot_be_leaves_nothing_behind(tmp_path: Path, capsys: p
     assert "weight" in refused(capsys, f"kube-scheduler:{tmp_path / 'mine.yaml'}#packing", "--out", str(out))
     assert "network" in refused(capsys, "kube-scheduler", "--out", str(out), "--learn", "/run/aaml/learn.sock")
     assert not out.exists()
+
+
+def test_an_export_replaces_what_an_earlier_one_wrote_and_leaves_the_files_of_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "plugin"
+    module = export("varied-gnn", out)
+    whole = {each.relative_to(out) for each in out.rglob("*")}
+    (out / "metrics.go").write_text("package main // ours\n")
+    (out / "internal" / "notes.md").write_text("ours")
+    (out / "go.sum").write_text("changed")
+    export(MODEL, out)
+    assert (out / "metrics.go").read_text() == "package main // ours\n"
+    assert (out / "go.sum").read_text() != "changed", "it is the export's own"
+    assert {each.relative_to(out) for each in out.rglob("*")} == {*whole, Path("metrics.go"), Path("internal/notes.md")}
+    earlier = out / "internal" / "of_an_earlier_version.go"  # which this version does not write
+    earlier.write_text("package internal\n")
+    written = json.loads((out / ".aaml-export.json").read_text())
+    (out / ".aaml-export.json").write_text(json.dumps([*written, "internal/of_an_earlier_version.go", "../outside"]))
+    (tmp_path / "outside").write_text("ours")
+    export(MODEL, out)
+    assert not earlier.exists()
+    assert (tmp_path / "outside").exists()
+    (out / ".aaml-export.json").write_text(json.dumps([each for each in written if each != "README.md"]))
+    before = module.weights.read_bytes()
+    assert f"{out / 'README.md'} is not of an earlier export" in refused(capsys, "varied-gnn", "--out", str(out))
+    assert module.weights.read_bytes() == before
