@@ -13,10 +13,11 @@ from aaml.chaos.settings import ChaosSettings
 from aaml.chaos.site import Site
 from aaml.chaos.workload import judge
 from aaml.errors import UserError, bad_value
+from aaml.evaluation.identity import inputs
 from aaml.evaluation.policies import load
-from aaml.files import append_row
+from aaml.files import append_row, whole_lines
 from aaml.kube.provision import KwokCluster
-from aaml.plugin.module import is_plugin
+from aaml.plugin.module import PREFIX, is_module, is_plugin, module_at
 from aaml.threads import Background
 
 _READY_S = 600.0  # the first start compiles for half a minute, on a busy machine for minutes
@@ -152,8 +153,8 @@ def read(path: Path, settings: ChaosSettings | None = None) -> list[ChaosRun]:
         return []
     own = {} if settings is None else {name: str(value) for name, value in _of(settings).items()}
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if all(row[name] == value for name, value in own.items())]
+        table = csv.DictReader(whole_lines(path).splitlines())
+        rows = [row for row in table if all(row[name] == value for name, value in own.items())]
         return [
             ChaosRun(
                 row["fault"], int(row["pods"]), int(row["lost"]), int(row["doubled"]), float(row["recovery_s"]),
@@ -166,7 +167,14 @@ def read(path: Path, settings: ChaosSettings | None = None) -> list[ChaosRun]:
 
 
 def _of(settings: ChaosSettings) -> dict[str, object]:
-    return {"scheduler": settings.scheduler, "nodes": settings.nodes, "asked": settings.pods}
+    return {"scheduler": _by_contents(settings.scheduler), "nodes": settings.nodes, "asked": settings.pods}
+
+
+def _by_contents(scheduler: str) -> str:
+    """Return a scheduler's name, with a hash where it stands for a file or folder: a changed one is another."""
+    spec = scheduler.removeprefix(PREFIX)
+    played = module_at(Path(spec)).digest()[:12] if is_module(Path(spec)) else inputs(specs={"": spec})[""]
+    return scheduler if played == spec else f"{scheduler} {played}"
 
 
 def missing(settings: ChaosSettings, known: Iterable[ChaosRun]) -> list[Fault]:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from aaml.outputs import writes
 from aaml.settings import Natural, Settings
 
 
@@ -34,6 +35,7 @@ class Args(Settings):
     """Nodes shown in the table."""
 
 
+@writes(folder="out")
 def run(args: Args) -> int:
     """Place everything and report."""
     from aaml.errors import UserError

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from aaml.outputs import writes
 from aaml.policies.ties import TieBreak
 from aaml.settings import Count, Positive, Settings
 
@@ -45,6 +46,7 @@ class Args(Settings):
     """draw allocation.png and fragmentation.png"""
 
 
+@writes(folder="out")
 def run(args: Args) -> int:
     """Run, save and compare; what has finished is saved after Ctrl-C too."""
     from aaml.evaluation.evaluate import parse_seeds

@@ -47,6 +47,7 @@ def run(args: Args) -> int:
     from aaml.files import in_a_name
     from aaml.openb.bench import parse_traces
     from aaml.openb.bound import bound_traces
+    from aaml.outputs import output_folder
     from aaml.sim.bill import BILL_TASKS, BillTask
     from aaml.sim.recorded_bill import RecordedBillTask
     from aaml.sim.tasks import find_task
@@ -60,14 +61,15 @@ def run(args: Args) -> int:
     def stopped() -> bool:
         return bool(stop)
 
-    with ends_by(lambda: stop.append(True)) as interruption:
+    out = args.out or Path("runs") / f"bound-{in_a_name(args.what)}"
+    with output_folder(out), ends_by(lambda: stop.append(True)) as interruption:
         if args.what == "openb":
             rows = bound_traces(parse_traces(args.traces), seeds, args.columns, stopped=stopped)
         elif isinstance(task, BillTask | RecordedBillTask):
             rows = bound_bill(task, seeds, args.nodes, args.pods, limit_s=args.limit_s, stopped=stopped)
         else:
             rows = bound_task(args.what, seeds, args.nodes, args.pods, limit_s=args.limit_s, stopped=stopped)
-        file = ResultFile(args.out or Path("runs") / f"bound-{in_a_name(args.what)}")
+        file = ResultFile(out)
         for row in rows:
             file.append(row)
     print(file.path)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aaml.chaos.settings import ChaosSettings
 from aaml.commands.signals import ends_at_once
+from aaml.outputs import writes
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Args(ChaosSettings):
     """a CSV file with a row a run, written as each ends; runs that are there with these settings are not made again"""
 
 
+@writes(file="out")
 def run(args: Args) -> int:
     """Run the faults, tell of each run, and print the table."""
     from tqdm.auto import tqdm

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from aaml.outputs import writes
 from aaml.settings import Settings
 
 
@@ -26,6 +27,7 @@ class Args(Settings):
     """Print the numbers as JSON, an object a policy on a task at a size."""
 
 
+@writes(folder="out")
 def run(args: Args) -> int:
     """Print a table for each task and size."""
     from aaml.evaluation.report import write_report

@@ -29,13 +29,14 @@ def run(args: Args) -> int:
 
     from aaml.commands.signals import ends_at_once
     from aaml.errors import bad_value
+    from aaml.outputs import output_folder
     from aaml.training.demo import next_commands, run_demo
 
     folder = args.out or Path("runs") / f"demo_{time.strftime('%Y%m%d-%H%M%S')}"
     if (folder / "report.html").exists():
         raise bad_value("out", str(folder), "a folder without report.html, which ends a demonstration")
     try:
-        with ends_at_once() as interruption:
+        with output_folder(folder), ends_at_once() as interruption:
             result = run_demo(args.demo, folder)
     except KeyboardInterrupt:
         print(f"ended; {folder} keeps what was done; go on with: aaml demo --out {folder}", file=sys.stderr)

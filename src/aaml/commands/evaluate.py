@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from aaml.outputs import writes
 from aaml.settings import Count, Settings
 
 
@@ -35,28 +36,33 @@ class Args(Settings):
     workers: str = "2"
     """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Go on with an evaluation that was cut off: what the folder has already is not run again."""
+    """Go on with an evaluation that was cut off: what the folder has already is not run again. Refused where a policy
+    or the task was another one; without it, the latest policy of a label counts."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print the comparison as JSON, an object a policy on a task at a size."""
 
 
+@writes(folder="out")
 def run(args: Args) -> int:
     """Evaluate, write the folder and print the tables."""
     from aaml.commands.signals import ends_at_once
     from aaml.errors import UserError, bad_value
     from aaml.evaluation.contestants import contestants
-    from aaml.evaluation.evaluate import evaluate, parse_seeds
+    from aaml.evaluation.evaluate import evaluate, parse_seeds, same_runs
     from aaml.evaluation.page import written
     from aaml.evaluation.replay import write_recipes
     from aaml.evaluation.report import write_report
     from aaml.evaluation.results import ResultFile, Results
+    from aaml.sim.tasks import find_task
 
     entered = contestants((*args.policies, *args.models))
     names = [contestant.name for contestant in entered]
     if args.reference not in ("", *names):
         raise bad_value("reference", args.reference, f"one of {', '.join(names)}")
     file, seeds = ResultFile(args.out), parse_seeds(args.seeds) if args.seeds else None
-    known = Results.read(args.out) if args.resume and file.path.exists() else None
+    known = file.known() if args.resume else None
+    if known is not None:
+        same_runs(known, entered, find_task(args.task), args.pods, args.out)
     try:
         with ends_at_once() as interruption:
             results = evaluate(
@@ -64,7 +70,7 @@ def run(args: Args) -> int:
                 pods=args.pods, workers=args.workers, known=known, on_row=file.append,
             )  # fmt: skip
     except KeyboardInterrupt:
-        done = len(Results.read(args.out).runs) if file.path.exists() else 0
+        done = len(there.runs) if (there := file.known()) is not None else 0
         print(f"ended; {done} runs are in {args.out}; go on with: the same command and --resume", file=sys.stderr)
         return interruption.status
     file.settle()

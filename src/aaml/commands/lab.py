@@ -11,6 +11,7 @@ from typing import Annotated
 import tyro
 
 from aaml.errors import UserError
+from aaml.outputs import writes
 from aaml.settings import Natural, Port, Settings
 
 
@@ -34,6 +35,7 @@ class Args(Settings):
     """port on 127.0.0.1; 0 takes any that is free"""
 
 
+@writes(file="export")
 def run(args: Args) -> int:
     """Serve until Ctrl-C, or write the file."""
     import sys

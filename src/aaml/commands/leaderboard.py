@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from aaml.outputs import writes
 from aaml.settings import Count, Settings
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def run(args: Args) -> int:
     return int(_HANDLERS[type(args.command)](args.command))
 
 
+@writes(folder="out")
 def _run(args: Run) -> int:
     from tqdm.auto import tqdm
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aaml.outputs import writes
 from aaml.settings import Count, Positive, Settings
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Args(Settings):
     """only list what would be played"""
 
 
+@writes(folder="logs", file="out")
 def run(args: Args) -> int:
     """Play, print the table and return 1 where anything differs. What was played is shown after Ctrl-C too."""
     from aaml.commands.signals import ends_at_once

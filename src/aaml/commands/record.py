@@ -13,6 +13,7 @@ from pathlib import Path
 from aaml.commands.signals import ends_by
 from aaml.errors import UserError, bad_value
 from aaml.live.settings import DEFAULT_REWARD
+from aaml.outputs import writes
 from aaml.settings import Count, Positive, Settings
 
 _TABLE = ".csv"
@@ -89,6 +90,7 @@ def _trace(args: Args, folder: Path) -> int:
     return ended.service_status
 
 
+@writes(file="out")
 def _table(args: Args) -> int:
     from aaml.live.record import SchedulerRecord
     from aaml.telemetry.console import terminal_log

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from aaml.outputs import writes
 from aaml.settings import Positive, Settings
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Args(Settings):
     """How many times as fast as recorded the windows are played there."""
 
 
+@writes(folder="out")
 def run(args: Args) -> int:
     """Reproduce, play and compare."""
     from aaml.errors import UserError, bad_value

@@ -17,6 +17,7 @@ import tyro
 
 from aaml.chaos.settings import SoakSettings
 from aaml.commands.signals import ends_at_once
+from aaml.outputs import writes
 
 _MOST_GROWTH = 1.1
 
@@ -31,6 +32,7 @@ class Args(SoakSettings):
     """say what would be made, and make nothing"""
 
 
+@writes(file="out")
 def run(args: Args) -> int:
     """Run, write the record as it grows, and say what grew."""
     from tqdm.auto import tqdm

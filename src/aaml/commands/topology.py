@@ -7,6 +7,7 @@ server i % k; labels that are there stay; a second run changes nothing.
 from dataclasses import dataclass
 from pathlib import Path
 
+from aaml.outputs import writes
 from aaml.settings import Count, Settings
 
 
@@ -26,6 +27,7 @@ class Args(Settings):
     """Nodes drawn at most."""
 
 
+@writes(file="picture")
 def run(args: Args) -> int:
     """Write the copies and say which."""
     from aaml.errors import bad_value

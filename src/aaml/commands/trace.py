@@ -20,6 +20,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from aaml.outputs import output_folder, writes
 from aaml.settings import Count, Positive, Settings, Share
 
 _OPENB = Path("data/openb")
@@ -115,6 +116,7 @@ def _split(args: Args) -> int:
     return 0
 
 
+@writes(file="out")
 def _table(args: Args) -> int:
     from aaml.errors import UserError
     from aaml.live.record import PlacementTable
@@ -141,7 +143,7 @@ def _fetch(args: Args) -> int:
 
     if args.trace == "openb":
         out, checksums = args.out or _OPENB, openb_checksums()
-        with progress_bar("fetch", len(checksums), "file") as bar:
+        with output_folder(out), progress_bar("fetch", len(checksums), "file") as bar:
             fetched = fetch(out, [args.source] if args.source else SOURCES, lambda _name: bar.update())
         print(f"{len(checksums)} files are in {out}, {len(fetched)} of them fetched now, every MD5 verified")
         return 0
@@ -153,7 +155,7 @@ def _fetch(args: Args) -> int:
     if not known.files:
         raise UserError(f"trace: {args.trace} has no files that can be fetched; {known.where}")
     out = args.out or Path("data") / args.trace
-    with progress_bar("fetch", len(known.files), "file") as bar:
+    with output_folder(out), progress_bar("fetch", len(known.files), "file") as bar:
         fetch_files(out, [(each.url, each.sha256) for each in known.files], args.source, lambda _name: bar.update())
     print(f"{len(known.files)} files are in {out}, every SHA-256 verified; {known.where or 'ready to convert'}")
     return 0

@@ -144,7 +144,7 @@ class TuneOpenb(Settings):
     About an hour on two quiet cores. The result runs by `aaml bench openb --model FILE`.
     """
 
-    out: Path = Path("models/openb_linear.npz")
+    out: Path = Path("models/openb_linear_tuned.npz")
     """Where the weights go, after every generation; beside it a log (.jsonl)."""
     start: Path | None = None
     """A file of weights to go on from, in the second stage alone; from FGD's gradient when not given."""
@@ -312,6 +312,7 @@ def _openb(args: TuneOpenb) -> int:
     from aaml.commands.signals import ends_by
     from aaml.errors import bad_value
     from aaml.openb.tune import STAGES, going_on, tune
+    from aaml.outputs import output_file, refuse_finished
     from aaml.workload.traces import trace_names
 
     for name, values in (("generations", args.generations), ("population", args.population)):
@@ -335,7 +336,8 @@ def _openb(args: TuneOpenb) -> int:
     if args.start is not None:
         start, stages = going_on(_weights(args.start)), stages[1:]
     stop: list[bool] = []
-    with ends_by(lambda: stop.append(True)) as interruption:
+    with output_file(args.out), ends_by(lambda: stop.append(True)) as interruption:
+        refuse_finished(args.out, args.start)
         tune(args.out, stages, start=start, workers=args.workers, stopped=lambda: bool(stop))
     print(
         f"weights: {args.out}\nnext: aaml bench openb --policy fgd --model {args.out} --traces default --seeds 42..51"

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from aaml.errors import bad_value
+from aaml.errors import UserError, bad_value
 from aaml.evaluation.contestants import Contestant, Policies, check, contestants
 from aaml.evaluation.episode import run_episode
 from aaml.evaluation.identity import IDENTITY, identity, with_identity
@@ -94,7 +94,7 @@ def evaluate(
     sizes = _sizes(nodes) or found.sizes or (None,)
     for contestant in entered:
         check(contestant, found, travels=parse_workers(workers) != Workers())
-    origin = {contestant.name: identity(found, pods, contestant.whole) for contestant in entered}
+    origin = {contestant.name: identity(found, pods, contestant.whole, contestant.name) for contestant in entered}
     jobs = [(contestant, found, seed, size, pods) for size in sizes for seed in drawn for contestant in entered]
     rows = {} if known is None else _known(known, jobs, origin)
     missing = [position for position in range(len(jobs)) if position not in rows]
@@ -111,6 +111,21 @@ def evaluate(
                 on_row(row)
     learned = (contestant.name for contestant in entered if contestant.learned)
     return Results.of((rows[position] for position in sorted(rows)), learned, Recipe.of(found, entered, pods))
+
+
+def same_runs(known: Results, entered: Sequence[Contestant], task: Task, pods: int | None, where: Path) -> None:
+    """Raise `UserError` where known runs of these labels on a task of this name were of other policies or contents."""
+    frame = with_identity(known.runs)
+    for contestant in entered:
+        mine = identity(task, pods, contestant.whole, contestant.name)
+        same = frame[(frame["policy"] == contestant.name) & (frame["task"] == task.name)]
+        same = same[(same["code_sha256"] == mine["code_sha256"]) & (same["pods"] == str(mine["pods"]))]
+        for column, what in (("task_sha256", "task"), ("policy_sha256", f"policy {contestant.name}")):
+            if (others := set(same[column]) - {mine[column]}) and mine[column] not in set(same[column]):
+                raise UserError(
+                    f"resume: {where} has runs of {what} as it was before ({column} {min(others) or 'none'}, now "
+                    f"{mine[column] or 'none'}): without --resume they are made again; or choose another label or --out"
+                )
 
 
 def _known(known: Results, jobs: Sequence[Job], origin: Mapping[str, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:

@@ -1,19 +1,26 @@
-"""What a run was besides its task, size, policy and seed: rows are pooled, and taken for done, where all of it agrees.
+"""What is played, by contents: rows are pooled, and work goes on where it was cut off, where all of it agrees.
+
+A row of results has what the run was besides its task, size, policy and seed:
 
 ==============  =======================================================================================================
 pods            pods of an episode where a number was asked for, empty for the task's own
 task_sha256     of the task's own file, of all files of a trace, or of a task that a program made; empty for ours
 code_sha256     of the program that plays episodes and decides, by what it plays (`aaml.evaluation.program`)
-policy_sha256   of the policy's file or model, and of who buys its nodes; empty for ours, and for an object of a program
+policy_sha256   of the policy: its file or model with the profile or name that is meant, and who buys its nodes; empty
+                for ours by its own name, and for an object of a program
 ==============  =======================================================================================================
 
-The hash of a file stands for what it says itself, not for what it imports. Results that were written before these
-columns were there have none of them: they are of an unknown program, and pooled with one another alone.
+A label is no identity: of a label's runs on the same episodes those of the last policy that had it count
+(`latest`). The hash of a file stands for what it says itself, not for what it imports; a bill has what can be bought
+too. Results that were written before these columns were there have none of them: they are of an unknown program, and
+pooled with one another alone.
+
+What a command goes on with by `--resume` names its `inputs` in the same way, and refuses others (`same_inputs`).
 """
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +29,14 @@ import cloudpickle
 import pandas as pd
 
 from aaml.errors import UserError
-from aaml.evaluation.policies import policy_file, split_nodes
+from aaml.evaluation.policies import is_model, policy_file, split_nodes
 from aaml.evaluation.program import program_sha256
+from aaml.evaluation.zoo import model_file
 from aaml.nodes.file import named_file
+from aaml.sim.bill import BillTask
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
+from aaml.telemetry.provenance import digest
 
 IDENTITY = ("pods", "task_sha256", "code_sha256", "policy_sha256")
 EPISODE = IDENTITY[:3]
@@ -37,11 +47,41 @@ _SHOWN = 12  # characters of a hash: enough to tell files apart
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function in this process
 
 
-def identity(task: Task, pods: int | None = None, policy: object = "") -> dict[str, Any]:
+def identity(task: Task, pods: int | None = None, policy: object = "", label: str = "") -> dict[str, Any]:
     """Return the columns of this module for runs of a policy (as `aaml.evaluate` takes it) on a task."""
     asked = task.pods if pods is None else pods
-    values = ("" if asked is None else asked, _task_sha256(task), program_sha256(), _policy_sha256(policy))
+    values = ("" if asked is None else asked, _task_sha256(task), program_sha256(), _policy_sha256(policy, label))
     return dict(zip(IDENTITY, values, strict=True))
+
+
+def inputs(
+    tasks: Iterable[Task] = (),
+    specs: Mapping[str, str] | None = None,
+    files: Mapping[str, Iterable[Path]] | None = None,
+) -> dict[str, str]:
+    """Return by the name of a setting what it stands for, by contents: tasks, policies and the like, files.
+
+    Moving a file changes nothing, a changed byte does. Raises `UserError` for a file that cannot be read.
+    """
+    found = {"task": " ".join(_task_sha256(task) + _name_of(task) for task in tasks)}
+    found |= {name: spec if not (said := _spec_sha256(spec)) else said for name, spec in (specs or {}).items()}
+    found |= {name: _sha256(map(_digest, paths)) for name, each in (files or {}).items() if (paths := list(each))}
+    return {name: said for name, said in found.items() if said}
+
+
+def same_inputs(now: Mapping[str, str], before: Mapping[str, str] | None, where: Path) -> None:
+    """Raise `UserError` where work that is to go on in `where` was begun with other inputs, naming them.
+
+    `before` is None where that was not kept.
+    """
+    if before is None:
+        return
+    other = sorted(name for name in {*now, *before} if now.get(name) != before.get(name))
+    if other:
+        raise UserError(
+            f"resume: {where} was begun with another {', '.join(other)}: what is there now has other contents; "
+            "choose another folder or file, or bring back what it was"
+        )
 
 
 def with_identity(frame: pd.DataFrame) -> pd.DataFrame:
@@ -51,6 +91,13 @@ def with_identity(frame: pd.DataFrame) -> pd.DataFrame:
         values = frame[name] if name in frame.columns else pd.Series("", index=frame.index)
         whole[name] = [_text(value) for value in values]
     return whole
+
+
+def latest(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the policy that had a label last, on each task and size, of all that had it."""
+    whole = with_identity(frame)
+    last = whole.groupby(["task", "nodes", "policy", *EPISODE], sort=False)["policy_sha256"].transform("last")
+    return frame[whole["policy_sha256"] == last]
 
 
 def _text(value: Any) -> str:
@@ -63,16 +110,27 @@ def _task_sha256(task: Task) -> str:
     path, colon, _ = task.name.rpartition(":")
     folder = getattr(task, "folder", None)
     if folder is not None:
-        files = [path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()]
-        bill = getattr(task, "bill", None)  # who buys nodes, from what
-        return _sha256([*files, *([] if bill is None else [_ADDRESS.sub("", repr(bill)).encode()])])
+        files = [_digest(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name[0] != "."]
+        return _sha256([*files, *_bought(getattr(task, "bill", None))])
     try:
         ours = find_task(task.name) == _plain(task)
     except UserError:
         ours = False
     if not ours:
-        return _sha256([cloudpickle.dumps(_plain(task))])
-    return _sha256([Path(path).read_bytes()]) if colon else ""
+        return _sha256([_of(cloudpickle.dumps(_plain(task)))])
+    return _sha256([_digest(Path(path)), *_bought(task)]) if colon else ""
+
+
+def _bought(bill: Task | None) -> list[bytes]:
+    """Return a digest of who buys nodes, from what: a task's file may have read it from others."""
+    return [_of(_ADDRESS.sub("", repr(_plain(bill))).encode())] if isinstance(bill, BillTask) else []
+
+
+def _name_of(task: Task) -> str:
+    """Return what a task is called apart from where its file or folder is."""
+    if getattr(task, "folder", None) is not None:
+        return f" {task.name.rpartition('@')[0]}"
+    return f" {task.name.rpartition('/')[2]}"
 
 
 def _plain(task: Task) -> Task:
@@ -80,16 +138,38 @@ def _plain(task: Task) -> Task:
     return replace(task, sizes=(), pods=None)
 
 
-def _policy_sha256(policy: object) -> str:
+def _policy_sha256(policy: object, label: str) -> str:
     if not isinstance(policy, str | Path):
         return ""
-    spec, nodes = split_nodes(str(policy))
-    files = [file for file in (policy_file(spec), named_file(nodes)) if file is not None]
-    return _sha256(file.read_bytes() for file in files) if files else ""
+    spec = str(policy)
+    return _spec_sha256(spec) or ("" if label in ("", spec) else _sha256([_of(spec.encode())]))
 
 
-def _sha256(parts: Iterable[bytes]) -> str:
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(hashlib.sha256(part).digest())
-    return whole.hexdigest()[:_SHOWN]
+def _spec_sha256(whole: str) -> str:
+    """Return a digest of what a policy, a reward or the like stands for, empty where no file is part of it."""
+    spec, nodes = split_nodes(whole)
+    named, by = policy_file(spec), named_file(nodes)
+    if named is None and by is None:
+        return ""
+    parts = [_digest(model_file(file)) for file in (named, by) if file is not None]
+    said = "" if by is not None else nodes
+    if named is None:
+        said += spec
+    elif not is_model(spec):
+        said += spec.rpartition("#")[2] if "#" in spec else spec.rpartition(":")[2] if ".py:" in spec else ""
+    return _sha256([*parts, *([_of(said.encode())] if said else [])])
+
+
+def _digest(path: Path) -> bytes:
+    try:
+        return bytes.fromhex(digest(path))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _of(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def _sha256(digests: Iterable[bytes]) -> str:
+    return hashlib.sha256(b"".join(digests)).hexdigest()[:_SHOWN]

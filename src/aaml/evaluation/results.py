@@ -11,12 +11,12 @@ import pandas as pd
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.comparison import Comparison
-from aaml.evaluation.identity import AS_TEXT, EPISODE, with_identity
+from aaml.evaluation.identity import AS_TEXT, EPISODE, latest, with_identity
 from aaml.evaluation.page import written
 from aaml.evaluation.ranking import rank
 from aaml.evaluation.replay import Recipe, find_scene, read_recipes, write_recipes
 from aaml.extras import lazily
-from aaml.files import append_row, write_text
+from aaml.files import append_row, whole_lines, write_text
 from aaml.sim.metrics import METRICS, find_metric
 from aaml.sim.tasks import find_task
 
@@ -69,7 +69,7 @@ class Results:
             raise UserError("results: none given; expected folders made by `aaml evaluate`")
         whole = pd.concat(frames, ignore_index=True)
         again = with_identity(whole).duplicated(list(RUN), keep="last")
-        runs = whole[~again].reset_index(drop=True)
+        runs = latest(whole[~again]).reset_index(drop=True)
         recipes = read_recipes(Path(folder) for folder in folders)
         learned = (label for recipe in recipes.values() for label in recipe.learned)
         return cls(runs, frozenset(learned), recipes)
@@ -206,10 +206,14 @@ class ResultFile:
         """Write one row. Raises `UserError` when the file holds another kind of result."""
         append_row(self.path, row)
 
+    def known(self) -> Results | None:
+        """Return what is there, None where no run is."""
+        there = self.path.exists() and len(whole_lines(self.path).splitlines()) > 1
+        return Results.read(self.path.parent) if there else None
+
     def settle(self) -> None:
         """Leave the last run alone where a policy was judged on a seed more than once."""
-        with self.path.open(newline="", encoding="utf-8") as file:
-            header, *lines = csv.reader(file)
+        header, *lines = csv.reader(io.StringIO(whole_lines(self.path)))
         places = [header.index(key) for key in RUN if key in header]
         last: dict[tuple[str, ...], list[str]] = {}
         for line in lines:
@@ -227,7 +231,7 @@ def _read(folder: Path) -> pd.DataFrame:
     if not path.is_file():
         raise bad_value("results", str(folder), f"a folder with {RESULTS}, as `aaml evaluate --out` makes it")
     try:
-        frame = pd.read_csv(path, dtype=AS_TEXT)
+        frame = pd.read_csv(io.StringIO(whole_lines(path)), dtype=AS_TEXT)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not readable as results: {' '.join(str(error).split())}") from error
     missing = [key for key in KEYS if key not in frame.columns]

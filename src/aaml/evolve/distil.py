@@ -24,6 +24,7 @@ from aaml.evolve.judge import Judge, Probes, Races, Scores, training_seed
 from aaml.evolve.search import formula_of
 from aaml.extras import lazily
 from aaml.files import write_json
+from aaml.outputs import output_folder
 from aaml.policies.formula_file import save_formula
 from aaml.policies.formulas.expression import parts
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
@@ -92,6 +93,11 @@ def distil(
     progress: bool = True,
 ) -> Distilled:
     """Distil a model into formulas, and leave them with a page in a folder. `stop()` ends the search early."""
+    with output_folder(out):
+        return _distil(model, config, out, stop, progress=progress)
+
+
+def _distil(model: Path, config: DistilConfig, out: Path, stop: Callable[[], bool], *, progress: bool) -> Distilled:
     network = load(model)
     spec, search = replace(spec_of(network), lookahead=0), config.search
     setting = Setting(config.task, config.nodes, config.pods, lookahead=spec_of(network).lookahead)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aaml.errors import UserError
+from aaml.evaluation.identity import inputs, same_inputs
 from aaml.evaluation.page import written
 from aaml.evolve.front import Judged, chosen, judge_front, undominated
 from aaml.evolve.island import Island
@@ -26,6 +27,7 @@ from aaml.evolve.judge import Races
 from aaml.evolve.settings import EvolveConfig
 from aaml.extras import lazily
 from aaml.files import write_json
+from aaml.outputs import output_folder
 from aaml.parallel.pool import Kept, open_pool
 from aaml.policies.formula_file import save_formula
 from aaml.policies.formulas.policy import Formula
@@ -34,6 +36,7 @@ from aaml.progress import progress_bar
 from aaml.settings import changed, plain
 from aaml.telemetry.event_file import TensorBoardWriter
 from aaml.telemetry.provenance import command, provenance
+from aaml.workload.traces import pod_list
 
 if TYPE_CHECKING:
     from aaml.evolve import page
@@ -58,7 +61,13 @@ def evolve(
     The same settings give the same formulas, with any number of processes and interruptions. With `resume` the settings
     in the folder count, but for generations and workers. Raises `UserError` for a folder that holds another search.
     """
+    with output_folder(out):
+        return _evolve(config, out, resume, stop, progress=progress)
+
+
+def _evolve(config: EvolveConfig, out: Path, resume: bool, stop: Callable[[], bool], *, progress: bool) -> list[Judged]:
     config, state = _opened(config, out, resume)
+    played = inputs_of(config)
     with open_pool(config.workers) as pool, closing(TensorBoardWriter(out)) as writer:
         islands = [pool.keep(Island, config, number) for number in range(config.islands)]
         if state is not None:
@@ -71,7 +80,7 @@ def evolve(
                 results = _all(islands, "advance", [(each,) for each in migrants])
                 states = _all(islands, "state", [()] * len(islands))
                 done, fronts = done + 1, [each["front"] for each in results]
-                _save(config, out, {"generations": done, "fronts": fronts, "islands": states})
+                _save(config, out, {"generations": done, "fronts": fronts, "islands": states, "inputs": played})
                 _curves(writer, results, done)
                 bar.set_postfix(best=f"{min(loss for front in fronts for _, loss, _ in front):.4f}", refresh=False)
                 bar.update()
@@ -130,7 +139,16 @@ def _opened(config: EvolveConfig, out: Path, resume: bool) -> tuple[EvolveConfig
         raise UserError(f"out: {out} holds a search already; go on with --resume, or choose another folder")
     config = read_config(out).going_on(config)
     config.check()
-    return config, json.loads(path.read_text(encoding="utf-8"))
+    state = json.loads(path.read_text(encoding="utf-8"))
+    same_inputs(inputs_of(config), state.get("inputs"), out)
+    return config, state
+
+
+def inputs_of(config: EvolveConfig) -> dict[str, str]:
+    """Return what a search judges formulas on and begins with, by contents."""
+    lists = [pod_list(name) for name in (config.traces if config.is_openb else ())]
+    files = {"start": config.start, "traces": lists}
+    return inputs(() if config.is_openb else config.tasks, {"reference": config.reference}, files)
 
 
 def _save(config: EvolveConfig, out: Path, state: Mapping[str, Any]) -> None:

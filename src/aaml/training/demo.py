@@ -11,7 +11,7 @@ from aaml.evaluation.figures import Panel, curve_figure
 from aaml.evaluation.page import Page
 from aaml.evaluation.replay import write_recipes
 from aaml.evaluation.report import add_comparison, add_origin
-from aaml.evaluation.results import ResultFile, Results
+from aaml.evaluation.results import ResultFile
 from aaml.learning.config import AGENTS, ActorCritic, AgentKind, CopiesConfig
 from aaml.parallel.pool import open_pool
 from aaml.progress import progress_bar
@@ -54,10 +54,10 @@ def run_demo(
             kept.append(target)
     policies = {name: name for name in BASELINES} | {agent: str(_model(folder / agent)) for agent in NAMES}
     file = ResultFile(folder)
-    known = Results.read(folder) if file.path.exists() else None
     results = evaluate(
-        policies, config.task, config.seeds, config.nodes, workers=config.workers, known=known, on_row=file.append
-    )
+        policies, config.task, config.seeds, config.nodes, workers=config.workers, known=file.known(),
+        on_row=file.append,
+    )  # fmt: skip
     write_recipes(folder, results.recipes)
     page = Page("Four learned schedulers, briefly trained", folder)
     page.text(

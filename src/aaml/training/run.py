@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.errors import UserError, bad_value
+from aaml.evaluation.identity import inputs, same_inputs
 from aaml.evaluation.page import written
 from aaml.evaluation.policies import load
+from aaml.evaluation.zoo import model_file, with_critic
 from aaml.learning.agent import first_agent
 from aaml.learning.config import AGENTS, AgentConfig, NetworkAgent
 from aaml.scheduling.play import play
@@ -28,6 +30,7 @@ from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.trainer import run_training
 from aaml.training.validation import VALIDATION_SEEDS, Progress
+from aaml.workload.traces import pod_list
 
 RUNS = Path("runs")
 _log = logging.getLogger(__name__)
@@ -164,13 +167,23 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
         ):
             _log.warning("%s: a cluster at a time, some hundred times slower", config.why_no_copies)
         config = config.settled  # what it is made of stays, whatever other defaults come later
-        return config, RunFolder.create(path, stem, {"training": plain(config)}, _hyperparameters(config))
+        facts = {"training": plain(config), "inputs": inputs_of(config)}
+        return config, RunFolder.create(path, stem, facts, _hyperparameters(config))
     if not resume:
         raise UserError(f"out: {path} holds a run already; go on with --resume, or choose another folder")
     stored = TrainConfig.read(known["training"])
     _check_same(config, stored, path, whole=whole)
+    same_inputs(inputs_of(stored), known.get("inputs"), path)
     stored = replace(stored, steps=max(config.steps, stored.steps), workers=config.workers)
     return stored, RunFolder.open(path)
+
+
+def inputs_of(config: TrainConfig) -> dict[str, str]:
+    """Return what a training learns from besides its settings, by contents."""
+    specs = {"teacher": config.teacher, "reward": config.reward, "rollout": config.rollout}
+    start = () if config.start is None else with_critic(model_file(config.start))
+    lists = () if config.trace is None else (pod_list(config.trace),)
+    return inputs([find_task(config.task)], specs, {"start": start, "trace": lists})
 
 
 def _check_start(config: TrainConfig, arena: Arena) -> None:

@@ -22,12 +22,14 @@ from optuna.trial import TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
 from aaml.errors import UserError
+from aaml.evaluation.identity import same_inputs
 from aaml.files import write_json
+from aaml.outputs import output_folder
 from aaml.parallel.pool import Pool
 from aaml.progress import progress_bar
 from aaml.settings import plain
 from aaml.training.records import RESUME, read_config
-from aaml.training.run import open_run
+from aaml.training.run import inputs_of, open_run
 from aaml.training.settings import TrainConfig
 from aaml.training.sweep_space import Categorical, Range, SweepConfig
 from aaml.training.trainer import run_training
@@ -90,6 +92,20 @@ def sweep(
     rung to a score, lower is better.
     Raises `UserError` when the folder or the storage holds a study with other settings.
     """
+    with output_folder(out):
+        return _sweep(config, out, pool, storage, train, on_batch, progress=progress)
+
+
+def _sweep(
+    config: SweepConfig,
+    out: Path,
+    pool: Pool,
+    storage: str | None,
+    train: Train,
+    on_batch: Callable[["Study"], None],
+    *,
+    progress: bool,
+) -> "Study":
     study = open_study(config, out, storage)
     if (one := config.whole_round) > (first := config.ladder[0]):
         _log.warning(
@@ -101,11 +117,18 @@ def sweep(
     with progress_bar(name, max(config.trials, done), "trial", enabled=progress, at=done) as bar:
         while done < config.trials:
             for trial in _batch(config, study.get_trials(), out.resolve(), pool, train, bar):
-                study.add_trial(trial)
+                _keep(study, trial)
             for number in range(done, done := len(study.get_trials(deepcopy=False))):
                 (folder_of(out, number) / RESUME).unlink(missing_ok=True)  # a finished trial goes on no more
             on_batch(study)
     return study
+
+
+def _keep(study: "Study", trial: "FrozenTrial") -> None:
+    try:
+        study.add_trial(trial)
+    except SQLAlchemyError as error:
+        raise UserError(f"storage: a trial cannot be kept: {' '.join(str(error).split())}") from error
 
 
 def open_study(config: SweepConfig, out: Path, storage: str | None = None) -> "Study":
@@ -130,7 +153,10 @@ def open_study(config: SweepConfig, out: Path, storage: str | None = None) -> "S
                 f"out: {out} holds a study with {key} {value!r}, not {mine.get(key)!r}; "
                 f"go on with the same settings, or choose another folder"
             )
+    played = inputs_of(config.base)
+    same_inputs(played, study.user_attrs.get("inputs"), out)
     study.set_user_attr("settings", mine)
+    study.set_user_attr("inputs", played)
     return study
 
 

@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from aaml.errors import bad_value
 from aaml.evaluation.evaluate import evaluate
+from aaml.evaluation.identity import inputs
 from aaml.evaluation.program import program_sha256
 from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import LEAST_SEEDS, paired
 from aaml.nodes import nodepool
 from aaml.nodes.catalogue import shipped_catalogue
 from aaml.nodes.settings import KarpenterSettings
+from aaml.outputs import output_folder
 from aaml.parallel.pool import Pool, open_pool
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.policies.kube_scores.document import document, write_configuration
@@ -91,11 +93,16 @@ class BillTuning:
     def to_dict(self) -> dict[str, Any]:
         """Return what makes a search another one, as JSON-able values."""
         return {
-            "task": self.task.name, "nodes": list(self.task.sizes), "pods": self.task.pods, "metric": self.metric,
-            "limits": [self.limits.wait_p99_more_s, self.limits.evicted_times], "scheduler": self.scheduler,
-            "nodepool": str(self.nodepool or ""), "population": self.population, "episodes": self.episodes,
+            "nodes": list(self.task.sizes), "pods": self.task.pods, "metric": self.metric,
+            "limits": [self.limits.wait_p99_more_s, self.limits.evicted_times],
+            "population": self.population, "episodes": self.episodes,
             "seed": self.seed, "program": program_sha256(),
         }  # fmt: skip
+
+    def inputs(self) -> dict[str, str]:
+        """Return the task and what one has, by contents."""
+        files = {"nodepool": () if self.nodepool is None else (self.nodepool,)}
+        return inputs([self.task], {"scheduler": self.scheduler}, files)
 
 
 @dataclass(frozen=True)
@@ -125,6 +132,11 @@ def tune(asked: BillTuning, *, resume: bool = False, stopped: Callable[[], bool]
     judged and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that nothing
     can be done with, and `StoppedError` where it was stopped before anything was known, or after the search.
     """
+    with output_folder(asked.out):
+        return _tune(asked, resume, stopped)
+
+
+def _tune(asked: BillTuning, resume: bool, stopped: Callable[[], bool]) -> TunedBill:
     find_metric(asked.metric)
     own = bill_of(asked.task).catalogue
     start = read_profile(asked.scheduler).config if asked.scheduler else KubeSchedulerConfig()
@@ -134,7 +146,6 @@ def tune(asked: BillTuning, *, resume: bool = False, stopped: Callable[[], bool]
     )
     rng = np.random.default_rng(asked.seed)
     search = RacingSearch(space, _episodes(asked, "training"), asked.population, _ELITE, rng)
-    asked.out.mkdir(parents=True, exist_ok=True)
     with open_pool(asked.workers) as pool:
         search.run(asked, pool, "bill", resume=resume, stopped=stopped)
         stopped = from_now(stopped)

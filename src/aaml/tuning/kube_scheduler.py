@@ -16,9 +16,11 @@ import numpy.typing as npt
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import bad_value
 from aaml.evaluation.evaluate import evaluate
+from aaml.evaluation.identity import inputs
 from aaml.evaluation.program import program_sha256
 from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import Interval, Paired, paired
+from aaml.outputs import output_file
 from aaml.parallel.pool import Pool, open_pool
 from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeSchedulerConfig
 from aaml.policies.kube_scores.document import document, write_configuration
@@ -69,11 +71,15 @@ class KubeSchedulerTuning:
     def to_dict(self) -> dict[str, Any]:
         """Return what makes a search another one, as JSON-able values."""
         return {
-            "task": self.task.name, "nodes": list(self.task.sizes), "pods": self.task.pods,
-            "metrics": list(self.metrics), "start": self.start, "plugins": list(self.plugins),
+            "nodes": list(self.task.sizes), "pods": self.task.pods,
+            "metrics": list(self.metrics), "plugins": list(self.plugins),
             "relative": self.relative, "population": self.population, "episodes": self.episodes, "seed": self.seed,
             "program": program_sha256(),
         }  # fmt: skip
+
+    def inputs(self) -> dict[str, str]:
+        """Return the task and the start, by contents."""
+        return inputs([self.task], {"start": self.start})
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,11 @@ def tune(
     far is judged and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that
     nothing can be done with, and `StoppedError` where it was stopped before anything was known, or after the search.
     """
+    with output_file(asked.out):
+        return _tune(asked, resume, stopped)
+
+
+def _tune(asked: KubeSchedulerTuning, resume: bool, stopped: Callable[[], bool]) -> TunedProfiles:
     space, training = _space(asked), _episodes(asked, "training")
     search = RacingSearch(space, training, asked.population, _ELITE, np.random.default_rng(asked.seed))
     if not is_compiled(asked.task, *training.all[0]):

@@ -17,6 +17,7 @@ from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.results import Results
 from aaml.nodes.file import read_autoscaler
 from aaml.nodes.node_policy import NodePolicy, write_node_policy
+from aaml.outputs import output_file, refuse_finished
 from aaml.parallel.pool import Pool, open_pool
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.heuristics.linear import FEATURE, FEATURES, TERM, TERMS
@@ -134,6 +135,12 @@ def tune(asked: NodePolicyTuning, *, stopped: Callable[[], bool] = lambda: False
     The file holds the latest mean after every generation, so that a search that was killed can be begun from it. Raises
     `UserError` for settings that nothing can be done with, and `StoppedError` where it was stopped after the search.
     """
+    with output_file(asked.out):
+        refuse_finished(asked.out, asked.start)
+        return _tune(asked, stopped)
+
+
+def _tune(asked: NodePolicyTuning, stopped: Callable[[], bool]) -> TunedNodePolicy:
     start = NodePolicy()
     if asked.start is not None:
         read = read_autoscaler(asked.start)

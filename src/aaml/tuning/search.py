@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.errors import StoppedError, UserError, bad_value
+from aaml.evaluation.identity import same_inputs
 from aaml.files import write_json
 from aaml.parallel.pool import Pool
 from aaml.progress import progress_bar
@@ -180,7 +181,11 @@ class Settled(Protocol):
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what makes a search another one, as JSON-able values."""
+        """Return the settings that make a search another one, as JSON-able values."""
+        ...
+
+    def inputs(self) -> dict[str, str]:
+        """Return what is searched and judged on besides, by contents (`aaml.evaluation.identity.inputs`)."""
         ...
 
 
@@ -208,11 +213,16 @@ class RacingSearch(Generic[Config]):
     ) -> None:
         """Search until all generations are played or `stopped` says so; the state is kept after each.
 
-        With `resume` it goes on from that. Raises `UserError` where that is another search's, and `StoppedError` where
-        it was stopped before anything was known.
+        With `resume` it goes on from that. Raises `UserError` where that is another search's, where there is a search
+        that is not to go on, and `StoppedError` where it was stopped before anything was known.
         """
+        played = asked.inputs()
         if resume:
-            self._resume(asked, what)
+            self._resume(asked, what, played)
+        elif asked.state_file.exists():
+            raise UserError(
+                f"out: {asked.state_file} holds a search already; go on with --resume, or choose another --out"
+            )
         with progress_bar(f"tune {what}", asked.generations, "generation", at=self.number) as bar:
             if not self.best:
                 self.begin(pool, stopped)
@@ -223,9 +233,9 @@ class RacingSearch(Generic[Config]):
                     return
                 bar.update()
                 bar.set_postfix(gain=", ".join(f"{100.0 * gain:.1f}%" for gain in self.gain()))
-                write_json(asked.state_file, {"asked": asked.to_dict(), **self.state()}, field="out")
+                write_json(asked.state_file, {"asked": asked.to_dict(), "inputs": played, **self.state()}, field="out")
 
-    def _resume(self, asked: Settled, what: str) -> None:
+    def _resume(self, asked: Settled, what: str, played: Mapping[str, str]) -> None:
         path = asked.state_file
         if not path.is_file():
             raise bad_value("resume", str(path), "a search that was begun with this --out")
@@ -234,6 +244,7 @@ class RacingSearch(Generic[Config]):
             other = [name for name, value in asked.to_dict().items() if state["asked"].get(name) != value]
             if other:
                 raise UserError(f"resume: {path} belongs to a search with another {', '.join(other)}")
+            same_inputs(played, state.get("inputs"), path)
             self.restore(state)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise bad_value("resume", str(path), f"a search that `aaml tune {what}` wrote") from error

@@ -56,11 +56,16 @@ def load_nodes(path: Path | None = None) -> tuple[Node, ...]:
 
 def load_pods(name: str, folder: Path | None = None) -> tuple[Pod, ...]:
     """Read the pod list of a trace by short name, in file order. Raises `UserError` with the names that there are."""
+    return read_pods(pod_list(name, folder))
+
+
+def pod_list(name: str, folder: Path | None = None) -> Path:
+    """Return the file with the pods of a trace. Raises `UserError` with the names that there are."""
     folder = folder or traces_folder()
     path = folder / f"{POD_LIST_PREFIX}{name.removeprefix(POD_LIST_PREFIX)}.csv"
     if not path.is_file():
         raise bad_value("trace", name, f"one of {', '.join(trace_names(folder))}")
-    return read_pods(path)
+    return path
 
 
 def read_pods(path: Path) -> tuple[Pod, ...]:

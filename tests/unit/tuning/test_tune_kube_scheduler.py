@@ -62,8 +62,10 @@ def test_who_stops_it_keeps_the_best_so_far_and_only_the_same_search_goes_on(ask
     assert outcome.found[0].better
     with pytest.raises(UserError, match="belongs to a search with another seed"):
         tune(replace(many, seed=7), resume=True)
+    with pytest.raises(UserError, match="holds a search already; go on with --resume"):
+        tune(many)
     with pytest.raises(StoppedError):
-        tune(many, stopped=lambda: True)
+        tune(replace(many, out=asked.out.with_name("other.yaml")), stopped=lambda: True)
 
 
 def test_a_stop_while_the_result_is_judged_writes_nothing_and_the_search_is_kept(asked):

@@ -1,0 +1,295 @@
+"""What is played is known by contents: a changed byte of an input is another input, in every command that goes on."""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from aaml.chaos.runs import ChaosRun, append, read
+from aaml.chaos.settings import ChaosSettings
+from aaml.cli import run
+from aaml.errors import UserError
+from aaml.evaluation.contestants import contestants
+from aaml.evaluation.evaluate import evaluate, same_runs
+from aaml.evaluation.identity import identity, inputs, same_inputs
+from aaml.evaluation.leaderboard.entry import Who
+from aaml.evaluation.results import Results
+from aaml.evolve import search as evolve_search
+from aaml.evolve.settings import EvolveConfig
+from aaml.learning.linear import save_linear
+from aaml.policies.heuristics.linear import LinearPolicy
+from aaml.policies.kube_scores.profile import PREFIX
+from aaml.settings import plain
+from aaml.sim.tasks import find_task
+from aaml.training import run as training_run
+from aaml.training.linear import start_weights
+from aaml.training.settings import TrainConfig
+from aaml.training.sweep import open_study
+from aaml.training.sweep_space import SweepConfig
+from aaml.tuning.bill import BillTuning
+from aaml.tuning.kube_scheduler import KubeSchedulerTuning
+
+TASK = "from dataclasses import replace\nfrom aaml.sim.tasks import TASKS\nmine = replace(TASKS['balance'], nodes=4)\n"
+BILL = TASK.replace("TASKS", "ALL_TASKS").replace("balance", "bill")
+REWARD = "def mine(change):\n    return 1.0\n\n\ndef other(change):\n    return 2.0\n"
+SCORES = "def a(context):\n    return -context.state.requested[:, 0]\n\n\ndef b(context):\n    return -a(context)\n"
+PROFILES = (
+    "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n"
+    "- schedulerName: p1\n- schedulerName: p2\n"
+)
+POOL = (
+    "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: mine}\n"
+    "spec: {disruption: {consolidateAfter: 30s, budgets: [{nodes: '3'}]}}\n"
+)
+FORMULA = json.dumps({"format": "aaml-formula", "formula": "pair.variance_after"})
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, which is the working one, with an input of each kind."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in {
+        "task.py": TASK, "bill.py": BILL, "reward.py": REWARD, "scores.py": SCORES, "profiles.yaml": PROFILES,
+        "pool.yaml": POOL, "start.formula": FORMULA,
+    }.items():  # fmt: skip
+        (tmp_path / name).write_text(text)
+    save_linear(LinearPolicy(start_weights("least-variance")), tmp_path / "start.json")
+    return tmp_path
+
+
+def change(path: Path) -> None:
+    """Change a byte that says nothing."""
+    path.write_bytes(path.read_bytes() + b"\n")
+
+
+def train() -> dict[str, str]:
+    rollout, teacher = f"{PREFIX}profiles.yaml#p1", "scores.py:a"
+    return training_run.inputs_of(
+        TrainConfig(
+            task="task.py:mine", reward="reward.py:mine", start=Path("start.json"), rollout=rollout, teacher=teacher
+        )
+    )
+
+
+def sweep() -> dict[str, str]:
+    training = TrainConfig(task="task.py:mine", reward="reward.py:mine", steps=1000)
+    return training_run.inputs_of(SweepConfig(training=training).base)
+
+
+def evolve() -> dict[str, str]:
+    return evolve_search.inputs_of(
+        EvolveConfig(task=("task.py:mine",), reference="scores.py:a", start=(Path("start.formula"),))
+    )
+
+
+def tune_kube_scheduler() -> dict[str, str]:
+    return KubeSchedulerTuning(find_task("task.py:mine"), Path("out.yaml"), start=f"{PREFIX}profiles.yaml#p1").inputs()
+
+
+def tune_bill() -> dict[str, str]:
+    scheduler = f"{PREFIX}profiles.yaml#p1"
+    return BillTuning(find_task("bill.py:mine"), Path("out"), scheduler=scheduler, nodepool=Path("pool.yaml")).inputs()
+
+
+INPUTS: dict[Callable[[], dict[str, str]], dict[str, str]] = {
+    train: {
+        "task": "task.py", "reward": "reward.py", "start": "start.json", "rollout": "profiles.yaml",
+        "teacher": "scores.py",
+    },
+    sweep: {"task": "task.py", "reward": "reward.py"},
+    evolve: {"task": "task.py", "reference": "scores.py", "start": "start.formula"},
+    tune_kube_scheduler: {"task": "task.py", "start": "profiles.yaml"},
+    tune_bill: {"task": "bill.py", "scheduler": "profiles.yaml", "nodepool": "pool.yaml"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "file"),
+    [(command, name, file) for command, named in INPUTS.items() for name, file in named.items()],
+)
+def test_a_changed_byte_of_an_input_is_told_by_the_inputs_name(
+    command: Callable[[], dict[str, str]], name: str, file: str, files: Path
+) -> None:
+    before = command()
+    assert before.keys() == INPUTS[command].keys()
+    same_inputs(command(), before, Path("out"))
+    change(files / file)
+    with pytest.raises(UserError, match=rf"^resume: out was begun with another {name}: ") as error:
+        same_inputs(command(), before, Path("out"))
+    assert "\n" not in str(error.value)
+
+
+def test_what_was_begun_before_inputs_were_kept_goes_on() -> None:
+    same_inputs({"task": "a"}, None, Path("out"))
+
+
+def test_runs_of_a_scheduler_whose_model_was_changed_are_made_again(files: Path) -> None:
+    settings = ChaosSettings(scheduler="start.json")
+    append(files / "runs.csv", ChaosRun("kill", 10, 0, 0, 1.0, 0), settings)
+    append(files / "runs.csv", ChaosRun("kill", 10, 0, 0, 1.0, 0), replace(settings, scheduler="dqn"))
+    assert len(read(files / "runs.csv", settings)) == 1
+    change(files / "start.json")
+    assert read(files / "runs.csv", settings) == []
+    assert len(read(files / "runs.csv")) == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (f"{PREFIX}profiles.yaml#p1", f"{PREFIX}profiles.yaml#p2"), ("scores.py:a", "scores.py:b"),
+        ("least-allocated", "most-allocated"), ("first-fit+pool.yaml", "best-fit+pool.yaml"),
+        ("first-fit+pool.yaml", "first-fit+learned"), ("first-fit+pool.yaml", "first-fit"),
+        ("start.json", "start.json+learned"),
+    ],
+)  # fmt: skip
+def test_two_policies_of_one_label_are_two(one: str, other: str, files: Path) -> None:
+    task = find_task("balance")
+    hashes = [identity(task, None, spec, "a")["policy_sha256"] for spec in (one, other, one)]
+    assert hashes[0] == hashes[2]
+    assert hashes[0] != hashes[1]
+    assert inputs(specs={"policy": one}) != inputs(specs={"policy": other})
+    assert Who.of(contestants([f"a={one}"])[0]) != Who.of(contestants([f"a={other}"])[0])
+
+
+def test_a_file_that_was_moved_is_the_same_and_ours_by_its_own_name_needs_no_hash(files: Path) -> None:
+    (files / "elsewhere").mkdir()
+    for name in ("scores.py", "task.py"):
+        (files / "elsewhere" / name).write_bytes((files / name).read_bytes())
+    assert inputs(specs={"policy": "scores.py:a"}) == inputs(specs={"policy": "elsewhere/scores.py:a"})
+    assert inputs([find_task("task.py:mine")]) == inputs([find_task("elsewhere/task.py:mine")])
+    assert identity(find_task("balance"), None, "best-fit", "best-fit")["policy_sha256"] == ""
+
+
+def test_a_bill_is_another_with_another_catalogue_that_its_file_reads(files: Path) -> None:
+    (files / "price.txt").write_text("1.0")
+    (files / "priced.py").write_text(
+        "from dataclasses import replace\nfrom pathlib import Path\nfrom aaml.sim.tasks import ALL_TASKS\n"
+        "from aaml.nodes.settings import KarpenterSettings\n"
+        f"after = float(Path({str(files / 'price.txt')!r}).read_text())\n"
+        "mine = replace(ALL_TASKS['bill'], autoscaler=KarpenterSettings(consolidate_after_s=after))\n"
+    )
+    before = inputs([find_task("priced.py:mine")])
+    (files / "price.txt").write_text("2.0")
+    (files / "copy").mkdir()
+    (files / "copy" / "priced.py").write_bytes((files / "priced.py").read_bytes())
+    assert inputs([find_task("copy/priced.py:mine")]) != before
+
+
+# ---- the commands refuse it ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A command as it is gone on with, and what leaves the beginning of its work."""
+
+    begin: Callable[[], object]
+    argv: tuple[str, ...]
+    file: str
+    name: str
+
+
+def begin_training() -> None:
+    with closing(training_run.open_run(TRAINING, Path("out"), resume=False)[1]):
+        pass
+
+
+def begin_tuning(asked: KubeSchedulerTuning | BillTuning) -> None:
+    asked.state_file.parent.mkdir(parents=True, exist_ok=True)
+    asked.state_file.write_text(json.dumps({"asked": asked.to_dict(), "inputs": asked.inputs()}))
+
+
+def begin_evolution() -> None:
+    config = EvolveConfig(task=("task.py:mine",))
+    evolve_search._save(
+        config, Path("out"), {"generations": 1, "fronts": [], "islands": [], "inputs": evolve_search.inputs_of(config)}
+    )
+
+
+TRAINING = TrainConfig(agent=TrainConfig.agent, task="task.py:mine", steps=1000)
+STUDY = SweepConfig(training=replace(TRAINING, steps=2000), rungs=1, space=("learning_rate=0.1,0.2",))
+RESUMED = {
+    "train": Resumed(begin_training, ("--out", "out", "--resume"), "task.py", "task"),
+    "sweep": Resumed(
+        lambda: open_study(STUDY, Path("out")),
+        ("--out", "out", "--agent", "gnn", "--task", "task.py:mine", "--steps", "2000", "--rungs", "1", "--space",
+         "learning_rate=0.1,0.2"),
+        "task.py", "task",
+    ),
+    "evolve": Resumed(begin_evolution, ("--out", "out", "--resume", "--task", "task.py:mine"), "task.py", "task"),
+    "tune kube-scheduler": Resumed(
+        lambda: begin_tuning(
+            KubeSchedulerTuning(find_task("balance"), Path("out.yaml"), start=f"{PREFIX}profiles.yaml")
+        ),
+        ("--out", "out.yaml", "--start", "profiles.yaml", "--resume", "--workers", "1"), "profiles.yaml", "start",
+    ),
+    "tune bill": Resumed(
+        lambda: begin_tuning(BillTuning(find_task("bill"), Path("out"), nodepool=Path("pool.yaml"))),
+        ("--out", "out", "--nodepool", "pool.yaml", "--resume", "--workers", "1"), "pool.yaml", "nodepool",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", RESUMED)
+def test_a_command_that_goes_on_refuses_another_input_in_a_line(
+    command: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resumed = RESUMED[command]
+    resumed.begin()
+    change(files / resumed.file)
+    name, *sub = command.split()
+    assert run(name, [*sub, *resumed.argv]) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert f"was begun with another {resumed.name}: what is there now has other contents" in said
+
+
+@pytest.mark.parametrize("command", [name for name in RESUMED if name.startswith("tune")])
+def test_a_search_that_is_there_is_not_begun_anew(
+    command: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resumed = RESUMED[command]
+    resumed.begin()
+    before = {path: path.read_bytes() for path in files.rglob("*") if path.is_file()}
+    name, *sub = command.split()
+    assert run(name, [*sub, *(each for each in resumed.argv if each != "--resume")]) == 2
+    assert "holds a search already; go on with --resume, or choose another --out" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in files.rglob("*") if path.is_file()} == before
+
+
+# ---- evaluations -----------------------------------------------------------------------------------------------------
+
+
+def judged(*policies: str, seeds: str = "1..2", more: tuple[str, ...] = ()) -> int:
+    flags = ("--seeds", seeds, "--nodes", "3", "--pods", "20", "--workers", "1", "--out", "out")
+    return run("evaluate", ["--policies", *policies, *flags, *more])
+
+
+def test_an_evaluation_does_not_show_one_policys_runs_as_anothers(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert judged("a=least-allocated") == 0
+    assert judged("a=most-allocated", more=("--resume",)) == 2
+    assert "resume: out has runs of policy a as it was before (policy_sha256 " in capsys.readouterr().err
+    assert judged("a=least-allocated", "least-allocated", more=("--resume",)) == 0
+    assert judged("a=most-allocated", "most-allocated", seeds="2..3") == 0
+    frame = Results.read("out").frame()
+    mine = frame[frame["policy"] == "a"].sort_values("seed")
+    assert mine["seed"].tolist() == [2, 3], "the runs of the label's earlier policy do not count as its own"
+    same = frame[frame["policy"] == "most-allocated"].sort_values("seed")
+    assert mine["mean_variance"].tolist() == same["mean_variance"].tolist()
+
+
+@pytest.mark.parametrize("name", ["pods_per_node", "policy"])
+def test_known_runs_of_other_contents_are_refused_and_of_the_same_are_not(name: str, files: Path) -> None:
+    entered = contestants(["scores.py:a"])
+    task = find_task("task.py:mine")
+    known = evaluate(entered, task, (1,), 3, pods=10, progress=False)
+    same_runs(known, entered, task, 10, Path("out"))
+    same_runs(known, entered, task, 11, Path("out"))  # other episodes, which are kept apart
+    change(files / ("scores.py" if name == "policy" else "task.py"))
+    said = "policy scores.py:a" if name == "policy" else "task"
+    with pytest.raises(UserError, match=f"^resume: out has runs of {said} as it was before"):
+        same_runs(known, entered, find_task("task.py:mine"), 10, Path("out"))
+    assert plain(TRAINING)["task"] == "task.py:mine"
