@@ -81,7 +81,8 @@ def export(spec: str, out: Path, options: ExportOptions | None = None) -> Plugin
     options = options or ExportOptions()
     kubernetes = check_kubernetes(options.kubernetes)
     with output_folder(out):
-        if not is_module(out) and any(each.name != LOCK for each in out.iterdir()):
+        begun = is_module(out) or (out / WRITTEN).is_file()
+        if not begun and any(each.name != LOCK for each in out.iterdir()):
             raise bad_value("out", str(out), "a new or empty folder, or one that `aaml export` wrote")
         return _export(spec, out, options, kubernetes)
 
@@ -116,10 +117,10 @@ def _export(spec: str, out: Path, options: ExportOptions, kubernetes: str) -> Pl
         old.unlink(missing_ok=True)
         with suppress(OSError):
             old.parent.rmdir()  # if nothing else is in it
+    write_json(module.folder / WRITTEN, sorted(own), indent=1)  # first, so that one that was cut off can be done again
     write_bytes(module.weights, module.embedded.read_bytes())
     for name, content in files.items():
         write_bytes(module.folder / name, content)
-    write_json(module.folder / WRITTEN, sorted(own), indent=1)
     return module
 
 

@@ -1,5 +1,6 @@
 """What `aaml export` writes, and what it refuses."""
 
+import itertools
 import json
 import re
 import subprocess
@@ -14,6 +15,7 @@ from aaml.kube.provision.binaries import programs_dir, recipe_dir
 from aaml.learning.agent import load_agent
 from aaml.learning.config import LIVE
 from aaml.perf.scenarios import benchmark_dir
+from aaml.plugin import export as export_module
 from aaml.plugin.build import build, program_path
 from aaml.plugin.configuration import DECIDES, DEFAULTS_GIVE, ProfileOptions
 from aaml.plugin.export import ExportOptions, export
@@ -333,3 +335,20 @@ def test_an_export_replaces_what_an_earlier_one_wrote_and_leaves_the_files_of_ot
     before = module.weights.read_bytes()
     assert f"{out / 'README.md'} is not of an earlier export" in refused(capsys, "varied-gnn", "--out", str(out))
     assert module.weights.read_bytes() == before
+
+
+def test_an_export_that_was_cut_off_can_be_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, count = tmp_path / "plugin", itertools.count()
+    original = export_module.write_bytes
+
+    def full(path: Path, content: bytes) -> None:
+        if next(count) == 3:
+            raise UserError(f"file {path}: cannot be written: No space left on device")
+        original(path, content)
+
+    monkeypatch.setattr(export_module, "write_bytes", full)
+    with pytest.raises(UserError, match="No space left"):
+        export(MODEL, out)
+    export(MODEL, out)
+    whole = export(MODEL, tmp_path / "whole").folder
+    assert {each.relative_to(out) for each in out.rglob("*")} == {each.relative_to(whole) for each in whole.rglob("*")}
