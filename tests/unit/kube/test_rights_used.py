@@ -17,7 +17,6 @@ from aaml.kube.objects.convert import pod_from_json
 from aaml.kube.transport import Transport
 from aaml.kube.view import KubeView
 from aaml.kube.watcher import ClusterWatch
-from aaml.live.owned_nodes import OURS
 from aaml.nodes.catalogue import shipped_catalogue
 from support.live_scheduler import LiveScheduler
 from support.processes import AAML, Process
@@ -26,6 +25,7 @@ from support.scripted_api import CUT, HANG, event, listing, node, pod, write_kub
 from unit.kube.test_rights import granted as manifest_grants
 
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+OURS = {"aaml.dev/managed-by": "autoscale"}
 HOST = "kubernetes.io/hostname"
 STORAGE = "/apis/storage.k8s.io/v1"
 
@@ -163,15 +163,17 @@ def buying():
     waits["metadata"] |= {"creationTimestamp": "2026-01-02T00:00:00Z"}
     waits["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                                        "message": "0/1 nodes are available"}]}  # fmt: skip
-    empty = node("n-idle", cpu="1m")
+    empty = node("n-idle", cpu=f"{dict(kind.allocatable)['cpu']}m")
     empty["metadata"] |= made | {"labels": labels}
+    empty["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
     claim = {
         "metadata": {"name": "idle", "uid": "u-idle", "labels": labels | OURS, **made},
         "status": {"nodeName": "n-idle", "conditions": ready},
     }
     with WillingApi() as server:
         server.on_list("/api/v1/nodes", listing(empty))
-        server.on_list("/api/v1/pods", listing(waits))
+        server.comes = threading.Event()
+        server.on_watch("/api/v1/pods", [server.comes, event("ADDED", waits), HANG])
         server.on_list(CLAIMS, listing(claim))
         server.on("POST", CLAIMS, (201, {"metadata": {"name": "new", "uid": "u-new", "labels": labels | OURS, **made}}))
         yield server
@@ -180,7 +182,11 @@ def buying():
 def test_who_buys_nodes_uses_every_right_that_its_manifests_grant_and_no_other(buying, tmp_path):
     wanted = manifest_grants("autoscale", "autoscale")
     kubeconfig = write_kubeconfig(tmp_path, buying.server)
-    with Process([AAML, "autoscale", "--apply", f"--kubeconfig={kubeconfig}"], tmp_path / "log") as process:
+    with Process(
+        [AAML, "autoscale", "--apply", "--interval=1", f"--kubeconfig={kubeconfig}"], tmp_path / "log"
+    ) as process:
+        waits_for(buying, wanted - {("create", "karpenter.sh", "nodeclaims")}, 60)
+        buying.comes.set()  # the pod that waits
         waits_for(buying, wanted, 60)
         process.stop()
     assert buying.used() == wanted
