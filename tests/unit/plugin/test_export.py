@@ -108,6 +108,8 @@ def mounted(folder: Path) -> list[str]:
 def test_another_configuration_replaces_the_pods_and_other_weights_do_not(tmp_path: Path) -> None:
     made = export("balance-linear", tmp_path / "plugin")
     configuration, weights = mounted(made.folder)
+    lease = kustomized(made.folder)["Role", "aaml-kube-scheduler"]["rules"][0]
+    assert lease["resourceNames"] == ["aaml-kube-scheduler"], "the Lease keeps its name"
     made.weights.write_text(made.weights.read_text() + "\n")
     assert mounted(made.folder) == [configuration, weights]
     made.configuration.write_text(made.configuration.read_text() + "# changed\n")
