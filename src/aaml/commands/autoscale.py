@@ -1,25 +1,39 @@
 """Buy and give back the nodes of a cluster with Karpenter by `learned` nodes. A dry run, unless you say --apply.
 
-It watches nodes, pods and NodeClaims, and decides as the autoscaler `learned` does in the simulator. Without --apply it
-prints each order, why, and what it would save, and writes nothing. With --apply it creates NodeClaims and deletes its
-own, never another's. Karpenter launches and drains the nodes, with grace and disruption budgets. Karpenter must not buy
-for the same pods: the cluster has no NodePool, or one whose limits are used up.
+It watches nodes, pods, disruption budgets, NodePools and NodeClaims, and decides as the autoscaler `learned` does in
+the simulator. Without --apply it prints each order, why, and what it would save, and writes nothing. With --apply it
+creates NodeClaims and deletes its own, never another's; of several such processes one decides, by a Lease. Karpenter
+launches and drains the nodes, with grace and disruption budgets. Karpenter must not buy for the same pods: the cluster
+has no NodePool, or one whose limits are used up.
 """
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from aaml.commands.signals import ends_by
 from aaml.errors import UserError, bad_value
-from aaml.settings import Count, Positive, Settings
+from aaml.live.settings import DutySettings
+from aaml.settings import Count, Positive
+
+if TYPE_CHECKING:
+    import threading
+
+    from aaml.kube.lease import LeaderLease
+    from aaml.live.autoscale_metrics import AutoscaleMetrics
+    from aaml.live.node_template import NodeTemplate
+    from aaml.live.shift import Shift
+    from aaml.nodes.catalogue import Catalogue
+    from aaml.nodes.node_policy import NodePolicy
+
+LOST_STATUS = 1
 
 
 @dataclass(frozen=True)
-class Args(Settings):
+class Args(DutySettings):
     """Settings of the autoscaler."""
 
     nodes: str = "learned"
@@ -33,29 +47,33 @@ class Args(Settings):
     interval: Positive = 60.0
     """seconds of that interval"""
     most_nodes: Count = 100
-    """no node is bought beyond so many of ours"""
+    """no node is bought beyond so many NodeClaims of ours, whatever state they are in"""
+    beside_nodepools: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """buy even where Karpenter buys for NodePools itself, perhaps for the same pods"""
     instance_types: Path | None = None
     """file with types and prices in the format of Karpenter's KWOK provider; without it the made-up types that ship"""
-    node_class: str = "karpenter.kwok.sh/KWOKNodeClass/default"
-    """class of the nodes that are bought: GROUP/KIND/NAME"""
+    template: Path | None = None
+    """file with a NodePool whose spec.template says what nodes are like: class, labels, taints, startupTaints,
+    expireAfter, terminationGracePeriod, requirements; without it nodes expire after 720h, Karpenter's default"""
+    node_class: str = ""
+    """class of the nodes that are bought: GROUP/KIND/NAME; without it the template's, or that of KWOK"""
     speed: Positive = 1.0
     """how many times faster everything goes on this cluster: of benchmarks, whose Karpenter was built so"""
     kubeconfig: Path | None = None
     """of the Kubernetes cluster; without it $KUBECONFIG and ~/.kube/config"""
+    leader_elect: bool = True
+    """with --apply: one of several processes decides, the others wait"""
+    lease_name: str = "aaml-autoscale"
+    """name of the Lease that they share"""
 
 
 def run(args: Args) -> int:
-    """Decide about nodes until Ctrl-C or SIGTERM."""
+    """Decide about nodes until Ctrl-C, SIGTERM, or another process has the lease."""
     import threading
-    import time
 
-    from aaml.kube import rights
-    from aaml.kube.place import Place
-    from aaml.kube.sources import NODE_CLAIMS
-    from aaml.kube.watcher import ClusterWatch
-    from aaml.live.node_controller import MoveLimits, NodeController, Order
-    from aaml.live.owned_nodes import OwnedNodes
-    from aaml.nodes.catalogue import read_catalogue, shipped_catalogue
+    from aaml.live.autoscale_metrics import AutoscaleMetrics
+    from aaml.live.node_template import KWOK_CLASS, NodeTemplate
+    from aaml.live.shift import Shift, on_shift
     from aaml.nodes.file import find_autoscaler
     from aaml.nodes.node_policy import NodePolicy
     from aaml.telemetry.console import terminal_log
@@ -65,21 +83,72 @@ def run(args: Args) -> int:
     policy = find_autoscaler(args.nodes)
     if not isinstance(policy, NodePolicy):
         raise bad_value("nodes", args.nodes, "`learned` or a file of `aaml tune nodes`; a NodePool is for Karpenter")
-    catalogue = shipped_catalogue() if args.instance_types is None else read_catalogue(args.instance_types)
-    stop = threading.Event()
+    template = (
+        NodeTemplate.read(args.template, args.node_class)
+        if args.template
+        else NodeTemplate.plain(args.node_class or KWOK_CLASS)
+    )
+    catalogue = template.catalogue(args.instance_types)
+    options = replace(args, leader_elect=args.leader_elect and args.apply)
+    stop, metrics = threading.Event(), AutoscaleMetrics()
+
+    def make(lease: "LeaderLease | None") -> Shift:
+        shift = Shift(stop.set, lease, "the cluster's objects are not known yet")
+        metrics.leads.labels(args.lease_name).set_function(lambda: float(shift.leads))
+        return shift
+
+    with (
+        terminal_log(),
+        ends_by(stop.set) as interruption,
+        on_shift(options, make, metrics, kubeconfig=args.kubeconfig, granted_by="autoscale") as shift,
+    ):
+        if shift.acquire(stop.is_set):
+            _decide(args, policy, template, catalogue, shift, stop, metrics)
+        return LOST_STATUS if shift.lost else interruption.service_status
+
+
+def _decide(
+    args: Args, policy: "NodePolicy", template: "NodeTemplate", catalogue: "Catalogue", shift: "Shift",
+    stop: "threading.Event", metrics: "AutoscaleMetrics",
+) -> None:  # fmt: skip
+    """Watch the cluster, and buy and give back nodes until `stop` is set."""
+    import time
+
+    from aaml.kube import rights
+    from aaml.kube.place import Place
+    from aaml.kube.sources import BUDGETS, NODE_CLAIMS, NODE_POOLS
+    from aaml.kube.watcher import ClusterWatch
+    from aaml.live.node_controller import MoveLimits, NodeController, Order
+    from aaml.live.node_pools import active
+    from aaml.live.owned_nodes import OwnedNodes
 
     def tell(order: Order) -> None:
         print(time.strftime("%H:%M:%S"), order, flush=True)
 
     watch = ClusterWatch.connect(
-        args.kubeconfig, connections=4, more=(NODE_CLAIMS,), granted_by="autoscale",
+        args.kubeconfig, connections=4, more=(NODE_CLAIMS, NODE_POOLS, BUDGETS), granted_by="autoscale",
         needs=rights.BUY if args.apply else rights.LOOK_AT_CLAIMS,
     )  # fmt: skip
-    with closing(watch), terminal_log(), ends_by(stop.set) as interruption:
-        owned = OwnedNodes(watch, catalogue, all_claims=args.all_claims, speed=args.speed)
+    with closing(watch):
+        if pools := active(watch.more[NODE_POOLS.name].values()):
+            _beside(pools, refused=args.apply and not args.beside_nodepools)
+        owned = OwnedNodes(watch, catalogue, template, all_claims=args.all_claims, speed=args.speed)
         limits = MoveLimits(args.moves, args.interval, args.most_nodes)
-        controller = NodeController(owned, policy, args.node_class, tell, limits=limits, apply=args.apply)
+        controller = NodeController(
+            owned, policy, template, tell, limits=limits, apply=args.apply,
+            beside_nodepools=args.beside_nodepools, metrics=metrics,
+        )  # fmt: skip
         doing = "buys and gives back nodes" if args.apply else "dry run, nothing is written"
         print(f"{Place.look(watch.transport, args.kubeconfig)}: {doing}", flush=True)
-        controller.run(stop.is_set)
-    return interruption.service_status
+        shift.decides()
+        controller.run(stop.is_set, shift.on_turn)
+
+
+def _beside(pools: "list[str]", *, refused: bool) -> None:
+    """Warn that Karpenter buys for the same pods; raises `UserError` where that is `refused`."""
+    import logging
+
+    said = f"Karpenter buys for the same pods itself, by the NodePool {', '.join(pools)}"
+    if refused:
+        raise UserError(f"{said}; delete it, set its limits to 0, or say --beside-nodepools")
+    logging.getLogger("aaml").warning("%s: both may buy for one pod", said)

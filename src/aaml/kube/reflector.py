@@ -65,7 +65,10 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Source(Generic[T]):
-    """What to watch: `wire` is the struct to decode, `convert` makes the reported object of it or raises UserError."""
+    """What to watch: `wire` is the struct to decode, `convert` makes the reported object of it or raises UserError.
+
+    `brought_by`: the program whose installation defines the resource, "" for one that every cluster has.
+    """
 
     name: str
     path: str
@@ -74,6 +77,7 @@ class Source(Generic[T]):
     key: Callable[[T], str]
     version: Callable[[T], str]
     query: Mapping[str, str] = field(default_factory=dict)
+    brought_by: str = ""
 
 
 class Backoff:

@@ -101,8 +101,12 @@ SIMULATE: Rights = (
     *_rights("deletecollection", "replicasets", group="apps"),
     *_rights("deletecollection", "pods"),
 )
-LOOK_AT_CLAIMS: Rights = (*LOOK, *_rights("list watch", "nodeclaims", group="karpenter.sh"))
-"""Watching what Karpenter has bought besides: `aaml autoscale`."""
+LOOK_AT_CLAIMS: Rights = (
+    *LOOK,
+    *_rights("list watch", "poddisruptionbudgets", group="policy"),
+    *_rights("list watch", "nodepools", "nodeclaims", group="karpenter.sh"),
+)
+"""Watching what Karpenter has bought besides, and what may be evicted: `aaml autoscale`."""
 BUY: Rights = (*LOOK_AT_CLAIMS, *_rights("create delete", "nodeclaims", group="karpenter.sh"))
 """Buying nodes and giving them back: `aaml autoscale --apply`."""
 CLEAN: Rights = (

@@ -85,9 +85,13 @@ def _metadata_version(raw: Any) -> str:
     return str(raw.metadata.resource_version)
 
 
-def _as_it_is(resource: str, api: str, kind: type[T], key: Callable[[Any], str] = _metadata_name) -> Source[T]:
+def _as_it_is(
+    resource: str, api: str, kind: type[T], key: Callable[[Any], str] = _metadata_name, brought_by: str = ""
+) -> Source[T]:
     """Return the source of a resource whose objects are taken as the wire has them."""
-    return Source(resource, f"{api}/{resource}", kind, lambda raw: raw, key=key, version=_metadata_version)
+    return Source(
+        resource, f"{api}/{resource}", kind, lambda raw: raw, key=key, version=_metadata_version, brought_by=brought_by
+    )
 
 
 PODS: Source[SeenPod] = Source(
@@ -124,7 +128,8 @@ BUDGETS: Source[SeenBudget] = Source(
     key=lambda seen: f"{seen.budget.namespace}/{seen.budget.name}",
     version=lambda seen: seen.resource_version,
 )
-NODE_CLAIMS = _as_it_is("nodeclaims", "/apis/karpenter.sh/v1", wire.NodeClaimObject)
+NODE_CLAIMS = _as_it_is("nodeclaims", "/apis/karpenter.sh/v1", wire.NodeClaimObject, brought_by="Karpenter")
+NODE_POOLS = _as_it_is("nodepools", "/apis/karpenter.sh/v1", wire.NodePoolObject, brought_by="Karpenter")
 STORAGE: tuple[Source[Any], ...] = (CLAIMS, VOLUMES, CLASSES, CSI_NODES)
 """For pods with claims; attachments besides, where they may be read."""
 PROVISIONING: tuple[Source[Any], ...] = (CSI_DRIVERS, CAPACITIES)

@@ -45,6 +45,7 @@ class ClusterWatch:
         self._unsynced = {NODES.name, PODS.name, *self.more}
         history = History(transport)
         sources: tuple[Source[Any], ...] = (NODES, PODS, *more)
+        self._brought_by = {source.name: source.brought_by for source in sources}
         self._reflectors = [
             Reflector(transport, source, self._inbox.put_changes, history=history) for source in sources
         ]
@@ -86,7 +87,10 @@ class ClusterWatch:
                 raise UserError(f"{self.transport.server}: no list of {missing} in {_SYNC_S:g} s") from None
             if isinstance(item, Trouble):
                 if isinstance(item.error, ApiError) and item.error.status == _NOT_FOUND:
-                    raise UserError(f"{self.transport.server}: it has no {item.source}; what brings them is not there")
+                    program = self._brought_by[item.source] or "what brings them"
+                    raise UserError(
+                        f"{self.transport.server}: {program} is not installed on this cluster: it has no {item.source}"
+                    )
                 raise self.transport.explain(item.error)
             self._take(item)
 

@@ -1,21 +1,28 @@
 """Nodes of a live cluster by the autoscaler `learned`: it looks, and its orders become NodeClaims made and deleted.
 
 Karpenter launches what is claimed, and drains what is deleted with grace and disruption budgets. Without `apply` the
-orders are only told.
+orders are only told. What may be done is measured on the claims that exist (`OwnedNodes.mine`), and what was ordered
+without an answer counts as done.
 """
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import msgspec
 
 from aaml.kube.objects import wire
-from aaml.kube.sources import NODE_CLAIMS
+from aaml.kube.sources import NODE_CLAIMS, NODE_POOLS
 from aaml.kube.transport import ApiError, Unreachable
-from aaml.live.owned_nodes import OwnedNodes, claim_of, is_ours
+from aaml.live.autoscale_metrics import AutoscaleMetrics
+from aaml.live.node_claims import is_ours, new_claim
+from aaml.live.node_pools import active
+from aaml.live.node_template import NodeTemplate
+from aaml.live.owned_nodes import OwnedNodes
+from aaml.live.telling import Telling
 from aaml.nodes.catalogue import InstanceType
 from aaml.nodes.fitting import price_of
 from aaml.nodes.learned import LearnedNodes
@@ -25,15 +32,17 @@ from aaml.nodes.ports import Buy, Delete, Observed, OwnedNode
 log = logging.getLogger(__name__)
 
 _NOT_FOUND = 404
+_SERVER_ERROR = 500  # from here on a request may have been carried out
 _SHORTEST_S, _LONGEST_S = 0.2, 1.0  # between two looks
 _SETTLED_S = 60.0  # an empty node is kept for so long while pods wait or are on their way
 _AGAIN_S = 60.0  # an order that a dry run repeats is told again once it was not given for so long
 _NAMED = 3  # pods in a reason
+_FEW = 0.2  # of our nodes: while more are out of order none of them is drained, as in Karpenter (node/health)
 
 
 @dataclass(frozen=True)
 class MoveLimits:
-    """What a controller may do: `moves` deletions in any `interval_s`, and `most_nodes` of ours at once."""
+    """What a controller may do: `moves` deletions in any `interval_s`, and `most_nodes` claims of ours at once."""
 
     moves: int = 3
     interval_s: float = 60.0
@@ -42,51 +51,70 @@ class MoveLimits:
 
 @dataclass(frozen=True)
 class Order:
-    """An order and why it is given; `saves` are dollars an hour, below 0 what it costs."""
+    """An order and why it is given; `saves` are dollars an hour, below 0 what it costs, None where nobody knows."""
 
     verb: str
     what: str
     why: str
-    saves: float
+    saves: float | None
     done: bool
 
     def __str__(self) -> str:
         """Return it as a line."""
+        line = f"{'' if self.done else 'would '}{self.verb} {self.what}: {self.why}"
+        if self.saves is None:
+            return line
         money = f"saves ${self.saves:.4f}" if self.saves >= 0.0 else f"costs ${-self.saves:.4f}"
-        return f"{'' if self.done else 'would '}{self.verb} {self.what}: {self.why}; {money} an hour"
+        return f"{line}; {money} an hour"
 
 
 class NodeController:
     """Asks `LearnedNodes` again and again, and carries out what it orders, within limits.
 
-    `node_class` is the class of the nodes that are bought, GROUP/KIND/NAME. `tell` gets every order. Never deleted are
-    claims that are not ours and nodes with a pod that may not be disrupted. The seconds of the policy and of the limits
-    pass as fast as those of `nodes`.
+    `template` is what all nodes that are bought have in common. `tell` gets every order. Never deleted are claims that
+    are not ours and nodes with a pod that may not be evicted. While Karpenter buys for NodePools itself nothing is
+    bought, unless `beside_nodepools`. The seconds of the policy and of the limits pass as fast as those of `nodes`.
     """
 
     def __init__(
         self,
         nodes: OwnedNodes,
         policy: NodePolicy,
-        node_class: str,
+        template: NodeTemplate,
         tell: Callable[[Order], object],
         *,
         limits: MoveLimits = MoveLimits(),
         apply: bool = False,
+        beside_nodepools: bool = False,
+        metrics: AutoscaleMetrics | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        claim_of(nodes.catalogue.types[0], node_class)  # refuses what is no class
-        self._nodes, self._policy, self._class, self._tell = nodes, policy, node_class, tell
-        self._limits, self._apply, self._clock = limits, apply, clock
+        self._nodes, self._template, self._tell = nodes, template, tell
+        self._limits, self._apply, self._beside_nodepools, self._clock = limits, apply, beside_nodepools, clock
+        self._metrics = metrics or AutoscaleMetrics()
+        self._metrics.most_nodes.set(limits.most_nodes)
         self._autoscaler = LearnedNodes(policy, nodes.catalogue)
+        self._telling = Telling()
+        self._stopped: Callable[[], bool] = lambda: False
         self._deleted_s: deque[float] = deque()
-        self._ordered_s: dict[tuple[str, str, int], float] = {}  # in a dry run: when an order was last given
+        self._ordered_s: dict[tuple[str, str], float] = {}  # in a dry run: when an order was last given
 
-    def run(self, stopped: Callable[[], bool]) -> None:
+    def run(self, stopped: Callable[[], bool], on_turn: Callable[[], object] = lambda: None) -> None:
         """Go on until `stopped()`; what is deleted or bought by then Karpenter carries to its end."""
+        self.begin(stopped)
         wait_s = 0.0
         while not self._nodes.watch.pump_until(stopped, wait_s) and not stopped():
             wait_s = self.step()
+            on_turn()
+
+    def begin(self, stopped: Callable[[], bool]) -> None:
+        """Begin to decide. Once `stopped()` nothing is written any more.
+
+        Nobody knows what the process before this one gave back, so an interval passes before the first node goes.
+        """
+        self._stopped = stopped
+        if self._apply:
+            self._deleted_s.extend([self._now_s()] * self._limits.moves)
 
     def step(self) -> float:
         """Look once and do what follows; returns in how many seconds to look again.
@@ -98,57 +126,140 @@ class NodeController:
         now_s = self._now_s()
         if self._nodes.measure():
             log.info("nodes keep more of their room for themselves than the instance types say; counted from now on")
-            self._autoscaler = LearnedNodes(self._policy, self._nodes.catalogue, first_look_s=now_s)
         seen, before = self._nodes.observe(now_s), self._autoscaler.replaced
+        if self._autoscaler.catalogue is not self._nodes.catalogue:
+            self._autoscaler.sell(self._nodes.catalogue)
         commands = self._autoscaler.act(seen)
         replaced = self._autoscaler.replaced if self._autoscaler.replaced != before else ()
         self._buy([command.types[0] for command in commands if isinstance(command, Buy)], replaced, seen)
         for command in commands:
             for name in command.names if isinstance(command, Delete) else ():
                 self._delete(seen.nodes[name], seen)
+        self._clear_up(seen)
+        self._count(seen)
         wait_s = (self._autoscaler.next_s - self._now_s()) / self._nodes.speed
         return min(max(wait_s, _SHORTEST_S), _LONGEST_S)
 
     def _now_s(self) -> float:
         return self._clock() * self._nodes.speed
 
-    # ---- orders ------------------------------------------------------------------------------------------------------
+    # ---- buying ------------------------------------------------------------------------------------------------------
 
     def _buy(self, kinds: Sequence[InstanceType], replaced: Sequence[str], seen: Observed) -> None:
         """Buy a node of each type: for pods that wait, or in place of nodes of which the moves are left to go."""
-        if replaced and self._moves_left(seen.now_s) < len(replaced):
+        allowed = list(kinds)[: self._allowed(len(kinds), replaced, seen)] if kinds else []
+        if not allowed or (replaced and len(allowed) < len(kinds)):
             return
-        there = sum(not node.deleting for node in seen.nodes.values())
-        room = max(self._limits.most_nodes - there, 0)
-        if len(kinds) > room:
-            log.warning("%d nodes are not bought: there are %d, and at most %d may be", len(kinds) - room, there,
-                        self._limits.most_nodes)  # fmt: skip
         price = price_of(kinds)
         freed = sum(seen.nodes[name].price for name in replaced)
-        for number, kind in enumerate(kinds[:room]):
-            share = kind.cheapest.price / price * freed if price else 0.0
-            why = f"in place of {', '.join(replaced)}" if replaced else _who_waits(seen)
-            order = Order("buy", kind.name, why, share - kind.cheapest.price, self._apply)
-            if not self._apply:
-                self._suggest(order, number, seen.now_s)
-            elif self._post(kind, seen.now_s):
-                self._tell(order)
+        why = f"in place of {', '.join(replaced)}" if replaced else _who_waits(seen)
+        bought = allowed if not self._apply else self._post_all(allowed, seen.now_s)
+        if not bought:
+            return
+        paid = price_of(bought)
+        counts = Counter(kind.name for kind in bought)
+        what = ", ".join(f"{count} {name}" if len(bought) > 1 else name for name, count in counts.items())
+        order = Order("buy", what, why, (paid / price * freed if price else 0.0) - paid, self._apply)
+        if self._apply:
+            self._tell(order)
+        else:
+            self._suggest(order, seen.now_s)
+
+    def _allowed(self, count: int, replaced: Sequence[str], seen: Observed) -> int:
+        """Return how many nodes of so many may be bought now."""
+        if replaced and self._moves_left(seen.now_s) < len(replaced):
+            self._refuse("moves", count)
+            return 0
+        there = len(self._nodes.mine)
+        room = max(self._limits.most_nodes - there, 0)
+        if count > room:
+            self._refuse("most-nodes", count - room)
+            text = (
+                f"{count - room} nodes are not bought: there are {there}, and at most {self._limits.most_nodes} may be"
+            )
+            self._telling.tell("most-nodes", text, seen.now_s)
+        if not self._apply:
+            return room
+        if pools := self._pools():
+            self._refuse("node-pool", count)
+            text = f"nothing is bought: Karpenter buys for the same pods itself, by the NodePool {', '.join(pools)}"
+            self._telling.tell("node-pool", text, seen.now_s)
+            return 0
+        if self._nodes.sold_out.pauses(seen.now_s):
+            self._refuse("sold-out", count)
+            return 0
+        return room
+
+    def _pools(self) -> list[str]:
+        return [] if self._beside_nodepools else active(self._nodes.watch.more[NODE_POOLS.name].values())
+
+    def _post_all(self, kinds: Sequence[InstanceType], now_s: float) -> list[InstanceType]:
+        """Order nodes until one order fails; returns those that were ordered."""
+        bought: list[InstanceType] = []
+        for kind in kinds:
+            if self._stopped() or not self._post(kind, now_s):
+                break
+            bought.append(kind)
+        self._metrics.orders.labels("buy").inc(len(bought))
+        return bought
+
+    def _post(self, kind: InstanceType, now_s: float) -> bool:
+        body = new_claim(kind, self._template)
+        try:
+            answer = self._nodes.watch.transport.request("POST", NODE_CLAIMS.path, body)
+        except (ApiError, Unreachable) as error:
+            self._refuse("api")
+            self._telling.tell(("buy", str(error)), f"no node of type {kind.name} is bought: {error}", now_s)
+            self._nodes.sold_out.failed((), now_s)
+            if not isinstance(error, ApiError) or error.status >= _SERVER_ERROR:
+                self._nodes.bought(msgspec.convert(body, wire.NodeClaimObject), now_s)
+            return False
+        self._nodes.bought(msgspec.json.decode(answer, type=wire.NodeClaimObject), now_s)
+        return True
+
+    # ---- giving back -------------------------------------------------------------------------------------------------
 
     def _delete(self, node: OwnedNode, seen: Observed) -> None:
         """Give a node back, if limits allow it."""
-        claim, pods = self._nodes.claims[node.name], seen.pods_on(node.name)
-        if any(map(seen.is_kept, pods.values())) or self._is_awaited(node, seen):
+        if self._is_awaited(node, seen):
+            return
+        count = len(seen.pods_on(node.name))
+        moved = f"its {count} pods fit on other nodes" if count else "it has no pods"
+        self._give_back(self._nodes.claims[node.name], node.type.name, moved, node.price, seen)
+
+    def _clear_up(self, seen: Observed) -> None:
+        """Give back what has been out of order for too long: where it has no pods, or few nodes are so."""
+        due = [each for each in self._nodes.troubles if each.due and each.kind != "drain"]
+        drained = sum(bool(self._nodes.pods_of(each.claim)) for each in self._nodes.troubles if each.kind != "drain")
+        for each in due:
+            if any(not pod.terminating for pod in self._nodes.pods_of(each.claim).values()):
+                if each.only_when_empty:
+                    continue
+                if drained > ceil(_FEW * len(self._nodes.mine)):
+                    self._refuse("many-troubles")
+                    text = f"{drained} nodes with pods are out of order, more than a fifth: none of them is drained"
+                    self._telling.tell("many", text, seen.now_s)
+                    continue
+            self._give_back(each.claim, "", f"it {each.what}", None, seen)
+
+    def _give_back(self, claim: wire.NodeClaimObject, kind: str, why: str, saves: float | None, seen: Observed) -> None:
+        mine = is_ours(claim)
+        if self._apply and not mine:
+            return
+        if self._nodes.kept_by(claim, seen):
+            self._refuse("kept-pods")
             return
         if self._moves_left(seen.now_s) < 1:
+            self._refuse("moves")
             return
-        mine = "" if is_ours(claim) else ", not ours"
-        moved = f"its {len(pods)} pods fit on other nodes" if pods else "it has no pods"
-        order = Order("delete", f"{node.name} ({node.type.name}{mine})", moved, node.price, self._apply)
+        said = ", ".join(filter(None, (kind, "" if mine else "not ours")))
+        order = Order("delete", claim.metadata.name + (said and f" ({said})"), why, saves, self._apply)
         if not self._apply:
-            self._suggest(order, 0, seen.now_s)
-        elif is_ours(claim) and self._remove(claim):
-            self._deleted_s.append(seen.now_s)
+            self._suggest(order, seen.now_s)
+        elif not self._stopped() and self._remove(claim, seen.now_s):
             self._nodes.given_back(claim)
+            self._nodes.evictions.take(self._nodes.pods_of(claim).values())
+            self._metrics.orders.labels("delete").inc()
             self._tell(order)
 
     def _is_awaited(self, node: OwnedNode, seen: Observed) -> bool:
@@ -163,31 +274,44 @@ class NodeController:
             self._deleted_s.popleft()
         return self._limits.moves - len(self._deleted_s)
 
-    def _suggest(self, order: Order, number: int, now_s: float) -> None:
-        """Tell an order of a dry run, unless it is given again and again."""
-        key = (order.verb, order.what, number)
-        if now_s - self._ordered_s.get(key, -_AGAIN_S) >= _AGAIN_S:
-            self._tell(order)
-        self._ordered_s[key] = now_s
-
-    def _post(self, kind: InstanceType, now_s: float) -> bool:
-        try:
-            answer = self._nodes.watch.transport.request("POST", NODE_CLAIMS.path, claim_of(kind, self._class))
-        except (ApiError, Unreachable) as error:
-            log.warning("no node of type %s is bought: %s", kind.name, error)
-            return False
-        self._nodes.bought(msgspec.json.decode(answer, type=wire.NodeClaimObject), now_s)
-        return True
-
-    def _remove(self, claim: wire.NodeClaimObject) -> bool:
+    def _remove(self, claim: wire.NodeClaimObject, now_s: float) -> bool:
+        """Delete a claim; without an answer it counts as a move, and is deleted again if it is still there."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": claim.metadata.uid}}
         try:
             self._nodes.watch.transport.request("DELETE", f"{NODE_CLAIMS.path}/{claim.metadata.name}", body)
         except (ApiError, Unreachable) as error:
-            if not (isinstance(error, ApiError) and error.status == _NOT_FOUND):
-                log.warning("%s is not given back: %s", claim.metadata.name, error)
+            status = error.status if isinstance(error, ApiError) else _SERVER_ERROR
+            if status != _NOT_FOUND:
+                self._refuse("api")
+                self._telling.tell(("delete", str(error)), f"{claim.metadata.name} is not given back: {error}", now_s)
+            if status >= _SERVER_ERROR:
+                self._deleted_s.append(now_s)
             return False
+        self._deleted_s.append(now_s)
         return True
+
+    # ---- telling -----------------------------------------------------------------------------------------------------
+
+    def _suggest(self, order: Order, now_s: float) -> None:
+        """Tell an order of a dry run, unless it is given again and again."""
+        key = (order.verb, order.what)
+        if now_s - self._ordered_s.get(key, -_AGAIN_S) >= _AGAIN_S:
+            self._tell(order)
+        self._ordered_s[key] = now_s
+
+    def _refuse(self, reason: str, count: int = 1) -> None:
+        self._metrics.refused.labels(reason).inc(count)
+
+    def _count(self, seen: Observed) -> None:
+        states = Counter(
+            "draining" if node.deleting else "starting" if node.initialized_s is None else "ready"
+            for node in seen.nodes.values()
+        )
+        states["trouble"] = len(self._nodes.troubles)
+        for state in ("ready", "starting", "draining", "trouble"):
+            self._metrics.nodes.labels(state).set(states[state])
+        self._metrics.claims.set(len(self._nodes.mine))
+        self._metrics.waiting.set(len(seen.waiting))
 
 
 def _who_waits(seen: Observed) -> str:

@@ -1,96 +1,81 @@
 """What an autoscaler sees of a live cluster with Karpenter: its nodes and pods, from NodeClaims, nodes and pods.
 
-A node is known by its NodeClaim's name from the order on. Only what an autoscaler can plan for is shown: pods that it
-could not place stay out of what waits, and keep the node that they are on.
+A node is known by its NodeClaim's name from the order on. Two views are kept apart. `mine` are the claims that exist,
+whatever has become of their nodes: limits are measured on them. `observe` shows what an autoscaler can plan with: nodes
+that take pods or soon will, those on their way out, pods that it can place. What is out of order is in `troubles`.
 """
 
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf
-from typing import Any
 
-from aaml.cluster.objects import (
-    CAPACITY_TYPE_LABEL,
-    NO_GPU,
-    PRICE_LABEL,
-    TYPE_LABEL,
-    ZONE_LABEL,
-    Node,
-    Pod,
-)
+from aaml.cluster.objects import NO_GPU, Node, Pod
 from aaml.cluster.quantity import PODS
-from aaml.errors import bad_value
+from aaml.cluster.selectors import has_untolerated_taint
 from aaml.kube.objects import wire
-from aaml.kube.sources import NODE_CLAIMS
+from aaml.kube.sources import BUDGETS, NODE_CLAIMS
 from aaml.kube.watcher import ClusterWatch
-from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
+from aaml.live.evictions import Evictions
+from aaml.live.node_claims import Offer, is_launched, is_ours, launch_failure, offer_of, offering_of, since
+from aaml.live.node_template import NodeTemplate, taints_of
+from aaml.live.node_trouble import UNREADY_TAINTS, Trouble, Troubles
+from aaml.live.sold_out import SoldOut, without
+from aaml.live.telling import Telling
+from aaml.nodes.catalogue import Catalogue, InstanceType
 from aaml.nodes.ports import Observed, OwnedNode, Waiting
 
-log = logging.getLogger(__name__)
-
-OURS = {"aaml.dev/managed-by": "autoscale"}
-"""The labels of the NodeClaims that `aaml autoscale` creates, and the only ones that it deletes."""
 _DISRUPTED = "karpenter.sh/disrupted"
 _TOLD_S = 10.0  # after which a node has told, too, what its claim tells: that it is ready
+UNSEEN_S = 60.0  # for which an order counts that the watch has not told of
 _WITH_THE_NODE = frozenset({"DaemonSet", "Node"})  # owners of pods that come and go with a node
-
-
-def is_ours(claim: wire.NodeClaimObject) -> bool:
-    """Whether `aaml autoscale` created a claim."""
-    labels = claim.metadata.labels or {}
-    return all(labels.get(key) == value for key, value in OURS.items())
-
-
-def claim_of(kind: InstanceType, node_class: str) -> dict[str, Any]:
-    """Return the NodeClaim that buys a node of a type at its best price; `node_class` is GROUP/KIND/NAME.
-
-    Raises `UserError` for a class that is not written so.
-    """
-    parts = node_class.split("/")
-    if len(parts) != 3 or not all(parts):
-        raise bad_value(
-            "node_class", node_class, "GROUP/KIND/NAME, for instance karpenter.k8s.aws/EC2NodeClass/default"
-        )
-    labels = {key: value for key, value in kind.labels(kind.cheapest).items() if key != PRICE_LABEL}
-    return {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodeClaim",
-        "metadata": {"generateName": "aaml-", "labels": OURS},
-        "spec": {
-            "nodeClassRef": dict(zip(("group", "kind", "name"), parts, strict=True)),
-            "requirements": [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()],
-        },
-    }
 
 
 class OwnedNodes:
     """The claims of a watched cluster and what runs on their nodes, as an autoscaler is shown them.
 
-    `watch` follows `NODE_CLAIMS` too. `catalogue` is what can be bought, less what nodes were seen to keep for
-    themselves and for their daemons. With `all_claims` the claims of others are shown, too. All times are seconds since
-    1970 multiplied by `speed`, for a cluster where everything goes so many times faster than usual.
+    `watch` follows `NODE_CLAIMS` and `BUDGETS` too. `catalogue` is what can be bought, less what nodes were seen to
+    keep for themselves and for their daemons, and less the offerings that failed a short while ago. With `all_claims`
+    the claims of others are shown, too. All times are seconds since 1970 multiplied by `speed`, for a cluster where
+    everything goes so many times faster than usual.
     """
 
     def __init__(
-        self, watch: ClusterWatch, catalogue: Catalogue, *, all_claims: bool = False, speed: float = 1.0
-    ) -> None:
+        self, watch: ClusterWatch, catalogue: Catalogue, template: NodeTemplate | None = None, *,
+        all_claims: bool = False, speed: float = 1.0,
+    ) -> None:  # fmt: skip
         self.watch, self.catalogue, self._all_claims, self.speed = watch, catalogue, all_claims, speed
-        self._offered = {kind.name: dict(kind.allocatable) for kind in catalogue.types}
+        self.sold_out, self.evictions = SoldOut(), Evictions(())
+        self._template = template or NodeTemplate.plain()
+        self._offered = {kind.name: kind for kind in catalogue.types}
+        self._room = dict(self._offered)  # less what nodes keep for themselves
+        self._unseen: dict[str, tuple[wire.NodeClaimObject, float]] = {}  # orders that the watch has not told of
         self._ordered_s: dict[str, float] = {}  # by claim
         self._going: set[str] = set()  # uids of claims whose deletion was ordered
+        self._launching: dict[str, wire.NodeClaimObject] = {}  # by uid: ours without an instance, at the last look
+        self._failed: set[str] = set()  # uids of claims whose failure is known
         self._placed: object = None
         self._changed_s = 0.0
-        self._told: set[str] = set()
+        self._told, self._once, self._troubles = Telling(), Telling(inf), Troubles()
 
     @property
-    def claims(self) -> dict[str, wire.NodeClaimObject]:
-        """All claims by name."""
-        return self.watch.more[NODE_CLAIMS.name]
+    def claims(self) -> Mapping[str, wire.NodeClaimObject]:
+        """All claims by name, those that were ordered just now too."""
+        seen = self.watch.more[NODE_CLAIMS.name]
+        return {**{name: claim for name, (claim, _) in self._unseen.items()}, **seen} if self._unseen else seen
+
+    @property
+    def mine(self) -> list[wire.NodeClaimObject]:
+        """The claims that count against limits: all of ours that exist, whatever state they are in."""
+        return [claim for claim in self.claims.values() if self._all_claims or is_ours(claim)]
+
+    @property
+    def troubles(self) -> list[Trouble]:
+        """What was out of order at the last look, the longest first."""
+        return self._troubles.found
 
     def bought(self, claim: wire.NodeClaimObject, now_s: float) -> None:
-        """Take in a claim that was created just now, before the watch tells of it."""
-        self.claims.setdefault(claim.metadata.name, claim)
+        """Take in a claim that was created just now, or may have been, before the watch tells of it."""
+        self._unseen[claim.metadata.name] = claim, now_s
         self._ordered_s[claim.metadata.name] = now_s
 
     def given_back(self, claim: wire.NodeClaimObject) -> None:
@@ -107,8 +92,8 @@ class OwnedNodes:
         """
         least, daemons = dict[str, dict[str, int]](), dict[str, int]()
         for claim in self.claims.values():
-            node, kind = self._node(claim), self._type_name(claim)
-            if node is None or kind not in self.catalogue.numbers or _since(claim, "Initialized") is None:
+            node, kind = self._node(claim), offer_of(claim).type
+            if node is None or kind not in self._offered or since(claim, "Initialized") is None:
                 continue
             own = _sums(pod for pod in self._pods(node.name).values() if _goes_with_the_node(pod))
             left = least.setdefault(kind, {})
@@ -116,15 +101,24 @@ class OwnedNodes:
                 daemons[resource] = max(daemons.get(resource, 0), own.get(resource, 0))
                 room = node.allocatable.get(resource, 0) - own.get(resource, 0)
                 left[resource] = min(left.get(resource, room), room)
-        types = tuple(self._smaller(kind, least.get(kind.name), daemons) for kind in self.catalogue.types)
-        if types == self.catalogue.types:
+        measured = {name: self._smaller(kind, least.get(name), daemons) for name, kind in self._room.items()}
+        if measured == self._room:
             return False
-        self.catalogue = Catalogue(types)
+        self._room = measured
+        self._stock(frozenset())
         return True
 
+    def _stock(self, gone: frozenset[Offer]) -> frozenset[str]:
+        """Bring `catalogue` up to date; returns the types of which nothing can be had now."""
+        left = {name: without(kind, gone) for name, kind in self._room.items()}
+        types = tuple(left[name] or kind for name, kind in self._room.items())
+        if {kind.name: kind for kind in self.catalogue.types} != {kind.name: kind for kind in types}:
+            self.catalogue = Catalogue(types)
+        return frozenset(name for name, kind in left.items() if kind is None)
+
     def _smaller(self, kind: InstanceType, seen: Mapping[str, int] | None, daemons: Mapping[str, int]) -> InstanceType:
-        offered = self._offered[kind.name]
-        room = seen or {resource: amount - daemons.get(resource, 0) for resource, amount in offered.items()}
+        offered = self._offered[kind.name].allocatable
+        room = seen or {resource: amount - daemons.get(resource, 0) for resource, amount in offered}
         left = tuple((name, max(0, min(amount, room.get(name, 0)))) for name, amount in kind.allocatable)
         return kind if left == kind.allocatable else replace(kind, allocatable=left)
 
@@ -132,74 +126,182 @@ class OwnedNodes:
 
     def observe(self, now_s: float) -> Observed:
         """Return the cluster as it is now."""
-        seen = Observed(now_s)
+        self._take_in_launches(now_s)
+        seen = Observed(now_s, sold_out=self._stock(self.sold_out.look(now_s)))
         pods: dict[str, dict[str, Pod]] = {}
-        blocked: set[str] = set()
         released_s: dict[str, float] = {}
-        for claim in self.claims.values():
+        self._troubles.begin(now_s)
+        for claim in self.mine:
             node = self._owned(claim, now_s)
+            there = self.pods_of(claim)
+            released_s |= {uid: self._released_s(pod) for uid, pod in there.items() if pod.do_not_disrupt}
             if node is None:
                 continue
             seen.nodes[node.name] = node
-            there = self._pods(claim.status.node_name)
-            mine = pods[node.name] = {uid: pod for uid, pod in there.items() if not _goes_with_the_node(pod)}
-            blocked |= {uid for uid, pod in mine.items() if not pod.owner or self._beyond_us(pod)}
-            seen.stopping |= {uid for uid, pod in mine.items() if pod.terminating}
-            released_s |= {uid: self._released_s(pod) for uid, pod in mine.items() if pod.do_not_disrupt}
-        seen.pods, seen.blocked, seen.released_s = pods, frozenset(blocked), released_s
-        seen.waiting = {pod.uid: Waiting(pod, min(pod.created_s * self.speed, now_s)) for pod in self._waiting()}
+            pods[node.name] = {uid: self._planned(pod) for uid, pod in there.items()}
+            seen.stopping |= {uid for uid, pod in there.items() if pod.terminating}
+        self._troubles.end()
+        seen.pods, seen.released_s = pods, released_s
+        self.evictions = self._evictions()
+        seen.blocked = frozenset(
+            uid for mine in pods.values() for uid, pod in mine.items()
+            if not pod.owner or self._beyond_us(pod) or self.evictions.forbidden(pod)
+        )  # fmt: skip
+        seen.waiting = {pod.uid: Waiting(pod, min(pod.created_s * self.speed, now_s)) for pod in self._waiting(now_s)}
         placed = (
             {name: (node.initialized_s is not None, node.deleting) for name, node in seen.nodes.items()},
             {uid: name for name, mine in pods.items() for uid in mine},
+            seen.blocked,
         )
         if placed != self._placed:
             self._placed, self._changed_s = placed, now_s
         seen.changed_s = self._changed_s
+        self._tell_troubles(seen)
         self._forget()
         return seen
 
-    def _owned(self, claim: wire.NodeClaimObject, now_s: float) -> OwnedNode | None:
-        """Return the node of a claim; None for one that is not ours, or that nobody here can plan with."""
-        name, kind_name = claim.metadata.name, self._type_name(claim)
-        if not (self._all_claims or is_ours(claim)):
-            return None
-        if kind_name not in self.catalogue.numbers:
-            self._tell(name, f"{name} is of type {kind_name or '?'}, which is not among the instance types; it stays")
-            return None
-        node, ready_s = self._node(claim), _since(claim, "Initialized")
-        initialized_s = None if ready_s is None else ready_s * self.speed
-        taints = {taint.key for taint in node.taints if taint.effect != "PreferNoSchedule"} if node else set()
-        deleting = (
-            claim.metadata.deletion_timestamp is not None or claim.metadata.uid in self._going or _DISRUPTED in taints
+    def pods_of(self, claim: wire.NodeClaimObject) -> dict[str, Pod]:
+        """Return the pods on a claim's node by uid, but for those that come and go with it."""
+        there = self._pods(claim.status.node_name)
+        return {uid: pod for uid, pod in there.items() if not _goes_with_the_node(pod)}
+
+    def kept_by(self, claim: wire.NodeClaimObject, seen: Observed) -> str:
+        """Return what keeps a claim's node from being drained now, "" where nothing does."""
+        for pod in self.pods_of(claim).values():
+            if pod.terminating:
+                continue
+            if seen.is_kept(pod):
+                return f"{pod.key} may not be disrupted"
+            if not pod.owner:
+                return f"{pod.key} has no owner that would make it again"
+            if why := self.evictions.forbidden(pod):
+                return f"{pod.key} is kept by {why}"
+        return ""
+
+    def _evictions(self) -> Evictions:
+        """Return what budgets let go, once the pods are gone that are about to be evicted."""
+        leaving = (
+            pod
+            for claim in self.claims.values()
+            if self._is_going(claim)
+            for pod in self.pods_of(claim).values()
+            if not pod.terminating
         )
-        if initialized_s is not None and not deleting and (node is None or node.unschedulable or taints):
-            if now_s - initialized_s >= _TOLD_S * self.speed:
-                self._tell(name, f"{name} takes no pods at the moment; it stays")
-                return None
-            initialized_s = None
-        kind, created = self.catalogue[kind_name], claim.metadata.creation_timestamp
-        offering = _offering(kind, claim)
-        if offering is None:
-            self._tell(name, f"{name} is bought in another way than the instance types say; it stays")
-            return None
-        self._told.discard(name)
+        return Evictions((each.budget for each in self.watch.more[BUDGETS.name].values()), leaving)
+
+    def _is_going(self, claim: wire.NodeClaimObject) -> bool:
+        node = self._node(claim)
+        return (
+            claim.metadata.deletion_timestamp is not None
+            or claim.metadata.uid in self._going
+            or (node is not None and any(taint.key == _DISRUPTED for taint in node.taints))
+        )
+
+    def _take_in_launches(self, now_s: float) -> None:
+        """Find claims that Karpenter could launch no node for: it says so, or the claim went without a node."""
+        watched = self.watch.more[NODE_CLAIMS.name]
+        self._unseen = {
+            name: order for name, order in self._unseen.items()
+            if name not in watched and now_s - order[1] < UNSEEN_S
+        }  # fmt: skip
+        there = {claim.metadata.uid: claim for claim in watched.values() if is_ours(claim)}
+        if any(uid in there and is_launched(there[uid]) for uid in self._launching):
+            self.sold_out.launched()
+        gone = {
+            uid: there.get(uid, before) for uid, before in self._launching.items()
+            if uid not in there or there[uid].metadata.deletion_timestamp is not None
+        }  # fmt: skip
+        failed = [
+            *(claim for uid, claim in gone.items() if uid not in self._going and not is_launched(claim)),
+            *(claim for uid, claim in there.items() if uid not in self._failed | gone.keys() and launch_failure(claim)),
+        ]
+        if failed:
+            self.sold_out.failed(map(offer_of, failed), now_s)
+        for claim in failed:
+            offer, why = offer_of(claim), launch_failure(claim)
+            self._told.tell(("failed", offer), f"{offer} cannot be had{why and f' ({why})'}: others are bought", now_s)
+        self._failed = (self._failed & there.keys()) | {claim.metadata.uid for claim in failed}
+        self._launching = {
+            uid: claim for uid, claim in there.items()
+            if not (uid in self._failed or is_launched(claim) or claim.metadata.deletion_timestamp is not None)
+        }  # fmt: skip
+
+    def _owned(self, claim: wire.NodeClaimObject, now_s: float) -> OwnedNode | None:
+        """Return the node of a claim; None for one that nobody here can plan with, whose trouble is noted."""
+        name, offer, node = claim.metadata.name, offer_of(claim), self._node(claim)
+        created, ready_s = claim.metadata.creation_timestamp, since(claim, "Initialized")
         launched_s = self._ordered_s.get(name, min(created.timestamp() * self.speed, now_s) if created else now_s)
+        initialized_s = None if ready_s is None else ready_s * self.speed
+        deleting = self._is_going(claim)
+        if deleting and self._troubles.note(claim, "drain", "is being drained"):
+            return None
+        kind = self.catalogue[offer.type] if offer.type in self.catalogue.numbers else None
+        offering = offering_of(claim, self._offered[offer.type]) if kind else None
+        if not deleting:
+            if failure := launch_failure(claim):
+                self._troubles.note(claim, "launch", f"is not launched ({failure})")
+                return None
+            if kind is None:
+                self._troubles.note(claim, "type", f"is of type {offer.type or '?'}, which is not among those to buy")
+                return None
+            if offering is None:
+                self._troubles.note(claim, "type", f"is bought in another way than those to buy: {offer}")
+                return None
+            if initialized_s is None:
+                if self._troubles.note(claim, "start", "has not become ready", launched_s):
+                    return None
+            elif closed := self._closed(claim, node):
+                unready = node is None or any(taint.key in UNREADY_TAINTS for taint in node.taints)
+                if now_s - initialized_s >= _TOLD_S * self.speed:
+                    self._troubles.note(claim, "unready" if unready else "closed", closed)
+                    return None
+                initialized_s = None
+        if kind is None or offering is None:
+            return None
         event = claim.status.last_pod_event_time
         event_s = event.timestamp() * self.speed if event else None
         return OwnedNode(name, kind, offering, launched_s, initialized_s, event_s, deleting)
 
-    def _waiting(self) -> Iterable[Pod]:
+    def _closed(self, claim: wire.NodeClaimObject, node: Node | None) -> str:
+        """Return why a node takes no pods, "" where it does."""
+        if node is None:
+            return "has no node any more"
+        own = taints_of(claim.spec.taints) | {taint.key for taint in self._template.taints}
+        taints = sorted(t.key for t in node.taints if t.effect != "PreferNoSchedule" and t.key not in own)
+        if taints:
+            return f"takes no pods: it has the taint {', '.join(taints)}"
+        return "takes no pods: it is cordoned" if node.unschedulable else ""
+
+    def _tell_troubles(self, seen: Observed) -> None:
+        for each in self._troubles.found:
+            kept = self.kept_by(each.claim, seen)
+            self._told.tell((each.claim.metadata.uid, each.kind), each.words(seen.now_s, kept), seen.now_s)
+
+    def _waiting(self, now_s: float) -> Iterable[Pod]:
         """Return the pods that the scheduler has found no node for and that a node could be bought for."""
         for uid, why in self.watch.why.items():
             pod = self.watch.pods[uid]
             if not why or pod.gates or pod.terminating or pod.nominated_node or _goes_with_the_node(pod):
                 continue
-            if reason := self._beyond_us(pod):
-                self._tell(uid, f"{pod.key} waits, and no node is bought for it: it has {reason}")
+            pod = self._planned(pod)
+            reason = self._beyond_us(pod) or (
+                "no toleration of the taints of nodes that are bought"
+                if has_untolerated_taint(pod.tolerations, self._template.taints)
+                else ""
+            )
+            if reason:
+                self._once.tell(uid, f"{pod.key} waits, and no node is bought for it: it has {reason}", now_s)
             elif not self.catalogue.fits(pod).any():
-                self._tell(uid, f"{pod.key} waits, and no node is bought for it: it fits no instance type")
+                sold = " that can be had now" if self.sold_out.look(now_s) else ""
+                text = f"{pod.key} waits, and no node is bought for it: it fits no instance type{sold}"
+                self._once.tell(uid, text, now_s)
             else:
                 yield pod
+
+    def _planned(self, pod: Pod) -> Pod:
+        """Return a pod without what it selects by labels that every node of ours has."""
+        left = {key: value for key, value in pod.node_selector.items() if self._template.labels.get(key) != value}
+        return pod if len(left) == len(pod.node_selector) else replace(pod, node_selector=left)
 
     def _beyond_us(self, pod: Pod) -> str:
         """Return what a pod has that the autoscaler does not look at, "" where it sees all there is."""
@@ -229,47 +331,17 @@ class OwnedNodes:
         row = self.watch.state.index.get(node_name)
         return {} if row is None else self.watch.state.node_pods[row]
 
-    @staticmethod
-    def _type_name(claim: wire.NodeClaimObject) -> str:
-        """Return a claim's instance type: where it is launched by its label, before by what it asks for."""
-        asked = (each.values or () for each in claim.spec.requirements or () if each.key == TYPE_LABEL)
-        only = next((values[0] for values in asked if len(values) == 1), "")
-        return (claim.metadata.labels or {}).get(TYPE_LABEL, only)
-
-    def _tell(self, key: str, text: str) -> None:
-        """Log something once."""
-        if key not in self._told:
-            self._told.add(key)
-            log.info(text)
-
     def _forget(self) -> None:
         """Drop what was noted of claims and pods that are gone."""
-        uids = {claim.metadata.uid for claim in self.claims.values()}
-        self._ordered_s = {name: at_s for name, at_s in self._ordered_s.items() if name in self.claims}
+        claims = self.claims
+        uids = {claim.metadata.uid for claim in claims.values()}
+        self._ordered_s = {name: at_s for name, at_s in self._ordered_s.items() if name in claims}
         self._going &= uids
-        self._told &= self.claims.keys() | self.watch.pods.keys()
+        self._once.keep(self.watch.pods.keys())
 
 
 def _goes_with_the_node(pod: Pod) -> bool:
     return pod.owner.partition("/")[0] in _WITH_THE_NODE
-
-
-def _offering(kind: InstanceType, claim: wire.NodeClaimObject) -> Offering | None:
-    """Return how a claim's node was bought; before it is launched, as it was ordered. None where nothing is like it."""
-    labels = claim.metadata.labels or {}
-    bought, zone = labels.get(CAPACITY_TYPE_LABEL), labels.get(ZONE_LABEL)
-    if bought is None:
-        return kind.cheapest
-    alike = [each for each in kind.offerings if each.capacity_type == bought]
-    return next((each for each in alike if each.zone == zone), alike[0] if alike else None)
-
-
-def _since(claim: wire.NodeClaimObject, condition: str) -> float | None:
-    """Return since when a condition of a claim is true, None where it is not."""
-    for each in claim.status.conditions or ():
-        if each.type == condition and each.status == "True":
-            return each.last_transition_time.timestamp() if each.last_transition_time else 0.0
-    return None
 
 
 def _sums(pods: Iterable[Pod]) -> dict[str, int]:

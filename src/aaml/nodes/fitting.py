@@ -147,7 +147,7 @@ class Fitting:
         rows = self._place(self._free_without(nodes), self.room.gpu_free.copy(), ordered)
         left = [pod for pod, row in zip(ordered, rows.tolist(), strict=True) if row < 0]
         requests = self._requests(left)
-        fits = all_columns(self.catalogue.room >= requests.sum(axis=0))
+        fits = all_columns(self.catalogue.room >= requests.sum(axis=0)) & self._on_sale
         for pod in left:
             if pod.node_selector or pod.gpu.total_milli:
                 fits &= self.catalogue.fits(pod)
@@ -185,6 +185,7 @@ class Fitting:
         ordered = self._ordered(pods)
         room, requests = self.catalogue.room, self._requests(ordered)
         may = np.array([self.catalogue.fits(pod) for pod in ordered], dtype=np.bool_).reshape(-1, len(self.catalogue))
+        may &= self._on_sale
         per_price = per_value(self.catalogue, size_power)
         gpus = _gpus(ordered)
         offered, asked = self._worth(room, self.devices.sum(axis=1)), self._values(requests, gpus)
@@ -199,6 +200,11 @@ class Fitting:
             left &= ~taken[best]
             bought.append(self.catalogue.types[best])
         return bought
+
+    @property
+    def _on_sale(self) -> BoolArray:
+        """[T], which types can be had now."""
+        return np.array([kind.name not in self.room.seen.sold_out for kind in self.catalogue.types], dtype=np.bool_)
 
     def _place(self, free: IntArray, devices: IntArray, pods: Sequence[Pod]) -> IntArray:
         """Place pods where so much is left, for good; returns int64 [P], -1 without a node."""

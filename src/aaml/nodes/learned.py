@@ -115,6 +115,10 @@ class LearnedNodes:
         idle_s, patience_s = self.policy.idle_s * self._slower, self.policy.patience_s * self._slower
         return min(self._latest_s + idle_s, max(self._first_s + patience_s, self._latest_s))
 
+    def sell(self, catalogue: Catalogue) -> None:
+        """Go on with other types, offerings or prices. The types of nodes that are there stay in a catalogue."""
+        self.catalogue, self._fluid, self._nothing = catalogue, Fluid(catalogue), None
+
     def copy(self) -> "LearnedNodes":
         """Return an independent copy."""
         return deepcopy(self)

@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -14,7 +14,7 @@ from aaml import threads
 from aaml.errors import bad_value
 from aaml.serve.gate import gated
 from aaml.serve.listen import PatientServer
-from aaml.serve.metrics import CONTENT_TYPE, Metrics
+from aaml.serve.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
     import threading
@@ -23,7 +23,15 @@ Probe = Callable[[], str]
 """A function that returns what is wrong, or "" when all is well."""
 
 
-def create_probe_app(metrics: Metrics, healthy: Probe, ready: Probe, hosts: Collection[str] | None = None) -> Starlette:
+class Exposed(Protocol):
+    """Metrics that a page shows."""
+
+    def text(self) -> bytes:
+        """Return them in Prometheus' text format."""
+        ...
+
+
+def create_probe_app(metrics: Exposed, healthy: Probe, ready: Probe, hosts: Collection[str] | None = None) -> Starlette:
     """Return the ASGI application of the three endpoints.
 
     A probe that returns something wrong is answered with it and status 503, one that returns "" with "ok" and 200. 403

@@ -1,93 +1,26 @@
 """What `aaml autoscale` sees of a cluster, and what it never does whatever the autoscaler orders."""
 
+import re
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from aaml.cli import run as command
-from aaml.cluster.objects import CAPACITY_TYPE_LABEL, TYPE_LABEL, Affinity, HostPort, NodeSelectorTerm, Taint
+from aaml.cluster.objects import TYPE_LABEL, Affinity, HostPort, NodeSelectorTerm, Taint
 from aaml.errors import UserError
 from aaml.kube.objects import wire
-from aaml.kube.reflector import Changes, Delta, Trouble
+from aaml.kube.reflector import Trouble
 from aaml.kube.sources import NODE_CLAIMS, NODES, PODS, SeenPod
 from aaml.kube.transport import Transport, Unreachable
-from aaml.kube.watcher import ClusterWatch
-from aaml.live.node_controller import MoveLimits, NodeController
-from aaml.live.owned_nodes import OURS, OwnedNodes, claim_of
-from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
-from aaml.nodes.node_policy import NodePolicy
+from aaml.live.node_claims import OURS
+from aaml.live.node_controller import MoveLimits
+from aaml.live.node_template import NodeTemplate
+from aaml.live.owned_nodes import OwnedNodes
 from support import make
-from support.scripted_api import ScriptedApi, one_node, write_kubeconfig
-
-GIB = make.GIB
-PATH = "/apis/karpenter.sh/v1/nodeclaims"
-CLASS = "karpenter.kwok.sh/KWOKNodeClass/default"
-NOW_S = 1_000_000.0
-UNSCHEDULABLE = "0/0 nodes are available"
-
-
-def kind(name: str, cores: int, price: float, *offerings: Offering) -> InstanceType:
-    room = (("cpu", 1000 * cores), ("memory", 4 * cores * GIB), ("pods", 110))
-    return InstanceType(name, room, offerings or (Offering(price, zone="a"),))
-
-
-CATALOGUE = Catalogue((kind("small", 2, 1.0), kind("large", 8, 3.6)))
-
-
-def at(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
-
-
-def claim(name: str, of: str = "small", *, ready_s: float | None = NOW_S - 600, labels: Any = OURS, **meta: Any) -> Any:
-    """Return a claim that was made 630 s ago; its node is n-NAME."""
-    conditions = (
-        [] if ready_s is None else [wire.TimedCondition("Initialized", "True", last_transition_time=at(ready_s))]
-    )
-    launched = {TYPE_LABEL: of, CAPACITY_TYPE_LABEL: "on-demand"}
-    metadata = wire.Metadata(name, uid=f"u-{name}", resource_version="1", creation_timestamp=at(NOW_S - 630),
-                             labels={**launched, **labels}, **meta)  # fmt: skip
-    status = wire.NodeClaimStatus("" if ready_s is None else f"n-{name}", conditions)
-    return wire.NodeClaimObject(metadata, wire.NodeClaimSpec(), status)
-
-
-class Live:
-    """A watched cluster, as reflectors tell of it, and what a controller does there."""
-
-    def __init__(self, transport: Any = None) -> None:
-        self.watch, self.now_s, self.told = ClusterWatch(transport, (NODE_CLAIMS,)), NOW_S, []
-        self.nodes = OwnedNodes(self.watch, CATALOGUE)
-
-    def tell(self, source: Any, *objects: Any, change: str = "added") -> "Live":
-        self.watch._take(Changes(source.name, tuple(Delta(change, each) for each in objects)))
-        return self
-
-    def node(self, name: str, of: str = "small", *pods: Any, less: int = 0, **fields: Any) -> "Live":
-        """Add a claim with its node, which keeps so many milli-cores for itself, and pods on it."""
-        extra = {key: fields.pop(key) for key in ("labels", "ready_s") if key in fields}
-        offered = dict(CATALOGUE[of].allocatable)
-        self.tell(NODE_CLAIMS, claim(name, of, **extra))
-        self.tell(NODES, make.node(f"n-{name}", offered["cpu"] - less, offered["memory"], **fields))
-        return self.tell(PODS, *(SeenPod(replace(each, node_name=f"n-{name}")) for each in pods))
-
-    def waits(self, *pods: Any, why: str = UNSCHEDULABLE) -> "Live":
-        return self.tell(PODS, *(SeenPod(each, why=why) for each in pods))
-
-    def controller(self, policy: NodePolicy, **more: Any) -> NodeController:
-        return NodeController(self.nodes, policy, CLASS, self.told.append, clock=lambda: self.now_s, **more)
-
-    def lines(self) -> list[str]:
-        return [str(each) for each in self.told]
-
-
-def pod(name: str, cores: float = 1.0, *, owner: str = "ReplicaSet/r", **fields: Any) -> Any:
-    return make.pod(name, int(1000 * cores), GIB, at=NOW_S - 30, owner=owner, **fields)
-
-
-EAGER = NodePolicy(idle_s=0.0, patience_s=0.0, eviction_dollars=0.0001)
-
+from support.scripted_api import HANG, ScriptedApi, listing, one_node, write_kubeconfig
+from support.watched_nodes import CATALOGUE, EAGER, GIB, NOW_S, PATH, Live, claim, pod
 
 # ---- what is seen ----------------------------------------------------------------------------------------------------
 
@@ -227,7 +160,10 @@ def test_a_bought_node_is_a_claim_of_ours_that_names_all_of_it(api: Any) -> None
     controller = api.live.waits(pod("a")).controller(EAGER, apply=True)
     controller.step()
     (body,) = api.bodies("POST", PATH)
-    assert body["metadata"] == {"generateName": "aaml-", "labels": OURS}
+    assert re.fullmatch("aaml-[0-9a-f]{10}", body["metadata"].pop("name"))
+    assert body["metadata"] == {"labels": OURS}
+    assert body["spec"].keys() == {"nodeClassRef", "requirements", "expireAfter"}
+    assert body["spec"]["expireAfter"] == "720h", "as Karpenter has it where nobody says otherwise"
     assert body["spec"]["nodeClassRef"] == {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
     assert {each["key"]: each["values"] for each in body["spec"]["requirements"]} == {
         "node.kubernetes.io/instance-type": ["small"],
@@ -351,7 +287,7 @@ def test_nothing_is_decided_while_a_part_of_the_cluster_is_not_heard(api: Any) -
 
 def test_a_class_that_is_not_written_as_one_is_refused() -> None:
     with pytest.raises(UserError, match="node_class: 'default' is not accepted; expected GROUP/KIND/NAME"):
-        claim_of(CATALOGUE.types[0], "default")
+        NodeTemplate.plain("default")
 
 
 def test_mistakes_are_told_in_one_line(tmp_path: Any, capsys: Any) -> None:
@@ -374,5 +310,8 @@ def test_a_cluster_without_karpenter_is_told_so(tmp_path: Any, capsys: Any) -> N
             "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", (201, {"status": {"allowed": True}})
         )
         server.on_list(PATH, (404, {}))
+        for path in ("/apis/karpenter.sh/v1/nodepools", "/apis/policy/v1/poddisruptionbudgets"):
+            server.on_list(path, listing())
+            server.on_watch(path, [HANG])
         assert command("autoscale", ["--kubeconfig", str(kubeconfig)]) == 2
-    assert "it has no nodeclaims" in capsys.readouterr().err
+    assert "Karpenter is not installed on this cluster: it has no nodeclaims" in capsys.readouterr().err

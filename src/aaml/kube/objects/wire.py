@@ -492,6 +492,8 @@ class NodeClaimSpec(Wire):
     """`spec` of a NodeClaim of Karpenter."""
 
     requirements: list[Expression] | None = None
+    taints: list[TaintObject] | None = None
+    startup_taints: list[TaintObject] | None = None
 
 
 class TimedCondition(Condition):
@@ -514,6 +516,28 @@ class NodeClaimObject(Wire):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: NodeClaimSpec = msgspec.field(default_factory=NodeClaimSpec)
     status: NodeClaimStatus = msgspec.field(default_factory=NodeClaimStatus)
+
+
+class NodePoolSpec(Wire):
+    """`spec` of a NodePool; with `replicas` it keeps so many nodes, whatever pods wait."""
+
+    limits: Quantities = None
+    replicas: int | None = None
+
+
+class NodePoolStatus(Wire):
+    """`status` of a NodePool: what its nodes have in all."""
+
+    resources: Quantities = None
+    conditions: list[Condition] | None = None
+
+
+class NodePoolObject(Wire):
+    """A NodePool of Karpenter (karpenter.sh/v1), for which Karpenter buys nodes itself."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: NodePoolSpec = msgspec.field(default_factory=NodePoolSpec)
+    status: NodePoolStatus = msgspec.field(default_factory=NodePoolStatus)
 
 
 class ApiStatus(Wire):

@@ -1,0 +1,429 @@
+"""`aaml autoscale` where things go wrong: limits, budgets, sold-out types, NodePools, nodes out of order, templates."""
+
+import json
+import logging
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from aaml.cli import run as command
+from aaml.cluster.objects import DisruptionBudget, LabelSelector, Requirement, Taint, Toleration
+from aaml.errors import UserError
+from aaml.kube.objects import wire
+from aaml.kube.sources import BUDGETS, NODE_CLAIMS, NODE_POOLS, NODES, PODS, SeenBudget, SeenPod
+from aaml.kube.transport import Transport
+from aaml.live.autoscale_metrics import AutoscaleMetrics
+from aaml.live.node_controller import MoveLimits
+from aaml.live.node_pools import active
+from aaml.live.node_template import NodeTemplate
+from aaml.live.owned_nodes import OwnedNodes
+from support import make
+from support.scripted_api import HANG, ScriptedApi, listing, one_node, status, write_kubeconfig
+from support.watched_nodes import CATALOGUE, EAGER, GIB, NOW_S, PATH, Live, claim, pod
+
+MINUTE = 60.0
+POOLS = "/apis/karpenter.sh/v1/nodepools"
+
+
+@pytest.fixture
+def api() -> Any:
+    with ScriptedApi() as server, closing(Transport(server=server.server)) as transport:
+        server.live = Live(transport)  # type: ignore[attr-defined]
+        yield server
+
+
+@pytest.fixture
+def said(caplog: Any) -> Any:
+    """Return what the log says so far."""
+    caplog.set_level(logging.INFO, "aaml")
+    return lambda: [each.message for each in caplog.records]
+
+
+def deleted(api: Any) -> list[str]:
+    return [path.rpartition("/")[2] for method, path, *_ in api.requests if method == "DELETE"]
+
+
+def bought(api: Any) -> list[str]:
+    """Return the types that were ordered."""
+    asked = (body["spec"]["requirements"] for body in api.bodies("POST", PATH))
+    return [next(each["values"][0] for each in one if each["key"].endswith("instance-type")) for one in asked]
+
+
+def made(body: bytes) -> tuple[int, Any]:
+    """Answer an order as the API server does."""
+    asked = json.loads(body)
+    return 201, {**asked, "metadata": {**asked["metadata"], "uid": f"u-{asked['metadata']['name']}"}}
+
+
+def budget(name: str, allowed: int, app: str = "web") -> SeenBudget:
+    selector = LabelSelector((Requirement("app", "In", (app,)),))
+    return SeenBudget(DisruptionBudget(name, selector=selector, disruptions_allowed=allowed), "1")
+
+
+# ---- limits ----------------------------------------------------------------------------------------------------------
+
+
+def not_ready(live: Live) -> None:
+    for name in "ab":
+        live.node(name, taints=(Taint("node.kubernetes.io/not-ready"),))
+
+
+def cordoned(live: Live) -> None:
+    for name in "ab":
+        live.node(name, unschedulable=True)
+
+
+def of_a_type_that_is_gone(live: Live) -> None:
+    live.tell(NODE_CLAIMS, claim("a", "huge"), claim("b", "huge", ready_s=None))
+
+
+def on_their_way_out(live: Live) -> None:
+    for name in "ab":
+        live.tell(NODE_CLAIMS, claim(name, deletion_timestamp="2026-11-27T08:00:00Z"))
+
+
+def that_lost_their_nodes(live: Live) -> None:
+    live.tell(NODE_CLAIMS, claim("a"), claim("b"))
+
+
+@pytest.mark.parametrize("two", [not_ready, cordoned, of_a_type_that_is_gone, on_their_way_out, that_lost_their_nodes])
+def test_claims_of_ours_count_whatever_state_their_nodes_are_in(api: Any, two: Any) -> None:
+    api.on("POST", PATH, made)
+    two(api.live.waits(*(pod(f"p{number}", 7.5) for number in range(5))))
+    controller = api.live.controller(EAGER, limits=MoveLimits(most_nodes=3), apply=True)
+    for _ in range(5):
+        controller.step()
+        api.live.now_s += 11.0
+    assert len(bought(api)) == 1
+
+
+def test_an_order_without_an_answer_counts_until_the_watch_would_have_told_of_it(api: Any) -> None:
+    api.on("POST", PATH, (504, status(504, "Timeout")))
+    controller = api.live.waits(pod("p")).controller(EAGER, limits=MoveLimits(most_nodes=1), apply=True)
+    for _ in range(5):
+        controller.step()
+        api.live.now_s += 11.0
+    assert len(bought(api)) == 1, "it may have been carried out"
+    for _ in range(5):
+        controller.step()
+        api.live.now_s += 11.0
+    assert len(bought(api)) == 2
+
+
+def test_after_a_start_an_interval_passes_before_a_node_is_given_back(api: Any) -> None:
+    api.live.node("a")
+    api.on("DELETE", f"{PATH}/a", (200, {}))
+    controller = api.live.controller(EAGER, limits=MoveLimits(moves=1, interval_s=60.0), apply=True)
+    controller.begin(lambda: False)
+    for passed_s, gone in ((0, []), (59, []), (80, ["a"])):
+        api.live.now_s = NOW_S + passed_s
+        controller.step()
+        assert deleted(api) == gone
+
+
+def test_a_process_that_is_to_stop_writes_nothing_any_more(api: Any) -> None:
+    api.live.node("a").waits(pod("p", 7.5))
+    controller = api.live.controller(EAGER, apply=True)
+    controller.begin(lambda: True)
+    api.live.now_s += 100.0
+    controller.step()
+    assert api.requests == []
+
+
+def test_a_purchase_of_several_nodes_gives_its_reason_once(api: Any) -> None:
+    api.on("POST", PATH, made)
+    api.live.waits(*(pod(f"p{number}", 7.5) for number in range(3)))
+    api.live.controller(EAGER, apply=True).step()
+    waiting = "3 pods wait (default/p0, default/p1, default/p2), 30 s the longest"
+    assert api.live.lines() == [f"buy 3 large: {waiting}; costs $10.8000 an hour"]
+
+
+# ---- disruption budgets ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("budgets", "goes"),
+    [([], True), ([budget("b", 1)], True), ([budget("b", 0)], False), ([budget("b", 0, "other")], True),
+     ([budget("b", 1), budget("c", 1)], False)],
+    ids=["none", "one may go", "none may go", "about others", "two budgets, which Kubernetes refuses"],
+)  # fmt: skip
+def test_a_node_goes_only_where_budgets_let_its_pods_go(api: Any, budgets: Any, goes: bool) -> None:
+    web = pod("web", labels={"app": "web"})
+    api.live.tell(BUDGETS, *budgets).node("a", "small", web).node("b", "small", pod("big", 1.0, owner=""))
+    api.on("DELETE", f"{PATH}/a", (200, {}))
+    controller = api.live.controller(EAGER, apply=True)
+    for _ in range(3):
+        controller.step()
+        api.live.now_s += 10.0
+    assert deleted(api) == (["a"] if goes else [])
+
+
+def test_two_nodes_do_not_go_on_one_budget_that_lets_one_pod_go(api: Any) -> None:
+    for name in "ab":
+        api.live.node(name, "small", pod(f"web-{name}", labels={"app": "web"}))
+        api.on("DELETE", f"{PATH}/{name}", (200, {}))
+    api.live.tell(BUDGETS, budget("b", 1)).node("c", "large", pod("big", 1.0, owner=""))
+    controller = api.live.controller(replace(EAGER, most_at_once=1.0), apply=True)
+    for _ in range(4):
+        controller.step()
+        api.live.now_s += 10.0
+    assert len(deleted(api)) == 1, "its pod has not been evicted yet"
+
+
+def test_a_drain_that_is_stuck_is_told_with_what_keeps_it_and_blocks_no_other(api: Any, said: Any) -> None:
+    api.live.node("stuck", "small", pod("web", labels={"app": "web"}), taints=(Taint("karpenter.sh/disrupted"),))
+    api.live.tell(NODE_CLAIMS, claim("stuck", deletion_timestamp="2026-11-27T08:00:00Z"), change="modified")
+    api.live.tell(BUDGETS, budget("never", 0)).node("a", "small", pod("b", 0.5)).node("b", "small", pod("c", 0.5))
+    for name in "ab":
+        api.on("DELETE", f"{PATH}/{name}", (200, {}))
+    controller = api.live.controller(replace(EAGER, most_at_once=0.3), apply=True)
+    controller.step()
+    assert deleted(api) == [], "one of three may be on its way out at once"
+    for _ in range(20):
+        api.live.now_s += MINUTE
+        controller.step()
+    assert len(deleted(api)) == 1
+    told = [each for each in said() if each.startswith("stuck ")]
+    kept = "stuck is being drained for 15 min; default/web is kept by budget never; it counts, and is paid for"
+    assert told == [kept], "and again every 15 minutes"
+
+
+# ---- what is out of order --------------------------------------------------------------------------------------------
+
+
+def play(api: Any, minutes: int) -> None:
+    controller = api.live.controller(EAGER, apply=True)
+    for _ in range(minutes):
+        controller.step()
+        api.live.now_s += MINUTE
+    controller.step()
+
+
+@pytest.mark.parametrize(
+    ("fields", "minutes", "what"),
+    [
+        (
+            {"taints": (Taint("node.kubernetes.io/not-ready"),)},
+            30,
+            "takes no pods: it has the taint",
+        ),
+        ({"of": "huge"}, 15, "is of type huge, which is not among those to buy"),
+    ],
+)
+def test_a_node_that_is_of_no_use_is_told_of_again_and_given_back_in_the_end(
+    api: Any, said: Any, fields: Any, minutes: int, what: str
+) -> None:
+    of = fields.pop("of", "small")
+    api.live.tell(NODE_CLAIMS, claim("a", of)).tell(NODES, make.node("n-a", 2000, 8 * GIB, **fields))
+    api.live.tell(PODS, SeenPod(replace(pod("web"), node_name="n-a")))
+    api.on("DELETE", f"{PATH}/a", (200, {}))
+    play(api, minutes - 1)
+    assert deleted(api) == []
+    told = [each for each in said() if what in each]
+    assert len(told) == (minutes - 1) // 15 + 1
+    api.live.now_s += MINUTE
+    play(api, minutes)
+    assert deleted(api)[:1] == ["a"]
+
+
+def test_a_node_that_never_becomes_ready_goes_fifteen_minutes_after_its_order(api: Any, said: Any) -> None:
+    api.live.tell(NODE_CLAIMS, claim("a", ready_s=None))  # 630 s old
+    api.on("DELETE", f"{PATH}/a", (200, {}))
+    api.live.waits(pod("p"))
+    play(api, 4)
+    assert deleted(api) == bought(api) == [], "the pod is provided for by what is on its way"
+    play(api, 1)
+    assert deleted(api)[:1] == ["a"]
+    assert bought(api)[:1] == ["small"]
+    assert "a has not become ready for 15 min; it counts, and is paid for" in said()
+
+
+def test_a_node_that_somebody_cordoned_keeps_its_pods_and_goes_without_any(api: Any) -> None:
+    api.live.node("a", "small", pod("web"), unschedulable=True).node("b", "small", unschedulable=True)
+    for name in "ab":
+        api.on("DELETE", f"{PATH}/{name}", (200, {}))
+    play(api, 60)
+    assert set(deleted(api)) == {"b"}
+
+
+def test_where_more_than_a_fifth_is_out_of_order_none_is_drained(api: Any, said: Any) -> None:
+    for name in "abc":
+        api.live.node(name, "small", pod(f"web-{name}"), taints=(Taint("node.kubernetes.io/unreachable"),))
+    play(api, 60)
+    assert deleted(api) == []
+    assert "3 nodes with pods are out of order, more than a fifth: none of them is drained" in said()
+
+
+# ---- sold out --------------------------------------------------------------------------------------------------------
+
+
+def test_a_type_that_is_sold_out_is_not_ordered_again_and_another_is(api: Any, said: Any) -> None:
+    """Karpenter deletes a claim that finds no capacity."""
+    api.on("POST", PATH, made)
+    controller = api.live.waits(pod("p")).controller(EAGER, apply=True)
+    for waited_s, orders in ((0, ["small"]), (11, ["small", "large"])):
+        api.live.now_s += waited_s
+        controller.step()
+        assert bought(api) == orders
+        gone = msgspec.convert(made(api.requests[-1][3])[1], wire.NodeClaimObject)
+        api.live.tell(NODE_CLAIMS, gone)
+        controller.step()
+        api.live.tell(NODE_CLAIMS, gone, change="deleted")
+        controller.step()
+    for _ in range(16):
+        api.live.now_s += 10.0
+        controller.step()
+    assert bought(api) == ["small", "large"], "nothing can be had"
+    told = [f"{kind} (on-demand, a) cannot be had: others are bought" for kind in ("small", "large")]
+    assert [each for each in said() if "cannot be had" in each] == told
+    for _ in range(3):
+        api.live.now_s += 10.0
+        controller.step()
+    assert bought(api) == ["small", "large", "small"], "three minutes later it is tried again"
+
+
+def test_a_claim_whose_launch_fails_is_given_back_with_its_reason(api: Any, said: Any) -> None:
+    failed = claim("a", ready_s=None)
+    failed.status.conditions.append(wire.TimedCondition("Launched", "Unknown", "LaunchFailed", "quota exceeded"))
+    api.on("DELETE", f"{PATH}/a", (200, {}))
+    api.live.tell(NODE_CLAIMS, failed)
+    api.live.controller(EAGER, apply=True).step()
+    assert deleted(api) == ["a"]
+    assert "small (on-demand) cannot be had (quota exceeded): others are bought" in said()
+
+
+# ---- NodePools -------------------------------------------------------------------------------------------------------
+
+
+def pool(name: str = "default", limits: Any = None, used: Any = None, **more: Any) -> wire.NodePoolObject:
+    conditions = more.pop("conditions", None)
+    return wire.NodePoolObject(
+        wire.Metadata(name, **{key: value for key, value in more.items() if key != "replicas"}),
+        wire.NodePoolSpec(limits, more.get("replicas")),
+        wire.NodePoolStatus(used, conditions),
+    )
+
+
+def test_a_pool_can_buy_unless_it_is_used_up_fixed_not_ready_or_on_its_way_out() -> None:
+    pools = [
+        pool("plain"), pool("room", {"cpu": "10"}, {"cpu": "9500m"}), pool("zero", {"cpu": "0"}),
+        pool("full", {"cpu": "10", "memory": "9Ti"}, {"cpu": "10"}), pool("static", replicas=3),
+        pool("unready", conditions=[wire.Condition("Ready", "False")]), pool("going", deletion_timestamp="2026"),
+    ]  # fmt: skip
+    assert active(pools) == ["plain", "room"]
+
+
+def test_nothing_is_bought_while_karpenter_buys_itself(api: Any, said: Any) -> None:
+    api.on("POST", PATH, made)
+    controller = api.live.waits(pod("p")).tell(NODE_POOLS, pool()).controller(EAGER, apply=True)
+    controller.step()
+    assert bought(api) == []
+    assert "nothing is bought: Karpenter buys for the same pods itself, by the NodePool default" in said()
+    api.live.tell(NODE_POOLS, pool(limits={"cpu": "0"}), change="modified")
+    api.live.now_s += 11.0
+    controller.step()
+    assert bought(api) == ["small"]
+
+
+def test_beside_a_pool_it_begins_only_where_somebody_says_so(tmp_path: Any, capsys: Any) -> None:
+    with one_node() as server:
+        kubeconfig = write_kubeconfig(tmp_path, server.server, token="t")
+        server.on(
+            "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", (201, {"status": {"allowed": True}})
+        )
+        for path in (PATH, "/apis/policy/v1/poddisruptionbudgets"):
+            server.on_list(path, listing())
+        server.on_list(POOLS, listing({"metadata": {"name": "default"}, "spec": {}}))
+        for path in (PATH, POOLS, "/apis/policy/v1/poddisruptionbudgets"):
+            server.on_watch(path, [HANG])
+        flags = ["--kubeconfig", str(kubeconfig), "--apply", "--no-leader-elect"]
+        assert command("autoscale", flags) == 2
+    error = capsys.readouterr().err
+    assert "Karpenter buys for the same pods itself, by the NodePool default; delete it, set its limits to 0" in error
+
+
+# ---- templates -------------------------------------------------------------------------------------------------------
+
+NODEPOOL = """
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  template:
+    metadata:
+      labels: {team: shop}
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: mine}
+      expireAfter: 48h
+      terminationGracePeriod: 1h
+      taints: [{key: shop, value: "yes", effect: NoSchedule}]
+      startupTaints: [{key: cni, effect: NoExecute}]
+      requirements:
+        - {key: node.kubernetes.io/instance-type, operator: NotIn, values: [compute-1]}
+        - {key: karpenter.sh/capacity-type, operator: In, values: [spot]}
+"""
+
+
+def test_a_template_says_what_nodes_are_like_and_which_may_be_bought(api: Any, tmp_path: Any) -> None:
+    (tmp_path / "pool.yaml").write_text(NODEPOOL)
+    template = NodeTemplate.read(tmp_path / "pool.yaml")
+    assert template.spec == {
+        "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "mine"},
+        "expireAfter": "48h",
+        "terminationGracePeriod": "1h",
+        "taints": [{"key": "shop", "value": "yes", "effect": "NoSchedule"}],
+        "startupTaints": [{"key": "cni", "value": "", "effect": "NoExecute"}],
+    }
+    sold = template.catalogue(None)
+    assert "compute-1" not in sold.numbers
+    assert "compute-2" in sold.numbers
+    assert {offering.capacity_type for kind in sold.types for offering in kind.offerings} == {"spot"}
+
+
+def test_nodes_with_taints_are_bought_for_pods_that_tolerate_them(tmp_path: Any) -> None:
+    (tmp_path / "pool.yaml").write_text(NODEPOOL)
+    live = Live().waits(
+        pod("no"), pod("yes", tolerations=(Toleration("shop", "Exists"),), node_selector={"team": "shop"})
+    )
+    live.nodes = OwnedNodes(live.watch, CATALOGUE, NodeTemplate.read(tmp_path / "pool.yaml"))
+    live.node("a", taints=(Taint("shop", "yes"),))
+    seen = live.nodes.observe(NOW_S)
+    assert [each.pod.name for each in seen.waiting.values()] == ["yes"]
+    assert seen.nodes["a"].initialized_s is not None, "its taint is how it was ordered"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("operator: NotIn", "operator: Gt", "Gt on node.kubernetes.io/instance-type"),
+        ("key: karpenter.sh/capacity-type", "key: karpenter.k8s.aws/instance-family", "instance-family"),
+        ("expireAfter", "expiresAfter", "unknown field `expiresAfter`"),
+        ("values: [spot]", "values: [rented]", "instance types"),
+    ],
+)
+def test_what_a_template_says_and_nobody_honours_is_refused_by_name(
+    tmp_path: Any, old: str, new: str, message: str
+) -> None:
+    (tmp_path / "pool.yaml").write_text(NODEPOOL.replace(old, new))
+    with pytest.raises(UserError, match=message):
+        NodeTemplate.read(tmp_path / "pool.yaml").catalogue(None)
+
+
+# ---- metrics ---------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_tell_nodes_orders_and_refusals(api: Any) -> None:
+    metrics = AutoscaleMetrics()
+    api.on("POST", PATH, made)
+    api.live.node("a", taints=(Taint("mine"),)).waits(*(pod(f"p{number}", 7.5) for number in range(5)))
+    api.live.controller(EAGER, limits=MoveLimits(most_nodes=3), apply=True, metrics=metrics).step()
+    text = metrics.text().decode()
+    for line in (
+        "aaml_autoscale_node_claims 3.0", "aaml_autoscale_most_nodes 3.0", 'aaml_autoscale_nodes{state="trouble"} 1.0',
+        "aaml_autoscale_waiting_pods 5.0", 'aaml_autoscale_orders_total{verb="buy"} 2.0',
+        'aaml_autoscale_refused_total{reason="most-nodes"} 3.0', 'aaml_autoscale_orders_total{verb="delete"} 0.0',
+    ):  # fmt: skip
+        assert line in text
