@@ -6,11 +6,11 @@ Discrete Applied Mathematics 156, 2008). A node is paid from that pod's arrival 
 largest when one arrives.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aaml.cluster.quantity import MEMORY
 from aaml.evaluation.solving import solved
 from aaml.extras import lazily
 from aaml.nodes.catalogue import Catalogue
@@ -25,7 +25,6 @@ MOST_PODS = 60
 """The model has as many constraints as the square of the pods, times the types."""
 _HOUR_S = 3600.0
 _PER_DOLLAR, _PER_SECOND = 100_000, 10  # whole numbers of the model; rounded such that the bound stays one
-_MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,8 @@ class _Model:
         count, types = len(intervals), range(len(catalogue))
         self.with_ = [[self.sat_model.new_bool_var("") for _ in range(i + 1)] for i in range(count)]
         self.type_ = [[self.sat_model.new_bool_var("") for _ in types] for _ in range(count)]
-        most = [max(self._prices) * self._length(first, last) for first, last in self._longest()]
+        # A little more than the dearest node costs, as these numbers are rounded down and `least` is not.
+        most = [(max(self._prices) + 1) * (self._length(first, last) + 1) for first, last in self._longest()]
         self.cost = [self.sat_model.new_int_var(0, each, "") for each in most]
         for i in range(count):
             self.sat_model.add_exactly_one(self.with_[i])
@@ -97,10 +97,10 @@ class _Model:
             now_s = pods[i].from_s
             alive = [k for k in range(j, i + 1) if pods[k].until_s > now_s]
             for column in range(len(self._catalogue.resources)):
-                unit = _MIB if self._catalogue.resources[column] == MEMORY else 1
-                asked = [-(-int(pods[k].request[column]) // unit) for k in alive]
+                asked, room = [int(pods[k].request[column]) for k in alive], self._catalogue.room[:, column].tolist()
                 if any(asked):
-                    room = (self._catalogue.room[:, column] // unit).tolist()
+                    unit = math.gcd(*asked, *room)  # exact, so that the bound stays one
+                    asked, room = [each // unit for each in asked], [each // unit for each in room]
                     load = sum(each * self.with_[k][j] for each, k in zip(asked, alive, strict=True))
                     model.add(load <= sum(each * kind for each, kind in zip(room, self.type_[j], strict=True)))
             length = self._length(pods[j], pods[i])

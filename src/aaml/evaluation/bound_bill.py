@@ -1,19 +1,22 @@
-"""What is left to win of a bill, as rows: a packing with every pod known beforehand, and what no packing is below.
+"""What is left to win of a bill, as rows: a packing with every pod known beforehand, and what nobody is below.
 
 Few pods are packed by a solver, which says in its bound how much cheaper a packing could be; many by a heuristic. Both
 go by requests alone: what else pods ask for can only make a bill higher.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
+from aaml.cluster.objects import Pod
 from aaml.evaluation.bill_optimum import MOST_PODS, best_packing
 from aaml.evaluation.identity import identity
 from aaml.nodes.catalogue import Catalogue
-from aaml.nodes.clairvoyant import fluid_bill, intervals_of, offline_packing
+from aaml.nodes.clairvoyant import intervals_of, offline_packing
 from aaml.nodes.constraints import is_constrained
+from aaml.nodes.relaxation import fluid_bill, relaxed
 from aaml.progress import progress_bar
 from aaml.sim.bill import BillTask
 from aaml.sim.metrics import METRICS
@@ -34,9 +37,11 @@ def bound_bill(
 ) -> Iterator[dict[str, Any]]:
     """Yield two or three rows a seed in the format of `aaml evaluate`, each told in a line, until `stopped()`.
 
-    They hold the bill alone, which is their cost too: nobody waits, nothing is evicted. At most `MOST_PODS` pods
+    A packing's bill is its cost too: nobody waits, nothing is evicted. No packing is below the solver's bound, and no
+    policy below the fluid bound, which counts waits and evictions in its cost (see `Relaxed`). At most `MOST_PODS` pods
     without GPUs are packed by the solver in `limit_s` seconds, where it is installed; others by the heuristic. A line
-    says how many pods ask for more than room. Raises `UserError` for a seed that is no window of a trace.
+    says how many pods fit no type, and how many ask for more than room. Raises `UserError` for a seed that is no window
+    of a trace.
     """
     name = task.name
     with progress_bar(f"bound {name}", len(seeds), task.unit) as bar:
@@ -44,36 +49,61 @@ def bound_bill(
             if stopped():
                 return
             cluster, catalogue = task.build(seed, nodes, pods=pods), _catalogue(task, seed)
-            workload, until_s = cluster.workload, cluster.until_s
+            workload, until_s = _ended(task, seed, cluster.workload), cluster.until_s
             intervals, fluid = intervals_of(workload, catalogue, until_s), fluid_bill(workload, catalogue, until_s)
             packing = offline_packing(intervals, catalogue)
             offline, how, found = packing.dollars, "packed by the heuristic", []
             if (
-                len(intervals) <= MOST_PODS
+                0 < len(intervals) <= MOST_PODS
                 and not any(pod.gpu.total_milli for pod in workload)
                 and find_spec("ortools")
             ):
                 best = best_packing(intervals, catalogue, packing, fluid, limit_s=limit_s, stopped=stopped)
                 if stopped():  # the solver was cut short
                     return
-                offline, found = best.dollars, [(SOLVER, best.bound)]
+                offline, found = best.dollars, [(SOLVER, best.bound, best.bound)]
                 proven = "proven" if best.proven else f"not proven in {limit_s:g} s"
-                how = f"packed by CP-SAT, bound {best.bound / fluid:.3f} ({proven}), "
-                how += f"heuristic {packing.dollars / fluid:.3f}"
-            for policy, dollars in ((OFFLINE, offline), *found, (FLUID, fluid)):
-                an_hour = dollars / (until_s / _HOUR_S)
+                how = f"packed by CP-SAT, bound {_ratio(best.bound, fluid):.3f} ({proven}), "
+                how += f"heuristic {_ratio(packing.dollars, fluid):.3f}"
+            bill = task.bill if isinstance(task, RecordedBillTask) else task
+            least = relaxed(
+                cluster.workload, catalogue, until_s, bill.prices, bill.times.recreate_s, _removed(task, seed)
+            )
+            for policy, dollars, cost in ((OFFLINE, offline, offline), *found, (FLUID, least.bill, least.cost)):
+                hours = until_s / _HOUR_S
                 yield {
                     "task": name, "nodes": task.size(nodes, pods)[0], "policy": policy, "seed": seed,
-                    **dict.fromkeys(METRICS, math.nan), "bill": an_hour, "cost": an_hour,
-                    "fluid_ratio": dollars / fluid, **identity(task, pods),
+                    **dict.fromkeys(METRICS, math.nan), "bill": dollars / hours, "cost": cost / hours,
+                    "fluid_ratio": _ratio(dollars, fluid), **identity(task, pods),
                 }  # fmt: skip
+            unfit = sum(not catalogue.fits(pod).any() for pod in workload)
+            if unfit:
+                how += f"; {unfit} of {len(workload)} pods fit no type and are left out"
             constrained = sum(map(is_constrained, workload))
             if constrained:
                 how += f"; {constrained} of {len(workload)} pods ask for zones, other pods, ports or volumes, too,"
                 how += " which is not heeded"
-            bar.write(f"{task.unit} {seed}: offline packing {offline / fluid:.3f} of the fluid bound, {how}")
+            bar.write(f"{task.unit} {seed}: offline packing {_ratio(offline, fluid):.3f} of the fluid bound, {how}")
             bar.update()
 
 
 def _catalogue(task: BillTask | RecordedBillTask, seed: int) -> Catalogue:
     return task.catalogue if isinstance(task, RecordedBillTask) else task.drawn_catalogue(seed)
+
+
+def _removed(task: BillTask | RecordedBillTask, seed: int) -> Mapping[str, float]:
+    """Return by uid when pods of a recording are deleted, which never had a node there."""
+    return {uid: at_s for at_s, uid in task.window(seed).removed} if isinstance(task, RecordedBillTask) else {}
+
+
+def _ended(task: BillTask | RecordedBillTask, seed: int, pods: Iterable[Pod]) -> list[Pod]:
+    """Return pods with a lifetime to when they are deleted, where they are."""
+    removed = _removed(task, seed)
+    return [
+        replace(pod, lifetime_s=max(removed[pod.uid] - pod.created_s, 0.0)) if pod.uid in removed else pod
+        for pod in pods
+    ]
+
+
+def _ratio(dollars: float, fluid: float) -> float:
+    return dollars / fluid if fluid else math.nan

@@ -3,7 +3,7 @@
 Each pod runs from its arrival for its lifetime, and never moves. A node is paid from the arrival of its first pod until
 the last has left. Finding the cheapest packing is hard (it holds bin packing); this one is greedy, tried with several
 weights, each node then bought as the cheapest type with room for what it held at most. So it is a bill that could be
-reached without delays, not a bound. The fluid bound is one.
+reached without delays, not a bound; `relaxation` has one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI, choose_devices, devices_fit
 from aaml.cluster.objects import NO_GPU, GpuRequest, Pod
-from aaml.cluster.quantity import CPU, MEMORY
 from aaml.nodes.catalogue import Catalogue, all_columns
-from aaml.nodes.fluid import Fluid
+from aaml.nodes.relaxation import end_s
 
 _HOUR_S = 3600.0
 _WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -43,11 +42,14 @@ class Packing:
 
 
 def intervals_of(pods: Iterable[Pod], catalogue: Catalogue, until_s: float) -> list[RunningPod]:
-    """Return when pods run, in the order of their arrival, up to `until_s`. Pods that fit no type are left out."""
+    """Return when pods run, in the order of their arrival, up to `until_s`.
+
+    Pods that fit no type, and those that come after the end, are left out.
+    """
     return [
-        RunningPod(catalogue.request(pod), max(pod.created_s, 0.0), _end_s(pod, until_s), pod.gpu)
+        RunningPod(catalogue.request(pod), max(pod.created_s, 0.0), end_s(pod, until_s), pod.gpu)
         for pod in sorted(pods, key=lambda pod: pod.created_s)
-        if catalogue.fits(pod).any()
+        if max(pod.created_s, 0.0) < end_s(pod, until_s) and catalogue.fits(pod).any()
     ]
 
 
@@ -59,24 +61,6 @@ def offline_packing(intervals: Sequence[RunningPod], catalogue: Catalogue) -> Pa
 def offline_bill(pods: Iterable[Pod], catalogue: Catalogue, until_s: float) -> float:
     """Return the dollars that the best packing found costs up to `until_s`. Pods that fit no type are left out."""
     return offline_packing(intervals_of(pods, catalogue, until_s), catalogue).dollars
-
-
-def fluid_bill(pods: Iterable[Pod], catalogue: Catalogue, until_s: float) -> float:
-    """Return the dollars that the pods' requests cost up to `until_s`, bought by the second in fractions of nodes."""
-    changes = sorted(
-        (at_s, sign * pod.requests.get(CPU, 0), sign * pod.requests.get(MEMORY, 0), sign * pod.gpu.total_milli)
-        for pod in pods
-        for at_s, sign in ((max(pod.created_s, 0.0), 1), (_end_s(pod, until_s), -1))
-    )
-    fluid, dollars, cpu, memory, gpu, now_s = Fluid(catalogue), 0.0, 0, 0, 0, 0.0
-    for at_s, more_cpu, more_memory, more_gpu in changes:
-        dollars += fluid.price(cpu, memory, gpu) * (at_s - now_s) / _HOUR_S
-        cpu, memory, gpu, now_s = cpu + more_cpu, memory + more_memory, gpu + more_gpu, at_s
-    return dollars
-
-
-def _end_s(pod: Pod, until_s: float) -> float:
-    return until_s if pod.lifetime_s is None else min(pod.created_s + pod.lifetime_s, until_s)
 
 
 def _packed(intervals: Sequence[RunningPod], catalogue: Catalogue, weight: float) -> Packing:

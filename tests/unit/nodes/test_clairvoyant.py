@@ -8,7 +8,8 @@ import pytest
 from aaml.cli import run
 from aaml.evaluation.bill_optimum import best_packing
 from aaml.nodes.catalogue import Catalogue
-from aaml.nodes.clairvoyant import fluid_bill, intervals_of, offline_bill, offline_packing
+from aaml.nodes.clairvoyant import intervals_of, offline_bill, offline_packing
+from aaml.nodes.relaxation import fluid_bill
 from support.nodes_to_buy import CATALOGUE, LARGE, MEDIUM, SMALL, pod
 
 HOUR_S = 3600.0

@@ -15,10 +15,11 @@ from aaml.nodes.catalogue import (
     parse_catalogue,
     written_catalogue,
 )
-from aaml.nodes.clairvoyant import fluid_bill, offline_bill
+from aaml.nodes.clairvoyant import offline_bill
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.packing import Room, pack
 from aaml.nodes.ports import Observed, OwnedNode
+from aaml.nodes.relaxation import fluid_bill
 from aaml.nodes.settings import ClusterAutoscalerSettings, NodeTimes
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
