@@ -26,7 +26,6 @@ class Args(Settings):
 def run(args: Args) -> int:
     """Distil, and print the front."""
     from aaml.commands.signals import ends_by
-    from aaml.evaluation.statistics import mean_interval
     from aaml.evaluation.zoo import model_file
     from aaml.evolve.distil import distil
     from aaml.evolve.front import shown
@@ -38,8 +37,8 @@ def run(args: Args) -> int:
     with ends_by(lambda: stop.append(True)) as interruption:
         result = distil(path, config, out, stop=lambda: bool(stop))
     ratio = config.search.is_ratio
-    print(f"on validation episodes, {config.search.measure}:")
-    print(f"the network itself: {shown(mean_interval(result.network), ratio=ratio)}")
+    print(f"on validation episodes, {config.search.measure} (all intervals together at 95%):")
+    print(f"the network itself: {shown(result.interval, ratio=ratio)}")
     print("size  agreement  mean [95% interval]     formula")
     for each in result.front:
         row = each.row(ratio=ratio)

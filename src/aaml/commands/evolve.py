@@ -35,7 +35,7 @@ def run(args: Args) -> int:
     from dataclasses import replace
 
     from aaml.commands.signals import ends_by
-    from aaml.evolve.front import chosen, look, read_front, shown
+    from aaml.evolve.front import chosen, look, not_better, read_front, shown
     from aaml.evolve.search import evolve, read_config
     from aaml.policies.formulas.text import parse, to_text
 
@@ -59,7 +59,10 @@ def run(args: Args) -> int:
         front = evolve(config, out, resume=args.resume, stop=lambda: bool(stop))
     config = read_config(out) if front else config
     if front:
-        print(f"on validation episodes, {config.measure}:\nsize  mean [95% interval]     formula")
+        if warning := not_better(front, config.judged_by):
+            print(warning)
+        print(f"on validation episodes, {config.measure} (all intervals together at 95%):")
+        print("size  mean [95% interval]     formula")
     for each in front:
         row = each.row(ratio=config.is_ratio)
         print(f"{row['size']:>4}  {row['validation [95% interval]']:<23}  {to_text(parse(each.text), 4)}")

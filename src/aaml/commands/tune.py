@@ -213,14 +213,17 @@ def _kube_scheduler(args: TuneKubeScheduler) -> int:
         except StoppedError:
             print(f"stopped: nothing is written{'; --resume goes on' if asked.state_file.is_file() else ''}")
             return interruption.status
-    for metric in asked.judged_by:
-        print(f"{outcome.results.compare(metric=metric)}\n")
     written = [each for each in outcome.found if each.file is not None]
-    for each in written:
-        print(f"{each.file}, predicted:", *map(str, each.gains), sep="\n  ")
     if not written:
         print(f"nothing was gained on {asked.judged_by[0]} of episodes held out: nothing is written")
-    else:
+    for each in outcome.found:
+        for loss in each.worse:
+            print(f"{each.file or 'what was found'} is worse than {asked.start or 'kube-scheduler'}: {loss}")
+    for metric in asked.judged_by:
+        print(f"{outcome.results.compare(metric=metric)}\n")
+    for each in written:
+        print(f"{each.file}, predicted, all intervals together at 95%:", *map(str, each.gains), sep="\n  ")
+    if written:
         print(_next(args, f"kube-scheduler tuned={PREFIX}{written[0].file}"))
     if interruption.signal:
         print(f"stopped after {outcome.generations} generations; --resume goes on")
@@ -258,11 +261,10 @@ def _bill(args: TuneBill) -> int:
         except StoppedError:
             print(f"stopped: nothing is written{'; --resume goes on' if asked.state_file.is_file() else ''}")
             return interruption.status
+    print(*outcome.judgment.first, *(() if outcome.files else ("nothing is written",)), "", sep="\n")
     print(f"{outcome.results.compare(metric=asked.metric)}\n")
-    print("predicted:", *outcome.lines, sep="\n  ")
-    if not outcome.files:
-        print(f"nothing was gained on {asked.metric} of episodes held out: nothing is written")
-    else:
+    print("predicted, all intervals together at 95%:", *outcome.judgment.lines, sep="\n  ")
+    if outcome.files:
         scheduler, pool = outcome.files
         pair = f"kube-scheduler tuned={PREFIX}{scheduler}+{pool}"
         print(f"{scheduler} and {pool}, as a pair")
@@ -296,8 +298,9 @@ def _nodes(args: TuneNodes) -> int:
         except StoppedError:
             print(f"stopped before it was judged: {args.out} has what was found so far")
             return interruption.status
+    print(*outcome.judgment.first, "", sep="\n")
     print(f"{outcome.results.compare(metric=asked.metric)}\n")
-    print("on episodes held out:", *outcome.lines, sep="\n  ")
+    print("on episodes held out, all intervals together at 95%:", *outcome.judgment.lines, sep="\n  ")
     pair = f"{args.policy}+{args.out}"
     print(f"{args.out}\n{_next(args, f'kube-scheduler {pair}')}")
     if interruption.signal:

@@ -1,7 +1,8 @@
 """The program that plays episodes and decides, named by what it plays: a digest of short episodes that stay the same.
 
 So a changed comment leaves the name, and what changes a decision, a workload or a metric changes it. The episodes are
-each kind of task in small, each built-in policy at least once, and a formula for the features.
+each task in small, each built-in policy at least once, the descheduler, and a formula for the features. All metrics
+count but those that are measured.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ from aaml.evaluation.episode import run_episode
 from aaml.evaluation.policies import split_nodes
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.text import parse
+from aaml.sim.metrics import METRICS
 from aaml.sim.tasks import find_task
 
 _SHOWN = 12  # characters of the digest: enough to tell programs apart
@@ -37,17 +39,17 @@ _PLAYED = (
     ("seedc", 3, 40, ("least-variance",)),
     ("seed-a", 3, 40, ("kube-scheduler",)),
     ("balance-batch", 3, 20, ("random",)),
+    ("compress-batch", 3, 20, ("most-allocated",)),
+    ("seedc-compress", 3, 40, ("most-allocated",)),
     ("bill", 5, 30, ("kube-scheduler", "nilas", "first-come-packing", "kube-scheduler-packing+learned")),
     ("bill-when-empty", 5, 30, ("kube-scheduler-packing",)),
+    ("bill-when-empty", 5, 90, ("kube-scheduler-packing+high-node-utilization",)),
     ("bill-cluster-autoscaler", 5, 30, ("kube-scheduler-packing",)),
     ("bill-openb", 4, 40, ("fgd",)),
 )  # task, nodes, pods, policies; its pods may be fewer where a task says how many there are
-_METRICS = (
-    "decisions", "rejected", "evicted", "mean_variance", "mean_empty_fraction", "mean_cpu_allocation",
-    "mean_gpu_waiting", "mean_whole_gpus", "mean_gpu_allocation", "final_variance", "final_empty_fraction",
-    "final_gpu_allocation", "waiting_mean_s", "waiting_p99_s", "waiting_max_s", "cost", "bill", "nodes_bought",
-    "power_kw",
-)  # fmt: skip
+_MEASURED = ("latency_p50_ms", "latency_p99_ms")  # times of this machine
+NAMED_BY = tuple(name for name in METRICS if name not in _MEASURED)
+"""The metrics that a program is named by: all but those that are measured."""
 
 
 @cache
@@ -65,5 +67,5 @@ def _lines() -> Iterator[str]:
             policy, bought_by = split_nodes(spec)
             contestant = Contestant(formula if policy == formula.name else policy, nodes=bought_by)
             row = run_episode(contestant, task, _SEED, nodes, pods)
-            told = (f"{round(row[metric], 12) + 0.0:.{_DIGITS}g}" for metric in _METRICS if metric in row)
+            told = (f"{round(row[metric], 12) + 0.0:.{_DIGITS}g}" for metric in NAMED_BY if metric in row)
             yield f"{name} {nodes} {pods} {spec} {' '.join(told)}"

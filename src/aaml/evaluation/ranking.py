@@ -110,7 +110,7 @@ def rank(
         times = [
             float(np.median(run[name])) if name in run else np.nan for name in ("latency_p50_ms", "latency_p99_ms")
         ]
-        lines.append(Line(policy, mean_interval(values), against, times[0], times[1], equal))
+        lines.append(Line(policy, mean_interval(values, least=0.0), against, times[0], times[1], equal))
     lines.sort(key=lambda line: line.value.mean, reverse=metric.better == "higher")
     return Ranking(task, nodes, metric, reference, tuple(lines), learned & runs.keys(), unit, about)
 

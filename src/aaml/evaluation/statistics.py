@@ -96,13 +96,25 @@ class Paired:
     ratio: Interval | None = None
 
 
-def mean_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95) -> Interval:
-    """Return the mean of independent `values` [n] with its interval. Raises ValueError when empty."""
+def together(comparisons: int, *, confidence: float = 0.95) -> float:
+    """Return the confidence of each of so many intervals with which all of them hold together (Bonferroni)."""
+    return 1.0 - (1.0 - confidence) / max(comparisons, 1)
+
+
+def mean_interval(
+    values: Sequence[float] | FloatArray, *, confidence: float = 0.95, least: float = -math.inf
+) -> Interval:
+    """Return the mean of independent `values` [n] with its interval. Raises ValueError when empty.
+
+    The low end is not below `least` where no value is: what cannot be negative has no negative mean.
+    """
     data = np.asarray(values, dtype=np.float64)
     if data.ndim != 1 or not data.size:
         raise ValueError("at least one value is needed")
-    low, high = mean_bounds(data[None], confidence=confidence)
-    return Interval(float(data.mean()), float(low[0]), float(high[0]), len(data))
+    low, high = (float(end[0]) for end in mean_bounds(data[None], confidence=confidence))
+    if math.isfinite(low) and data.min() >= least:
+        low = max(low, least)
+    return Interval(float(data.mean()), low, high, len(data))
 
 
 def mean_bounds(samples: FloatArray, *, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:

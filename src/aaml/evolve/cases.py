@@ -1,5 +1,8 @@
 """What a search judges formulas by: episodes of tasks, or runs of the GPU-sharing benchmark."""
 
+from collections.abc import Mapping
+
+from aaml.evaluation.held_out import check_held_out
 from aaml.evolve.judge import Judge, Races, training_seed
 from aaml.evolve.settings import EvolveConfig
 from aaml.evolve.traces import TraceJudge
@@ -8,6 +11,20 @@ from aaml.training.validation import VALIDATION_SEEDS
 from aaml.workload.traces import PUBLISHED_TRACES, trace_names
 
 _TRACE_TRAINING, _TRACE_VALIDATION = 200_000, 900_000  # seeds, far above those that results are reported on
+
+
+def check(config: EvolveConfig, others: Mapping[str, range] | None = None) -> None:
+    """Raise `UserError` where validation episodes, or `others` that are to be held out, are among those in training.
+
+    `others` may be no validation episodes either.
+    """
+    first = _TRACE_TRAINING + 1000 * config.seed if config.is_openb else training_seed(config)
+    start = _TRACE_VALIDATION if config.is_openb else VALIDATION_SEEDS
+    played = {"training": range(first, first + config.episodes)}
+    validated = range(start, start + config.validation_episodes)
+    check_held_out(validated, played, field="validation seeds")
+    for field, seeds in (others or {}).items():
+        check_held_out(seeds, {**played, "validation": validated}, field=f"{field}: seeds")
 
 
 def training(config: EvolveConfig) -> Races:

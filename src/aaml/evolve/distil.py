@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from aaml.evaluation.held_out import check_held_out
 from aaml.evaluation.page import written
 from aaml.evaluation.policies import load
 from aaml.evolve.copies import Copy, Distilled
@@ -93,6 +94,14 @@ def distil(
     progress: bool = True,
 ) -> Distilled:
     """Distil a model into formulas, and leave them with a page in a folder. `stop()` ends the search early."""
+    check_held_out(
+        range(VALIDATION_SEEDS, VALIDATION_SEEDS + config.validation_episodes),
+        {
+            "training": range(first := training_seed(config.search), first + 1000 * config.rounds),
+            "agreement": range(VALIDATION_SEEDS + _HELD_OUT, VALIDATION_SEEDS + _HELD_OUT + max(4, len(config.nodes))),
+        },
+        field="validation seeds",
+    )
     with output_folder(out):
         return _distil(model, config, out, stop, progress=progress)
 
@@ -126,7 +135,7 @@ def _distil(model: Path, config: DistilConfig, out: Path, stop: Callable[[], boo
     for text in texts:
         program = assemble(parse(text))
         losses = judge.play(program, range(judge.count))
-        copies.append(Copy(text, 1.0 - unseen.race(program).loss, tuple(losses.tolist())))
+        copies.append(Copy(text, 1.0 - unseen.race(program).loss, tuple(losses.tolist()), 1 + len(texts)))
     result = Distilled(tuple(judge.play_policy(network, range(judge.count)).tolist()), _best_by_size(copies))
     _leave(model, config, judge, result, spec, out)
     return result

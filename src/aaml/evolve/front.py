@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from aaml.evaluation.leaderboard.protocol import PROTOCOL
-from aaml.evaluation.statistics import Interval, mean_interval
-from aaml.evolve.cases import validation
+from aaml.evaluation.statistics import Interval, mean_interval, together
+from aaml.evolve.cases import check, validation
 from aaml.evolve.judge import Judge, Races
 from aaml.evolve.settings import EvolveConfig
 from aaml.files import JsonLines, whole_lines
@@ -29,16 +29,24 @@ from aaml.policies.formulas.text import parse, to_latex
 from aaml.progress import progress_bar
 
 LOOKS = "looks.jsonl"
-_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A formula of the front: its loss in training, and its losses on validation episodes."""
+    """A formula of the front: its loss in training, and its losses on validation episodes.
+
+    Of so many formulas that were `compared` on these, all intervals hold together at 95%.
+    """
 
     text: str
     training_loss: float
     losses: tuple[float, ...]
+    compared: int = 1
+
+    @property
+    def interval(self) -> Interval:
+        """Its mean loss on validation episodes, with its interval."""
+        return mean_interval(self.losses, confidence=together(self.compared))
 
     @property
     def size(self) -> int:
@@ -62,7 +70,7 @@ class Judged:
             "terms": self.terms,
             "training": shown(Interval(self.training_loss, self.training_loss, self.training_loss, 1), ratio=ratio)
             .split(" ")[0],
-            "validation [95% interval]": shown(mean_interval(self.losses), ratio=ratio),
+            "validation [95% interval]": shown(self.interval, ratio=ratio),
             "formula": self.text,
         }  # fmt: skip
 
@@ -89,7 +97,7 @@ def judge_front(
         bar.update()
         for text, loss in entered:
             losses = judge.play(assemble(parse(text)), range(judge.count))
-            judged.append(Judged(text, loss, tuple(losses.tolist())))
+            judged.append(Judged(text, loss, tuple(losses.tolist()), len(entered)))
             bar.update()
     return sorted(judged, key=lambda each: (each.size, each.loss)), judge
 
@@ -106,6 +114,15 @@ def chosen(front: Sequence[Judged]) -> Judged:
         return bool(behind.mean() <= behind.std() / math.sqrt(max(len(behind) - 1, 1)))
 
     return min(filter(is_near, front), key=lambda each: (each.size, each.loss))
+
+
+def not_better(front: Sequence[Judged], reference: str) -> str:
+    """Return in words that the best of a front is no better than the reference; empty where it is."""
+    best = min(front, key=lambda each: each.loss).interval
+    if best.high < 0.0:
+        return ""
+    how = "worse than" if best.low > 0.0 else "not known to be better than"
+    return f"on validation episodes the best formula is {how} {reference}"
 
 
 def undominated(front: Sequence[Judged]) -> list[Judged]:
@@ -132,12 +149,12 @@ def look(config: EvolveConfig, folder: Path, text: str, episodes: int) -> tuple[
     Returns what was seen, and the looks that this folder has had. Looks are written down before they are made.
     """
     kinds = [(task, size) for task in config.tasks for size in config.nodes or task.sizes or (task.nodes,)]
+    check(config, {"look": range(PROTOCOL.first_seed, PROTOCOL.first_seed + episodes)})
     count = note_looks(folder, text, [(task.name, size, episodes) for task, size in kinds])
     judge = Judge(config, PROTOCOL.first_seed, episodes * len(kinds))
     losses = judge.play(assemble(parse(text)), range(judge.count))
-    confidence = 1.0 - (1.0 - _CONFIDENCE) / count
     seen = [
-        Look(task.name, size, mean_interval(losses[number :: len(kinds)], confidence=confidence))
+        Look(task.name, size, mean_interval(losses[number :: len(kinds)], confidence=together(count)))
         for number, (task, size) in enumerate(kinds)
     ]
     return seen, count
@@ -169,4 +186,7 @@ def looks(folder: Path) -> int:
 def read_front(folder: Path) -> list[Judged]:
     """Read the front that a search left in its folder."""
     content = json.loads((folder / "front.json").read_text(encoding="utf-8"))
-    return [Judged(each["text"], each["training_loss"], tuple(each["losses"])) for each in content]
+    return [
+        Judged(each["text"], each["training_loss"], tuple(each["losses"]), each.get("compared", len(content)))
+        for each in content
+    ]

@@ -9,7 +9,6 @@ from bokeh.models import ColumnDataSource, HoverTool, OpenURL, TapTool
 
 from aaml.evaluation.charts import LEARNED, OTHER, Drawn, plain_figure
 from aaml.evaluation.page import Page
-from aaml.evaluation.statistics import mean_interval
 from aaml.evolve.copies import Distilled
 from aaml.evolve.distil_settings import DistilConfig
 from aaml.evolve.front import LOOKS, Judged, chosen, looks, shown
@@ -62,7 +61,8 @@ def write_page(config: EvolveConfig, out: Path, front: list[Judged], everyone: l
     page.text(
         f"Losses are relative to {config.judged_by} on the same arrivals. The search saw training episodes alone; the "
         f"front is what {config.validation_episodes} validation episodes say, which nothing was tuned on before. "
-        "Its best formula was chosen by these, so it looks a little better than it is."
+        "Its best formula was chosen by these, so it looks a little better than it is. The intervals of all formulas "
+        "that were judged hold together at 95%."
     )
     count = looks(out)
     page.text(
@@ -89,10 +89,10 @@ def write_distilled(model: Path, config: DistilConfig, result: Distilled, out: P
     page.text(
         "Formulas that choose as the network does. Agreement is the share of the network's own states, in episodes "
         "that the search never saw, in which both choose the same node. The metric is that of validation episodes "
-        f"relative to {config.search.judged_by}; the network has {shown(mean_interval(result.network), ratio=ratio)}."
+        f"relative to {config.search.judged_by}; the network has {shown(result.interval, ratio=ratio)}."
     )
     frame = pd.DataFrame([each.row(ratio=ratio) for each in result.front])
-    front = [Judged(each.text, 1.0 - each.agreement, each.losses) for each in result.front]
+    front = [Judged(each.text, 1.0 - each.agreement, each.losses, each.compared) for each in result.front]
     page.figure(front_figure(front, [], ratio=ratio), "front", numbers=frame)
     add_front(page, front, model.stem)
     page.table(frame)

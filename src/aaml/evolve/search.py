@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from aaml.errors import UserError
 from aaml.evaluation.identity import inputs, same_inputs
 from aaml.evaluation.page import written
+from aaml.evolve.cases import check as check_held_out
 from aaml.evolve.front import Judged, chosen, judge_front, undominated
 from aaml.evolve.island import Island
 from aaml.evolve.judge import Races
@@ -133,6 +134,7 @@ def _opened(config: EvolveConfig, out: Path, resume: bool) -> tuple[EvolveConfig
     path = out / "state.json"
     if not path.is_file():  # nor was a search begun whose first generation could not be played
         config.check()  # what is no task is told before there is a folder
+        check_held_out(config)
         _log.debug("a new search on %s", ", ".join(config.task))
         return config, None
     if not resume:

@@ -6,6 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from aaml.errors import UserError, bad_value
+from aaml.evaluation.held_out import check_held_out
 from aaml.evaluation.policies import is_model, load, load_policy
 from aaml.evaluation.zoo import model_file
 from aaml.openb.tables import PUBLISHED_POLICIES
@@ -16,7 +17,7 @@ from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.heuristics.policies import GpuPolicy
 from aaml.policies.registry import make_policy
 from aaml.policies.ties import TieBreak
-from aaml.sim.openb import OpenbResult, prepare, run_openb, run_openb_policy
+from aaml.sim.openb import SEARCH_SEEDS, OpenbResult, prepare, run_openb, run_openb_policy
 from aaml.workload.traces import PUBLISHED_TRACES, load_pods, trace_names
 
 
@@ -84,6 +85,8 @@ def parse_policies(text: str) -> list[str]:
 
 def plan(traces: Sequence[str], seeds: Sequence[int], policies: Sequence[str], model: Path | None) -> list[BenchRun]:
     """List the runs, those of one trace and seed together because they share their preparation."""
+    if model is not None or any(is_model(name) for name in policies):
+        check_held_out(seeds, {"training": SEARCH_SEEDS}, field="--seeds")
     asked = [*policies, *parse_policies("" if model is None else str(model))]
     if not asked:
         raise UserError("--policy or --model: at least one of them is needed")

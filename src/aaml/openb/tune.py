@@ -24,13 +24,12 @@ from aaml.policies.gpu.scorer_file import ScorerModel, save_scorer
 from aaml.policies.gpu_names import FEATURES, GROUPS
 from aaml.progress import progress_bar
 from aaml.search.evolution import Generation, separable_cma
-from aaml.sim.openb import AT_100_AND_130, TRAINING_TRACES, gains_over_fgd
+from aaml.sim.openb import AT_100_AND_130, SEARCH_SEEDS, TRAINING_TRACES, gains_over_fgd
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 FloatArray = npt.NDArray[np.float64]
-_SEEDS_FROM = 100_000
 _ENOUGH, _SLACK = 0.8, 0.02  # points of allocation
 # FGD's gradient with ties to the fuller node, after what a share takes from other shares.
 _START = {"fragment_gain": 1.0, "cpu_left": -0.05, "gpu_left": -0.1, "rest_lost": -10.0, "model_load": -0.05}
@@ -109,7 +108,7 @@ def tune(
             with progress_bar(name, stage.generations, "generation") as bar:
 
                 def judge(vectors: Sequence[FloatArray], number: int, stage: Stage = stage) -> list[float]:
-                    seed = _SEEDS_FROM + 1000 * stage.seed + 10 * number
+                    seed = SEARCH_SEEDS.start + 1000 * stage.seed + 10 * number
                     jobs = [(_weights(each), stage.traces, seed) for each in vectors]
                     values = dict(pool.run(_judge, jobs))
                     return [values[position] for position in range(len(jobs))]

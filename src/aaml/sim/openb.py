@@ -35,6 +35,8 @@ DeviceRule = Literal["best", "worst", "random", "score"]
 
 COLUMNS = 131  # arrived demand in percent of the GPU capacity, 0 ... 130
 PUBLISHED_SEEDS = range(42, 52)
+SEARCH_SEEDS = range(100_000, 1 << 62)
+"""Seeds that searches for scorers and formulas play; results are told by those below."""
 TRAINING_TRACES = (
     "default", "cpu100", "gpushare40", "multigpu50", "gpuspec33", "multigpu20", "gpushare80", "cpu250",
 )  # fmt: skip

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 else:  # Bokeh, which is an extra
     charts = lazily("aaml.evaluation.charts")
 
+_FEWEST = 2  # trials that have something in common
 _WIDE = 10.0  # scores that span more than this get a logarithmic axis
 _BEST, _OTHER = "#0b6e4f", "#6c757d"
 
@@ -69,11 +70,12 @@ def _write_page(study: "Study", config: SweepConfig, out: Path) -> Path:
         ),
         "rungs", partial(rung_figure, curves, chosen, log=_wide(study)), charts.curve_frame(curves),
     )  # fmt: skip
-    still = partial(importance_figure, shares, len(study.trials))
-    page.figure(
-        charts.bar_chart("What the best trials have in common", shares, "share (PED-ANOVA)", form="0%"),
-        "importance", still, pd.DataFrame(list(shares.items()), columns=["setting", "share"]),
-    )  # fmt: skip
+    if shares:
+        page.figure(
+            charts.bar_chart("What the best trials have in common", shares, "share (PED-ANOVA)", form="0%"),
+            "importance", partial(importance_figure, shares, len(study.trials)),
+            pd.DataFrame(list(shares.items()), columns=["setting", "share"]),
+        )  # fmt: skip
     page.table(_shown(table.sort_values("value", kind="stable")))
     write_text(out / "trials.csv", table.to_csv(index=False), field="out")
     page.heading("Next")
@@ -113,22 +115,33 @@ def summary(study: "Study", config: SweepConfig, out: Path, rows: int = 10) -> s
     """Return the best trials and the commands to go on with, as text for a terminal."""
     table = _shown(trial_table(study).iloc[[trial.number for trial in _ranked(study)[:rows]]])
     shares = ", ".join(f"{name} {share:.0%}" for name, share in importances(study).items())
+    shares = f"importance: {shares}\n" if shares else ""
     best, task = study.best_trial, config.training.task
+    warning = not_better(study, config)
     counts = f"{len(study.trials)} trials by {config.base.way}, of which {_pruned(study)} pruned"
     return (
-        f"{text_table(table)}\n\n{counts}; best: trial {best.number}, validation score {best.value:.4g} "
-        f"(lower is better)\nimportance: {shares}\nreport: {out / REPORT}\n"
+        f"{warning}{text_table(table)}\n\n{counts}; best: trial {best.number}, validation score {best.value:.4g} "
+        f"(lower is better)\n{shares}report: {out / REPORT}\n"
         f"curves: tensorboard --logdir {out / 'trials'}\nnext: aaml train --config {out / 'best.yaml'}\n"
         f"      aaml evaluate --task {task} --models {folder_of(out, best.number)}"
     )
+
+
+def not_better(study: "Study", config: SweepConfig) -> str:
+    """Return a line that no trial is better than the reference; empty where one is."""
+    if (study.best_value or 0.0) < 1.0:
+        return ""
+    return f"no trial is better than {config.training.reference} on validation episodes\n\n"
 
 
 def importances(study: "Study") -> dict[str, float]:
     """Return each parameter's share in reaching the best trials, by PED-ANOVA (Watanabe et al., IJCAI 2023).
 
     It compares where the best tenth of the trials lie (at least five, at most half) with where all do, and so needs
-    their order only: pruned trials count too, below all that went farther.
+    their order only: pruned trials count too, below all that went farther. Of one trial there is nothing to say.
     """
+    if len(study.trials) < _FEWEST:
+        return {}
     ranked = optuna.create_study()
     for rank, trial in enumerate(_ranked(study)):
         ranked.add_trial(create_trial(value=float(rank), params=trial.params, distributions=trial.distributions))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aaml.cluster.metrics import use_of_nodes
+from aaml.evaluation.held_out import check_held_out
 from aaml.evaluation.policies import frozen
 from aaml.evaluation.statistics import mean_interval
 from aaml.files import write_json
@@ -17,8 +18,9 @@ from aaml.scheduling.curves import VALIDATION_DIFFERENCE, VALIDATION_SCORE, vali
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision, Observer, Outcome, Policy
 from aaml.telemetry.timelapse import Timelapse
-from aaml.training.rollouts import Arena
+from aaml.training.rollouts import TRAINING_SEEDS, Arena
 
+_DRAWN = 1 << 32  # seeds of training episodes are drawn from so many
 VALIDATION_SEEDS = 1 << 30  # validation episodes have seeds from here on: apart from training's and from small ones
 
 
@@ -82,6 +84,9 @@ class Validation:
         self._arena = arena
         self._sizes = sizes
         self._seeds = range(VALIDATION_SEEDS, VALIDATION_SEEDS + episodes)
+        check_held_out(
+            self._seeds, {"training": range(TRAINING_SEEDS, TRAINING_SEEDS + _DRAWN)}, field="validation seeds"
+        )
         self._task = arena.task
         self.glimpse = Glimpse()
         """What the policy's episodes looked like the last time, at the first cluster size."""

@@ -3,7 +3,7 @@
 Nothing that is told of the result was seen by the search. What gains nothing on episodes held out is not written.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,6 @@ from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.identity import inputs
 from aaml.evaluation.program import program_sha256
 from aaml.evaluation.results import Results
-from aaml.evaluation.statistics import LEAST_SEEDS, paired
 from aaml.nodes import nodepool
 from aaml.nodes.catalogue import shipped_catalogue
 from aaml.nodes.settings import KarpenterSettings
@@ -27,18 +26,15 @@ from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.policies.kube_scores.document import document, write_configuration
 from aaml.policies.kube_scores.profile import PREFIX, read_profile
 from aaml.sim.metrics import find_metric
-from aaml.sim.recorded import TRAINING_SEEDS, VALIDATION_SEEDS
-from aaml.sim.recorded_bill import RecordedBillTask, bill_of
+from aaml.sim.recorded_bill import bill_of
 from aaml.sim.task import Task
 from aaml.tuning.bill_space import Setup, SetupSpace, judge_setups
+from aaml.tuning.episodes import check_seeds, seeds_of
+from aaml.tuning.judgment import PACKING, STOCK, TUNED, Judgment, judged
 from aaml.tuning.search import Episodes, Limit, RacingSearch, from_now
 from aaml.tuning.space import Space
-from aaml.workload.trace.windows import read_windows
 
 FloatArray = npt.NDArray[np.float64]
-STOCK, PACKING, TUNED = "kube-scheduler", "kube-scheduler-packing", "tuned"
-TOLD = ("bill", "bill_per_core_hour", "cost", "waiting_mean_s", "waiting_p99_s", "evicted")
-"""Metrics that a result is told by."""
 _ELITE = 8
 _FILES = ("kube-scheduler.yaml", "nodepool.yaml", "search.json")
 
@@ -111,18 +107,9 @@ class TunedBill:
 
     found: Setup
     results: Results
-    lines: tuple[str, ...]
+    judgment: Judgment
     files: tuple[Path, ...]
     generations: int
-
-
-def seeds_of(task: Task, part: str, count: int) -> list[int]:
-    """Return seeds of training or validation episodes; of a trace no more than it has windows for that."""
-    if isinstance(task, RecordedBillTask):
-        windows = read_windows(task.folder).part("training" if part == "training" else "validation")
-        count = min(count, len(windows))
-    first = TRAINING_SEEDS if part == "training" else VALIDATION_SEEDS
-    return list(range(first, first + count))
 
 
 def tune(asked: BillTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False) -> TunedBill:
@@ -132,6 +119,7 @@ def tune(asked: BillTuning, *, resume: bool = False, stopped: Callable[[], bool]
     judged and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that nothing
     can be done with, and `StoppedError` where it was stopped before anything was known, or after the search.
     """
+    check_seeds(asked.task, asked.seeds, asked.episodes, asked.episodes)
     with output_folder(asked.out):
         return _tune(asked, resume, stopped)
 
@@ -151,9 +139,9 @@ def _tune(asked: BillTuning, resume: bool, stopped: Callable[[], bool]) -> Tuned
         stopped = from_now(stopped)
         chosen = _choose(asked, search, pool, stopped)
     results = _judge(asked, chosen, stopped)
-    lines = tuple(told(results))
-    files = _write(asked, chosen, lines) if _gained(asked, results) else ()
-    return TunedBill(chosen, results, lines, files, search.number)
+    judgment = judged(results, asked.metric, asked.limits.list())
+    files = _write(asked, chosen, (*judgment.first, *judgment.lines)) if judgment.gained else ()
+    return TunedBill(chosen, results, judgment, files, search.number)
 
 
 def _episodes(asked: BillTuning, part: str) -> Episodes[Setup]:
@@ -186,51 +174,6 @@ def _judge(asked: BillTuning, chosen: Setup, stopped: Callable[[], bool]) -> Res
         return evaluate(policies, asked.task, asked.seeds, workers=asked.workers, stopped=stopped)
 
 
-def told(results: Results, tuned: str = TUNED, references: Mapping[str, str] | None = None) -> list[str]:
-    """Return a line a size: what is paid against each reference, with intervals, and what waits and evictions are."""
-    frame, lines = results.frame(), []
-    for nodes in dict.fromkeys(frame["nodes"]):
-        runs = {
-            name: frame[(frame["nodes"] == nodes) & (frame["policy"] == name)].sort_values("seed")
-            for name in (tuned, *(references or {STOCK: "stock", PACKING: "MostAllocated"}))
-        }
-        own = runs.pop(tuned)
-        for name, other in runs.items():
-            ratios = [
-                f"{metric} {_ratio(own[metric].to_numpy(), other[metric].to_numpy())}"
-                for metric in ("bill_per_core_hour", "bill", "cost")
-            ]
-            lines.append(f"{nodes} nodes, against {name}: {', '.join(ratios)} over {len(own)} episodes")
-        means = "; ".join(
-            f"{name}: p99 {run['waiting_p99_s'].mean():.1f} s, mean {run['waiting_mean_s'].mean():.1f} s, "
-            f"{run['evicted'].mean():.1f} evicted"
-            for name, run in {tuned: own, **runs}.items()
-        )
-        lines.append(f"{nodes} nodes, waits and evictions: {means}")
-    return lines
-
-
-def _ratio(mine: FloatArray, others: FloatArray) -> str:
-    """Return how many times as much it is, with the interval where there are episodes enough for one."""
-    ratio = paired(mine, others, "lower").ratio
-    if ratio is None or ratio.count < LEAST_SEEDS:
-        return f"{mine.mean() / others.mean():.3f}"
-    return f"{ratio.mean:.3f} [{ratio.low:.3f}; {ratio.high:.3f}]"
-
-
-def _gained(asked: BillTuning, results: Results) -> bool:
-    """Whether it is better than what one has at one size at least."""
-    frame = results.frame()
-    for nodes in dict.fromkeys(frame["nodes"]):
-        tuned, stock = (
-            frame[(frame["nodes"] == nodes) & (frame["policy"] == name)].sort_values("seed")[asked.metric].to_numpy()
-            for name in (TUNED, STOCK)
-        )
-        if paired(np.log(tuned), np.log(stock), find_metric(asked.metric).better).verdict == "better":
-            return True
-    return False
-
-
 def _profile_of(asked: BillTuning) -> str:
     return f"#{read_profile(asked.scheduler).scheduler_name}" if asked.scheduler else ""
 
@@ -245,7 +188,5 @@ def _files(asked: BillTuning, found: Setup, folder: Path, notes: tuple[str, ...]
 
 
 def _write(asked: BillTuning, found: Setup, lines: tuple[str, ...]) -> tuple[Path, ...]:
-    head = (
-        f"tuned for {asked.task.name} (aaml tune bill), as a pair; predicted on episodes held out, with 95% intervals:"
-    )
+    head = f"tuned for {asked.task.name} (aaml tune bill), as a pair; on episodes held out, intervals together at 95%:"
     return _files(asked, found, asked.out, (head, *lines))

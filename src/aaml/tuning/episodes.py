@@ -8,14 +8,33 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.errors import UserError
+from aaml.evaluation.evaluate import SEEDS
+from aaml.evaluation.held_out import check_held_out
 from aaml.policies.kube_scores import KubeScheduler, KubeSchedulerConfig
 from aaml.scheduling.play import play
 from aaml.sim.cluster import SimCluster
 from aaml.sim.compiled.kube_flow import KubeFlow
+from aaml.sim.recorded import TRAINING_SEEDS, VALIDATION_SEEDS, TraceTask
 from aaml.sim.task import Task
+from aaml.workload.trace.windows import read_windows
 
 FloatArray = npt.NDArray[np.float64]
 _KEPT = 64  # compiled episodes of a process: to lay one out takes a tenth of what a generation plays it
+
+
+def seeds_of(task: Task, part: str, count: int) -> list[int]:
+    """Return seeds of training or validation episodes; of a trace no more than it has windows for that."""
+    if isinstance(task, TraceTask):
+        windows = read_windows(task.folder).part("training" if part == "training" else "validation")
+        count = min(count, len(windows))
+    first = TRAINING_SEEDS if part == "training" else VALIDATION_SEEDS
+    return list(range(first, first + count))
+
+
+def check_seeds(task: Task, seeds: Sequence[int] | None, training: int, validation: int) -> None:
+    """Raise `UserError` where a result would be told by episodes that the search plays, so many of each part."""
+    played = {"training": seeds_of(task, "training", training), "validation": seeds_of(task, "validation", validation)}
+    check_held_out(seeds or task.episodes or SEEDS, played, task)
 
 
 def judge(

@@ -19,7 +19,7 @@ from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.identity import inputs
 from aaml.evaluation.program import program_sha256
 from aaml.evaluation.results import Results
-from aaml.evaluation.statistics import Interval, Paired, paired
+from aaml.evaluation.statistics import Interval, Paired, paired, together
 from aaml.outputs import output_file
 from aaml.parallel.pool import Pool, open_pool
 from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeSchedulerConfig
@@ -27,12 +27,10 @@ from aaml.policies.kube_scores.document import document, write_configuration
 from aaml.policies.kube_scores.profile import PREFIX, read_profile
 from aaml.search.pareto import survivors
 from aaml.sim.metrics import find_metric
-from aaml.sim.recorded import TRAINING_SEEDS, VALIDATION_SEEDS, TraceTask
 from aaml.sim.task import Task
-from aaml.tuning.episodes import is_compiled, judge
+from aaml.tuning.episodes import check_seeds, is_compiled, judge, seeds_of
 from aaml.tuning.search import Episodes, RacingSearch, from_now
 from aaml.tuning.space import BALANCED, FIT, SAMPLED_FROM, Space
-from aaml.workload.trace.windows import read_windows
 
 _log = logging.getLogger(__name__)
 _ELITE = 12
@@ -97,13 +95,17 @@ class Gain:
     ratio: Interval | None = None
 
     @classmethod
-    def of(cls, nodes: int, metric: str, stock: FloatArray, tuned: FloatArray, *, relative: bool) -> "Gain":
-        """Compare values of the same episodes, each [n]."""
+    def of(
+        cls, nodes: int, metric: str, stock: FloatArray, tuned: FloatArray, *, relative: bool, comparisons: int = 1
+    ) -> "Gain":
+        """Compare values of the same episodes, each [n]; one of so many comparisons that hold together at 95%."""
         better, means = find_metric(metric).better, (float(stock.mean()), float(tuned.mean()))
-        against = paired(tuned, stock, better)
+        confidence = together(comparisons)
+        against = paired(tuned, stock, better, confidence=confidence)
         if not relative or against.ratio is None:
             return cls(nodes, metric, *means, against)
-        return cls(nodes, metric, *means, paired(np.log(tuned), np.log(stock), better), against.ratio)
+        by_ratio = paired(np.log(tuned), np.log(stock), better, confidence=confidence)
+        return cls(nodes, metric, *means, by_ratio, against.ratio)
 
     def __str__(self) -> str:
         if self.ratio is not None:
@@ -128,6 +130,11 @@ class Tuned:
         """Whether it is better by one metric at one size at least."""
         return any(gain.against.verdict == "better" for gain in self.gains)
 
+    @property
+    def worse(self) -> tuple[Gain, ...]:
+        """What it loses."""
+        return tuple(gain for gain in self.gains if gain.against.verdict == "worse")
+
 
 @dataclass(frozen=True)
 class TunedProfiles:
@@ -148,6 +155,7 @@ def tune(
     far is judged and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that
     nothing can be done with, and `StoppedError` where it was stopped before anything was known, or after the search.
     """
+    check_seeds(asked.task, asked.seeds, asked.episodes, asked.episodes)
     with output_file(asked.out):
         return _tune(asked, resume, stopped)
 
@@ -173,25 +181,16 @@ def _space(asked: KubeSchedulerTuning) -> Space:
     for name in asked.metrics:
         find_metric(name)
     start = read_profile(asked.start).config if asked.start else KubeSchedulerConfig()
-    cluster = asked.task.build(_seeds(asked, "training")[0], (asked.task.sizes or (None,))[0])
+    cluster = asked.task.build(seeds_of(asked.task, "training", asked.episodes)[0], (asked.task.sizes or (None,))[0])
     others = {name for pod in cluster.workload.pods for name in pod.requests} - {CPU, MEMORY}
     scalar = tuple(sorted(name for name in others if "/" in name))  # devices and the like, as kube-scheduler has them
     largest = max(asked.task.sizes, default=asked.task.nodes)
     return Space(start, asked.plugins, (CPU, MEMORY, *scalar), largest >= SAMPLED_FROM)
 
 
-def _seeds(asked: KubeSchedulerTuning, part: str) -> list[int]:
-    """Return the seeds of training or validation episodes; of a trace no more than it has windows for that."""
-    count, first = asked.episodes, TRAINING_SEEDS if part == "training" else VALIDATION_SEEDS
-    if isinstance(asked.task, TraceTask):
-        windows = read_windows(asked.task.folder).part("training" if part == "training" else "validation")
-        count = min(count, len(windows))
-    return list(range(first, first + count))
-
-
 def _episodes(asked: KubeSchedulerTuning, part: str) -> Episodes[KubeSchedulerConfig]:
     sizes = asked.task.sizes or (None,)
-    return Episodes(asked.task, _seeds(asked, part), sizes, judge, asked.metrics, asked.relative)
+    return Episodes(asked.task, seeds_of(asked.task, part, asked.episodes), sizes, judge, asked.metrics, asked.relative)
 
 
 def _choose(
@@ -221,8 +220,8 @@ def _judge(
             write_configuration(path, document(config, asked.start))
             policies[_label(number, len(chosen))] = f"{PREFIX}{path}" + _profile_of(asked)
         results = evaluate(policies, asked.task, asked.seeds, workers=asked.workers, stopped=stopped)
-    frame = results.frame()
-    found = []
+    frame, found = results.frame(), []
+    comparisons = frame["nodes"].nunique() * len(asked.judged_by) * len(chosen)
     for number, config in enumerate(chosen):
         gains = []
         for nodes in dict.fromkeys(frame["nodes"]):
@@ -232,7 +231,9 @@ def _judge(
                     here[here["policy"] == name].sort_values("seed")[metric].to_numpy()
                     for name in (STOCK, _label(number, len(chosen)))
                 )
-                gains.append(Gain.of(int(nodes), metric, stock, tuned, relative=asked.relative))
+                gains.append(
+                    Gain.of(int(nodes), metric, stock, tuned, relative=asked.relative, comparisons=comparisons)
+                )
         found.append(Tuned(config, tuple(gains)))
     return found, results
 
@@ -253,5 +254,6 @@ def _write(asked: KubeSchedulerTuning, tuned: Tuned, number: int, count: int) ->
     path = asked.out.with_name(name + asked.out.suffix)
     reference = asked.start or "kube-scheduler's defaults"
     notes = [f"tuned for {asked.task.name} (aaml tune kube-scheduler); predicted, against {reference}:"]
-    write_configuration(path, document(tuned.config, asked.start), [*notes, *map(str, tuned.gains)])
+    told = sorted(tuned.gains, key=lambda gain: gain.against.verdict != "worse")
+    write_configuration(path, document(tuned.config, asked.start), [*notes, *map(str, told)])
     return replace(tuned, file=path)

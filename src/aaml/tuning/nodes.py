@@ -30,8 +30,9 @@ from aaml.sim.cluster import SimCluster
 from aaml.sim.compiled.flow import Flow
 from aaml.sim.recorded_bill import under
 from aaml.sim.task import Task
-from aaml.tuning.bill import PACKING, STOCK, TUNED, Limits, seeds_of, told
-from aaml.tuning.episodes import metrics_of
+from aaml.tuning.bill import Limits
+from aaml.tuning.episodes import check_seeds, metrics_of, seeds_of
+from aaml.tuning.judgment import PACKING, STOCK, TUNED, Judgment, judged
 from aaml.tuning.search import Episodes, from_now
 
 FloatArray = npt.NDArray[np.float64]
@@ -78,7 +79,7 @@ class TunedNodePolicy:
 
     policy: NodePolicy
     results: Results
-    lines: tuple[str, ...]
+    judgment: Judgment
     generations: int
 
 
@@ -135,6 +136,7 @@ def tune(asked: NodePolicyTuning, *, stopped: Callable[[], bool] = lambda: False
     The file holds the latest mean after every generation, so that a search that was killed can be begun from it. Raises
     `UserError` for settings that nothing can be done with, and `StoppedError` where it was stopped after the search.
     """
+    check_seeds(asked.task, asked.seeds, _POOL, 2 * asked.episodes)
     with output_file(asked.out):
         refuse_finished(asked.out, asked.start)
         return _tune(asked, stopped)
@@ -157,10 +159,10 @@ def _tune(asked: NodePolicyTuning, stopped: Callable[[], bool]) -> TunedNodePoli
         {STOCK: STOCK, PACKING: PACKING, TUNED: f"{asked.policy}+{asked.out}"}, asked.task, asked.seeds,
         workers=asked.workers, stopped=stopped,
     )  # fmt: skip
-    lines = tuple(told(results))
+    judgment = judged(results, asked.metric, asked.limits.list())
     head = f"tuned for {asked.task.name} with the policy {asked.policy} (aaml tune nodes); on episodes held out:"
-    write_node_policy(asked.out, policy, (head, *lines))
-    return TunedNodePolicy(policy, results, lines, len(means) - 1)
+    write_node_policy(asked.out, policy, (head, *judgment.first, *judgment.lines))
+    return TunedNodePolicy(policy, results, judgment, len(means) - 1)
 
 
 def _episodes(asked: NodePolicyTuning, seeds: Sequence[int]) -> Episodes[tuple[str, NodePolicy | None]]:

@@ -4,8 +4,12 @@ import pytest
 
 from aaml.evaluation import program
 from aaml.evaluation.leaderboard.protocol import PROTOCOL
+from aaml.nodes.file import WORDS
 from aaml.policies.heuristics import ScorePolicy, scores
 from aaml.policies.registry import POLICIES
+from aaml.sim.bill import BILL_TASKS
+from aaml.sim.metrics import METRICS
+from aaml.sim.tasks import TASKS, find_task
 
 SHORT = (("seedc", 3, 30, ("least-variance", "random")),)
 
@@ -48,10 +52,31 @@ def test_the_last_bits_of_a_metric_are_the_machine_s_own(monkeypatch, name) -> N
     assert name() != before
 
 
-def test_each_kind_of_task_and_each_policy_of_the_leaderboard_is_played() -> None:
+def test_each_task_policy_and_buyer_of_nodes_that_is_known_by_a_name_is_played() -> None:
     tasks = {task.partition("@")[0] for task, *_ in program._PLAYED}
-    assert {each.task.partition("@")[0] for each in PROTOCOL.rounds} <= tasks
-    policies = {spec.partition("+")[0] for *_, specs in program._PLAYED for spec in specs}
+    assert {*TASKS, *BILL_TASKS, *(each.task.partition("@")[0] for each in PROTOCOL.rounds)} - tasks == set()
+    specs = [spec.partition("+") for *_, specs in program._PLAYED for spec in specs]
     others = (name for name in POLICIES.names() if ".py:" not in name)  # other tests register their own
     built_in = {name for name in others if not POLICIES.find(name)[2]}
-    assert built_in - policies == set()
+    assert built_in - {policy for policy, *_ in specs} == set()
+    assert set(WORDS) - {bought_by for *_, bought_by in specs} == set()
+
+
+@pytest.mark.parametrize("metric", sorted({*METRICS} - {"latency_p50_ms", "latency_p99_ms"}))
+def test_another_value_of_any_metric_is_another_program(metric, monkeypatch, name) -> None:
+    row = dict.fromkeys(METRICS, 1.0)
+    monkeypatch.setattr(program, "run_episode", lambda *_job: row)
+    before = name()
+    row |= {"latency_p50_ms": 2.0, "latency_p99_ms": 2.0}
+    assert name() == before, "times of this machine do not count"
+    row[metric] = 1.1
+    assert name() != before
+
+
+def test_the_descheduler_is_seen_to_evict() -> None:
+    task = find_task("bill-when-empty")
+    evicted = [
+        program.run_episode(program.Contestant("kube-scheduler-packing", nodes=nodes), task, program._SEED, 5, 90)
+        for nodes in ("", "high-node-utilization")
+    ]
+    assert evicted[0]["evicted"] == 0.0 < evicted[1]["evicted"]

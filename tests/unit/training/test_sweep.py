@@ -3,6 +3,7 @@
 import math
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from functools import partial
 
 import optuna
 import pytest
@@ -15,7 +16,7 @@ from aaml.parallel.pool import open_pool
 from aaml.settings import changed
 from aaml.training.settings import TrainConfig
 from aaml.training.sweep import cutoff, distribution, sweep
-from aaml.training.sweep_report import importances, trial_table, write_report
+from aaml.training.sweep_report import importances, summary, trial_table, write_report
 from aaml.training.sweep_space import Categorical, Range, SweepConfig, parse_space
 
 BASE = TrainConfig(agent=AGENTS["dqn"], steps=400, method="rewards")
@@ -30,6 +31,10 @@ def distance(training, _path, rung):
     """How far the learning rate is from 1e-3, in magnitudes; all get better with the decisions."""
     agent = training.agent
     return abs(math.log10(agent.learning_rate) + 3) + 0.01 * agent.gamma + 10 / rung
+
+
+def always(score, _training, _path, _rung):
+    return score
 
 
 def table(study):
@@ -224,6 +229,21 @@ def test_the_first_trial_has_the_present_settings(tmp_path, here):
     assert study.trials[0].params == {
         name: getattr(agent, name) for name in ("learning_rate", "hidden_layers", "gamma")
     }
+
+
+def test_of_one_trial_nothing_is_said_to_matter(tmp_path, here):
+    study = sweep(config(trials=1), tmp_path, here, train=distance, progress=False)
+    assert importances(study) == {}
+    write_report(study, config(), tmp_path)
+    assert not (tmp_path / "importance.png").exists()
+    assert "importance" not in summary(study, config(), tmp_path)
+
+
+@pytest.mark.parametrize(("score", "told"), [(1.2, True), (1.0, True), (0.9, False)])
+def test_a_sweep_whose_best_is_no_better_than_the_reference_says_so_first(score, told, tmp_path, here):
+    study = sweep(config(trials=2), tmp_path, here, train=partial(always, score), progress=False)
+    said = summary(study, config(), tmp_path)
+    assert said.startswith(f"no trial is better than {BASE.reference} on validation episodes") == told
 
 
 def test_the_report_names_the_parameter_that_matters(tmp_path, here):

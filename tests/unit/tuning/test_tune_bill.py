@@ -52,7 +52,8 @@ def test_a_pair_is_written_that_evaluate_plays_to_the_same_bill(asked):
     assert mine["bill"].tolist() == found[found["policy"] == "tuned"].sort_values("seed")["bill"].tolist()
     assert mine["bill"].mean() < stock["bill"].mean()
     for path in outcome.files:
-        assert all(line in path.read_text(encoding="utf-8") for line in outcome.lines), "the prediction is on top"
+        lines = (*outcome.judgment.first, *outcome.judgment.lines)
+        assert all(line in path.read_text(encoding="utf-8") for line in lines), "the prediction is on top"
     whole = [path.read_bytes() for path in outcome.files]
     again = replace(asked, out=asked.out.with_name("again"), generations=2)
     tune(replace(again, generations=1))

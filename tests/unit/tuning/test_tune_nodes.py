@@ -43,8 +43,8 @@ def test_the_same_search_writes_the_same_file_which_says_what_it_pays(tmp_path):
     found = tune(asked)
     again = tune(replace(asked, out=tmp_path / "two.yaml"))
     assert again.policy == found.policy == read_autoscaler(asked.out)
-    assert all(line in asked.out.read_text(encoding="utf-8") for line in found.lines)
-    assert "against kube-scheduler-packing" in "".join(found.lines)
+    assert all(line in asked.out.read_text(encoding="utf-8") for line in found.judgment.lines)
+    assert "against kube-scheduler-packing" in "".join(found.judgment.lines)
 
 
 def test_the_command_refuses_what_is_no_policy_to_start_with(tmp_path, capsys):

@@ -1,0 +1,208 @@
+"""Statistics of a choice: gains by chance are seldom told, and no result is told by what a search has seen."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+
+from aaml.errors import UserError
+from aaml.evaluation.held_out import check_held_out
+from aaml.evaluation.results import Results
+from aaml.evaluation.statistics import mean_bounds, mean_interval, paired, together
+from aaml.evolve.cases import check
+from aaml.evolve.copies import Copy, Distilled
+from aaml.evolve.front import Judged, not_better
+from aaml.evolve.settings import EvolveConfig
+from aaml.policies.kube_scores import KubeSchedulerConfig
+from aaml.sim.tasks import find_task
+from aaml.tuning.bill import BillTuning
+from aaml.tuning.bill import tune as tune_bill
+from aaml.tuning.judgment import judged
+from aaml.tuning.kube_scheduler import Gain, KubeSchedulerTuning, Tuned
+from aaml.tuning.kube_scheduler import tune as tune_kube_scheduler
+from aaml.tuning.nodes import NodePolicyTuning
+from aaml.tuning.nodes import tune as tune_nodes
+from aaml.tuning.search import Limit
+
+FloatArray = npt.NDArray[np.float64]
+SEARCHES = 4000
+MOST = 0.05 + 4.0 * math.sqrt(0.05 * 0.95 / SEARCHES)  # four standard errors: one run in 30,000 is above by chance
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    return 100.0 + rng.normal(0.0, 5.0, shape)
+
+
+def skewed(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    return rng.lognormal(0.0, 1.0, shape)
+
+
+def heavy_tailed(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    return np.exp(np.clip(rng.standard_t(1.5, shape), -50.0, 50.0))
+
+
+NOISE = pytest.mark.parametrize("noise", [normal, skewed, heavy_tailed])
+
+
+@NOISE
+@pytest.mark.parametrize("episodes", [5, 20])
+@pytest.mark.parametrize("compared", [1, 3, 30])
+def test_equal_policies_seldom_gain_however_many_are_compared(noise, episodes: int, compared: int) -> None:
+    """Three sizes, two metrics and a front of five are 30; ratios count by their logarithm."""
+    rng = np.random.default_rng(7)
+    a, b = (noise(rng, (SEARCHES, compared, episodes)) for _ in "ab")
+    for difference in (a - b, np.log(a) - np.log(b)):
+        _, high = mean_bounds(difference.reshape(-1, episodes), confidence=together(compared))
+        false = (high < 0.0).reshape(SEARCHES, compared).any(axis=1).mean()
+        assert false < MOST, "better by chance"
+
+
+def test_without_a_correction_thirty_comparisons_are_half_of_the_time_a_gain_by_chance() -> None:
+    rng = np.random.default_rng(7)
+    _, high = mean_bounds(rng.normal(size=(SEARCHES * 30, 20)))
+    assert (high < 0.0).reshape(SEARCHES, 30).any(axis=1).mean() > 0.4
+
+
+def test_intervals_that_hold_together_are_bonferronis() -> None:
+    assert together(1) == pytest.approx(0.95)
+    assert together(30) == pytest.approx(1.0 - 0.05 / 30)
+    assert together(10, confidence=0.9) == pytest.approx(0.99)
+
+
+# ---- each search judges so -------------------------------------------------------------------------------------------
+
+FEW = 100  # searches of a kind: so many that every second one would be seen
+SELDOM = 0.05 + 4.0 * math.sqrt(0.05 * 0.95 / FEW)
+
+
+@NOISE
+def test_a_front_of_kube_schedulers_configurations_seldom_gains_by_chance(noise) -> None:
+    rng, false = np.random.default_rng(1), 0
+    for _ in range(FEW):
+        values = noise(rng, (5, 3, 2, 2, 20))
+        front = [
+            Tuned(KubeSchedulerConfig(), tuple(
+                Gain.of(size, "mean_variance", *values[member, size, metric], relative=True, comparisons=30)
+                for size in range(3) for metric in range(2)
+            ))
+            for member in range(5)
+        ]  # fmt: skip
+        false += any(each.better for each in front)
+    assert false / FEW < SELDOM
+
+
+def bills(values: FloatArray, **other: float) -> Results:
+    """Return results of [sizes, policies, episodes]: values are dollars."""
+    names = ("tuned", "kube-scheduler", "kube-scheduler-packing")
+    rows = [
+        {"task": "bill", "nodes": 10 * (size + 1), "policy": name, "seed": seed}
+        | dict.fromkeys(("bill", "cost", "bill_per_core_hour"), value)
+        | {"waiting_p99_s": 40.0, "waiting_mean_s": 1.0, "evicted": 10.0}
+        | (other if name == "tuned" else {})
+        for size, policies in enumerate(values.tolist())
+        for name, episodes in zip(names, policies, strict=True)
+        for seed, value in enumerate(episodes)
+    ]
+    return Results(pd.DataFrame(rows), frozenset())
+
+
+@NOISE
+def test_a_bill_at_three_sizes_seldom_gains_by_chance(noise) -> None:
+    rng = np.random.default_rng(2)
+    false = sum(judged(bills(noise(rng, (3, 3, 20))), "bill_per_core_hour", ()).gained for _ in range(FEW))
+    assert false / FEW < SELDOM
+
+
+@NOISE
+def test_formulas_of_a_search_and_of_a_network_seldom_gain_by_chance(noise) -> None:
+    rng, false, copied = np.random.default_rng(3), 0, 0
+    for _ in range(FEW):
+        losses = np.log(noise(rng, (12, 64))) - np.log(noise(rng, (12, 64)))
+        front = [Judged("node.cpu_used", 0.0, tuple(each), compared=12) for each in losses.tolist()]
+        false += not not_better(front, "least-variance")
+        copies = [Copy("node.cpu_used", 1.0, tuple(each), compared=12) for each in losses[1:].tolist()]
+        network = Distilled(tuple(losses[0].tolist()), copies)
+        copied += any(each.interval.high < 0.0 for each in (network, *copies))
+    assert false / FEW < SELDOM
+    assert copied / FEW < SELDOM
+
+
+def test_what_is_gained_is_told_as_a_gain_and_what_is_broken_or_lost_comes_first() -> None:
+    rng = np.random.default_rng(4)
+    values = 10.0 + rng.normal(0.0, 0.1, (2, 3, 20))
+    values[:, 0] *= 0.9
+    good = judged(bills(values), "bill_per_core_hour", (Limit("waiting_p99_s", slack=10.0), Limit("evicted")))
+    assert (good.gained, good.first) == (True, ())
+    bad = judged(bills(values, waiting_p99_s=60.0), "bill", (Limit("waiting_p99_s", slack=10.0), Limit("evicted")))
+    assert bad.gained
+    assert bad.first == tuple(
+        f"{nodes} nodes: a limit is broken: waiting_p99_s is 60, where 50 is allowed (kube-scheduler's is 40)"
+        for nodes in (10, 20)
+    )
+    values[0, 0] *= 1.5
+    values[1, 0] = values[1, 1]
+    worse = judged(bills(values), "bill_per_core_hour", ())
+    assert not worse.gained
+    assert worse.first[0].startswith("10 nodes: worse than kube-scheduler, bill_per_core_hour 1.3")
+    assert worse.first[-1] == "nothing was gained on bill_per_core_hour of episodes held out"
+
+
+def test_a_front_that_is_worse_than_the_reference_is_told_so() -> None:
+    losses = 0.1 + np.random.default_rng(5).normal(0.0, 0.01, 64)
+    (worse, better, level) = (
+        [Judged("node.cpu_used", 0.0, tuple((losses + shift).tolist()))] for shift in (0.0, -0.2, -0.1)
+    )
+    assert "worse than fgd" in not_better(worse, "fgd")
+    assert "not known to be better than fgd" in not_better(level, "fgd")
+    assert not_better(better, "fgd") == ""
+
+
+# ---- what is held out ------------------------------------------------------------------------------------------------
+
+TRAINING, VALIDATION = 1 << 31, 1 << 30
+
+
+def test_seeds_that_a_search_plays_are_named_and_refused() -> None:
+    check_held_out(range(1000, 1020), {"training": range(TRAINING, TRAINING + 64)})
+    with pytest.raises(UserError, match=r"seeds: '7, 9' is not accepted; .*held out: the search plays these for valid"):
+        check_held_out((5, 7, 9), {"training": [1], "validation": [7, 8, 9]})
+    with pytest.raises(UserError, match="'0, 1, 2, 3, 4 and 5 more'"):
+        check_held_out(range(10), {"training": range(1 << 62)})
+
+
+@pytest.mark.parametrize("seed", [TRAINING, TRAINING + 3, VALIDATION + 1])
+@pytest.mark.parametrize(
+    ("tune", "asked"),
+    [(tune_kube_scheduler, KubeSchedulerTuning), (tune_bill, BillTuning), (tune_nodes, NodePolicyTuning)],
+)
+def test_no_search_is_judged_on_episodes_that_it_plays(tune: Any, asked: Any, seed: int, tmp_path: Path) -> None:
+    search = asked(replace(find_task("bill"), sizes=(2,)), tmp_path / "out.yaml", episodes=4, seeds=(1000, seed))
+    with pytest.raises(UserError, match=rf"seeds: '{seed}' is not accepted; expected episodes that are held out"):
+        tune(search)
+    assert not list(tmp_path.iterdir()), "it is told before anything is played or written"
+
+
+def test_formulas_are_validated_and_looked_at_on_episodes_of_their_own() -> None:
+    check(EvolveConfig(), {"look": range(50_000, 50_030)})
+    with pytest.raises(UserError, match=r"validation seeds: '900000.* the search plays these for training"):
+        check(EvolveConfig(task=("openb",), seed=700))
+    with pytest.raises(UserError, match=r"look: seeds: '1073741824.* the search plays these for validation"):
+        check(EvolveConfig(), {"look": range(VALIDATION, VALIDATION + 2)})
+
+
+# ---- intervals of what cannot be negative ----------------------------------------------------------------------------
+
+
+def test_an_interval_of_waits_does_not_begin_below_zero() -> None:
+    waits = [0.0, 0.0, 0.1, 0.0, 4.0, 0.2]
+    assert mean_interval(waits).low < 0.0 == mean_interval(waits, least=0.0).low
+    assert mean_interval([-1.0, *waits], least=0.0) == mean_interval([-1.0, *waits]), (
+        "values below are told as they are"
+    )
+    assert not mean_interval([1.0], least=0.0).known
+    assert paired(waits, [0.0] * 6, "lower").difference.low < 0.0, "a difference may be"
