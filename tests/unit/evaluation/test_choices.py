@@ -171,6 +171,8 @@ def test_seeds_that_a_search_plays_are_named_and_refused() -> None:
     check_held_out(range(1000, 1020), {"training": range(TRAINING, TRAINING + 64)})
     with pytest.raises(UserError, match=r"seeds: '7, 9' is not accepted; .*held out: the search plays these for valid"):
         check_held_out((5, 7, 9), {"training": [1], "validation": [7, 8, 9]})
+    with pytest.raises(UserError, match=r"seeds: '9, 7' is not accepted; .* plays these for training and validation"):
+        check_held_out((5, 7, 9), {"training": [9], "validation": [7]})
     with pytest.raises(UserError, match="'0, 1, 2, 3, 4 and 5 more'"):
         check_held_out(range(10), {"training": range(1 << 62)})
 

@@ -166,3 +166,6 @@ def test_a_recorded_trace_is_tuned_for_on_its_training_windows(tmp_path, capsys)
     assert f"next: aaml evaluate --task compress@{folder} --policies kube-scheduler tuned=kube-scheduler:" in said
     assert "better" in said
     assert read_profile(f"kube-scheduler:{tmp_path / 'tuned.yaml'}").config != KubeSchedulerConfig()
+    seen = f"--seeds={(1 << 31) + 1_000_000}"  # no seed that is played, but it stands for a window that is
+    assert run("tune", [*asked, seen, f"--out={tmp_path / 'seen.yaml'}"]) == 2
+    assert "expected episodes that are held out: the search plays these for training" in capsys.readouterr().err
