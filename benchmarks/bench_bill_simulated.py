@@ -19,7 +19,8 @@ import numpy as np
 
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY
-from aaml.nodes.catalogue import Catalogue, read_catalogue
+from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.catalogue_file import read_catalogue
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.settings import ConsolidationPolicy, KarpenterSettings
 from aaml.policies.heuristics import PolicyOptions

@@ -13,7 +13,7 @@ from aaml.cluster.objects import TYPE_LABEL
 from aaml.kube.provision import KwokCluster
 from aaml.kube.transport import ApiError, Transport
 from aaml.live.node_claims import OURS
-from aaml.nodes.catalogue import shipped_catalogue
+from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.node_policy import NodePolicy, write_node_policy
 from support.karpenter_cluster import CLAIMS, items, karpenter_cluster, replica_set
 from support.kwok import pods, until

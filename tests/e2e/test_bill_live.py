@@ -12,7 +12,7 @@ from aaml.cli import run as command
 from aaml.cluster.objects import CAPACITY_TYPE_LABEL, TYPE_LABEL
 from aaml.kube.objects.manifest import node_to_json
 from aaml.live.recorder import Recorder
-from aaml.nodes.catalogue import shipped_catalogue
+from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.prices import PriceList
 from aaml.workload.trace.events import NodeGone
 from aaml.workload.trace.names import NameHasher

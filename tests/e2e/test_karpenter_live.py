@@ -20,7 +20,7 @@ from aaml.karpenter.process import start
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.provision.ports import free_port
 from aaml.live.billed_episode import BilledEpisode
-from aaml.nodes.catalogue import shipped_catalogue
+from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.settings import KarpenterSettings, NodeTimes
 from aaml.policies.registry import make_policy

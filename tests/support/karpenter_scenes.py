@@ -32,15 +32,8 @@ from aaml.cluster.objects import (
 )
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.nodes.budgets import PodBudget, blocked_pods, stuck_pods
-from aaml.nodes.catalogue import (
-    CAPACITY_TYPE_LABEL,
-    TYPE_LABEL,
-    ZONE_LABEL,
-    Catalogue,
-    InstanceType,
-    Offering,
-    written_catalogue,
-)
+from aaml.nodes.catalogue import CAPACITY_TYPE_LABEL, TYPE_LABEL, ZONE_LABEL, Catalogue, InstanceType, Offering
+from aaml.nodes.catalogue_file import written_catalogue
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.ports import Command, Observed, OwnedNode, Waiting
 from aaml.nodes.settings import KarpenterSettings

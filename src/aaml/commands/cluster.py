@@ -213,10 +213,11 @@ def _starter(args: Up) -> Callable[[], None] | None:
 def _purchases(nodepool: Path | None, instance_types: Path | None) -> "tuple[Pool, Catalogue]":
     """Return the NodePool of a file, and what it may buy of a file; by default Karpenter's, and what ships."""
     from aaml.karpenter.pool import Pool
-    from aaml.nodes.catalogue import read_catalogue, shipped_catalogue
+    from aaml.nodes.catalogue_file import read_catalogue, shipped_catalogue
 
     pool = Pool.read(nodepool) if nodepool else Pool()
-    return pool, read_catalogue(instance_types, pool.capacity_types) if instance_types else shipped_catalogue()
+    labels = pool.settings.labels
+    return pool, read_catalogue(instance_types, labels) if instance_types else shipped_catalogue(labels)
 
 
 def _autoscale(args: Autoscale) -> int:

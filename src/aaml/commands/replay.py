@@ -102,7 +102,7 @@ def _bill(args: Args) -> "RecordedBillTask":
     from dataclasses import replace
 
     from aaml.errors import bad_value
-    from aaml.nodes.catalogue import read_catalogue
+    from aaml.nodes.catalogue_file import read_catalogue
     from aaml.sim.bill import BILL_TASKS
     from aaml.sim.recorded_bill import recorded_bill
 
@@ -110,7 +110,7 @@ def _bill(args: Args) -> "RecordedBillTask":
         raise bad_value("trace", args.trace, "a folder alone with --autoscaler")
     bill = BILL_TASKS[_AUTOSCALERS[args.autoscaler]]
     if args.instance_types is not None:
-        bill = replace(bill, catalogue=read_catalogue(args.instance_types))
+        bill = replace(bill, catalogue=read_catalogue(args.instance_types, {}))
     return replace(recorded_bill(Path(args.trace), bill, args.windows), name=f"{bill.name}@{args.trace}")
 
 

@@ -26,6 +26,9 @@ from aaml.sim.tasks import find_task
 
 SEEDS = range(1000, 1020)
 """Of the episodes that policies are judged on unless told otherwise: no training or validation has them."""
+MOST_SEEDS = 1_000_000
+"""More episodes than anyone plays."""
+_SEED_DIGITS = 18  # of a seed: it has 64 bits
 
 
 Job = tuple[Contestant, Task, int, int | None, int | None]
@@ -166,12 +169,15 @@ def _sizes(nodes: int | Sequence[int]) -> tuple[int, ...]:
 
 def parse_seeds(text: str, field: str = "seeds") -> tuple[int, ...]:
     """Read "42..51", "1,2,5" or a mixture, without doubles. Raises `UserError` naming `field`."""
-    seeds: list[int] = []
+    ranges: list[range] = []
     for part in text.split(","):
-        first, dots, last = part.strip().partition("..")
-        if not first.isdigit() or (dots and not last.isdigit()):
+        first, dots, last = (word.strip() for word in part.partition(".."))
+        if not first.isdecimal() or (dots and not last.isdecimal()) or len(max(first, last, key=len)) > _SEED_DIGITS:
             raise bad_value(field, text, 'numbers and ranges such as "42..51" or "1,2,5"')
-        seeds += range(int(first), int(last or first) + 1)
+        ranges.append(range(int(first), int(last or first) + 1))
+    if sum(map(len, ranges)) > MOST_SEEDS:
+        raise bad_value(field, text, f"at most {MOST_SEEDS:,} seeds")
+    seeds = [seed for each in ranges for seed in each]
     if not seeds or len(set(seeds)) != len(seeds):
         raise bad_value(field, text, "at least one seed, each once")
     return tuple(seeds)

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from aaml.cluster.objects import Pod
 from aaml.errors import bad_value
-from aaml.evaluation.zoo import SUFFIXES, model_file
+from aaml.evaluation.zoo import SUFFIXES, model_file, zoo
 from aaml.extras import lazily
 from aaml.learning.linear import load_linear
 from aaml.learning.qtable import load_qtable
@@ -24,12 +26,15 @@ from aaml.policies.heuristics.policies import GpuPolicy, gpu_scorer
 from aaml.policies.kube_scores.profile import PREFIX, names_profile, profile_file
 from aaml.policies.registry import POLICIES, make_policy
 from aaml.scheduling.ports import Policy
+from aaml.schema import convert, of_json, read_bytes
 
 if TYPE_CHECKING:
     from aaml.learning import policy as networks
 else:  # torch: a rule, a table and a linear scorer do without
     networks = lazily("aaml.learning.policy")
 
+PLUGIN_WEIGHTS = "aaml-plugin-weights"
+"""The format of a plugin's weights, which say from which policy they were exported."""
 _ACCEPTED = "a model file as `aaml train`, `aaml tune openb` or `aaml evolve` writes it"
 _EXPECTED = "a model file that exists, the folder of a training, or a name that `aaml models` lists"
 
@@ -107,6 +112,8 @@ def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
     """
     path = model_file(Path(path))
     kind = kind_of_model(path)
+    if kind == "plugin":
+        return load_policy(_exported_from(path), seed=seed, expected=expected)
     if kind == "network":
         if path.name.startswith("Critic_"):
             actor = path.name.replace("Critic_", "Actor_", 1)
@@ -137,9 +144,35 @@ def kind_of_model(path: Path) -> str:
                 names = archive.namelist()
             return "scorer" if all(name.endswith(".npy") for name in names) else "network"
         content = json.loads(path.read_text(encoding="utf-8"))
-        return {"aaml-qtable": "qtable", "aaml-linear": "linear", FORMULA: "formula"}[content["format"]]
+        return {"aaml-qtable": "qtable", "aaml-linear": "linear", FORMULA: "formula", PLUGIN_WEIGHTS: "plugin"}[
+            content["format"]
+        ]
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise bad_value("model", str(path), _ACCEPTED) from error
+
+
+def _exported_from(path: Path) -> str:
+    """Return the policy that a plugin's weights were exported from: one by name, or the weights that ship.
+
+    Raises `UserError` that says which file it was, for any other.
+    """
+
+    class Model(msgspec.Struct):
+        name: str
+        agent: str = ""
+        sha256: str = ""
+
+    class Weights(msgspec.Struct):
+        model: Model
+
+    model = convert(of_json(read_bytes(path, "model"), f"model {path}"), Weights, f"model {path}").model
+    shipped = {each.sha256: name for name, each in zoo().items()}
+    if model.sha256 in shipped:
+        return shipped[model.sha256]
+    if not model.sha256 and model.name in POLICIES.names():
+        return model.name
+    digest = f", SHA-256 {model.sha256[:12]}..." if model.sha256 else ""
+    raise bad_value("model", str(path), f"the file that these weights were exported from ({model.name}{digest})")
 
 
 def needs_expected_pods(policy: Policy) -> bool:

@@ -12,7 +12,7 @@ from aaml.evaluation.policies import frozen, is_model, split_nodes
 from aaml.files import write_json
 from aaml.insight.explain import explain
 from aaml.insight.film import Film, Scene
-from aaml.nodes.catalogue import read_catalogue
+from aaml.nodes.catalogue_file import read_catalogue
 from aaml.scheduling.play import play
 from aaml.scheduling.walk import never
 from aaml.sim.recorded_bill import RecordedBillTask, bought_from
@@ -90,7 +90,7 @@ class Recipe:
         """
         contestant, task = self.contestant(policy), self.task
         if self.instance_types is not None and isinstance(task, RecordedBillTask):
-            task = bought_from(task, read_catalogue(self.instance_types))
+            task = bought_from(task, read_catalogue(self.instance_types, {}))
         cluster = contestant.task(task).build(seed, nodes, pods=self.pods)
         with frozen(contestant.spec):
             player = contestant.policy(self.task, seed)

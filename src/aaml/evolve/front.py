@@ -6,7 +6,6 @@ of looks are Bonferroni's: of k looks in a run folder, each has a confidence of 
 together at 95%. The more looks, the wider.
 """
 
-import json
 import math
 import time
 from collections.abc import Iterable, Sequence
@@ -22,6 +21,7 @@ from aaml.evaluation.statistics import Interval, mean_interval, together
 from aaml.evolve.cases import check, validation
 from aaml.evolve.judge import Judge, Races
 from aaml.evolve.settings import EvolveConfig
+from aaml.evolve.state import read_front_rows
 from aaml.files import JsonLines, whole_lines
 from aaml.policies.formulas.expression import parts, terms
 from aaml.policies.formulas.program import assemble
@@ -184,9 +184,8 @@ def looks(folder: Path) -> int:
 
 
 def read_front(folder: Path) -> list[Judged]:
-    """Read the front that a search left in its folder."""
-    content = json.loads((folder / "front.json").read_text(encoding="utf-8"))
+    """Read the front that a search left in its folder. Raises `UserError` for one that is missing or damaged."""
+    rows = read_front_rows(folder / "front.json")
     return [
-        Judged(each["text"], each["training_loss"], tuple(each["losses"]), each.get("compared", len(content)))
-        for each in content
+        Judged(each.text, each.training_loss, tuple(each.losses), each.compared or len(rows)) for each in rows
     ]

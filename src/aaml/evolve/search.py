@@ -11,7 +11,6 @@ report.html         a page
 ==================  ==================================================================================
 """
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -26,6 +25,7 @@ from aaml.evolve.front import Judged, chosen, judge_front, undominated
 from aaml.evolve.island import Island
 from aaml.evolve.judge import Races
 from aaml.evolve.settings import EvolveConfig
+from aaml.evolve.state import read_state
 from aaml.extras import lazily
 from aaml.files import write_json
 from aaml.outputs import output_folder
@@ -34,6 +34,7 @@ from aaml.policies.formula_file import save_formula
 from aaml.policies.formulas.policy import Formula
 from aaml.policies.formulas.text import parse
 from aaml.progress import progress_bar
+from aaml.schema import convert, of_json, read_bytes
 from aaml.settings import changed, plain
 from aaml.telemetry.event_file import TensorBoardWriter
 from aaml.telemetry.provenance import command, provenance
@@ -123,10 +124,15 @@ def formula_of(config: EvolveConfig, judge: Races, judged: Judged) -> Formula:
 
 def read_config(out: Path) -> EvolveConfig:
     """Return what the search in a folder was told. Raises `UserError` where there is none."""
+    path = out / "settings.json"
+    if not path.is_file():
+        raise UserError(f"out: {out} holds no search for formulas")
+    where = f"out: {path}"
+    content = convert(of_json(read_bytes(path, "out"), where), dict[str, Any], where)
     try:
-        return changed(EvolveConfig(), json.loads((out / "settings.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise UserError(f"out: {out} holds no search for formulas") from error
+        return changed(EvolveConfig(), content)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
 
 
 def _opened(config: EvolveConfig, out: Path, resume: bool) -> tuple[EvolveConfig, Mapping[str, Any] | None]:
@@ -141,7 +147,7 @@ def _opened(config: EvolveConfig, out: Path, resume: bool) -> tuple[EvolveConfig
         raise UserError(f"out: {out} holds a search already; go on with --resume, or choose another folder")
     config = read_config(out).going_on(config)
     config.check()
-    state = json.loads(path.read_text(encoding="utf-8"))
+    state = read_state(path, config.islands)
     same_inputs(inputs_of(config), state.get("inputs"), out)
     return config, state
 

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
-from aaml.cluster.objects import CAPACITY_TYPE_LABEL
 from aaml.errors import UserError, bad_value
 from aaml.karpenter.changes import SPEEDS
-from aaml.nodes.catalogue import CapacityType
 from aaml.nodes.nodepool import document, load_nodepool, read_nodepool
 from aaml.nodes.settings import KarpenterSettings, NodeTimes
 
@@ -51,14 +49,6 @@ class Pool:
     def read(cls, path: Path) -> Self:
         """Read a NodePool of a YAML file, for instance of `aaml tune bill`. Raises `UserError` for one without."""
         return cls(read_nodepool(path), load_nodepool(path))
-
-    @property
-    def capacity_types(self) -> tuple[CapacityType, ...]:
-        """How it may buy nodes."""
-        for each in self.node_pool()["spec"]["template"]["spec"]["requirements"]:
-            if each.get("key") == CAPACITY_TYPE_LABEL and each.get("operator") == "In":
-                return tuple(cast("CapacityType", value) for value in each.get("values", ()))
-        return ("on-demand",)
 
     def node_class(self) -> dict[str, Any]:
         """Return the class: how long nodes take to join the cluster."""

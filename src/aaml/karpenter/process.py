@@ -19,7 +19,8 @@ from aaml.kube.provision.components import Component
 from aaml.kube.provision.ports import free_port
 from aaml.kube.provision.waits import says_ready, until
 from aaml.kube.transport import ApiError, Transport
-from aaml.nodes.catalogue import Catalogue, shipped_catalogue, written_catalogue
+from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.catalogue_file import shipped_catalogue, written_catalogue
 
 TYPES = "instance-types.json"
 """What it may buy, in the cluster's folder."""

@@ -10,7 +10,8 @@ import msgspec
 from aaml.cluster.objects import ARCH_LABEL, CAPACITY_TYPE_LABEL, OS_LABEL, Requirement, Taint
 from aaml.errors import UserError, bad_value
 from aaml.kube.objects import wire
-from aaml.nodes.catalogue import Catalogue, read_types
+from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.catalogue_file import read_types
 from aaml.nodes.nodepool import load_nodepool
 from aaml.nodes.requirements import WELL_KNOWN, Labels, Values, meet, only, required
 

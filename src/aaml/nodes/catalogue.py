@@ -1,25 +1,14 @@
-"""Instance types and their prices, in the file format of Karpenter's KWOK provider (`kwok/examples` in its module).
+"""Instance types, the ways in which each can be bought, and a catalogue of them."""
 
-A file is a JSON list. Of each type it says `name`, `architecture`, `operatingSystems`, `resources` (Kubernetes
-quantities) and `offerings`: each with a `Price` in dollars an hour and `Requirements` on the capacity type and zone.
-Ours may also say `watts`: `{"idle": 60, "per_core": 4}`, what a node draws without pods and more for each core that
-pods request; and `gpu_model` beside the resource `nvidia.com/gpu`. Karpenter does not read these.
-"""
-
-import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.resources import files
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Literal, Self
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
-from msgspec import Meta
 
-from aaml.cluster.gpu import MOST_DEVICES
 from aaml.cluster.objects import (
     ARCH_LABEL,
     CAPACITY_TYPE_LABEL,
@@ -31,16 +20,30 @@ from aaml.cluster.objects import (
     Node,
     Pod,
 )
-from aaml.cluster.quantity import CPU, MEMORY, PODS, amount
-from aaml.errors import bad_value
-from aaml.nodes.requirements import WELL_KNOWN, Labels, compatible, meet, only
+from aaml.cluster.quantity import CPU, MEMORY, PODS, format_bytes, format_cpu
+from aaml.errors import UserError, bad_value
+from aaml.nodes.requirements import (
+    ANY,
+    CPU_LABEL,
+    DESCRIBING,
+    FAMILY_LABEL,
+    MEMORY_LABEL,
+    SIZE_LABEL,
+    WELL_KNOWN,
+    Labels,
+    compatible,
+    meet,
+    only,
+)
 
 CapacityType = Literal["on-demand", "spot", "reserved"]
-_LAUNCHED_FIRST: tuple[CapacityType, ...] = ("reserved", "spot", "on-demand")
-_KUBELET = {CPU: 100, MEMORY: 10 << 20}  # what Karpenter's KWOK provider keeps from pods on every node
-_GPU = "nvidia.com/gpu"
-_PODS = 110  # where a type does not say how many pods a node takes
-_ARCHITECTURES = {"x86_64": "amd64"}  # a NodePool asks for amd64
+FREE = "a price above 0; for capacity that is paid for already say a small one, as Karpenter does for reservations"
+CAPACITY_TYPES: tuple[CapacityType, ...] = ("reserved", "spot", "on-demand")
+"""Which are launched first."""
+KUBELET: Mapping[str, int] = {CPU: 100, MEMORY: 10 << 20}
+"""What Karpenter's KWOK provider keeps from pods on every node."""
+_AWS_SIZE = re.compile(r"\w+\.(nano|micro|small|medium|large|\d*xlarge|metal)")
+_SHOWN = 12  # values that a message lists
 IntArray = npt.NDArray[np.int64]
 
 
@@ -85,7 +88,7 @@ class InstanceType:
 
     def worst_price(self, capacity_type: CapacityType | None = None) -> float:
         """Return the dearest price of what would be launched: reserved before spot before on-demand, or that type."""
-        for kind in _LAUNCHED_FIRST if capacity_type is None else (capacity_type,):
+        for kind in CAPACITY_TYPES if capacity_type is None else (capacity_type,):
             prices = [offering.price for offering in self.offerings if offering.capacity_type == kind]
             if prices:
                 return max(prices)
@@ -99,6 +102,25 @@ class InstanceType:
         """Return this type with the offerings alone that labels allow."""
         left = tuple(each for each in self.offerings if compatible(labels, each.labels, WELL_KNOWN))
         return self if len(left) == len(self.offerings) else replace(self, offerings=left)
+
+    def meeting(self, labels: Labels) -> Self:
+        """Return this type with the offerings that labels allow; with none where they do not allow the type."""
+        mine = self.ranges if labels.keys().isdisjoint(DESCRIBING) else self.described
+        return self.within(labels) if meet(mine, labels) else replace(self, offerings=())
+
+    @property
+    def described(self) -> Labels:
+        """What a NodePool may ask for: `ranges`, and the labels of Karpenter's KWOK provider (`kwok/cloudprovider`)."""
+        there = {name: value + KUBELET.get(name, 0) for name, value in self.allocatable}
+        cores, size = format_cpu(there.get(CPU, 0)), _AWS_SIZE.fullmatch(self.name)
+        family, *rest = re.split("[.-]", self.name, maxsplit=1)
+        return {
+            **self.ranges,
+            SIZE_LABEL: only(size[1] if size else cores),
+            FAMILY_LABEL: only(family if rest else self.name[:1]),
+            CPU_LABEL: only(cores),
+            MEMORY_LABEL: only(format_bytes(there.get(MEMORY, 0))),
+        }
 
     @property
     def ranges(self) -> Labels:
@@ -131,7 +153,7 @@ class InstanceType:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What can be bought, cheapest first, and the same as arrays.
+    """What can be bought, cheapest first, and the same as arrays. A name stands once, and all prices are above 0.
 
     Types of one price stand by name, as the KWOK provider of Karpenter chooses among them. Columns of `room` int64
     [T, R] and of what `request` returns are `resources`; `prices` float64 [T] are those that a launch pays.
@@ -143,6 +165,15 @@ class Catalogue:
     def __post_init__(self) -> None:
         if not self.types:
             raise bad_value("instance types", [], "at least one type with an offering")
+        names = [each.name for each in self.types]
+        for each in self.types:
+            if not each.offerings:
+                raise bad_value(f"instance type {each.name}: offerings", [], "at least one that is available")
+            if min(offering.price for offering in each.offerings) <= 0.0:
+                raise bad_value(f"instance type {each.name}: Price", 0.0, FREE)
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise bad_value("instance types", twice, "each name once")
         ordered = tuple(sorted(self.types, key=lambda each: (each.cheapest.price, each.name)))
         object.__setattr__(self, "types", ordered)
         object.__setattr__(self, "numbers", {each.name: number for number, each in enumerate(ordered)})
@@ -236,19 +267,28 @@ class Catalogue:
             ])  # fmt: skip
         return self._allowed[key]
 
-    def named(self, names: Sequence[str]) -> "Catalogue":
-        """Return the types with these names, all of them for no name. Raises `UserError` where none has."""
-        if not names:
-            return self
-        left = tuple(each for each in self.types if each.name in names)
-        if not left:
-            raise bad_value("instance types", ", ".join(names), f"some of {', '.join(self.numbers)}")
-        return Catalogue(left)
+    def meeting(self, labels: Labels) -> "Catalogue":
+        """Return what may be bought under these labels (Karpenter's `filterInstanceTypesByRequirements`).
 
-    def of(self, capacity_types: Sequence[CapacityType]) -> "Catalogue":
-        """Return the types that can be bought so. Raises `UserError` where there is none."""
-        left = [each.of(capacity_types) for each in self.types]
+        Raises `UserError` that names the label that leaves nothing.
+        """
+        left = [each.meeting(labels) for each in self.types]
+        if all(mine is theirs for mine, theirs in zip(self.types, left, strict=True)):
+            return self
+        if not any(each.offerings for each in left):
+            raise _nothing_left(self.types, labels)
         return Catalogue(tuple(each for each in left if each.offerings))
+
+
+def _nothing_left(types: Sequence[InstanceType], labels: Labels) -> UserError:
+    for key, values in labels.items():
+        left = [found for each in types if (found := each.meeting({key: values})).offerings]
+        if not left:
+            there = sorted({value for each in types for value in each.described.get(key, ANY).listed})
+            more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
+            return bad_value(f"requirement on {key}", str(values), f"some of {', '.join(there[:_SHOWN])}{more}")
+        types = left
+    return bad_value("instance types", [], "at least one type with an offering")
 
 
 def all_columns(fits: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -260,145 +300,3 @@ def all_columns(fits: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 def selected(pod: Pod, labels: Mapping[str, str]) -> bool:
     """Whether a node with these labels is one that the pod's node selector asks for."""
     return all(labels.get(key) == value for key, value in pod.node_selector.items())
-
-
-# ---- files -----------------------------------------------------------------------------------------------------------
-
-
-class _Requirement(msgspec.Struct):
-    key: str
-    values: list[str] = []
-
-
-class _Offering(msgspec.Struct):
-    Price: Annotated[float, Meta(ge=0)]
-    Requirements: list[_Requirement] = []
-    Available: bool = True
-
-    def value(self, key: str, usual: str) -> str:
-        return next((each.values[0] for each in self.Requirements if each.key == key and each.values), usual)
-
-
-class _Watts(msgspec.Struct):
-    idle: Annotated[float, Meta(ge=0)] = 0.0
-    per_core: Annotated[float, Meta(ge=0)] = 0.0
-
-
-class _Type(msgspec.Struct):
-    name: str
-    offerings: list[_Offering]
-    resources: dict[str, str]
-    architecture: str = "amd64"
-    operatingSystems: tuple[str, ...] = ("linux",)  # noqa: N815  (the file's name for it)
-    watts: _Watts = msgspec.field(default_factory=_Watts)
-    gpu_model: str = ""
-
-
-def shipped_catalogue() -> Catalogue:
-    """Return the made-up catalogue that ships: four families of shapes, on demand and spot, with watts."""
-    return parse_catalogue(*_read(None))
-
-
-def openb_catalogue() -> Catalogue:
-    """Return the made-up catalogue with GPUs: sizes of nodes as in the openb trace, and smaller ones, on demand."""
-    file = files("aaml.workload.data").joinpath("instance_types_openb.json")
-    return parse_catalogue(file.read_bytes(), str(file))
-
-
-def read_catalogue(
-    path: Path, capacity_types: Sequence[CapacityType] = ("on-demand",), arch: str = "amd64", os: str = "linux"
-) -> Catalogue:
-    """Read the types of an architecture and operating system that can be bought so.
-
-    Raises `UserError` for a file that is missing or says something else, and where no type is left.
-    """
-    return parse_catalogue(*_read(path), capacity_types, arch, os)
-
-
-def read_types(path: Path | None) -> tuple[InstanceType, ...]:
-    """Return all that a file offers, or without one what the catalogue that ships does. Raises `UserError`."""
-    return parse_types(*_read(path))
-
-
-def _read(path: Path | None) -> tuple[bytes, str]:
-    """Return the text of a file, None for the one that ships, and its name."""
-    if path is None:
-        shipped = files("aaml.workload.data").joinpath("instance_types.json")
-        return shipped.read_bytes(), str(shipped)
-    try:
-        return path.read_bytes(), str(path)
-    except OSError as error:
-        raise bad_value("instance types", str(path), f"a file that can be read ({error.strerror})") from error
-
-
-def parse_catalogue(
-    text: bytes, source: str, capacity_types: Sequence[CapacityType] = ("on-demand",), arch: str = "amd64",
-    os: str = "linux",
-) -> Catalogue:  # fmt: skip
-    """Read a catalogue as `read_catalogue` does, from the text of a file."""
-    chosen = [each for each in parse_types(text, source) if each.os == os and each.arch == arch]
-    if not any(offering.capacity_type in capacity_types for each in chosen for offering in each.offerings):
-        wanted = f"one with a type for {arch}, {os}, {' or '.join(capacity_types)}"
-        raise bad_value("instance types", source, wanted)
-    return Catalogue(tuple(chosen)).of(capacity_types)
-
-
-def parse_types(text: bytes, source: str) -> tuple[InstanceType, ...]:
-    """Return all that a file's text offers, a type for each operating system. Raises `UserError` for another text."""
-    accepted = "a JSON list of instance types as Karpenter's KWOK provider reads it"
-    try:
-        listed = msgspec.json.decode(text, type=list[_Type])
-    except msgspec.DecodeError as error:
-        raise bad_value("instance types", source, f"{accepted} ({error})") from error
-    return tuple(_instance_type(each, os) for each in listed for os in each.operatingSystems)
-
-
-def _instance_type(read: _Type, os: str) -> InstanceType:
-    amounts = {name: amount(name, text) for name, text in {PODS: str(_PODS), **read.resources}.items()}
-    allocatable = tuple((name, max(0, value - _KUBELET.get(name, 0))) for name, value in amounts.items())
-    offerings = tuple(
-        Offering(each.Price, _capacity_type(read, each), each.value(ZONE_LABEL, ""))
-        for each in read.offerings
-        if each.Available
-    )
-    arch = _ARCHITECTURES.get(read.architecture, read.architecture)
-    return InstanceType(
-        read.name, allocatable, offerings, arch, os, read.watts.idle, read.watts.per_core,
-        min(amounts.get(_GPU, 0), MOST_DEVICES), read.gpu_model,
-    )  # fmt: skip
-
-
-def _capacity_type(read: _Type, offering: _Offering) -> CapacityType:
-    said = offering.value(CAPACITY_TYPE_LABEL, "on-demand")
-    for kind in _LAUNCHED_FIRST:
-        if said == kind:
-            return kind
-    raise bad_value(f"instance type {read.name}: {CAPACITY_TYPE_LABEL}", said, f"one of {', '.join(_LAUNCHED_FIRST)}")
-
-
-def written_catalogue(types: Iterable[InstanceType]) -> str:
-    """Return types as the text of a file that Karpenter's KWOK provider reads, and `read_catalogue` too."""
-    return json.dumps([_written(each) for each in types], indent=1) + "\n"
-
-
-def _written(kind: InstanceType) -> dict[str, Any]:
-    resources = {name: value + _KUBELET.get(name, 0) for name, value in kind.allocatable}
-    return {
-        "name": kind.name,
-        "architecture": kind.arch,
-        "operatingSystems": [kind.os],
-        "resources": {name: f"{value}m" if name == CPU else str(value) for name, value in resources.items()},
-        "offerings": [
-            {
-                "Price": offering.price,
-                "Available": True,
-                "Requirements": [
-                    {"key": CAPACITY_TYPE_LABEL, "operator": "In", "values": [offering.capacity_type]},
-                    *([{"key": ZONE_LABEL, "operator": "In", "values": [offering.zone]}] if offering.zone else []),
-                ],
-            }
-            for offering in kind.offerings
-        ],
-        "watts": {"idle": kind.watts_idle, "per_core": kind.watts_per_core},
-        **({"gpu_model": kind.gpu_model} if kind.gpu_model else {}),
-    }

@@ -7,8 +7,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from aaml.errors import UserError, bad_value
 from aaml.nodes.settings import HighNodeUtilizationSettings
+from aaml.schema import convert
 from aaml.settings import changed
 
 API_VERSION, KIND = "descheduler/v1alpha2", "DeschedulerPolicy"
@@ -22,28 +25,48 @@ _EVICTOR_ARGS = {"noEvictionPolicy": "no_eviction_policy"}
 _log = logging.getLogger(__name__)
 
 
+class _PluginConfig(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    args: dict[str, Any] = {}
+
+
+class _Enabled(msgspec.Struct, forbid_unknown_fields=True):
+    enabled: list[str] = []
+    disabled: list[str] = []
+
+
+class _Profile(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    name: str = ""
+    plugin_config: list[_PluginConfig] = []
+    plugins: dict[str, _Enabled] = {}
+
+
+class _Policy(msgspec.Struct):
+    profiles: list[_Profile] = []
+
+
 def read_descheduler_policy(content: Mapping[str, Any], source: str) -> HighNodeUtilizationSettings:
     """Return the settings of a decoded file, with a warning that names what the simulator leaves out.
 
     Raises `UserError` in a line where no profile configures HighNodeUtilization, and for values that are not taken.
     """
-    accepted = f"a {KIND} of {API_VERSION} with a profile that configures {_PLUGIN}"
-    if content.get("apiVersion") != API_VERSION:
-        raise bad_value("nodes", source, accepted)
-    profiles = [_plugins(each) for each in _list(content.get("profiles"))]
-    chosen = next((each for each in profiles if _PLUGIN in each), None)
+    profiles = convert(content, _Policy, source).profiles
+    chosen = next((each for each in profiles if _configures(each)), None)
     if chosen is None:
-        raise bad_value("nodes", source, accepted)
+        raise bad_value("nodes", source, f"a {KIND} of {API_VERSION} with a profile that configures {_PLUGIN}")
+    plugins = {each.name: each.args for each in chosen.plugin_config}
+    if len(plugins) < len(chosen.plugin_config):
+        raise bad_value(f"{source}: pluginConfig", ", ".join(each.name for each in chosen.plugin_config), "a name once")
     said: dict[str, Any] = {}
     left_out = ["other profiles"] if len(profiles) > 1 else []
     for given, known, where in (
         ({key: value for key, value in content.items() if key not in {"apiVersion", "kind", "profiles"}}, _LIMITS, ""),
-        (chosen.pop(_PLUGIN), _ARGS, f"{_PLUGIN}."),
-        (chosen.pop(_EVICTOR, {}), _EVICTOR_ARGS, f"{_EVICTOR}."),
+        (plugins.pop(_PLUGIN), _ARGS, f"{_PLUGIN}."),
+        (plugins.pop(_EVICTOR, {}), _EVICTOR_ARGS, f"{_EVICTOR}."),
     ):
         said |= {known[key]: value for key, value in given.items() if key in known and value not in ("", None)}
         left_out += [f"{where}{key}" for key in sorted(given.keys() - known)]
-    left_out += sorted(chosen)
+    left_out += sorted({*plugins, *_enabled(chosen)} - {_PLUGIN, _EVICTOR})
     if left_out:
         _log.warning("%s: not modelled here: %s", source, ", ".join(left_out))
     try:
@@ -52,15 +75,11 @@ def read_descheduler_policy(content: Mapping[str, Any], source: str) -> HighNode
         raise UserError(f"{source}: {error}") from error
 
 
-def _plugins(profile: Any) -> dict[str, Mapping[str, Any]]:
-    """Return the arguments of the plugins that a profile configures, by name."""
-    found = _list(profile.get("pluginConfig") if isinstance(profile, dict) else None)
-    return {
-        str(each.get("name")): dict(args) if isinstance(args := each.get("args"), dict) else {}
-        for each in found
-        if isinstance(each, dict)
-    }
+def _configures(profile: _Profile) -> bool:
+    """Whether a profile has arguments for the plugin, and enables it where it says what it enables."""
+    named = any(each.name == _PLUGIN for each in profile.plugin_config)
+    return named and (not profile.plugins or _PLUGIN in _enabled(profile))
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _enabled(profile: _Profile) -> set[str]:
+    return {name for each in profile.plugins.values() for name in each.enabled}

@@ -6,14 +6,13 @@ A descheduler, by a word or its file, stands beside the autoscaler that a bill h
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-
-from aaml.errors import bad_value
+from aaml.errors import UserError, bad_value
 from aaml.nodes import descheduler_policy, node_policy, nodepool
 from aaml.nodes.descheduler_policy import read_descheduler_policy
 from aaml.nodes.node_policy import NodePolicy, read_node_policy
 from aaml.nodes.nodepool import read_nodepool
 from aaml.nodes.settings import HighNodeUtilizationSettings, KarpenterSettings
+from aaml.schema import of_kind, of_yaml, read_bytes
 
 Found = KarpenterSettings | NodePolicy | HighNodeUtilizationSettings
 WORDS: Mapping[str, Found] = {
@@ -30,19 +29,20 @@ def find_autoscaler(name: str) -> Found:
 def read_autoscaler(path: Path) -> Found:
     """Return who buys nodes as a file says. Raises `UserError` for a file that is missing or says something else."""
     accepted = (
-        f"a YAML file with a {nodepool.KIND} of {nodepool.API_VERSION}, a {node_policy.KIND} or "
-        f"a {descheduler_policy.KIND} of {descheduler_policy.API_VERSION}"
+        f"a YAML file with a {nodepool.KIND} of {nodepool.API_VERSION}, a {node_policy.KIND} of "
+        f"{node_policy.API_VERSION} or a {descheduler_policy.KIND} of {descheduler_policy.API_VERSION}"
     )
+    text = read_bytes(path, "nodes", accepted)
     try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise bad_value("nodes", str(path), f"{accepted} ({str(error).splitlines()[0]})") from error
-    kinds = [each.get("kind") if isinstance(each, dict) else None for each in documents]
-    if node_policy.KIND in kinds:
-        return read_node_policy(documents[kinds.index(node_policy.KIND)], str(path))
-    if descheduler_policy.KIND in kinds:
-        return read_descheduler_policy(documents[kinds.index(descheduler_policy.KIND)], str(path))
-    if nodepool.KIND in kinds:
+        documents = of_yaml(text, str(path))
+    except UserError as error:
+        raise UserError(f"nodes: {error}; expected {accepted}") from error
+    for module, read in (
+        (node_policy, read_node_policy), (descheduler_policy, read_descheduler_policy),
+    ):  # fmt: skip
+        if (found := of_kind(documents, {module.KIND: module.API_VERSION})) is not None:
+            return read(found, str(path))
+    if of_kind(documents, {nodepool.KIND: nodepool.API_VERSION}) is not None:
         return read_nodepool(path)
     raise bad_value("nodes", str(path), accepted)
 

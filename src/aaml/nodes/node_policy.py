@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import yaml
 from msgspec import Meta
 
-from aaml.errors import UserError, bad_value
+from aaml.errors import UserError
 from aaml.files import write_text
+from aaml.schema import convert
 from aaml.settings import Fraction, NotNegative, Positive, Settings, changed, plain
 
 API_VERSION, KIND = "aaml.dev/v1", "NodePolicy"
@@ -53,11 +55,16 @@ class NodePolicy(Settings):
     """share of the nodes that may be on their way out at once"""
 
 
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    apiVersion: str  # noqa: N815  (the file's name for it)
+    kind: str
+    spec: dict[str, Any]
+    metadata: dict[str, Any] = {}
+
+
 def read_node_policy(content: Mapping[str, Any], source: str) -> NodePolicy:
     """Return the policy of a decoded file. Raises `UserError` for names and values that are none of it."""
-    spec = content.get("spec")
-    if not isinstance(spec, dict) or content.get("apiVersion") != API_VERSION:
-        raise bad_value("nodes", source, f"a {KIND} of {API_VERSION} with a spec")
+    spec = convert(content, _File, source).spec
     try:
         return changed(NodePolicy(), spec)
     except UserError as error:

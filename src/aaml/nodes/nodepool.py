@@ -3,20 +3,25 @@
 The two durations of batches are flags of Karpenter, not fields of a NodePool; the file keeps them as annotations.
 """
 
-import copy
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import yaml
 
-from aaml.cluster.objects import CAPACITY_TYPE_LABEL, TYPE_LABEL
+from aaml.cluster.objects import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, TYPE_LABEL, Operator, Requirement
+from aaml.cluster.selectors import integer
 from aaml.errors import UserError, bad_value
 from aaml.files import write_text
+from aaml.nodes import nodepool_wire as wire
+from aaml.nodes.catalogue import CAPACITY_TYPES
+from aaml.nodes.requirements import ANY, DESCRIBING, PLAIN, WELL_KNOWN, required, usual_key
 from aaml.nodes.settings import KarpenterSettings
+from aaml.schema import convert, of_kind, of_yaml, read_bytes, without_nulls
 
 API_VERSION, KIND = "karpenter.sh/v1", "NodePool"
 BATCH_IDLE, BATCH_MAX = "aaml.dev/batch-idle-duration", "aaml.dev/batch-max-duration"
@@ -24,7 +29,6 @@ _NEVER = "Never"
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _NODE_CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
-_KNOWN = {"consolidationPolicy", "consolidateAfter", "budgets"}
 _log = logging.getLogger(__name__)
 
 
@@ -33,34 +37,27 @@ def read_nodepool(path: Path) -> KarpenterSettings:
 
     Raises `UserError` in a line for a file without a NodePool, and for values that Karpenter refuses.
     """
-    found = load_nodepool(path)
-    spec, where = _mapping(found.get("spec"), f"{path}: spec"), f"{path}: spec.disruption"
-    disruption = _mapping(spec.get("disruption", {}), where)
+    found = convert(load_nodepool(path), wire.NodePool, str(path))
+    disruption, where = found.spec.disruption, f"{path}: spec.disruption"
     said: dict[str, Any] = {}
-    if "consolidationPolicy" in disruption:
-        said["consolidation_policy"] = disruption["consolidationPolicy"]
-    if "consolidateAfter" in disruption:
-        after = disruption["consolidateAfter"]
+    if disruption.consolidation_policy is not None:
+        said["consolidation_policy"] = disruption.consolidation_policy
+    if (after := disruption.consolidate_after) is not None:
         said["consolidate_after_s"] = None if after == _NEVER else _seconds(after, f"{where}.consolidateAfter")
-    budgets = disruption.get("budgets", [{"nodes": "10%"}])
-    left_out = [f"disruption.{name}" for name in sorted(disruption.keys() - _KNOWN)]
-    plain = [_mapping(each, f"{where}.budgets") for each in budgets]
-    left_out += ["budgets with a schedule or reasons" for each in plain[:1] if any(set(b) - {"nodes"} for b in plain)]
-    said["budgets"] = tuple(str(each.get("nodes", "10%")) for each in plain if not set(each) - {"nodes"})
-    annotations = found.get("metadata", {}).get("annotations", {})
+    budgets = [wire.Budget()] if disruption.budgets is None else disruption.budgets
+    said["budgets"] = tuple(each.nodes for each in budgets if not _is_at_times(each))
+    annotations = found.metadata.annotations
     for key, name in ((BATCH_IDLE, "batch_idle_duration_s"), (BATCH_MAX, "batch_max_duration_s")):
         if key in annotations:
             said[name] = _seconds(annotations[key], f"{path}: metadata.annotations.{key}")
-    for each in _requirements(spec):
-        key, operator = each.get("key"), each.get("operator")
-        if key == TYPE_LABEL and operator == "In":
-            allowed = said.get("instance_types", each.get("values", ()))
-            said["instance_types"] = tuple(name for name in allowed if name in each.get("values", ()))
-            if not said["instance_types"]:
-                raise bad_value(f"{path}: {TYPE_LABEL}", each.get("values", []), f"values among {list(allowed)}")
-        elif key not in _of_catalogue or operator != "In":
-            left_out.append(f"the requirement {operator} on {key}")
-    left_out += [name for name in ("limits", "weight", "replicas") if name in spec]
+    claim = found.spec.template.spec
+    asked = [
+        _requirement(each, f"{path}: spec.template.spec.requirements[{number}]")
+        for number, each in enumerate(claim.requirements)
+    ]
+    said["instance_types"] = _named_types(asked, path)
+    said["requirements"] = tuple(each for each in asked if each.key in _PLAYED and not _names_types(each))
+    left_out = list(_left_out(found.spec, asked))
     if left_out:
         _log.warning("%s: not modelled here: %s", path, ", ".join(left_out))
     try:
@@ -69,21 +66,74 @@ def read_nodepool(path: Path) -> KarpenterSettings:
         raise UserError(f"{where}: {error}") from error
 
 
-_of_catalogue = {CAPACITY_TYPE_LABEL, "kubernetes.io/arch", "kubernetes.io/os"}
-"""Requirements that a catalogue has been read by."""
+def _left_out(spec: wire.Spec, asked: Sequence[Requirement]) -> Iterator[str]:
+    """Name what a NodePool says and the simulator does not play."""
+    if any(_is_at_times(each) for each in spec.disruption.budgets or ()):
+        yield "budgets with a schedule or reasons"
+    for each in asked:
+        if each.key not in _PLAYED:
+            yield f"the requirement {each.operator} on {each.key}"
+    claim = spec.template.spec
+    if required(asked).get(CAPACITY_TYPE_LABEL, ANY).allows("spot"):
+        yield "interruptions of spot nodes"
+    told = {
+        "limits": spec.limits, "weight": spec.weight, "replicas": spec.replicas is not None,
+        "minValues": any(each.min_values for each in claim.requirements),
+        "labels of nodes": spec.template.metadata.labels, "taints": claim.taints, "startupTaints": claim.startup_taints,
+        f"expireAfter {claim.expire_after}": claim.expire_after not in ("", _NEVER),
+        "terminationGracePeriod": claim.termination_grace_period,
+    }  # fmt: skip
+    yield from (name for name, is_said in told.items() if is_said)
+
+
+def _is_at_times(budget: wire.Budget) -> bool:
+    return not (budget.schedule is None and budget.duration is None and budget.reasons is None)
+
+
+_PLAYED = WELL_KNOWN | DESCRIBING
+"""Labels that types and offerings have."""
+
+
+def _requirement(read: wire.NodePoolRequirement, where: str) -> Requirement:
+    """Return a requirement as pods have it. Raises `UserError` for what Karpenter refuses (`ValidateRequirement`)."""
+    key, values = usual_key(read.key), tuple(read.values)
+    if key in {HOSTNAME_LABEL, "karpenter.sh/nodepool"}:
+        raise bad_value(f"{where}.key", key, "a label that nodes of a pool may differ by")
+    if read.operator in {"Gt", "Lt", "Gte", "Lte"}:
+        if len(values) != 1 or not values[0].isdecimal() or (bound := integer(values[0])) is None:
+            raise bad_value(f"{where}.values", list(values), f"one whole number from 0 for {read.operator}")
+        if read.operator in {"Gte", "Lte"}:  # Karpenter's own; at least N is above N - 1
+            operator: Operator = "Gt" if read.operator == "Gte" else "Lt"
+            return Requirement(key, operator, (str(bound - 1 if operator == "Gt" else bound + 1),))
+    if read.operator == "In" and not values:
+        raise bad_value(f"{where}.values", [], "at least one value for In")
+    if key == CAPACITY_TYPE_LABEL and read.operator == "In" and not set(values) & set(CAPACITY_TYPES):
+        raise bad_value(f"{where}.values", list(values), f"some of {', '.join(CAPACITY_TYPES)}")
+    return Requirement(key, cast("Operator", read.operator), values)
+
+
+def _names_types(each: Requirement) -> bool:
+    return each.key == TYPE_LABEL and each.operator == "In"
+
+
+def _named_types(asked: Iterable[Requirement], path: Path) -> tuple[str, ...]:
+    """Return the types that every requirement names, in the order of the first; none where none names any."""
+    lists = [each.values for each in asked if _names_types(each)]
+    for number in range(1, len(lists)):
+        common = tuple(name for name in lists[number - 1] if name in lists[number])
+        if not common:
+            raise bad_value(f"{path}: {TYPE_LABEL}", list(lists[number]), f"values among {list(lists[number - 1])}")
+        lists[number] = common
+    return lists[-1] if lists else ()
 
 
 def load_nodepool(path: Path) -> dict[str, Any]:
     """Return the first NodePool of a YAML file. Raises `UserError` for a file that has none."""
     accepted = f"a YAML file with a {KIND} of {API_VERSION}"
-    try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise bad_value("nodepool", str(path), f"{accepted} ({str(error).splitlines()[0]})") from error
-    for each in documents:
-        if isinstance(each, dict) and each.get("kind") == KIND and each.get("apiVersion") == API_VERSION:
-            return each
-    raise bad_value("nodepool", str(path), accepted)
+    found = of_kind(of_yaml(read_bytes(path, "nodepool", accepted), str(path)), {KIND: API_VERSION})
+    if found is None:
+        raise bad_value("nodepool", str(path), accepted)
+    return dict(found)
 
 
 def document(settings: KarpenterSettings, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -91,7 +141,7 @@ def document(settings: KarpenterSettings, base: Mapping[str, Any] | None = None)
 
     Without a base it is one of Karpenter's KWOK provider.
     """
-    content: dict[str, Any] = copy.deepcopy(dict(base)) if base is not None else _plain()
+    content: dict[str, Any] = without_nulls(base) if base is not None else _plain(settings)
     metadata = content.setdefault("metadata", {})
     metadata["annotations"] = {
         **metadata.get("annotations", {}),
@@ -100,7 +150,11 @@ def document(settings: KarpenterSettings, base: Mapping[str, Any] | None = None)
     }
     spec = content.setdefault("spec", {})
     inner = spec.setdefault("template", {}).setdefault("spec", {})
-    others = [each for each in _requirements(spec) if (each.get("key"), each.get("operator")) != (TYPE_LABEL, "In")]
+    others = [
+        each
+        for each in inner.get("requirements", ())
+        if (usual_key(each["key"]), each["operator"]) != (TYPE_LABEL, "In")
+    ]
     named = [{"key": TYPE_LABEL, "operator": "In", "values": list(settings.instance_types)}]
     inner["requirements"] = others + (named if settings.instance_types else [])
     after = settings.consolidate_after_s
@@ -128,15 +182,22 @@ def to_dict(settings: KarpenterSettings) -> dict[str, Any]:
 
 
 def of_dict(found: Mapping[str, Any]) -> KarpenterSettings:
-    """Return the settings that `to_dict` wrote."""
-    return KarpenterSettings(**found)
+    """Return the settings that `to_dict` wrote; those of before requirements were kept have none."""
+    asked = convert(found.get("requirements", list(map(asdict, PLAIN))), list[_Kept], "requirements")
+    requirements = tuple(Requirement(each.key, each.operator, tuple(each.values)) for each in asked)
+    return KarpenterSettings(**{**found, "requirements": requirements})
 
 
-def _plain() -> dict[str, Any]:
+class _Kept(msgspec.Struct, forbid_unknown_fields=True):
+    key: str
+    operator: Operator
+    values: list[str] = []
+
+
+def _plain(settings: KarpenterSettings) -> dict[str, Any]:
     requirements = [
-        {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
-        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
-        {"key": CAPACITY_TYPE_LABEL, "operator": "In", "values": ["on-demand"]},
+        {"key": each.key, "operator": each.operator, **({"values": list(each.values)} if each.values else {})}
+        for each in settings.requirements
     ]
     return {
         "apiVersion": API_VERSION,
@@ -144,16 +205,6 @@ def _plain() -> dict[str, Any]:
         "metadata": {"name": "default"},
         "spec": {"template": {"spec": {"nodeClassRef": _NODE_CLASS, "requirements": requirements}}},
     }
-
-
-def _requirements(spec: Mapping[str, Any]) -> list[Any]:
-    return list(spec.get("template", {}).get("spec", {}).get("requirements", ()))
-
-
-def _mapping(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise bad_value(where, value, "a mapping")
-    return value
 
 
 def _seconds(value: Any, where: str) -> float:

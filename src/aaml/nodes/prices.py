@@ -14,7 +14,8 @@ from aaml.cluster.objects import (
     ZONE_LABEL,
     Node,
 )
-from aaml.nodes.catalogue import InstanceType, Offering, read_types
+from aaml.nodes.catalogue import InstanceType, Offering
+from aaml.nodes.catalogue_file import read_types
 
 NO_TYPE = "no instance type"
 

@@ -21,6 +21,10 @@ from aaml.cluster.selectors import integer
 
 WELL_KNOWN = frozenset({TYPE_LABEL, ARCH_LABEL, OS_LABEL, ZONE_LABEL, CAPACITY_TYPE_LABEL})
 """Labels that every type has, so that a claim may be asked for them before it has any value."""
+SIZE_LABEL, FAMILY_LABEL = "karpenter.kwok.sh/instance-size", "karpenter.kwok.sh/instance-family"
+CPU_LABEL, MEMORY_LABEL = "karpenter.kwok.sh/instance-cpu", "karpenter.kwok.sh/instance-memory"
+DESCRIBING = frozenset({SIZE_LABEL, FAMILY_LABEL, CPU_LABEL, MEMORY_LABEL})
+"""Labels by which Karpenter's KWOK provider describes a type further."""
 _NODEPOOL_LABEL, _DOMAIN = "karpenter.sh/nodepool", "karpenter.sh"
 _CAPACITY_TYPES = frozenset({"on-demand", "spot", "reserved"})
 _NORMAL = {
@@ -79,9 +83,25 @@ class Values:
         listed = _listed_of_both(self, other)
         return any(_within(value, least, most) for value in listed)
 
+    def __str__(self) -> str:
+        """Return them in words."""
+        words = [", ".join(sorted(self.listed))] if self.listed else []
+        if self.excluded:
+            words = [f"all but {words[0]}"] if words else ["any value"]
+        elif not words:
+            words = ["no value"]
+        bounds = (("at least", self.least), ("at most", self.most))
+        return " and ".join([*words, *(f"{word} {bound}" for word, bound in bounds if bound is not None)])
+
 
 ANY, NONE = Values(), Values(excluded=False)
 """Every value, and no value: the operators Exists and DoesNotExist."""
+PLAIN = (
+    Requirement(ARCH_LABEL, "In", ("amd64",)),
+    Requirement(OS_LABEL, "In", ("linux",)),
+    Requirement(CAPACITY_TYPE_LABEL, "In", ("on-demand",)),
+)
+"""What nodes are bought where nobody says otherwise."""
 Labels = Mapping[str, Values]
 """By label; a label that is not named may have any value, or none."""
 
@@ -93,12 +113,22 @@ def only(*values: str) -> Values:
 
 def labels_of(labels: Mapping[str, str]) -> Labels:
     """Return what a node has, or a selector asks for."""
-    return merged({}, *({_NORMAL.get(key, key): only(value)} for key, value in labels.items()))
+    return merged({}, *({usual_key(key): only(value)} for key, value in labels.items()))
+
+
+def plain_labels() -> Labels:
+    """Return what `PLAIN` asks for."""
+    return required(PLAIN)
+
+
+def usual_key(key: str) -> str:
+    """Return a label by its name of today."""
+    return _NORMAL.get(key, key)
 
 
 def required(requirements: Iterable[Requirement]) -> Labels:
     """Return what expressions ask for together."""
-    return merged({}, *({_NORMAL.get(each.key, each.key): _values(each)} for each in requirements))
+    return merged({}, *({usual_key(each.key): _values(each)} for each in requirements))
 
 
 def merged(first: Labels, *others: Labels) -> dict[str, Values]:
@@ -138,7 +168,7 @@ def is_refused(pod: Pod) -> bool:
 
 
 def _is_refused(asked: Requirement) -> bool:
-    key = _NORMAL.get(asked.key, asked.key)
+    key = usual_key(asked.key)
     domain = key.partition("/")[0] if "/" in key else ""
     if key == HOSTNAME_LABEL or (key == _NODEPOOL_LABEL and asked.operator == "DoesNotExist"):
         return True

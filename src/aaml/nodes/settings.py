@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from aaml.cluster.objects import TYPE_LABEL, Requirement
 from aaml.errors import bad_value
+from aaml.nodes.requirements import PLAIN, Labels, merged, only, required
 from aaml.settings import Count, Fraction, Natural, NotNegative, Positive, Settings
 
 ConsolidationPolicy = Literal["WhenEmptyOrUnderutilized", "WhenEmpty", "Balanced"]
@@ -33,12 +35,20 @@ class KarpenterSettings(Settings):
     """a batch ends after so many seconds at the latest"""
     instance_types: tuple[str, ...] = ()
     """names of the instance types that may be bought; all types when empty"""
+    requirements: tuple[Requirement, ...] = PLAIN
+    """what types and offerings may be bought by their labels: all that meet every requirement"""
     spot_to_spot_consolidation: bool = False
     """whether spot nodes may be replaced by spot nodes"""
     poll_s: Positive = 10.0
     """seconds between two searches for nodes to disrupt"""
     validation_s: NotNegative = 15.0
     """seconds between a disruption command and its validation"""
+
+    @property
+    def labels(self) -> Labels:
+        """What labels nodes that are bought may have."""
+        named = {TYPE_LABEL: only(*self.instance_types)} if self.instance_types else {}
+        return merged(required(self.requirements), named)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from aaml.errors import UserError
+from aaml.evaluation.policies import PLUGIN_WEIGHTS
 from aaml.files import write_bytes
 from aaml.learning.policy import NetworkPolicy
 from aaml.plugin.profile import score_document
@@ -46,7 +47,7 @@ from aaml.scheduling.lifetimes import KnownLifetimes
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.ports import Policy
 
-FORMAT = "aaml-plugin-weights"
+FORMAT = PLUGIN_WEIGHTS
 VERSION = 1
 FEATURES_VERSION = 1
 HEURISTICS = ("alphaevolve", "balanced-allocation", "least-allocated", "least-variance", "most-allocated")

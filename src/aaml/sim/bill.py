@@ -1,21 +1,23 @@
 """BillTask: an episode in which an autoscaler buys the nodes, and what they cost is what counts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 
 import numpy as np
 
-from aaml.cluster.objects import Pod
+from aaml.cluster.objects import ARCH_LABEL, CAPACITY_TYPE_LABEL, OS_LABEL, Pod
 from aaml.errors import bad_value
-from aaml.nodes.catalogue import Catalogue, InstanceType, Offering, openb_catalogue, shipped_catalogue
+from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
+from aaml.nodes.catalogue_file import openb_catalogue, shipped_catalogue
 from aaml.nodes.cluster_autoscaler import ClusterAutoscaler
 from aaml.nodes.descheduler import HighNodeUtilization
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.ports import Autoscaler
+from aaml.nodes.requirements import Labels, Values, plain_labels
 from aaml.nodes.settings import (
     ClusterAutoscalerSettings,
     HighNodeUtilizationSettings,
@@ -24,6 +26,7 @@ from aaml.nodes.settings import (
     Prices,
 )
 from aaml.sim.cluster import SimCluster
+from aaml.sim.metrics import BILLED
 from aaml.sim.supply import QUIET_S, NodeSupply
 from aaml.sim.task import Nodes, Task
 from aaml.workload.churn import OpenbArrivals
@@ -33,6 +36,7 @@ from aaml.workload.rhythm import Rhythm
 _SUPPLY_STREAM, _CATALOGUE_STREAM = 1, 2  # beside the pods' own, so that a change of one leaves the others alone
 _EXPECTED_SEEDS, _EXPECTED_PODS = range(20_231, 20_239), 250
 _WORKLOADS = 4  # that a process keeps
+_DRAWN_BY = (ARCH_LABEL, OS_LABEL)  # what is sold by these labels is drawn from
 _KEPT = 0.7  # share of the types that an episode's catalogue has
 _OF_FAMILY, _OF_TYPE = 0.1, 0.03  # standard deviations of the logarithm of a price
 MakeAutoscaler = Callable[[Catalogue, np.random.Generator], Autoscaler]
@@ -61,7 +65,8 @@ class BillTask(Task):
     """Pods of a `Rhythm`, or others, on nodes that an autoscaler buys, from a catalogue of its own for each episode.
 
     An episode begins without a node; its number of nodes says about how many there will be on average. `catalogue` is
-    what each episode's is drawn from, with other prices and without some of the types; None: `shipped`.
+    what each episode's is drawn from, with other prices and without some of the types; None: `shipped`. A NodePool says
+    which architectures, operating systems and capacity types are bought, and `PLAIN` for all others who buy.
     `fixed_prices`: it is taken as it is. `autoscaler` is one of ours by its settings, or a function that makes another,
     or either with a descheduler beside it (`Descheduled`).
     """
@@ -71,7 +76,7 @@ class BillTask(Task):
     times: NodeTimes = NodeTimes()
     prices: Prices = Prices()
     catalogue: Catalogue | None = None
-    shipped: Callable[[], Catalogue] = shipped_catalogue
+    shipped: Callable[[Labels], Catalogue] = shipped_catalogue
     fixed_prices: bool = False
     carbon_g_per_kwh: tuple[float, ...] = ()
 
@@ -126,10 +131,31 @@ class BillTask(Task):
         first_look_s = settings.descheduling_interval_s * float(rng.random())
         return HighNodeUtilization(settings, beside, catalogue, first_look_s)
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metrics that all its episodes have, dollars too."""
+        return (*super().metrics, *BILLED)
+
+    @property
+    def sold(self) -> Catalogue:
+        """What can be bought before anything is drawn. Raises `UserError` where that is nothing."""
+        labels = self._asked(_DRAWN_BY) | self._asked((CAPACITY_TYPE_LABEL,))
+        return self.shipped(labels) if self.catalogue is None else self.catalogue.meeting(labels)
+
     def drawn_catalogue(self, seed: int) -> Catalogue:
-        """Return what can be bought in an episode."""
-        base = self.shipped() if self.catalogue is None else self.catalogue
-        return base if self.fixed_prices else drawn_catalogue(base, np.random.default_rng([seed, _CATALOGUE_STREAM]))
+        """Return what can be bought in an episode. Types and their prices do not depend on the capacity type."""
+        if self.fixed_prices:
+            return self.sold
+        labels = self._asked(_DRAWN_BY)
+        base = self.shipped(labels) if self.catalogue is None else self.catalogue.meeting(labels)
+        drawn = drawn_catalogue(base, np.random.default_rng([seed, _CATALOGUE_STREAM]))
+        return drawn.meeting(self._asked((CAPACITY_TYPE_LABEL,)))
+
+    def _asked(self, keys: Collection[str]) -> dict[str, Values]:
+        """Return what who buys asks of these labels."""
+        made = self.autoscaler.autoscaler if isinstance(self.autoscaler, Descheduled) else self.autoscaler
+        labels = made.labels if isinstance(made, KarpenterSettings) else plain_labels()
+        return {key: values for key, values in labels.items() if key in keys}
 
     def expected(self, trace: str | None = None) -> Sequence[Pod]:
         """Return pods of other episodes: what they teach of owners holds here for kinds of owners alone."""
@@ -152,7 +178,7 @@ def _drawn(rhythm: Rhythm, count: int, seed: int) -> tuple[Workload, float]:
 def _alone(made: Alone, rng: np.random.Generator, catalogue: Catalogue) -> Autoscaler:
     """Return an autoscaler by its settings. It does not look at once, but at a drawn moment."""
     if isinstance(made, KarpenterSettings):
-        return Karpenter(made, catalogue.named(made.instance_types), made.poll_s * float(rng.random()))
+        return Karpenter(made, catalogue.meeting(made.labels), made.poll_s * float(rng.random()))
     if isinstance(made, ClusterAutoscalerSettings):
         if catalogue.gpu_count.any():
             raise bad_value("autoscaler", "the Cluster Autoscaler's rule", "Karpenter, for types with GPUs")
@@ -168,7 +194,7 @@ def drawn_catalogue(base: Catalogue, rng: np.random.Generator) -> Catalogue:
     A family is what a type's name begins with, up to the first "-" or ".". Its largest type always stays.
     """
     families: dict[str, list[InstanceType]] = {}
-    for kind in base.types:
+    for kind in sorted(base.types, key=_on_demand):
         families.setdefault(kind.name.replace(".", "-").partition("-")[0], []).append(kind)
     left: list[InstanceType] = []
     for family in sorted(families):
@@ -184,6 +210,12 @@ def drawn_catalogue(base: Catalogue, rng: np.random.Generator) -> Catalogue:
             if stays
         ]
     return Catalogue(tuple(left))
+
+
+def _on_demand(kind: InstanceType) -> tuple[float, str]:
+    """Return what types are ordered by: the price on demand, or the best where there is none."""
+    listed = kind.of(("on-demand",))
+    return (listed if listed.offerings else kind).cheapest.price, kind.name
 
 
 def _priced(kind: InstanceType, factor: float) -> InstanceType:

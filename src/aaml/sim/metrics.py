@@ -75,6 +75,8 @@ _ALL = (
 )
 BILLED = tuple(name for name, *_ in _BILLED)
 """Those of clusters whose nodes are bought and given back."""
+DECIDING = ("decisions", "latency_p50_ms", "latency_p99_ms")
+"""Those of a policy at work, which a search's episodes do not have."""
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
 
 

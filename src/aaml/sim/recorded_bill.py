@@ -70,9 +70,14 @@ class RecordedBillTask(TraceTask):
         )  # fmt: skip
 
     @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metrics that all its episodes have."""
+        return self.bill.metrics
+
+    @property
     def catalogue(self) -> Catalogue:
         """What can be bought, at the prices of the file."""
-        return self.bill.shipped() if self.bill.catalogue is None else self.bill.catalogue
+        return self.bill.sold
 
 
 def _pods(window: Window, most: int | None) -> Workload:
@@ -202,7 +207,7 @@ def under(task: Task, who: Buyer | HighNodeUtilizationSettings) -> Task:
 def recorded_bill(folder: Path, bill: BillTask, part: Part = "holdout") -> RecordedBillTask:
     """Return the bill of a trace. Raises `UserError` for a folder without a trace."""
     plain = trace_task(folder, bill, part)
-    bill = replace(bill, catalogue=_for_pods(bill.catalogue or bill.shipped(), folder))
+    bill = replace(bill, catalogue=_for_pods(bill.catalogue or bill.shipped({}), folder))
     return RecordedBillTask(**{each.name: getattr(plain, each.name) for each in fields(plain)}, bill=bill)
 
 

@@ -11,7 +11,7 @@ from aaml.cluster.objects import Node, Pod
 from aaml.errors import bad_value
 from aaml.settings import Count, take
 from aaml.sim.cluster import QueueSettings, SimCluster
-from aaml.sim.metrics import find_metric
+from aaml.sim.metrics import BILLED, DECIDING, METRICS, find_metric
 from aaml.workload import traces
 from aaml.workload.load import Load
 from aaml.workload.model import Workload
@@ -62,6 +62,17 @@ class Task:
     def higher_is_better(self) -> bool:
         """Whether more of `metric` is better."""
         return find_metric(self.metric).better == "higher"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metrics that all its episodes have."""
+        return tuple(name for name in METRICS if name not in (*BILLED, *DECIDING))
+
+    def check_metric(self, name: str) -> None:
+        """Raise `UserError` for what is no metric of its episodes."""
+        find_metric(name)
+        if name not in self.metrics:
+            raise bad_value(f"metric of {self.name}", name, f"one of {', '.join(self.metrics)}")
 
     def value(self, metrics: Mapping[str, float]) -> float:
         """Return what training is judged by: `metric`, and `also`."""

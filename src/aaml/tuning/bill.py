@@ -18,7 +18,7 @@ from aaml.evaluation.identity import inputs
 from aaml.evaluation.program import program_sha256
 from aaml.evaluation.results import Results
 from aaml.nodes import nodepool
-from aaml.nodes.catalogue import shipped_catalogue
+from aaml.nodes.requirements import required
 from aaml.nodes.settings import KarpenterSettings
 from aaml.outputs import output_folder
 from aaml.parallel.pool import Pool, open_pool
@@ -126,11 +126,12 @@ def tune(asked: BillTuning, *, resume: bool = False, stopped: Callable[[], bool]
 
 def _tune(asked: BillTuning, resume: bool, stopped: Callable[[], bool]) -> TunedBill:
     find_metric(asked.metric)
-    own = bill_of(asked.task).catalogue
     start = read_profile(asked.scheduler).config if asked.scheduler else KubeSchedulerConfig()
     largest = max(asked.task.sizes, default=asked.task.nodes)
+    own = asked.pool
+    sold = replace(bill_of(asked.task), autoscaler=own).sold
     space = SetupSpace(
-        replace(Space.of_size(start, largest), backs_off=True), asked.pool, shipped_catalogue() if own is None else own
+        replace(Space.of_size(start, largest), backs_off=True), own, sold.meeting(required(own.requirements))
     )
     rng = np.random.default_rng(asked.seed)
     search = RacingSearch(space, _episodes(asked, "training"), asked.population, _ELITE, rng)

@@ -175,11 +175,13 @@ def _tune(asked: KubeSchedulerTuning, resume: bool, stopped: Callable[[], bool])
 
 
 def _space(asked: KubeSchedulerTuning) -> Space:
+    if not asked.plugins:
+        raise bad_value("plugins", "none", f"some of {', '.join(DEFAULT_WEIGHTS)}")
     for plugin in asked.plugins:
         if plugin not in DEFAULT_WEIGHTS:
             raise bad_value("plugins", plugin, f"one of {', '.join(DEFAULT_WEIGHTS)}")
     for name in asked.metrics:
-        find_metric(name)
+        asked.task.check_metric(name)
     start = read_profile(asked.start).config if asked.start else KubeSchedulerConfig()
     cluster = asked.task.build(seeds_of(asked.task, "training", asked.episodes)[0], (asked.task.sizes or (None,))[0])
     others = {name for pod in cluster.workload.pods for name in pod.requests} - {CPU, MEMORY}

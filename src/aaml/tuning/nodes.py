@@ -28,7 +28,7 @@ from aaml.scheduling.play import play
 from aaml.search.evolution import Generation, separable_cma
 from aaml.sim.cluster import SimCluster
 from aaml.sim.compiled.flow import Flow
-from aaml.sim.recorded_bill import under
+from aaml.sim.recorded_bill import bill_of, under
 from aaml.sim.task import Task
 from aaml.tuning.bill import Limits
 from aaml.tuning.episodes import check_seeds, metrics_of, seeds_of
@@ -136,6 +136,7 @@ def tune(asked: NodePolicyTuning, *, stopped: Callable[[], bool] = lambda: False
     The file holds the latest mean after every generation, so that a search that was killed can be begun from it. Raises
     `UserError` for settings that nothing can be done with, and `StoppedError` where it was stopped after the search.
     """
+    bill_of(asked.task).check_metric(asked.metric)
     check_seeds(asked.task, asked.seeds, _POOL, 2 * asked.episodes)
     with output_file(asked.out):
         refuse_finished(asked.out, asked.start)

@@ -9,16 +9,20 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from aaml.errors import StoppedError, UserError, bad_value
 from aaml.evaluation.identity import same_inputs
 from aaml.files import write_json
 from aaml.parallel.pool import Pool
 from aaml.progress import progress_bar
+from aaml.schema import convert, of_json, read_bytes
+from aaml.search.generator import generator_of
 from aaml.search.pareto import survivors
 from aaml.sim.metrics import find_metric
 from aaml.sim.task import Task
@@ -239,15 +243,17 @@ class RacingSearch(Generic[Config]):
         path = asked.state_file
         if not path.is_file():
             raise bad_value("resume", str(path), "a search that was begun with this --out")
+        where = f"resume: {path}"
+        content = of_json(read_bytes(path, "resume"), where, any_number=True)
         try:
-            state = json.loads(path.read_text(encoding="utf-8"))
-            other = [name for name, value in asked.to_dict().items() if state["asked"].get(name) != value]
-            if other:
-                raise UserError(f"resume: {path} belongs to a search with another {', '.join(other)}")
-            same_inputs(played, state.get("inputs"), path)
-            self.restore(state)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise bad_value("resume", str(path), f"a search that `aaml tune {what}` wrote") from error
+            state = convert(content, _State, where)
+        except UserError as error:
+            raise UserError(f"{error}; expected a search that `aaml tune {what}` wrote") from error
+        other = [name for name, value in asked.to_dict().items() if state.asked.get(name) != value]
+        if other:
+            raise UserError(f"resume: {path} belongs to a search with another {', '.join(other)}")
+        same_inputs(played, state.inputs, path)
+        self._restore(state, where)
 
     def begin(self, pool: Pool, stopped: Callable[[], bool]) -> None:
         """Play what the search begins with: the first is what everything is measured by."""
@@ -323,9 +329,36 @@ class RacingSearch(Generic[Config]):
             "best": [{"config": self.space.to_dict(each.config), "values": each.values.tolist()} for each in self.best],
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def _restore(self, state: "_State", where: str) -> None:
         """Go on from what `state` returned."""
-        self.number, self.played = state["number"], state["played"]
-        self.rng.bit_generator.state = state["rng"]
-        self.start = np.array(state["start"])
-        self.best = [Known(self.space.of_dict(each["config"]), np.array(each["values"])) for each in state["best"]]
+        kinds = len(self.episodes.all), len(self.episodes.signs) + len(self.episodes.limits)
+        for name, values in (
+            ("start", state.start),
+            *((f"best[{n}]", each.values) for n, each in enumerate(state.best)),
+        ):
+            if len(values) != kinds[0] or any(len(row) != kinds[1] for row in values):
+                raise UserError(f"{where}: {name}: expected values of {kinds[0]} episodes, {kinds[1]} each")
+        self.number, self.played = state.number, state.played
+        self.rng = generator_of(state.rng, f"{where}: rng")
+        self.start = np.array(state.start)
+        try:
+            self.best = [Known(self.space.of_dict(each.config), np.array(each.values)) for each in state.best]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"{where}: best: holds a configuration that is none ({error!r})") from error
+
+
+class _Known(msgspec.Struct, forbid_unknown_fields=True):
+    config: dict[str, Any]
+    values: list[list[float]]
+
+
+class _State(msgspec.Struct, forbid_unknown_fields=True):
+    """What a search is kept as."""
+
+    asked: dict[str, Any]
+    number: Annotated[int, Meta(ge=0)]
+    played: Annotated[int, Meta(ge=0)]
+    rng: dict[str, Any]
+    start: list[list[float]]
+    best: Annotated[list[_Known], Meta(min_length=1)]
+    inputs: dict[str, str] | None = None

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from aaml.cluster.objects import Requirement
 from aaml.errors import UserError
 from aaml.karpenter.pool import Pool
 from aaml.nodes.settings import KarpenterSettings
@@ -52,7 +53,7 @@ def test_ones_own_node_pool_keeps_all_but_its_class(tmp_path: Path) -> None:
     assert found["spec"]["limits"] == {"cpu": "100"}
     assert found["spec"]["disruption"]["consolidateAfter"] == "90s"
     assert found["spec"]["template"]["spec"]["nodeClassRef"]["kind"] == "KWOKNodeClass"
-    assert pool.capacity_types == ("spot", "on-demand")
+    assert pool.settings.requirements == (Requirement("karpenter.sh/capacity-type", "In", ("spot", "on-demand")),)
     assert pool.environment()["BATCH_IDLE_DURATION"] == "5s"
 
 

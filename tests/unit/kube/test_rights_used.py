@@ -17,7 +17,7 @@ from aaml.kube.objects.convert import pod_from_json
 from aaml.kube.transport import Transport
 from aaml.kube.view import KubeView
 from aaml.kube.watcher import ClusterWatch
-from aaml.nodes.catalogue import shipped_catalogue
+from aaml.nodes.catalogue_file import shipped_catalogue
 from support.live_scheduler import LiveScheduler
 from support.processes import AAML, Process
 from support.requested import Used, WillingApi, used

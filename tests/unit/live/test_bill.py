@@ -12,7 +12,8 @@ from aaml.cluster.objects import CAPACITY_TYPE_LABEL, CONTROL_PLANE_LABEL, OS_LA
 from aaml.commands.bill import _since
 from aaml.errors import UserError
 from aaml.live.bill import RunningBill
-from aaml.nodes.prices import PriceList, read_types
+from aaml.nodes.catalogue_file import read_types
+from aaml.nodes.prices import PriceList
 from support import make
 from support.make import GIB
 

@@ -4,7 +4,7 @@ import importlib.util
 import json
 from pathlib import Path
 
-BENCHMARK = Path(__file__).parents[4] / "benchmarks/bench_bill_simulated.py"
+BENCHMARK = Path(__file__).parents[3] / "benchmarks/bench_bill_simulated.py"
 
 
 def loaded():

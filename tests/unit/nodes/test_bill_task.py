@@ -19,7 +19,7 @@ from aaml.scheduling.play import play
 from aaml.sim.tasks import find_task
 from support.nodes_to_buy import CATALOGUE
 
-RULES = Path(__file__).parents[4] / "examples" / "bill_rules.py"
+RULES = Path(__file__).parents[3] / "examples" / "bill_rules.py"
 
 
 def test_the_command_compares_policies_by_what_nodes_cost(tmp_path, capsys):

@@ -1,22 +1,19 @@
 """Instance types: Karpenter's file format, what is kept from pods, prices; the fluid bound and the meter, by hand."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from aaml.cluster.objects import ARCH_LABEL, CAPACITY_TYPE_LABEL, ZONE_LABEL
 from aaml.errors import UserError
-from aaml.nodes.catalogue import (
-    Catalogue,
-    Offering,
-    parse_catalogue,
-    read_catalogue,
-    shipped_catalogue,
-    written_catalogue,
-)
+from aaml.nodes.catalogue import Catalogue, Offering
+from aaml.nodes.catalogue_file import parse_catalogue, read_catalogue, shipped_catalogue, written_catalogue
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.meter import Meter
 from aaml.nodes.ports import OwnedNode
+from aaml.nodes.requirements import only
 from support.nodes_to_buy import CATALOGUE, GIB, SMALL, kind, pod
 
 
@@ -66,8 +63,8 @@ def test_architecture_operating_system_and_capacity_type_choose():
     windows, arm = entry("w", operatingSystems=["windows"]), entry("a", architecture="arm64")
     old = entry("x", architecture="x86_64")
     assert [each.name for each in parsed(entry(), windows, arm, old).types] == ["c-2x", "x"]
-    assert [each.name for each in parsed(windows, arm, arch="arm64").types] == ["a"]
-    (spot,) = parsed(entry(), capacity_types=("spot", "on-demand")).types
+    assert [each.name for each in parsed(windows, arm, labels={ARCH_LABEL: only("arm64")}).types] == ["a"]
+    (spot,) = parsed(entry(), labels={CAPACITY_TYPE_LABEL: only("spot", "on-demand")}).types
     assert spot.cheapest == Offering(0.0416, "spot", "test-zone-a")
     assert spot.worst_price() == 0.0416, "spot is launched before on-demand"
 
@@ -75,18 +72,94 @@ def test_architecture_operating_system_and_capacity_type_choose():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"{", "types.json.*is not accepted; expected a JSON list of instance types"),
+        (b"{", "instance types: types.json: is not JSON.*expected a JSON list"),
         (b'[{"name": "x"}]', "missing required field"),
-        (b"[]", "for amd64, linux, on-demand"),
+        (b"[]", "types.json: instance types.*at least one type with an offering"),
         (json.dumps([entry(offerings=[offering(-1.0)])]).encode(), "JSON list"),
         (json.dumps([entry(offerings=[offering(1.0, "free")])]).encode(), "'free' is not accepted; expected one of"),
         (json.dumps([entry(resources={"cpu": "two"})]).encode(), "two"),
+        (
+            json.dumps([entry(resources={"cpu": "2"})]).encode(),
+            r"\[0\] c-2x: resources: memory: 'none' is not accepted",
+        ),
+        (json.dumps([entry(resources={"cpu": "2", "memory": "9Ei"})]).encode(), "memory: '9Ei' .* at most 1Pi"),
+        (json.dumps([entry(resources={"cpu": 10**30, "memory": "1Gi"})]).encode(), "whole numbers of 64 bits"),
+        (
+            json.dumps([entry(offerings=[offering(0.0)])]).encode(),
+            "c-2x: Price: 0.0 is not accepted; .*a price above 0",
+        ),
+        (json.dumps([entry("a"), entry("b"), entry("a")]).encode(), r"name of \[0\] and \[2\]: 'a' is not accepted"),
+        (json.dumps([entry(colour="red")]).encode(), "unknown field `colour`; expected one of name, offerings,"),
+        (json.dumps([entry(offerings=[{**offering(1.0), "Availabel": False}])]).encode(), "did you mean Available"),
+        (json.dumps([entry(operatingSystems=[])]).encode(), "operatingSystems: Expected `array` of length >= 1"),
+        (json.dumps([entry(architecture="arm64")]).encode(), "on kubernetes.io/arch: 'amd64' .* some of arm64"),
+        (b'[{"name": "a", "name": "b"}]', "key 'name' stands twice"),
     ],
 )
 def test_a_file_that_says_something_else_is_told_in_a_line(text, said):
     with pytest.raises(UserError, match=said) as told:
         parse_catalogue(text, "types.json")
     assert "\n" not in str(told.value)
+
+
+def with_requirements(*requirements):
+    return {"Price": 1.0, "Requirements": list(requirements)}
+
+
+def asked(key, operator, *values):
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+def test_an_offering_is_one_for_each_capacity_type_and_zone_that_all_its_requirements_allow():
+    several = with_requirements(
+        asked(CAPACITY_TYPE_LABEL, "In", "spot", "on-demand"), asked(ZONE_LABEL, "In", "a", "b", "c"),
+        asked("failure-domain.beta.kubernetes.io/zone", "In", "c", "b"),
+    )  # fmt: skip
+    (read,) = parsed(entry(offerings=[several]), labels={}).types
+    assert set(read.offerings) == {Offering(1.0, kind, zone) for kind in ("spot", "on-demand") for zone in ("b", "c")}
+
+
+@pytest.mark.parametrize(
+    ("requirement", "said"),
+    [
+        (asked(CAPACITY_TYPE_LABEL, "NotIn", "spot"), "'NotIn spot' is not accepted; expected the operator In"),
+        (asked(ZONE_LABEL, "Exists"), "'Exists' is not accepted; expected the operator In"),
+        (asked(ZONE_LABEL, "In"), "'In' is not accepted; expected the operator In with values"),
+    ],
+)
+def test_another_operator_of_an_offering_is_refused_and_not_taken_for_in(requirement, said):
+    with pytest.raises(UserError, match=said):
+        parsed(entry(offerings=[with_requirements(requirement)]), labels={})
+
+
+def test_labels_of_offerings_that_nobody_reads_are_named(caplog):
+    parsed(entry(offerings=[with_requirements(asked("topology.k8s.aws/zone-id", "In", "use1-az1"))]))
+    assert "types.json: not modelled here: offerings' label topology.k8s.aws/zone-id" in caplog.text
+
+
+def test_a_type_that_is_not_available_is_left_out_and_named(caplog):
+    sold_out = {**offering(0.01), "Available": False}
+    assert [each.name for each in parsed(entry("gone", offerings=[sold_out]), entry()).types] == ["c-2x"]
+    assert "types.json: no available offering, left out: gone" in caplog.text
+    with pytest.raises(UserError, match="at least one type with an offering"):
+        parsed(entry("gone", offerings=[sold_out]))
+
+
+def test_variants_of_a_name_are_one_type_and_linux_on_amd64_goes_first():
+    """As in `kwok/examples/aws_instance_types.json`: t1.micro is there four times."""
+    kinds = [(arch, [os]) for arch in ("i386", "x86_64") for os in ("windows", "linux")]
+    listed = [entry("t1.micro", architecture=arch, operatingSystems=os) for arch, os in kinds]
+    (read,) = parsed(*listed, labels={}).types
+    assert (read.arch, read.os) == ("amd64", "linux")
+
+
+def test_a_catalogue_has_each_name_once_and_prices_above_0():
+    with pytest.raises(UserError, match="'a' is not accepted; expected each name once"):
+        Catalogue((kind("a", 4, 1.0), kind("a", 32, 1.0)))
+    with pytest.raises(UserError, match=r"instance type free: Price: 0\.0 is not accepted"):
+        Catalogue((kind("free", 4, 0.0),))
+    with pytest.raises(UserError, match="instance type none: offerings"):
+        Catalogue((replace(kind("none", 4, 1.0), offerings=()),))
 
 
 def test_a_file_that_is_not_there_is_told_in_a_line(tmp_path):

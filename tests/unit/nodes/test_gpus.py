@@ -7,14 +7,8 @@ import pytest
 
 from aaml.cluster.objects import GpuRequest
 from aaml.errors import UserError
-from aaml.nodes.catalogue import (
-    Catalogue,
-    InstanceType,
-    Offering,
-    openb_catalogue,
-    parse_catalogue,
-    written_catalogue,
-)
+from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
+from aaml.nodes.catalogue_file import openb_catalogue, parse_catalogue, written_catalogue
 from aaml.nodes.clairvoyant import offline_bill
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.packing import Room, pack

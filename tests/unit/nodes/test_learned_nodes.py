@@ -9,7 +9,8 @@ import pytest
 from aaml.cli import run
 from aaml.cluster.objects import GpuRequest
 from aaml.errors import UserError
-from aaml.nodes.catalogue import Catalogue, shipped_catalogue
+from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.file import read_autoscaler
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.node_policy import NodePolicy, write_node_policy
@@ -258,7 +259,7 @@ def test_a_word_that_names_nobody_is_a_line_with_the_one_that_was_meant(capsys):
 
 
 def test_the_files_of_examples_are_read_as_they_are_meant():
-    examples = Path(__file__).parents[4] / "examples"
+    examples = Path(__file__).parents[3] / "examples"
     gpus = read_autoscaler(examples / "nodes_openb.yaml")
     assert gpus == replace(NodePolicy(), idle_s=2.0, patience_s=5.0, eviction_dollars=0.15), "all else is as it ships"
     large = read_autoscaler(examples / "nodes_large.yaml")

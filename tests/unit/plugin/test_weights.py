@@ -11,8 +11,11 @@ import pytest
 
 from aaml.cluster.objects import GpuRequest, Pod
 from aaml.errors import UserError
+from aaml.evaluation.policies import load_policy
+from aaml.evaluation.zoo import zoo
 from aaml.learning.networks import NetworkSpec, make_network
 from aaml.learning.policy import NetworkPolicy
+from aaml.plugin.export import export_weights
 from aaml.plugin.source import EMBEDDED, source_files
 from aaml.plugin.weights import weights, write_weights
 from aaml.policies.heuristics import PolicyOptions
@@ -104,3 +107,21 @@ def test_the_modules_files_are_those_that_go_builds_without_weights() -> None:
     files = source_files()
     assert {Path("go.mod"), Path("go.sum"), Path("main.go"), Path("internal/aaml/plugin.go")} <= files.keys()
     assert EMBEDDED not in files
+
+
+def test_a_plugins_weights_stand_for_the_policy_that_they_were_exported_from(tmp_path: Path) -> None:
+    """`aaml explain --policy plugin/weights.json` says what the plugin does."""
+    shipped = next(name for name, each in zoo().items() if each.path.suffix == ".json")
+    for spec, name in ((shipped, load_policy(shipped).name), ("most-allocated", "most-allocated")):
+        path = tmp_path / f"{spec}.json"
+        export_weights(spec, path)
+        assert load_policy(str(path)).name == name
+
+
+def test_weights_of_a_file_that_does_not_ship_name_it(tmp_path: Path) -> None:
+    path, own = tmp_path / "weights.json", tmp_path / "own.json"
+    shipped = next(each.path for each in zoo().values() if each.path.suffix == ".json")
+    own.write_bytes(shipped.read_bytes() + b"\n")  # other bytes, the same model
+    export_weights(str(own), path)
+    with pytest.raises(UserError, match=r"expected the file that these weights were exported from \(own, SHA-256 "):
+        load_policy(str(path))

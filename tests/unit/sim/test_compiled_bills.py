@@ -10,7 +10,8 @@ import pytest
 
 from aaml.cluster.objects import Toleration
 from aaml.errors import UserError
-from aaml.nodes.catalogue import Catalogue, Offering, shipped_catalogue
+from aaml.nodes.catalogue import Catalogue, Offering
+from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.settings import KarpenterSettings, NodeTimes, Prices
 from aaml.policies.formulas.policy import Formula, FormulaPolicy

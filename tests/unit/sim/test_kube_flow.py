@@ -8,7 +8,8 @@ import pytest
 from aaml.cluster.objects import Node, Pod, Taint
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
-from aaml.nodes.catalogue import Catalogue, shipped_catalogue
+from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.settings import KarpenterSettings
 from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeScheduler, KubeSchedulerConfig

@@ -32,7 +32,8 @@ from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.statistics import LEAST_SEEDS
 from aaml.evaluation.what_if import recorded_metrics, what_if
 from aaml.lab.runs import playable
-from aaml.nodes.catalogue import Offering, read_catalogue, shipped_catalogue, written_catalogue
+from aaml.nodes.catalogue import Offering
+from aaml.nodes.catalogue_file import read_catalogue, shipped_catalogue, written_catalogue
 from aaml.nodes.prices import PriceList
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play

@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from aaml.cli import run
+from aaml.cluster.objects import Requirement
 from aaml.errors import UserError
 from aaml.evaluation.evaluate import evaluate
 from aaml.nodes import nodepool
-from aaml.nodes.catalogue import shipped_catalogue
+from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.settings import KarpenterSettings
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.sim.tasks import find_task
@@ -90,10 +91,11 @@ def test_all_else_that_a_nodepool_says_is_kept(tmp_path, caplog):
     found = nodepool.read_nodepool(path)
     assert (found.consolidate_after_s, found.budgets) == (90.0, ("3",))
     assert found.instance_types == ("general-8",)
+    assert found.requirements == (Requirement("node.kubernetes.io/instance-type", "NotIn", ("general-48",)),)
     unknown = (
-        "In on karpenter.k8s.aws/instance-category, the requirement NotIn on node.kubernetes.io/instance-type, limits"
+        "not modelled here: the requirement In on karpenter.k8s.aws/instance-category, interruptions of spot nodes"
     )
-    assert unknown in caplog.text, "it says what it does not know"
+    assert f"{unknown}, limits" in caplog.text, "it says what it does not know"
     written = nodepool.document(TUNED, nodepool.load_nodepool(path))
     assert written["metadata"]["name"] == "mine"
     assert written["spec"]["template"]["spec"]["nodeClassRef"]["kind"] == "EC2NodeClass"
@@ -146,7 +148,7 @@ def test_pairs_that_are_searched_are_ones_that_karpenter_takes():
     for child in children:
         assert space.to_dict(space.of_dict(space.to_dict(child))) == space.to_dict(child)
         assert child.pool.batch_idle_duration_s <= child.pool.batch_max_duration_s
-        shipped_catalogue().named(child.pool.instance_types)
+        shipped_catalogue().meeting(child.pool.labels)
     assert len({child.pool for child in children}) > 50
 
 

@@ -1,6 +1,5 @@
 """Writing a KubeSchedulerConfiguration: a profile that scores as told, in a file of its own or in one that there is."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from aaml.policies.kube_scores.profile import (
     read_profile,
 )
 from aaml.scheduling.queue import BACKOFF_S
+from aaml.schema import without_nulls
 
 
 def document(config: KubeSchedulerConfig, base: str = "") -> dict[str, Any]:
@@ -27,7 +27,7 @@ def document(config: KubeSchedulerConfig, base: str = "") -> dict[str, Any]:
     profile that `base` (a policy) names and the rest of its file say.
     """
     content: dict[str, Any]
-    content = copy.deepcopy(load_document(profile_file(base))) if base else {"apiVersion": API_VERSION, "kind": KIND}
+    content = without_nulls(load_document(profile_file(base))) if base else {"apiVersion": API_VERSION, "kind": KIND}
     profiles = content.setdefault("profiles", [{"schedulerName": DEFAULT_PROFILE}])
     if config.backoff_s or content.keys() & {"podInitialBackoffSeconds", "podMaxBackoffSeconds"}:
         content["podInitialBackoffSeconds"], content["podMaxBackoffSeconds"] = config.backoff_s or BACKOFF_S

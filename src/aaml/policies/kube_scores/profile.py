@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import msgspec
-import yaml
 
 from aaml.errors import UserError, bad_value
 from aaml.policies.kube_scores import wire
 from aaml.policies.kube_scores.config import KubeSchedulerConfig, Strategy
 from aaml.policies.kube_scores.plugins import EnabledPlugins
 from aaml.scheduling.queue import BACKOFF_S
+from aaml.schema import convert, of_yaml, read_bytes
 
 PREFIX = "kube-scheduler:"
 """What a policy begins with that is a profile of a file."""
@@ -29,7 +29,6 @@ API_VERSION, KIND = "kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguratio
 DEFAULT_PROFILE = "default-scheduler"
 STRATEGIES = get_args(Strategy)
 _log = logging.getLogger(__name__)
-S = TypeVar("S", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,40 +81,14 @@ def _profile(path: str, name: str, _changed_ns: int) -> Profile:
 # ---- the file --------------------------------------------------------------------------------------------------------
 
 
-class _OnceLoader(yaml.SafeLoader):
-    """YAML in which a key may stand once in a mapping, as kube-scheduler's decoder has it."""
-
-
-def _mapping(loader: _OnceLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if key in found:
-            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
-        found[key] = loader.construct_object(value_node, deep=True)
-    return found
-
-
-_OnceLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-
-
 def load_document(path: Path) -> dict[str, Any]:
-    """Return a file's one document, without what is null: that is not given."""
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_OnceLoader)  # noqa: S506  (a SafeLoader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise bad_value("file", str(path), "a readable file") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: is not one YAML document: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
+    """Return a file's one document."""
+    documents = of_yaml(read_bytes(path, "file", "a readable file"), str(path))
+    if len(documents) > 1:
+        raise UserError(f"{path}: is not one YAML document but {len(documents)}")
+    if not documents or not isinstance(documents[0], dict):
         raise UserError(f"{path}: is no {KIND}")
-    return _given(content)  # type: ignore[no-any-return]
-
-
-def _given(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _given(each) for key, each in value.items() if each is not None}
-    return [_given(each) for each in value] if isinstance(value, list) else value
+    return documents[0]
 
 
 def _decode(path: Path, content: Mapping[str, Any]) -> wire.KubeSchedulerConfiguration:
@@ -123,7 +96,7 @@ def _decode(path: Path, content: Mapping[str, Any]) -> wire.KubeSchedulerConfigu
     version = content.get("apiVersion"), content.get("kind")
     if version != (API_VERSION, KIND):
         raise bad_value(f"{path}: apiVersion, kind", f"{version[0]}, {version[1]}", f"{API_VERSION}, {KIND}")
-    whole = _convert(str(path), content, wire.KubeSchedulerConfiguration)
+    whole = convert(content, wire.KubeSchedulerConfiguration, str(path))
     profiles = whole.profiles or [wire.KubeSchedulerProfile()]
     if len(profiles) == 1 and profiles[0].scheduler_name is None:
         profiles = [msgspec.structs.replace(profiles[0], scheduler_name=DEFAULT_PROFILE)]
@@ -144,15 +117,6 @@ def _decode(path: Path, content: Mapping[str, Any]) -> wire.KubeSchedulerConfigu
     if sum(bool(each.bind_verb) for each in whole.extenders) > 1:
         raise UserError(f"{path}: extenders: more than one has a bindVerb")
     return msgspec.structs.replace(whole, profiles=profiles)
-
-
-def _convert(where: str, content: Any, kind: type[S]) -> S:
-    try:
-        return msgspec.convert(content, kind)
-    except msgspec.ValidationError as error:
-        what, _, at = str(error).partition(" - at `$")
-        place = at.rstrip("`").lstrip(".")
-        raise UserError(f"{where}: {place}{': ' if place else ''}{what.replace('Object contains ', '')}") from error
 
 
 def _outside(whole: wire.KubeSchedulerConfiguration) -> Iterator[str]:
@@ -177,7 +141,7 @@ def _read(path: str, whole: wire.KubeSchedulerConfiguration, number: int) -> tup
         given[each.name] = kind = wire.ARGS.get(each.name)
         if kind is None:
             continue
-        args = _convert(f"{at}.args", each.args, kind)
+        args = convert(each.args, kind, f"{at}.args")
         if (args.api_version or API_VERSION, args.kind or f"{each.name}Args") != (API_VERSION, f"{each.name}Args"):
             raise bad_value(f"{at}.args", f"{args.api_version}, {args.kind}", f"{API_VERSION}, {each.name}Args")
         given[each.name] = args

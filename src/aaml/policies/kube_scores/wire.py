@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, field
 
+Int32 = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
 Percentage = Annotated[int, Meta(ge=0, le=100)]
 ResourceWeight = Annotated[int, Meta(ge=0, le=100)]  # 0 is read as 1
 MAX_SHAPE_SCORE = 10
@@ -22,7 +23,7 @@ class Plugin(_Strict):
     """A plugin by its name; a weight of 0 counts as 1."""
 
     name: str
-    weight: int = 0
+    weight: Int32 = 0
 
 
 class PluginSet(_Strict):
@@ -83,7 +84,7 @@ class _ClientConnection(_Strict):
     accept_content_types: str = ""
     content_type: str = ""
     qps: float = 0.0
-    burst: int = 0
+    burst: Int32 = 0
 
 
 class _ManagedResource(_Strict):
@@ -124,7 +125,7 @@ class KubeSchedulerConfiguration(_Strict):
 
     api_version: str = ""
     kind: str = ""
-    parallelism: Annotated[int, Meta(ge=1)] = 16
+    parallelism: Annotated[int, Meta(ge=1, lt=2**31)] = 16
     leader_election: _LeaderElection = field(default_factory=_LeaderElection)
     client_connection: _ClientConnection = field(default_factory=_ClientConnection)
     enable_profiling: bool = True
@@ -197,11 +198,11 @@ class InterPodAffinityArgs(_Args):
 class SpreadConstraint(_Strict):
     """A constraint for pods that bring none."""
 
-    max_skew: Annotated[int, Meta(ge=1)]
+    max_skew: Annotated[int, Meta(ge=1, lt=2**31)]
     topology_key: Annotated[str, Meta(min_length=1)]
     when_unsatisfiable: str
     label_selector: dict[str, Any] | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: list[str] = []
@@ -218,7 +219,7 @@ class DefaultPreemptionArgs(_Args):
     """Of DefaultPreemption."""
 
     min_candidate_nodes_percentage: Percentage = 10
-    min_candidate_nodes_absolute: Annotated[int, Meta(ge=0)] = 100
+    min_candidate_nodes_absolute: Annotated[int, Meta(ge=0, lt=2**31)] = 100
 
 
 class NodeAffinityArgs(_Args):

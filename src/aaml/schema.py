@@ -1,0 +1,217 @@
+"""The one way to read files that a person or a run hands over: text, plain values, a type that says what is taken.
+
+A type is a `msgspec.Struct` that forbids unknown fields. What does not fit it is told in one line: the file, the field,
+the value, what is accepted. A field that is null counts as not given, as in Kubernetes.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+from msgspec import inspect as types
+
+from aaml.errors import UserError, bad_value, did_you_mean
+
+T = TypeVar("T")
+_LARGEST = 2**63  # whole numbers lie below, as in Kubernetes and in the arrays that they end in
+_SHOWN = 60  # characters of a value that a message repeats
+_STEP = re.compile(r"\[(?P<place>\d+|\.\.\.)\]|\.?(?P<name>[^.\[]+)")
+
+
+def read_bytes(path: Path, field: str, accepted: str = "a file that can be read") -> bytes:
+    """Return a file's content. Raises `UserError` where it cannot be read; `field` is what the message calls it."""
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+        raise bad_value(field, str(path), f"{accepted} ({getattr(error, 'strerror', None) or error})") from error
+
+
+def of_json(text: bytes, where: str, *, any_number: bool = False) -> Any:
+    """Return the plain values of a JSON text in UTF-8 in which a key stands once.
+
+    Numbers are finite and whole ones have 64 bits, unless `any_number` may stand there. Raises `UserError`.
+    """
+    try:
+        content = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: is not JSON: {_line(error)}") from error
+    if not any_number:
+        _check_numbers(content, where)
+    return content
+
+
+def of_yaml(text: bytes, where: str) -> list[Any]:
+    """Return the documents of a YAML text in UTF-8 in which a key stands once in a mapping. Raises `UserError`."""
+    try:
+        documents = list(yaml.load_all(text.decode("utf-8-sig"), Loader=_OnceLoader))
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        raise UserError(f"{where}: is not YAML: {_line(error)}") from error
+    _check_numbers(documents, where)
+    return documents
+
+
+def convert(content: Any, kind: type[T], where: str) -> T:
+    """Return plain values as a type. Raises `UserError` that names the field in `where`, its value, what is taken."""
+    try:
+        return msgspec.convert(_given(content, _info(kind)), kind)
+    except msgspec.ValidationError as error:
+        said, _, at = str(error).partition(" - at ")
+        steps = _steps(at)
+        place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
+        more = _explained(said, content, kind, steps)
+        said = said.replace("Object contains ", "").replace("Object missing", "missing")
+        raise UserError(f"{where}: {place}{': ' if place else ''}{said}{more}") from error
+
+
+# ---- plain values ----------------------------------------------------------------------------------------------------
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twice!r} stands twice")
+    return found
+
+
+class _OnceLoader(yaml.SafeLoader):
+    """YAML in which a key may stand once in a mapping, as Kubernetes' strict decoders have it."""
+
+
+def _mapping(loader: _OnceLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, Hashable):
+            raise yaml.constructor.ConstructorError(None, None, "a key is no text", key_node.start_mark)
+        if key in found:
+            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
+        found[key] = loader.construct_object(value_node, deep=True)
+    return found
+
+
+_OnceLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def _check_numbers(value: Any, where: str) -> None:
+    """Raise `UserError` for a number that is none of ours."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            _check_numbers(each, where)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise bad_value(where, value, "finite numbers")
+    elif isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
+        raise UserError(f"{where}: {_short(value)} is not accepted; expected whole numbers of 64 bits")
+
+
+_info: Callable[[Any], types.Type] = cache(types.type_info)
+
+
+def _given(value: Any, kind: types.Type) -> Any:
+    """Return plain values without the fields of a type that are null; what is no field of it stays, to be told."""
+    match kind:
+        case types.StructType() if isinstance(value, dict):
+            inner = {field.encode_name: field.type for field in kind.fields}
+            return {
+                key: _given(each, inner[key]) if key in inner else each
+                for key, each in value.items()
+                if each is not None or key not in inner
+            }
+        case types.ListType() | types.VarTupleType() if isinstance(value, list):
+            return [_given(each, kind.item_type) for each in value]
+        case types.DictType() if isinstance(value, dict) and not isinstance(kind.value_type, types.AnyType):
+            return {key: _given(each, kind.value_type) for key, each in value.items() if each is not None}
+        case types.UnionType():
+            return _given(value, rest[0]) if len(rest := _rest(kind)) == 1 else value
+        case _:
+            return value
+
+
+def _rest(kind: types.UnionType) -> list[types.Type]:
+    """Return what a union is besides null."""
+    return [each for each in kind.types if not isinstance(each, types.NoneType)]
+
+
+def without_nulls(value: Any) -> Any:
+    """Return plain values without what is null in a mapping: a document that is to be changed and written."""
+    if isinstance(value, dict):
+        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+# ---- what a message says ---------------------------------------------------------------------------------------------
+
+
+def _line(error: Exception) -> str:
+    return "it is nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
+
+
+def _steps(at: str) -> list[int | str]:
+    """Return the way to what msgspec names: "`$.a[0].b`"."""
+    way = at.rpartition("`$")[2].rstrip("`")
+    found = [match["place"] or match["name"] for match in _STEP.finditer(way)]
+    return [int(step) if step.isdigit() else step for step in found if step != "..."]
+
+
+def _explained(said: str, content: Any, kind: Any, steps: Sequence[int | str]) -> str:
+    """Return what a message says more: the value, the names that are known, the values that are taken."""
+    if unknown := re.match(r"Object contains unknown field `(.*)`", said):
+        there = _at(_info(kind), steps)
+        names = [field.encode_name for field in there.fields] if isinstance(there, types.StructType) else []
+        return f"; expected one of {', '.join(names)}{did_you_mean(unknown[1], names)}" if names else ""
+    if said.startswith("Object missing"):
+        return ""
+    if said.startswith("Invalid enum value"):
+        there = _at(_info(kind), steps)
+        values = list(map(str, there.values)) if isinstance(there, types.LiteralType) else []
+        return f"; expected one of {', '.join(values)}" if values else ""
+    value = content
+    for step in steps:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return ""
+    return f" ({_short(value)})" if not isinstance(value, dict | list) else ""
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more digits than Python writes
+        return "a number of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _at(kind: types.Type, steps: Sequence[int | str]) -> types.Type | None:
+    """Return the type at the end of a way, None where there is no one type there."""
+    match kind:
+        case types.UnionType():
+            return _at(rest[0], steps) if len(rest := _rest(kind)) == 1 else None
+        case types.ListType() | types.VarTupleType():
+            return _at(kind.item_type, steps[1:]) if steps else kind
+        case types.DictType():
+            return _at(kind.value_type, steps)
+        case types.StructType() if steps:
+            inner = {field.encode_name: field.type for field in kind.fields}.get(str(steps[0]))
+            return None if inner is None else _at(inner, steps[1:])
+        case _:
+            return None if steps else kind
+
+
+def of_kind(documents: Sequence[Any], versions: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """Return the first document of one of these kinds (kind -> apiVersion), None where there is none."""
+    return next(
+        (
+            each
+            for each in documents
+            if isinstance(each, dict) and (each.get("kind"), each.get("apiVersion")) in [*versions.items()]  # neither need be hashable
+        ),
+        None,
+    )

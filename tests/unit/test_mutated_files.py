@@ -1,0 +1,292 @@
+"""Files of every kind that a schema reads, mutated: each gives a value or one line, and no name is dropped in silence.
+
+`AAML_MUTATIONS` sets how many mutations of a kind are drawn (200).
+"""
+
+import copy
+import json
+import logging
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aaml.errors import UserError
+from aaml.evolve.front import read_front
+from aaml.evolve.search import read_config
+from aaml.evolve.settings import EvolveConfig
+from aaml.evolve.state import read_state
+from aaml.nodes.catalogue_file import read_catalogue, shipped_catalogue, written_catalogue
+from aaml.nodes.file import read_autoscaler
+from aaml.nodes.prices import PriceList
+from aaml.nodes.settings import KarpenterSettings
+from aaml.policies.kube_scores import KubeSchedulerConfig
+from aaml.policies.kube_scores.profile import read_profile
+from aaml.settings import plain
+from aaml.sim.bill import BILL_TASKS
+from aaml.tuning.bill import BillTuning
+from aaml.tuning.bill_space import SetupSpace, judge_setups
+from aaml.tuning.search import Episodes, RacingSearch
+from aaml.tuning.space import Space
+
+MUTATIONS = int(os.environ.get("AAML_MUTATIONS", "200"))
+RAW = {
+    "null": "null", "text": '"x"', "empty": '""', "true": "true", "zero": "0", "negative": "-1", "half": "0.5",
+    "int64": str(2**63), "huge": "9" * 400, "endless": "9" * 5000, "infinite": "1e999", "nan": "NaN", "list": "[]",
+    "mapping": "{}", "nested": "[" * 400 + "]" * 400, "several": '[1, "a", null, {"a": [{}]}]',
+    "strange": '"\\u0000\\n"',
+}  # fmt: skip
+"""What is put in a value's place, as text."""
+INPUTS = {"task": "a digest"}
+MARK, RENAMED = "@@value@@", "renamedKey"
+
+
+def nodepool() -> object:
+    return yaml.safe_load("""
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: mine, annotations: {aaml.dev/batch-idle-duration: 5s, other: a}}
+spec:
+  limits: {cpu: "100"}
+  weight: 10
+  template:
+    metadata: {labels: {team: a}}
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      expireAfter: 720h
+      taints: [{key: a, value: b, effect: NoSchedule}]
+      requirements:
+      - {key: karpenter.sh/capacity-type, operator: In, values: [spot, on-demand]}
+      - {key: node.kubernetes.io/instance-type, operator: In, values: [compute-4]}
+      - {key: karpenter.kwok.sh/instance-cpu, operator: Gt, values: ["2"], minValues: 1}
+  disruption:
+    consolidationPolicy: WhenEmpty
+    consolidateAfter: 1m30s
+    budgets: [{nodes: 20%}, {nodes: "3", schedule: "@daily", duration: 8h, reasons: [Empty]}]
+""")
+
+
+def scheduler() -> object:
+    return yaml.safe_load("""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+parallelism: 8
+podInitialBackoffSeconds: 1
+profiles:
+- schedulerName: default-scheduler
+  percentageOfNodesToScore: 30
+  plugins: {score: {enabled: [{name: NodeResourcesFit, weight: 3}], disabled: [{name: ImageLocality}]}}
+  pluginConfig:
+  - {name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}}
+  - {name: InterPodAffinity, args: {hardPodAffinityWeight: 5}}
+""")
+
+
+def node_policy() -> object:
+    return {
+        "apiVersion": "aaml.dev/v1",
+        "kind": "NodePolicy",
+        "spec": {"idle_s": 8.0, "margin": 0.4, "most_at_once": 1},
+    }
+
+
+def descheduler() -> object:
+    return yaml.safe_load("""
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+maxNoOfPodsToEvictPerNode: 5
+nodeSelector: a=b
+profiles:
+- name: p
+  pluginConfig:
+  - {name: HighNodeUtilization, args: {thresholds: {cpu: 20, memory: 30.5}, numberOfNodes: 1}}
+  - {name: DefaultEvictor, args: {noEvictionPolicy: Mandatory}}
+  plugins: {balance: {enabled: [HighNodeUtilization]}}
+""")
+
+
+def catalogue() -> object:
+    return json.loads(written_catalogue(shipped_catalogue({}).types[:2]))
+
+
+def tuned() -> tuple[RacingSearch, BillTuning]:
+    task = BILL_TASKS["bill"]
+    space = SetupSpace(Space.of_size(KubeSchedulerConfig(), 4), KarpenterSettings(), shipped_catalogue())
+    episodes = Episodes(task, (1,), (4,), judge_setups, ("bill",))
+    search = RacingSearch(space, episodes, 2, 2, np.random.default_rng(0))
+    return search, BillTuning(task, Path())
+
+
+def tuning_state() -> object:
+    search, asked = tuned()
+    start = search.space.to_dict(search.space.beginnings()[0])
+    content = {
+        "asked": asked.to_dict(), "inputs": INPUTS, "number": 1, "played": 4,
+        "rng": search.rng.bit_generator.state, "start": [[1.0]],
+        "best": [{"config": start, "values": [[0.5]]}],
+    }  # fmt: skip
+    return json.loads(json.dumps(content))
+
+
+def resumed(path: Path) -> object:
+    search, asked = tuned()
+    path.rename(path.with_name("search.json"))
+    search._resume(replace(asked, out=path.parent), "bill", INPUTS)
+    return search
+
+
+def evolve_state() -> object:
+    rng = np.random.default_rng(0).bit_generator.state
+    members = [["pair.cpu_after", "s", 0.5], ["pair.cpu_after + 1", "t", 0.25]]
+    island = {"members": members, "known": {"s": [0.5, [0.5, 0.5]]}, "rng": rng, "played": 3, "asked": 4}
+    return {"generations": 2, "fronts": [[["pair.cpu_after", 0.5, 1]]], "islands": [island], "inputs": INPUTS}
+
+
+def front() -> object:
+    row = {"text": "pair.cpu_after", "training_loss": 0.5, "losses": [0.5, 0.25], "size": 1, "terms": 1, "latex": "c"}
+    return [row, {**row, "text": "pair.cpu_after + 1"}]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a file is called, a good one, what reads it, and keys of mappings in which every name may stand."""
+
+    file: str
+    good: Callable[[], object]
+    read: Callable[[Path], object]
+    free: frozenset[str] = frozenset()
+
+
+KINDS = {
+    "NodePool": Kind("n.yaml", nodepool, read_autoscaler, frozenset({"annotations", "labels", "limits"})),
+    "KubeSchedulerConfiguration": Kind("k.yaml", scheduler, lambda path: read_profile(f"kube-scheduler:{path}")),
+    "NodePolicy": Kind("p.yaml", node_policy, read_autoscaler),
+    "DeschedulerPolicy": Kind("d.yaml", descheduler, read_autoscaler, frozenset({"plugins"})),
+    "catalogue": Kind("c.json", catalogue, lambda path: read_catalogue(path, {}), frozenset({"resources"})),
+    "price list": Kind("l.json", catalogue, PriceList.read, frozenset({"resources"})),
+    "state of a tuning": Kind("s.json", tuning_state, resumed, frozenset({"asked", "rng", "state", "inputs"})),
+    "settings of a search": Kind("settings.json", lambda: plain(EvolveConfig()), lambda path: read_config(path.parent)),
+    "state of a search": Kind(
+        "e.json", evolve_state, lambda path: read_state(path, 1), frozenset({"known", "rng", "state", "inputs"})
+    ),
+    "front of a search": Kind("front.json", front, lambda path: read_front(path.parent)),
+}
+
+
+@cache
+def good(name: str) -> str:
+    return json.dumps(KINDS[name].good())
+
+
+def places(value: object, way: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
+    """Every place in a value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield (*way, key)
+        yield from places(each, (*way, key))
+
+
+@dataclass(frozen=True)
+class Mutated:
+    """A file's bytes, and where a key was renamed."""
+
+    content: bytes
+    renamed: tuple[object, ...] | None = None
+
+
+def mutated(name: str, how: str, rng: random.Random) -> Mutated:
+    text = good(name)
+    if how == "truncated":
+        return Mutated(text.encode()[: rng.randrange(len(text))])
+    if how == "bytes":
+        at = rng.randrange(len(text))
+        return Mutated(text[:at].encode() + rng.choice([b"\xff\xfe", b"\x00", b"\xc3", b"&a *a"]) + text[at:].encode())
+    if how == "encoding":
+        return Mutated(text.encode(rng.choice(["utf-16", "utf-32", "utf-8-sig", "cp037"])))
+    content = copy.deepcopy(json.loads(text))
+    way = rng.choice(list(places(content)))
+    inside = content
+    for step in way[:-1]:
+        inside = inside[step]
+    last = way[-1]
+    if how in RAW:
+        inside[last] = MARK
+        return Mutated(json.dumps(content).replace(f'"{MARK}"', RAW[how]).encode())
+    if isinstance(inside, list):
+        inside.insert(last, inside[last])
+        return Mutated(json.dumps(content).encode())
+    if how == "dropped":
+        del inside[last]
+    elif how == "renamed":
+        inside[RENAMED] = inside.pop(last)
+        return Mutated(json.dumps(content).encode(), way)
+    else:
+        inside[MARK] = inside[last]
+        return Mutated(json.dumps(content).replace(MARK, last).encode())
+    return Mutated(json.dumps(content).encode())
+
+
+class Heard(logging.Handler):
+    """All that is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def told(kind: Kind, content: bytes) -> tuple[bool, str]:
+    """Return whether a file is refused, and what is said of it."""
+    heard, log = Heard(), logging.getLogger("aaml")
+    log.addHandler(heard)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / kind.file
+            path.write_bytes(content)
+            kind.read(path)
+    except UserError as error:
+        return True, str(error)
+    finally:
+        log.removeHandler(heard)
+    return False, " ".join(heard.lines)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_good_file_is_taken(name):
+    refused, said = told(KINDS[name], good(name).encode())
+    assert not refused, said
+
+
+@pytest.mark.timeout(60 + MUTATIONS)
+@pytest.mark.parametrize("name", KINDS)
+def test_a_mutated_file_gives_a_value_or_one_line_and_drops_no_name(name):
+    kind, refused = KINDS[name], []
+    hows = [*RAW, "dropped", "renamed", "renamed", "doubled", "truncated", "bytes", "encoding"]
+
+    @settings(
+        max_examples=MUTATIONS, deadline=None, derandomize=True, database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )  # fmt: skip
+    @given(how=st.sampled_from(hows), seed=st.integers(0, 2**32))
+    def check(how: str, seed: int) -> None:
+        made = mutated(name, how, random.Random(seed))
+        is_refused, said = told(kind, made.content)
+        assert not is_refused or "\n" not in said
+        assert len(said) < 2000
+        refused.append(is_refused)
+        if made.renamed is not None and not kind.free.intersection(made.renamed[:-1]):
+            assert is_refused or RENAMED in said, f"{made.renamed}: dropped in silence"
+
+    check()
+    assert sum(refused) > MUTATIONS // 4

@@ -1,0 +1,63 @@
+"""What a message says of a file: the place, the value and what is taken."""
+
+import msgspec
+import pytest
+
+from aaml.errors import UserError
+from aaml.evaluation.evaluate import parse_seeds
+from aaml.schema import convert, of_json, of_yaml
+
+
+class Inner(msgspec.Struct, forbid_unknown_fields=True):
+    count: int
+    name: str = ""
+
+
+class Outer(msgspec.Struct, forbid_unknown_fields=True):
+    parts: list[Inner] = []
+    by_name: dict[str, Inner] = {}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"parts": [{"count": "x"}]}, "f.yaml: parts[0].count: Expected `int`, got `str` ('x')"),
+        ({"parts": [{"count": 1, "nam": "a"}]},
+         "f.yaml: parts[0]: unknown field `nam`; expected one of count, name; did you mean name?"),
+        ({"by_name": {"a": {"conut": 1}}},
+         "f.yaml: by_name: unknown field `conut`; expected one of count, name; did you mean count?"),
+        ({"parts": [{}]}, "f.yaml: parts[0]: missing required field `count`"),
+        ([], "f.yaml: Expected `object`, got `array`"),
+    ],
+)  # fmt: skip
+def test_a_message_names_place_value_and_what_is_taken(content, said):
+    with pytest.raises(UserError) as error:
+        convert(content, Outer, "f.yaml")
+    assert str(error.value) == said
+
+
+def test_a_field_that_is_null_is_not_given_and_an_unknown_one_is_told():
+    assert convert({"parts": [{"count": 1, "name": None}], "by_name": None}, Outer, "f") == Outer([Inner(1)])
+    with pytest.raises(UserError, match=r"f: parts\[0\]: unknown field `nam`"):
+        convert({"parts": [{"count": 1, "nam": None}]}, Outer, "f")
+    with pytest.raises(UserError, match="missing required field `count`"):
+        convert({"parts": [{"count": None}]}, Outer, "f")
+
+
+def test_a_key_stands_once():
+    for read, text in ((of_yaml, b"a: 1\na: 2"), (of_json, b'{"a": 1, "a": 2}')):
+        with pytest.raises(UserError, match="key 'a' stands twice"):
+            read(text, "f")
+
+
+@pytest.mark.parametrize(
+    "text", ["1..9999999999", "0..1000000", "1..9,100..99999999999999999999999999", "5..4", "1..", "", "1,1"]
+)
+def test_seeds_that_nobody_plays_are_refused_before_a_list_is_made(text):
+    with pytest.raises(UserError, match="seeds: "):
+        parse_seeds(text)
+
+
+def test_seeds_are_numbers_and_ranges():
+    assert parse_seeds("42..44, 7") == (42, 43, 44, 7)
+    assert len(parse_seeds("1..1000000")) == 1_000_000
