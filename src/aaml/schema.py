@@ -211,7 +211,8 @@ def of_kind(documents: Sequence[Any], versions: Mapping[str, str]) -> Mapping[st
         (
             each
             for each in documents
-            if isinstance(each, dict) and (each.get("kind"), each.get("apiVersion")) in [*versions.items()]  # neither need be hashable
+            if isinstance(each, dict)
+            and (each.get("kind"), each.get("apiVersion")) in [*versions.items()]  # neither need be hashable
         ),
         None,
     )

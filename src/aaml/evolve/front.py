@@ -186,6 +186,4 @@ def looks(folder: Path) -> int:
 def read_front(folder: Path) -> list[Judged]:
     """Read the front that a search left in its folder. Raises `UserError` for one that is missing or damaged."""
     rows = read_front_rows(folder / "front.json")
-    return [
-        Judged(each.text, each.training_loss, tuple(each.losses), each.compared or len(rows)) for each in rows
-    ]
+    return [Judged(each.text, each.training_loss, tuple(each.losses), each.compared or len(rows)) for each in rows]
