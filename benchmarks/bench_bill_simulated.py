@@ -75,7 +75,7 @@ def pods_of(seed: int, pods: int = 600, jobs: float = 0.4) -> tuple[list[Pod], l
 
 def catalogue_of(path: Path) -> Catalogue:
     """Read the types that the real runs could buy."""
-    whole = read_catalogue(path, arch="amd64")
+    whole = read_catalogue(path)
     return Catalogue(tuple(
         kind for kind in whole.types
         if kind.name.partition(".")[0] in FAMILIES and kind.name.partition(".")[2] in SIZES
