@@ -29,6 +29,8 @@ from support import make
 
 LAUNCH_S, READY_S, REGISTRATION_TTL_S, DRAIN_S = 2.0, 20.0, 900.0, 5.0
 TAINT_EVICTION_S = 300.0
+REMEMBERED_S = 180.0  # for which nothing is to be ordered that could not be had
+LATE_S = 50.0  # at most, what a watch tells
 NOT_READY = "node.kubernetes.io/not-ready"
 DISRUPTED = Taint("karpenter.sh/disrupted")
 APP = {"app": "web"}
@@ -91,7 +93,11 @@ class FakeCluster:
         self.sold_out: set[tuple[str, str]] = set()
         self.says_why = False  # a launch without capacity is reported on the claim, which stays
         self.mute = self.away = self.answers_are_lost = False
+        self.gone: list[wire.NodeClaimObject] = []  # those that found no capacity
         self.created: list[str] = []
+        self.unanswered: set[str] = set()  # claims whose maker got no answer: it may not know that they were there
+        self.failed_s: dict[tuple[str, str], float] = {}  # since when an offering cannot be had, as its buyer knows
+        self.too_soon: list[str] = []  # orders of one that failed a short while before, and longer than a watch is late
         self.deleted: list[tuple[float, FakeClaim]] = []
 
     # ---- the API -----------------------------------------------------------------------------------------------------
@@ -111,6 +117,10 @@ class FakeCluster:
             name, asked[TYPE_LABEL], asked.get(ZONE_LABEL, ""), body["metadata"]["labels"], self.now_s, mute=self.mute
         )
         self.created.append(name)
+        self.unanswered |= {name} if self.answers_are_lost else set()
+        offer = asked[TYPE_LABEL], asked.get(ZONE_LABEL, "")
+        if LATE_S < self.now_s - self.failed_s.get(offer, 0.0) < REMEMBERED_S:
+            self.too_soon.append(name)
         return json.dumps({**body, "metadata": {**body["metadata"], "uid": f"u-{name}"}}).encode()
 
     def _delete(self, name: str, body: Any) -> bytes:
@@ -162,6 +172,10 @@ class FakeCluster:
             elif self.says_why:
                 claim.failure = "no capacity"
             else:
+                offer = claim.type, claim.zone
+                if claim.name not in self.unanswered and self.now_s - self.failed_s.get(offer, 0.0) >= REMEMBERED_S:
+                    self.failed_s[offer] = self.now_s
+                self.gone.append(claim.wire())
                 del self.claims[claim.name]
         elif claim.launched_s is not None and claim.ready_s is None:
             if not claim.mute and age_s >= READY_S:
@@ -214,9 +228,10 @@ class Follower:
     """A watch of the cluster, which may be late with claims, by less than a minute."""
 
     def __init__(self, cluster: FakeCluster) -> None:
-        self.cluster, self.late_until_s = cluster, 0.0
+        self.cluster, self.late_until_s = cluster, 0.0  # late: 0 for one that never was
         self.watch = ClusterWatch(cluster, (NODE_CLAIMS, NODE_POOLS, BUDGETS))  # type: ignore[arg-type]
         self._told: dict[str, dict[str, Any]] = {}
+        self._lived = len(cluster.gone)  # how many claims had gone when they were last told of
         self.hear()
 
     def hear(self) -> None:
@@ -228,5 +243,9 @@ class Follower:
                 before = self._told.get(source.name, {})
                 deltas = [Delta("deleted", each) for key, each in before.items() if key not in now]
                 deltas += [Delta("modified", each) for key, each in now.items() if before.get(key) != each]
+                if source is NODE_CLAIMS and not self.late_until_s:  # what came and went is told too
+                    short = [each for each in self.cluster.gone[self._lived :] if each.metadata.name not in before]
+                    deltas += [Delta(kind, each) for each in short for kind in ("added", "deleted")]  # type: ignore[arg-type]
+                    self._lived = len(self.cluster.gone)
                 self.watch._take(Changes(source.name, tuple(deltas)))
                 self._told[source.name] = now

@@ -28,7 +28,8 @@ class ClusterWatch:
 
     `pods` holds every pod that has not finished, by uid; those without a node are counted in `pending`, and `why` holds
     what the API says of why they have none. `claiming` holds the uids of those with volume claims. `more` are further
-    objects by the name of their source and by their key there. `troubled` names the sources that are not heard now.
+    objects by the name of their source and by their key there, and `on_deleted` is called with the source's name and
+    the object when one of them goes. `troubled` names the sources that are not heard now.
     """
 
     def __init__(self, transport: Transport, more: Sequence[Source[Any]] = ()) -> None:
@@ -39,6 +40,7 @@ class ClusterWatch:
         self.pending = 0
         self.claiming: set[str] = set()
         self.more: dict[str, dict[str, Any]] = {source.name: {} for source in more}
+        self.on_deleted: Callable[[str, Any], object] = lambda _source, _object: None
         self.troubled: set[str] = set()
         self._keys = {source.name: source.key for source in more}
         self._inbox = Inbox()
@@ -161,6 +163,7 @@ class ClusterWatch:
         there, key = self.more[source], self._keys[source](delta.obj)
         if delta.kind == "deleted":
             there.pop(key, None)
+            self.on_deleted(source, delta.obj)
         else:
             there[key] = delta.obj
 

@@ -212,7 +212,7 @@ class NodeController:
             self._telling.tell(("buy", str(error)), f"no node of type {kind.name} is bought: {error}", now_s)
             self._nodes.sold_out.failed((), now_s)
             if not isinstance(error, ApiError) or error.status >= _SERVER_ERROR:
-                self._nodes.bought(msgspec.convert(body, wire.NodeClaimObject), now_s)
+                self._nodes.bought(msgspec.convert(body, wire.NodeClaimObject), now_s, answered=False)
             return False
         self._nodes.bought(msgspec.json.decode(answer, type=wire.NodeClaimObject), now_s)
         return True

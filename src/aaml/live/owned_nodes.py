@@ -8,6 +8,7 @@ that take pods or soon will, those on their way out, pods that it can place. Wha
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf
+from typing import NamedTuple
 
 from aaml.cluster.objects import NO_GPU, Node, Pod
 from aaml.cluster.quantity import PODS
@@ -30,6 +31,14 @@ UNSEEN_S = 60.0  # for which an order counts that the watch has not told of
 _WITH_THE_NODE = frozenset({"DaemonSet", "Node"})  # owners of pods that come and go with a node
 
 
+class _Unseen(NamedTuple):
+    """An order that the watch has not told of: its claim, since when, and whether the API server confirmed it."""
+
+    claim: wire.NodeClaimObject
+    since_s: float
+    answered: bool
+
+
 class OwnedNodes:
     """The claims of a watched cluster and what runs on their nodes, as an autoscaler is shown them.
 
@@ -48,20 +57,22 @@ class OwnedNodes:
         self._template = template or NodeTemplate.plain()
         self._offered = {kind.name: kind for kind in catalogue.types}
         self._room = dict(self._offered)  # less what nodes keep for themselves
-        self._unseen: dict[str, tuple[wire.NodeClaimObject, float]] = {}  # orders that the watch has not told of
+        self._unseen: dict[str, _Unseen] = {}  # orders that the watch has not told of, by claim
+        self._lapsed: dict[str, wire.NodeClaimObject] = {}  # by uid: claims that went before they were looked at
         self._ordered_s: dict[str, float] = {}  # by claim
         self._going: set[str] = set()  # uids of claims whose deletion was ordered
         self._launching: dict[str, wire.NodeClaimObject] = {}  # by uid: ours without an instance, at the last look
         self._failed: set[str] = set()  # uids of claims whose failure is known
         self._placed: object = None
         self._changed_s = 0.0
+        watch.on_deleted = self._on_deleted
         self._told, self._once, self._troubles = Telling(), Telling(inf), Troubles()
 
     @property
     def claims(self) -> Mapping[str, wire.NodeClaimObject]:
         """All claims by name, those that were ordered just now too."""
         seen = self.watch.more[NODE_CLAIMS.name]
-        return {**{name: claim for name, (claim, _) in self._unseen.items()}, **seen} if self._unseen else seen
+        return {**{name: order.claim for name, order in self._unseen.items()}, **seen} if self._unseen else seen
 
     @property
     def mine(self) -> list[wire.NodeClaimObject]:
@@ -73,9 +84,9 @@ class OwnedNodes:
         """What was out of order at the last look, the longest first."""
         return self._troubles.found
 
-    def bought(self, claim: wire.NodeClaimObject, now_s: float) -> None:
+    def bought(self, claim: wire.NodeClaimObject, now_s: float, *, answered: bool = True) -> None:
         """Take in a claim that was created just now, or may have been, before the watch tells of it."""
-        self._unseen[claim.metadata.name] = claim, now_s
+        self._unseen[claim.metadata.name] = _Unseen(claim, now_s, answered)
         self._ordered_s[claim.metadata.name] = now_s
 
     def given_back(self, claim: wire.NodeClaimObject) -> None:
@@ -200,17 +211,20 @@ class OwnedNodes:
     def _take_in_launches(self, now_s: float) -> None:
         """Find claims that Karpenter could launch no node for: it says so, or the claim went without a node."""
         watched = self.watch.more[NODE_CLAIMS.name]
-        self._unseen = {
-            name: order for name, order in self._unseen.items()
-            if name not in watched and now_s - order[1] < UNSEEN_S
-        }  # fmt: skip
+        for name, order in list(self._unseen.items()):
+            late = now_s - order.since_s >= UNSEEN_S
+            if late and order.answered and name not in watched:  # it came and went while the watch was interrupted
+                self._lapsed[order.claim.metadata.uid] = order.claim
+            if late or name in watched:
+                del self._unseen[name]
         there = {claim.metadata.uid: claim for claim in watched.values() if is_ours(claim)}
         if any(uid in there and is_launched(there[uid]) for uid in self._launching):
             self.sold_out.launched()
         gone = {
-            uid: there.get(uid, before) for uid, before in self._launching.items()
+            uid: there.get(uid, before) for uid, before in (self._launching | self._lapsed).items()
             if uid not in there or there[uid].metadata.deletion_timestamp is not None
         }  # fmt: skip
+        self._lapsed = {}
         failed = [
             *(claim for uid, claim in gone.items() if uid not in self._going and not is_launched(claim)),
             *(claim for uid, claim in there.items() if uid not in self._failed | gone.keys() and launch_failure(claim)),
@@ -225,6 +239,12 @@ class OwnedNodes:
             uid: claim for uid, claim in there.items()
             if not (uid in self._failed or is_launched(claim) or claim.metadata.deletion_timestamp is not None)
         }  # fmt: skip
+
+    def _on_deleted(self, source: str, claim: wire.NodeClaimObject) -> None:
+        """Take note of a claim that is gone: the watch may tell of its coming and going at once."""
+        if source == NODE_CLAIMS.name and claim.metadata.name in self._unseen:
+            del self._unseen[claim.metadata.name]
+            self._lapsed[claim.metadata.uid] = claim
 
     def _owned(self, claim: wire.NodeClaimObject, now_s: float) -> OwnedNode | None:
         """Return the node of a claim; None for one that nobody here can plan with, whose trouble is noted."""

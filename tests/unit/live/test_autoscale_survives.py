@@ -285,6 +285,29 @@ def test_a_type_that_is_sold_out_is_not_ordered_again_and_another_is(api: Any, s
     assert bought(api) == ["small", "large", "small"], "three minutes later it is tried again"
 
 
+def test_a_claim_that_comes_and_goes_between_two_looks_has_failed_too(api: Any) -> None:
+    api.on("POST", PATH, made)
+    controller = api.live.waits(pod("p")).controller(EAGER, apply=True)
+    controller.step()
+    gone = msgspec.convert(made(api.requests[-1][3])[1], wire.NodeClaimObject)
+    api.live.tell(NODE_CLAIMS, gone).tell(NODE_CLAIMS, gone, change="deleted")
+    for _ in range(2):
+        controller.step()
+        api.live.now_s += 11.0
+    controller.step()
+    assert bought(api) == ["small", "large"]
+
+
+def test_a_claim_that_was_confirmed_and_is_never_seen_has_failed_too(api: Any) -> None:
+    """It came and went while the watch was interrupted."""
+    api.on("POST", PATH, made)
+    controller = api.live.waits(pod("p")).controller(EAGER, apply=True)
+    for _ in range(8):
+        controller.step()
+        api.live.now_s += 10.0
+    assert bought(api) == ["small", "large"]
+
+
 def test_a_claim_whose_launch_fails_is_given_back_with_its_reason(api: Any, said: Any) -> None:
     failed = claim("a", ready_s=None)
     failed.status.conditions.append(wire.TimedCondition("Launched", "Unknown", "LaunchFailed", "quota exceeded"))
