@@ -180,6 +180,8 @@ class ActorCritic(NetworkAgent):
     """entropy coefficient of the loss"""
     clip_range: Positive = 0.2
     """clipping range of PPO"""
+    target_kl: Positive | None = None
+    """an update ends early where `approx_kl` of a minibatch is above 1.5 times this. Default: it does not"""
     clip_range_vf: NotNegative = 0.0
     """live and by rewards: clipping range of the value function, in units of scaled rewards; 0: no clipping"""
     segment: Count = 64

@@ -168,6 +168,33 @@ def clipped_policy_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tenso
     return -torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage).mean()
 
 
+def approx_kl(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
+    """Return [], an estimate of KL(pi_old || pi) from actions of pi_old: the mean of (r - 1) - log r, r = pi / pi_old.
+
+    Unbiased and never negative (Schulman: Approximating KL Divergence, 2020, estimator k3), as SB3 logs it.
+    """
+    check_rank(1, log_prob=log_prob, old_log_prob=old_log_prob)
+    log_ratio = log_prob.detach() - old_log_prob.detach()
+    return (log_ratio.exp() - 1.0 - log_ratio).mean()
+
+
+def clip_fraction(log_prob: Tensor, old_log_prob: Tensor, clip: float) -> Tensor:
+    """Return [], the share of decisions whose ratio pi / pi_old is further than `clip` from 1."""
+    check_rank(1, log_prob=log_prob, old_log_prob=old_log_prob)
+    ratio = (log_prob.detach() - old_log_prob.detach()).exp()
+    return ((ratio - 1.0).abs() > clip).float().mean()
+
+
+def explained_variance(value: Tensor, returns: Tensor) -> float:
+    """Return 1 - Var[returns - value] / Var[returns]: 1 for a perfect critic, 0 for the mean; NaN without variance.
+
+    `value` and `returns` are [M].
+    """
+    check_rank(1, value=value, returns=returns)
+    variance = returns.detach().var(correction=0)
+    return float(1.0 - (returns - value).detach().var(correction=0) / variance) if variance > 0 else float("nan")
+
+
 def value_loss(value: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
     """Return [], the mean Huber loss of the critic towards its returns; each counts by its `weight` [B] where given."""
     check_rank(1, value=value, target=target)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -48,8 +49,15 @@ def minibatches(seen: Seen, config: NetworkAgent, generator: torch.Generator | N
     yield from torch.tensor_split(order, -(-count // size))
 
 
-def descend(loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer, max_norm: float) -> float:
-    """Take one step down the gradient of `loss`, clipped to `max_norm`; return the loss.
+class Descent(NamedTuple):
+    """One step of an optimiser: the loss, and the norm of its gradient before it was clipped."""
+
+    loss: float
+    grad_norm: float
+
+
+def descend(loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer, max_norm: float) -> Descent:
+    """Take one step down the gradient of `loss`, clipped to `max_norm`.
 
     Raises `UserError` when the loss or its gradient is no finite number: the weights stay as they were.
     """
@@ -63,4 +71,4 @@ def descend(loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer, 
             "are kept; try a smaller learning_rate or rewards of a smaller size"
         )
     optimizer.step()
-    return value
+    return Descent(value, norm)

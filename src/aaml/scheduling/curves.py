@@ -15,6 +15,10 @@ ACTOR_LOSS = "5. Actor Loss"
 CRITIC_LOSS = "6. Critic Loss"
 EPSILON = "Epsilon"
 ENTROPY = "Policy/Entropy"
+APPROX_KL = "train/approx_kl"
+CLIP_FRACTION = "train/clip_fraction"
+EXPLAINED_VARIANCE = "train/explained_variance"
+GRAD_NORM = "train/grad_norm"
 ACTION_VALUE = "Q/Mean"
 TABLE_STATES = "States"
 SEARCH_DEVIATION = "Deviation"
@@ -38,6 +42,9 @@ _LEARNING: Layout = {
         "loss or advantage": [VALUE_LOSS, ADVANTAGE],
         "actor and critic": [ACTOR_LOSS, CRITIC_LOSS],
         "exploration": [EPSILON, ENTROPY],
+        "how far an update goes": [APPROX_KL, CLIP_FRACTION],
+        "explained variance of the critic": [EXPLAINED_VARIANCE],
+        "norm of the gradient before clipping": [GRAD_NORM],
     },
 }
 SCHEDULING_LAYOUT: Layout = {

@@ -125,8 +125,9 @@ def test_the_curves_have_their_names(make, kind):
         now = make.random(8, i)
         agent.observe(Transition(now, agent.act(context(now)).row, 1.0, make.random(8, i + 1), truncated=i % 10 == 9))
         names |= set(agent.learn())
-    expected = {"1. CSR", "2. Loss/Train"} if kind in {"dqn", "gnn"} else {
-        "1. CSR", "2. Advantage", "5. Actor Loss", "6. Critic Loss"}  # fmt: skip
+    expected = {"1. CSR", "2. Loss/Train", "train/grad_norm"} if kind in {"dqn", "gnn"} else {
+        "1. CSR", "2. Advantage", "5. Actor Loss", "6. Critic Loss", "train/approx_kl", "train/clip_fraction",
+        "train/explained_variance", "train/grad_norm"}  # fmt: skip
     assert expected <= names
 
 

@@ -248,3 +248,24 @@ def test_advantages_have_no_mean_under_the_policy_that_drew():
     torch.testing.assert_close(seen[0, :3], torch.tensor([1.25, 2.25, 3.25]))
     value = torch.tensor([2.0, 19.0 / 3.0])
     torch.testing.assert_close((log_prob.exp() * seen).sum(dim=1), value)
+
+
+def test_how_far_an_update_goes_by_hand():
+    old = torch.log(torch.tensor([0.5, 0.5, 0.2]))
+    new = torch.log(torch.tensor([0.5, 0.75, 0.1]))
+    # Ratios 1, 1.5 and 0.5: (0 + (0.5 - ln 1.5) + (-0.5 + ln 2)) / 3, and two of three are further than 0.2 from 1.
+    torch.testing.assert_close(losses.approx_kl(new, old), torch.tensor((math.log(2.0) - math.log(1.5)) / 3.0))
+    torch.testing.assert_close(losses.clip_fraction(new, old, 0.2), torch.tensor(2.0 / 3.0))
+
+
+@pytest.mark.parametrize(
+    ("value", "explained"),
+    [([1.0, 2.0, 3.0], 1.0), ([2.0, 2.0, 2.0], 0.0), ([3.0, 2.0, 1.0], -3.0), ([11.0, 12.0, 13.0], 1.0)],
+    ids=["perfect", "the mean", "the wrong way round", "shifted"],
+)
+def test_explained_variance_by_hand(value, explained):
+    assert losses.explained_variance(torch.tensor(value), torch.tensor([1.0, 2.0, 3.0])) == pytest.approx(explained)
+
+
+def test_returns_that_do_not_vary_explain_nothing():
+    assert math.isnan(losses.explained_variance(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 3.0])))

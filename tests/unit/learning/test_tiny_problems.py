@@ -96,3 +96,22 @@ def test_imitation_finds_the_teachers_rule(make):
         assert agreement(agent.policy, unseen) < 0.5
         agent.follow(pieces, passes=30)
         assert agreement(agent.policy, unseen) > 0.55
+
+
+def test_an_update_ends_early_beyond_the_target_kl(make):
+    """The first step starts at a divergence of 0; after it any is above a target of 1e-12, so one step is all."""
+    observation = make.state(0, 3, [True, True, True])
+
+    def weights(**settings):
+        agent = make_agent(dataclasses.replace(ACTOR_CRITIC, update_steps=4, **settings), seed=3)
+        for action in (0, 1, 2, 1):
+            agent.observe(Transition(observation, action, float(action), None, terminated=True))
+        curves = agent.learn()
+        return list(agent.algorithm.actor.parameters()), curves
+
+    one, _ = weights(n_epochs=1)
+    ended, curves = weights(n_epochs=5, target_kl=1e-12)
+    five, _ = weights(n_epochs=5)
+    assert all(torch.equal(a, b) for a, b in zip(one, ended, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(one, five, strict=True))
+    assert curves["train/approx_kl"] > 0.0

@@ -13,8 +13,8 @@ from aaml.learning.buffers import Buffer, Transitions
 from aaml.learning.config import Dqn
 from aaml.learning.losses import double_q_target, dueling_under, log_policy, mean_of_choices, q_loss
 from aaml.learning.networks import Network, NetworkSpec, make_network
-from aaml.learning.optim import descend, make_optimizer
-from aaml.scheduling.curves import ACTION_VALUE, VALUE_LOSS
+from aaml.learning.optim import Descent, descend, make_optimizer
+from aaml.scheduling.curves import ACTION_VALUE, GRAD_NORM, VALUE_LOSS
 
 _SHARPNESS = 6.0  # of the policy that action values are sampled by: logits, in standard deviations of the values
 
@@ -49,24 +49,24 @@ class QLearning:
         self, buffer: Buffer, size: int, steps: int, generator: torch.Generator, *, follow: float = 0.0
     ) -> dict[str, float]:
         """Make `steps` updates from batches of `size`; an average moves by `follow` towards the weights of each."""
-        loss = value = 0.0
+        taken, value = Descent(0.0, 0.0), 0.0
         for _ in range(steps):
             batch = buffer.sample(size, generator)
-            loss, value, error = self.update(batch)
+            taken, value, error = self.update(batch)
             buffer.reprioritize(error)
             if self.average is not None:
                 for average, latest in zip(self.average.parameters(), self.network.parameters(), strict=True):
                     average.lerp_(latest.detach(), follow)
-        return {VALUE_LOSS: loss, ACTION_VALUE: value}
+        return {VALUE_LOSS: taken.loss, ACTION_VALUE: value, GRAD_NORM: taken.grad_norm}
 
-    def update(self, batch: Transitions) -> tuple[float, float, Tensor]:
-        """Take one step of the optimiser; returns (loss, mean action value, temporal-difference errors [B])."""
+    def update(self, batch: Transitions) -> tuple[Descent, float, Tensor]:
+        """Take one step of the optimiser; returns (the step, mean action value, temporal-difference errors [B])."""
         q = self.network(batch.seen)
         if batch.log_prob is not None:
             q = dueling_under(q, batch.log_prob, batch.seen.mask)
         loss, error = q_loss(q, batch.action, self._targets(batch), batch.weight)
-        value = descend(loss, self.network, self.optimizer, self.config.max_grad_norm)
-        return value, float(q.detach().gather(1, batch.action[:, None]).mean()), error
+        taken = descend(loss, self.network, self.optimizer, self.config.max_grad_norm)
+        return taken, float(q.detach().gather(1, batch.action[:, None]).mean()), error
 
     @torch.no_grad()
     def _targets(self, batch: Transitions) -> Tensor:

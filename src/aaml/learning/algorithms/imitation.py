@@ -63,7 +63,7 @@ def imitate(
             else:
                 ranked = margin_loss(scores, batch.mask, action, _MARGIN_OF_RETURNS)
                 loss = ranked + value_loss(select(scores, action), returns)
-            latest = descend(loss, network, optimizers[0], MAX_GRAD_NORM)
+            latest = descend(loss, network, optimizers[0], MAX_GRAD_NORM).loss
             if critic is not None and returns is not None:
                 descend(value_loss(critic(batch), returns), critic, optimizers[1], MAX_GRAD_NORM)
     return latest

@@ -4,7 +4,8 @@ Schulman et al.: Proximal Policy Optimization Algorithms (2017). Where the advan
 `aaml.learning.advantages`.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,9 +15,12 @@ from torch import Tensor
 from aaml.learning.buffers import Seen
 from aaml.learning.config import ActorCritic
 from aaml.learning.losses import (
+    approx_kl,
+    clip_fraction,
     clipped_policy_loss,
     clipped_value_loss,
     entropy,
+    explained_variance,
     log_policy,
     normalize,
     select,
@@ -24,7 +28,15 @@ from aaml.learning.losses import (
 )
 from aaml.learning.networks import Network, NetworkSpec, make_network
 from aaml.learning.optim import descend, make_optimizer, minibatches
-from aaml.scheduling.curves import ACTOR_LOSS, CRITIC_LOSS, ENTROPY
+from aaml.scheduling.curves import (
+    ACTOR_LOSS,
+    APPROX_KL,
+    CLIP_FRACTION,
+    CRITIC_LOSS,
+    ENTROPY,
+    EXPLAINED_VARIANCE,
+    GRAD_NORM,
+)
 
 
 @dataclass(frozen=True)
@@ -76,28 +88,45 @@ class Ppo:
     def update(
         self, rollout: Rollout, generator: torch.Generator, *, critic_epochs: int | None = None
     ) -> dict[str, float]:
-        """Pass over the decisions `n_epochs` times; the critic learns in the first `critic_epochs`, None: in all."""
+        """Pass over the decisions `n_epochs` times; the critic learns in the first `critic_epochs`, None: in all.
+
+        It ends at once where a minibatch is further than 1.5 `target_kl` from the policy that sampled. Returns means
+        over its minibatches, by the name of the curve.
+        """
         config, advantage = self.config, normalize(rollout.advantage)
         critic_epochs = config.n_epochs if critic_epochs is None else critic_epochs
-        losses: dict[str, list[float]] = {ACTOR_LOSS: [], CRITIC_LOSS: [], ENTROPY: []}
+        curves: dict[str, list[float]] = defaultdict(list)
+        expected: list[tuple[Tensor, Tensor]] = []  # the critic's values of the first epoch, and the returns
         for epoch in range(config.n_epochs):
             for rows in minibatches(rollout.seen, config, generator):
                 batch = rollout.seen.take(rows)
                 logits = self.actor(batch)
-                log_prob = select(log_policy(logits, batch.mask), rollout.action[rows])
-                loss = clipped_policy_loss(log_prob, rollout.log_prob[rows], advantage[rows], config.clip_range)
+                log_prob, sampled = select(log_policy(logits, batch.mask), rollout.action[rows]), rollout.log_prob[rows]
+                curves[APPROX_KL].append(float(approx_kl(log_prob, sampled)))
+                curves[CLIP_FRACTION].append(float(clip_fraction(log_prob, sampled, config.clip_range)))
+                if config.target_kl is not None and curves[APPROX_KL][-1] > 1.5 * config.target_kl:
+                    return _means(curves)
+                loss = clipped_policy_loss(log_prob, sampled, advantage[rows], config.clip_range)
                 bonus = entropy(logits, batch.mask).mean()
-                descend(loss - config.ent_coef * bonus, self.actor, self.actor_optimizer, config.max_grad_norm)
-                losses[ACTOR_LOSS].append(float(loss.detach()))
-                losses[ENTROPY].append(float(bonus.detach()))
+                objective = loss - config.ent_coef * bonus
+                taken = descend(objective, self.actor, self.actor_optimizer, config.max_grad_norm)
+                curves[GRAD_NORM].append(taken.grad_norm)
+                curves[ACTOR_LOSS].append(float(loss.detach()))
+                curves[ENTROPY].append(float(bonus.detach()))
                 if epoch < critic_epochs:
                     value, returns = self.critic(batch), rollout.returns[rows]
+                    if epoch == 0:
+                        expected.append((value.detach(), returns))
                     if config.clip_range_vf and rollout.value is not None:
                         fit = clipped_value_loss(value, rollout.value[rows], returns, config.clip_range_vf)
                     else:
                         fit = value_loss(value, returns)
-                    losses[CRITIC_LOSS].append(descend(fit, self.critic, self.critic_optimizer, config.max_grad_norm))
-        return {name: sum(each) / len(each) for name, each in losses.items()}
+                    taken = descend(fit, self.critic, self.critic_optimizer, config.max_grad_norm)
+                    curves[CRITIC_LOSS].append(taken.loss)
+            if epoch == 0 and expected:
+                values, returns = map(torch.cat, zip(*expected, strict=True))
+                curves[EXPLAINED_VARIANCE].append(explained_variance(values, returns))
+        return _means(curves)
 
     @torch.no_grad()
     def log_prob(self, seen: Seen, action: Tensor) -> Tensor:
@@ -112,3 +141,7 @@ class Ppo:
     def values(self, seen: Seen) -> Tensor:
         """Return [M], what the critic expects."""
         return torch.cat([self.critic(seen.take(rows)) for rows in minibatches(seen, self.config)])
+
+
+def _means(curves: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: sum(each) / len(each) for name, each in curves.items()}
