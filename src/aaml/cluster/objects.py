@@ -59,6 +59,9 @@ class Requirement:
     operator: Operator
     values: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return " ".join([self.key, self.operator, *self.values])
+
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:

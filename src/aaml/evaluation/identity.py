@@ -33,6 +33,7 @@ from aaml.evaluation.policies import is_model, policy_file, split_nodes
 from aaml.evaluation.program import program_sha256
 from aaml.evaluation.zoo import model_file
 from aaml.nodes.file import named_file
+from aaml.policies.registry import reward_terms
 from aaml.sim.bill import BillTask
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
@@ -58,13 +59,16 @@ def inputs(
     tasks: Iterable[Task] = (),
     specs: Mapping[str, str] | None = None,
     files: Mapping[str, Iterable[Path]] | None = None,
+    reward: str = "",
 ) -> dict[str, str]:
-    """Return by the name of a setting what it stands for, by contents: tasks, policies and the like, files.
+    """Return by the name of a setting what it stands for, by contents: tasks, policies, files, a reward.
 
     Moving a file changes nothing, a changed byte does. Raises `UserError` for a file that cannot be read.
     """
     found = {"task": " ".join(_task_sha256(task) + _name_of(task) for task in tasks)}
-    found |= {name: spec if not (said := _spec_sha256(spec)) else said for name, spec in (specs or {}).items()}
+    found |= {name: _spec_sha256(spec) or spec for name, spec in (specs or {}).items()}
+    hashes = [_spec_sha256(term) for term in reward_terms(reward)]
+    found["reward"] = " ".join(hashes) if any(hashes) else reward
     found |= {name: _sha256(map(_digest, paths)) for name, each in (files or {}).items() if (paths := list(each))}
     return {name: said for name, said in found.items() if said}
 

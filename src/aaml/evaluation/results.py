@@ -239,6 +239,9 @@ def _read(folder: Path) -> pd.DataFrame:
         raise UserError(f"{path}: column {missing[0]} is missing; expected {', '.join(KEYS)} and metrics")
     if frame.empty:
         raise UserError(f"{path}: holds no results")
+    for column in KEYS:
+        if frame[column].isna().any():
+            raise UserError(f"{path}: {column} is missing in row {int(frame[column].isna().argmax()) + 1}")
     for column in ("nodes", "seed", *METRICS.keys() & set(frame.columns)):
         numbers = pd.to_numeric(frame[column], errors="coerce")
         if (wrong := frame[column][numbers.isna() & frame[column].notna()]).size:

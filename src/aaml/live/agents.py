@@ -43,7 +43,7 @@ def agent_source(settings: LearnerSettings, model: Path | None) -> PolicySource:
             return agents.make_agent(settings.agent, seed=seed)
         return agents.load_agent(file, settings.agent, seed=seed)
 
-    parameters = plain(settings.agent)
+    parameters = {name: value for name, value in plain(settings.agent).items() if value is not None}
     if model is None:
         return PolicySource(make, "new", parameters=parameters)
     return PolicySource(make, "model", str(model), parameters)

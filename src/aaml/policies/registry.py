@@ -193,9 +193,18 @@ def reward_names() -> tuple[str, ...]:
 def make_reward(spec: str, options: RewardOptions | None = None) -> Reward:
     """Make a reward: a name, `file.py:name`, or a weighted sum of such ("balance=1,fragmentation=0.5")."""
     options = options or RewardOptions()
-    if "=" not in spec and "," not in spec:
+    if not _is_sum(spec):
         return _one_reward(spec, options)
     return WeightedSum([(weight, _one_reward(part, options)) for part, weight in _weighted(spec)])
+
+
+def reward_terms(spec: str) -> list[str]:
+    """Return the names, or `file.py:name`, that a reward is made of."""
+    return [name for name, _ in _weighted(spec)] if _is_sum(spec) else [spec]
+
+
+def _is_sum(spec: str) -> bool:
+    return "=" in spec or "," in spec
 
 
 def _weighted(spec: str) -> Iterator[tuple[str, float]]:

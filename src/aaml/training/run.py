@@ -180,10 +180,10 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
 
 def inputs_of(config: TrainConfig) -> dict[str, str]:
     """Return what a training learns from besides its settings, by contents."""
-    specs = {"teacher": config.teacher, "reward": config.reward, "rollout": config.rollout}
+    specs = {"teacher": config.teacher, "rollout": config.rollout}
     start = () if config.start is None else with_critic(model_file(config.start))
     lists = () if config.trace is None else (pod_list(config.trace),)
-    return inputs([find_task(config.task)], specs, {"start": start, "trace": lists})
+    return inputs([find_task(config.task)], specs, {"start": start, "trace": lists}, config.reward)
 
 
 def _check_start(config: TrainConfig, arena: Arena) -> None:

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from aaml.chaos.runs import ChaosRun, append, read
@@ -122,6 +123,16 @@ def test_a_changed_byte_of_an_input_is_told_by_the_inputs_name(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "reward", ["balance=1,reward.py:mine=0.5", "reward.py:mine,balance", "balance,reward.py:mine=2"]
+)
+def test_a_changed_byte_of_a_reward_that_is_part_of_a_sum_is_told(reward: str, files: Path) -> None:
+    config = TrainConfig(reward=reward)
+    before = training_run.inputs_of(config)
+    change(files / "reward.py")
+    assert training_run.inputs_of(config)["reward"] != before["reward"]
+
+
 def test_what_was_begun_before_inputs_were_kept_goes_on() -> None:
     same_inputs({"task": "a"}, None, Path("out"))
 
@@ -198,14 +209,20 @@ def begin_training() -> None:
 
 def begin_tuning(asked: KubeSchedulerTuning | BillTuning) -> None:
     asked.state_file.parent.mkdir(parents=True, exist_ok=True)
-    asked.state_file.write_text(json.dumps({"asked": asked.to_dict(), "inputs": asked.inputs()}))
+    state = {
+        "asked": asked.to_dict(), "inputs": asked.inputs(), "number": 0, "played": 0, "start": [],
+        "rng": np.random.default_rng(0).bit_generator.state, "best": [{"config": {}, "values": []}],
+    }  # fmt: skip
+    asked.state_file.write_text(json.dumps(state))
 
 
 def begin_evolution() -> None:
     config = EvolveConfig(task=("task.py:mine",))
-    evolve_search._save(
-        config, Path("out"), {"generations": 1, "fronts": [], "islands": [], "inputs": evolve_search.inputs_of(config)}
-    )
+    rng = np.random.default_rng(0).bit_generator.state
+    island = {"members": [("pod.cpu", "", 1.0)], "known": {}, "rng": rng, "played": 0, "asked": 0}
+    fronts, islands = ([each] * config.islands for each in ([("pod.cpu", 1.0, 1)], island))
+    played = evolve_search.inputs_of(config)
+    evolve_search._save(config, Path("out"), {"generations": 1, "fronts": fronts, "islands": islands, "inputs": played})
 
 
 TRAINING = TrainConfig(agent=TrainConfig.agent, task="task.py:mine", steps=1000)

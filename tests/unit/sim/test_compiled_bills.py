@@ -215,7 +215,7 @@ def test_what_is_not_compiled_is_refused():
         plan(BILL_TASKS["bill-cluster-autoscaler"])
     cheap = [replace(kind, offerings=(Offering(0.1, "spot"),)) for kind in shipped_catalogue().types]
     with pytest.raises(UserError, match="on demand alone"):
-        plan(replace(BILL, catalogue=Catalogue(tuple(cheap))))
+        plan(replace(BILL, catalogue=Catalogue(tuple(cheap)), autoscaler=KarpenterSettings(requirements=())))
     by_truth = {"observation_spec": ObservationSpec(expects=KnownLifetimes()), "queue_sort": QueueSort(rest=1.0)}
     for options in (by_truth, {"reward": "seed-a"}):
         with pytest.raises(UserError, match="nodes are bought"):
