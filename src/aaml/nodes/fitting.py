@@ -18,7 +18,7 @@ from aaml.nodes.catalogue import Catalogue, InstanceType, all_columns, selected
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.packing import Room
 from aaml.nodes.ports import Observed, OwnedNode
-from aaml.policies.gpu.fit import has_devices, take_devices
+from aaml.nodes.room import fullest, has_room, take_room
 
 _MILLI = 1000.0
 FloatArray = npt.NDArray[np.float64]
@@ -33,27 +33,12 @@ def place(free: Any, devices: Any, inverse: Any, requests: Any, gpus: Any, may: 
     `free` int64 [N, R] and `devices` int64 [N, G] are changed; `inverse` float64 [N, 2] are 1 over what a node offers;
     `requests` int64 [P, R]; `may` bool [P, N]. Returns int64 [P]: rows, -1 for a pod without one.
     """
-    pods, nodes, resources = requests.shape[0], free.shape[0], free.shape[1]
-    rows = np.full(pods, -1, dtype=np.int64)
-    for pod in range(pods):
-        best, least = -1, np.inf
-        for row in range(nodes):
-            fits = may[pod, row]
-            column = 0
-            while fits and column < resources:
-                fits = free[row, column] >= requests[pod, column]
-                column += 1
-            if fits and has_devices(devices[row], gpus[pod, 0], gpus[pod, 1]):
-                left = (free[row, 0] - requests[pod, 0]) * inverse[row, 0]
-                left += (free[row, 1] - requests[pod, 1]) * inverse[row, 1]
-                if left < least:
-                    best, least = row, left
-        rows[pod] = best
-        if best >= 0:
-            for column in range(resources):
-                free[best, column] -= requests[pod, column]
-            if gpus[pod, 1] > 0:
-                take_devices(devices[best], gpus[pod, 0], gpus[pod, 1])
+    rows = np.full(requests.shape[0], -1, dtype=np.int64)
+    for pod in range(requests.shape[0]):
+        row = fullest(free, free.shape[0], inverse, requests[pod], devices, gpus[pod], may[pod])
+        rows[pod] = row
+        if row >= 0:
+            take_room(free, row, requests[pod], devices, gpus[pod])
     return rows
 
 
@@ -64,23 +49,15 @@ def fill(room: Any, devices: Any, requests: Any, gpus: Any, may: Any, worth: Any
     `room` int64 [T, R], `devices` int64 [T, G], `requests` int64 [P, R], `may` bool [P, T], `worth` float64 [P].
     Returns bool [T, P], which pods it takes, and float64 [T], what these are worth.
     """
-    types, pods, resources = room.shape[0], requests.shape[0], room.shape[1]
+    types, pods = room.shape[0], requests.shape[0]
     taken, used = np.zeros((types, pods), dtype=np.bool_), np.zeros(types)
+    left, whole = room.copy(), devices.copy()
     for kind in range(types):
-        left, whole = room[kind].copy(), devices[kind].copy()
         for pod in range(pods):
-            fits = may[pod, kind]
-            column = 0
-            while fits and column < resources:
-                fits = left[column] >= requests[pod, column]
-                column += 1
-            if fits and has_devices(whole, gpus[pod, 0], gpus[pod, 1]):
+            if may[pod, kind] and has_room(left, kind, requests[pod], whole, gpus[pod]):
                 taken[kind, pod] = True
                 used[kind] += worth[pod]
-                for column in range(resources):
-                    left[column] -= requests[pod, column]
-                if gpus[pod, 1] > 0:
-                    take_devices(whole, gpus[pod, 0], gpus[pod, 1])
+                take_room(left, kind, requests[pod], whole, gpus[pod])
     return taken, used
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from aaml.cluster.kernels import named, part, section
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.nodes.learned import AGAIN_S, FAST_S, FORGOTTEN_S, HOUR_S, LAUNCH_S, REPLACED, SETTLING_S, SLOW_S
+from aaml.nodes.room import fullest, has_room, take_room
 from aaml.sim.compiled.autoscaler.karpenter import kept_pods
 from aaml.sim.compiled.autoscaler.packing import measure_room
 from aaml.sim.compiled.autoscaler.rows import NODE, NODE_TIME, OFFER, POD, POD_TIME, TRAIT
@@ -207,25 +208,15 @@ def _place(own, work, room, pods, count):  # type: ignore[no-untyped-def]  # noq
 
     Writes `work.rows`, -1 for a pod without one; returns how many have none.
     """
-    missing, resources = 0, work.left.shape[1]
+    missing = 0
     for k in range(count):
         request = own.shapes[own.shape_of[pods[k]]][SHAPE_REQUEST:]
-        best, least = -1, np.inf
-        for row in range(room):
-            fits = True
-            for r in range(resources):
-                fits &= work.left[row, r] >= request[r]
-            if fits:
-                left = (work.left[row, CPU_COLUMN] - request[CPU_COLUMN]) * work.inverse[row, 0]
-                left += (work.left[row, MEMORY_COLUMN] - request[MEMORY_COLUMN]) * work.inverse[row, 1]
-                if left < least:
-                    best, least = row, left
-        work.rows[k] = best
-        if best < 0:
+        row = fullest(work.left, room, work.inverse, request, None, None, None)
+        work.rows[k] = row
+        if row < 0:
             missing += 1
         else:
-            for r in range(resources):
-                work.left[best, r] -= request[r]
+            take_room(work.left, row, request, None, None)
     return missing
 
 
@@ -273,13 +264,10 @@ def _types_for(own, work, first, pods, count, spare, column, largest_share):  # 
 @part
 def _fits_a_type(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     request = own.shapes[own.shape_of[pod]][SHAPE_REQUEST:]
+    fits = False
     for kind in range(own.terms.kinds):
-        fits = True
-        for r in range(own.room.shape[1]):
-            fits &= own.room[kind, r] >= request[r]
-        if fits:
-            return True
-    return False
+        fits |= has_room(own.room, kind, request, None, None)
+    return fits
 
 
 @section
@@ -288,22 +276,17 @@ def _fill(own, work, spot, pods, count, kind, take):  # type: ignore[no-untyped-
 
     Returns how many that are, and what they are worth: `fitting.fill`. With `take` they are held no more.
     """
-    at, taken, used, resources = own.at, 0, 0.0, own.room.shape[1]
-    room = work.left[spot]
-    for r in range(resources):
-        room[r] = own.room[kind, r]
+    at, taken, used = own.at, 0, 0.0
+    for r in range(own.room.shape[1]):
+        work.left[spot, r] = own.room[kind, r]
     for k in range(count):
         if not work.held[k]:
             continue
         request = own.shapes[own.shape_of[pods[k]]][SHAPE_REQUEST:]
-        fits = True
-        for r in range(resources):
-            fits &= room[r] >= request[r]
-        if fits:
+        if has_room(work.left, spot, request, None, None):
             taken += 1
             used += request[CPU_COLUMN] * at.cpu_worth + request[MEMORY_COLUMN] * at.memory_worth
-            for r in range(resources):
-                room[r] -= request[r]
+            take_room(work.left, spot, request, None, None)
             if take:
                 work.held[k] = False
     return taken, used

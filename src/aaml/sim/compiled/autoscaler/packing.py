@@ -4,6 +4,7 @@ import numpy as np
 
 from aaml.cluster.kernels import part, section
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
+from aaml.nodes.room import has_room, take_room
 from aaml.sim.compiled.autoscaler.rows import NODE, NODE_TIME, OFFER, POD_TIME, TRAIT
 from aaml.sim.compiled.rows import SHAPE_REQUEST
 
@@ -88,17 +89,13 @@ def pack(own, work, room, ready, pods, below):  # type: ignore[no-untyped-def]  
         request, held = own.shapes[own.shape_of[pod]][SHAPE_REQUEST:], moving and work.held[k]
         place = -1
         for row in range(room):
-            fits = work.quiet[row] or not held
-            for r in range(resources):
-                fits &= work.left[row, r] >= request[r]
-            if fits:
+            if (work.quiet[row] or not held) and has_room(work.left, row, request, None, None):
                 place = row
                 break
         if place >= 0:
             if held and place >= ready:
                 return FAILED
-            for r in range(resources):
-                work.left[place, r] -= request[r]
+            take_room(work.left, place, request, None, None)
             work.used[place] = True
             continue
         found = _claim(own, work, claims, request, resources)
@@ -139,9 +136,7 @@ def _claim(own, work, claims, request, resources):  # type: ignore[no-untyped-de
             return claim
     some = False
     for kind in range(own.terms.kinds):
-        fits = True
-        for r in range(resources):
-            fits &= own.room[kind, r] >= request[r]
+        fits = has_room(own.room, kind, request, None, None)
         work.fits[claims, kind] = fits
         some |= fits
     if not some:
