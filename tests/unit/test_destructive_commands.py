@@ -158,12 +158,12 @@ def test_a_cluster_that_is_gone_does_not_make_another_one_on_its_port_ours(produ
     assert "1 of them real (n1)" in capsys.readouterr().err
 
 
-# ---- the table of docs/security.md -----------------------------------------------------------------------------------
+# ---- the table of docs/rights.md -------------------------------------------------------------------------------------
 
 
 def written_down():
     """Return the rows of the table, {command: its cells}, and the commands that are said to write on no cluster."""
-    text = (Path(__file__).parents[2] / "docs/security.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/rights.md").read_text()
     section = text.split("## What is written on a cluster")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:3] == "| `"]
     prose = " ".join(section.split())  # wherever its lines break

@@ -199,5 +199,5 @@ PAGE = {
 def test_the_page_lists_what_each_command_does_on_a_cluster(command):
     asked = PAGE[command]
     needed, more = (words(tuple(each for each in asked if bool(each.without) is without)) for without in (False, True))
-    text = (DEPLOY.parents[1] / "docs/run-on-your-cluster.md").read_text()
+    text = (DEPLOY.parents[1] / "docs/rights.md").read_text()
     assert f"| {command} | {needed} | {more} |" in text

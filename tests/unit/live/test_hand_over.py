@@ -53,7 +53,7 @@ def test_of_those_that_are_no_worse_under_one_in_a_hundred_ever_steps_aside() ->
 def test_one_that_does_worse_steps_aside_soon(
     mean: float, deviation: float, good_before: int, half: int, most: int
 ) -> None:
-    """The table of docs/reliability.md: decisions until half, and 95%, of such models were replaced.
+    """The table of docs/policy-failures.md: decisions until half, and 95%, of such models were replaced.
 
     Rewards are those of *balance*, in -4 ... 4; before it got worse the model was better by 0.05.
     """

@@ -1,4 +1,4 @@
-"""The page of features names every feature that there is, in the order of the columns; and what it says is so."""
+"""The pages of features name every feature that there is, in the order of the columns; and what they say is so."""
 
 import re
 from pathlib import Path
@@ -12,13 +12,14 @@ from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATUR
 from support import make
 from support.make import GIB
 
-PAGE = Path(__file__).parents[3] / "docs" / "features.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = ("features.md", "features-of-scorers.md")
 
 
 def tables():
-    """The first column of each table of the page."""
+    """The first column of each table of the pages."""
     found = []
-    for line in PAGE.read_text().splitlines():
+    for line in (line for page in PAGES for line in (DOCS / page).read_text(encoding="utf-8").splitlines()):
         if line.startswith(("| feature |", "| term |")):
             found.append([])
         elif row := re.match(r"\| `(\w+)` \| \S", line):
