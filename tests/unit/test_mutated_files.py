@@ -25,6 +25,7 @@ from aaml.evolve.front import read_front
 from aaml.evolve.search import read_config
 from aaml.evolve.settings import EvolveConfig
 from aaml.evolve.state import read_state
+from aaml.live.node_template import NodeTemplate
 from aaml.nodes.catalogue_file import read_catalogue, shipped_catalogue, written_catalogue
 from aaml.nodes.file import read_autoscaler
 from aaml.nodes.prices import PriceList
@@ -72,6 +73,26 @@ spec:
     consolidationPolicy: WhenEmpty
     consolidateAfter: 1m30s
     budgets: [{nodes: 20%}, {nodes: "3", schedule: "@daily", duration: 8h, reasons: [Empty]}]
+""")
+
+
+def node_template() -> object:
+    return yaml.safe_load("""
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: mine}
+spec:
+  limits: {cpu: "100"}
+  template:
+    metadata: {labels: {team: a}, annotations: {note: b}}
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      expireAfter: 720h
+      terminationGracePeriod: 1h30m
+      taints: [{key: a, value: b, effect: NoSchedule}]
+      startupTaints: [{key: c, effect: NoExecute}]
+      requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot, on-demand]}]
+  disruption: {consolidateAfter: 30s}
 """)
 
 
@@ -168,6 +189,12 @@ class Kind:
 
 KINDS = {
     "NodePool": Kind("n.yaml", nodepool, read_autoscaler, frozenset({"annotations", "labels", "limits"})),
+    "node template": Kind(
+        "t.yaml",
+        node_template,
+        NodeTemplate.read,
+        frozenset({"annotations", "labels", "metadata", "limits", "disruption"}),
+    ),
     "KubeSchedulerConfiguration": Kind("k.yaml", scheduler, lambda path: read_profile(f"kube-scheduler:{path}")),
     "NodePolicy": Kind("p.yaml", node_policy, read_autoscaler),
     "DeschedulerPolicy": Kind("d.yaml", descheduler, read_autoscaler, frozenset({"plugins"})),

@@ -297,6 +297,7 @@ class Node:
     declared_features: frozenset[str] = frozenset()  # what its kubelet can do, where not every kubelet can
     resource_version: str = ""
     created_s: float = 0.0
+    do_not_disrupt: bool = False  # autoscalers are told to leave it alone
 
     @property
     def is_control_plane(self) -> bool:

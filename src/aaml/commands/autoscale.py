@@ -104,7 +104,7 @@ def run(args: Args) -> int:
     ):
         if shift.acquire(stop.is_set):
             _decide(args, policy, template, catalogue, shift, stop, metrics)
-        return LOST_STATUS if shift.lost else interruption.service_status
+        return LOST_STATUS if shift.lost or not shift.holds else interruption.service_status
 
 
 def _decide(
@@ -141,7 +141,7 @@ def _decide(
         doing = "buys and gives back nodes" if args.apply else "dry run, nothing is written"
         print(f"{Place.look(watch.transport, args.kubeconfig)}: {doing}", flush=True)
         shift.decides()
-        controller.run(stop.is_set, shift.on_turn)
+        controller.run(lambda: stop.is_set() or not shift.holds, shift.on_turn)
 
 
 def _beside(pools: "list[str]", *, refused: bool) -> None:

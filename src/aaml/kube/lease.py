@@ -103,6 +103,11 @@ class LeaderLease:
         except (ApiError, Unreachable) as error:
             log.warning("lease %s: not given up, it runs out by itself: %s", self.options.name, error)
 
+    @property
+    def holds(self) -> bool:
+        """Whether nobody else can lead now: the renewal deadline has not passed, also where no thread has noticed."""
+        return not self._ended.is_set() and time.monotonic() < self._renewed_s + self.options.renew_deadline_s
+
     def attempt(self) -> str:
         """Take or renew the lease if that is allowed now; returns who holds it ("" when that is not known)."""
         try:

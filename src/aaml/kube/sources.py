@@ -6,7 +6,7 @@ bound yet, namespaces for a selector over them, disruption budgets for a pod tha
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -66,11 +66,18 @@ class SeenBudget:
 
     budget: DisruptionBudget
     resource_version: str
+    is_current: bool = True  # whether its controller has seen the latest change of it
+
+    @property
+    def now(self) -> DisruptionBudget:
+        """The budget as evictions have it: one whose status is of a version before lets nothing go."""
+        return self.budget if self.is_current else replace(self.budget, disruptions_allowed=0)
 
 
 def see_budget(raw: wire.BudgetObject) -> SeenBudget:
     """Convert a disruption budget."""
-    return SeenBudget(budget_from_api(raw), raw.metadata.resource_version)
+    current = raw.status.observed_generation >= raw.metadata.generation
+    return SeenBudget(budget_from_api(raw), raw.metadata.resource_version, current)
 
 
 def _metadata_name(raw: Any) -> str:

@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 import msgspec
 
@@ -27,9 +27,7 @@ from aaml.nodes.catalogue import InstanceType
 from aaml.nodes.fitting import price_of
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.node_policy import NodePolicy
-from aaml.nodes.ports import Buy, Delete, Observed, OwnedNode
-
-log = logging.getLogger(__name__)
+from aaml.nodes.ports import Buy, Delete, Observed, OwnedNode, Waiting
 
 _NOT_FOUND = 404
 _SERVER_ERROR = 500  # from here on a request may have been carried out
@@ -37,6 +35,7 @@ _SHORTEST_S, _LONGEST_S = 0.2, 1.0  # between two looks
 _SETTLED_S = 60.0  # an empty node is kept for so long while pods wait or are on their way
 _AGAIN_S = 60.0  # an order that a dry run repeats is told again once it was not given for so long
 _NAMED = 3  # pods in a reason
+_LATE_S = 900.0  # after which pods that still wait are told, whatever the reason
 _FEW = 0.2  # of our nodes: while more are out of order none of them is drained, as in Karpenter (node/health)
 
 
@@ -87,16 +86,19 @@ class NodeController:
         apply: bool = False,
         beside_nodepools: bool = False,
         metrics: AutoscaleMetrics | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._nodes, self._template, self._tell = nodes, template, tell
-        self._limits, self._apply, self._beside_nodepools, self._clock = limits, apply, beside_nodepools, clock
+        self._limits, self._apply, self._beside_nodepools = limits, apply, beside_nodepools
+        self._clock = clock or steady_clock()
         self._metrics = metrics or AutoscaleMetrics()
         self._metrics.most_nodes.set(limits.most_nodes)
         self._autoscaler = LearnedNodes(policy, nodes.catalogue)
         self._telling = Telling()
         self._stopped: Callable[[], bool] = lambda: False
         self._deleted_s: deque[float] = deque()
+        self._begins_s = -inf  # before which nothing is given back
+        self._waits_s: dict[str, float] = {}  # by uid: since when a pod has waited without a break
         self._ordered_s: dict[tuple[str, str], float] = {}  # in a dry run: when an order was last given
 
     def run(self, stopped: Callable[[], bool], on_turn: Callable[[], object] = lambda: None) -> None:
@@ -114,7 +116,7 @@ class NodeController:
         """
         self._stopped = stopped
         if self._apply:
-            self._deleted_s.extend([self._now_s()] * self._limits.moves)
+            self._begins_s = self._now_s() + self._limits.interval_s
 
     def step(self) -> float:
         """Look once and do what follows; returns in how many seconds to look again.
@@ -125,7 +127,8 @@ class NodeController:
             return _LONGEST_S
         now_s = self._now_s()
         if self._nodes.measure():
-            log.info("nodes keep more of their room for themselves than the instance types say; counted from now on")
+            text = "what nodes keep of their room for themselves and for daemons is other than was known: counted now"
+            self._telling.tell("room", text, now_s, logging.INFO)
         seen, before = self._nodes.observe(now_s), self._autoscaler.replaced
         if self._autoscaler.catalogue is not self._nodes.catalogue:
             self._autoscaler.sell(self._nodes.catalogue)
@@ -136,6 +139,7 @@ class NodeController:
             for name in command.names if isinstance(command, Delete) else ():
                 self._delete(seen.nodes[name], seen)
         self._clear_up(seen)
+        self._tell_late(seen)
         self._count(seen)
         wait_s = (self._autoscaler.next_s - self._now_s()) / self._nodes.speed
         return min(max(wait_s, _SHORTEST_S), _LONGEST_S)
@@ -209,7 +213,7 @@ class NodeController:
             answer = self._nodes.watch.transport.request("POST", NODE_CLAIMS.path, body)
         except (ApiError, Unreachable) as error:
             self._refuse("api")
-            self._telling.tell(("buy", str(error)), f"no node of type {kind.name} is bought: {error}", now_s)
+            self._telling.tell(("buy", _kind(error)), f"no node of type {kind.name} is bought: {error}", now_s)
             self._nodes.sold_out.failed((), now_s)
             if not isinstance(error, ApiError) or error.status >= _SERVER_ERROR:
                 self._nodes.bought(msgspec.convert(body, wire.NodeClaimObject), now_s, answered=False)
@@ -240,6 +244,8 @@ class NodeController:
                     text = f"{drained} nodes with pods are out of order, more than a fifth: none of them is drained"
                     self._telling.tell("many", text, seen.now_s)
                     continue
+            if each.works and self._nodes.stays(each.claim, seen.now_s):
+                continue
             self._give_back(each.claim, "", f"it {each.what}", None, seen)
 
     def _give_back(self, claim: wire.NodeClaimObject, kind: str, why: str, saves: float | None, seen: Observed) -> None:
@@ -270,6 +276,8 @@ class NodeController:
         return bool(seen.waiting) or any(other.deleting and seen.pods_on(other.name) for other in seen.nodes.values())
 
     def _moves_left(self, now_s: float) -> int:
+        if now_s < self._begins_s:
+            return 0
         while self._deleted_s and self._deleted_s[0] <= now_s - self._limits.interval_s:
             self._deleted_s.popleft()
         return self._limits.moves - len(self._deleted_s)
@@ -283,7 +291,8 @@ class NodeController:
             status = error.status if isinstance(error, ApiError) else _SERVER_ERROR
             if status != _NOT_FOUND:
                 self._refuse("api")
-                self._telling.tell(("delete", str(error)), f"{claim.metadata.name} is not given back: {error}", now_s)
+                self._telling.tell(("delete", _kind(error)), f"{claim.metadata.name} is not given back: {error}", now_s)
+                self._nodes.not_given_back(claim, now_s)
             if status >= _SERVER_ERROR:
                 self._deleted_s.append(now_s)
             return False
@@ -298,6 +307,18 @@ class NodeController:
         if now_s - self._ordered_s.get(key, -_AGAIN_S) >= _AGAIN_S:
             self._tell(order)
         self._ordered_s[key] = now_s
+
+    def _tell_late(self, seen: Observed) -> None:
+        """Tell of pods that have waited for long: limits hold them, or something that nobody here looks at."""
+        self._waits_s = {uid: self._waits_s.get(uid, seen.now_s) for uid in seen.waiting}
+        late = [seen.waiting[uid] for uid, since_s in self._waits_s.items() if seen.now_s - since_s >= _LATE_S]
+        if late:
+            first = min(late, key=lambda each: (each.since_s, each.pod.key))
+            text = (
+                f"{_pods_wait(late)} for 15 min and longer ({_named(late)}); kube-scheduler says of {first.pod.key}: "
+                f"{self._nodes.watch.why.get(first.pod.uid, '')}"
+            )
+            self._telling.tell("late", text, seen.now_s)
 
     def _refuse(self, reason: str, count: int = 1) -> None:
         self._metrics.refused.labels(reason).inc(count)
@@ -314,13 +335,29 @@ class NodeController:
         self._metrics.waiting.set(len(seen.waiting))
 
 
+def steady_clock() -> Callable[[], float]:
+    """Return a clock of seconds since 1970 that goes on as it does now when somebody sets the machine's."""
+    begun_s = time.time() - time.monotonic()
+    return lambda: begun_s + time.monotonic()
+
+
 def _who_waits(seen: Observed) -> str:
-    waiting = sorted(seen.waiting.values(), key=lambda each: (each.since_s, each.pod.key))
+    waiting = list(seen.waiting.values())
     if not waiting:
         return "pods need room"
-    named = ", ".join(each.pod.key for each in waiting[:_NAMED]) + (", ..." if len(waiting) > _NAMED else "")
-    one = len(waiting) == 1
-    return (
-        f"{len(waiting)} pod{'s wait' if not one else ' waits'} ({named}), {seen.now_s - waiting[0].since_s:.0f} s"
-        + ("" if one else " the longest")
-    )
+    longest = f"{seen.now_s - min(each.since_s for each in waiting):.0f} s"
+    return f"{_pods_wait(waiting)} ({_named(waiting)}), {longest}" + (" the longest" if len(waiting) > 1 else "")
+
+
+def _pods_wait(waiting: Sequence[Waiting]) -> str:
+    return "1 pod waits" if len(waiting) == 1 else f"{len(waiting)} pods wait"
+
+
+def _named(waiting: Sequence[Waiting]) -> str:
+    first = sorted(waiting, key=lambda each: (each.since_s, each.pod.key))[:_NAMED]
+    return ", ".join(each.pod.key for each in first) + (", ..." if len(waiting) > _NAMED else "")
+
+
+def _kind(error: ApiError | Unreachable) -> object:
+    """Return what is alike in errors that are told once: their texts name the claim."""
+    return error.status if isinstance(error, ApiError) else str(error)

@@ -1,28 +1,41 @@
 """What every node that is bought is like: its class, labels, taints and lifetime, from a NodePool's `spec.template`."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from aaml.cluster.objects import ARCH_LABEL, CAPACITY_TYPE_LABEL, OS_LABEL, Requirement, Taint
+from aaml.cluster.objects import ARCH_LABEL, CAPACITY_TYPE_LABEL, OS_LABEL, Effect, Requirement, Taint
 from aaml.errors import UserError, bad_value
-from aaml.kube.objects import wire
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.catalogue_file import read_types
 from aaml.nodes.nodepool import load_nodepool
 from aaml.nodes.requirements import WELL_KNOWN, Labels, Values, meet, only, required
+from aaml.schema import without_nulls
+
+_log = logging.getLogger(__name__)
 
 KWOK_CLASS = "karpenter.kwok.sh/KWOKNodeClass/default"
 EXPIRE_AFTER = "720h"  # Karpenter's own default (apis/v1/nodeclaim.go)
+_DURATION = "([0-9]+(s|m|h))+"  # as the NodeClaim's schema has it
 _USUAL = {ARCH_LABEL: only("amd64"), OS_LABEL: only("linux"), CAPACITY_TYPE_LABEL: only("on-demand")}
+
+
+class _Pool(msgspec.Struct, forbid_unknown_fields=True):
+    apiVersion: str  # noqa: N815  (the file's names)
+    kind: str
+    spec: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    status: dict[str, Any] = {}
 
 
 class _Taint(msgspec.Struct, forbid_unknown_fields=True):
     key: str
-    effect: str
+    effect: Effect
     value: str = ""
 
 
@@ -44,8 +57,8 @@ class _Spec(msgspec.Struct, forbid_unknown_fields=True):
     requirements: list[_Requirement] = []
     taints: list[_Taint] = []
     startupTaints: list[_Taint] = []  # noqa: N815
-    expireAfter: str = EXPIRE_AFTER  # noqa: N815
-    terminationGracePeriod: str | None = None  # noqa: N815
+    expireAfter: Annotated[str, Meta(pattern=rf"^({_DURATION}|Never)$")] = EXPIRE_AFTER  # noqa: N815
+    terminationGracePeriod: Annotated[str, Meta(pattern=f"^{_DURATION}$")] | None = None  # noqa: N815
 
 
 class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
@@ -84,11 +97,14 @@ class NodeTemplate:
         """
         where = f"template: {path}: spec.template"
         try:
-            found = msgspec.convert(load_nodepool(path).get("spec", {}).get("template"), _Template)
+            pool = msgspec.convert(without_nulls(load_nodepool(path)), _Pool)
+            found = msgspec.convert(pool.spec.get("template"), _Template)
         except UserError as error:
             raise UserError(f"template: {error}") from error
-        except (msgspec.ValidationError, AttributeError) as error:
+        except msgspec.ValidationError as error:
             raise UserError(f"{where}: {error}") from error
+        if beyond := sorted(f"spec.{key}" for key in pool.spec.keys() - {"template"}):
+            _log.warning("template: %s: no part of what nodes are like, left out: %s", path, ", ".join(beyond))
         spec = found.spec
         for each in spec.requirements:
             if each.key not in WELL_KNOWN or each.operator not in {"In", "NotIn"} or each.minValues is not None:
@@ -108,7 +124,7 @@ class NodeTemplate:
             {key: value for key, value in written.items() if value},
             found.metadata.labels,
             found.metadata.annotations,
-            tuple(Taint(each.key, each.value, each.effect) for each in spec.taints),  # type: ignore[arg-type]
+            tuple(Taint(each.key, each.value, each.effect) for each in spec.taints),
             required(asked_for),
         )
 
@@ -130,11 +146,6 @@ class NodeTemplate:
 
 def _words(values: Values) -> str:
     return f"{'none of ' if values.excluded else ''}{' or '.join(sorted(values.listed))}"
-
-
-def taints_of(written: Sequence[wire.TaintObject] | None) -> set[str]:
-    """Return the keys of taints."""
-    return {each.key for each in written or ()}
 
 
 def _class_reference(node_class: str) -> dict[str, str]:

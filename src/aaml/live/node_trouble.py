@@ -35,6 +35,11 @@ class Trouble:
     due: bool
 
     @property
+    def works(self) -> bool:
+        """Whether the node works, and may be asked to stay."""
+        return self.kind in {"closed", "type"}
+
+    @property
     def only_when_empty(self) -> bool:
         """Whether the node works: somebody closed it, and its pods stay."""
         return self.kind == "closed"

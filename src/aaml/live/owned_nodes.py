@@ -11,22 +11,23 @@ from math import inf
 from typing import NamedTuple
 
 from aaml.cluster.objects import NO_GPU, Node, Pod
-from aaml.cluster.quantity import PODS
 from aaml.cluster.selectors import has_untolerated_taint
 from aaml.kube.objects import wire
 from aaml.kube.sources import BUDGETS, NODE_CLAIMS
 from aaml.kube.watcher import ClusterWatch
 from aaml.live.evictions import Evictions
-from aaml.live.node_claims import Offer, is_launched, is_ours, launch_failure, offer_of, offering_of, since
-from aaml.live.node_template import NodeTemplate, taints_of
+from aaml.live.node_claims import is_launched, is_ours, launch_failure, offer_of, offering_of, since
+from aaml.live.node_template import NodeTemplate
 from aaml.live.node_trouble import UNREADY_TAINTS, Trouble, Troubles
-from aaml.live.sold_out import SoldOut, without
+from aaml.live.sold_out import SoldOut
+from aaml.live.stock import Ready, Stock
 from aaml.live.telling import Telling
-from aaml.nodes.catalogue import Catalogue, InstanceType
+from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.ports import Observed, OwnedNode, Waiting
 
 _DISRUPTED = "karpenter.sh/disrupted"
 _TOLD_S = 10.0  # after which a node has told, too, what its claim tells: that it is ready
+_REFUSED_S = 60.0  # for which a node stays whose deletion the API refused
 UNSEEN_S = 60.0  # for which an order counts that the watch has not told of
 _WITH_THE_NODE = frozenset({"DaemonSet", "Node"})  # owners of pods that come and go with a node
 
@@ -52,14 +53,15 @@ class OwnedNodes:
         self, watch: ClusterWatch, catalogue: Catalogue, template: NodeTemplate | None = None, *,
         all_claims: bool = False, speed: float = 1.0,
     ) -> None:  # fmt: skip
-        self.watch, self.catalogue, self._all_claims, self.speed = watch, catalogue, all_claims, speed
-        self.sold_out, self.evictions = SoldOut(), Evictions(())
+        self.watch, self._all_claims, self.speed = watch, all_claims, speed
+        self._stock, self.evictions = Stock(catalogue), Evictions(())
         self._template = template or NodeTemplate.plain()
-        self._offered = {kind.name: kind for kind in catalogue.types}
-        self._room = dict(self._offered)  # less what nodes keep for themselves
         self._unseen: dict[str, _Unseen] = {}  # orders that the watch has not told of, by claim
         self._lapsed: dict[str, wire.NodeClaimObject] = {}  # by uid: claims that went before they were looked at
         self._ordered_s: dict[str, float] = {}  # by claim
+        self._ready_s: dict[str, float] = {}  # by claim, on our clock
+        self._refused_s: dict[str, float] = {}  # by uid: when the API refused to delete a claim
+        self._selected: frozenset[tuple[str, str]] = frozenset()  # labels of the template that pods ask for
         self._going: set[str] = set()  # uids of claims whose deletion was ordered
         self._launching: dict[str, wire.NodeClaimObject] = {}  # by uid: ours without an instance, at the last look
         self._failed: set[str] = set()  # uids of claims whose failure is known
@@ -93,55 +95,48 @@ class OwnedNodes:
         """Take note that a claim's deletion was ordered."""
         self._going.add(claim.metadata.uid)
 
+    def not_given_back(self, claim: wire.NodeClaimObject, now_s: float) -> None:
+        """Take note that the API refused to delete a claim: it stays for a while, and others go before it."""
+        self._refused_s[claim.metadata.uid] = now_s
+
+    def stays(self, claim: wire.NodeClaimObject, now_s: float) -> bool:
+        """Whether a node is to stay whatever runs there: by its annotation, or because the API refused to delete it."""
+        node = self._node(claim)
+        annotated = (claim.metadata.annotations or {}).get(wire.DO_NOT_DISRUPT) == "true"
+        refused_s = self._refused_s.get(claim.metadata.uid, -inf)
+        return annotated or (node is not None and node.do_not_disrupt) or now_s - refused_s < _REFUSED_S
+
     # ---- what can be bought ------------------------------------------------------------------------------------------
 
+    @property
+    def catalogue(self) -> Catalogue:
+        """What can be bought."""
+        return self._stock.catalogue
+
+    @property
+    def sold_out(self) -> SoldOut:
+        """What cannot be had now."""
+        return self._stock.sold_out
+
     def measure(self) -> bool:
-        """Compare nodes that are ready with their types; returns whether these have less room than was believed.
-
-        A type that was seen has the least that was left to pods on one of its nodes. The others lose what daemons take
-        of a node at most.
-        """
-        least, daemons = dict[str, dict[str, int]](), dict[str, int]()
-        for claim in self.claims.values():
-            node, kind = self._node(claim), offer_of(claim).type
-            if node is None or kind not in self._offered or since(claim, "Initialized") is None:
-                continue
-            own = _sums(pod for pod in self._pods(node.name).values() if _goes_with_the_node(pod))
-            left = least.setdefault(kind, {})
-            for resource in self.catalogue.resources:
-                daemons[resource] = max(daemons.get(resource, 0), own.get(resource, 0))
-                room = node.allocatable.get(resource, 0) - own.get(resource, 0)
-                left[resource] = min(left.get(resource, room), room)
-        measured = {name: self._smaller(kind, least.get(name), daemons) for name, kind in self._room.items()}
-        if measured == self._room:
-            return False
-        self._room = measured
-        self._stock(frozenset())
-        return True
-
-    def _stock(self, gone: frozenset[Offer]) -> frozenset[str]:
-        """Bring `catalogue` up to date; returns the types of which nothing can be had now."""
-        left = {name: without(kind, gone) for name, kind in self._room.items()}
-        types = tuple(left[name] or kind for name, kind in self._room.items())
-        if {kind.name: kind for kind in self.catalogue.types} != {kind.name: kind for kind in types}:
-            self.catalogue = Catalogue(types)
-        return frozenset(name for name, kind in left.items() if kind is None)
-
-    def _smaller(self, kind: InstanceType, seen: Mapping[str, int] | None, daemons: Mapping[str, int]) -> InstanceType:
-        offered = self._offered[kind.name].allocatable
-        room = seen or {resource: amount - daemons.get(resource, 0) for resource, amount in offered}
-        left = tuple((name, max(0, min(amount, room.get(name, 0)))) for name, amount in kind.allocatable)
-        return kind if left == kind.allocatable else replace(kind, allocatable=left)
+        """Compare nodes that are ready with their types; returns whether types have another room than was believed."""
+        there = ((offer_of(claim).type, self._node(claim), claim) for claim in self.claims.values())
+        return self._stock.measure(
+            Ready(kind, node, [pod for pod in self._pods(node.name).values() if _goes_with_the_node(pod)])
+            for kind, node, claim in there
+            if node is not None and since(claim, "Initialized") is not None
+        )
 
     # ---- what there is -----------------------------------------------------------------------------------------------
 
     def observe(self, now_s: float) -> Observed:
         """Return the cluster as it is now."""
         self._take_in_launches(now_s)
-        seen = Observed(now_s, sold_out=self._stock(self.sold_out.look(now_s)))
+        seen = Observed(now_s, sold_out=self._stock.look(now_s))
         pods: dict[str, dict[str, Pod]] = {}
         released_s: dict[str, float] = {}
         self._troubles.begin(now_s)
+        self._selected = self._asked_for()
         for claim in self.mine:
             node = self._owned(claim, now_s)
             there = self.pods_of(claim)
@@ -153,7 +148,8 @@ class OwnedNodes:
             seen.stopping |= {uid for uid, pod in there.items() if pod.terminating}
         self._troubles.end()
         seen.pods, seen.released_s = pods, released_s
-        self.evictions = self._evictions()
+        seen.kept = frozenset(claim.metadata.name for claim in self.mine if self.stays(claim, now_s))
+        self.evictions = self._evictions(seen)
         seen.blocked = frozenset(
             uid for mine in pods.values() for uid, pod in mine.items()
             if not pod.owner or self._beyond_us(pod) or self.evictions.forbidden(pod)
@@ -189,16 +185,16 @@ class OwnedNodes:
                 return f"{pod.key} is kept by {why}"
         return ""
 
-    def _evictions(self) -> Evictions:
+    def _evictions(self, seen: Observed) -> Evictions:
         """Return what budgets let go, once the pods are gone that are about to be evicted."""
         leaving = (
             pod
             for claim in self.claims.values()
             if self._is_going(claim)
             for pod in self.pods_of(claim).values()
-            if not pod.terminating
+            if not (pod.terminating or seen.is_kept(pod))
         )
-        return Evictions((each.budget for each in self.watch.more[BUDGETS.name].values()), leaving)
+        return Evictions((each.now for each in self.watch.more[BUDGETS.name].values()), leaving)
 
     def _is_going(self, claim: wire.NodeClaimObject) -> bool:
         node = self._node(claim)
@@ -249,14 +245,15 @@ class OwnedNodes:
     def _owned(self, claim: wire.NodeClaimObject, now_s: float) -> OwnedNode | None:
         """Return the node of a claim; None for one that nobody here can plan with, whose trouble is noted."""
         name, offer, node = claim.metadata.name, offer_of(claim), self._node(claim)
-        created, ready_s = claim.metadata.creation_timestamp, since(claim, "Initialized")
+        created = claim.metadata.creation_timestamp
         launched_s = self._ordered_s.get(name, min(created.timestamp() * self.speed, now_s) if created else now_s)
-        initialized_s = None if ready_s is None else ready_s * self.speed
+        initialized_s = self._initialized_s(claim, now_s)
         deleting = self._is_going(claim)
         if deleting and self._troubles.note(claim, "drain", "is being drained"):
             return None
         kind = self.catalogue[offer.type] if offer.type in self.catalogue.numbers else None
-        offering = offering_of(claim, self._offered[offer.type]) if kind else None
+        offered = self._stock.offered(offer.type)
+        offering = offering_of(claim, offered) if offered else None
         if not deleting:
             if failure := launch_failure(claim):
                 self._troubles.note(claim, "launch", f"is not launched ({failure})")
@@ -282,18 +279,40 @@ class OwnedNodes:
         event_s = event.timestamp() * self.speed if event else None
         return OwnedNode(name, kind, offering, launched_s, initialized_s, event_s, deleting)
 
+    def _initialized_s(self, claim: wire.NodeClaimObject, now_s: float) -> float | None:
+        """Return since when a node is ready: a new one since we saw it so, whatever Karpenter's clock says."""
+        name, ready_s = claim.metadata.name, since(claim, "Initialized")
+        if ready_s is None:
+            return None
+        return self._ready_s.setdefault(name, now_s if name in self._ordered_s else min(ready_s * self.speed, now_s))
+
     def _closed(self, claim: wire.NodeClaimObject, node: Node | None) -> str:
         """Return why a node takes no pods, "" where it does."""
         if node is None:
             return "has no node any more"
-        own = taints_of(claim.spec.taints) | {taint.key for taint in self._template.taints}
-        taints = sorted(t.key for t in node.taints if t.effect != "PreferNoSchedule" and t.key not in own)
+        foreign = set(node.taints).difference(self._template.taints)
+        taints = {taint.key for taint in foreign if taint.effect != "PreferNoSchedule"}
         if taints:
-            return f"takes no pods: it has the taint {', '.join(taints)}"
-        return "takes no pods: it is cordoned" if node.unschedulable else ""
+            ordered = {taint.key for taint in claim.spec.taints or ()}
+            others = "" if taints - ordered else " of another template"
+            return f"takes no pods: it has the taint {', '.join(sorted(taints))}{others}"
+        if node.unschedulable:
+            return "takes no pods: it is cordoned"
+        labels = claim.metadata.labels or {}
+        lacking = sorted(key for key, value in self._selected if labels.get(key) != value)
+        return f"lacks the label {', '.join(lacking)} of the template, which pods select" if lacking else ""
+
+    def _asked_for(self) -> frozenset[tuple[str, str]]:
+        """Return the labels of the template that pods select: nodes without them are none for these pods."""
+        if not self._template.labels:
+            return frozenset()
+        return frozenset(
+            (key, value) for pod in self.watch.pods.values() for key, value in pod.node_selector.items()
+            if self._template.labels.get(key) == value
+        )  # fmt: skip
 
     def _tell_troubles(self, seen: Observed) -> None:
-        for each in self._troubles.found:
+        for each in filter(lambda each: is_ours(each.claim), self._troubles.found):
             kept = self.kept_by(each.claim, seen)
             self._told.tell((each.claim.metadata.uid, each.kind), each.words(seen.now_s, kept), seen.now_s)
 
@@ -304,12 +323,7 @@ class OwnedNodes:
             if not why or pod.gates or pod.terminating or pod.nominated_node or _goes_with_the_node(pod):
                 continue
             pod = self._planned(pod)
-            reason = self._beyond_us(pod) or (
-                "no toleration of the taints of nodes that are bought"
-                if has_untolerated_taint(pod.tolerations, self._template.taints)
-                else ""
-            )
-            if reason:
+            if reason := self._beyond_us(pod):
                 self._once.tell(uid, f"{pod.key} waits, and no node is bought for it: it has {reason}", now_s)
             elif not self.catalogue.fits(pod).any():
                 sold = " that can be had now" if self.sold_out.look(now_s) else ""
@@ -324,7 +338,7 @@ class OwnedNodes:
         return pod if len(left) == len(pod.node_selector) else replace(pod, node_selector=left)
 
     def _beyond_us(self, pod: Pod) -> str:
-        """Return what a pod has that the autoscaler does not look at, "" where it sees all there is."""
+        """Return why a pod may not be planned with: it has what the autoscaler does not look at; "" where it may."""
         affinity, known = pod.affinity, self.catalogue.resources
         strange = next((name for name, amount in pod.requests.items() if amount and name not in known), "")
         return (
@@ -334,6 +348,8 @@ class OwnedNodes:
             else "required topology spread" if any(each.hard for each in pod.spread)
             else "host ports" if pod.host_ports
             else "claims of devices" if pod.resource_claims
+            else "no toleration of the taints of nodes that are bought"
+            if has_untolerated_taint(pod.tolerations, self._template.taints)
             else "GPUs" if pod.gpu != NO_GPU
             else f"a request for {strange}, which no instance type names" if strange
             else ""
@@ -356,18 +372,11 @@ class OwnedNodes:
         claims = self.claims
         uids = {claim.metadata.uid for claim in claims.values()}
         self._ordered_s = {name: at_s for name, at_s in self._ordered_s.items() if name in claims}
+        self._ready_s = {name: at_s for name, at_s in self._ready_s.items() if name in claims}
+        self._refused_s = {uid: at_s for uid, at_s in self._refused_s.items() if uid in uids}
         self._going &= uids
         self._once.keep(self.watch.pods.keys())
 
 
 def _goes_with_the_node(pod: Pod) -> bool:
     return pod.owner.partition("/")[0] in _WITH_THE_NODE
-
-
-def _sums(pods: Iterable[Pod]) -> dict[str, int]:
-    """Return what pods request in all, of places for pods too."""
-    found: dict[str, int] = {}
-    for pod in pods:
-        for resource, amount in ((PODS, 1), *pod.requests.items()):
-            found[resource] = found.get(resource, 0) + amount
-    return found

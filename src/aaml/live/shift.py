@@ -51,6 +51,11 @@ class Shift:
         self._beat_s = time.monotonic()
         return not stopped()
 
+    @property
+    def holds(self) -> bool:
+        """Whether this process may write: asked before each write, for one that stood still may have lost its lease."""
+        return self._lease is None or self._lease.holds
+
     def decides(self) -> None:
         """All that it needs is there."""
         self._awaits = ""

@@ -19,6 +19,7 @@ class Telling:
     def tell(self, key: object, text: str, now_s: float, level: int = logging.WARNING) -> None:
         """Log a line unless its key was told a short while ago."""
         if now_s - self._told_s.get(key, -inf) >= self._again_s:
+            self._told_s = {each: at_s for each, at_s in self._told_s.items() if now_s - at_s < self._again_s}
             self._told_s[key] = now_s
             log.log(level, text)
 

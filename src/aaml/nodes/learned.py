@@ -184,7 +184,11 @@ class LearnedNodes:
             if self._can_go(seen, planned.names):
                 self._drained_s = seen.now_s
                 return [Delete(planned.names)]
-        staying = [node for node in seen.nodes.values() if node.initialized_s is not None and not node.deleting]
+        staying = [
+            node
+            for node in seen.nodes.values()
+            if node.initialized_s is not None and not node.deleting and node.name not in seen.kept
+        ]
         empty = tuple(
             node.name
             for node in staying
@@ -209,7 +213,9 @@ class LearnedNodes:
         """Whether all pods of nodes fit on others as things are now."""
         nodes = [seen.nodes[name] for name in names if name in seen.nodes and not seen.nodes[name].deleting]
         pods = [pod for node in nodes for pod in seen.pods_on(node.name).values()]
-        if len(nodes) < len(names) or any(seen.is_kept(pod) or pod.uid in seen.blocked for pod in pods):
+        if len(nodes) < len(names) or seen.kept.intersection(names):
+            return False
+        if any(seen.is_kept(pod) or pod.uid in seen.blocked for pod in pods):
             return False
         unplaced = _unplaced(seen)
         fitting = self._fitting(seen, unplaced)

@@ -65,7 +65,7 @@ class Observed:
     time after their start. `stopping`: uids of pods that are evicted and still on their node.
     `changed_s`: when a pod was last bound or went, or a node came, became ready or was marked. `namespace_labels` are
     those that selectors of namespaces look at. `known`: what an autoscaler has found out about pods, for good.
-    `sold_out`: names of types that cannot be had now.
+    `sold_out`: names of types that cannot be had now. `kept`: names of nodes that stay, whatever runs there.
     """
 
     now_s: float
@@ -80,6 +80,7 @@ class Observed:
     changed_s: float = -inf
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     sold_out: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
     known: dict[type, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def pods_on(self, name: str) -> Mapping[str, Pod]:

@@ -122,6 +122,17 @@ def test_what_nodes_keep_for_themselves_and_for_daemons_is_not_sold_again() -> N
     assert left == {"small": 2000 - 300 - 200, "large": 8000 - 200}, "how much a large node keeps is not known yet"
 
 
+def test_the_room_of_types_grows_again_when_daemons_go() -> None:
+    greedy = pod("greedy", 1.9, owner="DaemonSet/greedy")
+    live = Live().node("a", "small", greedy).node("b", "large", pod("greedy-b", 1.9, owner="DaemonSet/greedy"))
+    live.nodes.measure()
+    live.tell(NODE_CLAIMS, claim("b", "large"), change="deleted").tell(NODES, make.node("n-b"), change="deleted")
+    live.tell(PODS, SeenPod(replace(greedy, node_name="n-a")), change="deleted")
+    assert live.nodes.measure()
+    left = {each.name: dict(each.allocatable)["cpu"] for each in live.nodes.catalogue.types}
+    assert left == {"small": 2000, "large": 8000}
+
+
 # ---- what is ordered -------------------------------------------------------------------------------------------------
 
 

@@ -13,10 +13,12 @@ from aaml.cli import run as command
 from aaml.cluster.objects import DisruptionBudget, LabelSelector, Requirement, Taint, Toleration
 from aaml.errors import UserError
 from aaml.kube.objects import wire
-from aaml.kube.sources import BUDGETS, NODE_CLAIMS, NODE_POOLS, NODES, PODS, SeenBudget, SeenPod
+from aaml.kube.objects.convert import node_from_api
+from aaml.kube.sources import BUDGETS, NODE_CLAIMS, NODE_POOLS, NODES, PODS, SeenBudget, SeenPod, see_budget
 from aaml.kube.transport import Transport
 from aaml.live.autoscale_metrics import AutoscaleMetrics
-from aaml.live.node_controller import MoveLimits
+from aaml.live.node_claims import OURS
+from aaml.live.node_controller import MoveLimits, steady_clock
 from aaml.live.node_pools import active
 from aaml.live.node_template import NodeTemplate
 from aaml.live.owned_nodes import OwnedNodes
@@ -412,10 +414,10 @@ def test_nodes_with_taints_are_bought_for_pods_that_tolerate_them(tmp_path: Any)
         pod("no"), pod("yes", tolerations=(Toleration("shop", "Exists"),), node_selector={"team": "shop"})
     )
     live.nodes = OwnedNodes(live.watch, CATALOGUE, NodeTemplate.read(tmp_path / "pool.yaml"))
-    live.node("a", taints=(Taint("shop", "yes"),))
+    live.node("a", taints=(Taint("shop", "yes"),), labels={**OURS, "team": "shop"})
     seen = live.nodes.observe(NOW_S)
     assert [each.pod.name for each in seen.waiting.values()] == ["yes"]
-    assert seen.nodes["a"].initialized_s is not None, "its taint is how it was ordered"
+    assert seen.nodes["a"].initialized_s is not None, "its taint and label are how it was ordered"
 
 
 @pytest.mark.parametrize(
@@ -425,6 +427,9 @@ def test_nodes_with_taints_are_bought_for_pods_that_tolerate_them(tmp_path: Any)
         ("key: karpenter.sh/capacity-type", "key: karpenter.k8s.aws/instance-family", "instance-family"),
         ("expireAfter", "expiresAfter", "unknown field `expiresAfter`"),
         ("values: [spot]", "values: [rented]", "instance types"),
+        ("expireAfter: 48h", "expireAfter: 2 days", "expireAfter"),
+        ("terminationGracePeriod: 1h", "terminationGracePeriod: Never", "terminationGracePeriod"),
+        ("effect: NoExecute", "effect: NoEntry", "NoEntry"),
     ],
 )
 def test_what_a_template_says_and_nobody_honours_is_refused_by_name(
@@ -433,6 +438,159 @@ def test_what_a_template_says_and_nobody_honours_is_refused_by_name(
     (tmp_path / "pool.yaml").write_text(NODEPOOL.replace(old, new))
     with pytest.raises(UserError, match=message):
         NodeTemplate.read(tmp_path / "pool.yaml").catalogue(None)
+
+
+# ---- what other templates, people, clocks and the API do ------------------------------------------------------------
+
+
+def of_another_template(live: Live, name: str, *pods: Any) -> Live:
+    """Add a node that was bought with a taint."""
+    other = claim(name, "large")
+    other.spec.taints = [wire.TaintObject("shop", "NoSchedule", "yes")]
+    live.tell(NODE_CLAIMS, other).tell(NODES, make.node(f"n-{name}", 8000, 32 * GIB, taints=(Taint("shop", "yes"),)))
+    return live.tell(PODS, *(SeenPod(replace(each, node_name=f"n-{name}")) for each in pods))
+
+
+def test_nodes_with_taints_of_another_template_are_no_room_for_other_pods(api: Any, said: Any) -> None:
+    api.on("POST", PATH, made)
+    of_another_template(api.live, "a", pod("shop", 1.0, tolerations=(Toleration("shop", "Exists"),)))
+    api.live.node("b", "small", pod("web", 1.5)).waits(pod("p"))
+    controller = api.live.controller(EAGER, apply=True)
+    controller.step()
+    assert bought(api) == ["small"]
+    assert deleted(api) == [], "the pod of b cannot go to a"
+    assert any("a takes no pods: it has the taint shop of another template" in each for each in said())
+
+
+def test_nodes_without_a_label_of_the_template_are_no_room_for_pods_that_select_it(api: Any, tmp_path: Any) -> None:
+    (tmp_path / "pool.yaml").write_text(NODEPOOL.split("      taints:", maxsplit=1)[0])
+    api.on("POST", PATH, made)
+    api.live.nodes = OwnedNodes(api.live.watch, CATALOGUE, NodeTemplate.read(tmp_path / "pool.yaml"))
+    api.live.node("a", "large", pod("web", 3.0)).waits(pod("p"))
+    controller = api.live.controller(EAGER, apply=True)
+    controller.step()
+    assert bought(api) == [], "it has room for a pod that selects nothing"
+    api.live.waits(pod("q", node_selector={"team": "shop"}))
+    api.live.now_s += 11.0
+    controller.step()
+    assert bought(api) == ["small"]
+
+
+def test_pods_that_do_not_tolerate_the_templates_taints_keep_their_nodes(api: Any, tmp_path: Any) -> None:
+    (tmp_path / "pool.yaml").write_text(NODEPOOL)
+    template = NodeTemplate.read(tmp_path / "pool.yaml")
+    api.live.nodes = OwnedNodes(api.live.watch, CATALOGUE, template)
+    api.live.node("old", "small", pod("web", 0.5))
+    api.live.node("new", "large", pod("shop", tolerations=(Toleration("shop", "Exists"),)), taints=template.taints)
+    controller = api.live.controller(EAGER, apply=True)
+    for _ in range(5):
+        controller.step()
+        api.live.now_s += 10.0
+    assert "old" not in deleted(api)
+
+
+@pytest.mark.parametrize("on", ["node", "claim"])
+def test_a_node_that_is_annotated_stays_and_keeps_no_other_from_going(api: Any, on: str) -> None:
+    kept = {"karpenter.sh/do-not-disrupt": "true"}
+    api.live.tell(NODE_CLAIMS, claim("a", **({"annotations": kept} if on == "claim" else {})))
+    raw = {"metadata": {"name": "n-a", "annotations": kept if on == "node" else {}},
+           "status": {"allocatable": {"cpu": "2", "memory": "8Gi", "pods": "110"}}}  # fmt: skip
+    api.live.tell(NODES, node_from_api(msgspec.convert(raw, wire.NodeObject)))
+    api.live.node("b", "small", pod("web", 0.5))
+    api.on("DELETE", f"{PATH}/b", (200, {}))
+    play(api, 20)
+    assert deleted(api) == ["b"], "a has room for its pod"
+
+
+def test_a_node_that_the_api_does_not_let_go_keeps_no_other_from_going(api: Any, said: Any) -> None:
+    api.live.node("a").node("b", "small", pod("web", 0.5))
+    api.on("DELETE", f"{PATH}/a", (403, status(403, "Forbidden")))
+    api.on("DELETE", f"{PATH}/b", (200, {}))
+    controller = api.live.controller(EAGER, apply=True)
+    for _ in range(8):
+        controller.step()
+        api.live.now_s += 10.0
+    assert deleted(api).count("b") == 1
+    assert deleted(api).count("a") == 2, "it is tried again a minute later"
+    assert len([each for each in said() if "is not given back" in each]) == 1
+
+
+def test_orders_that_fail_alike_are_told_once(api: Any, said: Any) -> None:
+    """The API server's text names the claim, and each order has a name of its own."""
+
+    def refused(body: bytes) -> tuple[int, Any]:
+        name = json.loads(body)["metadata"]["name"]
+        return 422, {**status(422, "Invalid"), "message": f'NodeClaim.karpenter.sh "{name}" is invalid'}
+
+    api.on("POST", PATH, refused)
+    controller = api.live.waits(pod("p")).controller(EAGER, apply=True)
+    for _ in range(10):
+        controller.step()
+        api.live.now_s += 61.0
+    assert len(bought(api)) > 3
+    assert len([each for each in said() if "is bought: 422" in each]) == 1
+
+
+def test_pods_that_wait_although_there_is_room_are_told_with_what_kube_scheduler_says(api: Any, said: Any) -> None:
+    why = "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
+    api.live.node("a", "large", pod("alone", 7.0)).waits(pod("p"), why=why)
+    play(api, 40)
+    told = [each for each in said() if each.startswith("1 pod waits for 15 min and longer (default/p)")]
+    assert len(told) == 2
+    assert told[0].endswith(f"kube-scheduler says of default/p: {why}")
+
+
+def test_a_pod_that_keeps_its_node_takes_nothing_of_a_budget(api: Any) -> None:
+    web = {"labels": {"app": "web"}}
+    api.live.node("stuck", "small", pod("kept", do_not_disrupt=True, **web), taints=(Taint("karpenter.sh/disrupted"),))
+    api.live.tell(NODE_CLAIMS, claim("stuck", deletion_timestamp="2026-11-27T08:00:00Z"), change="modified")
+    api.live.node("a", "small", pod("web", 0.5, **web)).node("b", "large", pod("big", 2.0)).tell(
+        BUDGETS, budget("b", 1)
+    )
+    api.on("DELETE", f"{PATH}/a", (200, {}))
+    play(api, 20)
+    assert deleted(api)[:1] == ["a"]
+
+
+def test_a_budget_whose_status_is_of_a_version_before_lets_nothing_go(api: Any) -> None:
+    selector = {"matchLabels": {"app": "web"}}
+    raw = {"metadata": {"name": "b", "namespace": "default", "generation": 2}, "spec": {"selector": selector},
+           "status": {"disruptionsAllowed": 1, "observedGeneration": 1}}  # fmt: skip
+    api.live.node("a", "small", pod("web", labels={"app": "web"})).node("b", "large", pod("big", 2.0))
+    api.live.tell(BUDGETS, see_budget(msgspec.convert(raw, wire.BudgetObject)))
+    api.on("DELETE", f"{PATH}/a", (200, {}))
+    controller = api.live.controller(EAGER, apply=True)
+    controller.step()
+    assert deleted(api) == []
+    raw["status"]["observedGeneration"] = 2
+    api.live.tell(BUDGETS, see_budget(msgspec.convert(raw, wire.BudgetObject)), change="modified")
+    api.live.now_s += 10.0
+    controller.step()
+    assert deleted(api) == ["a"]
+
+
+def test_a_new_node_is_kept_for_pods_that_wait_also_where_karpenters_clock_is_an_hour_behind(api: Any) -> None:
+    api.on("POST", PATH, made)
+    controller = api.live.waits(pod("p")).controller(EAGER, apply=True)
+    controller.step()
+    name = made(api.requests[-1][3])[1]["metadata"]["name"]
+    api.live.now_s += 30.0
+    api.live.tell(NODE_CLAIMS, claim(name, ready_s=api.live.now_s - 3600)).tell(NODES, make.node(f"n-{name}", 2000))
+    for _ in range(5):
+        api.live.now_s += 10.0
+        controller.step()
+    assert deleted(api) == []
+
+
+def test_a_clock_that_somebody_sets_moves_nothing(monkeypatch: Any) -> None:
+    clock = steady_clock()
+    before_s = clock()
+    monkeypatch.setattr("time.time", lambda: before_s - 3600.0)
+    assert 0.0 <= clock() - before_s < 60.0
+
+
+def test_as_many_moves_as_anybody_may_write_take_no_memory(api: Any) -> None:
+    api.live.controller(EAGER, limits=MoveLimits(moves=10**15), apply=True).begin(lambda: False)
 
 
 # ---- metrics ---------------------------------------------------------------------------------------------------------

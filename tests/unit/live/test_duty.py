@@ -104,6 +104,22 @@ def test_a_metric_says_which_replica_leads_by_kube_schedulers_name(tmp_path) -> 
             assert leads() == "0.0"
 
 
+def test_a_process_that_stood_still_may_not_write_before_anybody_has_noticed(tmp_path, monkeypatch) -> None:
+    lease = {"metadata": {"name": "aaml-scheduler", "resourceVersion": "1"}, "spec": {}}
+    with ScriptedApi() as api:
+        api.on_list(LEASE, lease)
+        api.on("PUT", LEASE, (200, {}))
+        kubeconfig = write_kubeconfig(tmp_path, api.server)
+        options = DutySettings(leader_elect=True)
+        with on_duty(options, lambda: None, kubeconfig=kubeconfig, profile="mine") as duty:
+            assert not duty.holds, "it stands by"
+            assert duty.acquire(lambda: False)
+            assert duty.holds
+            now_s = time.monotonic()
+            monkeypatch.setattr("time.monotonic", lambda: now_s + options.renew_deadline_s + 0.1)
+            assert not duty.holds, "another one may lead by now"
+
+
 def test_without_election_no_metric_speaks_of_a_leader() -> None:
     port = free_port()
     with on_duty(DutySettings(health_port=port), lambda: None, kubeconfig=None, profile="mine") as duty:

@@ -268,6 +268,7 @@ def node_from_api(node: wire.NodeObject, volume_limits: Mapping[str, int] | None
         declared_features=frozenset(status.declared_features or ()),
         resource_version=meta.resource_version,
         created_s=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+        do_not_disrupt=(meta.annotations or {}).get(wire.DO_NOT_DISRUPT) == "true",
     )
 
 

@@ -47,6 +47,7 @@ class Metadata(Wire):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    generation: int = 0
     creation_timestamp: datetime | None = None
     deletion_timestamp: str | None = None
     labels: Labels = None
@@ -477,6 +478,7 @@ class BudgetStatus(Wire):
     """`status` of a PodDisruptionBudget; `disrupted_pods` names those whose eviction is under way."""
 
     disruptions_allowed: int = 0
+    observed_generation: int = 0
     disrupted_pods: Mapping[str, str] | None = None
 
 
