@@ -104,7 +104,8 @@ def run(args: Args) -> int:
     ):
         if shift.acquire(stop.is_set):
             _decide(args, policy, template, catalogue, shift, stop, metrics)
-        return LOST_STATUS if shift.lost or not shift.holds else interruption.service_status
+        lost = shift.lost or (shift.leads and not shift.holds)
+        return LOST_STATUS if lost else interruption.service_status
 
 
 def _decide(

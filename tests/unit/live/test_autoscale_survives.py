@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import signal
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -17,12 +19,14 @@ from aaml.kube.objects.convert import node_from_api
 from aaml.kube.sources import BUDGETS, NODE_CLAIMS, NODE_POOLS, NODES, PODS, SeenBudget, SeenPod, see_budget
 from aaml.kube.transport import Transport
 from aaml.live.autoscale_metrics import AutoscaleMetrics
-from aaml.live.node_claims import OURS
+from aaml.live.node_claims import OURS, new_claim
 from aaml.live.node_controller import MoveLimits, steady_clock
 from aaml.live.node_pools import active
 from aaml.live.node_template import NodeTemplate
 from aaml.live.owned_nodes import OwnedNodes
+from aaml.threads import Background
 from support import make
+from support.kwok import until
 from support.scripted_api import HANG, ScriptedApi, listing, one_node, status, write_kubeconfig
 from support.watched_nodes import CATALOGUE, EAGER, GIB, NOW_S, PATH, Live, claim, pod
 
@@ -370,6 +374,30 @@ def test_beside_a_pool_it_begins_only_where_somebody_says_so(tmp_path: Any, caps
     assert "Karpenter buys for the same pods itself, by the NodePool default; delete it, set its limits to 0" in error
 
 
+# ---- several processes ----------------------------------------------------------------------------------------------
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/aaml-autoscale"
+
+
+def test_while_another_process_has_the_lease_nothing_is_looked_at_or_bought(tmp_path: Any, said: Any) -> None:
+    held = {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    with one_node() as server:
+        server.on_list(LEASE, {"metadata": {"name": "aaml-autoscale", "resourceVersion": "1"}, "spec": held})
+        reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        server.on("POST", reviews, (201, {"status": {"allowed": True}}))
+        kubeconfig = write_kubeconfig(tmp_path, server.server, token="t")
+
+        def stop() -> None:
+            until(lambda: len(server.asked("GET", LEASE)) > 1, "it has looked at the lease twice")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        with Background(stop, "stop"):
+            assert command("autoscale", ["--kubeconfig", str(kubeconfig), "--apply"]) == 0
+        asked = {(method, path) for method, path, *_ in server.requests}
+    assert asked == {("POST", reviews), ("GET", LEASE)}
+    assert "standing by: another leads" in said()
+
+
 # ---- templates -------------------------------------------------------------------------------------------------------
 
 NODEPOOL = """
@@ -380,6 +408,7 @@ spec:
   template:
     metadata:
       labels: {team: shop}
+      annotations: {note: by hand}
     spec:
       nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: mine}
       expireAfter: 48h
@@ -402,6 +431,10 @@ def test_a_template_says_what_nodes_are_like_and_which_may_be_bought(api: Any, t
         "taints": [{"key": "shop", "value": "yes", "effect": "NoSchedule"}],
         "startupTaints": [{"key": "cni", "value": "", "effect": "NoExecute"}],
     }
+    body = new_claim(CATALOGUE["small"], template)
+    assert body["metadata"]["labels"] == {"team": "shop", **OURS}
+    assert body["metadata"]["annotations"] == {"note": "by hand"}
+    assert body["spec"].items() >= template.spec.items()
     sold = template.catalogue(None)
     assert "compute-1" not in sold.numbers
     assert "compute-2" in sold.numbers
