@@ -24,6 +24,8 @@ EXTRAS: Mapping[str, str] = {
     "ortools": "solver",
     "prometheus_client": "live",
     "ray": "ray",
+    "sb3_contrib": "sb3",
+    "stable_baselines3": "sb3",
     "starlette": "live",
     "supervisor": "container",
     "textual": "live",

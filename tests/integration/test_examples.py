@@ -33,3 +33,28 @@ def test_a_short_training_already_places_far_better_than_chance(path: Path, step
     results = aaml.evaluate([example["policy"](network), "random"], task, seeds=range(1000, 1004), progress=False)
     value = results.frame().groupby("policy")["mean_variance"].mean()
     assert value[f"one_file_{path.name[:3]}"] < 0.7 * value["random"]
+
+
+def test_a_ppo_of_stable_baselines_is_trained_kept_and_named_as_a_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = EXAMPLES[0].with_name("sb3_maskable_ppo.py")
+    kept = tmp_path / "sb3.zip"
+    monkeypatch.setenv("SB3_MODEL", str(kept))
+    example = runpy.run_path(str(path))
+    model = example["train"](example["Args"](task="seedc", nodes=3, steps=40_000, envs=32))
+    model.save(kept)
+    task = aaml.task("seedc", nodes=3, pods=90)
+    results = aaml.evaluate(
+        [example["policy"](model), f"kept={path}:ppo", "random"], task, seeds=range(1000, 1004), progress=False
+    )
+    value = results.frame().groupby("policy")["mean_variance"].mean()
+    assert value["sb3_ppo"] < 0.7 * value["random"]
+    assert value["kept"] == value["sb3_ppo"]
+
+
+def test_a_network_for_one_size_says_so_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    example = runpy.run_path(str(EXAMPLES[0].with_name("sb3_maskable_ppo.py")))
+    model = example["train"](example["Args"](task="seedc", nodes=3, steps=1, envs=8))
+    with pytest.raises(ValueError, match="the model knows clusters of 3 nodes, this one has 4"):
+        aaml.evaluate(example["policy"](model), aaml.task("seedc", nodes=4, pods=5), seeds=[1000], progress=False)

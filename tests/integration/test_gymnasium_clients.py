@@ -9,10 +9,11 @@ from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.evaluation import evaluate_policy
 from sb3_contrib.common.maskable.utils import get_action_masks
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 import aaml.sim
 from aaml.errors import UserError
+from aaml.sim.sb3 import Sb3VecEnv
 from aaml.sim.tasks import TASKS
 
 MODES = ("flat", "dict", "graph")
@@ -144,48 +145,35 @@ def test_maskable_ppo_trains_and_never_leaves_the_mask():
     assert np.isfinite(evaluate_policy(model, env, n_eval_episodes=2)[0])
 
 
-class AsVecEnv(VecEnv):
-    """A Gymnasium vector environment with autoreset in the same step, as Stable-Baselines3 takes vectors."""
-
-    def __init__(self, envs):
-        self.envs = envs
-        super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
-
-    def reset(self):
-        return self.envs.reset()[0]
-
-    def step_async(self, actions):
-        self.actions = actions
-
-    def step_wait(self):
-        seen, reward, terminated, truncated, infos = self.envs.step(self.actions)
-        over = terminated | truncated
-        told = [{} for _ in over]
+def test_a_vector_of_stable_baselines_is_the_compiled_one():
+    """SB3's own vector over single clusters, with the same seeds, says the same in each step."""
+    options = {"task": "seedc", "pods": 12}
+    compiled = Sb3VecEnv(2, **options)
+    single = DummyVecEnv([lambda: gymnasium.make(aaml.sim.ENVIRONMENT_ID, **options)] * 2)
+    compiled.seed(5), single.seed(5)
+    assert np.array_equal(compiled.reset(), single.reset())
+    ended = 0
+    for _ in range(30):
+        masks = np.stack(compiled.env_method("action_masks"))
+        assert np.array_equal(masks, np.stack(single.env_method("action_masks")))
+        actions = masks.argmax(axis=1)
+        seen, reward, over, infos = compiled.step(actions)
+        again, reward_again, over_again, infos_again = single.step(actions)
+        assert np.array_equal(seen, again)
+        assert np.array_equal(reward, reward_again)
+        assert np.array_equal(over, over_again)
         for row in np.flatnonzero(over):
-            cut = bool(truncated[row] and not terminated[row])
-            told[row] = {"terminal_observation": infos["final_obs"][row], "TimeLimit.truncated": cut}
-        return seen, reward.astype(np.float32), over, told
-
-    def close(self):
-        self.envs.close()
-
-    def get_attr(self, attr_name, indices=None):
-        return [getattr(self.envs, attr_name)] * self.num_envs
-
-    def set_attr(self, attr_name, value, indices=None):
-        raise AttributeError(attr_name)
-
-    def env_method(self, method_name, *args, indices=None, **kwargs):
-        return list(getattr(self.envs, method_name)(*args, **kwargs))
-
-    def env_is_wrapped(self, wrapper_class, indices=None):
-        return [False] * self.num_envs
+            ended += 1
+            assert np.array_equal(infos[row]["terminal_observation"], infos_again[row]["terminal_observation"])
+            assert infos[row]["TimeLimit.truncated"] == infos_again[row]["TimeLimit.truncated"]
+            assert infos[row]["metric"] == infos_again[row]["metric"]
+    assert ended >= 4
+    assert compiled.env_method("action_masks", indices=1)[0].shape == masks[1].shape
+    compiled.close()
 
 
 def test_maskable_ppo_learns_in_the_compiled_vector_environment():
-    options = {"task": "seedc", "pods": 60, "seed": 4}
-    envs = gymnasium.make_vec(aaml.sim.ENVIRONMENT_ID, num_envs=32, vectorization_mode="vector_entry_point", **options)
-    vector = AsVecEnv(envs)
+    vector = Sb3VecEnv(32, task="seedc", pods=60, seed=4)
     model = MaskablePPO("MlpPolicy", vector, n_steps=64, batch_size=512, learning_rate=1e-3, gamma=0.5, seed=1)
     before = _earned(model)
     model.learn(20 * 32 * 64)

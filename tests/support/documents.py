@@ -1,10 +1,13 @@
-"""What the documents tell a reader to type: commands, and programs in Python."""
+"""The documents: pages of the site, and what they tell a reader to type: commands, and programs in Python."""
 
 import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (
@@ -18,10 +21,30 @@ PROGRAMS = (
     "rundqn", "rungnn", "runacdqn", "runacgnn", "runsim", "ktop", "cleancluster", "supervisorctl",
 )  # fmt: skip
 
+_BLOCK = re.compile(r"<!-- aaml: (?!end).*?<!-- aaml: end -->", re.DOTALL)
 _FENCED = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^    \S.*\n)+", re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _SEPARATORS = {";", "&&", "&", "|", "do", "done", "for"}
+
+
+def pages_of(part: str) -> list[str]:
+    """Return the pages of one part of the site's navigation, relative to docs/."""
+
+    def leaves(entry: Any) -> list[str]:
+        if isinstance(entry, str):
+            return [entry]
+        return [page for each in (entry.values() if isinstance(entry, dict) else entry) for page in leaves(each)]
+
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    nav = yaml.safe_load(text[text.index("\nnav:") :])["nav"]
+    (chosen,) = (each[part] for each in nav if part in each)
+    return leaves(chosen)
+
+
+def words(page: str) -> int:
+    """Return how many words a page below docs/ has outside the blocks that are drawn from results and settings."""
+    return len(_BLOCK.sub("", (ROOT / "docs" / page).read_text(encoding="utf-8")).split())
 
 
 @dataclass(frozen=True)

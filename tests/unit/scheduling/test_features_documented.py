@@ -22,8 +22,8 @@ def tables():
     for line in (line for page in PAGES for line in (DOCS / page).read_text(encoding="utf-8").splitlines()):
         if line.startswith(("| feature |", "| term |")):
             found.append([])
-        elif row := re.match(r"\| `(\w+)` \| \S", line):
-            found[-1].append(row[1])
+        elif row := re.match(r"\| (`\w+`(?:, `\w+`)*) \| \S", line):
+            found[-1] += re.findall(r"\w+", row[1])
     return [tuple(each) for each in found]
 
 
