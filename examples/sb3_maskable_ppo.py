@@ -41,7 +41,7 @@ class Args:
 def train(args: Args) -> MaskablePPO:
     """Return the model after `args.steps` decisions."""
     torch.set_num_threads(1)  # small networks gain nothing from more, and lose much on a busy machine
-    clusters = Sb3VecEnv(args.envs, args.task, args.nodes)
+    clusters = Sb3VecEnv(args.envs, args.task, args.nodes, lookahead=0)  # a real cluster does not show the next pods
     model = MaskablePPO(
         "MlpPolicy", clusters, n_steps=128, batch_size=1024, n_epochs=4, learning_rate=1e-3, gamma=args.gamma,
         seed=args.seed, device="cpu", verbose=1,
