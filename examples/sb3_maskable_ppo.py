@@ -56,12 +56,14 @@ def policy(model: MaskablePPO) -> Callable[[Any], np.ndarray]:
     model.policy.set_training_mode(False)
 
     def sb3_ppo(context: Any) -> np.ndarray:
-        seen, trained_with = context.observation, model.action_space.n
-        if len(seen.nodes) != trained_with:
-            raise ValueError(f"the model knows clusters of {trained_with} nodes, this one has {len(seen.nodes)}")
-        row = np.concatenate([seen.nodes.ravel(), seen.pairs.ravel(), seen.pod]).clip(-10.0, 10.0)
+        seen, workers = context.observation, context.state.capacity  # without the control plane
+        if workers.sum() != model.action_space.n:
+            raise ValueError(f"the model knows clusters of {model.action_space.n} nodes, this one has {workers.sum()}")
+        row = np.concatenate([seen.nodes[workers].ravel(), seen.pairs[workers].ravel(), seen.pod]).clip(-10.0, 10.0)
+        scores = np.full(len(workers), -1e9)
         with torch.no_grad():
-            return model.policy.get_distribution(torch.as_tensor(row[None])).distribution.logits[0].numpy()
+            scores[workers] = model.policy.get_distribution(torch.as_tensor(row[None])).distribution.logits[0]
+        return scores
 
     return sb3_ppo
 

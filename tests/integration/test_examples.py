@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import aaml
+from support import make
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*_single_file.py"))
 ALLOWED = {"aaml", "gymnasium", "numpy", "torch"} | sys.stdlib_module_names
@@ -53,8 +54,12 @@ def test_a_ppo_of_stable_baselines_is_trained_kept_and_named_as_a_policy(
     assert value["kept"] == value["sb3_ppo"]
 
 
-def test_a_network_for_one_size_says_so_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_for_one_size_says_so_on_another_and_leaves_the_control_plane_out() -> None:
     example = runpy.run_path(str(EXAMPLES[0].with_name("sb3_maskable_ppo.py")))
     model = example["train"](example["Args"](task="seedc", nodes=3, steps=1, envs=8))
+    plane = make.node("plane", labels={"node-role.kubernetes.io/control-plane": ""})
+    scores = example["policy"](model)(make.context(make.cluster([plane, *make.nodes(3)]), make.pod("p", 100, 2**20)))
+    assert scores.argmin() == 0
+    assert scores[1:].min() > -10.0
     with pytest.raises(ValueError, match="the model knows clusters of 3 nodes, this one has 4"):
         aaml.evaluate(example["policy"](model), aaml.task("seedc", nodes=4, pods=5), seeds=[1000], progress=False)
