@@ -10,7 +10,7 @@
 It needs the extra `sb3`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from aaml.sim.vector_env import ClusterVectorEnv
 
-Indices = int | Sequence[int] | None
+Indices = int | Iterable[int] | None
 
 
 class Sb3VecEnv(VecEnv):
