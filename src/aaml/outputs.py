@@ -11,7 +11,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -73,6 +73,17 @@ def refuse_finished(out: Path, start: Path | None) -> None:
     """Raise `UserError` for a file that an earlier search wrote, unless this one begins with it."""
     if out.is_file() and (start is None or start.resolve() != out.resolve()):
         raise UserError(f"out: {out} is there already; --start {out} goes on from there, or choose another --out")
+
+
+def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path], *, going_on: bool) -> None:
+    """Raise `UserError` for a file that is there where a search is to write, unless it goes on and wrote that itself.
+
+    What the search is told by (`inputs`) is never one that it wrote.
+    """
+    told = {path.resolve() for path in inputs}
+    for path in outputs:
+        if path.exists() and (not going_on or path.resolve() in told):
+            raise UserError(f"out: {path} is there already; choose another --out")
 
 
 @contextmanager

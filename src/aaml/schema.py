@@ -50,9 +50,9 @@ def of_yaml(text: bytes, where: str) -> list[Any]:
     """Return the documents of a YAML text in UTF-8 in which a key stands once in a mapping. Raises `UserError`."""
     try:
         documents = list(yaml.load_all(text.decode("utf-8-sig"), Loader=_OnceLoader))
+        _check_numbers(documents, where)  # which goes on for ever in an anchor that holds itself
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise UserError(f"{where}: is not YAML: {_line(error)}") from error
-    _check_numbers(documents, where)
     return documents
 
 
@@ -205,14 +205,23 @@ def _at(kind: types.Type, steps: Sequence[int | str]) -> types.Type | None:
             return None if steps else kind
 
 
-def of_kind(documents: Sequence[Any], versions: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """Return the first document of one of these kinds (kind -> apiVersion), None where there is none."""
-    return next(
-        (
-            each
-            for each in documents
-            if isinstance(each, dict)
-            and (each.get("kind"), each.get("apiVersion")) in [*versions.items()]  # neither need be hashable
-        ),
-        None,
-    )
+def of_kind(documents: Sequence[Any], versions: Mapping[str, str], where: str) -> Mapping[str, Any] | None:
+    """Return the document of one of these kinds (kind -> apiVersion), None where there is none.
+
+    Raises `UserError` where there are several: which one is meant nobody knows.
+    """
+    found = [
+        each
+        for each in documents
+        if isinstance(each, dict)
+        and (each.get("kind"), each.get("apiVersion")) in [*versions.items()]  # neither need be hashable
+    ]
+    if len(found) > 1:
+        names = ", ".join(_short(_name(each)) for each in found)
+        raise UserError(f"{where}: holds {len(found)} of {' or '.join(versions)} ({names}); expected one")
+    return found[0] if found else None
+
+
+def _name(document: Mapping[str, Any]) -> Any:
+    metadata = document.get("metadata")
+    return metadata.get("name", "") if isinstance(metadata, dict) else ""

@@ -37,14 +37,14 @@ def read_autoscaler(path: Path) -> Found:
         documents = of_yaml(text, str(path))
     except UserError as error:
         raise UserError(f"nodes: {error}; expected {accepted}") from error
-    for module, read in (
-        (node_policy, read_node_policy), (descheduler_policy, read_descheduler_policy),
-    ):  # fmt: skip
-        if (found := of_kind(documents, {module.KIND: module.API_VERSION})) is not None:
-            return read(found, str(path))
-    if of_kind(documents, {nodepool.KIND: nodepool.API_VERSION}) is not None:
+    kinds = {each.KIND: each.API_VERSION for each in (nodepool, node_policy, descheduler_policy)}
+    found = of_kind(documents, kinds, f"nodes: {path}")
+    if found is None:
+        raise bad_value("nodes", str(path), accepted)
+    if found["kind"] == nodepool.KIND:
         return read_nodepool(path)
-    raise bad_value("nodes", str(path), accepted)
+    read = read_node_policy if found["kind"] == node_policy.KIND else read_descheduler_policy
+    return read(found, str(path))
 
 
 def named_file(name: str) -> Path | None:

@@ -128,18 +128,24 @@ def _named_types(asked: Iterable[Requirement], path: Path) -> tuple[str, ...]:
 
 
 def load_nodepool(path: Path) -> dict[str, Any]:
-    """Return the first NodePool of a YAML file. Raises `UserError` for a file that has none."""
+    """Return the NodePool of a YAML file. Raises `UserError` for a file that has none, or several."""
     accepted = f"a YAML file with a {KIND} of {API_VERSION}"
-    found = of_kind(of_yaml(read_bytes(path, "nodepool", accepted), str(path)), {KIND: API_VERSION})
+    found = of_kind(of_yaml(read_bytes(path, "nodepool", accepted), str(path)), {KIND: API_VERSION}, str(path))
     if found is None:
         raise bad_value("nodepool", str(path), accepted)
     return dict(found)
 
 
+def least_types(base: Mapping[str, Any]) -> int:
+    """Return how many instance types have to be left at least, by `minValues` of a NodePool (`load_nodepool`)."""
+    asked = convert(base, wire.NodePool, KIND).spec.template.spec.requirements
+    return max((each.min_values or 1 for each in asked if usual_key(each.key) == TYPE_LABEL), default=1)
+
+
 def document(settings: KarpenterSettings, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return a NodePool with these settings, to be written as YAML; all else is that of `base` (`load_nodepool`).
 
-    Without a base it is one of Karpenter's KWOK provider.
+    That is its budgets with a schedule or reasons, too. Without a base it is one of Karpenter's KWOK provider.
     """
     content: dict[str, Any] = without_nulls(base) if base is not None else _plain(settings)
     metadata = content.setdefault("metadata", {})
@@ -155,14 +161,17 @@ def document(settings: KarpenterSettings, base: Mapping[str, Any] | None = None)
         for each in inner.get("requirements", ())
         if (usual_key(each["key"]), each["operator"]) != (TYPE_LABEL, "In")
     ]
-    named = [{"key": TYPE_LABEL, "operator": "In", "values": list(settings.instance_types)}]
+    named: list[dict[str, Any]] = [{"key": TYPE_LABEL, "operator": "In", "values": list(settings.instance_types)}]
+    if base is not None and (least := least_types(base)) > 1:
+        named[0]["minValues"] = least
     inner["requirements"] = others + (named if settings.instance_types else [])
-    after = settings.consolidate_after_s
+    after, before = settings.consolidate_after_s, spec.get("disruption", {})
+    at_times = [each for each in before.get("budgets", ()) if each.keys() & {"schedule", "duration", "reasons"}]
     spec["disruption"] = {
-        **spec.get("disruption", {}),
+        **before,
         "consolidationPolicy": settings.consolidation_policy,
         "consolidateAfter": _NEVER if after is None else f"{round(after)}s",  # it takes whole seconds
-        "budgets": [{"nodes": each} for each in settings.budgets],
+        "budgets": [*({"nodes": each} for each in settings.budgets), *at_times],
     }
     return content
 

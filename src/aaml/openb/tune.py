@@ -99,7 +99,8 @@ def tune(
         if stage.population < 4 or stage.generations < 1:
             raise UserError("stage: expected a population of at least 4 and at least one generation")
     vector = np.array([_START.get(name, 0.0) for name in FEATURES]) if start is None else start.ravel()
-    out.with_suffix(".jsonl").unlink(missing_ok=True)
+    if not out.exists():
+        out.with_suffix(".jsonl").unlink(missing_ok=True)  # of weights that are not there any more
     with open_pool(workers) as pool, closing(JsonLines(out.with_suffix(".jsonl"))) as log:
         for position, stage in enumerate(stages):
             if not stage.shared and vector.size == len(FEATURES):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
+from types import MappingProxyType
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from aaml.workload.rhythm import Rhythm
 _SUPPLY_STREAM, _CATALOGUE_STREAM = 1, 2  # beside the pods' own, so that a change of one leaves the others alone
 _EXPECTED_SEEDS, _EXPECTED_PODS = range(20_231, 20_239), 250
 _WORKLOADS = 4  # that a process keeps
+_NO_LABELS: Labels = MappingProxyType({})
 _DRAWN_BY = (ARCH_LABEL, OS_LABEL)  # what is sold by these labels is drawn from
 _KEPT = 0.7  # share of the types that an episode's catalogue has
 _OF_FAMILY, _OF_TYPE = 0.1, 0.03  # standard deviations of the logarithm of a price
@@ -148,14 +150,18 @@ class BillTask(Task):
             return self.sold
         labels = self._asked(_DRAWN_BY)
         base = self.shipped(labels) if self.catalogue is None else self.catalogue.meeting(labels)
-        drawn = drawn_catalogue(base, np.random.default_rng([seed, _CATALOGUE_STREAM]))
+        drawn = drawn_catalogue(base, np.random.default_rng([seed, _CATALOGUE_STREAM]), self._labels)
         return drawn.meeting(self._asked((CAPACITY_TYPE_LABEL,)))
+
+    @property
+    def _labels(self) -> Labels:
+        """What who buys asks of labels."""
+        made = self.autoscaler.autoscaler if isinstance(self.autoscaler, Descheduled) else self.autoscaler
+        return made.labels if isinstance(made, KarpenterSettings) else plain_labels()
 
     def _asked(self, keys: Collection[str]) -> dict[str, Values]:
         """Return what who buys asks of these labels."""
-        made = self.autoscaler.autoscaler if isinstance(self.autoscaler, Descheduled) else self.autoscaler
-        labels = made.labels if isinstance(made, KarpenterSettings) else plain_labels()
-        return {key: values for key, values in labels.items() if key in keys}
+        return {key: values for key, values in self._labels.items() if key in keys}
 
     def expected(self, trace: str | None = None) -> Sequence[Pod]:
         """Return pods of other episodes: what they teach of owners holds here for kinds of owners alone."""
@@ -188,15 +194,16 @@ def _alone(made: Alone, rng: np.random.Generator, catalogue: Catalogue) -> Autos
     return made(catalogue, rng)
 
 
-def drawn_catalogue(base: Catalogue, rng: np.random.Generator) -> Catalogue:
+def drawn_catalogue(base: Catalogue, rng: np.random.Generator, asked: Labels = _NO_LABELS) -> Catalogue:
     """Draw which types there are, and what they cost: families differ, and types within them.
 
-    A family is what a type's name begins with, up to the first "-" or ".". Its largest type always stays.
+    A family is what a type's name begins with, up to the first "-" or ".". Its largest type always stays. Where none of
+    what is `asked` for would stay, all of that does.
     """
     families: dict[str, list[InstanceType]] = {}
     for kind in sorted(base.types, key=_on_demand):
         families.setdefault(kind.name.replace(".", "-").partition("-")[0], []).append(kind)
-    left: list[InstanceType] = []
+    left, gone = list[InstanceType](), list[InstanceType]()
     for family in sorted(families):
         factor = float(np.exp(rng.normal(0.0, _OF_FAMILY)))
         kept, noise = (
@@ -204,11 +211,10 @@ def drawn_catalogue(base: Catalogue, rng: np.random.Generator) -> Catalogue:
             np.exp(rng.normal(0.0, _OF_TYPE, len(families[family]))),
         )
         kept[-1] = True
-        left += [
-            _priced(kind, factor * own)
-            for kind, stays, own in zip(families[family], kept.tolist(), noise.tolist(), strict=True)
-            if stays
-        ]
+        for kind, stays, own in zip(families[family], kept.tolist(), noise.tolist(), strict=True):
+            (left if stays else gone).append(_priced(kind, factor * own))
+    if not any(each.meeting(asked).offerings for each in left):
+        left += [each for each in gone if each.meeting(asked).offerings]
     return Catalogue(tuple(left))
 
 

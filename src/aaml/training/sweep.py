@@ -7,7 +7,6 @@ trial's number and the batches before, so that the same seed gives the same stud
 an interrupted study goes on as if it had not been: the trials' run folders hold how far they came.
 """
 
-import json
 import logging
 import math
 import shutil
@@ -22,11 +21,12 @@ from optuna.trial import TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
 from aaml.errors import UserError
-from aaml.evaluation.identity import same_inputs
+from aaml.evaluation.identity import inputs, same_inputs
 from aaml.files import write_json
 from aaml.outputs import output_folder
 from aaml.parallel.pool import Pool
 from aaml.progress import progress_bar
+from aaml.schema import convert, of_json, read_bytes
 from aaml.settings import plain
 from aaml.training.records import RESUME, read_config
 from aaml.training.run import inputs_of, open_run
@@ -62,9 +62,11 @@ def train_to(config: TrainConfig, path: Path, rung: int) -> float:
     stored = read_config(path)
     if stored is not None and TrainConfig.read(stored["training"]) != config.settled:
         raise UserError(f"out: {path} holds a run with other settings; choose another folder")
-    scores = json.loads((path / RUNGS).read_text(encoding="utf-8")) if (path / RUNGS).exists() else {}
+    scores: dict[str, float] = {}
+    if (path / RUNGS).exists():
+        scores = convert(of_json(read_bytes(path / RUNGS, "out"), f"out: {path / RUNGS}"), dict[str, float], "out")
     if str(rung) in scores:
-        return float(scores[str(rung)])
+        return scores[str(rung)]
     if stored is not None and not (path / RESUME).exists():
         shutil.rmtree(path)  # it was killed before it was first saved
     _, folder = open_run(config, path, resume=True)
@@ -153,11 +155,18 @@ def open_study(config: SweepConfig, out: Path, storage: str | None = None) -> "S
                 f"out: {out} holds a study with {key} {value!r}, not {mine.get(key)!r}; "
                 f"go on with the same settings, or choose another folder"
             )
-    played = inputs_of(config.base)
+    played = inputs_of_study(config)
     same_inputs(played, study.user_attrs.get("inputs"), out)
     study.set_user_attr("settings", mine)
     study.set_user_attr("inputs", played)
     return study
+
+
+def inputs_of_study(config: SweepConfig) -> dict[str, str]:
+    """Return what trials learn from besides their settings, by contents: the rewards that they choose from, too."""
+    rewards = config.domains.get("reward")
+    chosen = {f"reward {reward}": inputs(reward=reward)["reward"] for reward in (rewards.probes if rewards else ())}
+    return inputs_of(config.base) | chosen
 
 
 def _batch(

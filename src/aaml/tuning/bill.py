@@ -18,14 +18,12 @@ from aaml.evaluation.identity import inputs
 from aaml.evaluation.program import program_sha256
 from aaml.evaluation.results import Results
 from aaml.nodes import nodepool
-from aaml.nodes.requirements import required
 from aaml.nodes.settings import KarpenterSettings
-from aaml.outputs import output_folder
+from aaml.outputs import output_folder, refuse_overwriting
 from aaml.parallel.pool import Pool, open_pool
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.policies.kube_scores.document import document, write_configuration
-from aaml.policies.kube_scores.profile import PREFIX, read_profile
-from aaml.sim.metrics import find_metric
+from aaml.policies.kube_scores.profile import PREFIX, profile_file, read_profile
 from aaml.sim.recorded_bill import bill_of
 from aaml.sim.task import Task
 from aaml.tuning.bill_space import Setup, SetupSpace, judge_setups
@@ -77,6 +75,12 @@ class BillTuning:
         return self.out / _FILES[2]
 
     @property
+    def told_by(self) -> tuple[Path, ...]:
+        """The files that one has."""
+        scheduler = (profile_file(self.scheduler),) if self.scheduler else ()
+        return scheduler if self.nodepool is None else (*scheduler, self.nodepool)
+
+    @property
     def pool(self) -> KarpenterSettings:
         """The NodePool that the search begins at. Raises `UserError` for a task that is no bill of Karpenter's."""
         if self.nodepool is not None:
@@ -119,20 +123,21 @@ def tune(asked: BillTuning, *, resume: bool = False, stopped: Callable[[], bool]
     judged and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that nothing
     can be done with, and `StoppedError` where it was stopped before anything was known, or after the search.
     """
+    bill_of(asked.task).check_metric(asked.metric)
     check_seeds(asked.task, asked.seeds, asked.episodes, asked.episodes)
     with output_folder(asked.out):
+        files = (asked.out / name for name in _FILES[:2])
+        refuse_overwriting(files, asked.told_by, going_on=asked.state_file.exists())
         return _tune(asked, resume, stopped)
 
 
 def _tune(asked: BillTuning, resume: bool, stopped: Callable[[], bool]) -> TunedBill:
-    find_metric(asked.metric)
     start = read_profile(asked.scheduler).config if asked.scheduler else KubeSchedulerConfig()
     largest = max(asked.task.sizes, default=asked.task.nodes)
     own = asked.pool
     sold = replace(bill_of(asked.task), autoscaler=own).sold
-    space = SetupSpace(
-        replace(Space.of_size(start, largest), backs_off=True), own, sold.meeting(required(own.requirements))
-    )
+    least = 1 if asked.nodepool is None else nodepool.least_types(nodepool.load_nodepool(asked.nodepool))
+    space = SetupSpace(replace(Space.of_size(start, largest), backs_off=True), own, sold.meeting(own.labels), least)
     rng = np.random.default_rng(asked.seed)
     search = RacingSearch(space, _episodes(asked, "training"), asked.population, _ELITE, rng)
     with open_pool(asked.workers) as pool:

@@ -42,12 +42,13 @@ class SetupSpace:
 
     Of the NodePool: the consolidation policy, consolidateAfter, one budget, both durations of batches, and which
     instance types may be bought: all of `catalogue` with at least so many and at most so many cores, without some
-    families.
+    families, but no fewer than `least_types`. `catalogue` has what `pool` lets be bought.
     """
 
     scheduler: Space
     pool: KarpenterSettings
     catalogue: Catalogue
+    least_types: int = 1
 
     def beginnings(self) -> list[Setup]:
         """Return where the search begins: both as they are, MostAllocated, longer batches and backoffs of a second."""
@@ -111,11 +112,11 @@ class SetupSpace:
         return replace(pool, batch_max_duration_s=max(most_s, pool.batch_idle_duration_s))
 
     def _types(self, pool: KarpenterSettings, rng: np.random.Generator) -> KarpenterSettings:
-        """Draw which types may be bought: a third of the times all of them."""
+        """Draw which types may be bought: a third of the times all that the NodePool one has lets be bought."""
         kinds = self.catalogue.types
         cores = sorted({dict(each.allocatable)[CPU] for each in kinds})
         if rng.random() < 1 / 3:
-            return replace(pool, instance_types=())
+            return replace(pool, instance_types=self.pool.instance_types)
         low = cores[int(rng.integers(max(1, len(cores) // 3)))]
         high = cores[int(rng.integers(len(cores) // 2, len(cores)))]
         families = sorted({family(each.name) for each in kinds})
@@ -125,7 +126,8 @@ class SetupSpace:
             for each in kinds
             if low <= dict(each.allocatable)[CPU] <= high * _SLACK and family(each.name) != dropped
         )
-        return replace(pool, instance_types=chosen if len(chosen) < len(kinds) else ())
+        fewer = self.least_types <= len(chosen) < len(kinds)
+        return replace(pool, instance_types=chosen if fewer else self.pool.instance_types)
 
 
 def family(name: str) -> str:

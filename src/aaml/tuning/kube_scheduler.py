@@ -20,11 +20,11 @@ from aaml.evaluation.identity import inputs
 from aaml.evaluation.program import program_sha256
 from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import Interval, Paired, paired, together
-from aaml.outputs import output_file
+from aaml.outputs import output_file, refuse_overwriting
 from aaml.parallel.pool import Pool, open_pool
 from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeSchedulerConfig
 from aaml.policies.kube_scores.document import document, write_configuration
-from aaml.policies.kube_scores.profile import PREFIX, read_profile
+from aaml.policies.kube_scores.profile import PREFIX, profile_file, read_profile
 from aaml.search.pareto import survivors
 from aaml.sim.metrics import find_metric
 from aaml.sim.task import Task
@@ -157,6 +157,9 @@ def tune(
     """
     check_seeds(asked.task, asked.seeds, asked.episodes, asked.episodes)
     with output_file(asked.out):
+        files = (asked.out, *(_file(asked, number, _FRONT) for number in range(_FRONT)))
+        told_by = [profile_file(asked.start)] if asked.start else []
+        refuse_overwriting(files, told_by, going_on=asked.state_file.exists())
         return _tune(asked, resume, stopped)
 
 
@@ -248,12 +251,17 @@ def _profile_of(asked: KubeSchedulerTuning) -> str:
     return f"#{read_profile(asked.start).scheduler_name}" if asked.start else ""
 
 
+def _file(asked: KubeSchedulerTuning, number: int, count: int) -> Path:
+    """Return FILE, or FILE-1, FILE-2 ... of a front."""
+    name = asked.out.stem + (f"-{number + 1}" if count > 1 else "")
+    return asked.out.with_name(name + asked.out.suffix)
+
+
 def _write(asked: KubeSchedulerTuning, tuned: Tuned, number: int, count: int) -> Tuned:
-    """Write a configuration that gains something: FILE, or FILE-1, FILE-2 ... of a front."""
+    """Write a configuration that gains something."""
     if not tuned.better:
         return tuned
-    name = asked.out.stem + (f"-{number + 1}" if count > 1 else "")
-    path = asked.out.with_name(name + asked.out.suffix)
+    path = _file(asked, number, count)
     reference = asked.start or "kube-scheduler's defaults"
     notes = [f"tuned for {asked.task.name} (aaml tune kube-scheduler); predicted, against {reference}:"]
     told = sorted(tuned.gains, key=lambda gain: gain.against.verdict != "worse")

@@ -6,6 +6,7 @@ import pytest
 
 from aaml.errors import UserError
 from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
+from aaml.nodes.file import read_autoscaler
 from aaml.nodes.nodepool import read_nodepool
 from aaml.nodes.requirements import plain_labels
 from aaml.nodes.settings import KarpenterSettings
@@ -169,3 +170,30 @@ def test_types_and_prices_of_an_episode_are_the_same_on_demand_and_on_spot():
         both, plain = spot.drawn_catalogue(seed), bill.drawn_catalogue(seed)
         assert both.meeting(plain_labels()) == plain
         assert all(len(each.offerings) == 2 for each in both.types)
+
+
+@pytest.mark.parametrize("types", ["general-8", "general-8, general-4", "memory-6"])
+def test_an_episodes_catalogue_has_some_of_the_types_that_a_nodepool_names(types, read):
+    """An episode has 70% of the types: those of a short list may be among the others."""
+    requirement = f"[{{key: {TYPE}, operator: In, values: [{types}]}}]"
+    bill = BILL_TASKS["bill"]
+    narrow = under(bill, read(f"template: {{spec: {{requirements: {requirement}}}}}"))
+    missed = 0
+    for seed in range(20):
+        sold_there = {each.name for each in narrow.build(seed, 4, pods=1).supply.autoscaler.catalogue.types}
+        assert sold_there
+        assert sold_there <= set(types.split(", "))
+        missed += sold_there.isdisjoint(each.name for each in bill.drawn_catalogue(seed).types)
+    assert missed, "without the list the types would not be there in some episodes"
+
+
+def test_of_two_nodepools_in_a_file_none_is_left_out_in_silence(tmp_path):
+    path, pool = tmp_path / "pools.yaml", f"{HEAD}metadata: {{name: %s}}\nspec: {{}}\n"
+    policy = "apiVersion: aaml.dev/v1\nkind: NodePolicy\nspec: {}\n"
+    for second, names in ((pool % "b", "'a', 'b'"), (policy, "'a', ''")):
+        path.write_text(f"{pool % 'a'}---\nkind: EC2NodeClass\n---\n{second}")
+        with pytest.raises(UserError, match=rf"pools.yaml: holds 2 of NodePool or .* \({names}\); expected one$"):
+            read_autoscaler(path)
+    path.write_text(f"{pool % 'a'}---\n{pool % 'b'}")
+    with pytest.raises(UserError, match=r"pools.yaml: holds 2 of NodePool \('a', 'b'\); expected one$"):
+        read_nodepool(path)

@@ -104,6 +104,37 @@ def test_all_else_that_a_nodepool_says_is_kept(tmp_path, caplog):
     ]  # fmt: skip
 
 
+def test_what_a_nodepool_forbids_at_times_and_of_types_stays_forbidden(tmp_path):
+    """A freeze at night, of which the search plays nothing, and types that may not be bought."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: mine}\nspec:\n"
+        "  disruption: {budgets: [{nodes: 20%}, {nodes: '0', schedule: '@daily', duration: 8h}, "
+        "{nodes: '1', reasons: [Drifted]}]}\n"
+        "  template: {spec: {requirements: [{key: node.kubernetes.io/instance-type, operator: In, minValues: 2,"
+        " values: [general-2, general-4, general-8, general-16]}]}}\n",
+        encoding="utf-8",
+    )
+    own, base = nodepool.read_nodepool(path), nodepool.load_nodepool(path)
+    space = SetupSpace(
+        Space.of_size(KubeSchedulerConfig(), 4), own, shipped_catalogue(own.labels), nodepool.least_types(base)
+    )
+    rng, parents, lists = np.random.default_rng(1), space.beginnings(), set()
+    for _ in range(300):
+        child = space.child(parents, rng)
+        written = nodepool.document(child.pool, base)
+        assert written["spec"]["disruption"]["budgets"][-2:] == [
+            {"nodes": "0", "schedule": "@daily", "duration": "8h"}, {"nodes": "1", "reasons": ["Drifted"]},
+        ]  # fmt: skip
+        nodepool.write_nodepool(tmp_path / "tuned.yaml", written)
+        assert nodepool.read_nodepool(tmp_path / "tuned.yaml").budgets == child.pool.budgets
+        (requirement,) = written["spec"]["template"]["spec"]["requirements"]
+        assert set(requirement["values"]) <= set(own.instance_types)
+        assert len(requirement["values"]) >= requirement["minValues"] == 2
+        lists.add(tuple(requirement["values"]))
+    assert len(lists) > 1
+
+
 def test_types_are_those_that_every_requirement_allows(tmp_path):
     path = tmp_path / "nodepool.yaml"
 
@@ -158,6 +189,8 @@ def test_the_command_says_what_is_paid_and_refuses_tasks_whose_nodes_stay(tmp_pa
     assert "against kube-scheduler-packing: bill_per_core_hour" in capsys.readouterr().out
     assert run("tune", f"bill --task compress --out {tmp_path}".split()) == 2
     assert "whose nodes are bought" in capsys.readouterr().err
+    assert run("tune", f"bill --metric decisions --out {tmp_path / 'other'}".split()) == 2
+    assert "metric of bill: 'decisions' is not accepted" in capsys.readouterr().err
     assert (
         run("evaluate", f"--task compress --policies kube-scheduler+{tmp_path}/none.yaml --out {tmp_path}".split()) == 2
     )
