@@ -90,6 +90,9 @@ def contestants(
     names = [contestant.name for contestant in result]
     if not names:
         raise UserError("policies: none given; expected names such as least-allocated, or model files")
+    for name in names:
+        if not name.isprintable():
+            raise bad_value("policies", name, "labels of characters that can be printed, such as NAME=SPEC")
     if len(set(names)) != len(names):
         raise UserError(f"policies: {', '.join(names)} holds a name twice; give labels such as NAME=SPEC")
     return result

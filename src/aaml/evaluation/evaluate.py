@@ -162,9 +162,12 @@ def _seeds(seeds: Iterable[int] | None, task: Task) -> tuple[int, ...]:
 
 
 def _sizes(nodes: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the cluster sizes. Raises `UserError` for what is none."""
+    """Return the cluster sizes. Raises `UserError` for what is none, and for one twice."""
     several = tuple(nodes) if isinstance(nodes, Iterable) and not isinstance(nodes, str) else (nodes,)
-    return tuple(take("nodes", size, Count) for size in several)
+    sizes = tuple(take("nodes", size, Count) for size in several)
+    if len(set(sizes)) < len(sizes):
+        raise bad_value("nodes", list(sizes), "each size once")
+    return sizes
 
 
 def parse_seeds(text: str, field: str = "seeds") -> tuple[int, ...]:
@@ -174,6 +177,8 @@ def parse_seeds(text: str, field: str = "seeds") -> tuple[int, ...]:
         first, dots, last = (word.strip() for word in part.partition(".."))
         if not first.isdecimal() or (dots and not last.isdecimal()) or len(max(first, last, key=len)) > _SEED_DIGITS:
             raise bad_value(field, text, 'numbers and ranges such as "42..51" or "1,2,5"')
+        if dots and int(last) < int(first):
+            raise bad_value(field, text, f"ranges that rise, not {part.strip()}")
         ranges.append(range(int(first), int(last or first) + 1))
     if sum(map(len, ranges)) > MOST_SEEDS:
         raise bad_value(field, text, f"at most {MOST_SEEDS:,} seeds")

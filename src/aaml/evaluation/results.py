@@ -33,6 +33,9 @@ KEYS = ("task", "nodes", "policy", "seed")
 RUN = (*KEYS, *EPISODE)
 """What a run is known by: the last one of a policy on an episode counts."""
 REFERENCE = "kube-scheduler"
+_NAMES = dict.fromkeys(("task", "policy"), "str")
+"""For `pandas.read_csv`: a label such as 1, 01 or NA is a name, no number and not nothing."""
+_NOTHING = ["", "nan", "NaN"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -208,12 +211,14 @@ class ResultFile:
 
     def known(self) -> Results | None:
         """Return what is there, None where no run is."""
-        there = self.path.exists() and len(whole_lines(self.path).splitlines()) > 1
+        there = self.path.exists() and whole_lines(self.path).count("\n") > 1
         return Results.read(self.path.parent) if there else None
 
     def settle(self) -> None:
         """Leave the last run alone where a policy was judged on a seed more than once."""
         header, *lines = csv.reader(io.StringIO(whole_lines(self.path)))
+        if wrong := [number for number, line in enumerate(lines, 1) if len(line) != len(header)]:
+            raise UserError(f"{self.path}: row {wrong[0]} has not as many cells as the first line")
         places = [header.index(key) for key in RUN if key in header]
         last: dict[tuple[str, ...], list[str]] = {}
         for line in lines:
@@ -231,8 +236,10 @@ def _read(folder: Path) -> pd.DataFrame:
     if not path.is_file():
         raise bad_value("results", str(folder), f"a folder with {RESULTS}, as `aaml evaluate --out` makes it")
     try:
-        frame = pd.read_csv(io.StringIO(whole_lines(path)), dtype=AS_TEXT)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        text = whole_lines(path)
+        nothing = {name: _NOTHING for name in next(csv.reader(io.StringIO(text)), ()) if name not in _NAMES}
+        frame = pd.read_csv(io.StringIO(text), dtype=AS_TEXT | _NAMES, keep_default_na=False, na_values=nothing)
+    except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"{path}: not readable as results: {' '.join(str(error).split())}") from error
     missing = [key for key in KEYS if key not in frame.columns]
     if missing:
@@ -240,8 +247,8 @@ def _read(folder: Path) -> pd.DataFrame:
     if frame.empty:
         raise UserError(f"{path}: holds no results")
     for column in KEYS:
-        if frame[column].isna().any():
-            raise UserError(f"{path}: {column} is missing in row {int(frame[column].isna().argmax()) + 1}")
+        if (empty := frame[column].isna() | frame[column].eq("")).any():
+            raise UserError(f"{path}: {column} is missing in row {int(empty.argmax()) + 1}")
     for column in ("nodes", "seed", *METRICS.keys() & set(frame.columns)):
         numbers = pd.to_numeric(frame[column], errors="coerce")
         if (wrong := frame[column][numbers.isna() & frame[column].notna()]).size:

@@ -45,9 +45,25 @@ def test_a_hash_that_looks_like_a_number_stays_text(tmp_path):
         assert row.policy_sha256 == digest
 
 
+def test_labels_that_look_like_numbers_or_nothing_stay_names(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    labels = ("1", "01", "NA", "nan", "true", '"', "a,b", "\u00fc \u2603")
+    specs = [f"{label}={spec}" for label, spec in zip(labels, ("random", "first-fit") * 4, strict=True)]
+    flags = ("--nodes", "3", "--pods", "10", "--workers", "1", "--seeds", "1..2", "--out", "out")
+    assert run("evaluate", ["--policies", *specs, *flags]) == 0
+    frame = Results.read("out").frame()
+    assert sorted(frame["policy"]) == sorted(2 * labels)
+    before = (tmp_path / "out" / "results.csv").read_bytes()
+    assert run("evaluate", ["--policies", *specs, *flags, "--resume"]) == 0
+    assert (tmp_path / "out" / "results.csv").read_bytes() == before, "nothing is run again"
+    (tmp_path / "out" / "results.csv").write_bytes(before + b"balance,3\n")
+    assert run("evaluate", ["--policies", specs[0], *flags]) == 2
+    assert "out/results.csv: row 17 has not as many cells as the first line" in capsys.readouterr().err
+
+
 def test_seeds_are_ranges_and_numbers() -> None:
     assert parse_seeds("42..44,7") == (42, 43, 44, 7)
-    for text in ("", "a", "3..", "1,1", "5..4"):
+    for text in ("", "a", "3..", "1,1", "5..4", "5..4,7"):
         with pytest.raises(UserError, match="seeds"):
             parse_seeds(text)
 
@@ -294,6 +310,8 @@ def test_expected_pods_are_drawn_for_those_who_look(monkeypatch, caplog) -> None
         (("gone.pth",), "model: 'gone.pth'"),
         (("random", "random"), "a name twice"),
         ((), "none given"),
+        (("a\rb=random",), r"policies: 'a\\rb' is not accepted; expected labels of characters that can be printed"),
+        (("a\ud800b=random",), "policies: .* characters that can be printed"),
     ],
 )
 def test_mistakes_are_found_before_anything_runs(policies: tuple[str, ...], words: str) -> None:
@@ -311,6 +329,7 @@ def test_mistakes_are_found_before_anything_runs(policies: tuple[str, ...], word
         ({"seeds": [7] * 5}, "seeds: 7 is not accepted; expected .* each once"),
         ({"nodes": 0}, "nodes: 0 is not accepted"),
         ({"nodes": "many"}, "nodes: 'many' is not accepted"),
+        ({"nodes": [3, 4, 3]}, r"nodes: \[3, 4, 3\] is not accepted; expected each size once"),
         ({"pods": 0}, "pods: 0 is not accepted"),
     ],
 )
