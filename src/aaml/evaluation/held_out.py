@@ -16,12 +16,12 @@ def check_held_out(
 
     Seeds of a recorded trace stand for its windows, of which one may have several seeds.
     """
-    wanted = {seed: _episode(seed, task) for seed in seeds}
+    wanted = {seed: episode_of(seed, task) for seed in seeds}
     both: dict[int, str] = {}
     for purpose, others in played.items():
         there: Container[int] = others
         if not isinstance(others, range) or isinstance(task, TraceTask):
-            there = {_episode(seed, task) for seed in others}
+            there = {episode_of(seed, task) for seed in others}
         both |= {seed: purpose for seed, episode in wanted.items() if episode in there}
     if both:
         more = f" and {len(both) - _SHOWN} more" if len(both) > _SHOWN else ""
@@ -30,6 +30,6 @@ def check_held_out(
         raise bad_value(field, ", ".join(map(str, [*both][:_SHOWN])) + more, told)
 
 
-def _episode(seed: int, task: Task | None) -> int:
-    """Return what tells a seed's episode from others."""
-    return task.window(seed).index if isinstance(task, TraceTask) else seed
+def episode_of(seed: int, task: Task | None) -> int:
+    """Return what tells a seed's episode from others: of a trace its window, for which other seeds may stand too."""
+    return task.number(seed) if isinstance(task, TraceTask) else seed

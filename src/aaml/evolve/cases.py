@@ -22,9 +22,10 @@ def check(config: EvolveConfig, others: Mapping[str, range] | None = None) -> No
     start = _TRACE_VALIDATION if config.is_openb else VALIDATION_SEEDS
     played = {"training": range(first, first + config.episodes)}
     validated = range(start, start + config.validation_episodes)
-    check_held_out(validated, played, field="validation seeds")
-    for field, seeds in (others or {}).items():
-        check_held_out(seeds, {**played, "validation": validated}, field=f"{field}: seeds")
+    for task in (None,) if config.is_openb else config.tasks:
+        check_held_out(validated, played, task, field="validation seeds")
+        for field, seeds in (others or {}).items():
+            check_held_out(seeds, {**played, "validation": validated}, task, field=f"{field}: seeds")
 
 
 def training(config: EvolveConfig) -> Races:

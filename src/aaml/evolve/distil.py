@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from aaml.errors import UserError
 from aaml.evaluation.held_out import check_held_out
 from aaml.evaluation.page import written
 from aaml.evaluation.policies import load
@@ -36,6 +37,7 @@ from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.observation import Context, Observation, ObservationSpec
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision, Policy
+from aaml.sim.tasks import find_task
 from aaml.training.rollouts import Arena, Setting
 from aaml.training.validation import VALIDATION_SEEDS
 
@@ -94,14 +96,15 @@ def distil(
     progress: bool = True,
 ) -> Distilled:
     """Distil a model into formulas, and leave them with a page in a folder. `stop()` ends the search early."""
+    validated = range(VALIDATION_SEEDS, VALIDATION_SEEDS + config.validation_episodes)
+    first, agreed = training_seed(config.search), VALIDATION_SEEDS + _HELD_OUT
+    visited = {"training": range(first, first + 1000 * config.rounds)}
+    check_held_out(validated, visited, find_task(config.task), field="validation seeds")
     check_held_out(
-        range(VALIDATION_SEEDS, VALIDATION_SEEDS + config.validation_episodes),
-        {
-            "training": range(first := training_seed(config.search), first + 1000 * config.rounds),
-            "agreement": range(VALIDATION_SEEDS + _HELD_OUT, VALIDATION_SEEDS + _HELD_OUT + max(4, len(config.nodes))),
-        },
-        field="validation seeds",
+        validated, {"agreement": range(agreed, agreed + max(4, len(config.nodes)))}, field="validation seeds"
     )
+    if (out / "state.json").exists():
+        raise UserError(f"out: {out} holds a search of `aaml evolve`; choose another folder")
     with output_folder(out):
         return _distil(model, config, out, stop, progress=progress)
 
@@ -173,6 +176,8 @@ def _leave(
 ) -> None:
     facts = [{"agreement": each.agreement, "losses": each.losses, "text": each.text} for each in result.front]
     write_json(out / "front.json", {"model": str(model), "network": result.network, "front": facts}, indent=1)
+    for old in (out / "front").glob("*.formula"):
+        old.unlink()
     for each in result.front:
         judged = Judged(each.text, 1.0 - each.agreement, each.losses)
         formula = replace(formula_of(config.search, judge, judged), observation_spec=spec)

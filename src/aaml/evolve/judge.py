@@ -14,6 +14,7 @@ from itertools import count as count_from
 import numpy as np
 import numpy.typing as npt
 
+from aaml.evaluation.held_out import episode_of
 from aaml.evaluation.statistics import mean_bounds
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.formulas.expression import FEATURES, NUMBERED
@@ -169,13 +170,16 @@ class Judge(Races):
     """Episodes with the reference's results, ready for formulas; `probes` are states that the reference met."""
 
     def __init__(self, config: EvolveConfig, first_seed: int, count: int) -> None:
-        self.count = count
         self.episodes: list[tuple[int, int, int]] = []  # task, seed, nodes
         sizes = [config.nodes or task.sizes or (task.nodes,) for task in config.tasks]
         kinds = [(number, size) for number, own in enumerate(sizes) for size in own]
+        known = set()  # of a trace's few windows each counts once: a second time it says nothing new
         for number in range(count):
-            which, size = kinds[number % len(kinds)]
-            self.episodes.append((which, first_seed + number // len(kinds), size))
+            (which, size), seed = kinds[number % len(kinds)], first_seed + number // len(kinds)
+            if (episode := (which, episode_of(seed, config.tasks[which]), size)) not in known:
+                known.add(episode)
+                self.episodes.append((which, seed, size))
+        self.count = count = len(self.episodes)
         self._tasks = config.tasks
         self._place = np.zeros(count, dtype=np.int64)
         self._played: list[FormulaEpisodes | None] = []

@@ -139,6 +139,11 @@ def _opened(config: EvolveConfig, out: Path, resume: bool) -> tuple[EvolveConfig
     """Return the settings of the search, and the state that it goes on from, None for a new one."""
     path = out / "state.json"
     if not path.is_file():  # nor was a search begun whose first generation could not be played
+        if (out / "front.json").exists():
+            raise UserError(
+                f"out: {out} holds formulas (front.json) that no search of `aaml evolve` left there; "
+                "choose another folder"
+            )
         config.check()  # what is no task is told before there is a folder
         check_held_out(config)
         _log.debug("a new search on %s", ", ".join(config.task))

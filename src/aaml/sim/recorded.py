@@ -78,15 +78,19 @@ class TraceTask(Task):
         return cluster_of(self.window(seed), pods=limit, invariants=invariants)
 
     def window(self, seed: int) -> Window:
-        """Return the window that a seed stands for. Raises `UserError` for one that is none of the holdout."""
+        """Return the window that a seed stands for. Raises `UserError` as `number` does."""
+        return read_windows(self.folder).window(self.number(seed))
+
+    def number(self, seed: int) -> int:
+        """Return the number of a seed's window. Raises `UserError` for one that is none of the holdout."""
         windows = read_windows(self.folder)
         if seed >= VALIDATION_SEEDS:
             own = windows.part("training" if seed >= TRAINING_SEEDS else "validation")
-            seed = own[seed % len(own)]
-        elif seed not in windows.part(self.part):
+            return own[seed % len(own)]
+        if seed not in windows.part(self.part):
             numbers = ", ".join(map(str, windows.part(self.part)))
             raise bad_value("seeds", seed, f"windows of the trace's {self.part}: {numbers}")
-        return windows.window(seed)
+        return seed
 
     def size(self, nodes: int | None = None, pods: int | None = None) -> tuple[int, int]:
         """Return how many nodes the trace begins with, and its arrivals a window on average."""

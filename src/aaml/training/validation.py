@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aaml.cluster.metrics import use_of_nodes
-from aaml.evaluation.held_out import check_held_out
+from aaml.evaluation.held_out import check_held_out, episode_of
 from aaml.evaluation.policies import frozen
 from aaml.evaluation.statistics import mean_interval
 from aaml.files import write_json
@@ -78,12 +78,16 @@ class _Played(NamedTuple):
 
 
 class Validation:
-    """Judges a policy on fixed episodes, relative to a reference: 1 is as good, below 1 is better."""
+    """Judges a policy on fixed episodes, relative to a reference: 1 is as good, below 1 is better.
+
+    A window of a trace is one, however many `episodes` are asked for.
+    """
 
     def __init__(self, arena: Arena, sizes: Sequence[int], episodes: int, reference: str) -> None:
         self._arena = arena
         self._sizes = sizes
-        self._seeds = range(VALIDATION_SEEDS, VALIDATION_SEEDS + episodes)
+        seeds = range(VALIDATION_SEEDS, VALIDATION_SEEDS + episodes)
+        self._seeds = sorted({episode_of(seed, arena.task): seed for seed in reversed(seeds)}.values())
         check_held_out(
             self._seeds, {"training": range(TRAINING_SEEDS, TRAINING_SEEDS + _DRAWN)}, field="validation seeds"
         )

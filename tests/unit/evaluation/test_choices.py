@@ -10,16 +10,19 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 
+from aaml.cluster.objects import Node, Pod
 from aaml.errors import UserError
 from aaml.evaluation.held_out import check_held_out
 from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import mean_bounds, mean_interval, paired, together
-from aaml.evolve.cases import check
+from aaml.evolve.cases import check, validation
 from aaml.evolve.copies import Copy, Distilled
 from aaml.evolve.front import Judged, not_better
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.sim.tasks import find_task
+from aaml.training.rollouts import Arena, Setting
+from aaml.training.validation import Validation, by_playing
 from aaml.tuning.bill import BillTuning
 from aaml.tuning.bill import tune as tune_bill
 from aaml.tuning.judgment import judged
@@ -28,6 +31,10 @@ from aaml.tuning.kube_scheduler import tune as tune_kube_scheduler
 from aaml.tuning.nodes import NodePolicyTuning
 from aaml.tuning.nodes import tune as tune_nodes
 from aaml.tuning.search import Limit
+from aaml.workload.trace.events import Began, Listed, NodeGone, NodeSeen, PodBound, PodEnded, PodSeen
+from aaml.workload.trace.store import TraceWriter
+from aaml.workload.trace.trace import Trace
+from aaml.workload.trace.windows import make_split, read_windows, write_split
 
 FloatArray = npt.NDArray[np.float64]
 SEARCHES = 4000
@@ -208,3 +215,43 @@ def test_an_interval_of_waits_does_not_begin_below_zero() -> None:
     )
     assert not mean_interval([1.0], least=0.0).known
     assert paired(waits, [0.0] * 6, "lower").difference.low < 0.0, "a difference may be"
+
+
+def test_a_window_of_a_trace_counts_once_however_many_episodes_are_asked_for(tmp_path: Path) -> None:
+    """Four validation windows are four cases: as sixteen their intervals would have half the width."""
+    arrivals(tmp_path / "trace", pods=60, until_s=2000.0)
+    config = EvolveConfig(task=(f"bill@{tmp_path / 'trace'}",), episodes=64, validation_episodes=16)
+    windows = read_windows(tmp_path / "trace")
+    check(config)
+    assert validation(config).count == len(windows.part("validation")) == 4
+    write_split(tmp_path / "short", make_split(arrivals(tmp_path / "short", pods=4, until_s=200.0), 100.0, 0.5))
+    with pytest.raises(UserError, match=r"validation seeds: '1073741824.* the search plays these for training"):
+        check(replace(config, task=(f"bill@{tmp_path / 'short'}",)))
+
+
+def arrivals(folder: Path, pods: int, until_s: float) -> Trace:
+    """Write a trace of pods that come evenly and run for half of the time between two."""
+    node = Node("a", {"cpu": 4000, "memory": 8 << 30, "pods": 50})
+    between_s = until_s / pods
+    with TraceWriter(folder) as writer:
+        for event in (Began(at=0.0), NodeSeen(at=0.0, node=node), Listed(at=0.0)):
+            writer.write(event)
+        for number in range(pods):
+            at, pod = number * between_s, Pod(f"p{number}", requests={"cpu": 500, "memory": 1 << 30})
+            writer.write(PodSeen(at=at, pod=pod))
+            writer.write(PodBound(at=at, uid=pod.uid, node_name="a"))
+            writer.write(PodEnded(at=at + between_s / 2, uid=pod.uid, how="succeeded"))
+        writer.write(NodeGone(at=until_s, name="a"))
+    return Trace.read(folder)
+
+
+def test_a_training_is_validated_on_each_window_of_a_trace_once(tmp_path: Path) -> None:
+    arrivals(tmp_path / "trace", pods=60, until_s=2000.0)
+    arena, played = Arena(Setting(str(tmp_path / "trace"), (1,))), []
+
+    def judge(seeds: Any, nodes: int, glimpse: Any) -> Any:
+        played.append(list(seeds))
+        return by_playing(arena, arena.policy("first-fit"), seeds, nodes, glimpse)
+
+    Validation(arena, (1,), 16, "first-fit")(arena.policy("first-fit"), judge)
+    assert played == [list(range(VALIDATION, VALIDATION + 4))]

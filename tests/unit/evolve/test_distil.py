@@ -4,11 +4,15 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from aaml.cli import run
+from aaml.errors import UserError
 from aaml.evaluation.policies import load
 from aaml.evolve.distil import Copying, VisitedStates, distil
 from aaml.evolve.distil_settings import DistilConfig
+from aaml.evolve.search import evolve
+from aaml.evolve.settings import EvolveConfig
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse
@@ -56,8 +60,20 @@ def test_a_network_becomes_formulas_with_agreement_and_metric_beside_it(tmp_path
     assert content["provenance"]["distilled_from"] == str(MODEL)
     assert load(files[-1]).name == files[-1].stem
     assert "What Actor_acdqn_balance_s0 has learned" in (tmp_path / "report.html").read_text()
+    stale = tmp_path / "again" / "front" / "99.formula"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(files[-1].read_bytes())
     again = distil(MODEL, TINY, tmp_path / "again", progress=False)
     assert again == result
+    assert not stale.exists(), "formulas of an earlier distillation are none of this one"
+    with pytest.raises(UserError, match=r"holds formulas \(front.json\) that no search of `aaml evolve` left there"):
+        evolve(EvolveConfig(), tmp_path / "again")
+
+
+def test_a_folder_with_a_search_is_refused(tmp_path):
+    (tmp_path / "state.json").write_text("{}")
+    with pytest.raises(UserError, match="holds a search of `aaml evolve`; choose another folder"):
+        distil(MODEL, TINY, tmp_path)
 
 
 def test_the_command_prints_the_front(tmp_path, capsys):
