@@ -185,7 +185,7 @@ def _without_half(content: bytes, path: Path) -> bytes:
         header, row = (next(csv.reader([line.decode()])) for line in (content.partition(b"\n")[0], rest))
         if newline and len(row) == len(header):
             return content + b"\n"
-    except (ValueError, csv.Error, StopIteration):
+    except (ValueError, csv.Error, StopIteration, RecursionError):
         pass
     _log.warning("%s: ends in half a line, which is left out", path)
     return ended + newline

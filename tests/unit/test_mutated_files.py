@@ -20,25 +20,39 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from aaml.commands.flags import read_yaml
 from aaml.errors import UserError
+from aaml.evaluation.policies import load
+from aaml.evaluation.replay import read_recipes
 from aaml.evolve.front import read_front
 from aaml.evolve.search import read_config
 from aaml.evolve.settings import EvolveConfig
 from aaml.evolve.state import read_state
+from aaml.learning.config import QTable
+from aaml.learning.qtable import BinnedState, QTableAgent
 from aaml.live.node_template import NodeTemplate
+from aaml.live.shadow import read_report
 from aaml.nodes.catalogue_file import read_catalogue, shipped_catalogue, written_catalogue
 from aaml.nodes.file import read_autoscaler
 from aaml.nodes.prices import PriceList
 from aaml.nodes.settings import KarpenterSettings
+from aaml.policies.formula_file import save_formula
+from aaml.policies.formulas.policy import Formula
+from aaml.policies.formulas.text import parse
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.policies.kube_scores.profile import read_profile
-from aaml.settings import plain
+from aaml.scheduling.observation import ObservationSpec
+from aaml.settings import changed, plain
 from aaml.sim.bill import BILL_TASKS
+from aaml.training.records import read_config as read_run
+from aaml.training.settings import TrainConfig
 from aaml.tuning.bill import BillTuning
 from aaml.tuning.bill_space import SetupSpace, judge_setups
 from aaml.tuning.search import Episodes, RacingSearch
 from aaml.tuning.space import Space
+from aaml.workload.trace.windows import read_split
 
+ROOT = Path(__file__).parents[2]
 MUTATIONS = int(os.environ.get("AAML_MUTATIONS", "200"))
 RAW = {
     "null": "null", "text": '"x"', "empty": '""', "true": "true", "zero": "0", "negative": "-1", "half": "0.5",
@@ -177,6 +191,51 @@ def front() -> object:
     return [row, {**row, "text": "pair.cpu_after + 1"}]
 
 
+ORIGIN = {"command": "aaml evolve", "seed": 0}
+
+
+def formula() -> object:
+    made = Formula(parse("pair.cpu_after + 0.5 * node.cpu_used"), ObservationSpec(lookahead=2), ORIGIN)
+    with tempfile.TemporaryDirectory() as folder:
+        save_formula(made, Path(folder) / "a.formula")
+        return json.loads((Path(folder) / "a.formula").read_text())
+
+
+def linear() -> object:
+    return json.loads((ROOT / "models" / "Linear_linear_waiting_s0.json").read_text())
+
+
+def qtable() -> object:
+    agent = QTableAgent(QTable())
+    agent.update(BinnedState((0, 1, 2), (0, 1), (0, 1)), 0, 0.5, None)
+    with tempfile.TemporaryDirectory() as folder:
+        return json.loads(Path(agent.save(folder, "x")[0]).read_text())
+
+
+def recipes() -> object:
+    return [{"task": "balance", "pods": 10, "policies": {"a": "random"}, "instance_types": "types.json"}]
+
+
+def shadow_line() -> object:
+    value = {"policy": 0.25, "chosen": 0.5}
+    return {
+        "time": "2026-11-29T10:00:00", "pod": "default/p", "uid": "u", "policy": "gnn", "source": "a.pth",
+        "sha256": "ab", "scheduler": "default-scheduler", "policy_node": "a", "chosen_node": "b", "chosen_pool": "",
+        "agree": True, "chosen_feasible": True, "feasible_nodes": 4,
+        "objectives": {"variance": value, "empty_nodes": value},
+    }  # fmt: skip
+
+
+def training() -> object:
+    return {"stem": "gnn_balance_s0", "training": plain(TrainConfig().settled)}
+
+
+def read_training(path: Path) -> object:
+    found = read_run(path.parent)
+    assert found is not None
+    return TrainConfig.read(found["training"])
+
+
 @dataclass(frozen=True)
 class Kind:
     """What a file is called, a good one, what reads it, and keys of mappings in which every name may stand."""
@@ -206,6 +265,20 @@ KINDS = {
         "e.json", evolve_state, lambda path: read_state(path, 1), frozenset({"known", "rng", "state", "inputs"})
     ),
     "front of a search": Kind("front.json", front, lambda path: read_front(path.parent)),
+    "formula": Kind("f.formula", formula, load, frozenset({"provenance"})),
+    "linear scorer": Kind("l.json", linear, load, frozenset({"models", "owners"})),
+    "Q-table": Kind("q.json", qtable, load),
+    "recipes of results": Kind(
+        "recipes.json", recipes, lambda path: read_recipes([path.parent]), frozenset({"policies"})
+    ),
+    "split of a trace": Kind(
+        "split.json", lambda: {"window_s": 600.0, "holdout_from_s": 7200.0}, lambda path: read_split(path.parent)
+    ),
+    "line of a shadow log": Kind("s.jsonl", shadow_line, lambda path: str(read_report(path))),
+    "settings of a training": Kind(
+        "t.yaml", lambda: plain(TrainConfig()), lambda path: changed(TrainConfig(), read_yaml(path, "config"))
+    ),
+    "record of a training": Kind("config.json", training, read_training),
 }
 
 

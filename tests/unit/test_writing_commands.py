@@ -2,21 +2,30 @@
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import json
 import os
 import resource
 import signal
+import tempfile
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import optuna
 import pytest
 
-from aaml import files
-from aaml.cli import COMMANDS, run
+from aaml import cli, files
 from aaml.evaluation.results import Results
+from aaml.nodes.file import read_autoscaler
 from aaml.outputs import output_file, output_folder
+from aaml.training.records import read_metrics
+
+
+def run(command: str, *argv: str) -> int:
+    return cli.run(command, argv)
+
 
 # ---- one writer ------------------------------------------------------------------------------------------------------
 
@@ -58,7 +67,7 @@ def test_a_folder_that_another_writes_to_is_refused_in_a_line(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with output_folder(tmp_path / "out"):
-        assert run(command, [*FOLDERS[command], str(tmp_path / "out")]) == 2
+        assert run(command, *FOLDERS[command], str(tmp_path / "out")) == 2
         said = capsys.readouterr().err
         assert f"{tmp_path / 'out'}: process {os.getpid()} (" in said
         assert len([line for line in said.splitlines() if "error:" in line]) == 1
@@ -72,7 +81,7 @@ def test_a_file_that_another_writes_is_refused_in_a_line(
     path = tmp_path / f"out{SUFFIX.get(command, '.csv')}"
     name, *sub = command.split()
     with output_file(path):
-        assert run(name, [*sub, *FILES[command], str(path)]) == 2
+        assert run(name, *sub, *FILES[command], str(path)) == 2
         assert f"{path}: process {os.getpid()} (" in capsys.readouterr().err
         assert not path.exists()
 
@@ -89,7 +98,7 @@ def test_an_output_of_the_wrong_kind_is_told_before_the_work_begins(
         wrong.mkdir()
         argv = FILES[command]
     name, *sub = command.split()
-    assert run(name, [*sub, *argv, str(wrong)]) == 2
+    assert run(name, *sub, *argv, str(wrong)) == 2
     assert "is not accepted; expected a f" in capsys.readouterr().err
 
 
@@ -107,7 +116,7 @@ def paths(kind: typing.Any) -> Iterator[str]:
 def test_every_command_with_an_output_is_in_the_tables() -> None:
     outputs = {"out", "export", "picture", "logs"}
     writing = {
-        name for name, (module, _) in COMMANDS.items() if outputs & set(paths(importlib.import_module(module).Args))
+        name for name, (module, _) in cli.COMMANDS.items() if outputs & set(paths(importlib.import_module(module).Args))
     }
     assert writing - {"schedule", "learn"} == {name.split()[0] for name in (*FOLDERS, *FILES)}
     # `schedule` and `learn` name what they write by the time, and append to a log that several may share
@@ -115,37 +124,120 @@ def test_every_command_with_an_output_is_in_the_tables() -> None:
 
 # ---- killed, or on a full disk, at any write -------------------------------------------------------------------------
 
-Command = Callable[[Path, bool], int]
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What a command writes into a folder.
+
+    `argv` are its flags but for --out, which is `out` in that folder; `goes_on` is what is said besides once the file
+    `begun` is there, or always. `come_to` says what was made, apart from times. It is killed at the writes `deaths`.
+    """
+
+    argv: str
+    come_to: Callable[[Path], object]
+    deaths: tuple[int, ...]
+    out: str = ""
+    goes_on: str = ""
+    begun: str = ""
+    full: tuple[str, ...] = (".csv", ".json", ".yaml", ".jsonl", ".pt", ".db", ".formula")
+
+    def do(self, folder: Path) -> int:
+        """Do it, or go on with it."""
+        again = self.goes_on if not self.begun or (folder / self.begun).exists() else ""
+        return run(*self.argv.split(), "--out", str(folder / self.out), *again.format(out=folder / self.out).split())
 
 
-def evaluating(out: Path, resume: bool) -> int:
-    flags = ("--seeds", "1..3", "--nodes", "3", "--pods", "20", "--workers", "1", "--out", str(out))
-    return run("evaluate", ["--policies", "random", "least-variance", *flags, *(("--resume",) * resume)])
-
-
-def runs(out: Path) -> object:
-    frame = Results.read(out).frame().sort_values(["policy", "seed"])
+def runs(folder: Path) -> object:
+    frame = Results.read(folder).frame().sort_values(["policy", "seed"])
     return frame[["policy", "seed", "mean_variance", "waiting_mean_s"]].to_dict("list")
 
 
-def tuning(out: Path, resume: bool) -> int:
-    flags = ("--task", "compress", "--nodes", "4", "--pods", "40", "--generations", "3", "--population", "4")
-    few = ("--episodes", "4", "--seeds", "1000..1002", "--workers", "1", "--out", str(out / "tuned.yaml"))
-    return run("tune", ["kube-scheduler", *flags, *few, *(("--resume",) * resume)])
+def search(folder: Path) -> object:
+    (path,) = folder.glob("*search.json")
+    state = json.loads(path.read_text())
+    return {name: state[name] for name in ("number", "best", "start")}, contents(folder, "*.yaml")
 
 
-def found(out: Path) -> object:
-    state = json.loads((out / "tuned.search.json").read_text())
-    return {name: state[name] for name in ("number", "best", "start")}, [
-        path.read_bytes() for path in out.glob("tuned.yaml")
-    ]
+def contents(folder: Path, *patterns: str) -> dict[str, bytes]:
+    found = (path for pattern in patterns for path in folder.glob(pattern) if path.name[0] != ".")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-RESUMED: dict[str, tuple[Command, Callable[[Path], object], tuple[int, ...]]] = {
-    "evaluate": (evaluating, runs, (0, 1, 4)),
-    "tune kube-scheduler": (tuning, found, (0, 2)),
-}
+def training(folder: Path) -> object:
+    lines = [line for line in read_metrics(folder) if line["kind"] == "scalar" and "second" not in line["name"]]
+    told = [(line["name"], line["value"], line["step"]) for line in lines]
+    summary = json.loads((folder / "summary.json").read_text())
+    return told, {**summary, "seconds": 0}, contents(folder, "model/*")
+
+
+def study(folder: Path) -> object:
+    found = optuna.load_study(study_name="sweep", storage=f"sqlite:///{folder / 'study.db'}")
+    return [(each.number, each.state, each.params, each.intermediate_values) for each in found.trials]
+
+
+def formulas(folder: Path) -> object:
+    state = json.loads((folder / "state.json").read_text())
+    names = sorted(path.name for path in (*folder.glob("front/[!.]*"), *folder.glob("model/[!.]*")))
+    return json.loads((folder / "front.json").read_text()), state["fronts"], names
+
+
+def entries(folder: Path) -> object:
+    return {path.name: json.loads(path.read_text())["scores"] for path in folder.rglob("*.json")}
+
+
+SEARCH = "--seeds 1000..1002 --workers 1 --generations 3 --population 4 --episodes 4"
+WORK = {
+    "evaluate": Work(
+        "evaluate --policies random least-variance --seeds 1..3 --nodes 3 --pods 20 --workers 1", runs, (0, 1, 4),
+        goes_on="--resume",
+    ),
+    "tune kube-scheduler": Work(
+        f"tune kube-scheduler --task compress --nodes 4 --pods 40 {SEARCH}", search, (0, 2), out="tuned.yaml",
+        goes_on="--resume", begun="tuned.search.json",
+    ),
+    "tune bill": Work(
+        f"tune bill --task bill-when-empty --nodes 3 {SEARCH}", search, (0, 2), goes_on="--resume",
+        begun="search.json",
+    ),
+    "train": Work(
+        "train --agent qtable --task seedc --pods 20 --steps 120 --validate-every 40 --validation-episodes 1",
+        training, (0, 3, 6, 9), goes_on="--resume", begun="config.json",
+    ),
+    "sweep": Work(
+        "sweep --agent dqn --method rewards --task seedc --pods 20 --steps 64 --rungs 2 --trials 3 --batch 2 --envs 2"
+        " --teacher-steps 20 --teacher-passes 1 --validation-episodes 1 --space hidden_layers=8,16",
+        study, (4, 12),
+    ),
+    "evolve": Work(
+        "evolve --task balance --nodes 4 --pods 20 --episodes 4 --validation-episodes 4 --population 8 --islands 1"
+        " --generations 3 --size 7 --tuned 0", formulas, (0, 3, 7), goes_on="--resume", begun="state.json",
+    ),
+    "distil": Work(
+        "distil balance-acdqn --nodes 4 --pods 20 --states 20 --rounds 1 --generations 2 --population 8 --size 7"
+        " --tuned 0 --validation-episodes 2",
+        lambda folder: contents(folder, "front.json"), (0, 2),
+    ),
+    "leaderboard": Work("leaderboard run --policy random --task balance --nodes 10", entries, (0,)),
+    "tune nodes": Work(
+        "tune nodes --task bill --nodes 3 --seeds 1000..1001 --workers 1 --generations 1 --population 4 --episodes 2",
+        lambda folder: type(read_autoscaler(folder / "nodes.yaml")), (0, 1), out="nodes.yaml",
+        goes_on="--start {out}", begun="nodes.yaml",
+    ),
+}  # fmt: skip
 """What is done, what it comes to, and at which of its writes it is killed."""
+SLOW = {"tune bill", "sweep", "distil", "tune nodes", "leaderboard"}
+EACH = pytest.mark.parametrize(
+    "command", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in WORK]
+)
+
+
+@functools.cache
+def whole(command: str) -> tuple[object, Mapping[str, int]]:
+    """Return what a command comes to that nothing happens to, and the sizes of its files."""
+    with tempfile.TemporaryDirectory() as name:
+        assert WORK[command].do(Path(name)) == 0
+        sizes = {path.name: path.stat().st_size for path in Path(name).rglob("*") if path.is_file()}
+        return WORK[command].come_to(Path(name)), sizes
 
 
 def in_a_process(body: Callable[[], int]) -> int:
@@ -187,47 +279,37 @@ def killed_at(number: int, body: Callable[[], int]) -> Callable[[], int]:
     return do
 
 
-@pytest.mark.parametrize("command", RESUMED)
+@EACH
 def test_a_command_that_was_killed_at_a_write_goes_on_to_what_it_would_have_come_to(
     command: str, tmp_path: Path
 ) -> None:
-    do, come_to, deaths = RESUMED[command]
-    (tmp_path / "whole").mkdir()
-    assert do(tmp_path / "whole", False) == 0
-    whole = come_to(tmp_path / "whole")
-    for number in deaths:
-        out = tmp_path / f"killed-{number}"
-        out.mkdir()
-        status = in_a_process(killed_at(number, lambda out=out: do(out, False)))  # type: ignore[misc]
-        assert status == -signal.SIGKILL
-        begun = command == "evaluate" or (out / "tuned.search.json").exists()
-        assert do(out, begun) == 0
-        assert come_to(out) == whole
-        assert not [path for path in out.iterdir() if path.name.endswith(".writing")]
+    work = WORK[command]
+    for number in work.deaths:
+        folder = tmp_path / f"killed-{number}"
+        folder.mkdir()
+        assert in_a_process(killed_at(number, lambda folder=folder: work.do(folder))) == -signal.SIGKILL  # type: ignore[misc]
+        assert work.do(folder) == 0
+        assert work.come_to(folder) == whole(command)[0]
+        left = [path for path in folder.rglob("*") if path.name.endswith(".writing")]
+        assert not left, "its lock goes with the process"
 
 
-@pytest.mark.parametrize("command", RESUMED)
+@EACH
+@pytest.mark.parametrize("share", [0.05, 0.66])
 def test_a_full_disk_is_told_in_a_line_and_what_was_done_goes_on(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, share: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    do, come_to, _ = RESUMED[command]
-    (tmp_path / "whole").mkdir()
-    assert do(tmp_path / "whole", False) == 0
-    whole = come_to(tmp_path / "whole")
-    largest = max(
-        path.stat().st_size for path in (tmp_path / "whole").rglob("*.csv" if command == "evaluate" else "*.json")
-    )
-    out = tmp_path / "full"
-    out.mkdir()
+    """No file can be larger than a share of the largest that the command writes of its own."""
+    work, (come_to, sizes) = WORK[command], whole(command)
+    largest = max(size for name, size in sizes.items() if name != "report.html" and name.endswith(work.full))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     capsys.readouterr()
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * largest // 3, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(share * largest), before[1]))
     try:
-        assert do(out, False) == 2
+        assert work.do(tmp_path) == 2
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     (said,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
-    assert said.endswith("cannot be written: File too large")
-    begun = command == "evaluate" or (out / "tuned.search.json").exists()
-    assert do(out, begun) == 0
-    assert come_to(out) == whole
+    assert "File too large" in said or "disk" in said
+    assert work.do(tmp_path) == 0
+    assert work.come_to(tmp_path) == come_to

@@ -103,17 +103,12 @@ def before_flags(settings: Settings, argv: Sequence[str]) -> Settings:
 
 def read_yaml(path: Path, field: str) -> dict[str, Any]:
     """Return the settings of a YAML file that `field` names. Raises `UserError` when it holds none."""
-    import yaml
+    from aaml.schema import of_yaml, read_bytes
 
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise bad_value(field, str(path), "a readable file") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"{field} {path}: is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
+    documents = of_yaml(read_bytes(path, field, "a readable file"), f"{field} {path}")
+    if len(documents) != 1 or not isinstance(documents[0], dict):
         raise UserError(f"{field} {path}: expected settings as NAME: VALUE")
-    return content
+    return documents[0]
 
 
 def _registry() -> Any:

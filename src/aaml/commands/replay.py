@@ -105,8 +105,9 @@ def _bill(args: Args) -> "RecordedBillTask":
     from aaml.nodes.catalogue_file import read_catalogue
     from aaml.sim.bill import BILL_TASKS
     from aaml.sim.recorded_bill import recorded_bill
+    from aaml.workload.trace.store import is_trace
 
-    if "@" in args.trace:
+    if "@" in args.trace and not is_trace(args.trace):
         raise bad_value("trace", args.trace, "a folder alone with --autoscaler")
     bill = BILL_TASKS[_AUTOSCALERS[args.autoscaler]]
     if args.instance_types is not None:

@@ -24,6 +24,7 @@ from aaml.outputs import output_folder, writes
 from aaml.settings import Count, Positive, Settings, Share
 
 _OPENB = Path("data/openb")
+_UNFINISHED = ".converting-"
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,9 @@ def run(args: Args) -> int:
 
 
 def _convert(args: Args) -> int:
+    from shutil import rmtree
+    from tempfile import TemporaryDirectory
+
     from aaml.errors import UserError, bad_value
     from aaml.progress import progress_bar
     from aaml.workload.trace.formats.common import Options, events_of
@@ -74,9 +78,15 @@ def _convert(args: Args) -> int:
         raise bad_value("out", str(args.out), "a folder without a trace")
     source = Path(args.trace)
     converted = convert(source, args.format or detect(source), Options(args.nodes, args.machine))
-    with TraceWriter(args.out, flush_s=30.0) as writer:
-        for event in progress_bar("convert", None, "event", over=events_of(converted)):
-            writer.write(event)
+    with output_folder(args.out) as out:
+        for cut_off in out.glob(f"{_UNFINISHED}*"):
+            rmtree(cut_off)
+        with TemporaryDirectory(dir=out, prefix=_UNFINISHED) as folder:  # half a trace would be read as a whole one
+            with TraceWriter(Path(folder), flush_s=30.0) as writer:
+                for event in progress_bar("convert", None, "event", over=events_of(converted)):
+                    writer.write(event)
+            for part in sorted(Path(folder).iterdir()):
+                part.replace(out / part.name)
     for what, count in converted.left_out.items():
         print(f"left out: {count} {what}")
     print(

@@ -1,6 +1,5 @@
 """Policies from what a person writes: a policy's name, `FILE.py:NAME`, a shipped model's name, a model file."""
 
-import json
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from aaml.cluster.objects import Pod
-from aaml.errors import bad_value
+from aaml.errors import UserError, bad_value
 from aaml.evaluation.zoo import SUFFIXES, model_file, zoo
 from aaml.extras import lazily
 from aaml.learning.linear import load_linear
@@ -51,11 +50,12 @@ def split_nodes(spec: str) -> tuple[str, str]:
 
     Raises `UserError` for a policy that is known by its name with another word.
     """
-    policy, plus, nodes = spec.rpartition("+")
-    if plus and policy and (nodes in WORDS or nodes.endswith((".yaml", ".yml"))):
-        return policy, nodes
-    if plus and policy in POLICIES.names():
-        raise bad_value("nodes", nodes, f"one of {', '.join(WORDS)}, or a YAML file")
+    parts = [(spec[:place], spec[place + 1 :]) for place, letter in enumerate(spec) if letter == "+" and place][::-1]
+    meant = [(policy, nodes) for policy, nodes in parts if nodes in WORDS or nodes.endswith((".yaml", ".yml"))]
+    if meant and not (names_profile(spec) and profile_file(spec).is_file()):  # whose own path has a plus
+        return next((each for each in meant if each[1] in WORDS or Path(each[1]).is_file()), meant[0])
+    if parts and parts[0][0] in POLICIES.names():
+        raise bad_value("nodes", parts[0][1], f"one of {', '.join(WORDS)}, or a YAML file")
     return spec, ""
 
 
@@ -143,11 +143,11 @@ def kind_of_model(path: Path) -> str:
             with zipfile.ZipFile(path) as archive:
                 names = archive.namelist()
             return "scorer" if all(name.endswith(".npy") for name in names) else "network"
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = of_json(path.read_bytes(), "model", any_number=True)
         return {"aaml-qtable": "qtable", "aaml-linear": "linear", FORMULA: "formula", PLUGIN_WEIGHTS: "plugin"}[
             content["format"]
         ]
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, KeyError, TypeError, UserError, zipfile.BadZipFile) as error:
         raise bad_value("model", str(path), _ACCEPTED) from error
 
 

@@ -1,10 +1,12 @@
 """Playing a run of an evaluation again, filmed: the same task, seed and policy give the same decisions."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.contestants import Contestant
@@ -15,6 +17,7 @@ from aaml.insight.film import Film, Scene
 from aaml.nodes.catalogue_file import read_catalogue
 from aaml.scheduling.play import play
 from aaml.scheduling.walk import never
+from aaml.schema import convert, of_json, read_bytes
 from aaml.sim.recorded_bill import RecordedBillTask, bought_from
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
@@ -59,13 +62,6 @@ class Recipe:
         named = {label: spec for label, spec in self.policies.items() if isinstance(spec, str)}
         types = {} if self.instance_types is None else {"instance_types": str(self.instance_types)}
         return {"task": self.task.name, "pods": self.pods, "policies": named, **types}
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "Recipe":
-        """Read what `to_dict` wrote. Raises KeyError or TypeError for anything else."""
-        task, policies, pods = find_task(fields["task"]), dict(fields["policies"]), fields["pods"]
-        types = fields.get("instance_types")
-        return cls(task, policies, pods, None if types is None else Path(types))
 
     def contestant(self, policy: str) -> Contestant:
         """Return a policy by its label, or by anything that `aaml.evaluate` takes."""
@@ -130,14 +126,21 @@ def read_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
     for path in (folder / RECIPES for folder in folders):
         if not path.is_file():
             continue
-        try:
-            for fields in json.loads(path.read_text(encoding="utf-8")):
-                recipe = Recipe.from_dict(fields)
-                name = recipe.task.name
-                found[name] = recipe.over(found[name]) if name in found else recipe
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: does not say how results were made ({error!r})") from error
+        for each in convert(of_json(read_bytes(path, "recipes"), str(path)), list[_Kept], str(path)):
+            types = None if each.instance_types is None else Path(each.instance_types)
+            recipe = Recipe(find_task(each.task), each.policies, each.pods, types)
+            name = recipe.task.name
+            found[name] = recipe.over(found[name]) if name in found else recipe
     return found
+
+
+class _Kept(msgspec.Struct, forbid_unknown_fields=True):
+    """What `Recipe.to_dict` writes."""
+
+    task: str
+    policies: dict[str, str]
+    pods: Annotated[int, Meta(ge=1)] | None = None
+    instance_types: str | None = None
 
 
 def find_scene(film: Film, which: int | str) -> Scene:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -31,6 +32,7 @@ from aaml.scheduling.observation import (
 )
 from aaml.scheduling.ports import Decision, Transition
 from aaml.scheduling.rewards import check_reward
+from aaml.schema import convert, of_json, read_bytes
 from aaml.settings import changed, plain
 
 FORMAT, VERSION = "aaml-qtable", 2
@@ -184,7 +186,14 @@ def _seen(codes: list[int], may: list[bool], free: list[float], demand: list[int
     return BinnedState((*ordered, *demand), places, choices, tuple(free), tuple(may))
 
 
-def _table(rows: Sequence[Any]) -> dict[State, dict[int, list[float]]]:
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal["aaml-qtable"]
+    version: Literal[2]
+    config: dict[str, Any]
+    table: list[tuple[list[int], dict[str, tuple[float, float]]]]
+
+
+def _table(rows: Sequence[tuple[list[int], dict[str, tuple[float, float]]]]) -> dict[State, dict[int, list[float]]]:
     return {
         tuple(key): {int(place): [float(value), float(visits)] for place, (value, visits) in values.items()}
         for key, values in rows
@@ -193,17 +202,14 @@ def _table(rows: Sequence[Any]) -> dict[State, dict[int, list[float]]]:
 
 def load_qtable(path: Path | str, *, learn: bool = False, seed: int = 0) -> QTableAgent:
     """Read a table. Raises `UserError` for a file that is missing or no table."""
+    where = f"model {path}"
+    content = read_bytes(Path(path), "model")
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        if content["format"] != FORMAT or content["version"] != VERSION:
-            raise ValueError(f"expected format {FORMAT}, version {VERSION}")  # noqa: TRY301
-        config = dict(content["config"])
-        observation_spec = ObservationSpec(lookahead=int(config.pop("lookahead")))
-        agent = QTableAgent(changed(QTable(), config), observation_spec=observation_spec, seed=seed, learn=learn)
-        agent.table = _table(content["table"])
-    except OSError as error:
-        raise UserError(f"model {path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, UserError) as error:
-        raise UserError(f"model {path}: is not a Q-table ({error})") from error
+        found = convert(of_json(content, where), _File, where)
+        observation_spec = ObservationSpec(lookahead=int(found.config.pop("lookahead")))
+        agent = QTableAgent(changed(QTable(), found.config), observation_spec=observation_spec, seed=seed, learn=learn)
+        agent.table = _table(found.table)
+    except (ValueError, KeyError, TypeError, UserError) as error:
+        raise UserError(f"{where}: is not a Q-table ({error})") from error
     agent.epsilon = agent.config.min_epsi
     return agent

@@ -1,17 +1,19 @@
 """What a shadow log says: how often each policy agrees with the scheduler that it looked at, and which does better."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.statistics import Paired, paired
 from aaml.files import whole_lines
 from aaml.live.observers.shadow import OBJECTIVES, Player
+from aaml.schema import convert, of_json
 from aaml.sim.metrics import Metric, find_metric
 
 Record = Mapping[str, Any]
@@ -156,15 +158,36 @@ def _records(path: Path, lines: Iterable[str]) -> Iterable[dict[str, Any]]:
     for number, text in enumerate(lines, start=1):
         if not text.strip():
             continue
+        where = f"report: {path}, line {number}"
         try:
-            record = json.loads(text)
-            values = [float(record["objectives"][name][side]) for name in OBJECTIVES for side in ("policy", "chosen")]
-            whole = isinstance(record["agree"], bool) and isinstance(record["chosen_feasible"], bool)
-            whole &= isinstance(record["uid"], str) and isinstance(record["policy"], str)
-            whole &= all(isinstance(record.get(name, ""), str) for name in ("source", "sha256", "chosen_pool"))
-            whole &= isinstance(record["feasible_nodes"], int) and bool(np.isfinite(values).all())
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"report: {path}, line {number} is no line of a shadow log ({error!r})") from error
-        if not whole:
-            raise UserError(f"report: {path}, line {number} is no line of a shadow log")
-        yield record
+            record = convert(of_json(text.encode(), where), _Line, where)
+        except UserError as error:
+            raise UserError(f"{error}: it is no line of a shadow log") from error
+        plain: dict[str, Any] = msgspec.to_builtins(record)
+        if missing := OBJECTIVES.keys() - plain["objectives"].keys():
+            raise UserError(f"{where}: objectives: {min(missing)} is missing: it is no line of a shadow log")
+        yield plain
+
+
+class _Sides(msgspec.Struct, forbid_unknown_fields=True):
+    policy: float
+    chosen: float
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """What `ShadowLog` writes of a pod."""
+
+    uid: str
+    policy: str
+    agree: bool
+    feasible_nodes: Annotated[int, Meta(ge=0)]
+    chosen_feasible: bool
+    objectives: dict[str, _Sides]
+    source: str = ""
+    sha256: str = ""
+    scheduler: str = "another scheduler"
+    chosen_pool: str = ""
+    time: str = ""
+    pod: str = ""
+    policy_node: str = ""
+    chosen_node: str = ""

@@ -29,6 +29,7 @@ from aaml.schema import convert, of_json, read_bytes
 _GPU = "nvidia.com/gpu"
 _PODS = 110  # where a type does not say how many pods a node takes
 _ARCHITECTURES = {"x86_64": "amd64"}  # a NodePool asks for amd64
+_KEPT = {CPU: "100m", MEMORY: "10Mi"}  # `KUBELET` as a file would say it
 _FIELD = "instance types"
 _log = logging.getLogger(__name__)
 
@@ -171,9 +172,10 @@ def _beyond(listed: Iterable[_Type]) -> set[str]:
 
 def _instance_type(read: _Type, os: str, where: str) -> InstanceType:
     amounts = {PODS: _PODS, **{name: _amount(name, said, where) for name, said in read.resources.items()}}
-    for name in (CPU, MEMORY):
-        if not amounts.get(name):
-            raise bad_value(f"{where}: resources: {name}", read.resources.get(name, "none"), "a quantity above 0")
+    for name, kept in _KEPT.items():
+        if amounts.get(name, 0) <= KUBELET[name]:
+            said = read.resources.get(name, "none")
+            raise bad_value(f"{where}: resources: {name}", said, f"more than the {kept} that a node keeps from pods")
     allocatable = tuple((name, max(0, value - KUBELET.get(name, 0))) for name, value in amounts.items())
     offerings = tuple(
         offering

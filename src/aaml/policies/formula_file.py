@@ -14,13 +14,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from aaml.errors import UserError, bad_value
 from aaml.files import write_text
 from aaml.policies.formulas.expression import features, parts
 from aaml.policies.formulas.policy import VERSIONS, Formula, versions_of
 from aaml.policies.formulas.text import parse, to_latex, to_text
-from aaml.policies.spec_file import spec_from_dict, spec_to_dict
+from aaml.policies.spec_file import read_spec, spec_to_dict
 from aaml.scheduling.observation import PLAIN
+from aaml.schema import convert, of_json, read_bytes
 
 FORMAT = "aaml-formula"
 
@@ -45,21 +48,24 @@ def save_formula(formula: Formula, path: Path) -> None:
 
 def load_formula(path: Path) -> Formula:
     """Read a formula. Raises `UserError` for a file that is missing, none, or about features of another version."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT:
-            raise UserError(f"formula {path}: format is {content['format']!r}, expected {FORMAT}")
-        named = {str(name): float(value) for name, value in content.get("constants", {}).items()}
-        expression = parse(str(content["expression"]), named, f"formula {path}: expression")
-        told = {str(name): int(version) for name, version in content["features"].items()}
-        for name in features(expression):
-            if told.get(name) != VERSIONS[name]:
-                raise bad_value(f"formula {path}: version of {name}", told.get(name, "none"), str(VERSIONS[name]))
-        spec = spec_from_dict(content["observation"]) if "observation" in content else PLAIN
-        return Formula(expression, spec, content.get("provenance", {}))
-    except OSError as error:
-        raise UserError(f"formula {path}: cannot be read: {error.strerror or error}") from error
-    except KeyError as error:
-        raise UserError(f"formula {path}: is not a formula (it lacks {error})") from error
-    except (ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"formula {path}: is not a formula ({error})") from error
+    where = f"formula {path}"
+    found = convert(of_json(read_bytes(path, "formula"), where, any_number=True), _File, where)
+    if found.format != FORMAT:
+        raise UserError(f"{where}: format is {found.format!r}, expected {FORMAT}")
+    expression = parse(found.expression, found.constants, f"{where}: expression")
+    for name in features(expression):
+        if found.features.get(name) != VERSIONS[name]:
+            raise bad_value(f"{where}: version of {name}", found.features.get(name, "none"), str(VERSIONS[name]))
+    spec = PLAIN if found.observation is None else read_spec(found.observation, f"{where}: observation")
+    return Formula(expression, spec, found.provenance)
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    format: str
+    expression: str
+    features: dict[str, int]
+    size: int = 0
+    latex: str = ""
+    provenance: dict[str, Any] = {}
+    constants: dict[str, float] = {}
+    observation: dict[str, Any] | None = None

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from aaml.errors import UserError
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.fragmentation import TypicalPod, TypicalPods
 from aaml.scheduling.lifetimes import model_from_dict
 from aaml.scheduling.observation import ObservationSpec
+
+_FIELDS = {"lookahead", "lifetimes", "racks", "typical_pods", "expects", "costs"}
 
 
 def spec_to_dict(spec: ObservationSpec) -> dict[str, Any]:
@@ -25,8 +28,20 @@ def spec_to_dict(spec: ObservationSpec) -> dict[str, Any]:
     }
 
 
+def read_spec(fields: Mapping[str, Any], where: str) -> ObservationSpec:
+    """Read what `spec_to_dict` wrote. Raises `UserError` for anything else."""
+    try:
+        return spec_from_dict(fields)
+    except KeyError as error:
+        raise UserError(f"{where}: lacks {error}") from error
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise UserError(f"{where}: says of no observation what it is ({error})") from error
+
+
 def spec_from_dict(fields: Mapping[str, Any]) -> ObservationSpec:
     """Read what `spec_to_dict` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+    if unknown := sorted(fields.keys() - _FIELDS):
+        raise ValueError(f"unknown field {unknown[0]}")
     pods, expected = fields["typical_pods"], fields.get("expects")
     return ObservationSpec(
         lookahead=int(fields["lookahead"]),

@@ -17,8 +17,8 @@ from aaml.cluster.objects import (
     Requirement,
     VolumeNeeds,
 )
-from aaml.cluster.quantity import CPU, PODS
-from aaml.errors import bad_value
+from aaml.cluster.quantity import CPU, MEMORY, PODS, format_bytes, format_cpu
+from aaml.errors import UserError, bad_value
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.prices import PriceList, kind
 from aaml.nodes.settings import HighNodeUtilizationSettings
@@ -130,12 +130,20 @@ def daemon_requests(trace: Trace) -> Mapping[str, int]:
 
 
 def _for_pods(catalogue: Catalogue, folder: Path) -> Catalogue:
-    """Return what types have for pods, where a trace's DaemonSets have taken theirs."""
+    """Return what types have for pods, where a trace's DaemonSets have taken theirs; those without room are left out.
+
+    Raises `UserError` where no type has room.
+    """
     taken = daemon_requests(read_windows(folder).trace)
-    return Catalogue(tuple(
+    left = [
         replace(each, allocatable=tuple((name, max(0, value - taken.get(name, 0))) for name, value in each.allocatable))
         for each in catalogue.types
-    ))  # fmt: skip
+    ]
+    room = [each for each in left if all(dict(each.allocatable)[name] for name in (CPU, MEMORY))]
+    if not room:
+        asked = f"{format_cpu(taken.get(CPU, 0))} cores, {format_bytes(taken.get(MEMORY, 0))}"
+        raise UserError(f"instance types: none has room for pods beside the trace's DaemonSets, which ask for {asked}")
+    return Catalogue(tuple(room))
 
 
 def recorded_dollars(window: Window, prices: PriceList) -> tuple[Mapping[str, float], Counter[str]]:

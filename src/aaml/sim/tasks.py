@@ -235,7 +235,7 @@ def find_task(name: str) -> Task:
         if not isinstance(own, Task):
             raise bad_value(f"task in {path}", attribute, "an aaml.Task that the file defines")
         return replace(own, name=name)
-    if is_trace(name.rpartition("@")[2]):
+    if is_trace(_goal_and_folder(name)[1]):
         return find_trace_task(name)
     base, at, load = name.partition("@")
     if base in ALL_TASKS and at:
@@ -253,8 +253,14 @@ def find_trace_task(name: str, part: Part = "holdout") -> TraceTask:
 
     Raises `UserError` for a folder without a trace, and for a goal that is not known.
     """
-    goal, _, folder = name.rpartition("@")
+    goal, folder = _goal_and_folder(name)
     judged = find_task(goal or "balance")
     if isinstance(judged, BillTask):
         return replace(recorded_bill(Path(folder), judged, part), name=name)
     return replace(trace_task(Path(folder), judged, part), name=name)
+
+
+def _goal_and_folder(name: str) -> tuple[str, str]:
+    """Return what GOAL@FOLDER or FOLDER stands for; the path of a trace may have an @ itself."""
+    parts = [("", name), *((name[:place], name[place + 1 :]) for place, letter in enumerate(name) if letter == "@")]
+    return next((each for each in parts if is_trace(each[1])), parts[-1])

@@ -6,20 +6,19 @@ from typing import Any
 
 from aaml.errors import UserError, bad_value
 from aaml.files import whole_lines
+from aaml.schema import of_json, read_bytes
 
 CONFIG, METRICS, RESUME = "config.json", "metrics.jsonl", "resume.pt"
 
 
 def read_config(path: Path) -> dict[str, Any] | None:
     """Return config.json, None when there is none. Raises `UserError` when it cannot be read."""
-    try:
-        content = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+    file = path / CONFIG
+    if not file.exists():
         return None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path / CONFIG}: cannot be read: {error}") from error
-    if not isinstance(content, dict) or "training" not in content or "stem" not in content:
-        raise UserError(f"{path / CONFIG}: is not the config of a training run")
+    content: Any = of_json(read_bytes(file, "config"), str(file), any_number=True)
+    if not isinstance(content, dict) or not isinstance(content.get("training"), dict) or "stem" not in content:
+        raise UserError(f"{file}: is not the config of a training run")
     return content
 
 
@@ -42,5 +41,5 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     path = folder / METRICS
     try:
         return [json.loads(line) for line in whole_lines(path).splitlines()]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error

@@ -1,16 +1,18 @@
 """The report of a training: how it was judged, its curves, its settings, and what it left behind."""
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from aaml.errors import UserError
 from aaml.evaluation.figures import Panel, curve_figure
 from aaml.evaluation.page import Page
 from aaml.extras import lazily
 from aaml.scheduling.curves import JUDGED, VALIDATION_DIFFERENCE, VALIDATION_SCORE, validation_metric
+from aaml.schema import convert, of_json, read_bytes
 from aaml.settings import plain
 from aaml.sim.tasks import find_task
 from aaml.training.records import METRICS, read_config, read_metrics
@@ -68,15 +70,28 @@ def curves_of(lines: Sequence[Mapping[str, object]]) -> Curves:
 
 
 def _outcome(folder: Path, config: TrainConfig) -> dict[str, object]:
-    try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    path = folder / "summary.json"
+    if not path.exists():
         return {"outcome": "not ended yet"}
+    try:
+        summary = convert(of_json(read_bytes(path, "summary"), str(path)), _Summary, str(path))
+    except UserError as error:
+        return {"outcome": f"not known: {error}"}
     return {
-        "best validation score": f"{summary['best']:.4f} of {config.reference}'s (below 1 is better)",
-        "reached after": f"{summary['best_step']:,} of {summary['step']:,} decisions",
-        "validations": summary["validations"], "time": f"{summary['seconds']:.1f} s",
+        "best validation score": f"{summary.best:.4f} of {config.reference}'s (below 1 is better)",
+        "reached after": f"{summary.best_step:,} of {summary.step:,} decisions",
+        "validations": summary.validations, "time": f"{summary.seconds:.1f} s",
     }  # fmt: skip
+
+
+class _Summary(msgspec.Struct):
+    """What is shown of `write_summary`."""
+
+    best: float
+    best_step: int
+    step: int
+    validations: int
+    seconds: float
 
 
 def _warm_start(lines: Sequence[Mapping[str, object]]) -> dict[str, object]:

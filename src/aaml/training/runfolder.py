@@ -1,6 +1,7 @@
 """A run's folder, written: config.json, metrics.jsonl, tensorboard/, model/, resume.pt."""
 
 import io
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -70,8 +71,8 @@ class RunFolder:
         except UserError:
             folder.close()
             raise
-        with (path / METRICS).open("r+b") as file:
-            file.truncate(0 if saved is None else int(saved["metrics_bytes"]))
+        with (path / METRICS).open("r+b") as file:  # which may have been cut off, and is not to be filled up
+            file.truncate(min(file.seek(0, os.SEEK_END), 0 if saved is None else int(saved["metrics_bytes"])))
         return folder
 
     def model_path(self) -> Path:

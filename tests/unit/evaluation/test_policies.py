@@ -9,13 +9,14 @@ import pytest
 from aaml.cluster.gpu import GpuRequest
 from aaml.cluster.objects import Pod
 from aaml.errors import UserError
-from aaml.evaluation.policies import is_model, load, load_policy
+from aaml.evaluation.policies import is_model, load, load_policy, split_nodes
 from aaml.learning.agent import make_agent
 from aaml.learning.config import AGENTS, LIVE, QTable
 from aaml.learning.linear import save_linear
 from aaml.learning.qtable import QTableAgent
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.heuristics.linear import FEATURES, TERMS, LinearPolicy
+from aaml.policies.kube_scores.profile import profile_file, read_profile
 from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.observation import ObservationSpec
 from aaml.training.settings import TrainConfig
@@ -94,3 +95,21 @@ def test_a_critics_file_is_no_policy_and_its_actors_file_is_named(tmp_path):
     load_policy(actor)
     with pytest.raises(UserError, match=r"expected a file that chooses, Actor_x\.pth"):
         load_policy(critic)
+
+
+def test_paths_may_have_a_plus_and_a_number_sign(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    for folder in ("c++", "a#1"):
+        Path(folder).mkdir()
+        Path(folder, "s.yaml").write_text(f"{head}profiles: [{{schedulerName: x}}, {{schedulerName: y}}]\n")
+        Path(folder, "pool.yaml").write_text("kind: NodePool\n")
+    kube = "kube-scheduler:c++/s.yaml"
+    assert split_nodes(kube) == (kube, "")
+    assert split_nodes(f"{kube}+c++/pool.yaml") == (kube, "c++/pool.yaml")
+    assert split_nodes("first-fit+c++/pool.yaml") == ("first-fit", "c++/pool.yaml")
+    assert split_nodes("first-fit+gone.yaml") == ("first-fit", "gone.yaml")
+    assert split_nodes("first-fit+learned") == ("first-fit", "learned")
+    for spec, name in (("kube-scheduler:a#1/s.yaml", "x"), ("kube-scheduler:a#1/s.yaml#y", "y"), (f"{kube}#y", "y")):
+        assert profile_file(spec).is_file()
+        assert read_profile(spec).scheduler_name == name

@@ -99,7 +99,7 @@ def test_damaged_files_are_told_in_one_line(tmp_path, content):
     with pytest.raises(UserError, match=r"model .*scorer\.json: is not a linear scorer") as error:
         load_linear(path)
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="a file that can be read"):
         load_linear(tmp_path / "none.json")
 
 

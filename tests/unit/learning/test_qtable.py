@@ -122,7 +122,7 @@ def test_damaged_files_are_told_in_one_line(tmp_path, content):
     with pytest.raises(UserError, match=r"model .*table\.json: is not a Q-table") as error:
         load_qtable(path)
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="a file that can be read"):
         load_qtable(tmp_path / "none.json")
 
 

@@ -82,6 +82,10 @@ def test_architecture_operating_system_and_capacity_type_choose():
             json.dumps([entry(resources={"cpu": "2"})]).encode(),
             r"\[0\] c-2x: resources: memory: 'none' is not accepted",
         ),
+        (
+            json.dumps([entry(resources={"cpu": "100m", "memory": "1Gi"})]).encode(),
+            "resources: cpu: '100m' is not accepted; expected more than the 100m that a node keeps from pods",
+        ),
         (json.dumps([entry(resources={"cpu": "2", "memory": "9Ei"})]).encode(), "memory: '9Ei' .* at most 1Pi"),
         (json.dumps([entry(resources={"cpu": 10**30, "memory": "1Gi"})]).encode(), "whole numbers of 64 bits"),
         (

@@ -199,8 +199,9 @@ def test_a_person_may_name_constants_in_the_file(tmp_path):
         ({"features": {}}, "version of pair.cpu_after: 'none' is not accepted"),
         ({"expression": "pair.cpu_afer"}, "pair.cpu_afer"),
         ({"format": "aaml-linear"}, "expected"),
-        ({"constants": 3}, "is not a formula"),
-        ({"observation": {}}, "is not a formula (it lacks 'typical_pods')"),
+        ({"constants": 3}, "constants: Expected `object`, got `int` (3)"),
+        ({"observation": {}}, "observation: lacks 'typical_pods'"),
+        ({"observations": {}}, "unknown field `observations`; expected one of format, expression, features,"),
     ],
 )
 def test_a_file_that_is_none_or_about_other_features_is_refused_in_a_line(tmp_path, change, said):

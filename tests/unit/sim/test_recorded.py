@@ -32,7 +32,7 @@ from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.statistics import LEAST_SEEDS
 from aaml.evaluation.what_if import recorded_metrics, what_if
 from aaml.lab.runs import playable
-from aaml.nodes.catalogue import Offering
+from aaml.nodes.catalogue import Catalogue, Offering
 from aaml.nodes.catalogue_file import read_catalogue, shipped_catalogue, written_catalogue
 from aaml.nodes.prices import PriceList
 from aaml.policies.registry import make_policy
@@ -316,7 +316,10 @@ def test_recorded_nodes_cost_their_price_while_they_were_there():
 
 
 def test_pods_that_come_with_a_node_are_not_bought_for(tmp_path):
-    """A DaemonSet of a core and a place for a pod on both nodes: no pod of it waits, and each type offers less."""
+    """A DaemonSet of a core and a place for a pod on both nodes: no pod of it waits, and each type offers less.
+
+    Types of one core have none left, and are not bought.
+    """
     daemon = [
         event
         for node in "ab"
@@ -329,8 +332,14 @@ def test_pods_that_come_with_a_node_are_not_bought_for(tmp_path):
     task = find_task(f"bill@{folder}")
     cluster = task.build(14)
     assert {pod.owner for pod in cluster.workload} == {""}
-    plain = shipped_catalogue()
-    assert (plain.room - task.catalogue.room).tolist()[-1][:3] == [1000, 0, 1]
+    plain = [dict(each.allocatable) for each in shipped_catalogue().types if not each.name.endswith("-1")]
+    there = [dict(each.allocatable) for each in task.catalogue.types]
+    assert len(there) == len(plain) == len(shipped_catalogue()) - 3
+    for less, whole in zip(there, plain, strict=True):
+        assert whole == {**less, CPU: less[CPU] + 1000, PODS: less[PODS] + 1}
+    small = Catalogue(tuple(each for each in shipped_catalogue().types if each.name.endswith("-1")))
+    with pytest.raises(UserError, match=r"none has room for pods beside the trace's DaemonSets, which ask for 1 cores"):
+        bought_from(task, small)
 
 
 def test_a_recording_with_zones_spread_and_anti_affinity_is_played_on_nodes_that_karpenter_buys(tmp_path, capsys):

@@ -7,6 +7,7 @@ import pytest
 
 import aaml
 from aaml.cli import run as command
+from aaml.training.records import read_metrics
 
 QUICK = {"steps": 60, "validation_episodes": 1, "progress": False}
 FLAGS = ["--task=seedc", "--pods=20", "--steps=60", "--validation-episodes=1"]
@@ -84,3 +85,10 @@ def test_the_current_folder_is_no_run_folder(task, tmp_path, monkeypatch, capsys
     assert command("train", ["--agent=qtable", *FLAGS, "--out="]) == 2
     assert "expected a folder of the run's own" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_metrics_that_were_lost_are_not_filled_up(task, tmp_path):
+    aaml.train(aaml.QTable(bins=4), task, out=tmp_path / "q", **QUICK)
+    (tmp_path / "q" / "metrics.jsonl").unlink()
+    aaml.train(aaml.QTable(bins=4), task, out=tmp_path / "q", resume=True, **{**QUICK, "steps": 400})
+    assert min(line["step"] for line in read_metrics(tmp_path / "q")) >= 200, "what comes after it is written as ever"

@@ -18,6 +18,7 @@ from aaml.evaluation.policies import origin, policy_file
 from aaml.evaluation.program import program_sha256
 from aaml.files import write_json
 from aaml.nodes.file import named_file
+from aaml.schema import of_json, read_bytes
 from aaml.sim.cluster import SimCluster
 
 FORMAT = "aaml-leaderboard"
@@ -98,10 +99,7 @@ class BoardEntry:
     @classmethod
     def read(cls, path: Path) -> "BoardEntry":
         """Read a file. Raises `UserError` for what is no result file, and for one that was changed by hand."""
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}: cannot be read as JSON: {error}") from error
+        content = of_json(read_bytes(path, "result"), str(path), any_number=True)
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise UserError(f"{path}: is no result of `aaml leaderboard run`")
         said = content.pop("sha256", None)

@@ -47,7 +47,14 @@ def names_profile(spec: str) -> bool:
 
 def profile_file(spec: str) -> Path:
     """Return the file of a policy that is a profile of one."""
-    return Path(spec.removeprefix(PREFIX).partition("#")[0])
+    return Path(_parts(spec)[0])
+
+
+def _parts(spec: str) -> tuple[str, str]:
+    """Return the path of a policy's file, which may have a # itself, and the profile that it names."""
+    named = spec.removeprefix(PREFIX)
+    path, number_sign, name = named.rpartition("#")
+    return (path, name) if number_sign and not Path(named).is_file() else (named, "")
 
 
 def read_profile(spec: str) -> Profile:
@@ -56,7 +63,7 @@ def read_profile(spec: str) -> Profile:
     Raises `UserError` in one line for what kube-scheduler 1.36 would not start with, and for a
     profile that is not there.
     """
-    path, _, name = spec.removeprefix(PREFIX).partition("#")
+    path, name = _parts(spec)
     try:
         changed_ns = Path(path).stat().st_mtime_ns
     except OSError as error:

@@ -4,6 +4,7 @@ The split is a property of the trace. It is written beside the parts the first t
 stays, so that what a policy was trained on is never what it is judged on, however long the recording goes on.
 """
 
+import logging
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -11,20 +12,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from aaml.cluster.objects import Node, Pod
 from aaml.errors import UserError, bad_value
 from aaml.files import write_json
+from aaml.schema import convert, of_json, read_bytes
 from aaml.workload.trace.events import NodeGone, NodeSeen
 from aaml.workload.trace.trace import Life, Trace
 
 Part = Literal["training", "validation", "holdout", "all"]
 SPLIT = "split.json"
+_log = logging.getLogger(__name__)
 _WINDOWS, _LONG_WINDOWS = 20, 10  # of a trace that nobody said anything else about; fewer only where it is short
 _LIFETIMES = 5.0  # a window is to last this many median lifetimes: what ran already says little then
 _HOLDOUT = 0.3
@@ -301,12 +305,19 @@ def write_split(folder: Path, split: Split) -> None:
 
 def read_split(folder: Path) -> Split | None:
     """Return the split of a trace, None before there is one. Raises `UserError` for a file that holds none."""
-    try:
-        return msgspec.json.decode((folder / SPLIT).read_bytes(), type=Split)
-    except FileNotFoundError:
+    path = folder / SPLIT
+    if not path.exists():
         return None
-    except (OSError, msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise UserError(f"{folder / SPLIT}: is no split of a trace ({error})") from None
+    try:
+        found = convert(of_json(read_bytes(path, "split"), str(path)), _Kept, str(path))
+    except UserError as error:
+        raise UserError(f"{path}: is no split of a trace ({error})") from error
+    return Split(found.window_s, found.holdout_from_s)
+
+
+class _Kept(msgspec.Struct, forbid_unknown_fields=True):
+    window_s: Annotated[float, Meta(gt=0)]
+    holdout_from_s: Annotated[float, Meta(ge=0)]
 
 
 def read_windows(folder: Path | str) -> Windows:
@@ -320,5 +331,8 @@ def _read(folder: Path) -> Windows:
     split = read_split(folder)
     if split is None:
         split = usual_split(trace)
-        write_split(folder, split)
+        try:
+            write_split(folder, split)
+        except UserError as error:
+            _log.warning("%s: its windows are the usual ones, and stay so if nothing more is recorded", error)
     return Windows(trace, split)

@@ -15,6 +15,7 @@ from aaml.errors import UserError
 from aaml.workload.fetch import fetch_files
 from aaml.workload.trace.formats.common import Options, events_of
 from aaml.workload.trace.formats.known import FORMATS, convert, detect
+from aaml.workload.trace.store import TraceWriter
 from aaml.workload.trace.trace import Trace
 from aaml.workload.trace.windows import Split, Windows
 
@@ -275,6 +276,29 @@ def test_the_commands_convert_summarise_split_and_make_a_table(tmp_path, capsys)
     assert [line.split(",")[0] for line in table.read_text().splitlines()[1:]] == ["pai/w0-0", "pai/w1-1"]
     assert command("trace", ["convert", str(tmp_path), f"--out={out}"]) == 2
     assert "a folder without a trace" in capsys.readouterr().err
+
+
+def test_a_conversion_that_is_cut_off_leaves_no_trace_that_looks_whole(tmp_path, monkeypatch, capsys):
+    two_instances(tmp_path)
+    out, real = tmp_path / "trace", TraceWriter.write
+    written = []
+
+    def full(writer, event):
+        real(writer, event)
+        writer.flush()
+        written.append(event)
+        if len(written) == 3:
+            raise UserError(f"out {out}: cannot be written: No space left on device")
+
+    (out / ".converting-killed").mkdir(parents=True)
+    (out / ".converting-killed" / "part-000001.jsonl.gz").write_bytes(b"")
+    monkeypatch.setattr(TraceWriter, "write", full)
+    assert command("trace", ["convert", str(tmp_path), f"--out={out}"]) == 2
+    assert capsys.readouterr().err.endswith("cannot be written: No space left on device\n")
+    assert not list(out.glob("*")), "nothing that anybody could take for the trace"
+    monkeypatch.undo()
+    assert command("trace", ["convert", str(tmp_path), f"--out={out}"]) == 0
+    assert [path.name for path in out.iterdir()] == ["part-000001.jsonl.gz"]
 
 
 def test_what_is_not_clearly_of_one_format_is_asked_for(tmp_path):

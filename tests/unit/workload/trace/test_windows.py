@@ -4,6 +4,8 @@ import pytest
 
 from aaml.cluster.objects import Node, Pod
 from aaml.errors import UserError
+from aaml.sim.tasks import find_task
+from aaml.workload.trace import windows
 from aaml.workload.trace.events import Began, Listed, Lost, NodeGone, NodeSeen, PodBound, PodEnded, PodSeen
 from aaml.workload.trace.store import TraceWriter
 from aaml.workload.trace.trace import Trace
@@ -181,3 +183,17 @@ def test_a_trace_in_which_nothing_happens_has_no_windows():
 def test_a_split_that_leaves_nothing_to_judge_on_is_refused(window_s, holdout, field):
     with pytest.raises(UserError, match=f"{field}: "):
         make_split(TRACE, window_s, holdout)
+
+
+def test_a_trace_that_cannot_be_written_to_has_the_usual_windows(tmp_path, monkeypatch, caplog):
+    def refuses(folder, _split):
+        raise UserError(f"file {folder}: cannot be written: Read-only file system")
+
+    folder = tmp_path / "a@b"
+    with TraceWriter(folder) as writer:
+        for event in EVENTS:
+            writer.write(event)
+    monkeypatch.setattr(windows, "write_split", refuses)
+    assert read_windows(folder).split == usual_split(read_windows(folder).trace)
+    assert "cannot be written: Read-only file system: its windows are the usual ones" in caplog.text
+    assert find_task(str(folder)).folder == find_task(f"compress@{folder}").folder == folder
