@@ -74,6 +74,10 @@ class Columns(Protocol):
         """Return the column of this name."""
         ...
 
+    def __len__(self) -> int:
+        """Return how many there are."""
+        ...
+
 
 def columns(names: Sequence[str]) -> Columns:
     """Return the columns of an array by the names of what they hold: `pairs[i, PAIR.cpu_after]`.

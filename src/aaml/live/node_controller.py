@@ -23,8 +23,7 @@ from aaml.live.node_pools import active
 from aaml.live.node_template import NodeTemplate
 from aaml.live.owned_nodes import OwnedNodes
 from aaml.live.telling import Telling
-from aaml.nodes.catalogue import InstanceType
-from aaml.nodes.fitting import price_of
+from aaml.nodes.catalogue import InstanceType, price_of
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.ports import Buy, Delete, Observed, OwnedNode, Waiting

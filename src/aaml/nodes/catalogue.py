@@ -1,7 +1,7 @@
 """Instance types, the ways in which each can be bought, and a catalogue of them."""
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, Self
@@ -300,3 +300,14 @@ def all_columns(fits: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 def selected(pod: Pod, labels: Mapping[str, str]) -> bool:
     """Whether a node with these labels is one that the pod's node selector asks for."""
     return all(labels.get(key) == value for key, value in pod.node_selector.items())
+
+
+def per_value(catalogue: Catalogue, size_power: float) -> npt.NDArray[np.float64]:
+    """Return float64 [T], what a type's value is divided by: its price, times its cores to a power."""
+    cores: npt.NDArray[np.float64] = catalogue.room[:, 0] / 1000.0
+    return catalogue.prices * cores**size_power
+
+
+def price_of(kinds: Iterable[InstanceType]) -> float:
+    """Return what a node of each type costs together, dollars an hour."""
+    return sum(kind.cheapest.price for kind in kinds)

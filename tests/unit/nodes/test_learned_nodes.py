@@ -203,6 +203,13 @@ def test_a_pod_gets_a_node_though_what_it_asks_for_comes_free_with_the_gpus_that
     assert sorted(bought(buyer.act(moment.at(102.0)))) == ["plain", "two", "two"]
 
 
+def test_a_pod_that_names_a_gpu_model_gets_the_first_node_of_all():
+    moment = Moment(100.0).waits(pod("a", 0.1, 0.1, gpu=GpuRequest(1, 500, frozenset({"V100"}))))
+    buyer = learned(Catalogue((PLAIN_TYPE, ONE, TWO)))
+    buyer.act(moment.at(100.0))
+    assert bought(buyer.act(moment.at(102.0))) == ["two"]
+
+
 def test_a_pod_gets_a_node_with_a_model_that_it_takes_and_none_where_a_device_has_room():
     catalogue = Catalogue((PLAIN_TYPE, ONE, TWO))
     picky = pod("a", 0.1, 0.1, gpu=GpuRequest(1, 500, frozenset({"V100"})))

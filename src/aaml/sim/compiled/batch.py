@@ -17,6 +17,7 @@ import numpy.typing as npt
 from aaml.cluster.metrics import AVERAGED, Usage, measure_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.errors import UserError, bad_value
+from aaml.nodes.rows import POD, POD_TIME
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.fragmentation import FragmentTables, fragment_tables
 from aaml.policies.gpu.arrays import SHAPE_MODELS
@@ -30,8 +31,6 @@ from aaml.sim.cluster import QueueSettings
 from aaml.sim.compiled.autoscaler.plan import SupplyPlan
 from aaml.sim.compiled.autoscaler.rows import (
     NODE_COLUMNS,
-    POD,
-    POD_TIME,
     SUPPLY_LAYOUT,
     Supply,
     SupplyPool,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from aaml.cluster.kernels import uncounted
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.errors import UserError
+from aaml.nodes.rows import SHAPE_REQUEST
 from aaml.policies.heuristics.linear import FEATURES, life_score, plain_score, weigh_into
 from aaml.scheduling.lifetimes import LifetimeModel
 from aaml.scheduling.observation import ObservationSpec, mean_size
@@ -20,7 +21,7 @@ from aaml.sim.compiled.autoscaler.rows import owned_of
 from aaml.sim.compiled.batch import BatchedEnv
 from aaml.sim.compiled.lockstep import begin, bind, expected_s, next_decision, remain
 from aaml.sim.compiled.plan import Plan
-from aaml.sim.compiled.rows import SHAPE_REQUEST, env_of
+from aaml.sim.compiled.rows import env_of
 
 FloatArray = npt.NDArray[np.float64]
 BY_ARRIVAL = QueueSort()

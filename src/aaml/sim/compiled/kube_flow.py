@@ -14,6 +14,7 @@ from aaml.cluster.kernels import part, uncounted
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, ClusterState
 from aaml.errors import UserError
+from aaml.nodes.rows import SHAPE_REQUEST
 from aaml.policies.kube_scores.config import MAX_SCORE, KubeSchedulerConfig
 from aaml.policies.kube_scores.resources import by_shape
 from aaml.policies.kube_scores.sampling import nodes_to_find, zone_order
@@ -23,7 +24,7 @@ from aaml.sim.compiled.batch import BatchedEnv
 from aaml.sim.compiled.lockstep import begin, bind, next_decision
 from aaml.sim.compiled.plan import Plan
 from aaml.sim.compiled.random_bits import draw
-from aaml.sim.compiled.rows import SHAPE_REQUEST, env_of
+from aaml.sim.compiled.rows import env_of
 
 IntArray = npt.NDArray[np.int64]
 _LEAST, _RATIO = 0, 2

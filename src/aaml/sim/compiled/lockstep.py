@@ -11,6 +11,8 @@ from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.kernels import named, part, uncounted
 from aaml.cluster.metrics import hold_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
+from aaml.nodes.rows import NODE, SHAPE_PICKY, SHAPE_REQUEST, SHAPE_TOLERANCE
+from aaml.nodes.rows import POD as OWN_POD
 from aaml.policies.fragment_meter import fragment_growth
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI, SHAPE_MODELS, NodeArrays
 from aaml.policies.gpu.fit import has_devices, take_devices
@@ -28,8 +30,7 @@ from aaml.scheduling.observation import (
     mean_size,
 )
 from aaml.scheduling.remaining import add_remaining, show_remaining
-from aaml.sim.compiled.autoscaler.rows import NODE, owned_of
-from aaml.sim.compiled.autoscaler.rows import POD as OWN_POD
+from aaml.sim.compiled.autoscaler.rows import owned_of
 from aaml.sim.compiled.autoscaler.supply import (
     begin_supply,
     delay_s,
@@ -46,7 +47,7 @@ from aaml.sim.compiled.departures import drop, push
 from aaml.sim.compiled.own_rewards import AFTER, BEFORE, own_reward
 from aaml.sim.compiled.queueing import activate, enqueue, give_up, help_waiting, line_up
 from aaml.sim.compiled.rewards import after, before, forget
-from aaml.sim.compiled.rows import POD_TIMES, SHAPE_PICKY, SHAPE_REQUEST, SHAPE_TOLERANCE, WAITS, env_of, waiting
+from aaml.sim.compiled.rows import POD_TIMES, WAITS, env_of, waiting
 
 INFEASIBLE_REWARD = -1.0
 BEGIN, RESUME = -1, -2

@@ -5,11 +5,11 @@ import numpy as np
 from aaml.cluster.kernels import counted, part, uncounted
 from aaml.cluster.metrics import measure_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
+from aaml.nodes.rows import POD, POD_TIME, SHAPE_REQUEST
 from aaml.policies.fragmentation import fragment_amount
 from aaml.scheduling.rewards import DOLLAR_SCALE, LARGEST_VARIANCE, WAITING_SCALE_S, balance_reward, compress_reward
 from aaml.sim.compiled.autoscaler import meter
-from aaml.sim.compiled.autoscaler.rows import POD, POD_TIME
-from aaml.sim.compiled.rows import SHAPE_REQUEST, WAITS, waiting
+from aaml.sim.compiled.rows import WAITS, waiting
 
 REWARDS = {
     "balance": 0, "balance-level": 1, "compress": 2, "fragmentation": 3, "waiting-time": 4, "seed-a": 5,

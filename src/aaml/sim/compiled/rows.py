@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from aaml.cluster.kernels import Columns, columns, named
 from aaml.cluster.metrics import AVERAGED
-from aaml.policies.gpu.arrays import SHAPE_COLUMNS
+from aaml.nodes.rows import SHAPE_REQUEST
 from aaml.scheduling.observation import FILL_SCRATCH, PAIR_FEATURES
 from aaml.scheduling.remaining import HORIZONS_S, LOADS
 
@@ -70,8 +70,6 @@ POD_STATES = columns(("node", "failures", "devices", "leaving", "ready", "waitin
 POD_STATE_TIMES = columns(("leave_s", "added_s", "waited_s", "bound_s", "since_s", "lifetime_s"))
 WORTH = columns(("fragments", "stale", "chosen"))
 WAITS, COMES_AGAIN, LOST = -1, -2, -3  # of `Pods.node`
-SHAPE_TOLERANCE, SHAPE_PICKY = len(SHAPE_COLUMNS), len(SHAPE_COLUMNS) + 1  # of `shapes`, after `SHAPE_COLUMNS`
-SHAPE_REQUEST = SHAPE_PICKY + 1  # from here on what the shape asks of each resource
 
 
 class EpisodePool(NamedTuple):

@@ -9,8 +9,8 @@ from aaml.nodes.karpenter import (
     MOST_AT_ONCE,
     SEEN_ANEW_S,
 )
-from aaml.sim.compiled.autoscaler.packing import FAILED, first_type, is_busy, measure_room, pack, put_in_order
-from aaml.sim.compiled.autoscaler.rows import NODE, NODE_TIME, OFFER, POD, POD_TIME, TRAIT
+from aaml.nodes.rows import NODE, NODE_TIME, OFFER, POD, POD_TIME, TRAIT, kept_pods
+from aaml.sim.compiled.autoscaler.packing import FAILED, first_type, is_busy, measure, pack, put_in_order
 
 NOTHING, BUYS, CARRIES_OUT = range(3)
 WHEN_EMPTY, BALANCED = 1, 2
@@ -83,7 +83,7 @@ def _provision(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
     pods = _unplaced(own, work.packed)
     if pods == 0:
         return 0
-    room, ready = measure_room(own, work, own.moment.now_s)
+    room, ready = measure(own, work)
     for row in range(room):
         for r in range(work.free.shape[1]):
             work.left[row, r] = work.free[row, r]
@@ -180,7 +180,7 @@ def _multi(own, work, found, allowed):  # type: ignore[no-untyped-def]  # noqa: 
     at, low, best = own.at, 1, 0
     high = min(found, allowed, MOST_AT_ONCE) - 1
     if low <= high:
-        room, ready = measure_room(own, work, own.moment.now_s)
+        room, ready = measure(own, work)
         base = _unplaced(own, work.base)
         while low <= high:
             middle = (low + high) // 2
@@ -197,7 +197,7 @@ def _multi(own, work, found, allowed):  # type: ignore[no-untyped-def]  # noqa: 
 @named
 def _single(own, work, found):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Write the first candidate that can go; returns whether there is one."""
-    room, ready = measure_room(own, work, own.moment.now_s)
+    room, ready = measure(own, work)
     base = _unplaced(own, work.base)
     for i in range(found):
         if _computed(own, work, room, ready, base, i, 1):
@@ -226,7 +226,7 @@ def _still(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         number = own.nodes[NODE.plan, i]
         if number not in work.candidates[:found] or own.nodes[NODE.pods, number] == 0:
             return False
-    room, ready = measure_room(own, work, own.moment.now_s)
+    room, ready = measure(own, work)
     base = _unplaced(own, work.base)
     claims = _simulated(own, work, room, ready, base, own.nodes[NODE.plan], 0, at.planned, np.inf)
     if claims == FAILED or claims != at.replaces:
@@ -333,18 +333,6 @@ def _candidates(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
         work.weights[place], work.candidates[place] = weight, number
         count += 1
     return count
-
-
-@part
-def kept_pods(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Return how many pods of a node may not be disrupted now: `Observed.is_kept`."""
-    kept = own.nodes[NODE.kept, number]
-    if own.nodes[NODE.awhile, number] > 0:
-        pod = own.nodes[NODE.first, number]
-        while pod >= 0:
-            kept -= own.kept_s[pod] > 0.0 and own.pod_times[POD_TIME.released_s, pod] <= own.moment.now_s
-            pod = own.pods[POD.after, pod]
-    return kept
 
 
 @part

@@ -2,7 +2,7 @@
 
 from aaml.cluster.kernels import part, section
 from aaml.nodes.meter import run_up
-from aaml.sim.compiled.autoscaler.rows import OFFER
+from aaml.nodes.rows import OFFER
 
 _MILLI = 1000.0
 

@@ -5,8 +5,7 @@ import numpy as np
 from aaml.cluster.kernels import part, section
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.nodes.room import has_room, take_room
-from aaml.sim.compiled.autoscaler.rows import NODE, NODE_TIME, OFFER, POD_TIME, TRAIT
-from aaml.sim.compiled.rows import SHAPE_REQUEST
+from aaml.nodes.rows import NODE_TIME, OFFER, POD_TIME, SHAPE_REQUEST, TRAIT, measure_room
 
 FAILED = -1
 
@@ -38,29 +37,15 @@ def put_in_order(own, pods, count, pod):  # type: ignore[no-untyped-def]  # noqa
 
 
 @section
-def measure_room(own, work, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Measure the nodes that are not on their way out, those that are ready first and then by name: `Room.of`.
+def measure(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Measure the nodes that are not on their way out (`measure_room`), and say which of them are quiet.
 
-    Returns how many there are, and how many of them are ready. Those are quiet that are not busy.
+    Those are that are not busy. Returns how many there are, and how many of them are ready.
     """
-    at, resources, count, ready = own.at, own.allocatable.shape[1], 0, 0
-    for in_making in range(2):
-        for i in range(at.alive):
-            number = own.nodes[NODE.by_name, i]
-            if own.nodes[NODE.deleting, number] or (own.nodes[NODE.row, number] < 0) != (in_making == 1):
-                continue
-            work.numbers[count] = number
-            work.quiet[count] = in_making == 1 or not is_busy(own, number, now_s)
-            row = own.nodes[NODE.row, number]
-            for r in range(resources):
-                if row >= 0:
-                    work.free[count, r] = own.allocatable[row, r] - own.requested[row, r]
-                else:
-                    work.free[count, r] = own.room[own.nodes[NODE.kind, number], r]
-            count += 1
-        if in_making == 0:
-            ready = count
-    return count, ready
+    room, ready = measure_room(own, work)
+    for row in range(room):
+        work.quiet[row] = row >= ready or not is_busy(own, work.numbers[row], own.moment.now_s)
+    return room, ready
 
 
 @part
@@ -81,24 +66,24 @@ def pack(own, work, room, ready, pods, below):  # type: ignore[no-untyped-def]  
     less than. Then it returns FAILED as soon as a pod that runs has no place, there is more than one claim, or the
     claim has no such type. With NaN nothing of that matters. `work.used` says which nodes were given pods.
     """
-    claims, moving, resources = 0, not np.isnan(below), own.allocatable.shape[1]
+    claims, moving = 0, not np.isnan(below)
     for row in range(room):
         work.used[row] = False
     for k in range(pods):
         pod = work.packed[k]
-        request, held = own.shapes[own.shape_of[pod]][SHAPE_REQUEST:], moving and work.held[k]
+        shape, held = own.shapes[own.shape_of[pod]], moving and work.held[k]
         place = -1
         for row in range(room):
-            if (work.quiet[row] or not held) and has_room(work.left, row, request, None, None):
+            if (work.quiet[row] or not held) and has_room(work.left, row, shape, work.gpu_left):
                 place = row
                 break
         if place >= 0:
             if held and place >= ready:
                 return FAILED
-            take_room(work.left, place, request, None, None)
+            take_room(work.left, place, shape, work.gpu_left)
             work.used[place] = True
             continue
-        found = _claim(own, work, claims, request, resources)
+        found = _claim(own, work, claims, shape)
         if found < 0 and held:
             return FAILED
         if found >= claims:
@@ -111,7 +96,7 @@ def pack(own, work, room, ready, pods, below):  # type: ignore[no-untyped-def]  
 
 
 @part
-def _claim(own, work, claims, request, resources):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _claim(own, work, claims, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Put a pod on the claim with the fewest pods that can take it, else on a new one; returns it, -1 for none."""
     for k in range(1, claims):
         claim, place = work.order[k], k
@@ -123,26 +108,26 @@ def _claim(own, work, claims, request, resources):  # type: ignore[no-untyped-de
         claim, some = work.order[k], False
         for kind in range(own.terms.kinds):
             fits = work.fits[claim, kind]
-            for r in range(resources):
-                fits &= own.room[kind, r] >= work.sizes[claim, r] + request[r]
+            for r in range(own.room.shape[1]):
+                fits &= own.room[kind, r] >= work.sizes[claim, r] + shape[SHAPE_REQUEST + r]
             work.trial[kind] = fits
             some |= fits
         if some:
             for kind in range(own.terms.kinds):
                 work.fits[claim, kind] = work.trial[kind]
-            for r in range(resources):
-                work.sizes[claim, r] += request[r]
+            for r in range(own.room.shape[1]):
+                work.sizes[claim, r] += shape[SHAPE_REQUEST + r]
             work.counts[claim] += 1
             return claim
     some = False
     for kind in range(own.terms.kinds):
-        fits = has_room(own.room, kind, request, None, None)
+        fits = has_room(own.room, kind, shape, own.devices)
         work.fits[claims, kind] = fits
         some |= fits
     if not some:
         return -1
-    for r in range(resources):
-        work.sizes[claims, r] = request[r]
+    for r in range(own.room.shape[1]):
+        work.sizes[claims, r] = shape[SHAPE_REQUEST + r]
     work.counts[claims], work.order[claims] = 1, claims
     return claims
 

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
-from aaml.nodes.catalogue import Catalogue
-from aaml.nodes.fitting import per_value
+from aaml.nodes.catalogue import Catalogue, per_value
 from aaml.nodes.karpenter import Karpenter, is_next_late
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.meter import Meter

@@ -11,85 +11,40 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from aaml.cluster.kernels import columns, named
+from aaml.cluster.kernels import named
 from aaml.nodes.node_policy import NodePolicy
+from aaml.nodes.rows import LEARNED_NUMBERS, LEARNED_TIMES, record
 from aaml.sim.compiled.autoscaler.heap import Heap
 
-TERMS = np.dtype(
-    [(name, np.int64) for name in ("kinds", "corners", "hours", "budgets", "policy", "learned")]
-    + [
-        (name, np.float64)
-        for name in (
-            "consolidate_after_s", "batch_idle_duration_s", "batch_max_duration_s", "poll_s", "validation_s",
-            "first_look_s", "registration_delay_s", "initialization_s", "initialization_spread_s", "min_drain_s",
-            "grace_s", "recreate_s", "pod_event_s", "cpu_s", "memory_s", "larger_s", "rest", "work",
-            "wait_target_s", "wait_per_hour", "eviction", "quiet_s", *(each.name for each in fields(NodePolicy)),
-        )
-    ]
+TERMS = record(
+    ("kinds", "corners", "hours", "budgets", "policy", "learned"),
+    (
+        "consolidate_after_s", "batch_idle_duration_s", "batch_max_duration_s", "poll_s", "validation_s",
+        "first_look_s", "registration_delay_s", "initialization_s", "initialization_spread_s", "min_drain_s",
+        "grace_s", "recreate_s", "pod_event_s", "cpu_s", "memory_s", "larger_s", "rest", "work",
+        "wait_target_s", "wait_per_hour", "eviction", "quiet_s", *(each.name for each in fields(NodePolicy)),
+    ),
 )  # fmt: skip
 """What an episode's autoscaler is told (`aaml.nodes.settings`), and the order of waiting pods.
 
 `consolidate_after_s`: NaN where no node ever goes. `learned`: whether nodes are bought by a `NodePolicy`, whose numbers
 are here too, and not by Karpenter.
 """
-STATE = np.dtype(
-    [
-        (name, np.int64)
-        for name in (
-            "alive", "bought", "sequence", "events", "ends", "method", "planned", "replaces", "used", "batch", "firsts",
-            "noted", "cpu_milli", "memory_bytes", "ready", "released", "replaced", "replaced_too",
-        )
-    ]
-    + [
-        (name, np.float64)
-        for name in (
-            "opened_s", "latest_s", "due_s", "again_s", "state_s", "multi_s", "single_s", "changed_s", "metered_s",
-            "price", "watts", "dollars", "fluid_dollars", "core_hours", "node_hours", "kwh", "co2_g", "slower",
-            "loaded_s", "load", "fast_load", "slow_load", "cpu_worth", "memory_worth", "drained_s", "nothing_s",
-            "replaced_s",
-        )
-    ]
+STATE = record(
+    (
+        *LEARNED_NUMBERS, "bought", "sequence", "events", "ends", "method", "used", "batch", "firsts", "cpu_milli",
+        "memory_bytes",
+    ),
+    (
+        *LEARNED_TIMES, "state_s", "multi_s", "single_s", "metered_s", "price", "watts", "dollars", "fluid_dollars",
+        "core_hours", "node_hours", "kwh", "co2_g",
+    ),
 )  # fmt: skip
 """How far an environment's autoscaler is, and its meter (`aaml.nodes.meter`).
 
-`alive`: nodes that are paid. `batch`: the number of the batch of pods. `planned`: nodes of the plan that is to be
-looked at once more; `replaces`: whether one takes their place. `firsts`: pods that had a node once. `noted`: pods that
-were found to fit nowhere. `multi_s`, `single_s`: the state of the cluster in which these methods found nothing.
-
-Of `aaml.nodes.learned`: `opened_s` is since when the pod waits that has waited longest of those that ask,
-`due_s` the next look. `replaced`, `replaced_too`: the nodes that go once what was bought at `replaced_s` is ready, -1
-for none. `nothing_s`, `released`: the state in which no node could go.
-"""
-OFFER = columns(("price", "worst", "watts_idle", "watts_per_core", "powered"))
-"""Of each type: what a launch costs, at most; what a node draws without pods, and more for each core.
-
-`powered`: what the type's value is divided by, the price times its cores to the policy's power.
-"""
-TRAIT = columns(("rank", "owned", "anew", "next_late"))
-"""Of each pod: the place of its uid among all, and whether its owner makes it again, makes it from the start, and
-makes it only once it has gone."""
-NODE_TIME = columns(("launched_s", "initialized_s", "last_event_s", "nominated_s", "again_s", "draining_s"))
-NODE = columns(
-    ("kind", "row", "deleting", "asked", "first", "last", "pods", "kept", "awhile", "replaced", "next_replaced",
-     "alive", "by_name", "plan", "used", "in_row")
-)  # fmt: skip
-"""Of each number a node, and lists of numbers.
-
-`kind`: its type. `row`: -1 before it is in the cluster. `asked`: in which batch it asked for one. `first` and `last`:
-the ends of the list of its pods, `pods`: how many these are, `kept`: how many of them may not be evicted, now or once,
-`awhile`: how many of these may be after a time. `replaced`: the first of the nodes that go once it is ready,
-`next_replaced`: the one after it. `alive`: those that are paid, in the order of purchase, `by_name` the same by name.
-`plan`: those that may go, `used`: those that their pods had room on. `in_row`: that of each row.
-"""
-POD_TIME = columns(("created_s", "again_s", "released_s", "noted_s"))
-"""Of each pod; `released_s`: when it may be evicted from the node that it is on. `noted_s`: when it was found to fit
-nowhere."""
-POD = columns(("after", "before", "noted", "waiting", "asked", "first", "stopping", "end"))
-"""Of each pod, and a list of pods.
-
-`after` and `before`: its neighbours in its node's list. `waiting`: those that were found to fit nowhere and still wait,
-`noted`: a pod's place in that list, -1 for none. `asked`: in which batch it asked for a node. `first`: it was the
-how-manieth to get a node for the first time. `end`: the number of its end to come, -1 without a node.
+`batch`: the number of the batch of pods. `planned`: nodes of the plan that is to be looked at once more; `replaces`:
+whether one takes their place. `firsts`: pods that had a node once. `multi_s`, `single_s`: the state of the cluster in
+which these methods found nothing. The others are those of `aaml.nodes.rows`.
 """
 
 
@@ -126,10 +81,8 @@ class SupplyRows(NamedTuple):
 class SupplyWork(NamedTuple):
     """Working memory of one thread.
 
-    `free` and `left` are the room on nodes before and while pods are packed, whose numbers are `numbers`; `sizes`,
-    `counts`, `order` and `fits` are the claims. `base`: pods that need room anyway. `held`: which of `packed` run.
-    `paid`: what features of costs are made of. `inverse` is 1 over what nodes offer, `worth` what pods are worth,
-    `rows` where they were placed, `bought` and `chosen` are types.
+    `sizes`, `counts`, `order` and `fits` are the claims. `base`: pods that need room anyway. `held`: which of `packed`
+    run. `paid`: what features of costs are made of. The others are those of `aaml.nodes.learned_rules`.
     """
 
     free: Any
@@ -153,6 +106,8 @@ class SupplyWork(NamedTuple):
     rows: Any
     bought: Any
     chosen: Any
+    gpu_free: None = None
+    gpu_left: None = None
 
 
 class Supply(NamedTuple):
@@ -163,10 +118,9 @@ class Supply(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """An environment's nodes and who buys them, as views.
+    """An environment's nodes and who buys them, as views: a cluster as `aaml.nodes.rows` has it, and what is to come.
 
-    `moment` is the environment's `PROGRESS`; `shapes`, `shape_of`, `allocatable` and `requested` are its own. Columns
-    of the other arrays are those above; `room` int64 [K, R] is what pods can have of each type, cheapest first.
+    `moment` is the environment's `PROGRESS`.
     """
 
     at: Any
@@ -192,6 +146,13 @@ class Owned(NamedTuple):
     events: Heap
     ends: Heap
     plan_types: Any
+    devices: None
+    gpu_left: None
+    paid: None
+    may: None
+    on_sale: None
+    blocked: None
+    stays: None
 
 
 @named
@@ -203,6 +164,7 @@ def owned_of(supply, env, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
         pool.offers[w], pool.prices[w], pool.corners[w], pool.carbon[w], pool.budgets[w], pool.names[w],
         pool.spreads[w], pool.pods[w], pool.kept_s[w], rows.node_times[b], rows.nodes[b], rows.pod_times[b],
         rows.pods[b], Heap(rows.event_s[b], rows.events[b]), Heap(rows.end_s[b], rows.ends[b]), rows.plan_types[b],
+        None, None, None, None, None, None, None,
     )  # fmt: skip
 
 

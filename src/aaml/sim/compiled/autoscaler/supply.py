@@ -4,14 +4,15 @@ import numpy as np
 
 from aaml.cluster.kernels import named, part, section
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
+from aaml.nodes import learned_rules as learned
+from aaml.nodes.rows import NODE, NODE_TIME, OFFER, POD, POD_TIME, SHAPE_REQUEST, TRAIT, kept_pods
 from aaml.scheduling.costs import PAID, show_costs
 from aaml.scheduling.observation import mean_size
-from aaml.sim.compiled.autoscaler import karpenter, learned, meter
+from aaml.sim.compiled.autoscaler import karpenter, meter
 from aaml.sim.compiled.autoscaler.heap import add, drop_first, first
 from aaml.sim.compiled.autoscaler.packing import first_type
-from aaml.sim.compiled.autoscaler.rows import NODE, NODE_TIME, OFFER, POD, POD_TIME, TRAIT
 from aaml.sim.compiled.queueing import activate, enqueue, help_waiting
-from aaml.sim.compiled.rows import COMES_AGAIN, LOST, SHAPE_REQUEST, WAITS
+from aaml.sim.compiled.rows import COMES_AGAIN, LOST, WAITS
 
 _READY, _DRAIN, _STOP, _RECREATE = range(4)
 
@@ -25,7 +26,7 @@ def begin_supply(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
     at.cpu_milli, at.memory_bytes, at.metered_s, at.price, at.watts = 0, 0, 0.0, 0.0, 0.0
     at.ready, at.released, at.replaced, at.replaced_too, at.replaced_s = 0, 0, -1, -1, -np.inf
     at.slower, at.loaded_s, at.load, at.fast_load, at.slow_load = 1.0, -np.inf, 0.0, 0.0, 0.0
-    at.cpu_worth, at.memory_worth, at.drained_s, at.nothing_s = 0.0, 0.0, -np.inf, np.nan
+    at.cpu_worth, at.memory_worth, at.gpu_worth, at.drained_s, at.nothing_s = 0.0, 0.0, 0.0, -np.inf, np.nan
     at.dollars, at.fluid_dollars, at.core_hours, at.node_hours, at.kwh, at.co2_g = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     at.opened_s, at.latest_s, at.again_s, at.due_s = np.inf, np.inf, np.inf, own.terms.first_look_s
     at.state_s, at.changed_s, at.multi_s, at.single_s = -np.inf, -np.inf, np.nan, np.nan
@@ -50,7 +51,7 @@ def rejected(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 def next_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return when something happens next, or the autoscaler wants to be asked: `NodeSupply.next_s`."""
     event_s = own.events.at_s[0] if own.at.events else np.inf
-    return min(event_s, learned.next_s(own) if own.terms.learned else karpenter.next_s(own))
+    return min(event_s, learned.next_s(own.at, own.terms) if own.terms.learned else karpenter.next_s(own))
 
 
 @part
@@ -127,7 +128,7 @@ def show_owned(env, own, paid, shown):  # type: ignore[no-untyped-def]  # noqa: 
         paid[PAID.price, row] = own.offers[OFFER.price, own.nodes[NODE.kind, number]]
         paid[PAID.launched_s, row] = own.node_times[NODE_TIME.launched_s, number]
         paid[PAID.quiet_since_s, row] = own.node_times[NODE_TIME.initialized_s, number] if np.isnan(last_s) else last_s
-        paid[PAID.kept_pods, row] = karpenter.kept_pods(own, number)
+        paid[PAID.kept_pods, row] = kept_pods(own, number)
         paid[PAID.leaving, row] = own.nodes[NODE.deleting, number]
     show_costs(paid, env.nodes.allocatable, env.nodes.requested, env.at.now_s, own.terms.quiet_s, shown)
 

@@ -1,45 +1,115 @@
-"""`aaml.nodes.learned` and its `fitting` in compiled episodes, to the bit: the same rules and names."""
+"""The rules of the autoscaler `learned`, compiled: `aaml.nodes.learned` says what they are for.
+
+`own` is a cluster at one moment, as `aaml.nodes.rows` describes it. `work` is working memory for rows of nodes and
+lists of pods:
+
+========================  ==============  ==========================================================================
+free, left                int64 [L, R]    what is left of the nodes of `numbers`, before and while pods are placed
+gpu_free, gpu_left        int64 [L, G]    the same of their devices, None without GPUs
+numbers                   int32 [L]       of rows; of a new node of a type its place in the catalogue, less K
+inverse                   float64 [L, 2]  1 over the CPU and memory that they offer
+base, packed              int32 [T]       pods
+held                      bool [T]        which of them still need a node
+worth                     float64 [T]     dollars an hour of the pods that were put in order last
+rows                      int32 [T]       where pods were placed, -1 for nowhere
+bought, chosen            int32 [T]       types
+candidates, weights       int32, float64  nodes that may go, and what moving their pods counts
+========================  ==============  ==========================================================================
+"""
 
 import math
 
 import numpy as np
 
-from aaml.cluster.kernels import named, part, section
+from aaml.cluster.kernels import named, part, section, uncounted
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
-from aaml.nodes.learned import AGAIN_S, FAST_S, FORGOTTEN_S, HOUR_S, LAUNCH_S, REPLACED, SETTLING_S, SLOW_S
-from aaml.nodes.room import fullest, has_room, take_room
-from aaml.sim.compiled.autoscaler.karpenter import kept_pods
-from aaml.sim.compiled.autoscaler.packing import measure_room
-from aaml.sim.compiled.autoscaler.rows import NODE, NODE_TIME, OFFER, POD, POD_TIME, TRAIT
-from aaml.sim.compiled.rows import SHAPE_REQUEST
+from aaml.nodes.room import has_room, take_room
+from aaml.nodes.rows import (
+    NODE,
+    NODE_TIME,
+    OFFER,
+    POD,
+    POD_TIME,
+    SHAPE_REQUEST,
+    TRAIT,
+    copy_devices,
+    kept_pods,
+    measure_room,
+)
+from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
 
+AGAIN_S = 10.0  # after which a pod that still waits is looked at again
+SETTLING_S = 3.0  # after a drain, in which its pods are about to wait again or to be bound
+LAUNCH_S = 22.0  # that a replacement and what it replaces are both paid
+FORGOTTEN_S = 60.0  # after which a replacement that is still not ready is not waited for
+FAST_S, SLOW_S = 30.0, 180.0  # over which the load is averaged
+REPLACED = 5  # nodes that are tried alone and two by two
+HOUR_S = 3600.0
+_CPU, _MEMORY = SHAPE_REQUEST + CPU_COLUMN, SHAPE_REQUEST + MEMORY_COLUMN
 NOTHING, BUYS, DELETES, DELETES_EACH = range(4)
 
 
 @part
-def _buy_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Return when nodes are bought for those that ask: `LearnedNodes._buy_s`."""
-    at, terms = own.at, own.terms
+def buy_s(at, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return when nodes are bought for those that ask."""
     if at.opened_s == np.inf:
         return np.inf
     return min(at.latest_s + terms.idle_s * at.slower, max(at.opened_s + terms.patience_s * at.slower, at.latest_s))
 
 
-@part
-def next_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Return the next purchase or look, or when a pod asks again: `LearnedNodes.next_s`."""
-    return min(_buy_s(own), own.at.due_s, own.at.again_s)
+@uncounted
+def next_s(at, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return when it wants to be asked again: the next purchase or look, or when a pod asks again."""
+    return min(buy_s(at, terms), at.due_s, at.again_s)
 
 
 @named
 def act(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Take a moment in: `LearnedNodes.act`.
+    """Take a moment in, and buy for pods that have waited for long enough, else let nodes go when it is time to look.
 
-    Returns NOTHING; BUYS, and how many types of `work.bought`; DELETES, for the nodes of the plan; or DELETES_EACH.
+    Returns NOTHING; BUYS, and how many types of `work.bought`; DELETES, for the nodes of the plan at once; or
+    DELETES_EACH, for one after the other.
     """
+    ready = 0
+    for i in range(own.at.alive):
+        ready += not np.isnan(own.node_times[NODE_TIME.initialized_s, own.nodes[NODE.alive, i]])
+    if not collect(own.at, own.terms, own.moment, ready, own.pods, own.pod_times):
+        return NOTHING, 0
+    return decide(own, work)
+
+
+@uncounted
+def collect(at, terms, moment, ready, pods, pod_times):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Take note of the pods that ask for nodes: all when first seen, and again every 10 s.
+
+    Once one more of the nodes is `ready` all that still wait ask again: who was to have room there may have none.
+    Returns whether it is time to buy or to look.
+    """
+    now_s = moment.now_s
+    at.slower = math.exp(-terms.patience_growth * _growth(at))
+    if ready > at.ready:
+        for i in range(at.noted):
+            pod_times[POD_TIME.again_s, pods[POD.waiting, i]] = -np.inf
+        if at.replaced >= 0:
+            at.due_s = now_s
+    at.ready = ready
+    if at.noted == 0:
+        at.opened_s, at.latest_s = np.inf, -np.inf
+    at.again_s = np.inf
+    for i in range(at.noted):
+        pod = pods[POD.waiting, i]
+        if pod_times[POD_TIME.again_s, pod] <= now_s:
+            pod_times[POD_TIME.again_s, pod] = now_s + AGAIN_S
+            at.opened_s, at.latest_s = min(at.opened_s, pod_times[POD_TIME.noted_s, pod]), now_s
+        at.again_s = min(at.again_s, pod_times[POD_TIME.again_s, pod])
+    return buy_s(at, terms) <= now_s or at.due_s <= now_s
+
+
+@uncounted
+def decide(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Buy or let nodes go, whichever it is time for; returns as `act` does."""
     at, now_s = own.at, own.moment.now_s
-    _collect(own)
-    if _buy_s(own) <= now_s:
+    if buy_s(at, own.terms) <= now_s:
         at.opened_s, at.latest_s = np.inf, -np.inf
         bought = _buy(own, work)
         if bought:
@@ -55,13 +125,13 @@ def act(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 
 @part
 def _growth(at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Return how much more there is now than there was: `_Load.growth`."""
+    """Return how much more there is now than there was, from -1 to 1."""
     return min(1.0, at.fast_load / at.slow_load - 1.0) if at.slow_load > 0.0 else 0.0
 
 
 @part
 def _add_load(at, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Take what pods are worth now into the averages: `_Load.add`."""
+    """Take what pods are worth now into its averages."""
     seconds = now_s - at.loaded_s
     at.fast_load += (at.load - at.fast_load) * (1.0 - math.exp(-seconds / FAST_S))
     at.slow_load += (at.load - at.slow_load) * (1.0 - math.exp(-seconds / SLOW_S))
@@ -69,30 +139,6 @@ def _add_load(at, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
 
 
 # ---- buying ----------------------------------------------------------------------------------------------------------
-
-
-@section
-def _collect(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Take note of the pods that ask for nodes."""
-    at, now_s, ready = own.at, own.moment.now_s, 0
-    at.slower = math.exp(-own.terms.patience_growth * _growth(at))
-    for i in range(at.alive):
-        ready += not np.isnan(own.node_times[NODE_TIME.initialized_s, own.nodes[NODE.alive, i]])
-    if ready > at.ready:
-        for i in range(at.noted):
-            own.pod_times[POD_TIME.again_s, own.pods[POD.waiting, i]] = -np.inf
-        if at.replaced >= 0:
-            at.due_s = now_s
-    at.ready = ready
-    if at.noted == 0:
-        at.opened_s, at.latest_s = np.inf, -np.inf
-    at.again_s = np.inf
-    for i in range(at.noted):
-        pod = own.pods[POD.waiting, i]
-        if own.pod_times[POD_TIME.again_s, pod] <= now_s:
-            own.pod_times[POD_TIME.again_s, pod] = now_s + AGAIN_S
-            at.opened_s, at.latest_s = min(at.opened_s, own.pod_times[POD_TIME.noted_s, pod]), now_s
-        at.again_s = min(at.again_s, own.pod_times[POD_TIME.again_s, pod])
 
 
 @section
@@ -109,47 +155,77 @@ def _buy(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 @section
 def _measured(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Measure the nodes that stay, and place the pods that need room: `_fitting` and `without_room`.
+    """Measure the nodes that stay, and place the pods that need room on them, ready or not.
 
     Returns how many nodes there are, how many of them are ready, how many pods, and how many of these have no room.
     """
     pods = _unplaced(own, work.base)
     room, ready = _fitting(own, work, pods)
     _in_order(own, work, work.base, pods, work.packed)
-    for row in range(room):
-        for r in range(work.free.shape[1]):
-            work.left[row, r] = work.free[row, r]
+    _copy_room(work, room)
     missing = _place(own, work, room, work.packed, pods)
-    for row in range(room):
-        for r in range(work.free.shape[1]):
-            work.free[row, r] = work.left[row, r]
+    _keep_room(work, room)
     return room, ready, pods, missing
 
 
 @part
-def _fitting(own, work, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Measure the nodes that stay, and what they and the first `pods` of `work.base` ask for: `Fitting.of`.
+def _copy_room(work, room):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Begin to place pods on the first `room` rows."""
+    for row in range(room):
+        for r in range(work.free.shape[1]):
+            work.left[row, r] = work.free[row, r]
+        copy_devices(work.gpu_left, row, work.gpu_free, row)
 
-    Returns how many nodes there are, and how many of them are ready.
+
+@part
+def _keep_room(work, room):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Let the pods that were placed on the first `room` rows have their places."""
+    for row in range(room):
+        for r in range(work.free.shape[1]):
+            work.free[row, r] = work.left[row, r]
+        copy_devices(work.gpu_free, row, work.gpu_left, row)
+
+
+@part
+def _fitting(own, work, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Measure the nodes that stay, and what their pods and the first `pods` of `work.base` are worth.
+
+    Prices of CPU, memory and GPUs are the dual prices of the fluid bound for all that is asked for. Returns how many
+    nodes there are, and how many of them are ready.
     """
-    at, cpu, memory = own.at, 0.0, 0.0
-    room, ready = measure_room(own, work, own.moment.now_s)
+    at, cpu, memory, gpus = own.at, 0.0, 0.0, 0.0
+    room, ready = measure_room(own, work)
     for row in range(room):
         kind = own.nodes[NODE.kind, work.numbers[row]]
         cpu += own.room[kind, CPU_COLUMN] - work.free[row, CPU_COLUMN]
         memory += own.room[kind, MEMORY_COLUMN] - work.free[row, MEMORY_COLUMN]
+        gpus += _devices_in_all(own.devices, kind) - _devices_in_all(work.gpu_free, row)
         _offer(own, work, row, kind)
     for k in range(pods):
-        request = own.shapes[own.shape_of[work.base[k]]]
-        cpu += request[SHAPE_REQUEST + CPU_COLUMN]
-        memory += request[SHAPE_REQUEST + MEMORY_COLUMN]
+        shape = own.shapes[own.shape_of[work.base[k]]]
+        cpu += shape[_CPU]
+        memory += shape[_MEMORY]
+        gpus += shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
     at.load = -np.inf
     for i in range(own.terms.corners):
         load = own.corners[i, 0] * cpu + own.corners[i, 1] * memory
+        if own.corners.shape[1] > 2:
+            load += own.corners[i, 2] * gpus
         if load > at.load:
             at.load, at.cpu_worth, at.memory_worth = load, own.corners[i, 0], own.corners[i, 1]
+            at.gpu_worth = own.corners[i, 2] if own.corners.shape[1] > 2 else 0.0
     _add_load(at, own.moment.now_s)
     return room, ready
+
+
+@part
+def _devices_in_all(devices, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return the thousandths of GPUs in a row."""
+    milli = 0
+    if devices is not None:
+        for device in range(devices.shape[1]):
+            milli += devices[row, device]
+    return milli
 
 
 @part
@@ -157,6 +233,14 @@ def _offer(own, work, row, kind):  # type: ignore[no-untyped-def]  # noqa: ANN00
     """Write 1 over what a node of a type offers."""
     work.inverse[row, 0] = 1.0 / max(float(own.room[kind, CPU_COLUMN]), 1.0)
     work.inverse[row, 1] = 1.0 / max(float(own.room[kind, MEMORY_COLUMN]), 1.0)
+
+
+@part
+def _worth(own, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return what a pod is worth, dollars an hour."""
+    at = own.at
+    gpus = shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
+    return shape[_CPU] * at.cpu_worth + shape[_MEMORY] * at.memory_worth + gpus * at.gpu_worth
 
 
 @part
@@ -181,15 +265,10 @@ def _unplaced(own, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
 
 @part
 def _in_order(own, work, pods, count, ordered):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Write pods into `ordered`, the most valuable first, then by uid: `Fitting._ordered`."""
-    at = own.at
+    """Write pods into `ordered`, the most valuable first, then by uid."""
     for k in range(count):
         pod, place = pods[k], k
-        request = own.shapes[own.shape_of[pod]]
-        worth = (
-            request[SHAPE_REQUEST + CPU_COLUMN] * at.cpu_worth
-            + request[SHAPE_REQUEST + MEMORY_COLUMN] * at.memory_worth
-        )
+        worth = _worth(own, own.shapes[own.shape_of[pod]])
         while place > 0 and (
             work.worth[place - 1] < worth
             or (
@@ -203,21 +282,34 @@ def _in_order(own, work, pods, count, ordered):  # type: ignore[no-untyped-def] 
 
 
 @section
-def _place(own, work, room, pods, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Give pods a row of `work.left` each, in their order: the one that is then fullest: `fitting.place`.
+def _place(own, work, rows, pods, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Give pods one of the first `rows` each, in their order: the one that is then fullest, as MostAllocated does.
 
-    Writes `work.rows`, -1 for a pod without one; returns how many have none.
+    Of equal rows it is the first. Writes `work.rows`, -1 for a pod without one; returns how many have none.
     """
     missing = 0
     for k in range(count):
-        request = own.shapes[own.shape_of[pods[k]]][SHAPE_REQUEST:]
-        row = fullest(work.left, room, work.inverse, request, None, None, None)
-        work.rows[k] = row
-        if row < 0:
+        shape, best, least = own.shapes[own.shape_of[pods[k]]], -1, np.inf
+        for row in range(rows):
+            if not _allows(own.may, pods[k], own.terms.kinds + work.numbers[row]):
+                continue
+            if has_room(work.left, row, shape, work.gpu_left):
+                left = (work.left[row, CPU_COLUMN] - shape[_CPU]) * work.inverse[row, 0]
+                left += (work.left[row, MEMORY_COLUMN] - shape[_MEMORY]) * work.inverse[row, 1]
+                if left < least:
+                    best, least = row, left
+        work.rows[k] = best
+        if best < 0:
             missing += 1
         else:
-            take_room(work.left, row, request, None, None)
+            take_room(work.left, best, shape, work.gpu_left)
     return missing
+
+
+@part
+def _allows(may, pod, column):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Whether a pod's node selector and GPU models allow a type or a node."""
+    return True if may is None else may[pod, column]
 
 
 @part
@@ -235,7 +327,9 @@ def _without_row(work, pods, left, count):  # type: ignore[no-untyped-def]  # no
 def _types_for(own, work, first, pods, count, spare, column, largest_share):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Write types for pods into `work.bought`, each the one with the most value for its price; returns how many.
 
-    `Fitting.types_for`. Working memory is `work.left` from row `first` on, and `work.held`.
+    Value is what the pods that fit are worth, and a share `spare` of what the room left over is, divided by `column` of
+    `OFFER`. Types that are worth more than `largest_share` of the load are bought where no other fits. Pods that fit
+    none are left out. Working memory is `work.left` from row `first` on, and `work.held`.
     """
     at, bought, waiting = own.at, 0, 0
     for k in range(count):
@@ -246,6 +340,7 @@ def _types_for(own, work, first, pods, count, spare, column, largest_share):  # 
         for kind in range(own.terms.kinds):
             taken, used = _fill(own, work, first, pods, count, kind, False)
             offered = own.room[kind, CPU_COLUMN] * at.cpu_worth + own.room[kind, MEMORY_COLUMN] * at.memory_worth
+            offered += _devices_in_all(own.devices, kind) * at.gpu_worth
             value = -np.inf
             if taken:
                 value = (used + spare * (offered - used)) / own.offers[column, kind]
@@ -262,11 +357,18 @@ def _types_for(own, work, first, pods, count, spare, column, largest_share):  # 
 
 
 @part
+def _is_on_sale(on_sale, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Whether a type can be had now."""
+    return True if on_sale is None else on_sale[kind]
+
+
+@part
 def _fits_a_type(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    request = own.shapes[own.shape_of[pod]][SHAPE_REQUEST:]
-    fits = False
+    """Whether a pod fits a type that can be had."""
+    shape, fits = own.shapes[own.shape_of[pod]], False
     for kind in range(own.terms.kinds):
-        fits |= has_room(own.room, kind, request, None, None)
+        possible = _is_on_sale(own.on_sale, kind) and _allows(own.may, pod, kind)
+        fits |= possible and has_room(own.room, kind, shape, own.devices)
     return fits
 
 
@@ -274,22 +376,32 @@ def _fits_a_type(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
 def _fill(own, work, spot, pods, count, kind, take):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Fill a node of a type with those of the pods that are `work.held`, in their order, each that still fits.
 
-    Returns how many that are, and what they are worth: `fitting.fill`. With `take` they are held no more.
+    Returns how many that are, and what they are worth: none where the type cannot be had. With `take` they are held no
+    more. Working memory is the row `spot`.
     """
-    at, taken, used = own.at, 0, 0.0
-    for r in range(own.room.shape[1]):
-        work.left[spot, r] = own.room[kind, r]
+    taken, used = 0, 0.0
+    if not _is_on_sale(own.on_sale, kind):
+        return taken, used
+    _empty_node(own, work, spot, kind)
     for k in range(count):
-        if not work.held[k]:
+        if not work.held[k] or not _allows(own.may, pods[k], kind):
             continue
-        request = own.shapes[own.shape_of[pods[k]]][SHAPE_REQUEST:]
-        if has_room(work.left, spot, request, None, None):
+        shape = own.shapes[own.shape_of[pods[k]]]
+        if has_room(work.left, spot, shape, work.gpu_left):
             taken += 1
-            used += request[CPU_COLUMN] * at.cpu_worth + request[MEMORY_COLUMN] * at.memory_worth
-            take_room(work.left, spot, request, None, None)
+            used += _worth(own, shape)
+            take_room(work.left, spot, shape, work.gpu_left)
             if take:
                 work.held[k] = False
     return taken, used
+
+
+@part
+def _empty_node(own, work, row, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Write what a new node of a type has left into a row."""
+    for r in range(own.room.shape[1]):
+        work.left[row, r] = own.room[kind, r]
+    copy_devices(work.gpu_left, row, own.devices, kind)
 
 
 # ---- draining --------------------------------------------------------------------------------------------------------
@@ -300,7 +412,7 @@ def _drain(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Plan which nodes go now, or write what is bought for others to go; returns as `act` does."""
     at, now_s = own.at, own.moment.now_s
     at.planned, at.replaces = 0, 0
-    if at.replaced >= 0 and _is_due(own):
+    if at.replaced >= 0 and _is_ready(own):
         first, second = at.replaced, at.replaced_too
         at.replaced, at.replaced_too = -1, -1
         if _can_go(own, work, first, second):
@@ -310,7 +422,7 @@ def _drain(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
             return DELETES, 0
     for i in range(at.alive):
         number = own.nodes[NODE.alive, i]
-        if _stays(own, number) and own.nodes[NODE.pods, number] == 0 and not _awaited(own, number):
+        if _may_go(own, number) and own.nodes[NODE.pods, number] == 0 and not _awaited(own, number):
             since_s = own.node_times[NODE_TIME.last_event_s, number]
             if np.isnan(since_s):
                 since_s = own.node_times[NODE_TIME.initialized_s, number]
@@ -332,18 +444,20 @@ def _drain(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 
 @part
-def _stays(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    return not np.isnan(own.node_times[NODE_TIME.initialized_s, number]) and not own.nodes[NODE.deleting, number]
+def _may_go(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Whether a node is ready, not on its way out, and none of those that stay whatever runs there."""
+    ready = not np.isnan(own.node_times[NODE_TIME.initialized_s, number])
+    return ready and not own.nodes[NODE.deleting, number] and not _is_true(own.stays, number)
 
 
 @part
 def _awaited(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Whether a node was bought for others to go: `_Planned.waits_for`."""
+    """Whether a node was bought for others to go."""
     return own.at.replaced >= 0 and own.node_times[NODE_TIME.launched_s, number] == own.at.replaced_s
 
 
 @part
-def _is_due(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _is_ready(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Whether a replacement is ready, or is not waited for any more."""
     at = own.at
     if own.moment.now_s - at.replaced_s >= FORGOTTEN_S:
@@ -373,22 +487,40 @@ def _released(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 def _can_go(own, work, first, second):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Whether all pods of one or two nodes fit on others as things are now."""
     for number in (first, second):
-        if number >= 0 and (own.nodes[NODE.deleting, number] or kept_pods(own, number) > 0):
+        if number < 0:
+            continue
+        if own.nodes[NODE.deleting, number] or _is_true(own.stays, number):
+            return False
+        if kept_pods(own, number) > 0 or _blocked_pods(own, number) > 0:
             return False
     room, ready, _, missing = _measured(own, work)
     return missing == 0 and _move(own, work, room, ready, first, second)
 
 
+@part
+def _blocked_pods(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return how many pods of a node a disruption budget keeps from being evicted now."""
+    blocked, pod = 0, own.nodes[NODE.first, number]
+    while pod >= 0:
+        blocked += _is_true(own.blocked, pod)
+        pod = own.pods[POD.after, pod]
+    return blocked
+
+
+@part
+def _is_true(facts, at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return what an array says, False without one."""
+    return False if facts is None else facts[at]
+
+
 @section
 def _move(own, work, room, ready, first, second):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Place the pods of nodes that go on others that are ready, for good: `Fitting.move`. Returns whether they fit."""
+    """Place the pods of nodes that go on others that are ready, for good. Returns whether they fit; else not one is."""
     pods = _pods_of(own, work, first, second)
     _leave_out(work, room, ready, first, second)
     if _place(own, work, room, work.packed, pods):
         return False
-    for row in range(ready):
-        for r in range(work.free.shape[1]):
-            work.free[row, r] = work.left[row, r]
+    _keep_room(work, ready)
     return True
 
 
@@ -408,11 +540,12 @@ def _pods_of(own, work, first, second):  # type: ignore[no-untyped-def]  # noqa:
 
 @part
 def _leave_out(work, room, ready, first, second):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Write the room without one or two nodes, and without those that are not ready: `Fitting._free_without`."""
+    """Begin to place pods on the nodes that are ready, without one or two of them."""
+    _copy_room(work, room)
     for row in range(room):
-        gone = row >= ready or work.numbers[row] == first or work.numbers[row] == second
-        for r in range(work.free.shape[1]):
-            work.left[row, r] = -1 if gone else work.free[row, r]
+        if row >= ready or work.numbers[row] == first or work.numbers[row] == second:
+            for r in range(work.free.shape[1]):
+                work.left[row, r] = -1
 
 
 @section
@@ -450,22 +583,22 @@ def _candidates(own, work, hours):  # type: ignore[no-untyped-def]  # noqa: ANN0
     at, count = own.at, 0
     for i in range(at.alive):
         number = own.nodes[NODE.alive, i]
-        if not _stays(own, number) or own.nodes[NODE.pods, number] == 0 or kept_pods(own, number) > 0:
+        if not _may_go(own, number) or own.nodes[NODE.pods, number] == 0 or kept_pods(own, number) > 0:
             continue
         if number in (at.replaced, at.replaced_too):
             continue
         cost, stops, pod = 0.0, False, own.nodes[NODE.first, number]
         while pod >= 0:
-            stops |= own.pods[POD.stopping, pod] > 0
+            stops |= own.pods[POD.stopping, pod] > 0 or _is_true(own.blocked, pod)
             cost += own.terms.eviction_dollars * (own.terms.job_times if own.traits[TRAIT.anew, pod] else 1.0)
             pod = own.pods[POD.after, pod]
-        price = own.offers[OFFER.price, own.nodes[NODE.kind, number]]
+        price = _paid(own.paid, own, number)
         if stops or not price * hours > cost:
             continue
         place, ratio = count, cost / price
         while place > 0:
             other = work.candidates[place - 1]
-            its = work.weights[place - 1] / own.offers[OFFER.price, own.nodes[NODE.kind, other]]
+            its = work.weights[place - 1] / _paid(own.paid, own, other)
             if its < ratio or (its == ratio and own.names[other] < own.names[number]):
                 break
             work.candidates[place], work.weights[place] = other, work.weights[place - 1]
@@ -473,6 +606,12 @@ def _candidates(own, work, hours):  # type: ignore[no-untyped-def]  # noqa: ANN0
         work.candidates[place], work.weights[place] = number, cost
         count += 1
     return count
+
+
+@part
+def _paid(paid, own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return what a node costs, dollars an hour: what its type does unless it is told."""
+    return own.offers[OFFER.price, own.nodes[NODE.kind, number]] if paid is None else paid[number]
 
 
 @section
@@ -483,9 +622,9 @@ def _replacement(own, work, room, ready, nodes, hours):  # type: ignore[no-untyp
         for i in range(nodes):
             for j in range(i + 1 if both else nodes - 1, nodes):
                 first, second = np.int64(work.candidates[i]), np.int64(work.candidates[j] if both else -1)
-                price, cost = own.offers[OFFER.price, own.nodes[NODE.kind, first]], work.weights[i]
+                price, cost = _paid(own.paid, own, first), work.weights[i]
                 if both:
-                    price += own.offers[OFFER.price, own.nodes[NODE.kind, second]]
+                    price += _paid(own.paid, own, second)
                     cost += work.weights[j]
                 count = _in_place_of(own, work, room, ready, first, second)
                 new = _price(own, work, count)
@@ -511,25 +650,16 @@ def _price(own, work, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
 
 @section
 def _in_place_of(own, work, room, ready, first, second):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Write types for the pods of nodes that go, as far as others have no room: `Fitting.replacement`.
+    """Write types for the pods of nodes that go, as far as others have no room for them: one, or cheaper several.
 
-    Returns how many: one, or cheaper several; 0 where there are none.
+    Returns how many; 0 where pods fit no type, or would not fit once a scheduler puts each on the node that is then
+    fullest.
     """
-    resources, pods = work.free.shape[1], _pods_of(own, work, first, second)
+    pods = _pods_of(own, work, first, second)
     _leave_out(work, room, ready, first, second)
     _place(own, work, room, work.packed, pods)
     left = _without_row(work, work.packed, work.base, pods)
-    one = -1
-    for kind in range(own.terms.kinds):
-        fits = True
-        for r in range(resources):
-            asked = 0
-            for k in range(left):
-                asked += own.shapes[own.shape_of[work.base[k]]][SHAPE_REQUEST + r]
-            fits &= own.room[kind, r] >= asked
-        if fits:
-            one = kind
-            break
+    one = _one_for_all(own, work, room, left)
     several = _types_for(own, work, room, work.base, left, 0.0, OFFER.price, 1.0)
     if one >= 0 and (several == 0 or own.offers[OFFER.price, one] <= _price(own, work, several)):
         if _take(own, work, room, ready, first, second, pods, one, 0):
@@ -544,9 +674,20 @@ def _in_place_of(own, work, room, ready, first, second):  # type: ignore[no-unty
     return 0
 
 
+@part
+def _one_for_all(own, work, spot, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return the cheapest type that has room for all the first `count` pods of `work.base` together, -1 for none."""
+    for k in range(count):
+        work.held[k] = True
+    for kind in range(own.terms.kinds):
+        if _is_on_sale(own.on_sale, kind) and _fill(own, work, spot, work.base, count, kind, False)[0] == count:
+            return kind
+    return -1
+
+
 @section
 def _take(own, work, room, ready, first, second, pods, one, several):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Whether all pods of nodes that go find a place on the others and on new nodes: `Fitting._take`.
+    """Whether all pods of nodes that go find a place on the others and on new nodes.
 
     New are a node of the type `one`, or those of the first `several` of `work.bought`.
     """
@@ -554,7 +695,7 @@ def _take(own, work, room, ready, first, second, pods, one, several):  # type: i
     new = several if one < 0 else 1
     for k in range(new):
         kind = work.bought[k] if one < 0 else one
+        work.numbers[room + k] = kind - own.terms.kinds
         _offer(own, work, room + k, kind)
-        for r in range(work.left.shape[1]):
-            work.left[room + k, r] = own.room[kind, r]
+        _empty_node(own, work, room + k, kind)
     return _place(own, work, room + new, work.packed, pods) == 0
