@@ -106,6 +106,17 @@ def test_a_pod_that_was_deleted_while_nobody_looked_ran_until_the_connection_was
     assert life.ended_s - life.bound_s == pytest.approx(2.0)
 
 
+def test_a_pod_with_an_annotation_that_cannot_be_read_is_recorded_to_its_end(api, recording):
+    odd = pod("p", 3, node="a")
+    odd["metadata"]["annotations"] = {"alibabacloud.com/gpu-milli": "some"}
+    api.on_list(PODS, listing(pod("p", 2, node="a")))
+    api.on_watch(PODS, [event("MODIFIED", odd), event("DELETED", odd), HANG])
+    told, until = recording([5.0])
+    until(lambda each: isinstance(each, PodEnded))
+    (life,) = Trace.of(told).lives.values()
+    assert life.ended_s is not None
+
+
 def kubeconfig(api, folder):
     file = folder / "kubeconfig"
     file.write_text(

@@ -9,9 +9,9 @@ import pytest
 
 from aaml.kube.history import History
 from aaml.kube.reflector import Backoff, Changes, Reflector, Trouble
-from aaml.kube.sources import PODS
+from aaml.kube.sources import NODES, PODS
 from aaml.kube.transport import Transport, Watch
-from support.scripted_api import CUT, HANG, ScriptedApi, bookmark, event, listing, pod, status
+from support.scripted_api import CUT, HANG, ScriptedApi, bookmark, event, listing, node, pod, status
 
 PATH = "/api/v1/pods"
 WAIT_S = 10.0
@@ -177,6 +177,26 @@ def test_garbage_in_a_watch_lists_again(api, mirror, line):
     seen = mirror()
     seen.until(a=6, b=7)
     assert seen.log == ["added a", "added b"]
+
+
+def test_what_cannot_be_read_any_more_is_left_out_until_it_can_be_and_its_end_is_heard(api):
+    """Of nodes whose CPU is no quantity any more nothing stays as it was before."""
+    odd = node("n", 6, cpu="1e400")
+    api.on_list("/api/v1/nodes", listing(node("n", 5), node("m", 5), version=5))
+    api.on_watch(
+        "/api/v1/nodes",
+        [event("MODIFIED", odd), event("MODIFIED", node("n", 7)), event("MODIFIED", odd), event("DELETED", odd),
+         event("MODIFIED", node("m", 8, cpu="1e400")), event("DELETED", node("m", 9, cpu="1e400")),
+         event("ADDED", node("end", 10)), HANG],
+    )  # fmt: skip
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    reflector = Reflector(Transport(server=api.server), NODES, inbox.put)
+    reflector.start()
+    log: list[str] = []
+    while "added end" not in log:
+        log += [f"{delta.kind} {delta.obj.name}" for delta in inbox.get(timeout=WAIT_S).deltas]
+    reflector.stop()
+    assert log == ["added n", "added m", "deleted n", "added n", "deleted n", "deleted m", "added end"]
 
 
 def test_garbage_instead_of_a_list_is_asked_for_again(api, mirror):

@@ -9,9 +9,11 @@ from datetime import datetime
 import msgspec
 
 from aaml.cluster.objects import Pod
+from aaml.errors import UserError
 from aaml.kube.objects import wire
 from aaml.kube.objects.convert import gpu_indices, pod_from_api
 from aaml.kube.reflector import Source
+from aaml.kube.sources import uid_of, without_annotations
 from aaml.workload.trace.events import End
 
 
@@ -59,7 +61,12 @@ class RecordedPod:
 
 
 def recorded_pod(raw: RecordedPodObject) -> RecordedPod:
-    """Convert a pod. Raises `UserError` for an impossible quantity."""
+    """Convert a pod; annotations that cannot be read count as none. Raises `UserError` for an impossible quantity."""
+    try:
+        pod = pod_from_api(raw)
+    except UserError as error:
+        raw = without_annotations(raw, error)
+        pod = pod_from_api(raw)
     conditions = {each.type: each for each in raw.status.conditions or () if each.status == "True"}
     scheduled = conditions.get("PodScheduled")
     disrupted = conditions.get("DisruptionTarget")
@@ -76,7 +83,7 @@ def recorded_pod(raw: RecordedPodObject) -> RecordedPod:
     failed: End = evicted or "failed"
     ended: End | None = {"Succeeded": "succeeded", "Failed": failed}.get(raw.status.phase)
     return RecordedPod(
-        pod_from_api(raw),
+        pod,
         gpu_indices(raw) if raw.spec.node_name else None,
         scheduled.last_transition_time.timestamp() if scheduled and scheduled.last_transition_time else None,
         ended,
@@ -92,4 +99,5 @@ EVERY_POD: Source[RecordedPod] = Source(
     recorded_pod,
     key=lambda seen: seen.pod.uid,
     version=lambda seen: seen.pod.resource_version,
+    wire_key=uid_of,
 )

@@ -67,7 +67,9 @@ class Trouble:
 class Source(Generic[T]):
     """What to watch: `wire` is the struct to decode, `convert` makes the reported object of it or raises UserError.
 
-    `brought_by`: the program whose installation defines the resource, "" for one that every cluster has.
+    `key` is what tells a reported object from others, and `wire_key` gives the same of the wire's object, which may be
+    one that cannot be converted; None where these are the same. `brought_by`: the program whose installation defines
+    the resource, "" for one that every cluster has.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Source(Generic[T]):
     version: Callable[[T], str]
     query: Mapping[str, str] = field(default_factory=dict)
     brought_by: str = ""
+    wire_key: Callable[[Any], str] | None = None
 
 
 class Backoff:
@@ -134,6 +137,7 @@ class Reflector(Generic[T]):
         history: History | None = None,
     ) -> None:
         self._transport, self._source, self._sink = transport, source, sink
+        self._wire_key = source.wire_key or source.key
         self._watch_s, self._silence_s = watch_s, silence_s
         self._backoff = backoff or Backoff()
         self._events = msgspec.json.Decoder(_WatchEvent[source.wire])  # type: ignore[name-defined]
@@ -287,13 +291,10 @@ class Reflector(Generic[T]):
         self._version = event.object.metadata.resource_version
         if event.type == "BOOKMARK":
             return None
-        obj = self._convert(event.object)
-        if obj is None:
-            return None
-        key = self._source.key(obj)
-        if event.type == "DELETED":
+        key, obj = self._wire_key(event.object), self._convert(event.object)
+        if event.type == "DELETED" or obj is None:  # what cannot be read any more is left out, as in a list
             before = self._known.pop(key, None)
-            return None if before is None else Delta("deleted", obj, before)
+            return None if before is None else Delta("deleted", obj or before, before)
         before = self._known.get(key)
         self._known[key] = obj
         if before is None:

@@ -20,6 +20,7 @@ from aaml.kube.reflector import Source
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+P = TypeVar("P", bound=wire.PodObject)
 _STORAGE_API = "/apis/storage.k8s.io/v1"
 
 
@@ -44,8 +45,7 @@ def see_pod(raw: wire.PodObject) -> SeenPod:
     try:
         pod = pod_from_api(raw)
     except UserError as error:
-        log.warning("pod %s/%s: %s; its GPU annotations are left out", raw.metadata.namespace, raw.metadata.name, error)
-        raw = msgspec.structs.replace(raw, metadata=msgspec.structs.replace(raw.metadata, annotations=None))
+        raw = without_annotations(raw, error)
         pod = pod_from_api(raw)
     return SeenPod(
         pod,
@@ -53,6 +53,12 @@ def see_pod(raw: wire.PodObject) -> SeenPod:
         raw if raw.spec.volumes and claim_names(raw) else None,
         "" if raw.spec.node_name else _why_unplaced(raw),
     )
+
+
+def without_annotations(raw: P, error: UserError) -> P:
+    """Return a pod without its annotations, which cannot be read, and say so in the log."""
+    log.warning("pod %s/%s: %s; its GPU annotations are left out", raw.metadata.namespace, raw.metadata.name, error)
+    return msgspec.structs.replace(raw, metadata=msgspec.structs.replace(raw.metadata, annotations=None))
 
 
 def _why_unplaced(raw: wire.PodObject) -> str:
@@ -78,6 +84,11 @@ def see_budget(raw: wire.BudgetObject) -> SeenBudget:
     """Convert a disruption budget."""
     current = raw.status.observed_generation >= raw.metadata.generation
     return SeenBudget(budget_from_api(raw), raw.metadata.resource_version, current)
+
+
+def uid_of(raw: wire.PodObject) -> str:
+    """Return by what a pod is told from others: another one may take its name."""
+    return raw.metadata.uid
 
 
 def _metadata_name(raw: Any) -> str:
@@ -110,6 +121,7 @@ PODS: Source[SeenPod] = Source(
     version=lambda seen: seen.pod.resource_version,
     # Finished pods hold nothing; the server reports one that finishes as deleted.
     query={"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"},
+    wire_key=uid_of,
 )
 NODES: Source[Node] = Source(
     "nodes",
@@ -118,6 +130,7 @@ NODES: Source[Node] = Source(
     node_from_api,
     key=lambda node: node.name,
     version=lambda node: node.resource_version,
+    wire_key=_metadata_name,
 )
 NAMESPACES = _as_it_is("namespaces", "/api/v1", wire.Namespace)
 CLAIMS = _as_it_is("persistentvolumeclaims", "/api/v1", wire.ClaimObject, key=_full_name)
@@ -134,6 +147,7 @@ BUDGETS: Source[SeenBudget] = Source(
     see_budget,
     key=lambda seen: f"{seen.budget.namespace}/{seen.budget.name}",
     version=lambda seen: seen.resource_version,
+    wire_key=_full_name,
 )
 NODE_CLAIMS = _as_it_is("nodeclaims", "/apis/karpenter.sh/v1", wire.NodeClaimObject, brought_by="Karpenter")
 NODE_POOLS = _as_it_is("nodepools", "/apis/karpenter.sh/v1", wire.NodePoolObject, brought_by="Karpenter")

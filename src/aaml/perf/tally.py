@@ -9,6 +9,7 @@ from typing import Self
 from aaml.errors import UserError
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Changes, Reflector, Source, Trouble
+from aaml.kube.sources import uid_of
 from aaml.kube.transport import Transport
 from aaml.threads import ThreadError
 
@@ -42,7 +43,13 @@ def _read(raw: wire.PodObject) -> _News:
 
 
 _PODS: Source[_News] = Source(
-    "pods", "/api/v1/pods", wire.PodObject, _read, key=lambda news: news.uid, version=lambda news: news.version
+    "pods",
+    "/api/v1/pods",
+    wire.PodObject,
+    _read,
+    key=lambda news: news.uid,
+    version=lambda news: news.version,
+    wire_key=uid_of,
 )
 
 
