@@ -24,7 +24,8 @@ class Args(Settings):
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """print every node and decision as a line of JSON a look"""
     log: Path | None = None
-    """log of a scheduler whose decisions and curves are shown; without it the newest in logs/ of the last hour"""
+    """log of a scheduler whose decisions and curves are shown; without it the newest of this cluster
+    in logs/, of the last hour"""
     instance_types: Path | None = None
     """file with prices of nodes, as `aaml bill` takes it; without it nodes' labels and made-up types count"""
     every: Positive = 1.0
@@ -37,9 +38,12 @@ def run(args: Args) -> int:
     """Show the table until Ctrl-C, or once."""
     import json
 
+    from aaml.errors import bad_value
     from aaml.live.table import KubeInfo
     from aaml.nodes.prices import PriceList
 
+    if args.log is not None and not args.log.is_file():
+        raise bad_value("log", str(args.log), "the log of a scheduler, such as logs/NAME.jsonl")
     info = KubeInfo(kubeconfig=args.kubeconfig, log=args.log, prices=PriceList.read(args.instance_types))
     if args.once:
         print(json.dumps(info.snapshot().to_dict()) if args.json else info)

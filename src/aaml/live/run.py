@@ -32,6 +32,7 @@ from aaml.scheduling.ports import Sampler
 from aaml.scheduling.walk import deployments
 from aaml.settings import plain
 from aaml.telemetry.console import LOG, file_log, stamp, terminal_log, unused_path
+from aaml.telemetry.run_tail import IN_PROCESS
 from aaml.telemetry.writers import JsonLinesWriter
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ class SchedulerRun:
             before = sum(each.pod.scheduler_name == self.scheduler_name for each in cluster.state.pods())
             left = f"; {before} that it had placed before are not compared" if before else ""
             return f"looks on as {self.scheduler_name} places pods{left}"
-        nodes, where = int(cluster.state.capacity.sum()), getattr(cluster, "where", "this process")
+        nodes, where = int(cluster.state.capacity.sum()), getattr(cluster, "where", IN_PROCESS)
         return f"places the pods of {self.scheduler_name} on {nodes} nodes of {where}"
 
     def _episodes(self, cluster: "Cluster") -> "Episodes":  # noqa: ARG002  (of one that is told of, another one)
@@ -253,7 +254,8 @@ class SchedulerRun:
         settings, name = self.settings, self.policy.name
         yield DecisionLog()
         if log is not None:
-            yield CurveFiles(self.folders.curves / self.run_name, log.with_suffix(".jsonl"), self.parameters)
+            curves, events = self.folders.curves / self.run_name, log.with_suffix(".jsonl")
+            yield CurveFiles(curves, events, self.parameters, getattr(cluster, "where", IN_PROCESS))
             if settings.explain:
                 yield Explanations(JsonLinesWriter(log.with_suffix(".explained.jsonl")), self.policy)
         if settings.progress:

@@ -17,7 +17,7 @@ from aaml.extras import lazily
 from aaml.kube.watcher import ClusterWatch
 from aaml.live.settings import Folders
 from aaml.nodes.prices import PriceList
-from aaml.telemetry.run_tail import RunTail, newest_log
+from aaml.telemetry.run_tail import IN_PROCESS, RunTail, newest_log
 from aaml.telemetry.snapshot import Snapshot
 from aaml.telemetry.top import TopModel, render
 
@@ -42,8 +42,8 @@ class KubeInfo:
     cluster, kubeconfig:
         The in-process cluster, or else the one of a kubeconfig.
     log:
-        A scheduler's log (logs/*.jsonl) whose decisions and curves are shown; without it the one in logs/ that was
-        written to in the last hour.
+        A scheduler's log (logs/*.jsonl) whose decisions and curves are shown; without it the one in logs/ of this
+        cluster that was written to in the last hour.
     prices:
         What nodes cost; without it the types that ship, and what nodes say of themselves.
 
@@ -67,14 +67,14 @@ class KubeInfo:
 
     def table(self, *, width: int | None = None, height: int | None = None) -> str:
         """Return the table as it is now, for the terminal's size where none is given; elsewhere lines of any width."""
-        run = self._run()
         with self._looking() as source:
+            run = self._run(source)
             return source.look(lambda model, state: _text(model, state, run, width, height))
 
     def snapshot(self) -> Snapshot:
         """Return what there is to see now, as a value."""
-        run = self._run()
         with self._looking() as source:
+            run = self._run(source)
             return source.look(lambda model, state: Snapshot.take(model, state, run))
 
     def show(self, every_s: float = 1.0, *, as_json: bool = False) -> None:
@@ -88,7 +88,7 @@ class KubeInfo:
             if Console().is_terminal and main and not as_json:
                 self._screen(source, every_s)
                 return
-            run, show = self._run(), _line if as_json else _text
+            run, show = self._run(source), _line if as_json else _text
             while True:
                 print(source.look(lambda model, state: show(model, state, run)))
                 if self._stop.is_set() or not source.wait(every_s, self._stop.is_set):
@@ -99,7 +99,7 @@ class KubeInfo:
         self._stop.set()
 
     def _screen(self, source: "_Watched | _InProcess", every_s: float) -> None:
-        run = self._run()
+        run = self._run(source)
 
         def feed(app: "ktop.Ktop") -> None:
             shown = ""
@@ -119,8 +119,9 @@ class KubeInfo:
         if app.failed is not None:
             raise app.failed
 
-    def _run(self) -> RunTail | None:
-        path = self._log or newest_log(Folders().logs, now_s=time.time())
+    def _run(self, source: "_Watched | _InProcess") -> RunTail | None:
+        where = source.look(lambda model, _state: model.title)
+        path = self._log or newest_log(Folders().logs, where, now_s=time.time())
         return None if path is None else RunTail(path)
 
     @contextmanager
@@ -159,7 +160,7 @@ class _InProcess:
     """An in-process cluster, which somebody else closes."""
 
     def __init__(self, cluster: "ThreadedCluster", price: Price) -> None:
-        self._cluster, self._model = cluster, TopModel("in-process cluster", price)
+        self._cluster, self._model = cluster, TopModel(IN_PROCESS, price)
         cluster.call(self._model.watch)
 
     def look(self, use: "Callable[[TopModel, ClusterState], T]") -> T:

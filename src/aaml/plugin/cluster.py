@@ -60,7 +60,7 @@ class PluginCluster:
     @property
     def where(self) -> str:
         """The socket."""
-        return str(self._listener.path)
+        return str(self._listener.path.absolute())
 
     def ending(self, pod: Pod, following: Pod | None) -> Ending:
         """Say how an episode ends: with its deployment, as live, and where the plugin could not tell what followed."""

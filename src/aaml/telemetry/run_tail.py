@@ -9,6 +9,9 @@ from typing import Any
 
 _POINTS = 60  # of a curve
 _DECISIONS = 8
+CLUSTER = "cluster"
+"""The kind of a log's first event, which says `where` the scheduler works: the server, or `IN_PROCESS`."""
+IN_PROCESS = "in-process cluster"
 _CHUNK = 1 << 20  # bytes of a log that are read at once
 
 
@@ -66,11 +69,28 @@ class RunTail:
             self.curves.setdefault(event["name"], deque(maxlen=_POINTS)).append(float(event["value"]))
 
 
-def newest_log(folder: Path, *, within_s: float = 3600.0, now_s: float) -> Path | None:
-    """Return the scheduler's log in a folder that was written to last, None when that is longer ago than `within_s`."""
-    logs = [path for path in folder.glob("*.jsonl") if not path.name.endswith(".explained.jsonl")]
-    newest = max(logs, key=lambda path: path.stat().st_mtime, default=None)
-    return newest if newest is not None and now_s - newest.stat().st_mtime < within_s else None
+def newest_log(folder: Path, cluster: str, *, within_s: float = 3600.0, now_s: float) -> Path | None:
+    """Return the log of a cluster's scheduler that was written to last; None when that is longer ago than `within_s`.
+
+    The log of a learner beside kube-scheduler names a socket and no cluster: it may be of any.
+    """
+    recent = {path: path.stat().st_mtime for path in folder.glob("*.jsonl")}
+    for path in sorted(recent, key=lambda path: recent[path], reverse=True):
+        if now_s - recent[path] >= within_s:
+            return None
+        if not path.name.endswith(".explained.jsonl") and ((where := _where(path)) == cluster or where.startswith("/")):
+            return path
+    return None
+
+
+def _where(log: Path) -> str:
+    """Return what a log's first line says of where it was written, "" where it says nothing."""
+    try:
+        with log.open("rb") as file:
+            event = json.loads(file.readline())
+        return str(event["where"]) if event["kind"] == CLUSTER else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def sparkline(values: Sequence[float]) -> str:

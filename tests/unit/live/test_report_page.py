@@ -19,7 +19,7 @@ def test_the_numbers_of_the_page_are_those_of_the_pods(tmp_path):
     cluster.do(lambda sim: sim.submit([make.pod(f"p{i}", cpu=1000) for i in range(13)]))
     cluster.end()
     events = tmp_path / "run.jsonl"
-    files = CurveFiles(tmp_path / "curves", events, {})
+    files = CurveFiles(tmp_path / "curves", events, {}, "in-process cluster")
     Scheduler(cluster, make_policy("least-variance"), [files]).run()
     files.close()
     page = write_live_report(events, "test", {}, {}).read_text()

@@ -159,6 +159,7 @@ def test_decisions_come_with_their_scores_and_curves_as_sparklines():
 def test_a_log_is_followed_as_it_grows(tmp_path):
     path = tmp_path / "run.jsonl"
     writer = JsonLinesWriter(path)
+    writer.event("cluster", {"where": "https://one:6443"})
     writer.event("decision", {"pod": "default/a", "node": "n1", "outcome": "assumed", "reward": 0.5, "feasible": 3})
     writer.scalar("1. CSR", 0.5, 1)
     writer.flush()
@@ -175,8 +176,10 @@ def test_a_log_is_followed_as_it_grows(tmp_path):
     run.read()
     assert [(each.pod, each.node, each.score) for each in run.decisions][1:] == [("default/b", "declined", 2.5)]
     assert list(run.curves["1. CSR"]) == [0.5, 1.5]
-    assert newest_log(tmp_path, now_s=path.stat().st_mtime + 10) == path
-    assert newest_log(tmp_path, now_s=path.stat().st_mtime + 7200) is None
+    written_s = path.stat().st_mtime
+    assert newest_log(tmp_path, "https://one:6443", now_s=written_s + 10) == path
+    assert newest_log(tmp_path, "https://one:6443", now_s=written_s + 7200) is None
+    assert newest_log(tmp_path, "https://another:6443", now_s=written_s + 10) is None, "of another cluster"
 
 
 def test_a_snapshot_is_json_and_a_flat_curve_a_flat_line():

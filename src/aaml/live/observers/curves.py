@@ -11,6 +11,7 @@ from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Attempt, BindResult, Decision, Observer, Outcome, Step
 from aaml.telemetry.curves import AgentCurves, Curves
 from aaml.telemetry.event_file import TensorBoardWriter
+from aaml.telemetry.run_tail import CLUSTER
 from aaml.telemetry.timelapse import Timelapse
 from aaml.telemetry.writers import JsonLinesWriter, Lenient, RunWriters, Scalar
 
@@ -20,16 +21,18 @@ _PICTURE_EVERY, _PICTURE_EVERY_S = 300, 10.0  # decisions and seconds, at least:
 class CurveFiles(Observer):
     """Writes event files for TensorBoard to the folder `curves`, and decisions and binds to the file `events`.
 
-    `parameters` describe the run on TensorBoard's page of hyperparameters. Pods go on being placed where the disk is
+    `parameters` describe the run on TensorBoard's page of hyperparameters, `cluster` is the first thing that the events
+    say. Pods go on being placed where the disk is
     full: the JSON lines go on once there is room, TensorBoard's curves end there.
     """
 
-    def __init__(self, curves: Path, events: Path, parameters: Mapping[str, Scalar]) -> None:
+    def __init__(self, curves: Path, events: Path, parameters: Mapping[str, Scalar], cluster: str) -> None:
         board = TensorBoardWriter(curves)
         board.layout(SCHEDULING_LAYOUT)
         board.hyperparameters(parameters, [CUMULATIVE_REWARD, CLUSTER_VARIANCE])
         self._board, self._lenient = board, Lenient(board, "curves for TensorBoard")
         self._writer = RunWriters(self._lenient, Lenient(JsonLinesWriter(events), str(events)))
+        self._writer.event(CLUSTER, {"where": cluster})
         self._lapse, self._step = Timelapse(), 0
         self._next_step, self._next_s = _PICTURE_EVERY, -inf
         self._curves, self._learned = Curves(self._writer), AgentCurves(self._writer)
