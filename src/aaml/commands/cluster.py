@@ -301,7 +301,8 @@ def _down(args: Down) -> int:
     if args.dry_run:
         print(f"{what}, would be taken down with everything on it")
         return 0
-    cluster_of(args.name, runtime).down()
+    with records.locked(args.name):  # another process may start it right now
+        cluster_of(args.name, runtime).down()
     print(f"{what}, is down")
     return 0
 
@@ -335,7 +336,11 @@ def _list(_: List) -> int:
         owner = record.owner.pid if record.owner else 0
         print(f"cluster {record.name} is ended: process {owner} that it belonged to is gone", file=sys.stderr)
     for name in records.names():
-        record = records.load(name)
+        try:
+            record = records.load(name)
+        except UserError as damaged:  # or taken down right now
+            print(f"{name:<20} {damaged}")
+            continue
         print(
             f"{name:<20} {record.runtime:<7} Kubernetes {record.kubernetes}  {_nodes(record):>5} nodes  "
             f"{record.server}  {_state(record)}"

@@ -625,6 +625,20 @@ def test_the_list_counts_the_nodes_that_are_there_now(capsys):
             cluster.down()
 
 
+def test_a_cluster_is_taken_down_when_whoever_starts_it_has_done_so(capfd):
+    cluster, done = sleeping_cluster("starting", None), []
+    with records.locked("starting"):
+        ending = threading.Thread(target=lambda: done.append(cli.run("cluster", ["down", "--name", "starting"])))
+        ending.start()
+        ending.join(0.5)
+        assert cluster.running()
+        assert not done
+    ending.join(20)
+    assert done == [0]
+    assert "another process starts or ends cluster 'starting'; waiting for it" in capfd.readouterr().err
+    assert records.names() == []
+
+
 def test_an_owner_that_does_not_run_is_refused(capsys):
     assert cli.run("cluster", ["up", "--owner", "-5"]) == 2
     assert "owner: -5 is not accepted; expected the id of a running process" in capsys.readouterr().err
@@ -649,12 +663,14 @@ def test_unknown_and_unusable_names_are_one_line(capsys):
     assert said.count("\n") == 1
 
 
-def test_damaged_record_says_how_to_get_rid_of_it():
+def test_damaged_record_says_how_to_get_rid_of_it(capsys):
     file = records.cluster_dir("old") / "aaml.json"
     file.parent.mkdir(parents=True)
     file.write_text("{")
     with pytest.raises(UserError, match="is damaged; remove the cluster with `aaml cluster down --name old`"):
         records.load("old")
+    assert cli.run("cluster", ["list"]) == 0, "others are listed all the same"
+    assert "is damaged; remove the cluster with" in capsys.readouterr().out
     assert cli.run("cluster", ["down", "--name", "old"]) == 0
     assert records.names() == []
 
