@@ -70,9 +70,11 @@ def run(args: Args) -> int:
 
 def _since(text: str, now_s: float) -> float:
     """Return a time in seconds since 1970; one without a zone is this machine's. Raises `UserError`."""
-    if found := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
-        return now_s - float(found[1]) * _UNITS_S[found[2]]
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
+        since_s = now_s - float(found[1]) * _UNITS_S[found[2]] if found else datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
         raise bad_value("since", text, "a time like 2026-11-27T06:00, or how long ago: 90s, 30m, 8h, 7d") from None
+    if not 0.0 <= since_s <= now_s:
+        raise bad_value("since", text, "a time between 1970 and now")
+    return since_s

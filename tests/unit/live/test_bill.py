@@ -1,6 +1,7 @@
 """The running bill: what nodes cost by their labels, for whose pods, and what they have cost since a time."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -229,9 +230,12 @@ def test_what_was_spent_is_each_minute_at_the_price_last_seen(lives, looks, sinc
 def test_since_is_a_time_or_how_long_ago():
     assert _since("90s", 1000.0) == 910.0
     assert _since("1.5h", 6000.0) == 600.0
-    assert _since("1970-01-01T00:10:00+00:00", 0.0) == 600.0
+    assert _since("1970-01-01T00:10:00+00:00", 3600.0) == 600.0
     with pytest.raises(UserError, match="since: 'yesterday' is not accepted"):
         _since("yesterday", 0.0)
+    for text in ("99999999d", "0001-01-01", "1970-01-02T00:00:00+00:00", "-0001-01-01"):
+        with pytest.raises(UserError, match=f"since: '{re.escape(text)}' is not accepted; expected a time"):
+            _since(text, 3600.0)
 
 
 def test_mistakes_are_told_before_a_cluster_is_asked(tmp_path, capsys):
