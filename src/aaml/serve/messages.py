@@ -55,6 +55,14 @@ PostedPods = Annotated[
         "do GPUs but for what a node's annotation simon/node-gpu-share tells."
     ),
 ]
+Name = Annotated[
+    str,
+    Meta(
+        pattern="^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$",
+        max_length=253,
+        description="A name as Kubernetes has them: it is part of a request's path.",
+    ),
+]
 Line = Annotated[str, Meta(description="One line: the field, its value and what is accepted.")]
 
 
@@ -98,10 +106,10 @@ class HostPriority(msgspec.Struct):
 class ExtenderBindingArgs(msgspec.Struct, rename=lambda name: name.replace("_", "")):
     """extender/v1 ExtenderBindingArgs, names in any case."""
 
-    pod_name: str
-    pod_namespace: str
+    pod_name: Name
+    pod_namespace: Name
     pod_uid: str
-    node: str
+    node: Name
 
 
 class ExtenderBindingResult(msgspec.Struct, omit_defaults=True):

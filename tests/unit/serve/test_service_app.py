@@ -37,6 +37,8 @@ from aaml.serve.metrics import Metrics
 from aaml.serve.service import Readers, SchedulingService, spread
 from support.kwok import until
 
+BIND = {"podName": "p", "podNamespace": "default", "podUID": "u", "node": "n1"}
+
 
 class MostFree:
     """Grades a node by its free CPU."""
@@ -129,9 +131,8 @@ def test_full_nodes_are_understood_too(client: TestClient) -> None:
 
 
 def test_bind_reports_success_and_failure(client: TestClient, view: View) -> None:
-    args = {"podName": "p", "podNamespace": "default", "podUID": "u", "node": "n1"}
-    assert client.post("/bind", json=args).json() == {}
-    assert client.post("/bind", json=args | {"node": "gone"}).json() == {"error": "node gone not found"}
+    assert client.post("/bind", json=BIND).json() == {}
+    assert client.post("/bind", json=BIND | {"node": "gone"}).json() == {"error": "node gone not found"}
     assert view.bound == [("p", "n1"), ("p", "gone")]
 
 
@@ -279,6 +280,11 @@ def test_posted_nodes_are_no_part_of_the_watched_cluster(view: View) -> None:
         ("/filter", json.dumps({"pod": pod_json()}).encode(), 422, "nodenames"),
         ("/score", b"[" * 100_000, 400, "body"),
         ("/bind", b'{"podName": "p"}', 400, "podnamespace"),
+        *(
+            ("/bind", json.dumps(BIND | {field: name}).encode(), 400, f"$.{field.lower()}")
+            for field in ("podName", "podNamespace", "node")
+            for name in ("", "../../nodes/n1", "p/status?x=", "a b", "p" * 254)
+        ),
     ],
 )
 def test_bad_input_gets_one_line(client: TestClient, path: str, body: bytes, status: int, words: str) -> None:
