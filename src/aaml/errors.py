@@ -13,7 +13,8 @@ class UserError(Exception):
 
 def bad_value(field: str, value: object, accepted: str) -> UserError:
     """Build the usual message: which field, what it was, what it may be, and of names the one that was meant."""
-    names = re.findall(r"[\w.@/-]*\w", accepted.removeprefix(_NAMES)) if accepted.startswith(_NAMES) else []
+    listed = accepted.removeprefix(_NAMES).partition(", or ")[0] if accepted.startswith(_NAMES) else ""
+    names = re.findall(r"[\w.@/-]*\w", listed)
     meant = did_you_mean(value, names) if isinstance(value, str) else ""
     return UserError(f"{field}: {value!r} is not accepted; expected {accepted}{meant}")
 

@@ -47,7 +47,7 @@ def run(args: Args) -> int:
     from aaml.lab.runs import played
     from aaml.live.explaining import live, logged
 
-    which = int(args.pod) if args.pod.isdigit() else args.pod
+    which = int(args.pod) if args.pod.isdecimal() else args.pod
     if args.run is None:
         expected = pods_like(args.expected_pods) if args.expected_pods else ()
         explained = live(args.pod, args.policy or "kube-scheduler", kubeconfig=args.kubeconfig, expected=expected)

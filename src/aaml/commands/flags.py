@@ -169,10 +169,23 @@ def _mistake(box: str, settings: Any) -> str:
     if more.startswith("Perhaps you meant:"):
         flags = re.findall(r"--[\w-]+", more)
         return f"{said}{did_you_mean(word, flags)}"
+    if said != word and isinstance(settings, Settings) and (meant := _meant(word, settings)):
+        return f"{said}; did you mean {meant}?"
     if more.startswith("Available subcommands: "):
         names = more.removeprefix("Available subcommands: ")
         return str(bad_value("command", word, f"one of {names}"))
     return said
+
+
+def _meant(word: str, settings: Settings) -> str:
+    """Return the flag that a word without one belongs to, or whose initials it has (--lr); "" for none."""
+    for row in rows(settings):
+        flag = f"--{row.name.replace('_', '-')}"
+        if row.named and word in row.kind.names():
+            return f"{flag} {word}"
+        if "_" in row.name and word == f"--{''.join(part[0] for part in row.name.split('_'))}":
+            return flag
+    return ""
 
 
 def _paragraphs(box: str) -> list[str]:

@@ -21,12 +21,18 @@ class Args(Settings):
 
 def run(args: Args) -> int:
     """Print it."""
-    from aaml.evaluation.zoo import model_file
+    from aaml.errors import UserError
+    from aaml.evaluation.zoo import model_file, zoo
     from aaml.policies.formula_file import load_formula
     from aaml.policies.formulas.expression import is_of_gpus, parts, terms
     from aaml.policies.formulas.text import to_latex, to_python, to_text
 
     file = model_file(args.file)
+    if not file.exists():
+        ship = ", ".join(name for name, model in zoo().items() if model.agent == "formula")
+        raise UserError(
+            f"file: {str(args.file)!r} is not there; expected NAME.formula, the folder of a search, or {ship}"
+        )
     formula = load_formula(file)
     expression = formula.expression
     if args.form == "python":

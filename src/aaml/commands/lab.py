@@ -40,6 +40,9 @@ def run(args: Args) -> int:
     """Serve until Ctrl-C, or write the file."""
     import sys
 
+    from aaml.extras import load
+
+    load("bokeh")  # of aaml[lab], which brings all that is needed
     from aaml.lab.library import Library
 
     if bool(args.runs) == (args.kubeconfig is not None):

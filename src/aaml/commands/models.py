@@ -21,6 +21,7 @@ class Args(Settings):
 def run(args: Args) -> int:
     """Print the models."""
     import json
+    import re
 
     from aaml.errors import bad_value
     from aaml.evaluation.zoo import zoo
@@ -29,6 +30,7 @@ def run(args: Args) -> int:
     models = zoo()
     if args.name and args.name not in models:
         raise bad_value("name", args.name, f"one of {', '.join(models)}")
+    names = {f"models/{model.path.name}": model.name for model in models.values()}
     chosen = [models[args.name]] if args.name else list(models.values())
     cards = {}
     for model in chosen:
@@ -36,7 +38,8 @@ def run(args: Args) -> int:
         better = "higher" if task.higher_is_better else "lower"
         cards[model.name] = {
             "agent": model.agent, "task": model.task, "metric": f"{task.metric}, {better} is better", "use": model.use,
-            "command": model.command, "trained": model.trained, "file": str(model.path), "sha256": model.sha256,
+            "command": re.sub(r"models/[\w.]+", lambda found: names.get(found[0], found[0]), model.command),
+            "trained": model.trained, "file": str(model.path), "sha256": model.sha256,
         }  # fmt: skip
     if args.json:
         print(json.dumps(cards, indent=2))
@@ -45,7 +48,7 @@ def run(args: Args) -> int:
         print(args.name)
         for key, value in card.items():
             print(f"  {key:<8} {value}")
-        print("  results  docs/models.md: where it wins and where it loses")
+        print("  results  docs/models.md of the repository: where it wins and where it loses")
     else:
         width = max(map(len, cards))
         for name, card in cards.items():

@@ -3,6 +3,7 @@
 import copy
 import logging
 import pickle
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,16 +15,17 @@ import cloudpickle
 
 from aaml.cluster.objects import Pod
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.policies import is_model, kind_of_model, load, needs_expected_pods, split_nodes
+from aaml.evaluation.policies import is_model, kind_of_model, load, load_policy, needs_expected_pods, split_nodes
 from aaml.evaluation.zoo import model_file
 from aaml.nodes.file import find_autoscaler
-from aaml.policies.heuristics import PolicyOptions, ScorePolicy
-from aaml.policies.registry import make_policy
+from aaml.policies.heuristics import ScorePolicy
+from aaml.scheduling.play import play
 from aaml.scheduling.ports import Agent, Policy
 from aaml.sim.recorded_bill import under
 from aaml.sim.task import Task
 
 _log = logging.getLogger(__name__)
+_TRIED = 5  # pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Contestant:
         if not isinstance(self.spec, str):
             return self.spec if isinstance(self.spec, Agent) else copy.deepcopy(self.spec)
         if not self.learned:
-            return make_policy(self.spec, PolicyOptions(seed=seed, expected=Expected(task)))
+            return load_policy(self.spec, seed=seed, expected=Expected(task))
         path = Path(self.spec)
         return _model(path, path.stat().st_mtime_ns, Expected(task))
 
@@ -131,7 +133,10 @@ def _own(policy: Policy, label: str) -> Policy:
 
 
 def check(contestant: Contestant, task: Task, *, travels: bool) -> None:
-    """Raise `UserError` for what is no policy, or cannot be sent to the process that it is to run in."""
+    """Raise `UserError` for what is no policy, or cannot be sent to the process that it is to run in.
+
+    A policy of FILE.py plays a few decisions first: what fails there is told in a line, with its place in the file.
+    """
     contestant.task(task)
     if not isinstance(contestant.spec, str):
         if travels:
@@ -147,6 +152,26 @@ def check(contestant: Contestant, task: Task, *, travels: bool) -> None:
             "%s weighs fragments of GPUs, and no pod of %s asks for one: it scores nearly every node alike",
             contestant.name, task.name,
         )  # fmt: skip
+    elif ".py:" in contestant.spec:
+        _try_out(contestant, task, Path(contestant.spec.rpartition(":")[0]).resolve())
+
+
+def _try_out(contestant: Contestant, task: Task, file: Path) -> None:
+    """Let a policy of a person's file decide on a few pods of an episode. Raises `UserError` where that fails."""
+    seed = task.episodes[0] if task.episodes else 0
+    cluster = contestant.task(task).build(seed, pods=_TRIED)
+    try:
+        play(cluster, contestant.policy(task, seed), max_decisions=_TRIED)
+    except UserError:
+        raise
+    except Exception as error:
+        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == str(file)]
+        place = f"line {lines[-1]}: {type(error).__name__}: " if lines else ""
+        said = " ".join(str(error).split())
+        raise UserError(
+            f"policy {contestant.spec}: {place}{said}; expected score(context) -> [N], a number for each node, or a "
+            "class with act(context) -> Decision"
+        ) from error
 
 
 def weighs_nothing(contestant: Contestant, task: Task) -> bool:

@@ -4,6 +4,7 @@ A row has task, nodes, policy, seed, every metric of `SimCluster.metrics`, the n
 decision (observe and choose) at the 50th and 99th percentile: see `aaml.sim.metrics`.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -176,7 +177,9 @@ def parse_seeds(text: str, field: str = "seeds") -> tuple[int, ...]:
     for part in text.split(","):
         first, dots, last = (word.strip() for word in part.partition(".."))
         if not first.isdecimal() or (dots and not last.isdecimal()) or len(max(first, last, key=len)) > _SEED_DIGITS:
-            raise bad_value(field, text, 'numbers and ranges such as "42..51" or "1,2,5"')
+            meant = re.sub(r"(\d)[-:](\d)", r"\1..\2", text)
+            hint = f"; did you mean {meant}?" if meant != text else ""
+            raise bad_value(field, text, f'numbers and ranges such as "42..51" or "1,2,5"{hint}')
         if dots and int(last) < int(first):
             raise bad_value(field, text, f"ranges that rise, not {part.strip()}")
         ranges.append(range(int(first), int(last or first) + 1))

@@ -36,6 +36,8 @@ PLUGIN_WEIGHTS = "aaml-plugin-weights"
 """The format of a plugin's weights, which say from which policy they were exported."""
 _ACCEPTED = "a model file as `aaml train`, `aaml tune openb` or `aaml evolve` writes it"
 _EXPECTED = "a model file that exists, the folder of a training, or a name that `aaml models` lists"
+_PATHS = "a model file, the folder of a training, FILE.py:NAME or kube-scheduler:FILE.yaml"
+_LISTS = "`aaml policies` and `aaml models` list them"
 
 
 def is_model(spec: str) -> bool:
@@ -98,6 +100,8 @@ def load_policy(spec: str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
     """
     if is_model(spec):
         return load(spec, seed=seed, expected=expected)
+    if "/" in spec and origin(spec) == "built-in":
+        raise UserError(f"policy: {spec!r} is not there; expected {_PATHS}, or a name ({_LISTS})")
     return make_policy(spec, PolicyOptions(seed=seed, expected=expected))
 
 

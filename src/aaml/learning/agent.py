@@ -28,7 +28,7 @@ from aaml.learning.storage import Experience
 from aaml.scheduling.curves import ADVANTAGE, CUMULATIVE_REWARD, EPSILON
 from aaml.scheduling.node_sampling import NodeSampling, next_feasible
 from aaml.scheduling.observation import PLAIN, Context, Observation, ObservationSpec
-from aaml.scheduling.ports import Decision, Policy, Transition
+from aaml.scheduling.ports import Decision, Policy, Transition, shown
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.settings import plain
 
@@ -38,6 +38,8 @@ USUAL_BUFFER = 20_000  # decisions kept where the settings say 0
 
 class NeuralAgent(ABC):
     """A policy that learns. `learning` set to False freezes it: it takes its best choice and ignores experience."""
+
+    __repr__ = shown
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from aaml.learning.networks import HeadKind, Network, NetworkSpec, make_network
 from aaml.scheduling.costs import COST_FEATURES
 from aaml.scheduling.node_sampling import NodeSampling
 from aaml.scheduling.observation import NODE_FEATURES, PAIR, PLAIN, Context, Observation, ObservationSpec
-from aaml.scheduling.ports import Decision, Policy
+from aaml.scheduling.ports import Decision, Policy, shown
 from aaml.scheduling.queue_sort import QueueSort
 
 SCORED, SCORED_FROM = "scored", "scored_from"  # of a decision among some nodes: how many, and from which row on
@@ -39,6 +39,8 @@ class NetworkPolicy:
     kube-scheduler's). While it is `exploring` an actor samples its nodes, and action values take another node than the
     best with the chance `epsilon`: the one that `guide` takes, or any.
     """
+
+    __repr__ = shown
 
     def __init__(
         self, network: Network, *, observation_spec: ObservationSpec, seed: int = 0, guide: Policy | None = None

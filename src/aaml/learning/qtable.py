@@ -30,7 +30,7 @@ from aaml.scheduling.observation import (
     Context,
     ObservationSpec,
 )
-from aaml.scheduling.ports import Decision, Transition
+from aaml.scheduling.ports import Decision, Transition, shown
 from aaml.scheduling.rewards import check_reward
 from aaml.schema import convert, of_json, read_bytes
 from aaml.settings import changed, plain
@@ -59,6 +59,8 @@ class BinnedState:
 
 class QTableAgent:
     """Tabular Q-learning (Watkins and Dayan 1992) over sorted, binned states; an `Agent` like the others."""
+
+    __repr__ = shown
 
     def __init__(
         self, config: QTable = QTable(), *, observation_spec: ObservationSpec = PLAIN, seed: int = 0, learn: bool = True

@@ -17,7 +17,7 @@ from aaml.policies.heuristics.policies import GpuPolicy
 from aaml.policies.heuristics.scored import PolicyOptions, ScorePolicy
 from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
 from aaml.scheduling.observation import Context, ObservationSpec
-from aaml.scheduling.ports import Decision
+from aaml.scheduling.ports import Decision, shown
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.remaining import RunningPods
 
@@ -55,6 +55,8 @@ class LifetimeRule:
 
     `observation_spec` holds what it expects of pods; `queue_sort` is the order in which it wants waiting ones.
     """
+
+    __repr__ = shown
 
     def __init__(
         self, name: str, grade: Grade, model: LifetimeModel, options: PolicyOptions, queue_sort: QueueSort | None = None

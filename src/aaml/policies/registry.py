@@ -35,11 +35,11 @@ Anything = TypeVar("Anything")
 class Registry(Generic[T]):
     """Makers of one kind of thing by name, or by `FILE.py:NAME`: what a file registers is found by that alone.
 
-    So two files may use one name.
+    So two files may use one name. `besides` says what else is taken where a thing of this kind is asked for.
     """
 
-    def __init__(self, kind: str, built_in: Mapping[str, T]) -> None:
-        self._kind = kind
+    def __init__(self, kind: str, built_in: Mapping[str, T], besides: str = "FILE.py:NAME") -> None:
+        self._kind, self._besides = kind, besides
         self._made: dict[str, T | Any] = dict(built_in)
         self._own: dict[str, Any] = {}
 
@@ -63,7 +63,7 @@ class Registry(Generic[T]):
             return spec, self._own[spec], True
         if spec not in self._made:
             names = [name for name in self.names() if ".py:" not in name]
-            raise bad_value(self._kind, spec, f"one of {', '.join(names)}, or FILE.py:NAME")
+            raise bad_value(self._kind, spec, f"one of {', '.join(names)}, or {self._besides}")
         return spec, self._made[spec], False
 
     def _from_file(self, path: Path, attribute: str) -> Any:
@@ -129,6 +129,7 @@ POLICIES: Registry[Callable[[PolicyOptions], Policy]] = Registry(
         "clairvoyant-shortest-first": lifetime_rules.clairvoyant_shortest_first,
         "clairvoyant-least-work-first": lifetime_rules.clairvoyant_least_work_first,
     },
+    "a model (a file, the folder of a training, a name of `aaml models`), kube-scheduler:FILE.yaml or FILE.py:NAME",
 )
 
 

@@ -119,6 +119,11 @@ class Policy(Protocol):
         ...
 
 
+def shown(policy: Policy) -> str:
+    """Return what `print` shows of a policy: its kind and its name."""
+    return f"{type(policy).__name__}({policy.name!r})"
+
+
 @runtime_checkable
 class Ranker(Policy, Protocol):
     """A policy that grades every node, as an extender or a score service must."""

@@ -102,7 +102,7 @@ def parse_space(texts: Sequence[str], base: TrainConfig) -> dict[str, Range | Ca
         name, equals, domain = text.partition("=")
         name = FORMER.get(name, (name,))[0] if name not in known else name
         if not equals or not domain:
-            raise bad_value("space", text, f"NAME={_FORMS}")
+            raise bad_value("space", text, f"NAME={_FORMS}, as in learning_rate=1e-4..1e-2:log")
         if name not in known:
             raise UserError(
                 f"space: {name!r} cannot be searched for {learners}; "

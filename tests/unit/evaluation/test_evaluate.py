@@ -17,7 +17,7 @@ from aaml.evaluation import evaluate as evaluation
 from aaml.evaluation.contestants import Expected
 from aaml.evaluation.evaluate import evaluate, parse_seeds
 from aaml.evaluation.identity import IDENTITY, identity
-from aaml.evaluation.policies import load
+from aaml.evaluation.policies import load, load_policy
 from aaml.evaluation.results import ResultFile, Results
 from aaml.learning.agent import make_agent
 from aaml.learning.config import LIVE
@@ -357,6 +357,31 @@ def test_what_is_no_policy_is_told_in_a_line() -> None:
         small([Turns])
     with pytest.raises(UserError, match=r"policy Nameless: act\(context\): 0 is not accepted; expected a Decision"):
         small({"mine": Nameless()})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def mine(context):\n    return [0.0] * 2\n", r"the score has shape \(2,\), expected \(3,\)"),
+        ("def mine(context):\n    seen = context.stat\n", r"line 2: AttributeError: 'Context' object has no .*'stat'"),
+        ("def mine(state, pod):\n    return 0\n", r"mine\(\) missing 1 required positional argument: 'pod'"),
+        ("class mine:\n    def act(self, context):\n        return nothing\n", "line 3: NameError: name 'nothing'"),
+        ("class mine:\n    def act(self, context):\n        return 3\n", "3 is not accepted; expected a Decision"),
+    ],
+)
+def test_a_policy_of_ones_own_is_tried_before_an_evaluation(tmp_path: Path, monkeypatch, text: str, words: str) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    monkeypatch.setattr(evaluation, "open_pool", None)  # nothing is evaluated
+    with pytest.raises(UserError, match=rf"^policy .*mine.*{words}"):
+        small(["random", f"{tmp_path}/mine.py:mine"])
+
+
+def test_a_policy_prints_as_what_it_is() -> None:
+    names = ("least-variance", "random", "kube-scheduler", "nilas", "fgd", "balance-linear", "balance-dqn")
+    shown = [repr(load_policy(name)) for name in names]
+    assert shown[0] == "ScorePolicy('least-variance')"
+    assert shown[-1] == "NetworkPolicy('dqn')"
+    assert not [each for each in shown if "object at" in each]
 
 
 # ---- which results belong together -----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from aaml.policies.formulas.expression import (
 from aaml.policies.formulas.program import Program, assemble, registers_of
 from aaml.policies.formulas.text import to_text
 from aaml.scheduling.observation import PLAIN, Context, Observation, ObservationSpec
-from aaml.scheduling.ports import Decision
+from aaml.scheduling.ports import Decision, shown
 
 FloatArray = npt.NDArray[np.float64]
 VERSIONS: Mapping[str, int] = dict.fromkeys(NUMBERED, 1)
@@ -41,6 +41,8 @@ class Formula:
 
 class FormulaPolicy:
     """Scores nodes by a formula; `scores` and `terms` are for `aaml explain`."""
+
+    __repr__ = shown
 
     def __init__(self, formula: Formula, name: str = "formula") -> None:
         self.name = name

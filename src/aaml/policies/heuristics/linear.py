@@ -33,7 +33,7 @@ from aaml.cluster.kernels import columns, compiled
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.scheduling.costs import COST_FEATURES, NodeCosts
 from aaml.scheduling.observation import FULL, PAIR_FEATURES, Context, ObservationSpec, mean_size
-from aaml.scheduling.ports import Decision
+from aaml.scheduling.ports import Decision, shown
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.remaining import RunningPods, log_minutes
 
@@ -119,6 +119,8 @@ class LinearPolicy:
     `queue_sort` is the order in which it wants waiting pods, or None for kube-scheduler's.
     `observation_spec` says what the features of pods with GPUs and of lifetimes are measured with.
     """
+
+    __repr__ = shown
 
     def __init__(
         self,

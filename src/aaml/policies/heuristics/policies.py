@@ -22,11 +22,13 @@ from aaml.policies.heuristics.scored import PolicyOptions, Score, ScorePolicy
 from aaml.policies.kube_scores import PACKING, KubeScheduler, KubeSchedulerConfig
 from aaml.policies.kube_scores.profile import Profile
 from aaml.scheduling.observation import Context
-from aaml.scheduling.ports import Decision, Places
+from aaml.scheduling.ports import Decision, Places, shown
 
 
 class RandomPolicy:
     """Takes a feasible row at random, each with the same probability."""
+
+    __repr__ = shown
 
     def __init__(self, options: PolicyOptions) -> None:
         self.name = "random"
@@ -43,6 +45,8 @@ class RoundRobin:
 
     It remembers that node's name, so it goes on from the same place after other nodes have come or gone.
     """
+
+    __repr__ = shown
 
     def __init__(self) -> None:
         self.name = "round-robin"
@@ -61,6 +65,8 @@ class RoundRobin:
 
 class FirstFit:
     """Takes the first feasible row."""
+
+    __repr__ = shown
 
     def __init__(self) -> None:
         self.name = "first-fit"

@@ -13,7 +13,7 @@ from aaml.errors import bad_value
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.ties import TieBreak
 from aaml.scheduling.observation import Context, ObservationSpec
-from aaml.scheduling.ports import Decision
+from aaml.scheduling.ports import Decision, shown
 from aaml.scheduling.queue_sort import QueueSort
 
 FloatArray = npt.NDArray[np.float64]
@@ -48,6 +48,8 @@ class ScorePolicy:
     A score function that reads `context.observation` may say what it looks at by an attribute `observation_spec`, an
     `ObservationSpec`. Without one it is shown plain features, with the growth of fragments where pods are expected.
     """
+
+    __repr__ = shown
 
     def __init__(
         self,

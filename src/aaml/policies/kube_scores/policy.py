@@ -9,11 +9,13 @@ from aaml.policies.kube_scores.config import KubeSchedulerConfig
 from aaml.policies.kube_scores.sampling import heap_top, nodes_to_find, search, zone_order
 from aaml.policies.kube_scores.total import DEFAULT, plugin_scores, total_scores
 from aaml.scheduling.observation import Context
-from aaml.scheduling.ports import Decision
+from aaml.scheduling.ports import Decision, shown
 
 
 class KubeScheduler:
     """Takes a node of the highest total score among the nodes sampled, as kube-scheduler 1.36 does."""
+
+    __repr__ = shown
 
     def __init__(
         self, rng: np.random.Generator, config: KubeSchedulerConfig = DEFAULT, name: str = "kube-scheduler"
