@@ -81,7 +81,7 @@ def _run(args: Run) -> int:
         print(f"interrupted: {args.out} keeps {written} new pieces, and the same command goes on from there")
         return interruption.status
     print(f"{args.out}: {written} pieces run now, {len(jobs) - written} were there")
-    print(f"beside the others: aaml leaderboard draw docs/results/leaderboard {args.out}")
+    print(f"beside the others, in the repository: aaml leaderboard draw docs/results/leaderboard {args.out}")
     return 0
 
 

@@ -155,7 +155,8 @@ def check(api: Transport, rights: Iterable[Right], granted_by: str = "") -> None
     missing = _missing(api, tuple(dict.fromkeys(rights)))
     needed = [str(each) for each in missing if not each.without]
     if needed:
-        hint = f"; `kubectl apply -k deploy/kubernetes/{granted_by}` makes an account that may" if granted_by else ""
+        folder = f"deploy/kubernetes/{granted_by}"
+        hint = f"; `kubectl apply -k {folder}` of the repository makes an account that may" if granted_by else ""
         raise UserError(f"{api.server}: this account may not {', '.join(needed)}{hint}")
     consequences: dict[str, list[str]] = {}
     for each in missing:

@@ -174,6 +174,8 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
     stored = TrainConfig.read(known["training"])
     _check_same(config, stored, path, whole=whole)
     same_inputs(inputs_of(stored), known.get("inputs"), path)
+    if config.steps < stored.steps and config.steps != TrainConfig.steps:
+        raise bad_value("steps", config.steps, f"at least {stored.steps}, for which {path} was begun, or more to go on")
     stored = replace(stored, steps=max(config.steps, stored.steps), workers=config.workers)
     return stored, RunFolder.open(path)
 

@@ -60,7 +60,7 @@ def test_a_scheduler_that_may_not_bind_is_told_so_before_it_decides_anything(api
         KubeCluster.connect("mine", server=api.server)
     assert str(missing.value) == (
         f"{api.server}: this account may not create pods/binding, get pods; "
-        "`kubectl apply -k deploy/kubernetes/scheduler` makes an account that may"
+        "`kubectl apply -k deploy/kubernetes/scheduler` of the repository makes an account that may"
     )
     assert not api.asked("GET", "/api/v1/pods")
 

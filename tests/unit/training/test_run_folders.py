@@ -45,6 +45,8 @@ def test_the_command_goes_on_by_the_folder_alone_and_refuses_what_it_was_not_beg
     assert "agent: 'linear' is not what" in capsys.readouterr().err
     assert command("train", [out, "--resume", "--agent=qtable", "--bins=5"]) == 2
     assert "bins: 5 is not what" in capsys.readouterr().err
+    assert command("train", [out, "--resume", "--steps=50"]) == 2
+    assert "steps: 50 is not accepted; expected at least 60, for which" in capsys.readouterr().err
 
 
 def test_a_second_training_into_a_folder_in_use_is_refused(task, tmp_path):
