@@ -101,7 +101,8 @@ def load_policy(spec: str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
     if is_model(spec):
         return load(spec, seed=seed, expected=expected)
     if "/" in spec and origin(spec) == "built-in":
-        raise UserError(f"policy: {spec!r} is not there; expected {_PATHS}, or a name ({_LISTS})")
+        what = "holds no model" if Path(spec).exists() else "is not there"
+        raise UserError(f"policy: {spec!r} {what}; expected {_PATHS}, or a name ({_LISTS})")
     return make_policy(spec, PolicyOptions(seed=seed, expected=expected))
 
 

@@ -1,6 +1,7 @@
 """Writes a policy as a plugin of kube-scheduler: the Go module, its configuration, manifests, Dockerfile and README."""
 
 import logging
+import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,10 @@ NAMESPACE = "aaml"
 LEARNER, MODEL = "manifests/learner.yaml", "learner"
 WRITTEN = ".aaml-export.json"
 """The list of the files of a folder that an export wrote."""
+_IMAGE = re.compile(r"[a-z0-9][\w.:/@-]*", re.ASCII)
+_SCHEDULER = re.compile(r"[A-Za-z0-9]([\w.-]{0,251}[A-Za-z0-9])?", re.ASCII)
+_PATH = re.compile(r"[\w./-]+", re.ASCII)
+_MOUNTED = ("/", "/tmp", "/etc/aaml", "/etc/aaml-learner")  # noqa: S108  (of containers)
 SUFFIX = ".json"
 """Of an output that is the weights alone."""
 
@@ -80,11 +85,26 @@ def export(spec: str, out: Path, options: ExportOptions | None = None) -> Plugin
     """
     options = options or ExportOptions()
     kubernetes = check_kubernetes(options.kubernetes)
+    _check_names(options)
     with output_folder(out):
         begun = is_module(out) or (out / WRITTEN).is_file()
         if not begun and any(each.name != LOCK for each in out.iterdir()):
             raise bad_value("out", str(out), "a new or empty folder, or one that `aaml export` wrote")
         return _export(spec, out, options, kubernetes)
+
+
+def _check_names(options: ExportOptions) -> None:
+    """Raise `UserError` for names and a socket that the manifests could not hold."""
+    if options.image and not _IMAGE.fullmatch(options.image):
+        raise bad_value("image", options.image, "REGISTRY/NAME:TAG")
+    if not _SCHEDULER.fullmatch(options.profile.scheduler_name):
+        raise bad_value(
+            "scheduler_name", options.profile.scheduler_name, "letters, digits and inner hyphens, dots and underscores"
+        )
+    learn = options.profile.learn
+    if learn and (str(Path(learn).parent) in _MOUNTED or not _PATH.fullmatch(learn)):
+        mounted = ", ".join(_MOUNTED)
+        raise bad_value("learn", learn, f"a path in a folder of its own, such as /run/aaml/learn.sock, not {mounted}")
 
 
 def _export(spec: str, out: Path, options: ExportOptions, kubernetes: str) -> PluginModule:

@@ -42,6 +42,24 @@ def documents(path: Path) -> list[dict]:
     return list(yaml.safe_load_all(path.read_text()))
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--image", "a: b"], "image: 'a: b' is not accepted; expected REGISTRY/NAME:TAG"),
+        (["--image", "a\n  hostNetwork: true"], "image: 'a\\n  hostNetwork: true' is not accepted"),
+        (["--scheduler-name", "mine: x"], "scheduler_name: 'mine: x' is not accepted; expected letters, digits"),
+        (
+            ["--learn", "/tmp/learn.sock"],
+            "learn: '/tmp/learn.sock' is not accepted; expected a path in a folder of its",
+        ),
+        (["--learn", "/run/a b/learn.sock"], "learn: '/run/a b/learn.sock' is not accepted"),
+    ],
+)
+def test_what_manifests_cannot_hold_is_refused_before_a_file_is_written(capsys, tmp_path, flags, said) -> None:
+    assert said in refused(capsys, MODEL, "--out", str(tmp_path / "plugin"), *flags)
+    assert not (tmp_path / "plugin").exists()
+
+
 def test_the_module_is_pinned_to_the_versions_of_the_recipe(module: PluginModule) -> None:
     ours = (module.folder / "go.mod").read_text()
     recipe = (recipe_dir() / "kubernetes" / "go.mod").read_text()
