@@ -16,7 +16,6 @@ from aaml.settings import Count, Port, Settings
 from aaml.threads import one_thread
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Sequence
 
     from aaml.cluster.objects import Pod
@@ -86,6 +85,7 @@ def _access(args: Args) -> "Access":
     for name, path in files.items():
         if path is not None and not path.is_file():
             raise bad_value(name, str(path), "a PEM file")
+    _check_tls(args)
     access = Access(_token(args), args.tls_client_ca is not None, names_of(args.host))
     if args.bind_verb and not args.cluster:
         raise UserError("bind-verb: no cluster is watched with --no-cluster; expected one of the two")
@@ -97,19 +97,25 @@ def _access(args: Args) -> "Access":
     return access
 
 
-def _listener(args: Args) -> "socket.socket":
-    import socket
+def _check_tls(args: Args) -> None:
+    """Raise `UserError` for certificates that cannot be read, and for a key of another one."""
+    import ssl
 
-    from aaml.errors import bad_value
+    from aaml.errors import UserError, bad_value
 
-    try:
-        listener = socket.create_server((args.host, args.port))
-        # Accepted sockets inherit it. Without it a reply's body waits for the client's delayed acknowledgement (40 ms)
-        # of its head: asyncio turns Nagle off only on sockets that were made with the protocol named.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except (OSError, OverflowError) as error:
-        raise bad_value("host, port", f"{args.host}:{args.port}", f"a free address to listen on ({error})") from error
-    return listener
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if args.tls_cert is not None:
+        try:
+            context.load_cert_chain(args.tls_cert, args.tls_key)
+        except (ssl.SSLError, OSError) as error:
+            raise UserError(
+                f"tls-cert, tls-key: {args.tls_cert} and {args.tls_key} are no certificate with its key ({error})"
+            ) from error
+    if args.tls_client_ca is not None:
+        try:
+            context.load_verify_locations(args.tls_client_ca)
+        except (ssl.SSLError, OSError) as error:
+            raise bad_value("tls-client-ca", str(args.tls_client_ca), f"certificates in PEM ({error})") from error
 
 
 def _policy(args: Args, given: "Sequence[Pod]", view: "KubeView | None") -> "Policy":
@@ -145,7 +151,7 @@ def run(args: Args) -> int:
     from aaml.live.warm_up import warm_up
     from aaml.scheduling.ports import Ranker
     from aaml.serve.app import create_app
-    from aaml.serve.listen import PatientServer
+    from aaml.serve.listen import PatientServer, listener
     from aaml.serve.metrics import Metrics
     from aaml.serve.service import Readers, SchedulingService
 
@@ -153,7 +159,7 @@ def run(args: Args) -> int:
     given = pods_like(args.expected_pods) if args.expected_pods else ()
     warm_up(load_policy(args.policy))  # kube-scheduler waits seconds for an answer, not for a compiler
     with ExitStack() as stack:
-        listener = stack.enter_context(_listener(args))
+        listening = stack.enter_context(listener(args.host, args.port, "host, port"))
         view = KubeView(args.kubeconfig, binds=args.bind_verb) if args.cluster else None
         if view is not None:
             stack.callback(view.close)
@@ -164,8 +170,8 @@ def run(args: Args) -> int:
         if not isinstance(policy, Ranker):
             words = "chooses a node and scores none: its choice gets the highest score, the others get 0"
             print(f"{policy.name} {words}", file=sys.stderr, flush=True)
-        scheme = "https" if args.tls_cert else "http"
-        print(f"{policy.name} answers on {scheme}://{args.host}:{listener.getsockname()[1]}", flush=True)
+        scheme, host = "https" if args.tls_cert else "http", f"[{args.host}]" if ":" in args.host else args.host
+        print(f"{policy.name} answers on {scheme}://{host}:{listening.getsockname()[1]}", flush=True)
         server = PatientServer(
             app, turn=service.refresh, timeout_graceful_shutdown=5, ssl_certfile=args.tls_cert,
             ssl_keyfile=args.tls_key, ssl_ca_certs=args.tls_client_ca,
@@ -174,5 +180,5 @@ def run(args: Args) -> int:
         # uvicorn hands signals on when it has ended; without a handler of ours that would end the process before
         # everything is closed.
         with ends_by(lambda: setattr(server, "should_exit", True)) as interruption:
-            server.run(sockets=[listener])
+            server.run(sockets=[listening])
         return interruption.service_status

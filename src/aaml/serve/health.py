@@ -1,6 +1,5 @@
 """Probes and metrics of a scheduler process: /healthz, /readyz and /metrics, answered from a thread of their own."""
 
-import socket
 from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -11,9 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aaml import threads
-from aaml.errors import bad_value
 from aaml.serve.gate import gated
-from aaml.serve.listen import PatientServer
+from aaml.serve.listen import PatientServer, listener
 from aaml.serve.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -62,10 +60,7 @@ class HealthServer:
     """
 
     def __init__(self, host: str, port: int, app: Starlette) -> None:
-        try:
-            self._listener = socket.create_server((host, port))
-        except (OSError, OverflowError) as error:
-            raise bad_value("health-host, health-port", f"{host}:{port}", f"a free address ({error})") from error
+        self._listener = listener(host, port, "health-host, health-port")
         self._server = PatientServer(app, timeout_graceful_shutdown=1)
         self._thread: threading.Thread | None = None
 

@@ -10,10 +10,31 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from aaml.errors import bad_value
+
 MOST_CONNECTIONS = 256
 CERTIFIED = "tls"
 """The extension of a request's scope whose client has shown a certificate of the authority that the server trusts."""
 _LOOK_EVERY = 10  # turns of uvicorn's loop, of 0.1 s each
+
+
+def listener(host: str, port: int, field: str) -> socket.socket:
+    """Return a socket that listens, IPv6 too where the host says so; `::` takes both. `port` 0 takes a free one.
+
+    Raises `UserError` for the setting `field` where the address is none or taken.
+    """
+    six = ":" in host
+    address = f"[{host}]:{port}" if six else f"{host}:{port}"
+    try:
+        made = socket.create_server(
+            (host, port), family=socket.AF_INET6 if six else socket.AF_INET, dualstack_ipv6=host == "::"
+        )
+    except (OSError, ValueError, OverflowError) as error:
+        raise bad_value(field, address, f"a free address to listen on ({error})") from error
+    # Accepted sockets inherit it. Without it a reply's body waits for the client's delayed acknowledgement (40 ms) of
+    # its head: asyncio turns Nagle off only on sockets that were made with the protocol named.
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
 
 
 class _TimedConnection(H11Protocol):

@@ -55,6 +55,16 @@ def test_a_bind_beyond_loopback_needs_a_token_or_client_certificates(
         run(Args(bind_verb=True, cluster=False))
 
 
+def test_certificates_that_do_not_work_are_told_before_anything_is_loaded(made: Path, tmp_path: Path) -> None:
+    ours, none = made / "ours", tmp_path / "none.pem"
+    none.write_text("no certificate")
+    for key in (none, ours / "client.key"):
+        with pytest.raises(UserError, match=r"^tls-cert, tls-key: .* are no certificate with its key"):
+            run(Args(tls_cert=ours / "server.crt", tls_key=key))
+    with pytest.raises(UserError, match=r"tls-client-ca: .*none\.pem' is not accepted; expected certificates in PEM"):
+        run(Args(tls_cert=ours / "server.crt", tls_key=ours / "server.key", tls_client_ca=none))
+
+
 def test_only_who_has_a_certificate_of_the_authority_is_let_in(made: Path) -> None:
     view, ours = View(), made / "ours"
     app = create_app(service(view), Metrics(), access=Access(token="secret", certificates=True), binds=True)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import socket
 import threading
 import time
@@ -11,10 +12,11 @@ import pytest
 from starlette.responses import Response
 from starlette.testclient import TestClient
 
+from aaml.errors import UserError
 from aaml.serve.app import Access, create_app
 from aaml.serve.gate import LOOPBACK, names_of
 from aaml.serve.health import HealthServer, create_probe_app
-from aaml.serve.listen import MOST_CONNECTIONS, PatientServer
+from aaml.serve.listen import MOST_CONNECTIONS, PatientServer, listener
 from aaml.serve.metrics import Metrics
 from support.asgi import CANARY, ODD, ask_all, fuzz, touched
 from unit.serve.test_service_app import View, pod_json, service
@@ -210,3 +212,15 @@ def test_bytes_that_are_no_request_end_nothing():
         with socket.create_connection(address) as asked:
             asked.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert asked.recv(100).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["::1", "127.0.0.1", "localhost"])
+def test_a_host_of_either_protocol_is_listened_at(host):
+    with listener(host, 0, "host, port") as one:
+        port = one.getsockname()[1]
+        socket.create_connection((host, port), timeout=5).close()
+        with pytest.raises(
+            UserError, match=rf"^host, port: '\[?{re.escape(host)}\]?:{port}' is not accepted; expected a free"
+        ):
+            listener(host, port, "host, port")
