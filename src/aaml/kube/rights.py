@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 _PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _AT_ONCE = 4
+_NOBODY = 401
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,8 @@ def _missing(api: Transport, rights: Sequence[Right]) -> list[Right]:
     except Unreachable as error:
         raise api.explain(error) from error
     except (ApiError, msgspec.MsgspecError) as error:
+        if isinstance(error, ApiError) and (error.status == _NOBODY or error.anonymous):
+            raise api.explain(error) from error
         log.debug("%s does not say what this account may do: %s", api.server, error)
         return []
     return [right for right, may in zip(rights, allowed, strict=True) if not may]

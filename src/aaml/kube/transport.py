@@ -53,6 +53,11 @@ class ApiError(Exception):
         self.message = message
         self.retry_after_s = retry_after_s
 
+    @property
+    def anonymous(self) -> bool:
+        """Whether it was refused because nobody said who asks."""
+        return self.status == 403 and '"system:anonymous"' in self.message
+
 
 class Unreachable(Exception):  # noqa: N818  (a state of the server, as the reader of a log would call it)
     """No answer: refused, timed out or cut off. Where the request was `sent`, it may have been carried out."""
@@ -256,6 +261,11 @@ class Transport:
             return UserError(f"no Kubernetes API answers at {self.server}: {error}; is the cluster up?")
         if error.status == 401:
             return UserError(f"{self.server} refuses these credentials (401); check the user in the kubeconfig")
+        if error.anonymous:
+            return UserError(
+                f"{self.server} does not know who asks (system:anonymous); check the user in the kubeconfig, and that "
+                "the program or file works that gives its credentials"
+            )
         if error.status == 403:
             return UserError(f"{self.server} forbids it (403): {error.message}")
         return UserError(f"{self.server} answers {error}")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from aaml import cli
 from aaml.commands import clean, nodes, record, simulate, top
 from aaml.errors import UserError
 from aaml.kube import rights
@@ -63,6 +64,21 @@ def test_a_scheduler_that_may_not_bind_is_told_so_before_it_decides_anything(api
         "`kubectl apply -k deploy/kubernetes/scheduler` of the repository makes an account that may"
     )
     assert not api.asked("GET", "/api/v1/pods")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (status(401, "Unauthorized", "Unauthorized"), "refuses these credentials (401)"),
+        (status(403, "Forbidden", 'User "system:anonymous" cannot create'), "does not know who asks"),
+    ],
+)
+def test_credentials_that_nobody_knows_are_told_in_one_line(api, kubeconfig, capfd, answer, said):
+    api.on("POST", REVIEWS, lambda _body: (answer["code"], answer))
+    assert cli.run("bill", ["--kubeconfig", str(kubeconfig)]) == 2
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1
+    assert said in told
 
 
 def test_what_a_scheduler_can_do_without_is_said_with_what_comes_of_it(api, account, caplog):
