@@ -81,6 +81,8 @@ class SchedulerRun:
         if cluster is not None and (settings.dry_run or settings.leader_elect):
             name = "dry-run" if settings.dry_run else "leader-elect"
             raise bad_value(name, True, "the cluster of a kubeconfig: no other scheduler works on this one")
+        if settings.shadow_log != SchedulerSettings.shadow_log and not settings.dry_run:  # who looks on binds nothing
+            raise UserError("shadow-log: is of a dry run, and without one pods are placed; add --dry-run")
         if settings.explain:  # explanations are among the records
             settings = replace(settings, records=True)
         self.source, self.settings, self.folders = source, settings, folders

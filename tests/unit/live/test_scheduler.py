@@ -181,3 +181,9 @@ def test_what_needs_another_scheduler_is_refused_in_process(setting):
     settings = SchedulerSettings(**{setting: True})
     with pytest.raises(UserError, match=setting.replace("_", "-")):
         SchedulerRun(PolicySource(lambda: make_policy("least-allocated")), settings, cluster=in_process_cluster(2))
+
+
+def test_a_shadow_log_without_a_dry_run_is_refused_before_a_pod_is_placed():
+    settings = SchedulerSettings(scheduler_name="default-scheduler", shadow_log="shadow.jsonl", records=False)
+    with pytest.raises(UserError, match=r"^shadow-log: is of a dry run, .* add --dry-run$"):
+        SchedulerRun(PolicySource(lambda: make_policy("least-allocated")), settings)
