@@ -362,7 +362,7 @@ def test_what_is_no_policy_is_told_in_a_line() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("def mine(context):\n    return [0.0] * 2\n", r"the score has shape \(2,\), expected \(3,\)"),
+        ("def mine(context):\n    return [0.0] * 2\n", r"the score has shape \(2,\), expected \(10,\)"),
         ("def mine(context):\n    seen = context.stat\n", r"line 2: AttributeError: 'Context' object has no .*'stat'"),
         ("def mine(state, pod):\n    return 0\n", r"mine\(\) missing 1 required positional argument: 'pod'"),
         ("class mine:\n    def act(self, context):\n        return nothing\n", "line 3: NameError: name 'nothing'"),
