@@ -2,6 +2,7 @@
 
 import csv
 import io
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ else:  # matplotlib: only who draws waits for it
     report = lazily("aaml.evaluation.report")
 
 RESULTS = "results.csv"
+_log = logging.getLogger(__name__)
 KEYS = ("task", "nodes", "policy", "seed")
 RUN = (*KEYS, *EPISODE)
 """What a run is known by: the last one of a policy on an episode counts."""
@@ -71,6 +73,8 @@ class Results:
         if not frames:
             raise UserError("results: none given; expected folders made by `aaml evaluate`")
         whole = pd.concat(frames, ignore_index=True)
+        if several := _of_several(whole):
+            _log.warning("of several policies that are called %s the last one counts", ", ".join(several))
         again = with_identity(whole).duplicated(list(RUN), keep="last")
         runs = latest(whole[~again]).reset_index(drop=True)
         recipes = read_recipes(Path(folder) for folder in folders)
@@ -229,6 +233,12 @@ class ResultFile:
             text = io.StringIO()
             csv.writer(text, lineterminator="\n").writerows([header, *last.values()])
             write_text(self.path, text.getvalue(), field="out")
+
+
+def _of_several(frame: pd.DataFrame) -> list[str]:
+    """Return the labels that several policies have on the same task and size."""
+    runs = with_identity(frame).groupby(["task", "nodes", "policy", *EPISODE])["policy_sha256"].nunique()
+    return sorted({str(key[2]) for key in runs.index[runs > 1]})
 
 
 def _read(folder: Path) -> pd.DataFrame:

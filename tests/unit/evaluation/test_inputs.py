@@ -321,7 +321,7 @@ def judged(*policies: str, seeds: str = "1..2", more: tuple[str, ...] = ()) -> i
 
 
 def test_an_evaluation_does_not_show_one_policys_runs_as_anothers(
-    files: Path, capsys: pytest.CaptureFixture[str]
+    files: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert judged("a=least-allocated") == 0
     assert judged("a=most-allocated", more=("--resume",)) == 2
@@ -329,6 +329,7 @@ def test_an_evaluation_does_not_show_one_policys_runs_as_anothers(
     assert judged("a=least-allocated", "least-allocated", more=("--resume",)) == 0
     assert judged("a=most-allocated", "most-allocated", seeds="2..3") == 0
     frame = Results.read("out").frame()
+    assert "of several policies that are called a the last one counts" in caplog.text
     mine = frame[frame["policy"] == "a"].sort_values("seed")
     assert mine["seed"].tolist() == [2, 3], "the runs of the label's earlier policy do not count as its own"
     same = frame[frame["policy"] == "most-allocated"].sort_values("seed")
