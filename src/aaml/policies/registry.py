@@ -12,6 +12,7 @@ A policy is a function that gives each row a score, float [N], or a class with `
 """
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -212,11 +213,12 @@ def _weighted(spec: str) -> Iterator[tuple[str, float]]:
     for part in spec.split(","):
         name, equals, weight = part.strip().partition("=")
         try:
-            yield name, float(weight) if equals else 1.0
-        except ValueError as error:
-            raise bad_value(
-                f"weight of reward {name}", weight, "a number, as in balance=1,fragmentation=0.5"
-            ) from error
+            number = float(weight) if equals else 1.0
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise bad_value(f"weight of reward {name}", weight, "a number, as in balance=1,fragmentation=0.5")
+        yield name, number
 
 
 def _one_reward(spec: str, options: RewardOptions) -> Reward:

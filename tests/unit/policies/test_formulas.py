@@ -164,6 +164,24 @@ def test_python_that_is_pasted_into_a_file_scores_alike(text, tmp_path):
     assert mine.act(context) == FormulaPolicy(Formula(expression)).act(context)
 
 
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [
+        ("05", "formula_05"),
+        ("class", "formula_class"),
+        ("np", "formula_np"),
+        ("times", "formula_times"),
+        ("a b", "a_b"),
+    ],
+)
+def test_python_has_a_name_that_a_function_may_have(stem, name, tmp_path):
+    """A search calls the formulas of its front 05, 07 ..."""
+    context, expression = _context(), parse("pod.cpu * pair.cpu_after")
+    (tmp_path / "mine.py").write_text(to_python(expression, stem))
+    mine = make_policy(f"{tmp_path / 'mine.py'}:{name}")
+    np.testing.assert_allclose(mine.scores(context), FormulaPolicy(Formula(expression)).scores(context), rtol=1e-12)
+
+
 def test_a_file_holds_the_text_the_features_and_where_it_came_from_and_is_a_policy(tmp_path):
     path = tmp_path / "mine.formula"
     save_formula(Formula(parse(LEAST_VARIANCE), provenance={"task": "balance", "command": "by hand"}), path)

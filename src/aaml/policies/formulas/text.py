@@ -4,6 +4,7 @@ The text is an expression of Python: `-(pair.cpu_gap + 0.5 * square(pod.cpu)) if
 """
 
 import ast
+import keyword
 import math
 import re
 from collections.abc import Mapping
@@ -250,6 +251,10 @@ def to_python(expression: Expression, name: str = "formula") -> str:
             "form", "python", "text or latex for a formula of GPU devices: a score function chooses no device"
         )
     name = re.sub(r"\W", "_", name) if name else "formula"
+    imported = ("np", *(block.upper() for block in _ARRAYS))
+    taken = name in imported or any(f"def {name}(" in helper for helper in _HELPERS.values())
+    if taken or keyword.iskeyword(name) or not name.isidentifier():  # 05, of a search's front
+        name = f"formula_{name}"
     used = {each.operator for each in walk(expression) if isinstance(each, Call)}
     blocks = sorted({each.partition(".")[0].upper() for each in features(expression)})
     lines = ['"""A formula that aaml found, as a score of each node."""', "", "import numpy as np", ""]
