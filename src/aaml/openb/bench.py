@@ -90,10 +90,21 @@ def plan(traces: Sequence[str], seeds: Sequence[int], policies: Sequence[str], m
     asked = [*policies, *parse_policies("" if model is None else str(model))]
     if not asked:
         raise UserError("--policy or --model: at least one of them is needed")
+    names = [_name_of(spec) for spec in asked]
+    for name in names:
+        if names.count(name) > 1:
+            raise bad_value("--policy", name, "each name once, for tables tell policies and model files apart by it")
     files = {spec: model_file(Path(spec)) for spec in asked if is_model(spec)}
     loaded = {spec: load(path) for spec, path in files.items()}
     scorers = {spec: policy.model for spec, policy in loaded.items() if isinstance(policy, GpuPolicy)}
     return [BenchRun(trace, seed, spec, scorers.get(spec)) for trace in traces for seed in seeds for spec in asked]
+
+
+def _name_of(spec: str) -> str:
+    """Return what tables call a policy."""
+    if is_model(spec):
+        return Path(spec).stem
+    return spec if spec in COMPILED else load_policy(spec).name
 
 
 def carry_out(runs: Sequence[BenchRun], settings: BenchSettings, jobs: int) -> Iterator[OpenbResult]:

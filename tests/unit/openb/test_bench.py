@@ -36,3 +36,16 @@ def test_a_model_file_of_any_kind_can_be_run_and_only_the_benchmarks_own_is_comp
         ("Linear_linear_compress_s1", False),
         ("openb_linear", True),
     ]
+
+
+def test_two_policies_of_one_name_are_not_told_as_one(tmp_path: Path) -> None:
+    scorer = Path(__file__).parents[3] / "models" / "openb_linear.npz"
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.npz").write_bytes(scorer.read_bytes())
+        (tmp_path / name / "mine.py").write_text("def rule(context):\n    return -context.state.requested[:, 0]\n")
+    for policies in (["fgd", "fgd"], [f"{tmp_path}/a/mine.py:rule", f"{tmp_path}/b/mine.py:rule"]):
+        with pytest.raises(UserError, match=r"--policy: '(fgd|rule)' is not accepted; expected each name once"):
+            plan(["default"], [42], policies, None)
+    with pytest.raises(UserError, match=r"--policy: 'mine' is not accepted; expected each name once"):
+        plan(["default"], [42], [str(tmp_path / "a" / "mine.npz")], tmp_path / "b" / "mine.npz")
