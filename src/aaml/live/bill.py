@@ -60,7 +60,8 @@ class Bill:
     `per_hour` is `idle_per_hour`, what no pod requests, and all that `by_owner` has. `per_core_hour`: dollars for an
     hour of a requested core, None where none is requested. `unpriced` counts nodes without a price by their type; of
     all else here only `spent` has one of these, if it had a price before. `spent` is what nodes have cost from
-    `since_s` (seconds since 1970). `gone` of these nodes were seen to go.
+    `since_s` (seconds since 1970). `gone` of these nodes were seen to go. `silent`: the API server is not heard, and
+    nodes are those of before.
     """
 
     server: str
@@ -75,6 +76,7 @@ class Bill:
     since_s: float
     spent: float
     gone: int
+    silent: bool = False
 
     def to_json(self) -> str:
         """Return it as a line of JSON."""
@@ -92,6 +94,8 @@ class Bill:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since_s))
         went = f", {self.gone} that went included" if self.gone else "; nodes that went before are not in it"
         lines.append(f"since {since}: ${self.spent:.4f}{went}")
+        if self.silent:
+            lines.append("the API server is not heard: nodes and pods are those of before")
         if self.unpriced:
             missing = sum(self.unpriced.values())
             told = ", ".join(f"{name} ({count})" for name, count in sorted(self.unpriced.items()))
@@ -148,7 +152,7 @@ class RunningBill:
         self._server, self._prices, self._since_s = server, prices, since_s
         self._accounts: dict[_Identity, _Account] = {}  # of those that went too: one that comes back was never gone
 
-    def look(self, state: ClusterState, now_s: float) -> Bill:
+    def look(self, state: ClusterState, now_s: float, *, silent: bool = False) -> Bill:
         """Return the bill as it is now. Nodes that have gone since the last look count until now."""
         priced = {node.name: price for node in state.nodes if (price := self._prices.price(node)) is not None}
         there = {_identity(node) for node in state.nodes}
@@ -170,6 +174,7 @@ class RunningBill:
             max(per_hour - sum(each.per_hour for each in owners), 0.0), per_hour / cores if cores else None,
             _by_type(state, priced), owners, dict(unpriced), self._since_s,
             sum(each.dollars for each in accounts), sum(not each.there for each in accounts),
+            silent,
         )  # fmt: skip
 
     def _see(self, node: Node, price: float, now_s: float) -> None:
@@ -197,7 +202,7 @@ def follow(
     """Show the bill once, or with `every_s` again after so many seconds until `stopped()`."""
     running = RunningBill(watch.transport.server, prices, since_s)
     while True:
-        show(running.look(watch.state, clock()))
+        show(running.look(watch.state, clock(), silent=bool(watch.troubled)))
         if every_s is None or watch.pump_until(stopped, every_s) or stopped():
             return
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -12,11 +13,14 @@ from aaml.cli import run as command
 from aaml.cluster.objects import CAPACITY_TYPE_LABEL, CONTROL_PLANE_LABEL, OS_LABEL, PRICE_LABEL, TYPE_LABEL, ZONE_LABEL
 from aaml.commands.bill import _since
 from aaml.errors import UserError
-from aaml.live.bill import RunningBill
+from aaml.kube.transport import Transport
+from aaml.kube.watcher import ClusterWatch
+from aaml.live.bill import RunningBill, follow
 from aaml.nodes.catalogue_file import read_types
 from aaml.nodes.prices import PriceList
 from support import make
 from support.make import GIB
+from support.scripted_api import one_node
 
 HOUR = 3600.0
 
@@ -225,6 +229,20 @@ def test_what_was_spent_is_each_minute_at_the_price_last_seen(lives, looks, sinc
         nodes = [priced(price, f"n{i}", (lives[i][0] or 0.001) * 60.0) for i, price in there if price != "gone"]
         bill = running.look(make.cluster(nodes), look * 60.0)
     assert bill.spent == pytest.approx(sum(minute_by_minute(life, looks, since) for life in lives), abs=1e-4)
+
+
+def test_a_bill_says_when_the_api_server_is_not_heard(tmp_path, prices):
+    with one_node() as api, closing(ClusterWatch(Transport(server=api.server))) as watch:
+        watch.start()
+        told = []
+        follow(watch, prices, told.append, since_s=0.0)
+        api.down()
+        follow(
+            watch, prices, told.append, since_s=0.0, every_s=0.05, stopped=lambda: len(told) > 200 or told[-1].silent
+        )
+    assert [told[0].silent, told[-1].silent] == [False, True]
+    line = "the API server is not heard: nodes and pods are those of before"
+    assert [line in each.text() for each in (told[0], told[-1])] == [False, True]
 
 
 def test_since_is_a_time_or_how_long_ago():
