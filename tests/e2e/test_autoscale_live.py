@@ -1,5 +1,6 @@
 """`aaml autoscale` on the real Karpenter, without a NodePool and with the rights of its manifest alone."""
 
+import json
 import re
 import subprocess
 from collections import Counter
@@ -12,7 +13,8 @@ import pytest
 from aaml.cluster.objects import TYPE_LABEL
 from aaml.kube.provision import KwokCluster
 from aaml.kube.transport import ApiError, Transport
-from aaml.live.node_claims import OURS
+from aaml.live.node_claims import OURS, new_claim
+from aaml.live.node_template import NodeTemplate
 from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.node_policy import NodePolicy, write_node_policy
 from support.karpenter_cluster import CLAIMS, items, karpenter_cluster, replica_set
@@ -111,6 +113,34 @@ def test_pods_get_nodes_are_moved_to_fewer_and_nothing_is_written_before_somebod
         assert controller.said().count("delete aaml-") == orders(controller.said(), "buy").total()
         assert controller.stop() == 0
         assert "403" not in controller.said()
+
+
+TEMPLATE = """
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: shop}
+spec:
+  template:
+    metadata: {labels: {team: shop}, annotations: {note: by hand}}
+    spec:
+      nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
+      expireAfter: 48h
+      terminationGracePeriod: 1h30m
+      taints: [{key: shop, value: "yes", effect: NoSchedule}, {key: bare, effect: PreferNoSchedule}]
+      startupTaints: [{key: cni, effect: NoExecute}]
+      requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot]}]
+"""
+
+
+def test_the_api_takes_what_a_template_makes_of_a_node(cluster: KwokCluster, tmp_path: Path) -> None:
+    (tmp_path / "pool.yaml").write_text(TEMPLATE)
+    template = NodeTemplate.read(tmp_path / "pool.yaml")
+    made = cluster.api().request(
+        "POST", CLAIMS, new_claim(template.catalogue(None).types[0], template), query={"dryRun": "All"}
+    )
+    spec = json.loads(made)["spec"]
+    assert (spec["expireAfter"], spec["terminationGracePeriod"]) == ("48h", "1h30m")
+    assert [each["key"] for each in spec["taints"] + spec["startupTaints"]] == ["shop", "bare", "cni"]
 
 
 def test_its_account_may_not_touch_pods_nodes_or_pools(cluster: KwokCluster) -> None:

@@ -33,7 +33,7 @@ class _Pool(msgspec.Struct, forbid_unknown_fields=True):
     status: dict[str, Any] = {}
 
 
-class _Taint(msgspec.Struct, forbid_unknown_fields=True):
+class _Taint(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):  # the API takes no empty value
     key: str
     effect: Effect
     value: str = ""

@@ -429,7 +429,7 @@ def test_a_template_says_what_nodes_are_like_and_which_may_be_bought(api: Any, t
         "expireAfter": "48h",
         "terminationGracePeriod": "1h",
         "taints": [{"key": "shop", "value": "yes", "effect": "NoSchedule"}],
-        "startupTaints": [{"key": "cni", "value": "", "effect": "NoExecute"}],
+        "startupTaints": [{"key": "cni", "effect": "NoExecute"}],
     }
     body = new_claim(CATALOGUE["small"], template)
     assert body["metadata"]["labels"] == {"team": "shop", **OURS}
