@@ -161,7 +161,7 @@ class NodeController:
             return
         paid = price_of(bought)
         counts = Counter(kind.name for kind in bought)
-        what = ", ".join(f"{count} {name}" if len(bought) > 1 else name for name, count in counts.items())
+        what = ", ".join(f"{count} {name}" if count > 1 else name for name, count in counts.items())
         order = Order("buy", what, why, (paid / price * freed if price else 0.0) - paid, self._apply)
         if self._apply:
             self._tell(order)
@@ -175,7 +175,7 @@ class NodeController:
             return 0
         there = len(self._nodes.mine)
         room = max(self._limits.most_nodes - there, 0)
-        if count > room:
+        if count > room and not replaced:
             self._refuse("most-nodes", count - room)
             text = (
                 f"{count - room} nodes are not bought: there are {there}, and at most {self._limits.most_nodes} may be"

@@ -18,7 +18,7 @@ from aaml.kube.watcher import ClusterWatch
 from aaml.live.evictions import Evictions
 from aaml.live.node_claims import is_launched, is_ours, launch_failure, offer_of, offering_of, since
 from aaml.live.node_template import NodeTemplate
-from aaml.live.node_trouble import UNREADY_TAINTS, Trouble, Troubles
+from aaml.live.node_trouble import AFTER_S, UNREADY_TAINTS, Trouble, Troubles
 from aaml.live.sold_out import SoldOut
 from aaml.live.stock import Ready, Stock
 from aaml.live.telling import Telling
@@ -223,7 +223,11 @@ class OwnedNodes:
         self._lapsed = {}
         failed = [
             *(claim for uid, claim in gone.items() if uid not in self._going and not is_launched(claim)),
-            *(claim for uid, claim in there.items() if uid not in self._failed | gone.keys() and launch_failure(claim)),
+            *(
+                claim
+                for uid, claim in there.items()
+                if uid not in self._failed | gone.keys() and (launch_failure(claim) or self._is_late(claim, now_s))
+            ),
         ]
         if failed:
             self.sold_out.failed(map(offer_of, failed), now_s)
@@ -236,6 +240,15 @@ class OwnedNodes:
             if not (uid in self._failed or is_launched(claim) or claim.metadata.deletion_timestamp is not None)
         }  # fmt: skip
 
+    def _launched_s(self, claim: wire.NodeClaimObject, now_s: float) -> float:
+        created = claim.metadata.creation_timestamp
+        known_s = min(created.timestamp() * self.speed, now_s) if created else now_s
+        return self._ordered_s.get(claim.metadata.name, known_s)
+
+    def _is_late(self, claim: wire.NodeClaimObject, now_s: float) -> bool:
+        """Whether Karpenter has neither launched a claim nor said why for as long as a node may take to start."""
+        return not is_launched(claim) and now_s - self._launched_s(claim, now_s) >= AFTER_S["start"]
+
     def _on_deleted(self, source: str, claim: wire.NodeClaimObject) -> None:
         """Take note of a claim that is gone: the watch may tell of its coming and going at once."""
         if source == NODE_CLAIMS.name and claim.metadata.name in self._unseen:
@@ -245,8 +258,7 @@ class OwnedNodes:
     def _owned(self, claim: wire.NodeClaimObject, now_s: float) -> OwnedNode | None:
         """Return the node of a claim; None for one that nobody here can plan with, whose trouble is noted."""
         name, offer, node = claim.metadata.name, offer_of(claim), self._node(claim)
-        created = claim.metadata.creation_timestamp
-        launched_s = self._ordered_s.get(name, min(created.timestamp() * self.speed, now_s) if created else now_s)
+        launched_s = self._launched_s(claim, now_s)
         initialized_s = self._initialized_s(claim, now_s)
         deleting = self._is_going(claim)
         if deleting and self._troubles.note(claim, "drain", "is being drained"):

@@ -243,7 +243,8 @@ def test_a_node_that_never_becomes_ready_goes_fifteen_minutes_after_its_order(ap
     assert deleted(api) == bought(api) == [], "the pod is provided for by what is on its way"
     play(api, 1)
     assert deleted(api)[:1] == ["a"]
-    assert bought(api)[:1] == ["small"]
+    play(api, 1)
+    assert bought(api)[:1] == ["large"], "a small one was not even launched"
     assert "a has not become ready for 15 min; it counts, and is paid for" in said()
 
 
@@ -289,6 +290,15 @@ def test_a_type_that_is_sold_out_is_not_ordered_again_and_another_is(api: Any, s
         api.live.now_s += 10.0
         controller.step()
     assert bought(api) == ["small", "large", "small"], "three minutes later it is tried again"
+
+
+def test_after_failures_in_a_row_it_pauses_up_to_a_minute(api: Any) -> None:
+    api.on("POST", PATH, (422, status(422, "Invalid")))
+    controller = api.live.waits(pod("p")).controller(EAGER, apply=True)
+    for _ in range(60):
+        controller.step()
+        api.live.now_s += 10.0
+    assert 10 <= len(bought(api)) <= 15, "1, 2, 4, ... 60 s after one another, and a pod asks every 10 s"
 
 
 def test_a_claim_that_comes_and_goes_between_two_looks_has_failed_too(api: Any) -> None:
