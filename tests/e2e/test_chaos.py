@@ -1,6 +1,7 @@
 """`aaml chaos` in short: a few faults on real KWOK with few pods. docs/reliability.md has the long form."""
 
 import csv
+import json
 import os
 from dataclasses import replace
 
@@ -47,6 +48,8 @@ def site():
 def test_nothing_is_lost(site, name, scheduler):
     run = run_fault(site, FAULTS[name], replace(SETTINGS, scheduler=scheduler))
     assert (run.lost, run.doubled, run.wrong) == (0, 0, ())
+    nodes = json.loads(site.api().request("GET", "/api/v1/nodes"))["items"]
+    assert not any(node["spec"].get("taints") or node["spec"].get("unschedulable") for node in nodes)
     assert run.pods == 60 or name in {"pods-deleted", "nodes-change"}  # else some are deleted, by us or with their node
     assert run.restarts == (1 if name == "scheduler-killed" else 0) or (name == "leader-killed" and run.restarts)
 

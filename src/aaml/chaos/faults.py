@@ -313,11 +313,12 @@ def _nodes_change(site: Site) -> None:
     def patch(node: str, change: dict[str, Any], part: str = "") -> None:
         site.api.request("PATCH", path.format(node) + part, change, content_type=STRATEGIC_MERGE)
 
+    taints = json.loads(site.api.request("GET", path.format(tainted)))["spec"].get("taints", [])  # written as a whole
     taint = {"key": "chaos", "value": "now", "effect": "NoSchedule"}
     smaller = {**whole, "cpu": f"{int(float(whole['cpu'].removesuffix('m')) * 0.8)}m" if "m" in whole["cpu"] else "1"}
     site.api.request("DELETE", path.format(removed))
     patch(cordoned, {"spec": {"unschedulable": True}})
-    patch(tainted, {"spec": {"taints": [taint]}})
+    patch(tainted, {"spec": {"taints": [*taints, taint]}})
     patch(resized, {"status": {"allocatable": smaller, "capacity": smaller}}, "/status")
     try:
         time.sleep(5.0)
@@ -326,7 +327,7 @@ def _nodes_change(site: Site) -> None:
             kept["metadata"].pop(field, None)
         site.api.request("POST", "/api/v1/nodes", kept)
         patch(cordoned, {"spec": {"unschedulable": None}})
-        patch(tainted, {"spec": {"taints": [{"$patch": "delete", "key": "chaos", "effect": "NoSchedule"}]}})
+        patch(tainted, {"spec": {"taints": taints}})
         patch(resized, {"status": {"allocatable": whole, "capacity": whole}}, "/status")
 
 
