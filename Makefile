@@ -49,13 +49,16 @@ test: check kwok browser ## every test, the live ones on real KWOK included
 test-fast: check ## lint, types, and the quick unit tests, in less than three minutes
 	$(BIN)/python -m pytest $(SHARED_OUT) -m "not slow" tests/unit
 
-differential: setup ## against the real kube-scheduler, Karpenter and descheduler: 20,000 decisions, 10,000 strange objects, 20,800 decisions of plugins, 7,500 of Karpenter, 4,000 scenes of the descheduler; 10,000 mutations of a file of each kind
+differential: setup ## against the real kube-scheduler, Karpenter and descheduler: 20,000 decisions, 10,000 strange objects, 20,800 decisions of plugins, 7,500 of Karpenter, 4,000 scenes of the descheduler; 200 runs of aaml autoscale under faults; 10,000 mutations of a file of each kind
 	$(BIN)/aaml cluster build --autoscaler
 	AAML_DIFFERENTIAL_EPISODES=800 AAML_DIFFERENTIAL_STRANGE=140 AAML_DIFFERENTIAL_VOLUMES=50 AAML_DIFFERENTIAL_SEED=100000 \
 	$(BIN)/python -m pytest tests/e2e/test_differential_kube_scheduler.py
 	AAML_PLUGIN_DECISIONS=5200 AAML_PLUGIN_SEED=100000 $(BIN)/python -m pytest tests/e2e/test_plugin_live.py -k every_agent
 	AAML_KARPENTER_SCENES=1500 AAML_KARPENTER_EPISODES=3 AAML_KARPENTER_STEP=2 AAML_KARPENTER_SEED=100000 \
 	$(BIN)/python -m pytest tests/e2e/test_differential_karpenter.py
+	for seed in 100000 200000 300000 400000; do \
+	  AAML_AUTOSCALE_RUNS=50 AAML_AUTOSCALE_SEED=$$seed $(BIN)/python -m pytest tests/e2e/test_autoscale_chaos.py || exit; done
+	AAML_AUTOSCALE_EXAMPLES=2000 $(BIN)/python -m pytest tests/unit/live/test_autoscale_any_order.py
 	AAML_MUTATIONS=10000 $(BIN)/python -m pytest tests/unit/test_mutated_files.py
 	AAML_DESCHEDULER_SCENES=4000 AAML_DESCHEDULER_SEED=100000 $(BIN)/python -m pytest tests/e2e/test_differential_descheduler.py
 

@@ -52,6 +52,7 @@ class FakeClaim:
     deleted_s: float | None = None
     taints: set[str] = field(default_factory=set)
     cordoned: bool = False
+    stays: bool = False  # annotated, so that nobody disrupts its node
     closed_s: float = 0.0
 
     @property
@@ -212,7 +213,11 @@ class FakeCluster:
                 taints = {Taint(key) for key in claim.taints} | ({DISRUPTED} if claim.deleted_s is not None else set())
                 room = {"cpu": self.sizes[claim.type], "memory": 64 * make.GIB, "pods": 110}
                 nodes[claim.node_name] = Node(
-                    claim.node_name, room, taints=tuple(sorted(taints, key=str)), unschedulable=claim.cordoned
+                    claim.node_name,
+                    room,
+                    taints=tuple(sorted(taints, key=str)),
+                    unschedulable=claim.cordoned,
+                    do_not_disrupt=claim.stays,
                 )
         selector = LabelSelector((Requirement("app", "In", ("web",)),))
         budget = DisruptionBudget("web", selector=selector, disruptions_allowed=self.allowed)

@@ -1,4 +1,4 @@
-"""An admission webhook that answers binds as a fault says: refused, too many requests, or an error of the server.
+"""An admission webhook that is shown requests before the API server carries them out, and may refuse them.
 
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 The API server hands the status of a refusal on, `Retry-After` included, so that a scheduler sees real answers of a real
@@ -11,8 +11,8 @@ import json
 import ssl
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,11 +23,12 @@ from aaml.threads import Background
 
 _NAME = "aaml-chaos"
 _PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+_BINDS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """An answer to a bind: an HTTP status, the reason, and after how many seconds to come again (0: not said)."""
+    """An answer to a request: an HTTP status, the reason, and after how many seconds to come again (0: not said)."""
 
     code: int
     reason: str
@@ -42,10 +43,20 @@ class Refusal:
         }  # fmt: skip
 
 
-@contextmanager
-def refusing_binds(api: Transport, pki: Path, refusals: Sequence[Refusal]) -> Iterator[None]:
+def refusing_binds(api: Transport, pki: Path, refusals: Sequence[Refusal]) -> AbstractContextManager[None]:
     """Answer the binds of every pod with these refusals in turn, from the start of the block to its end."""
     turn = itertools.cycle(refusals)
+    return judging(api, pki, _BINDS, lambda _request: next(turn))
+
+
+@contextmanager
+def judging(
+    api: Transport, pki: Path, rule: Mapping[str, Any], judge: Callable[[dict[str, Any]], Refusal | None]
+) -> Iterator[None]:
+    """Show `judge` every request that a rule is about, one after the other, from the start of the block to its end.
+
+    It gets the `request` of an AdmissionReview, and returns why that is refused, or None.
+    """
     lock = threading.Lock()
     failed: list[BaseException] = []
 
@@ -65,8 +76,10 @@ def refusing_binds(api: Transport, pki: Path, refusals: Sequence[Refusal]) -> It
         def do_POST(self) -> None:
             review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with lock:
-                refusal = next(turn)
-            answer = {"uid": review["request"]["uid"], "allowed": False, "status": refusal.status()}
+                refusal = judge(review["request"])
+            answer = {"uid": review["request"]["uid"], "allowed": refusal is None}
+            if refusal is not None:
+                answer["status"] = refusal.status()
             content = json.dumps({**review, "response": answer}).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
@@ -81,7 +94,7 @@ def refusing_binds(api: Transport, pki: Path, refusals: Sequence[Refusal]) -> It
     serving = Background(server.serve_forever, "webhook")
     port = int(server.server_address[1])
     try:
-        api.request("POST", _PATH, _configuration(port, (pki / "ca.crt").read_bytes()))
+        api.request("POST", _PATH, _configuration(port, (pki / "ca.crt").read_bytes(), rule))
         yield
     finally:
         api.request("DELETE", f"{_PATH}/{_NAME}")
@@ -92,8 +105,7 @@ def refusing_binds(api: Transport, pki: Path, refusals: Sequence[Refusal]) -> It
         raise failed[0]
 
 
-def _configuration(port: int, authority: bytes) -> dict[str, Any]:
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+def _configuration(port: int, authority: bytes, rule: Mapping[str, Any]) -> dict[str, Any]:
     client = {"url": f"https://127.0.0.1:{port}/", "caBundle": base64.b64encode(authority).decode()}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -101,7 +113,7 @@ def _configuration(port: int, authority: bytes) -> dict[str, Any]:
         "metadata": {"name": _NAME},
         "webhooks": [
             {
-                "name": "binds.chaos.example", "clientConfig": client, "rules": [rule], "failurePolicy": "Fail",
+                "name": "requests.chaos.example", "clientConfig": client, "rules": [rule], "failurePolicy": "Fail",
                 "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 5,
             }
         ],

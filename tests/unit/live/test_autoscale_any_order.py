@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -54,6 +55,7 @@ class Controller:
             assert (len(self.cluster.deleted), len(self.cluster.created)) == (deleted, created), "another one decides"
         for _, claim in self.cluster.deleted[deleted:]:
             assert claim.labels.items() >= OURS.items(), "it is not ours"
+            assert not claim.stays or claim.ready_s is None or NOT_READY in claim.taints, "it is to stay"
             assert least is None or allowed > 0 or not self.cluster.on(claim), "the budget lets no pod go"
 
 
@@ -135,6 +137,11 @@ class AnyOrder(RuleBasedStateMachine):
         for claim in self.ours if everyone else filter(None, [self.some(data)]):
             claim.taints, claim.cordoned, claim.closed_s = {taint} - {""}, cordoned, self.cluster.now_s
 
+    @rule(data=st.data(), stays=st.booleans())
+    def annotate(self, data: st.DataObject, stays: bool) -> None:
+        if claim := self.some(data):
+            claim.stays = stays
+
     @rule(data=st.data())
     def delete_by_hand(self, data: st.DataObject) -> None:
         if (claim := self.some(data)) and claim.deleted_s is None:
@@ -172,7 +179,7 @@ class AnyOrder(RuleBasedStateMachine):
         cluster.sold_out, cluster.least = set(), None
         cluster.away = cluster.answers_are_lost = cluster.mute = False
         for claim in cluster.claims.values():
-            claim.taints, claim.cordoned = set(), False
+            claim.taints, claim.cordoned, claim.stays = set(), False, False
         self.go_on(60, 40.0)
         assert cluster.bound == cluster.replicas or len(self.ours) == LIMITS.most_nodes
         cluster.replicas = 0
@@ -181,6 +188,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder: Any = AnyOrder.TestCase
+TestAnyOrder.pytestmark = [pytest.mark.timeout(120 + EXAMPLES)]
 TestAnyOrder.settings = settings(
     max_examples=EXAMPLES, stateful_step_count=8, deadline=None, derandomize=EXAMPLES <= 15,
     suppress_health_check=list(HealthCheck),
