@@ -3,7 +3,7 @@
     import aaml
     task  = aaml.task("balance", nodes=10)
     agent = aaml.train("gnn", task, steps=1_000_000)
-    print(aaml.evaluate([agent, "kube-scheduler", "fgd"], task, seeds=range(1000, 1020)))
+    print(aaml.evaluate([agent, "kube-scheduler", "least-variance"], task, seeds=range(1000, 1020)))
     aaml.schedule(agent, aaml.connect())
 
 Each name below is imported when it is first used: `import aaml` itself costs nothing. One that needs an extra which is
