@@ -15,5 +15,5 @@ def test_it_has_five_lines_and_runs_as_often_as_one_likes(tmp_path, monkeypatch,
         assert (tmp_path / "runs" / run / "config.json").is_file()
     table = capsys.readouterr().out.splitlines()
     assert table[0] == "balance, 10 nodes: mean_variance (lower is better), 2 seeds"
-    assert {line.split()[0] for line in table[3:6]} == {"gnn", "kube-scheduler", "fgd"}
+    assert {line.split()[0] for line in table[3:6]} == {"gnn", "kube-scheduler", "least-variance"}
     assert scheduled == [("gnn", "the cluster")] * 2

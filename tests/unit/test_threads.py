@@ -430,7 +430,7 @@ def test_ktop(monkeypatch):
     run = Ktop.run
     monkeypatch.setattr(Ktop, "run", lambda app: run(app, headless=True))
     info = KubeInfo()
-    monkeypatch.setattr(info, "_run", lambda: None)
+    monkeypatch.setattr(info, "_run", lambda _server: None)
     with pytest.raises(threads.ThreadError, match="thread 'ktop' ended: Strange"):
         info._screen(SimpleNamespace(look=strange), 1.0)
 

@@ -148,7 +148,7 @@ def test_a_search_that_could_not_begin_is_not_in_the_way_of_the_next_one(tmp_pat
     flags = ["--nodes", "4", "--pods", "40", "--episodes", "2", "--validation-episodes", "2", "--population", "8",
              "--generations", "1", "--islands", "1", "--out", str(tmp_path / "run")]  # fmt: skip
     assert run("evolve", [*flags, "--start", str(tmp_path / "none.formula")]) == 2
-    assert "none.formula: cannot be read" in capsys.readouterr().err
+    assert "none.formula' is not accepted; expected a file that can be read" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
     assert run("evolve", flags) == 0
 
