@@ -162,28 +162,31 @@ def _measured(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
     pods = _unplaced(own, work.base)
     room, ready = _fitting(own, work, pods)
     _in_order(own, work, work.base, pods, work.packed)
-    _copy_room(work, room)
+    _begin_to_place(work, room)
     missing = _place(own, work, room, work.packed, pods)
-    _keep_room(work, room)
+    _keep_places(work, room)
     return room, ready, pods, missing
 
 
 @part
-def _copy_room(work, room):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Begin to place pods on the first `room` rows."""
-    for row in range(room):
-        for r in range(work.free.shape[1]):
-            work.left[row, r] = work.free[row, r]
-        copy_devices(work.gpu_left, row, work.gpu_free, row)
+def _copy_rows(left, gpu_left, free, gpu_free, rows):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Write what the first `rows` have free over what is left of them."""
+    for row in range(rows):
+        for r in range(free.shape[1]):
+            left[row, r] = free[row, r]
+        copy_devices(gpu_left, row, gpu_free, row)
 
 
 @part
-def _keep_room(work, room):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Let the pods that were placed on the first `room` rows have their places."""
-    for row in range(room):
-        for r in range(work.free.shape[1]):
-            work.free[row, r] = work.left[row, r]
-        copy_devices(work.gpu_free, row, work.gpu_left, row)
+def _begin_to_place(work, rows):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Begin to place pods on the first `rows`."""
+    _copy_rows(work.left, work.gpu_left, work.free, work.gpu_free, rows)
+
+
+@part
+def _keep_places(work, rows):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Let the pods that were placed on the first `rows` have their places."""
+    _copy_rows(work.free, work.gpu_free, work.left, work.gpu_left, rows)
 
 
 @part
@@ -520,7 +523,7 @@ def _move(own, work, room, ready, first, second):  # type: ignore[no-untyped-def
     _leave_out(work, room, ready, first, second)
     if _place(own, work, room, work.packed, pods):
         return False
-    _keep_room(work, ready)
+    _keep_places(work, ready)
     return True
 
 
@@ -541,7 +544,7 @@ def _pods_of(own, work, first, second):  # type: ignore[no-untyped-def]  # noqa:
 @part
 def _leave_out(work, room, ready, first, second):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Begin to place pods on the nodes that are ready, without one or two of them."""
-    _copy_room(work, room)
+    _begin_to_place(work, room)
     for row in range(room):
         if row >= ready or work.numbers[row] == first or work.numbers[row] == second:
             for r in range(work.free.shape[1]):

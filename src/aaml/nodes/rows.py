@@ -7,8 +7,8 @@ resources, L node numbers, T pods, G devices of a node.
 What a rule takes as `own` has these fields:
 
 ===========  ==================  =======================================================================================
-at           record              how far the autoscaler is, under the names of `LEARNED`
-terms        record              what it is told, under the names of `LEARNED_TERMS`
+at           record              how far the autoscaler is: `LEARNED_NUMBERS` and `LEARNED_TIMES`
+terms        record              the numbers of a `NodePolicy`, how many types (`kinds`) and `corners` there are
 moment       record              `now_s`
 nodes        int32 [NODE, L]     columns of `NODE`
 node_times   float64 [.., L]     columns of `NODE_TIME`
@@ -42,7 +42,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aaml.cluster.kernels import columns, named, part, section
+from aaml.cluster.kernels import columns, part, section
 from aaml.policies.gpu.arrays import SHAPE_COLUMNS
 
 SHAPE_TOLERANCE, SHAPE_PICKY = len(SHAPE_COLUMNS), len(SHAPE_COLUMNS) + 1  # of `shapes`, after `SHAPE_COLUMNS`
@@ -98,12 +98,6 @@ nodes are not bought.
 def record(integers: Sequence[str], floats: Sequence[str]) -> np.dtype[np.void]:
     """Return the type of a record of int64 and float64 numbers."""
     return np.dtype([*((name, np.int64) for name in integers), *((name, np.float64) for name in floats)])
-
-
-@named
-def shape_at(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Return what a pod asks for, a row of `shapes`."""
-    return own.shapes[own.shape_of[pod]]
 
 
 @section
