@@ -20,7 +20,7 @@ from aaml.sim.cluster import SimCluster
 from aaml.sim.search import Search
 from aaml.sim.search_config import SearchConfig
 from aaml.sim.tasks import find_task
-from aaml.training.rollouts import Arena, Setting
+from aaml.training.rollouts import EnvConfig, EnvFactory
 
 
 class Searcher:
@@ -54,15 +54,17 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
     task = find_task(args.task)
-    arena = Arena(Setting(args.task, (args.nodes,), args.pods, lookahead=task.lookahead))
-    base = arena.policy(args.base)
-    search = arena.search(SearchConfig(args.candidates, args.samples, args.horizon), base.scores, base)
+    factory = EnvFactory(EnvConfig(args.task, (args.nodes,), args.pods, lookahead=task.lookahead))
+    base = factory.policy(args.base)
+    search = factory.search(SearchConfig(args.candidates, args.samples, args.horizon), base.scores, base)
     rows = []
     for seed in parse_seeds(args.seeds):
-        cluster = arena.build(seed, args.nodes)
+        cluster = factory.build(seed, args.nodes)
         searcher = Searcher(search, cluster, seed)
         play(cluster, searcher)
-        alone = [arena.play(arena.policy(name), seed, args.nodes)[task.metric] for name in (args.base, *args.others)]
+        alone = [
+            factory.play(factory.policy(name), seed, args.nodes)[task.metric] for name in (args.base, *args.others)
+        ]
         rows.append([cluster.metrics()[task.metric], *alone])
         speed = 1000.0 * searcher.seconds / searcher.decisions
         print(seed, *(f"{value:.4f}" for value in rows[-1]), f"{speed:.0f} ms a decision", flush=True)

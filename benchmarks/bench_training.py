@@ -1,4 +1,4 @@
-"""Decisions a second of `aaml train` as it learns from copies: acting and learning together.
+"""Decisions a second of `aaml train` as it learns by group rollouts: acting and learning together.
 
 On the CPU networks use one thread, the simulator one a core; with `--device cuda` networks act and learn on the GPU.
 
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from aaml.learning.config import AGENTS
 from aaml.settings import changed
-from aaml.training.copies import CopiesLearner
-from aaml.training.rollouts import Arena
+from aaml.training.group_learner import GroupLearner
+from aaml.training.rollouts import EnvFactory
 from aaml.training.run import open_run
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
@@ -53,7 +53,7 @@ def main() -> None:
 
 def measure(name: str, nodes: int, rounds: int, config: TrainConfig, run: RunFolder) -> None:
     """Print one row."""
-    learner = CopiesLearner(config, Arena(config.setting), run.writer)
+    learner = GroupLearner(config, EnvFactory(config.env_config), run.writer)
     learner.round(0, lambda: False)
     decisions, cpu_s, started = 0, time.process_time(), time.perf_counter()
     for _ in range(rounds):

@@ -1,8 +1,8 @@
 """PPO for placing pods, all on one page: `python examples/ppo_single_file.py`, a few minutes on two cores.
 
-It needs the Gymnasium environment and torch, nothing else of the platform. There is no critic: `copies` clusters see
+It needs the Gymnasium environment and torch, nothing else of the platform. There is no critic: a group of clusters sees
 the same arrivals, and what they earn on average is the baseline. What arrives next moves a return far more than where
-the last pod went; between copies only the choices differ (Mao et al., Variance reduction for reinforcement learning in
+the last pod went; within a group only the choices differ (Mao et al., Variance reduction for reinforcement learning in
 input-driven environments, ICLR 2019). The update is that of Schulman et al., Proximal policy optimization algorithms,
 2017, eq. 7. One network scores every node, so what it learned on 10 nodes runs on any number of them.
 """
@@ -30,7 +30,7 @@ class Args:
     nodes: int = 10
     steps: int = 400_000  # decisions to learn from, of all clusters together
     envs: int = 64  # clusters in lockstep
-    copies: int = 8  # of them see the same arrivals
+    group_size: int = 8  # of them see the same arrivals
     horizon: int = 128  # decisions of each cluster between updates
     gamma: float = 0.5  # discount of a reward one decision later: the reward already says what a placement was worth
     learning_rate: float = 1e-2
@@ -92,8 +92,8 @@ class Scorer(nn.Module):
         return (self.out(hidden) + self.direct(seen.pairs)).squeeze(2).masked_fill(~seen.mask, -1e9)
 
 
-def advantages(rewards: np.ndarray, over: np.ndarray, gamma: float, copies: int) -> np.ndarray:
-    """Return [T, B] by how much each decision's discounted return is above the mean of its copies.
+def advantages(rewards: np.ndarray, over: np.ndarray, gamma: float, group_size: int) -> np.ndarray:
+    """Return [T, B] by how much each decision's discounted return is above the group's mean.
 
     `rewards` and `over` are [T, B], oldest first; a return ends where the episode is over, and with the last row.
     """
@@ -102,7 +102,7 @@ def advantages(rewards: np.ndarray, over: np.ndarray, gamma: float, copies: int)
     for t in range(len(rewards) - 1, -1, -1):
         running = rewards[t] + gamma * running * ~over[t]
         returns[t] = running
-    groups = returns.reshape(len(returns), -1, copies)
+    groups = returns.reshape(len(returns), -1, group_size)
     return (groups - groups.mean(axis=2, keepdims=True)).reshape(returns.shape)
 
 
@@ -112,7 +112,7 @@ def train(args: Args) -> Scorer:
     torch.set_num_threads(args.threads)
     envs = gymnasium.make_vec(
         "aaml/Cluster-v0", num_envs=args.envs, vectorization_mode="vector_entry_point", task=args.task,
-        nodes=args.nodes, copies=args.copies, observation="dict", lookahead=0,
+        nodes=args.nodes, group_size=args.group_size, observation="dict", lookahead=0,
     )  # fmt: skip
     observation, _ = envs.reset(seed=args.seed)
     seen = Seen.of(observation)
@@ -139,7 +139,7 @@ def train(args: Args) -> Scorer:
             seen = Seen.of(observation)
 
         advantage = torch.as_tensor(
-            advantages(np.stack(rewards), np.stack(over), args.gamma, args.copies), dtype=torch.float32
+            advantages(np.stack(rewards), np.stack(over), args.gamma, args.group_size), dtype=torch.float32
         ).flatten()
         advantage /= advantage.std() + 1e-8
         batch, action, old_log = Seen.joined(gathered), torch.cat(actions), torch.cat(old)

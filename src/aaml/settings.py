@@ -12,7 +12,7 @@ import inspect
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
@@ -38,21 +38,18 @@ SettingsFile = Annotated[Path | None, "holds settings"]
 
 _Kind = TypeVar("_Kind")
 if TYPE_CHECKING:
-    Open = Annotated[_Kind, "may be left open"]
+    Unset = Annotated[_Kind, "may be left unset"]
 else:
 
-    class Open:
-        """The type of a setting that may be left open: None until a default is chosen by what it is used for."""
+    class Unset:
+        """The type of a setting that may be left unset: None until a default is chosen by what it is used for."""
 
         def __class_getitem__(cls, kind: Any) -> Any:
             return kind | None
 
 
-OPEN: Any = None
-"""The default of a setting that is left open."""
-Former = Mapping[str, tuple[str, Callable[[Any], Any]]]
-"""A setting's other name -> the setting, and what makes its value of one by the other name."""
-
+UNSET: Any = None
+"""The default of a setting that is left unset."""
 _Settings = TypeVar("_Settings", bound="Settings")
 
 
@@ -62,12 +59,12 @@ class Settings:
     Raises `UserError` for a value that its field does not take; what it does take has the field's type afterwards.
     """
 
-    former: ClassVar[Former] = {}
-    """other names of settings, which people and files may use too"""
+    other_names: ClassVar[Mapping[str, str]] = {}
+    """other names of settings, which people and files may use too -> the setting"""
 
     @classmethod
     def usual(cls, name: str) -> str:  # noqa: ARG003
-        """Return in words what holds for a setting that is left open; empty where it is none."""
+        """Return in words what holds for a setting that is left unset; empty where it is none."""
         return ""
 
     def __post_init__(self) -> None:
@@ -95,7 +92,7 @@ class Named(Settings):
 
 @dataclass(frozen=True)
 class Row:
-    """One setting: its name, type, value (or default), what it is for, and what holds where it is left open."""
+    """One setting: its name, type, value (or default), what it is for, and what holds where it is left unset."""
 
     name: str
     kind: Any
@@ -167,36 +164,21 @@ def changed(settings: _Settings, values: Mapping[str, Any]) -> _Settings:
     A setting's other name is taken, too. Raises `UserError` for a name
     that is none of theirs, and for a value that is not taken.
     """
-    left = renamed(settings, values)
+    others = other_names(settings)
+    left = {others.get(name, name): value for name, value in values.items()}
     result = _changed(settings, left)
-    for name in left.keys() - {now for old, (now, _) in former_names(settings).items() if old in values}:
+    for name in left.keys() - {others[name] for name in values.keys() & others.keys()}:
         raise bad_value("setting", name, f"one of {', '.join(row.name for row in rows(result))}")
     return result
 
 
-def renamed(settings: Settings, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by the names that settings have now; what is no name of theirs stays.
-
-    Raises `UserError` for a value that cannot be made one of today.
-    """
-    former = former_names(settings)
-    now = {name: value for name, value in values.items() if name not in former}
-    for name in values.keys() & former.keys():
-        new, convert = former[name]
-        try:
-            now[new] = convert(values[name])
-        except (ValueError, TypeError, ZeroDivisionError):
-            raise bad_value(name, values[name], "a number above 0") from None
-    return now
-
-
-def former_names(settings: Any) -> Former:
-    """Return the other names of settings and their parts, without those that are a setting's own."""
-    found: dict[str, tuple[str, Callable[[Any], Any]]] = {**getattr(settings, "former", {})}
+def other_names(settings: Any) -> dict[str, str]:
+    """Return the other names of settings and their parts -> the setting, without those that are a setting's own."""
+    found: dict[str, str] = {**getattr(settings, "other_names", {})}
     names = set()
     if isinstance(settings, Settings):
         for row in fields(settings):
-            found |= former_names(row.value) if isinstance(row.value, Settings) else {}
+            found |= other_names(row.value) if isinstance(row.value, Settings) else {}
         names = {row.name for row in rows(settings)}
     return {name: now for name, now in found.items() if name not in names}
 

@@ -53,7 +53,7 @@ STRANGE = (
 def network() -> bytes:
     """A network as an agent saves it, small enough for every part of the file to be hit."""
     with tempfile.TemporaryDirectory() as folder:
-        return Path(make_agent(Dqn(hidden_layers=2)).save(folder, "x")[0]).read_bytes()
+        return Path(make_agent(Dqn(hidden_size=2)).save(folder, "x")[0]).read_bytes()
 
 
 @cache
@@ -83,7 +83,7 @@ SHAPES = (
     b"name,weight,replicas,cpu_request,mem_request,lifetime_s\nweb,5,5..15,50m..500m,64Mi..1Gi,\napi,3,2,1,1Gi,60\n"
 )
 SETTINGS = (
-    b"agent: gnn\ntask: balance\nnodes: [10, 50]\nlearning_rate: 0.0003\nsteps: 60000\nhidden_layers: 32\nseed: 7\n"
+    b"agent: gnn\ntask: balance\nnodes: [10, 50]\nlearning_rate: 0.0003\nsteps: 60000\nhidden_size: 32\nseed: 7\n"
 )
 SIMON = b"""apiVersion: simon/v1alpha1
 kind: Config

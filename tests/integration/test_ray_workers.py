@@ -104,7 +104,7 @@ def test_a_sweep_is_the_same_though_a_worker_is_killed(two_nodes, tmp_path):
         agent=AGENT, task="seedc", pods=40, envs=2, chunk=8, steps=96, teacher="none", validate_every=48,
         validation_episodes=1, seed=3, method="rewards",
     )  # fmt: skip
-    space = ("learning_rate=1e-4..1e-2:log", "hidden_layers=8,16")
+    space = ("learning_rate=1e-4..1e-2:log", "hidden_size=8,16")
     config = SweepConfig(base, space, trials=4, batch=2, rungs=1)
 
     def run(workers, out):

@@ -58,7 +58,7 @@ def test_flags_and_defaults_are_those_of_the_platform_we_grow_from(settings, exp
 
 @pytest.mark.parametrize("style", ["--hidden_layers", "--hidden-layers"])
 def test_flags_are_taken_with_dashes_and_underscores(style):
-    assert parse(schedule.LEARNED["dqn"], [style, "64"], "script", None).agent.hidden_layers == 64
+    assert parse(schedule.LEARNED["dqn"], [style, "64"], "script", None).agent.hidden_size == 64
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -23,7 +23,7 @@ STEPS = 240
 FIXED = {"pods": 30, "teacher_steps": 0, "envs": 2, "validation_episodes": 1}
 WAYS = {
     "rewards": ({"chunk": 16}, "learning_rate"),
-    "copies": ({"copies": 2, "sampled": 0.5, "batch_size": 64}, "learning_rate"),  # two rounds of 2 x 2 episodes
+    "group": ({"group": 2, "sampled": 0.5, "batch_size": 64}, "learning_rate"),  # two rounds of 2 x 2 episodes
 }
 YAML = """
 agent: dqn
@@ -36,7 +36,7 @@ rungs: 2
 {flat}
 space:
   {rate}: 1e-4..1e-2:log
-  hidden_layers: [8, 16]
+  hidden_size: [8, 16]
 """
 
 
@@ -100,7 +100,7 @@ def test_tensorboard_compares_the_trials(study, method):
         content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
         session = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info
         assert session.hparams[f"agent.{rate}"].number_value == float(row[rate])
-        assert session.hparams["agent.hidden_layers"].number_value == int(row["hidden_layers"])
+        assert session.hparams["agent.hidden_size"].number_value == int(row["hidden_size"])
         assert "Validation/Score" in events.Tags()["tensors"]
         groups.add(session.group_name)
     assert len(groups) == 3
@@ -116,7 +116,7 @@ class CutError(Exception):
 
 
 def test_a_study_cut_off_goes_on_in_two_processes_to_the_same_trials(study, method, tmp_path):
-    space = (f"{WAYS[method][1]}=1e-4..1e-2:log", "hidden_layers=8,16")
+    space = (f"{WAYS[method][1]}=1e-4..1e-2:log", "hidden_size=8,16")
     config = SweepConfig(base(method), space, trials=3, batch=2, rungs=2)
     rungs = []
 

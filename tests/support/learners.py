@@ -11,8 +11,8 @@ from aaml.parallel.worker import Desk
 def small(kind):
     """Settings by which a short run has several updates."""
     if kind == "dqn":
-        return replace(LIVE["dqn"], batch_size=16, update_frequency=5, target_update_frequency=10, hidden_layers=8)
-    return replace(LIVE["acdqn"], update_steps=8, hidden_layers=8)
+        return replace(LIVE["dqn"], batch_size=16, update_frequency=5, target_update_frequency=10, hidden_size=8)
+    return replace(LIVE["acdqn"], update_steps=8, hidden_size=8)
 
 
 def unpaced():

@@ -29,7 +29,7 @@ HEAVY = {
     [
         ("demo", ["--steps", "zero"], ["steps: 'zero' is not accepted; expected a whole number of at least 1 (see"]),
         ("train", ["--pods", "x"], ["pods: 'x' is not accepted; expected a whole number of at least 1 or none"]),
-        ("train", ["--hidden-layers", "wide"], ["hidden_layers: 'wide'", "a whole number of at least 1"]),
+        ("train", ["--hidden-size", "wide"], ["hidden_size: 'wide'", "a whole number of at least 1"]),
         ("train", ["--nodes", "10", "ten"], ["nodes: '10 ten' is not accepted; expected a list, each a whole number"]),
         ("cluster", ["up", "--wait-s", "long"], ["wait_s: 'long' is not accepted; expected a number"]),
         ("demo", ["--steps", "0"], ["steps: 0", "at least 1"]),

@@ -227,13 +227,13 @@ def shadow_line() -> object:
 
 
 def training() -> object:
-    return {"stem": "gnn_balance_s0", "training": plain(TrainConfig().settled)}
+    return {"stem": "gnn_balance_s0", "training": plain(TrainConfig().resolved)}
 
 
 def read_training(path: Path) -> object:
     found = read_run(path.parent)
     assert found is not None
-    return TrainConfig.read(found["training"])
+    return changed(TrainConfig(), found["training"])
 
 
 @dataclass(frozen=True)

@@ -207,67 +207,25 @@ def test_a_sweep_is_told_in_a_file_what_its_flags_say(tmp_path):
 
 def test_the_record_of_a_run_reads_as_the_run():
     config = TrainConfig(ActorCritic(clip_range=0.3), nodes=(3, 4), trace="default", method="expert")
-    assert TrainConfig.read(plain(config)) == config
-    old = {"agent": "acdqn", "workers": 1, "nodes": [3], "horizon": 9, "overrides": {"horizon": 5, "clip": 0.3}}
-    read = TrainConfig.read(old)
-    assert (read.agent, read.search.horizon, read.nodes) == (ActorCritic(clip_range=0.3, segment=5), 9, (3,))
+    assert changed(TrainConfig(), plain(config)) == config
 
 
-def test_a_hyperparameter_that_is_left_open_has_the_default_of_the_method():
+def test_a_hyperparameter_that_is_unset_has_the_default_of_the_method():
     assert Dqn(learning_rate=3e-4).learning_rate == 3e-4
-    by = {method: TrainConfig(Dqn(n_step=2), method=method).settled.agent for method in ("copies", "rewards")}
-    assert (by["copies"].gamma, by["copies"].batch_size, by["copies"].learning_rate, by["copies"].n_step) == (
+    by = {method: TrainConfig(Dqn(n_step=2), method=method).resolved.agent for method in ("group", "rewards")}
+    assert (by["group"].gamma, by["group"].batch_size, by["group"].learning_rate, by["group"].n_step) == (
         0.99, 1024, 1e-3, 2,
     )  # fmt: skip
     assert (by["rewards"].gamma, by["rewards"].batch_size, by["rewards"].learning_rate) == (0.5, 128, 5e-4)
-    assert TrainConfig(Dqn(gamma=0.9), method="rewards").settled.agent.gamma == 0.9
+    assert TrainConfig(Dqn(gamma=0.9), method="rewards").resolved.agent.gamma == 0.9
     for agent in FAMILY:
-        for method in ("copies", "rewards", "live") if isinstance(agent, Dqn | ActorCritic) else ():
-            left = {row.name for row in rows(agent.settled(method)) if row.value is None}
+        for method in ("group", "rewards", "live") if isinstance(agent, Dqn | ActorCritic) else ():
+            left = {row.name for row in rows(agent.resolved(method)) if row.value is None}
             # Of the length of a training, as the actor's, and no limit.
             assert left <= {"epsi_decay", "critic_learning_rate", "target_kl"}
 
 
-@pytest.mark.parametrize("style", ["--reach 300", "--reach=300", "--gamma 0.9966666666666667"])
-def test_flags_of_before_are_read_by_their_names_of_today(style):
-    """A reach of 300 decisions is a horizon 1 / (1 - gamma) of 300."""
-    others = (
-        "--agent acdqn --rate 1e-4 --minibatch 64 --passes=2 --openness 0.01 --gradient-norm 3 --explore 0.3 --clip 0.1"
-    )
-    agent, copying = (training := told(*others.split(), *style.split()).training).agent, training.copying
-    assert agent == ActorCritic(
-        learning_rate=1e-4,
-        batch_size=64,
-        n_epochs=2,
-        ent_coef=0.01,
-        max_grad_norm=3.0,
-        clip_range=0.1,
-        gamma=1 - 1 / 300,
-    )
-    assert copying.sampled == 0.3
-    dqn = told(
-        "--agent", "dqn", "--bootstrap", "10", "--remembered", "8", "--actor_learning_rate", "1e-5"
-    ).training.agent
-    assert dqn == Dqn(n_step=10, buffer_size=64_000, learning_rate=1e-5)
-    assert told("--agent", "dqn", "--remembered", "4").training.agent == Dqn(buffer_size=0)
-    with pytest.raises(UserError, match="reach: 'far' is not accepted; expected a number above 0"):
-        told("--reach", "far")
-
-
-def test_the_record_of_a_run_with_two_names_for_a_hyperparameter_reads_by_the_name_that_counted():
-    record = {
-        "agent": "dqn", "learning_rate": 5e-4, "gamma": 0.5, "batch_size": 128, "n_step": 3, "explore": 1.0,
-        "replay_buffer_size": 20_000, "max_gradient_norm": 10.0, "reach": 10, "bootstrap": 0, "remembered": 4,
-        "minibatch": 1024, "passes": 4, "rate": 1e-3, "gradient_norm": 0.5, "openness": 1e-3,
-    }  # fmt: skip
-    copies, rewards = TrainConfig.read(record), TrainConfig.read({**record, "method": "rewards"})
-    assert copies.agent == Dqn(
-        learning_rate=1e-3, gamma=0.9, batch_size=1024, n_step=0, buffer_size=0, max_grad_norm=0.5, n_epochs=4
-    )
-    assert copies.copying.sampled == 1.0
-    assert rewards.agent == Dqn(
-        learning_rate=5e-4, gamma=0.5, batch_size=128, n_step=3, buffer_size=20_000, max_grad_norm=10.0
-    )
-    copying = {name: record[name] for name in ("rate", "reach", "passes", "openness", "remembered")}
-    table = TrainConfig.read({"agent": "qtable", "gamma": 0.5, **copying})
-    assert table.agent == QTable(gamma=0.5)
+@pytest.mark.parametrize("style", ["--actor_learning_rate 1e-5", "--actor-learning-rate=1e-5", "--learning_rate 1e-5"])
+def test_the_scripts_names_of_settings_are_read(style):
+    agent = told("--agent", "dqn", "--replay_buffer_size", "64", "--hidden_layers", "8", *style.split()).training.agent
+    assert agent == Dqn(buffer_size=64, hidden_size=8, learning_rate=1e-5)

@@ -205,7 +205,7 @@ WORK = {
     ),
     "sweep": Work(
         "sweep --agent dqn --method rewards --task seedc --pods 20 --steps 64 --rungs 2 --trials 3 --batch 2 --envs 2"
-        " --teacher-steps 20 --teacher-passes 1 --validation-episodes 1 --space hidden_layers=8,16",
+        " --teacher-steps 20 --teacher-passes 1 --validation-episodes 1 --space hidden_size=8,16",
         study, (4, 12),
     ),
     "evolve": Work(

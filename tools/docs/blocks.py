@@ -553,7 +553,7 @@ _SETTINGS: Mapping[str, type[Settings]] = {
 def settings(of: str) -> str:
     """Return the settings of a training, of a live scheduler, of autoscalers or of an agent: each as its field says.
 
-    Agents with a network have a column for the default of each method: among copies, by rewards, live.
+    Agents with a network have a column for the default of each method: group, rewards, live.
     """
     if of in _SETTINGS:
         said = fields(_SETTINGS[of])
@@ -563,7 +563,7 @@ def settings(of: str) -> str:
         shown = fields(AGENTS[_known("of", of, (*_SETTINGS, *AGENTS))])
     methods: Mapping[str, Any] = {}
     if isinstance(agent := AGENTS.get(of), NetworkAgent):
-        methods = {"copies": agent.settled("copies"), "rewards": agent.settled("rewards"), "live": LIVE[agent.name]}
+        methods = {"group": agent.resolved("group"), "rewards": agent.resolved("rewards"), "live": LIVE[agent.name]}
     header = ["setting", "takes", *(methods or ("default",)), "what for"]
     rows = []
     for row in shown:

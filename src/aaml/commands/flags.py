@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from aaml.errors import UserError, bad_value, did_you_mean
-from aaml.settings import Settings, SettingsFile, changed, fields, former_names, rows
+from aaml.settings import Settings, SettingsFile, changed, fields, other_names, rows
 
 
 def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None, *, underscores: bool = False) -> Any:
@@ -25,7 +25,7 @@ def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None
     import tyro
 
     said = io.StringIO()
-    argv = _of_today(settings, argv)
+    argv = _own_names(settings, argv)
     how = _how(settings, argv)
     try:
         with contextlib.redirect_stderr(said):
@@ -67,23 +67,15 @@ def _how(settings: Any, argv: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _of_today(settings: Any, argv: Sequence[str]) -> list[str]:
-    """Return a command line in which flags that were called otherwise before have their names of today."""
+def _own_names(settings: Any, argv: Sequence[str]) -> list[str]:
+    """Return a command line in which a setting's other name is its own."""
     start = settings() if isinstance(settings, type) and not _has_to_be_told(settings) else settings
-    former, told, words = former_names(start), [], iter(argv)
-    for word in words:
+    others, words = other_names(start), []
+    for word in argv:
         flag, equals, value = word.partition("=")
         name = flag.removeprefix("--").replace("-", "_")
-        if not flag.startswith("--") or name not in former:
-            told.append(word)
-            continue
-        value = value if equals else next(words, "")
-        now, convert = former[name]
-        try:
-            told += [f"--{now}", str(convert(value))]
-        except (ValueError, ZeroDivisionError):
-            raise bad_value(name, value, "a number above 0") from None
-    return told
+        words.append(f"--{others[name]}{equals}{value}" if flag.startswith("--") and name in others else word)
+    return words
 
 
 def before_flags(settings: Settings, argv: Sequence[str]) -> Settings:

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 import tyro
 
 from aaml.commands.signals import ends_by
-from aaml.learning.config import FORMER, LIVE
+from aaml.learning.config import LIVE, SCRIPT_NAMES
 from aaml.plugin.settings import LearnSettings
 from aaml.threads import one_thread
 
@@ -31,7 +31,7 @@ Command = (
 class Args:
     """Which agent, with its own flags."""
 
-    former: ClassVar = FORMER
+    other_names: ClassVar = SCRIPT_NAMES
     agent: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[Command]]
 
 

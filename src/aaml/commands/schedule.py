@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import tyro
 
 from aaml.commands.signals import ends_by
-from aaml.learning.config import FORMER, LIVE
+from aaml.learning.config import LIVE, SCRIPT_NAMES
 from aaml.live.settings import LearnerSettings, SchedulerSettings
 from aaml.threads import one_thread
 
@@ -58,7 +58,7 @@ Command = (
 class Args:
     """Which agent, with its own flags."""
 
-    former: ClassVar = FORMER
+    other_names: ClassVar = SCRIPT_NAMES
     agent: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[Command]]
 
 

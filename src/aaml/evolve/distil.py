@@ -38,7 +38,7 @@ from aaml.scheduling.observation import Context, Observation, ObservationSpec
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision, Policy
 from aaml.sim.tasks import find_task
-from aaml.training.rollouts import Arena, Setting
+from aaml.training.rollouts import EnvConfig, EnvFactory
 from aaml.training.validation import VALIDATION_SEEDS
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ def distil(
 def _distil(model: Path, config: DistilConfig, out: Path, stop: Callable[[], bool], *, progress: bool) -> Distilled:
     network = load(model)
     spec, search = replace(spec_of(network), lookahead=0), config.search
-    setting = Setting(config.task, config.nodes, config.pods, lookahead=spec_of(network).lookahead)
-    arena = Arena(setting)
+    env_config = EnvConfig(config.task, config.nodes, config.pods, lookahead=spec_of(network).lookahead)
+    factory = EnvFactory(env_config)
     states: States = []
     texts: list[str] = []
     with progress_bar("distil", config.rounds * config.generations, "generation", enabled=progress) as bar:
@@ -123,7 +123,7 @@ def _distil(model: Path, config: DistilConfig, out: Path, stop: Callable[[], boo
                 drivers.append(FormulaPolicy(Formula(parse(texts[-1]), spec)))
             for driver in drivers:
                 first = training_seed(search) + 1000 * number
-                states += _visited(arena, config, driver, network, spec, first, config.states // len(drivers))
+                states += _visited(factory, config, driver, network, spec, first, config.states // len(drivers))
             island = Island(replace(search, seed=config.seed + number), number, Copying(states))
             for generation in range(config.generations):
                 if stop():
@@ -133,7 +133,7 @@ def _distil(model: Path, config: DistilConfig, out: Path, stop: Callable[[], boo
                 bar.set_postfix(otherwise=f"{min(loss for _, loss, _ in told['front']):.3f}", refresh=False)
                 bar.update()
     judge = Judge(search, VALIDATION_SEEDS, config.validation_episodes)
-    unseen = Copying(_visited(arena, config, network, network, spec, VALIDATION_SEEDS + _HELD_OUT, config.states))
+    unseen = Copying(_visited(factory, config, network, network, spec, VALIDATION_SEEDS + _HELD_OUT, config.states))
     copies = []
     for text in texts:
         program = assemble(parse(text))
@@ -145,13 +145,19 @@ def _distil(model: Path, config: DistilConfig, out: Path, stop: Callable[[], boo
 
 
 def _visited(
-    arena: Arena, config: DistilConfig, driver: Policy, network: Policy, spec: ObservationSpec, seed: int, count: int
+    factory: EnvFactory,
+    config: DistilConfig,
+    driver: Policy,
+    network: Policy,
+    spec: ObservationSpec,
+    seed: int,
+    count: int,
 ) -> States:
     """Return states that a policy visits, with the network's choices, in episodes from a seed on."""
     found: States = []
     episodes = max(4, len(config.nodes))
     for number in range(episodes):
-        cluster = arena.build(seed + number, config.nodes[number % len(config.nodes)])
+        cluster = factory.build(seed + number, config.nodes[number % len(config.nodes)])
         every = max(1, len(cluster.workload) * episodes // max(count, 1))
         play(cluster, VisitedStates(driver, network, spec, every, found))
     return found

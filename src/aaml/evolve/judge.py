@@ -27,7 +27,7 @@ from aaml.scheduling.ports import Decision, Policy
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.formulas import FormulaEpisodes
 from aaml.sim.task import Task
-from aaml.training.rollouts import TRAINING_SEEDS, Arena, Setting
+from aaml.training.rollouts import TRAINING_SEEDS, EnvConfig, EnvFactory
 
 FloatArray = npt.NDArray[np.float64]
 FIRST_BLOCK = 8
@@ -183,29 +183,32 @@ class Judge(Races):
         self._tasks = config.tasks
         self._place = np.zeros(count, dtype=np.int64)
         self._played: list[FormulaEpisodes | None] = []
-        self._arenas: list[Arena] = []
+        self._factories: list[EnvFactory] = []
         self.reference = np.zeros(count)
         seen, turns = list[Observation](), count_from(1)  # over all episodes: of many, not each is seen
         for number, task in enumerate(config.tasks):
-            arena = Arena(
-                Setting(task.name, sizes[number], config.pods, remaining_lifetimes=config.remaining_lifetimes)
+            factory = EnvFactory(
+                EnvConfig(task.name, sizes[number], config.pods, remaining_lifetimes=config.remaining_lifetimes)
             )
-            self._arenas.append(arena)
-            plans = TaskEpisodes(task, config.pods, expects=arena.observation_spec.expects)
+            self._factories.append(factory)
+            plans = TaskEpisodes(task, config.pods, expects=factory.observation_spec.expects)
             mine = [place for place, each in enumerate(self.episodes) if each[0] == number]
             for place in mine:
                 _, seed, nodes = self.episodes[place]
-                cluster = arena.build(seed, nodes)
+                cluster = factory.build(seed, nodes)
                 every = max(1, len(cluster.workload) * count // _PROBES)
-                play(cluster, ProbeRecorder(arena.policy(config.judged_by), arena.observation_spec, every, turns, seen))
+                play(
+                    cluster,
+                    ProbeRecorder(factory.policy(config.judged_by), factory.observation_spec, every, turns, seen),
+                )
                 self.reference[place] = cluster.metrics()[task.metric]
             self._place[mine] = np.arange(len(mine))
             self._played.append(
-                FormulaEpisodes([plans.plan(*self.episodes[place][1:]) for place in mine], arena.observation_spec)
+                FormulaEpisodes([plans.plan(*self.episodes[place][1:]) for place in mine], factory.observation_spec)
                 if mine
                 else None
             )
-        self.observation_spec = self._arenas[0].observation_spec
+        self.observation_spec = self._factories[0].observation_spec
         self.probes = Probes.of(seen)
 
     def play_policy(self, policy: Policy, numbers: Sequence[int]) -> FloatArray:
@@ -214,7 +217,7 @@ class Judge(Races):
         for k, number in enumerate(numbers):
             which, seed, nodes = self.episodes[number]
             task = self._tasks[which]
-            value = self._arenas[which].play(policy, seed, nodes)[task.metric]
+            value = self._factories[which].play(policy, seed, nodes)[task.metric]
             losses[k] = relative(task, value, float(self.reference[number]))
         return losses
 

@@ -11,6 +11,7 @@ from aaml.evaluation.results import REFERENCE, RESULTS, Results
 from aaml.evaluation.zoo import model_file
 from aaml.insight.explanation import Explanation
 from aaml.policies.registry import POLICIES
+from aaml.settings import changed
 from aaml.sim.tasks import find_task
 from aaml.training.records import CONFIG, read_config
 from aaml.training.settings import TrainConfig
@@ -73,7 +74,7 @@ def _evaluated(results: Results) -> list[Playable]:
 
 
 def _trained(path: Path) -> Playable:
-    config = TrainConfig.read((read_config(path) or {})["training"])
+    config = changed(TrainConfig(), (read_config(path) or {})["training"])
     model = model_file(path)
     players = {config.agent.name: str(model)} if model.is_file() else {}
     others = dict.fromkeys((config.reference, "kube-scheduler"))

@@ -1,4 +1,4 @@
-"""How good a decision was: generalised advantages of single trajectories, or what copies earn less their mean."""
+"""How good a decision was: generalised advantages of single trajectories, or returns less their group's mean."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from aaml.learning.buffers import Observations
-from aaml.learning.losses import discounted_sums, generalized_advantage, relative_to_copies, typical_difference
+from aaml.learning.losses import discounted_sums, generalized_advantage, relative_to_group, typical_difference
 from aaml.scheduling.ports import Transition
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ def discounted_returns(pieces: Sequence[Sequence[Transition]], gamma: float, div
 
 
 @dataclass(frozen=True)
-class CopiesReturns:
-    """What each of T x B decisions came to, [T, B], in units of the typical difference between an episode's copies.
+class GroupReturns:
+    """What each of T x B decisions came to, [T, B], in units of the typical difference between a group's episodes.
 
     ==========  ==================================================================================
-    advantage   discounted rewards to the episode's end, less the mean of the copies
+    advantage   discounted rewards to the episode's end, less the group's mean
     returns     discounted rewards to the episode's end
-    n_step      the first n discounted rewards, less the mean of the copies
+    n_step      the first n discounted rewards, less the group's mean
     ==========  ==================================================================================
     """
 
@@ -70,12 +70,12 @@ class CopiesReturns:
     n_step: Tensor
 
 
-def compared(reward: Tensor, copies: int, gamma: float, n_step: int = 0) -> CopiesReturns:
+def compared(reward: Tensor, group_size: int, gamma: float, n_step: int = 0) -> GroupReturns:
     """Compare rewards [T, B] of neighbours that saw the same arrivals; `n_step` 0: to the episode's end."""
     returns = discounted_sums(reward, gamma)
-    advantage = relative_to_copies(returns, copies)
-    typical = typical_difference(advantage, copies)
+    advantage = relative_to_group(returns, group_size)
+    typical = typical_difference(advantage, group_size)
     first = advantage
     if 0 < n_step < len(reward):
-        first = discounted_sums(relative_to_copies(reward, copies), gamma, n_step)
-    return CopiesReturns(*((each / typical).to(torch.float32) for each in (advantage, returns, first)))
+        first = discounted_sums(relative_to_group(reward, group_size), gamma, n_step)
+    return GroupReturns(*((each / typical).to(torch.float32) for each in (advantage, returns, first)))

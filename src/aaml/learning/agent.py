@@ -444,11 +444,11 @@ def make_agent(
     like: NetworkSpec = NetworkSpec(),  # noqa: B008  (frozen)
     averaged: bool = False,
 ) -> NeuralAgent:
-    """Build an agent with fresh weights, which sees the features that `like` sees; what is left open is as live.
+    """Build an agent with fresh weights, which sees the features that `like` sees; what is left unset is as live.
 
     With `averaged` a DQN acts by a running average of its weights.
     """
-    config = config.settled("live")
+    config = config.resolved("live")
     spec = network_spec(config, observation_spec, like)
     if isinstance(config, Dqn):
         learner = QLearning(config, spec, seed, averaged=averaged)

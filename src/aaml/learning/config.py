@@ -3,26 +3,26 @@
     Dqn(encoder="gnn", learning_rate=3e-4)
 
 The four agents with a network are an encoder {MLP, GNN} times an algorithm {DQN, PPO}; people know them and the two
-without by the names in `AGENTS`. A hyperparameter that is left open takes the default of the method that trains
-(`DEFAULTS`), so that each is said once, whatever reads it.
+without by the names in `AGENTS`. A hyperparameter that is left unset takes the default of the method that trains
+(`DEFAULTS`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 from aaml.errors import bad_value
 from aaml.settings import (
-    OPEN,
+    UNSET,
     Count,
     Fraction,
     Named,
     Natural,
     NotNegative,
-    Open,
     Positive,
     Settings,
     Share,
+    Unset,
     changed,
     fields,
 )
@@ -30,42 +30,25 @@ from aaml.settings import (
 AgentKind = Literal["dqn", "gnn", "acdqn", "acgnn"]
 EncoderKind = Literal["mlp", "gnn"]
 OptimizerName = Literal["Adam", "AdamW", "RMSprop", "SGD"]
-Method = Literal["copies", "rewards", "live"]
+Method = Literal["group", "rewards", "live"]
 USUAL_STEPS = 60_000
-_ROUND = 8_000  # decisions that a usual round of copies samples
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-FORMER: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "rate": ("learning_rate", _same),
-    "actor_learning_rate": ("learning_rate", _same),
-    "minibatch": ("batch_size", _same),
-    "passes": ("n_epochs", _same),
-    "epochs": ("n_epochs", _same),
-    "openness": ("ent_coef", _same),
-    "entropy_weight": ("ent_coef", _same),
-    "gradient_norm": ("max_grad_norm", _same),
-    "max_gradient_norm": ("max_grad_norm", _same),
-    "clip": ("clip_range", _same),
-    "value_clip": ("clip_range_vf", _same),
-    "reach": ("gamma", lambda decisions: 1.0 - 1.0 / float(decisions)),
-    "bootstrap": ("n_step", _same),
-    "remembered": ("buffer_size", lambda rounds: 0 if int(rounds) == 4 else _ROUND * int(rounds)),
-    "replay_buffer_size": ("buffer_size", _same),
-    "explore": ("sampled", _same),
-    "horizon": ("segment", _same),
-    "rests": ("remaining_lifetimes", _same),
-}
-"""Other names of settings, in flags, files and the headers of models: the setting, and its value of one so named."""
+SCRIPT_NAMES: Mapping[str, str] = {
+    "hidden_layers": "hidden_size", "actor_learning_rate": "learning_rate", "replay_buffer_size": "buffer_size",
+}  # fmt: skip
+"""What the flags of the agents' own scripts call a setting, and the setting."""
+_HEADER_NAMES: Mapping[str, str] = {
+    **SCRIPT_NAMES, "max_gradient_norm": "max_grad_norm", "entropy_weight": "ent_coef", "clip": "clip_range",
+    "value_clip": "clip_range_vf", "epochs": "n_epochs",
+}  # fmt: skip
+"""What the headers of model files of version 1 call a setting, and the setting."""
 
 
 class AgentConfig(Named):
     """Everything an agent is built from. Counts are of decisions where nothing else is said."""
 
-    former: ClassVar = FORMER
+    other_names: ClassVar = SCRIPT_NAMES
 
     @classmethod
     def names(cls) -> Mapping[str, "AgentConfig"]:
@@ -73,7 +56,7 @@ class AgentConfig(Named):
         return AGENTS
 
     def for_steps(self, steps: int) -> Self:
-        """Return the agent for a training of so many decisions: what was left open is chosen by its length."""
+        """Return the agent for a training of so many decisions: what was left unset is chosen by its length."""
         del steps
         return self
 
@@ -86,25 +69,24 @@ class NetworkAgent(AgentConfig):
 
     encoder: EncoderKind = "mlp"
     """network: an MLP that reads each node alone (mlp), or a graph network over all nodes (gnn)"""
-    hidden_layers: Count = 32
+    hidden_size: Count = 32
     """width of every hidden layer"""
-    learning_rate: Open[Positive] = OPEN
-    """learning rate; of the actor in an actor-critic. With `copies` it decays to 0"""
+    learning_rate: Unset[Positive] = UNSET
+    """learning rate; of the actor in an actor-critic. With `group` it decays to 0"""
     optimizer: OptimizerName = "Adam"
     """optimizer of PyTorch"""
-    max_grad_norm: Open[Positive] = OPEN
+    max_grad_norm: Unset[Positive] = UNSET
     """gradients are clipped to this norm"""
-    batch_size: Open[Count] = OPEN
+    batch_size: Unset[Count] = UNSET
     """decisions in a minibatch"""
-    n_epochs: Open[Count] = OPEN
+    n_epochs: Unset[Count] = UNSET
     """epochs over the data of a rollout; at least one gradient step"""
-    gamma: Open[Fraction] = OPEN
-    """discount factor, per decision. With `copies` the value is for ten nodes; the horizon 1 / (1 - gamma) grows
-    with the number of nodes"""
+    gamma: Unset[Fraction] = UNSET
+    """discount factor, per decision. With `group` it holds for `horizon_nodes`"""
     scale_rewards: bool = True
-    """divide rewards by their running root mean square; with `copies`, normalise advantages by their
-    standard deviation"""
-    max_batch_rows: Open[Count] = OPEN
+    """divide rewards by their running root mean square; with `group`, normalise advantages by their standard
+    deviation"""
+    max_batch_rows: Unset[Count] = UNSET
     """at most this many nodes in a minibatch; on large clusters a minibatch then has fewer decisions"""
 
     @property
@@ -114,14 +96,14 @@ class NetworkAgent(AgentConfig):
 
     @classmethod
     def usual(cls, name: str) -> str:
-        """Return in words what holds for a setting that is left open, by the method of a training."""
-        copies, rewards = (DEFAULTS[method][cls].get(name) for method in ("copies", "rewards"))
-        if copies is None and rewards is None:
+        """Return in words what holds for a setting that is left unset, by the method of a training."""
+        group, rewards = (DEFAULTS[method][cls].get(name) for method in ("group", "rewards"))
+        if group is None and rewards is None:
             return ""
-        return f"{'the same' if copies is None else copies} among copies, {rewards} by rewards"
+        return f"{'the same' if group is None else group} with group, {rewards} with rewards"
 
-    def settled(self, method: Method) -> Self:
-        """Return the agent with nothing left open: what nobody said has the method's default."""
+    def resolved(self, method: Method) -> Self:
+        """Return the agent with every hyperparameter set: those left unset have the method's default."""
         usual = DEFAULTS[method][type(self)]
         return replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
 
@@ -130,11 +112,11 @@ class NetworkAgent(AgentConfig):
 class Dqn(NetworkAgent):
     """Double dueling DQN: action values, a replay buffer, a chance to explore."""
 
-    buffer_size: Open[Natural] = OPEN
-    """size of the replay buffer, in decisions; with `copies` per cluster size, and 0 keeps the last four rounds"""
-    n_step: Open[Natural] = OPEN
-    """steps of the n-step return before bootstrapping; 0: the whole episode. With `copies` the value is for ten
-    nodes and grows with the number of nodes"""
+    buffer_size: Unset[Natural] = UNSET
+    """size of the replay buffer, in decisions; with `group` per cluster size, and 0 keeps the last four rounds"""
+    n_step: Unset[Natural] = UNSET
+    """steps of the n-step return before bootstrapping; 0: the whole episode. With `group` it holds for
+    `horizon_nodes`"""
     prioritized: bool = False
     """prioritized experience replay in place of uniform sampling"""
     update_frequency: Count = 16
@@ -170,13 +152,13 @@ class Dqn(NetworkAgent):
 
 @dataclass(frozen=True)
 class ActorCritic(NetworkAgent):
-    """PPO (A2C at one epoch): an actor, and a critic whose values are the baseline where there are no copies."""
+    """PPO (A2C at one epoch): an actor, and a critic whose values are the baseline where there is no group."""
 
-    critic_learning_rate: Open[Positive | None] = OPEN
+    critic_learning_rate: Unset[Positive | None] = UNSET
     """learning rate of the critic. Default: the actor's"""
     gae_lambda: Fraction = 0.9
     """live and by rewards: lambda of generalized advantage estimation"""
-    ent_coef: Open[NotNegative] = OPEN
+    ent_coef: Unset[NotNegative] = UNSET
     """entropy coefficient of the loss"""
     clip_range: Positive = 0.2
     """clipping range of PPO"""
@@ -195,7 +177,7 @@ class ActorCritic(NetworkAgent):
         return "acgnn" if self.encoder == "gnn" else "acdqn"
 
 
-_COPIES = {
+_GROUP = {
     "learning_rate": 1e-3, "max_grad_norm": 0.5, "batch_size": 1024, "n_epochs": 4, "gamma": 0.99,
     "max_batch_rows": 262_144,
 }  # fmt: skip
@@ -204,9 +186,9 @@ _REWARDS = {"learning_rate": 5e-4, "max_grad_norm": 10.0, "gamma": 0.5, "max_bat
 # A live cluster gives thousands of decisions, not hundreds of thousands.
 _LIVE = {"learning_rate": 1e-3, "max_grad_norm": 10.0, "batch_size": 200, "n_epochs": 1, "max_batch_rows": 32_768}
 DEFAULTS: Mapping[Method, Mapping[type[AgentConfig], Mapping[str, Any]]] = {
-    "copies": {
-        Dqn: {**_COPIES, "buffer_size": 0, "n_step": 0},
-        ActorCritic: {**_COPIES, "critic_learning_rate": None, "ent_coef": 1e-3},
+    "group": {
+        Dqn: {**_GROUP, "buffer_size": 0, "n_step": 0},
+        ActorCritic: {**_GROUP, "critic_learning_rate": None, "ent_coef": 1e-3},
     },
     "rewards": {
         Dqn: {**_REWARDS, "batch_size": 128, "n_epochs": 1, "buffer_size": 20_000, "n_step": 3},
@@ -217,20 +199,20 @@ DEFAULTS: Mapping[Method, Mapping[type[AgentConfig], Mapping[str, Any]]] = {
         ActorCritic: {**_LIVE, "gamma": 0.95, "critic_learning_rate": 1e-3, "ent_coef": 0.01},
     },
 }
-"""What a setting that is left open takes, by the method of the training and the kind of agent."""
+"""What a setting that is left unset takes, by the method of the training and the kind of agent."""
 
 
 @dataclass(frozen=True)
-class CopiesConfig(Settings):
-    """How episodes are played by copies in lockstep."""
+class GroupConfig(Settings):
+    """How groups of episodes with the same arrivals are played and compared (as in GRPO)."""
 
-    former: ClassVar = FORMER
-
-    copies: Count = 16
-    """copies: clusters with the same arrivals; the advantage of one is relative to the others"""
+    group_size: Count = 16
+    """group: clusters that see the same arrivals; an advantage is relative to the group's mean"""
     sampled: Share = 0.1
-    """copies: share of actions that are sampled and learned from; the others are greedy. For a million decisions on one
+    """group: share of actions that are sampled and learned from; the others are greedy. For a million decisions on one
     cluster size, 0.3 is better for an actor-critic"""
+    horizon_nodes: Count = 10
+    """group: number of nodes that `gamma` and `n_step` hold for; their horizon grows in proportion to the nodes"""
 
 
 @dataclass(frozen=True)
@@ -303,8 +285,8 @@ AGENTS: Mapping[str, AgentConfig] = {
 
 _LIVE_DQN = Dqn(
     update_frequency=25, target_update_frequency=50, init_epsi=1.0, min_epsi=0.01, epsi_decay=0.995,
-).settled("live")  # fmt: skip
-_LIVE_ACTOR_CRITIC = ActorCritic(gae_lambda=0.95, update_steps=16).settled("live")
+).resolved("live")  # fmt: skip
+_LIVE_ACTOR_CRITIC = ActorCritic(gae_lambda=0.95, update_steps=16).resolved("live")
 LIVE: Mapping[AgentKind, NetworkAgent] = {
     "dqn": _LIVE_DQN,
     "gnn": replace(_LIVE_DQN, encoder="gnn", buffer_size=1000, update_frequency=20, target_update_frequency=40),
@@ -317,14 +299,12 @@ LIVE: Mapping[AgentKind, NetworkAgent] = {
 def read_agent(name: str, values: Mapping[str, Any]) -> NetworkAgent:
     """Return the agent of a model file by the name and the settings in its header.
 
-    Raises `UserError` for a name of no agent with a network, and for values that are not taken. Headers written before
-    agents were values hold the settings of both algorithms: those of the other one are dropped.
+    Raises `UserError` for a name of no agent with a network, and for values that are not taken. Settings that the agent
+    does not have are dropped: older headers hold those of both algorithms.
     """
     agent = AGENTS.get(name)
     if not isinstance(agent, NetworkAgent):
         raise bad_value("agent", name, f"one of {', '.join(LIVE)}")
-    others = set() if isinstance(agent, ActorCritic) else {"actor_learning_rate", "epochs"}
     known = {row.name for row in fields(agent)}
-    return changed(agent, {
-        key: value for key, value in values.items() if key not in others and FORMER.get(key, (key,))[0] in known
-    })  # fmt: skip
+    named = {_HEADER_NAMES.get(key, key): value for key, value in values.items()}
+    return changed(agent, {key: value for key, value in named.items() if key in known})

@@ -116,14 +116,14 @@ def discounted_sums(reward: Tensor, gamma: float, steps: int | None = None) -> T
     return result
 
 
-def relative_to_copies(values: Tensor, copies: int) -> Tensor:
-    """Return [T, B] values less their mean over the `copies` neighbours that saw the same arrivals.
+def relative_to_group(values: Tensor, group_size: int) -> Tensor:
+    """Return [T, B] values less their mean over the `group_size` neighbours that saw the same arrivals.
 
     What arrives is in both and drops out: an input-dependent baseline (Mao, Venkatakrishnan, Schwarzkopf, Alizadeh:
     Variance Reduction for Reinforcement Learning in Input-Driven Environments, 2019).
     """
     check_rank(2, values=values)
-    grouped = values.reshape(len(values), -1, copies)
+    grouped = values.reshape(len(values), -1, group_size)
     return (grouped - grouped.mean(dim=2, keepdim=True)).reshape(values.shape)
 
 
@@ -137,15 +137,15 @@ def dueling_under(q: Tensor, log_prob: Tensor, mask: Tensor) -> Tensor:
     return q + mean_of_choices(q, mask) - (log_prob.exp() * q).sum(dim=1, keepdim=True)
 
 
-def typical_difference(advantage: Tensor, copies: int) -> Tensor:
-    """Return [1, B]: the root mean square of [T, B] over the moments and the `copies` neighbours; 1 where it is 0.
+def typical_difference(advantage: Tensor, group_size: int) -> Tensor:
+    """Return [1, B]: the root mean square of [T, B] over the moments and the `group_size` neighbours; 1 where it is 0.
 
     In its units an episode in which choices matter little, a nearly empty cluster, teaches as much as any other (the
     normalisation by groups of Shao et al., DeepSeekMath, 2024).
     """
     check_rank(2, advantage=advantage)
-    grouped = advantage.reshape(len(advantage), -1, copies)
-    typical = grouped.square().mean(dim=(0, 2)).sqrt().repeat_interleave(copies)
+    grouped = advantage.reshape(len(advantage), -1, group_size)
+    typical = grouped.square().mean(dim=(0, 2)).sqrt().repeat_interleave(group_size)
     return torch.where(typical > 0.0, typical, 1.0)[None]
 
 

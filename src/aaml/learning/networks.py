@@ -34,7 +34,7 @@ GCN_LAYERS = 3
 class NetworkSpec:
     """Everything that fixes a network's shape and what its inputs mean; kept in the checkpoint.
 
-    `width` is the size of every hidden layer (`--hidden_layers`), `lookahead` how many following pods the pod's vector
+    `width` is the size of every hidden layer (`--hidden_size`), `lookahead` how many following pods the pod's vector
     shows.
     """
 

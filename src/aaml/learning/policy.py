@@ -165,7 +165,7 @@ def network_spec(config: NetworkAgent, observation_spec: ObservationSpec, like: 
     fresh = observation_spec.costs and like == NetworkSpec()
     nodes = (*NODE_FEATURES, *COST_FEATURES) if fresh else like.node_features
     return replace(
-        like, encoder=config.encoder, head=head, width=config.hidden_layers, lookahead=observation_spec.lookahead,
+        like, encoder=config.encoder, head=head, width=config.hidden_size, lookahead=observation_spec.lookahead,
         node_features=nodes,
     )  # fmt: skip
 

@@ -123,7 +123,7 @@ class _ByKeywords(AgentRun):
         Where curves, models and logs go.
     settings:
         Any setting of `aaml.live.settings.LearnerSettings` (`tensorboard_name`, `model`, `dry_run`, `namespaces`, ...)
-        and of the agent (`aaml.learning.config`: `hidden_layers`, a width, `gamma`, `learning_rate`, ...).
+        and of the agent (`aaml.learning.config`: `hidden_size`, a width, `gamma`, `learning_rate`, ...).
     """
 
     which: ClassVar[AgentKind]

@@ -31,7 +31,7 @@ class ClusterVectorEnv(VectorEnv[Any, npt.NDArray[np.int64], npt.NDArray[Any]]):
     Args are those of `ClusterEnv`, without graphs, racks, rendering and invariants, and
     ----
     num_envs: B, the number of clusters
-    copies: neighbours that play the same episodes: what they do differently is all that their returns differ by
+    group_size: neighbours that play the same episodes: what they do differently is all that their returns differ by
     threads: None: as many as there are cores
     """
 
@@ -46,7 +46,7 @@ class ClusterVectorEnv(VectorEnv[Any, npt.NDArray[np.int64], npt.NDArray[Any]]):
         observation: ObservationMode = "flat",
         max_steps: int | None = None,
         seed: int | None = None,
-        copies: int = 1,
+        group_size: int = 1,
         threads: int | None = None,
         render_mode: str | None = None,
         **options: Any,
@@ -57,8 +57,8 @@ class ClusterVectorEnv(VectorEnv[Any, npt.NDArray[np.int64], npt.NDArray[Any]]):
             raise bad_value("render_mode", render_mode, "None in a vector environment")
         if options.get("invariants"):
             raise bad_value("invariants", True, "False in a vector environment")
-        if num_envs < 1 or copies < 1 or num_envs % copies:
-            raise bad_value("num_envs", num_envs, f"a multiple of the {copies} copies, at least 1")
+        if num_envs < 1 or group_size < 1 or num_envs % group_size:
+            raise bad_value("num_envs", num_envs, f"a multiple of group_size, {group_size}, at least 1")
         self._one = ClusterEnv(task, nodes, observation=observation, **options)
         self._nodes = nodes
         self._episodes = TaskEpisodes(self._one.task, options.get("pods"), options.get("trace"))
@@ -68,12 +68,12 @@ class ClusterVectorEnv(VectorEnv[Any, npt.NDArray[np.int64], npt.NDArray[Any]]):
         self.single_action_space = self._one.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._copies, self._first_seed = copies, seed
+        self._group_size, self._first_seed = group_size, seed
         self._rngs: list[np.random.Generator] = []
         self._batch = BatchedEnv(
             self._plan,
-            num_envs // copies,
-            copies=copies,
+            num_envs // group_size,
+            group_size=group_size,
             observation_spec=self._one.observation_spec,
             reward=self._one.reward,
             expected=self._one.observation_spec.fragmentation,  # type: ignore[arg-type]  # a FragmentMeter, or None
@@ -87,10 +87,10 @@ class ClusterVectorEnv(VectorEnv[Any, npt.NDArray[np.int64], npt.NDArray[Any]]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,  # noqa: ARG002  (there are none)
     ) -> tuple[Any, Infos]:
-        """Begin an episode everywhere; environment i has the seed `seed` + i, or the i-th (with copies: group i)."""
+        """Begin an episode everywhere; environment i has the seed `seed` + i, or the i-th (with groups: group i)."""
         if seed is None:
             seed, self._first_seed = self._first_seed, None
-        groups = self.num_envs // self._copies
+        groups = self.num_envs // self._group_size
         seeds = [None if seed is None else seed + i for i in range(groups)] if not isinstance(seed, Sequence) else seed
         if len(seeds) != groups:
             raise ValueError(f"{len(seeds)} seeds for {groups} environments")

@@ -19,7 +19,7 @@ from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision, Policy
 from aaml.sim.search import Search
 from aaml.sim.search_config import SearchConfig
-from aaml.training.rollouts import Arena, Setting, Steps, Stream
+from aaml.training.rollouts import EnvConfig, EnvFactory, Steps, Stream
 
 States = list[dict[str, Any]]
 
@@ -75,19 +75,19 @@ class Collector(Protocol):
 class LocalCollector:
     """Streams in this process."""
 
-    def __init__(self, setting: Setting, actor: Actor, seed: int, indices: Sequence[int]) -> None:
+    def __init__(self, env_config: EnvConfig, actor: Actor, seed: int, indices: Sequence[int]) -> None:
         single_threaded()
-        arena = Arena(setting)
-        guide = arena.policy(actor.guide, seed) if actor.guide else None
+        factory = EnvFactory(env_config)
+        guide = factory.policy(actor.guide, seed) if actor.guide else None
         self._twin = twin = first_policy(
-            actor.agent, actor.start, observation_spec=arena.observation_spec, seed=seed, guide=guide
+            actor.agent, actor.start, observation_spec=factory.observation_spec, seed=seed, guide=guide
         )
         twin.exploring = actor.search is None
-        self._streams = [Stream(arena, seed, index) for index in indices]
+        self._streams = [Stream(factory, seed, index) for index in indices]
         self._policies: list[Policy] = [twin] * len(self._streams)
         if actor.search is not None:
-            rollout = arena.policy(actor.rollout, seed) if actor.rollout else twin
-            search = arena.search(actor.search, twin.scores, rollout)
+            rollout = factory.policy(actor.rollout, seed) if actor.rollout else twin
+            search = factory.search(actor.search, twin.scores, rollout)
             self._policies = [Expert(search, stream) for stream in self._streams]
 
     def collect(self, weights: Weights, steps: int) -> Steps:
@@ -118,9 +118,9 @@ class LocalCollector:
 class DealtCollector:
     """Streams kept by a pool, some at each place; steps come back in the order that one process would make them in."""
 
-    def __init__(self, pool: Pool, setting: Setting, actor: Actor, seed: int, streams: int) -> None:
+    def __init__(self, pool: Pool, env_config: EnvConfig, actor: Actor, seed: int, streams: int) -> None:
         self._parts = [part.tolist() for part in np.array_split(np.arange(streams), min(pool.size, streams))]
-        self._kept = [pool.keep(LocalCollector, setting, actor, seed, part) for part in self._parts]
+        self._kept = [pool.keep(LocalCollector, env_config, actor, seed, part) for part in self._parts]
 
     def collect(self, weights: Weights, steps: int) -> Steps:
         """Let every stream make `steps` decisions. Raises RuntimeError when workers die again and again."""
@@ -146,7 +146,9 @@ class DealtCollector:
 
 
 @contextmanager
-def collector(setting: Setting, actor: Actor, seed: int, streams: int, workers: int | str = 1) -> Iterator[Collector]:
+def collector(
+    env_config: EnvConfig, actor: Actor, seed: int, streams: int, workers: int | str = 1
+) -> Iterator[Collector]:
     """Open `streams` streams on what `parse_workers` reads. Raises `UserError` for a cluster that cannot be reached."""
     with open_pool(workers) as pool:
-        yield DealtCollector(pool, setting, actor, seed, streams)
+        yield DealtCollector(pool, env_config, actor, seed, streams)

@@ -12,7 +12,7 @@ from aaml.evaluation.page import Page
 from aaml.evaluation.replay import write_recipes
 from aaml.evaluation.report import add_comparison, add_origin
 from aaml.evaluation.results import ResultFile
-from aaml.learning.config import AGENTS, ActorCritic, AgentKind, CopiesConfig
+from aaml.learning.config import AGENTS, ActorCritic, AgentKind, GroupConfig
 from aaml.parallel.pool import open_pool
 from aaml.progress import progress_bar
 from aaml.scheduling.curves import validation_metric
@@ -121,9 +121,9 @@ def _train_all(config: DemoConfig, trainings: Sequence[TrainConfig], folder: Pat
 
 def _training(config: DemoConfig, agent: AgentKind) -> TrainConfig:
     # On one size, and for a million decisions, an actor-critic learns more where more of its choices are drawn.
-    copying = CopiesConfig(sampled=0.3) if isinstance(AGENTS[agent], ActorCritic) else CopiesConfig()
+    group = GroupConfig(sampled=0.3) if isinstance(AGENTS[agent], ActorCritic) else GroupConfig()
     return TrainConfig(
         agent=AGENTS[agent], task=config.task, steps=config.steps, seed=config.seed, nodes=(config.nodes,),
         teacher_steps=config.teacher_steps, validate_every=max(config.steps // _VALIDATIONS, 1), validation_episodes=10,
-        copying=copying,
+        group=group,
     )  # fmt: skip

@@ -9,13 +9,13 @@ import numpy as np
 from aaml.scheduling.ports import Policy
 from aaml.training.rollouts import TRAINING_SEEDS
 from aaml.training.runfolder import RunFolder
-from aaml.training.validation import Glimpse
+from aaml.training.validation import Snapshot
 
 Stop = Callable[[], bool]
 
 
 class Learner(Protocol):
-    """What learns in rounds: an episode, a generation, some decisions of each cluster, episodes of many copies."""
+    """What learns in rounds: an episode, a generation, some decisions of each cluster, episodes of groups."""
 
     @property
     def policy(self) -> Policy:
@@ -34,7 +34,7 @@ class Learner(Protocol):
         """Learn from what was gathered and let go of what is not saved, before a validation; returns scalars."""
         ...
 
-    def judge(self, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None) -> Sequence[Mapping[str, float]]:
+    def judge(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
         """Return the metrics of episodes that the policy plays, in the order of their seeds."""
         ...
 

@@ -18,10 +18,10 @@ from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.compiled.flow import BY_ARRIVAL, Flow
 from aaml.training import compilable
 from aaml.training.learner import Stop, draw_episode
-from aaml.training.rollouts import TRAINING_SEEDS, Arena
+from aaml.training.rollouts import TRAINING_SEEDS, EnvFactory
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
-from aaml.training.validation import Glimpse, by_playing
+from aaml.training.validation import Snapshot, by_playing
 
 _SORT_SCALES = np.array([1000.0, 1000.0, 1000.0, 1.0, 10.0])  # what brings a queue sort's numbers to unit size
 _EPISODES = 256  # of each size, that generations are judged on
@@ -39,24 +39,24 @@ class LinearLearner:
     exponentially weighted average of the means (Polyak and Juditsky 1992).
     """
 
-    def __init__(self, config: TrainConfig, arena: Arena, writer: RunWriter) -> None:
+    def __init__(self, config: TrainConfig, factory: EnvFactory, writer: RunWriter) -> None:
         linear = config.learner
         if not isinstance(linear, Linear):
             raise TypeError(f"{linear.name} is no linear scorer")
-        self._sizes, self._arena, self._writer = config.sizes, arena, writer
+        self._sizes, self._factory, self._writer = config.sizes, factory, writer
         self._rng = np.random.default_rng(config.seed)
         self._keep = linear.averaging
         self._envs = config.envs
         self._flows: dict[tuple[int, int], Flow] = {}
-        gpus = any(pod.gpu.count for pod in arena.task.expected(config.trace))
-        in_turn = config.costs or config.why_no_copies  # compiled scorers read no costs
+        gpus = any(pod.gpu.count for pod in factory.task.expected(config.trace))
+        in_turn = config.costs or config.why_no_group  # compiled scorers read no costs
         self._compiled = not gpus and not (compilable.buys_nodes(config.task) and in_turn)
-        expects = arena.observation_spec.expects is not None
+        expects = factory.observation_spec.expects is not None
         features = (*PLAIN, *(GPU if gpus else ()), *(LIFE if expects else ()))
-        features += COST if arena.observation_spec.costs else ()
+        features += COST if factory.observation_spec.costs else ()
         self._columns = [FEATURES.index(name) for name in features]
         self._terms = [TERMS.index(name) for name in TERMS if expects or name != "pod_rest"]
-        self._sorts = (5 if expects else 3) if "waiting" in arena.task.metric else 0
+        self._sorts = (5 if expects else 3) if "waiting" in factory.task.metric else 0
         start = start_weights(config.teacher_name)[np.ix_(self._terms, self._columns)].ravel()
         self._search = CrossEntropy(
             np.append(start, np.zeros(self._sorts)),
@@ -77,9 +77,9 @@ class LinearLearner:
         """Return nothing: every round is learned from at once."""
         return {}
 
-    def judge(self, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None) -> Sequence[Mapping[str, float]]:
+    def judge(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
         """Play episodes one after the other."""
-        return by_playing(self._arena, self.policy, seeds, nodes, glimpse)
+        return by_playing(self._factory, self.policy, seeds, nodes, snapshot)
 
     def round(self, step: int, stop: Stop) -> int:
         """Judge one generation."""
@@ -111,20 +111,20 @@ class LinearLearner:
         weights = np.zeros((len(TERMS), len(FEATURES)))
         weights[np.ix_(self._terms, self._columns)] = vector[:count].reshape(len(self._terms), -1)
         sort = QueueSort(*(_SORT_SCALES[: self._sorts] * vector[count:]).tolist()) if self._sorts else None
-        return LinearPolicy(weights, queue_sort=sort, observation_spec=self._arena.observation_spec)
+        return LinearPolicy(weights, queue_sort=sort, observation_spec=self._factory.observation_spec)
 
     def _judge_one(self) -> Judge:
-        sign = -1.0 if self._arena.task.higher_is_better else 1.0
+        sign = -1.0 if self._factory.task.higher_is_better else 1.0
         seed, size = draw_episode(self._rng, self._sizes)
 
         def judge(policy: LinearPolicy) -> tuple[float, int]:
-            metrics = self._arena.play(policy, seed, size)
-            return sign * self._arena.task.value(metrics), int(metrics["bound"])
+            metrics = self._factory.play(policy, seed, size)
+            return sign * self._factory.task.value(metrics), int(metrics["bound"])
 
         return judge
 
     def _judge_compiled(self) -> Judge:
-        task = self._arena.task
+        task = self._factory.task
         sign = -1.0 if task.higher_is_better else 1.0
         drawn: list[tuple[float, Flow]] = []  # the episodes of a size together weigh as much as those of another
         for size in self._sizes:
@@ -142,7 +142,7 @@ class LinearLearner:
         """Return one of the training episodes; they are drawn once, for that takes longer than playing them."""
         if (number, size) not in self._flows:
             self._flows[number, size] = Flow.of(
-                self._arena.build(TRAINING_SEEDS + number, size), self._arena.observation_spec.expects
+                self._factory.build(TRAINING_SEEDS + number, size), self._factory.observation_spec.expects
             )
         return self._flows[number, size]
 

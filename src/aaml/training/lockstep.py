@@ -1,4 +1,4 @@
-"""Compiled episodes in lockstep: rounds that copies play to learn from, and those that a policy is judged on."""
+"""Compiled episodes in lockstep: rounds that groups play to learn from, and those that a policy is judged on."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from aaml.cluster.metrics import AVERAGED
 from aaml.errors import StoppedError
 from aaml.learning.collate import Batch
-from aaml.learning.copies import Generator, RolloutRecorder, best, choose, pinned, stars
+from aaml.learning.group_rollouts import Generator, RolloutRecorder, best, choose, pinned, stars
 from aaml.learning.networks import Network
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.scheduling.observation import NODE
@@ -18,9 +18,9 @@ from aaml.sim.compiled.own_rewards import compiled_reward
 from aaml.sim.compiled.rewards import REWARDS
 from aaml.sim.task import Task
 from aaml.training.learner import Stop
-from aaml.training.rollouts import TRAINING_SEEDS, Arena
+from aaml.training.rollouts import TRAINING_SEEDS, EnvFactory
 from aaml.training.settings import TrainConfig
-from aaml.training.validation import Glimpse
+from aaml.training.validation import Snapshot
 
 Choose = Callable[[Lockstep], npt.NDArray[np.int64]]
 """What rows see now -> int64 [B], the node that takes each row's pod; what it says of a resting row counts nothing."""
@@ -29,16 +29,16 @@ _LARGEST_ROUND = {"cpu": 3_000_000, "cuda": 100_000_000}
 
 
 class LockstepCollector:
-    """Plays rounds of whole episodes, each by many copies at once.
+    """Plays rounds of whole episodes, each by a whole group at once.
 
     A round's episodes depend on the seed and its number alone. A decision earns what the task's own metric changed by
     until the next, where that is an average over time, or a reward by name.
     """
 
-    def __init__(self, config: TrainConfig, arena: Arena) -> None:
-        self._config, self._arena = config, arena
-        self._episodes = TaskEpisodes(arena.task, config.pods, config.trace, arena.observation_spec.expects)
-        self._column, self._sign = _measured(arena.task, config.reward)
+    def __init__(self, config: TrainConfig, factory: EnvFactory) -> None:
+        self._config, self._factory = config, factory
+        self._episodes = TaskEpisodes(factory.task, config.pods, config.trace, factory.observation_spec.expects)
+        self._column, self._sign = _measured(factory.task, config.reward)
         self._round = 0
         self._opened: dict[int, Lockstep] = {}
 
@@ -46,13 +46,13 @@ class LockstepCollector:
         self, number: int, size: int, network: Network, n_step: int, generator: Generator, stop: Stop
     ) -> RolloutRecorder:
         """Play round `number` on clusters of a size to its end. Raises `StoppedError`."""
-        config, self._round = self._config.copying, number
+        config, self._round = self._config.group, number
         if size not in self._opened:
-            self._opened[size] = self._open(size, self._config.groups(size), config.copies, self._seed)
-        lockstep, pods = self._opened[size], self._arena.task.size(size, self._config.pods)[1]
+            self._opened[size] = self._open(size, self._config.groups(size), config.group_size, self._seed)
+        lockstep, pods = self._opened[size], self._factory.task.size(size, self._config.pods)[1]
         expected = config.sampled * pods * len(lockstep) * size
         record = RolloutRecorder(
-            config.copies, n_step, min(1.0, _LARGEST_ROUND[self._config.device] / max(expected, 1.0))
+            config.group_size, n_step, min(1.0, _LARGEST_ROUND[self._config.device] / max(expected, 1.0))
         )
         lockstep.reset()
         while (going := lockstep.alive).any():
@@ -66,23 +66,26 @@ class LockstepCollector:
         return record
 
     def judge(
-        self, network: Network, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None
+        self, network: Network, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None
     ) -> list[Mapping[str, float]]:
         """Return the metrics of episodes that a network plays by its best choices, in the order of their seeds."""
         lockstep = self._open(nodes, len(seeds), 1, lambda group, _: seeds[group])
-        return judge_in_lockstep(lockstep, lambda rows: best(network, self._batch(rows)).cpu().numpy(), glimpse)
+        return judge_in_lockstep(lockstep, lambda rows: best(network, self._batch(rows)).cpu().numpy(), snapshot)
 
-    def _open(self, nodes: int, groups: int, copies: int, seed: Callable[[int, int], int]) -> Lockstep:
-        expected, reward = self._arena.observation_spec.fragmentation, self._config.reward or self._arena.task.reward
+    def _open(self, nodes: int, groups: int, group_size: int, seed: Callable[[int, int], int]) -> Lockstep:
+        expected, reward = (
+            self._factory.observation_spec.fragmentation,
+            self._config.reward or self._factory.task.reward,
+        )
         return Lockstep(
             lambda group, number: self._episodes.plan(seed(group, number), nodes),
             groups,
-            copies=copies,
-            observation_spec=self._arena.observation_spec,
+            group_size=group_size,
+            observation_spec=self._factory.observation_spec,
             reward=reward if reward in REWARDS else "balance",
             expected=expected if isinstance(expected, FragmentMeter) else None,
             own=compiled_reward(self._config.reward),
-            queue_sort=self._arena.queue_sort,
+            queue_sort=self._factory.queue_sort,
             restart=False,
             zeros=pinned if self._config.device == "cuda" else np.zeros,
         )
@@ -97,7 +100,7 @@ class LockstepCollector:
         return TRAINING_SEEDS + int(sequence.generate_state(1)[0])
 
 
-def judge_in_lockstep(batch: Lockstep, choose: Choose, glimpse: Glimpse | None) -> list[Mapping[str, float]]:
+def judge_in_lockstep(batch: Lockstep, choose: Choose, snapshot: Snapshot | None) -> list[Mapping[str, float]]:
     """Play an episode in each row to its end and return their metrics, by row; closes the batch.
 
     `glimpse` is told what was chosen, and sees the first row.
@@ -107,10 +110,10 @@ def judge_in_lockstep(batch: Lockstep, choose: Choose, glimpse: Glimpse | None) 
     nodes = int(batch.nodes[0])
     while batch.alive.any():
         choice = choose(batch)
-        if glimpse is not None:
-            glimpse.rows += choice[batch.alive].tolist()
+        if snapshot is not None:
+            snapshot.rows += choice[batch.alive].tolist()
             if batch.alive[0]:
-                glimpse.lapse.see(lambda: batch.seen.nodes[0, :nodes, [NODE.cpu_used, NODE.memory_used]].T)
+                snapshot.lapse.see(lambda: batch.seen.nodes[0, :nodes, [NODE.cpu_used, NODE.memory_used]].T)
         metrics |= {each.row: each.metrics for each in batch.step(choice).ended}
     batch.close()
     return [metrics[row] for row in range(len(batch))]

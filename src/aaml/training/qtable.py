@@ -19,10 +19,10 @@ from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.plan import Plan
 from aaml.training.learner import Stop, draw_episode
 from aaml.training.lockstep import judge_in_lockstep
-from aaml.training.rollouts import Arena
+from aaml.training.rollouts import EnvFactory
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
-from aaml.training.validation import Glimpse, by_playing
+from aaml.training.validation import Snapshot, by_playing
 
 _CURVE_EVERY = 200
 
@@ -30,24 +30,24 @@ _CURVE_EVERY = 200
 class QTableLearner:
     """Updates the table after every decision; a round is an episode, or one of each cluster in lockstep.
 
-    Episodes are compiled where they can be (`TrainConfig.way`), and else, with a reward of one's own for instance,
-    played one by one in the simulator.
+    Episodes are compiled where they can be (`TrainConfig.resolved_method`). Others, with a reward of one's own for
+    instance, are played one by one in the simulator.
     """
 
-    def __init__(self, config: TrainConfig, arena: Arena, writer: RunWriter) -> None:
+    def __init__(self, config: TrainConfig, factory: EnvFactory, writer: RunWriter) -> None:
         table = config.learner
         if not isinstance(table, QTable):
             raise TypeError(f"{table.name} is no Q-table")
         asked: Literal["emptiest", "fullest"] = (
-            "fullest" if (config.reward or arena.task.reward) == "compress" else "emptiest"
+            "fullest" if (config.reward or factory.task.reward) == "compress" else "emptiest"
         )
         self.policy = QTableAgent(
-            replace(table, takes=table.takes or asked), observation_spec=arena.observation_spec, seed=config.seed
+            replace(table, takes=table.takes or asked), observation_spec=factory.observation_spec, seed=config.seed
         )
-        self._sizes, self._arena, self._writer = config.sizes, arena, writer
+        self._sizes, self._factory, self._writer = config.sizes, factory, writer
         self._rng = np.random.default_rng(config.seed)
-        self._reward, self._compiled = config.reward or arena.task.reward, config.way == "copies"
-        self._episodes = TaskEpisodes(arena.task, config.pods, config.trace)
+        self._reward, self._compiled = config.reward or factory.task.reward, config.resolved_method == "group"
+        self._episodes = TaskEpisodes(factory.task, config.pods, config.trace)
         self._drawn: list[tuple[int, int]] = []
         self._batch = self._open(lambda row, _: self._plan(*self._drawn[row]), config.envs) if self._compiled else None
 
@@ -59,17 +59,17 @@ class QTableLearner:
         """Return nothing: every round is learned from at once."""
         return {}
 
-    def judge(self, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None) -> Sequence[Mapping[str, float]]:
+    def judge(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
         """Play episodes by the best choices, all at once where they are compiled."""
         if self._batch is None:
-            return by_playing(self._arena, self.policy, seeds, nodes, glimpse)
+            return by_playing(self._factory, self.policy, seeds, nodes, snapshot)
 
         def best(batch: BatchedEnv) -> npt.NDArray[np.int64]:
             return np.array(
                 [self.policy.choose(one, explore=False)[0] if one.choices else 0 for one in self._look(batch)]
             )
 
-        return judge_in_lockstep(self._open(lambda row, _: self._plan(seeds[row], nodes), len(seeds)), best, glimpse)
+        return judge_in_lockstep(self._open(lambda row, _: self._plan(seeds[row], nodes), len(seeds)), best, snapshot)
 
     def round(self, step: int, stop: Stop) -> int:  # noqa: ARG002  (a round is over in a moment)
         """Play an episode, or one in each cluster, and learn from every decision."""
@@ -92,10 +92,14 @@ class QTableLearner:
         return step - first
 
     def _in_simulator(self, first: int) -> int:
-        agent, arena, step = self.policy, self._arena, first
-        cluster = arena.build(*draw_episode(self._rng, self._sizes))
+        agent, factory, step = self.policy, self._factory, first
+        cluster = factory.build(*draw_episode(self._rng, self._sizes))
         walk = Walk(
-            cluster, agent, arena.reward(), observation_of=agent.observation_of, episodes=whole_run(continuing=True)
+            cluster,
+            agent,
+            factory.reward(),
+            observation_of=agent.observation_of,
+            episodes=whole_run(continuing=True),
         )
         for event in walk.events():
             if isinstance(event, Step) and event.transition is not None and not event.transition.truncated:
@@ -113,11 +117,11 @@ class QTableLearner:
         return self._episodes.plan(seed, nodes)
 
     def _open(self, episodes: Episodes, rows: int) -> BatchedEnv:
-        expected = self._arena.observation_spec.fragmentation
+        expected = self._factory.observation_spec.fragmentation
         return BatchedEnv(
             episodes, rows, observation_spec=self.policy.observation_spec, reward=self._reward, restart=False,
             threads=1, expected=expected if isinstance(expected, FragmentMeter) else None,
-            queue_sort=self._arena.queue_sort,
+            queue_sort=self._factory.queue_sort,
         )  # fmt: skip
 
     def _look(self, batch: BatchedEnv) -> list[BinnedState]:

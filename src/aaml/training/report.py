@@ -13,7 +13,7 @@ from aaml.evaluation.page import Page
 from aaml.extras import lazily
 from aaml.scheduling.curves import JUDGED, VALIDATION_DIFFERENCE, VALIDATION_SCORE, validation_metric
 from aaml.schema import convert, of_json, read_bytes
-from aaml.settings import plain
+from aaml.settings import changed, plain
 from aaml.sim.tasks import find_task
 from aaml.training.records import METRICS, read_config, read_metrics
 from aaml.training.settings import TrainConfig
@@ -34,7 +34,7 @@ def write_training_report(folder: Path) -> Path:
     record = read_config(folder)
     if record is None:
         raise UserError(f"{folder}: holds no training")
-    config = TrainConfig.read(record["training"])
+    config = changed(TrainConfig(), record["training"])
     name = f"{config.agent.name} on {config.task}, seed {config.seed}"
     lines = read_metrics(folder)
     curves = curves_of(lines)
@@ -51,8 +51,8 @@ def write_training_report(folder: Path) -> Path:
     models = sorted((folder / "model").glob("*"))  # of an actor and its critic, the actor is the first
     judge = [f"aaml evaluate --task {config.task} --models {models[0]}"] if models else []
     page.code("\n".join([*judge, f"tensorboard --logdir {folder.parent}"]))
-    usual = plain(TrainConfig(agent=type(config.agent).names()[config.agent.name], method=config.method).settled)
-    page.settings(plain(config.settled), usual)
+    usual = plain(TrainConfig(agent=type(config.agent).names()[config.agent.name], method=config.method).resolved)
+    page.settings(plain(config.resolved), usual)
     page.hashed([*models, folder / METRICS, *([Path(config.trace)] if config.trace else [])])
     return page.write()
 

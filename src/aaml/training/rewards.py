@@ -13,10 +13,10 @@ from aaml.scheduling.curves import AGREED_AFTER, AGREED_BEFORE, VALUE_LOSS
 from aaml.scheduling.ports import RunWriter, Transition
 from aaml.training.collectors import Collector
 from aaml.training.learner import Stop
-from aaml.training.rollouts import Arena, demonstrate
+from aaml.training.rollouts import EnvFactory, demonstrate
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
-from aaml.training.validation import Glimpse, by_playing
+from aaml.training.validation import Snapshot, by_playing
 
 _SHOWN = 500  # decisions that an agreement is measured on
 
@@ -79,14 +79,14 @@ class Apprentice:
 class RewardsLearner:
     """One of the four agents, learning from streams (`aaml.training.learner.Learner`)."""
 
-    def __init__(self, config: TrainConfig, arena: Arena, writer: RunWriter, streams: Collector) -> None:
+    def __init__(self, config: TrainConfig, factory: EnvFactory, writer: RunWriter, streams: Collector) -> None:
         single_threaded()
         self.policy: NeuralAgent = first_agent(
-            config.network, config.begins_with, observation_spec=arena.observation_spec, seed=config.seed
+            config.network, config.begins_with, observation_spec=factory.observation_spec, seed=config.seed
         )
-        self.policy.queue_sort = arena.queue_sort
+        self.policy.queue_sort = factory.queue_sort
         self._taught = self.policy if config.expert is None else Apprentice(self.policy, config.teacher_passes)
-        self._config, self._arena, self._writer, self._streams = config, arena, writer, streams
+        self._config, self._factory, self._writer, self._streams = config, factory, writer, streams
         # An expert thinks long about each decision: fewer at a time, so that a Ctrl-C is heard.
         self._chunk = config.chunk if config.expert is None else 1
 
@@ -95,7 +95,7 @@ class RewardsLearner:
         config = self._config
         if not config.imitates:
             return config.start is not None
-        pieces = demonstrate(self._arena, config.teacher_name, config.seed, config.teacher_steps)
+        pieces = demonstrate(self._factory, config.teacher_name, config.seed, config.teacher_steps)
         if not pieces:
             raise bad_value("teacher_steps", config.teacher_steps, "enough decisions for an episode, or 0")
         loss = self.policy.follow(pieces, config.teacher_passes)
@@ -121,9 +121,9 @@ class RewardsLearner:
         self._taught.cut()
         return scalars
 
-    def judge(self, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None) -> Sequence[Mapping[str, float]]:
+    def judge(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
         """Play episodes one after the other."""
-        return by_playing(self._arena, self.policy, seeds, nodes, glimpse)
+        return by_playing(self._factory, self.policy, seeds, nodes, snapshot)
 
     def save(self, folder: RunFolder) -> Path:
         """Write the model files."""

@@ -37,7 +37,7 @@ Steps = list[tuple[int, Transition]]
 
 
 @dataclass(frozen=True)
-class Setting:
+class EnvConfig:
     """What episodes are like: the task, the cluster sizes to draw from, and what differs from the task's own.
 
     `sorter`: a policy (a name or a model file) in whose order pods wait, where it has one.
@@ -56,39 +56,39 @@ class Setting:
     sorter: str = ""
 
 
-class Arena:
+class EnvFactory:
     """Builds episodes of a setting and the reward that goes with them, and says what their agent observes."""
 
-    def __init__(self, setting: Setting) -> None:
-        self.setting = setting
-        self.task: Task = find_task(setting.task)
-        expected = self.task.expected(setting.trace)
+    def __init__(self, env_config: EnvConfig) -> None:
+        self.env_config = env_config
+        self.task: Task = find_task(env_config.task)
+        expected = self.task.expected(env_config.trace)
         meter = FragmentMeter.of(expected)
         self._expected = expected
         self._reward_options = RewardOptions(meter)
-        expects = expected_lifetimes(setting.remaining_lifetimes, expected)
+        expects = expected_lifetimes(env_config.remaining_lifetimes, expected)
         self.observation_spec = ObservationSpec(
-            setting.lookahead, setting.lifetimes, setting.racks, meter, expects, setting.costs
+            env_config.lookahead, env_config.lifetimes, env_config.racks, meter, expects, env_config.costs
         )
-        sorter = self.policy(setting.sorter) if setting.sorter else None
+        sorter = self.policy(env_config.sorter) if env_config.sorter else None
         self.queue_sort: QueueSort | None = sorter.queue_sort if isinstance(sorter, Sorter) else None
 
     def build(self, seed: int, nodes: int) -> SimCluster:
         """Return a cluster at the beginning of an episode."""
-        cluster = self.task.build(seed, nodes, pods=self.setting.pods, trace=self.setting.trace)
+        cluster = self.task.build(seed, nodes, pods=self.env_config.pods, trace=self.env_config.trace)
         cluster.sort_queue(self.queue_sort)
         return cluster
 
     def reward(self) -> Reward:
         """Return a fresh reward of the setting."""
-        return make_reward(self.setting.reward or self.task.reward, self._reward_options)
+        return make_reward(self.env_config.reward or self.task.reward, self._reward_options)
 
     def policy(self, spec: str, seed: int = 0) -> Policy:
         """Return a policy by name, which knows what pods to expect, or the one in a model file.
 
         Raises `UserError` for what is no policy, and for a model that is shown more of the pods that follow.
         """
-        ours = self.setting.lookahead
+        ours = self.env_config.lookahead
         policy = load_policy(spec, seed=seed, expected=self._expected)
         if spec_of(policy).lookahead > ours:
             raise bad_value("model", spec, f"one made for a lookahead of {ours}, which is that of {self.task.name}")
@@ -96,7 +96,7 @@ class Arena:
 
     def search(self, config: SearchConfig, grade: Grade, rollout: Policy) -> Search:
         """Return the expert that looks ahead from what `grade` wants most, with `rollout` deciding what follows."""
-        future = Future(self.task, self.setting.trace)
+        future = Future(self.task, self.env_config.trace)
         return Search(future, self.task, grade, rollout, config)
 
     def play(self, policy: Policy, seed: int, nodes: int, observers: Iterable[Observer] = ()) -> Mapping[str, float]:
@@ -132,8 +132,8 @@ class _Again:
 class Stream:
     """One endless row of episodes."""
 
-    def __init__(self, arena: Arena, seed: int, index: int) -> None:
-        self._arena = arena
+    def __init__(self, factory: EnvFactory, seed: int, index: int) -> None:
+        self._factory = factory
         self._seed = seed
         self.index = index
         self.rng = np.random.default_rng([seed, index])
@@ -190,14 +190,14 @@ class Stream:
         self.rng.bit_generator.state = json.loads(state["rng"])
 
     def _start(self, number: int, nodes: int | None = None) -> _Episode:
-        arena = self._arena
-        sizes = arena.setting.sizes
+        factory = self._factory
+        sizes = factory.env_config.sizes
         count = int(sizes[self.rng.integers(len(sizes))]) if nodes is None else nodes
         seed = TRAINING_SEEDS + int(np.random.SeedSequence([self._seed, self.index, number]).generate_state(1)[0])
-        cluster = arena.build(seed, count)
+        cluster = factory.build(seed, count)
         walk = Walk(
-            cluster, _Again(()), arena.reward(), spec=arena.observation_spec, observation_of=_observation,
-            episodes=whole_run(continuing=arena.task.continuing),
+            cluster, _Again(()), factory.reward(), spec=factory.observation_spec, observation_of=_observation,
+            episodes=whole_run(continuing=factory.task.continuing),
         )  # fmt: skip
         return _Episode(number, count, cluster, walk, walk.events())
 
@@ -206,10 +206,10 @@ def _observation(context: Context) -> Observation:
     return context.observation
 
 
-def demonstrate(arena: Arena, teacher: str, seed: int, steps: int) -> list[list[Transition]]:
+def demonstrate(factory: EnvFactory, teacher: str, seed: int, steps: int) -> list[list[Transition]]:
     """Let a policy (a name or a model file) make about `steps` decisions; returns its episodes."""
-    stream = Stream(arena, seed, index=1 << 20)  # an index that no learning stream has
-    policy = arena.policy(teacher, seed)
+    stream = Stream(factory, seed, index=1 << 20)  # an index that no learning stream has
+    policy = factory.policy(teacher, seed)
     pieces: list[list[Transition]] = [[]]
     for _ in range(steps):
         for step in stream.step(policy):

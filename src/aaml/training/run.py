@@ -25,7 +25,7 @@ from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
 from aaml.training.records import read_config
 from aaml.training.report import write_training_report
-from aaml.training.rollouts import Arena
+from aaml.training.rollouts import EnvFactory
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.trainer import run_training
@@ -55,7 +55,7 @@ def train(
     ----------
     agent
         "gnn", "dqn", "acgnn", "acdqn", "qtable" or "linear", or an agent with settings of its own, such as
-        `aaml.Dqn(encoder="gnn", hidden_layers=64)`.
+        `aaml.Dqn(encoder="gnn", hidden_size=64)`.
     task
         What to learn, by name or as `aaml.task` makes it.
     steps
@@ -133,7 +133,7 @@ def _unused(path: Path) -> Path:
 
 def _last_placement(config: TrainConfig, folder: RunFolder) -> npt.NDArray[np.uint8]:
     """Return the best model's placement of one validation episode as a picture, uint8 [H, W, 3]."""
-    cluster = Arena(config.setting).build(VALIDATION_SEEDS, config.sizes[0])
+    cluster = EnvFactory(config.env_config).build(VALIDATION_SEEDS, config.sizes[0])
     play(cluster, load(folder.model_path()))
     return picture(cluster)
 
@@ -152,26 +152,21 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
             raise bad_value("steps", 0, f"at least 1: {config.agent.name} begins with nothing")
         if isinstance(config.agent, NetworkAgent):
             config.check_method()
-        arena = Arena(config.setting)  # what cannot be made is told before there is a folder
-        arena.reward()
+        factory = EnvFactory(config.env_config)  # what cannot be made is told before there is a folder
+        factory.reward()
         if config.start is not None:
-            _check_start(config, arena)
+            _check_start(config, factory)
         for spec in {config.reference, config.rollout} - {"", "agent"}:
-            arena.policy(spec)
+            factory.policy(spec)
         stem = f"{config.agent.name}_{config.label}_s{config.seed}"
-        if (
-            config.reward
-            and config.method == "auto"
-            and config.why_no_copies
-            and isinstance(config.agent, NetworkAgent)
-        ):
-            _log.warning("%s: a cluster at a time, some hundred times slower", config.why_no_copies)
-        config = config.settled  # what it is made of stays, whatever other defaults come later
+        if config.reward and config.method == "auto" and config.why_no_group and isinstance(config.agent, NetworkAgent):
+            _log.warning("%s: a cluster at a time, some hundred times slower", config.why_no_group)
+        config = config.resolved  # what it is made of stays, whatever other defaults come later
         facts = {"training": plain(config), "inputs": inputs_of(config)}
         return config, RunFolder.create(path, stem, facts, _hyperparameters(config))
     if not resume:
         raise UserError(f"out: {path} holds a run already; go on with --resume, or choose another folder")
-    stored = TrainConfig.read(known["training"])
+    stored = changed(TrainConfig(), known["training"])
     _check_same(config, stored, path, whole=whole)
     same_inputs(inputs_of(stored), known.get("inputs"), path)
     if config.steps < stored.steps and config.steps != TrainConfig.steps:
@@ -188,16 +183,16 @@ def inputs_of(config: TrainConfig) -> dict[str, str]:
     return inputs([find_task(config.task)], specs, {"start": start, "trace": lists}, config.reward)
 
 
-def _check_start(config: TrainConfig, arena: Arena) -> None:
+def _check_start(config: TrainConfig, factory: EnvFactory) -> None:
     """Raise `UserError` for a model file that the agent cannot go on from."""
-    first_agent(config.network, config.begins_with, observation_spec=arena.observation_spec, seed=config.seed)
+    first_agent(config.network, config.begins_with, observation_spec=factory.observation_spec, seed=config.seed)
 
 
 def _check_same(config: TrainConfig, stored: TrainConfig, path: Path, *, whole: bool) -> None:
     """Raise `UserError` for a setting that is not that of the run; see `open_run`."""
     free = {"steps", "workers"}
     usual = plain(TrainConfig(agent=AGENTS[config.agent.name])) | {"agent": TrainConfig.agent.name}
-    told, known = plain(config.settled if whole else config), plain(stored.settled)
+    told, known = plain(config.resolved if whole else config), plain(stored.resolved)
     for name, value in told.items():
         counts = name not in free and (whole or value != usual.get(name))
         if counts and known.get(name) != value:
@@ -208,7 +203,7 @@ def _check_same(config: TrainConfig, stored: TrainConfig, path: Path, *, whole: 
 
 
 _ALWAYS_SHOWN = {
-    "agent", "task", "nodes", "seed", "steps", "agent.learning_rate", "agent.hidden_layers",
+    "agent", "task", "nodes", "seed", "steps", "agent.learning_rate", "agent.hidden_size",
 }  # fmt: skip
 
 

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.zoo import model_file
 from aaml.extras import lazily
 from aaml.files import in_a_name
-from aaml.learning.config import AGENTS, LIVE, AgentConfig, CopiesConfig, NetworkAgent
+from aaml.learning.config import AGENTS, LIVE, AgentConfig, GroupConfig, NetworkAgent
 from aaml.parallel.workers import parse_workers
-from aaml.settings import Count, Natural, RemainingLifetimes, Settings, changed
+from aaml.settings import Count, Natural, RemainingLifetimes, Settings
 from aaml.sim.search_config import SearchConfig
 
 if TYPE_CHECKING:
@@ -35,16 +35,6 @@ TEACHERS: Mapping[str, str] = {
 """The usual policy of the warm start by the metric that a task is judged by."""
 
 
-# What a hyperparameter was called in records of when it had one name among copies and another elsewhere.
-_READ_BY_COPIES = {
-    "rate", "minibatch", "passes", "reach", "bootstrap", "remembered", "gradient_norm", "openness",
-}  # fmt: skip
-_READ_BY_OTHERS = {
-    "learning_rate", "actor_learning_rate", "critic_learning_rate", "batch_size", "epochs", "gamma", "n_step",
-    "replay_buffer_size", "max_gradient_norm", "entropy_weight", "max_batch_rows",
-}  # fmt: skip
-
-
 @dataclass(frozen=True)
 class TrainConfig(Settings):
     """A training run, with the settings of its agent."""
@@ -55,7 +45,7 @@ class TrainConfig(Settings):
     """a task by name (`aaml policies` lists them), with a load after @ (compress@0.5); the folder of a trace, or
     TASK@FOLDER for the metric of a task; your own as FILE.py:NAME"""
     steps: Natural = 1_000_000
-    """training decisions (environment steps), after the warm start. `copies` rounds up to whole rounds of episodes.
+    """training decisions (environment steps), after the warm start. `group` rounds up to whole rounds of episodes.
     A step of the other methods takes about a hundred times as long"""
     seed: Natural = 0
     """seed of weights, exploration and episodes: the same seed gives the same curve"""
@@ -96,14 +86,14 @@ class TrainConfig(Settings):
     ended, or the truth (an upper bound: no real scheduler knows it)"""
     costs: bool = False
     """show the agent what nodes cost, where an autoscaler buys them"""
-    method: Literal["auto", "copies", "rewards", "expert"] = "auto"
-    """copies: compiled episodes in lockstep; the advantage compares copies that see the same arrivals. rewards: learns
+    method: Literal["auto", "group", "rewards", "expert"] = "auto"
+    """group: compiled episodes in lockstep; an advantage is relative to a group with the same arrivals. rewards: learns
     from the reward of each decision; takes your own rewards and several workers. expert: imitates a look-ahead search
-    (DAgger), `teacher_passes` epochs at each validation. auto: copies where possible"""
+    (DAgger), `teacher_passes` epochs at each validation. auto: group where possible"""
     device: Literal["cpu", "cuda"] = "cpu"
-    """copies: device of the networks; the simulator runs on the CPU. A GPU is faster from about 4,000 clusters at once
+    """group: device of the networks; the simulator runs on the CPU. A GPU is faster from about 4,000 clusters at once
     (--envs 1024 --batch_size 16384)"""
-    copying: CopiesConfig = CopiesConfig()
+    group: GroupConfig = GroupConfig()
     search: SearchConfig = SearchConfig(candidates=3, samples=16)
     rollout: str = ""
     """expert: policy that plays the imagined futures; agent: the agent itself. Default: the teacher"""
@@ -115,16 +105,16 @@ class TrainConfig(Settings):
             raise bad_value("agent", self.agent.name, f"one of {', '.join(LIVE)}")
 
     @property
-    def settled(self) -> Self:
-        """The training with nothing left open that its method has a default for."""
+    def resolved(self) -> Self:
+        """The training with every hyperparameter set, by default where it was left unset."""
         if not isinstance(self.agent, NetworkAgent):
             return self
-        return replace(self, agent=self.agent.settled("copies" if self.way == "copies" else "rewards"))
+        return replace(self, agent=self.agent.resolved("group" if self.resolved_method == "group" else "rewards"))
 
     @property
     def learner(self) -> AgentConfig:
-        """The agent with nothing left open: what depends on the length of the training is chosen, too."""
-        return self.settled.agent.for_steps(self.steps)
+        """The agent with every hyperparameter set, those that depend on the length of the training included."""
+        return self.resolved.agent.for_steps(self.steps)
 
     @property
     def network(self) -> NetworkAgent:
@@ -137,42 +127,42 @@ class TrainConfig(Settings):
     @property
     def expert(self) -> SearchConfig | None:
         """How the expert looks ahead, None without one."""
-        return self.search if self.way == "expert" else None
+        return self.search if self.resolved_method == "expert" else None
 
     @property
-    def way(self) -> Literal["copies", "rewards", "expert"]:
+    def resolved_method(self) -> Literal["group", "rewards", "expert"]:
         """The method, chosen."""
         if self.method != "auto":
             return self.method
-        return "rewards" if self.why_no_copies else "copies"
+        return "rewards" if self.why_no_group else "group"
 
     @property
-    def why_no_copies(self) -> str:
-        """Why the agent cannot learn from copies, "" where it can."""
+    def why_no_group(self) -> str:
+        """Why the agent cannot learn by group rollouts, "" where it can."""
         if self.workers != "1":
             return "episodes in lockstep are played by one process"
         return compilable.why_no_reward(self.reward) or compilable.why_no_task(self.task)
 
     def check_method(self) -> None:
         """Raise `UserError` where the agent cannot learn by the method."""
-        if self.way == "copies" and self.why_no_copies:
-            raise UserError(f"method copies: {self.why_no_copies}; use --method rewards")
-        if self.way != "copies" and self.device != "cpu":
-            raise bad_value("device", self.device, f"cpu, where the method is {self.way}")
+        if self.resolved_method == "group" and self.why_no_group:
+            raise UserError(f"method group: {self.why_no_group}; use --method rewards")
+        if self.resolved_method != "group" and self.device != "cpu":
+            raise bad_value("device", self.device, f"cpu, where the method is {self.resolved_method}")
 
     def last_step(self, until: int | None) -> int:
         """Return the step that a call ends at which is to go on `until` a step, or to the end."""
         return self.steps if until is None else min(until, self.steps)
 
     def groups(self, nodes: int) -> int:
-        """Return the episodes of a round of copies on clusters of a size: about as many nodes in all for any size."""
+        """Return the episodes of a round on clusters of a size: about as many nodes in all for any size."""
         return max(1, round(self.envs * min(self.sizes) / nodes))
 
     @property
     def round_steps(self) -> int:
-        """The decisions of a round of copies, about: the most for any cluster size."""
+        """The decisions of a round, about: the most for any cluster size."""
         task = tasks.find_task(self.task)
-        return max(self.groups(size) * self.copying.copies * task.size(size, self.pods)[1] for size in self.sizes)
+        return max(self.groups(size) * self.group.group_size * task.size(size, self.pods)[1] for size in self.sizes)
 
     @property
     def label(self) -> str:
@@ -218,32 +208,13 @@ class TrainConfig(Settings):
         return tasks.find_task(self.task).metric
 
     @property
-    def setting(self) -> "rollouts.Setting":
+    def env_config(self) -> "rollouts.EnvConfig":
         """What episodes are like. Raises `UserError` for a task that is not known."""
-        return rollouts.Setting(
+        return rollouts.EnvConfig(
             self.task, self.sizes, self.pods, self.trace, self.reward, tasks.find_task(self.task).lookahead,
             lifetimes=self.lifetimes, remaining_lifetimes=self.remaining_lifetimes, costs=self.costs,
             sorter="" if self.teacher_name == "none" else self.teacher_name,
         )  # fmt: skip
-
-    @classmethod
-    def read(cls, record: Mapping[str, Any]) -> Self:
-        """Read the record of a run. Raises `UserError` for what is none.
-
-        Records written before agents were values hold the agent's settings under `overrides`. Those written before a
-        hyperparameter had one name hold what copies read beside what other methods read: one of them counts.
-        """
-        values = dict(record)
-        overrides = dict(values.pop("overrides", {}))
-        if "horizon" in overrides:
-            overrides["segment"] = overrides.pop("horizon")
-        values |= overrides
-        if "rate" in values:
-            told = {name: value for name, value in values.items() if name not in _READ_BY_COPIES | _READ_BY_OTHERS}
-            copies = values.get("agent") in LIVE and changed(cls(), told).way == "copies"
-            unread = _READ_BY_OTHERS if copies else _READ_BY_COPIES
-            values = {name: value for name, value in values.items() if name not in unread}
-        return changed(cls(), values)
 
 
 @dataclass(frozen=True)

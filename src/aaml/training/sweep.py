@@ -27,7 +27,7 @@ from aaml.outputs import output_folder
 from aaml.parallel.pool import Pool
 from aaml.progress import progress_bar
 from aaml.schema import convert, of_json, read_bytes
-from aaml.settings import plain
+from aaml.settings import changed, plain
 from aaml.training.records import RESUME, read_config
 from aaml.training.run import inputs_of, open_run
 from aaml.training.settings import TrainConfig
@@ -60,7 +60,7 @@ def train_to(config: TrainConfig, path: Path, rung: int) -> float:
     A rung that was reached is only looked up. Raises `UserError` when the folder holds another run.
     """
     stored = read_config(path)
-    if stored is not None and TrainConfig.read(stored["training"]) != config.settled:
+    if stored is not None and changed(TrainConfig(), stored["training"]) != config.resolved:
         raise UserError(f"out: {path} holds a run with other settings; choose another folder")
     scores: dict[str, float] = {}
     if (path / RUNGS).exists():
@@ -111,8 +111,8 @@ def _sweep(
     study = open_study(config, out, storage)
     if (one := config.whole_round) > (first := config.ladder[0]):
         _log.warning(
-            "the first rung is after %d decisions, and a round of copies takes about %d, which is played to its end: "
-            "take more --steps, or fewer --rungs, --envs or --copies", first, one,
+            "the first rung is after %d decisions, and a round takes about %d, which is played to its end: "
+            "take more --steps, or fewer --rungs, --envs or --group_size", first, one,
         )  # fmt: skip
     done = len(study.get_trials(deepcopy=False))
     name = f"sweep {config.training.agent.name} on {config.training.task}"
@@ -137,7 +137,7 @@ def open_study(config: SweepConfig, out: Path, storage: str | None = None) -> "S
     """Open or make the study of a folder. Raises `UserError` when it cannot be, or was made with other settings."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     mine = config.record()
-    _ = config.training.setting  # a task that is not known is told before there is a folder
+    _ = config.training.env_config  # a task that is not known is told before there is a folder
     try:
         (out / TRIALS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -148,7 +148,7 @@ def open_study(config: SweepConfig, out: Path, storage: str | None = None) -> "S
     except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
         raise UserError(f"storage: {url} cannot be used: {' '.join(str(error).split())}") from error
     stored = study.user_attrs.get("settings", mine)
-    theirs = stored | plain(TrainConfig.read({name: stored[name] for name in stored if name not in _STUDY}))
+    theirs = stored | plain(changed(TrainConfig(), {name: stored[name] for name in stored if name not in _STUDY}))
     for key, value in theirs.items():
         if mine.get(key) != value:
             raise UserError(

@@ -43,7 +43,7 @@ _BEST, _OTHER = "#0b6e4f", "#6c757d"
 def write_report(study: "Study", config: SweepConfig, out: Path) -> None:
     """Write best.yaml, trials.csv and report.html anew (each whole or not at all); the study needs a finished trial."""
     best = study.best_trial
-    training = plain(config.training_of(best.params).settled)
+    training = plain(config.training_of(best.params).resolved)
     text = (
         f"# trial {best.number} of {len(study.trials)}: validation score {best.value:.6g}, lower is better\n"
         f"{yaml.safe_dump({key: value for key, value in training.items() if key != 'workers'}, sort_keys=False)}"
@@ -57,7 +57,7 @@ def _write_page(study: "Study", config: SweepConfig, out: Path) -> Path:
     page = Page(f"Study: {config.training.agent.name} on {config.training.task}", out)
     page.facts({
         "trials": f"{len(study.trials)}, of which {_pruned(study)} pruned",
-        "learn by": config.base.way,
+        "learn by": config.base.resolved_method,
         "best": f"trial {best.number}, validation score {best.value:.4g} of {config.training.reference}'s",
         **{f"its {name}": value for name, value in best.params.items()},
     })  # fmt: skip
@@ -86,7 +86,7 @@ def _write_page(study: "Study", config: SweepConfig, out: Path) -> Path:
         agent=type(config.training.agent).names()[config.training.agent.name], method=config.base.method
     )
     page.settings({"space": config.space, "trials": config.trials, "batch": config.batch, "rungs": config.rungs})
-    page.settings(plain(config.training.settled), plain(usual.settled))
+    page.settings(plain(config.training.resolved), plain(usual.resolved))
     page.hashed([*models, out / "trials.csv", out / "best.yaml"])
     return page.write()
 
@@ -118,7 +118,7 @@ def summary(study: "Study", config: SweepConfig, out: Path, rows: int = 10) -> s
     shares = f"importance: {shares}\n" if shares else ""
     best, task = study.best_trial, config.training.task
     warning = not_better(study, config)
-    counts = f"{len(study.trials)} trials by {config.base.way}, of which {_pruned(study)} pruned"
+    counts = f"{len(study.trials)} trials by {config.base.resolved_method}, of which {_pruned(study)} pruned"
     return (
         f"{warning}{text_table(table)}\n\n{counts}; best: trial {best.number}, validation score {best.value:.4g} "
         f"(lower is better)\n{shares}report: {out / REPORT}\n"

@@ -12,26 +12,26 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from aaml.errors import UserError, bad_value, did_you_mean
-from aaml.learning.config import AGENTS, FORMER, AgentConfig, Dqn
+from aaml.learning.config import AGENTS, AgentConfig, Dqn
 from aaml.settings import Count, Row, Settings, changed, plain, rows, take
 from aaml.training.settings import TrainConfig
 
 # Settings of a training that leave what its score is measured on and against alone. Those of agent and method all do.
 SEARCHED = frozenset({"agent", "envs", "chunk", "reward", "teacher_steps", "teacher_passes", "lifetimes"})
 _DQN = (
-    "learning_rate=1e-4..5e-3:log", "hidden_layers=16,32,64", "gamma=0.0..0.95", "n_step=1..5",
+    "learning_rate=1e-4..5e-3:log", "hidden_size=16,32,64", "gamma=0.0..0.95", "n_step=1..5",
     "batch_size=64,128,256", "update_frequency=8,16,32",
 )  # fmt: skip
 _ACTOR_CRITIC = (
-    "learning_rate=1e-4..3e-3:log", "critic_learning_rate=3e-4..5e-3:log", "hidden_layers=16,32,64",
+    "learning_rate=1e-4..3e-3:log", "critic_learning_rate=3e-4..5e-3:log", "hidden_size=16,32,64",
     "gamma=0.0..0.95", "gae_lambda=0.8..1.0", "clip_range=0.1..0.3", "n_epochs=1..5",
 )  # fmt: skip
-_COPIES = (
-    "learning_rate=3e-4..3e-3:log", "sampled=0.03..1.0:log", "gamma=0.9,0.97,0.99,0.997", "copies=8,16,32",
-    "batch_size=256..4096:log", "n_epochs=1..8:log", "max_grad_norm=0.1..10.0:log", "hidden_layers=16,32,64",
+_GROUP = (
+    "learning_rate=3e-4..3e-3:log", "sampled=0.03..1.0:log", "gamma=0.9,0.97,0.99,0.997", "group_size=8,16,32",
+    "batch_size=256..4096:log", "n_epochs=1..8:log", "max_grad_norm=0.1..10.0:log", "hidden_size=16,32,64",
 )  # fmt: skip
-_DQN_COPIES = (*_COPIES, "n_step=0,10,30", "buffer_size=0,5000,50000")
-_ACTOR_CRITIC_COPIES = (*_COPIES, "ent_coef=1e-4..1e-2:log", "clip_range=0.1..0.3")
+_DQN_GROUP = (*_GROUP, "n_step=0,10,30", "buffer_size=0,5000,50000")
+_ACTOR_CRITIC_GROUP = (*_GROUP, "ent_coef=1e-4..1e-2:log", "clip_range=0.1..0.3")
 _FORMS = "LOW..HIGH, LOW..HIGH:log or two or more values such as 16,32,64"
 
 
@@ -79,8 +79,8 @@ Space = Mapping[str, Range | Categorical]
 def usual_space(base: TrainConfig) -> tuple[str, ...]:
     """Return what is searched where nothing is said: what matters most."""
     dqn = isinstance(base.network, Dqn)
-    if base.way == "copies":
-        return _DQN_COPIES if dqn else _ACTOR_CRITIC_COPIES
+    if base.resolved_method == "group":
+        return _DQN_GROUP if dqn else _ACTOR_CRITIC_GROUP
     return _DQN if dqn else _ACTOR_CRITIC
 
 
@@ -94,13 +94,12 @@ def parse_space(texts: Sequence[str], base: TrainConfig) -> dict[str, Range | Ca
     agents = next((text.partition("=")[2].split(",") for text in texts if text.startswith("agent=")), [base.agent.name])
     bases = [changed(base, {"agent": take("space agent", name, AgentConfig)}) for name in agents]
     learners = ", ".join(each.network.name for each in bases)
-    several = [{row.name for part in (each.agent, each.copying, each.search) for row in rows(part)} for each in bases]
+    several = [{row.name for part in (each.agent, each.group, each.search) for row in rows(part)} for each in bases]
     searched = SEARCHED | set.intersection(*several)
     known = {row.name: row for row in rows(bases[0]) if row.name in searched}
     space: dict[str, Range | Categorical] = {}
     for text in texts:
         name, equals, domain = text.partition("=")
-        name = FORMER.get(name, (name,))[0] if name not in known else name
         if not equals or not domain:
             raise bad_value("space", text, f"NAME={_FORMS}, as in learning_rate=1e-4..1e-2:log")
         if name not in known:
@@ -172,12 +171,12 @@ class SweepConfig(Settings):
         It is validated at every rung anyhow, so that pausing there changes nothing.
         """
         alone = replace(self.training, workers="1", validate_every=self.ladder[0])
-        return replace(alone, method=alone.way)
+        return replace(alone, method=alone.resolved_method)
 
     @property
     def whole_round(self) -> int:
         """The decisions, about, that a trial makes at least before it can be paused."""
-        return self.base.round_steps if self.base.way == "copies" else 1
+        return self.base.round_steps if self.base.resolved_method == "group" else 1
 
     @property
     def ladder(self) -> tuple[int, ...]:
@@ -188,7 +187,7 @@ class SweepConfig(Settings):
     @property
     def present(self) -> dict[str, Any]:
         """The values that the training has now, as far as the space holds them."""
-        now = plain(self.base.settled)
+        now = plain(self.base.resolved)
         return {name: now[name] for name, domain in self.domains.items() if now[name] in domain}
 
     def training_of(self, params: Mapping[str, Any]) -> TrainConfig:

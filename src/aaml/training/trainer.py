@@ -16,12 +16,12 @@ from aaml.learning.graph import network_graph
 from aaml.progress import progress_bar
 from aaml.scheduling.ports import RunWriter
 from aaml.training.collectors import collector
-from aaml.training.copies import CopiesLearner
+from aaml.training.group_learner import GroupLearner
 from aaml.training.learner import Learner, Stop
 from aaml.training.linear import LinearLearner
 from aaml.training.qtable import QTableLearner
 from aaml.training.rewards import RewardsLearner
-from aaml.training.rollouts import Arena
+from aaml.training.rollouts import EnvFactory
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.validation import Progress, Validation, write_summary
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def make_learner(config: TrainConfig, arena: Arena, writer: RunWriter) -> Iterator[Learner]:
+def make_learner(config: TrainConfig, factory: EnvFactory, writer: RunWriter) -> Iterator[Learner]:
     """Yield what learns in a training, with what it gathers experience by. Raises `UserError` where it cannot."""
     if not isinstance(config.agent, NetworkAgent):
         if config.agent.name == "qtable":
-            yield QTableLearner(config, arena, writer)
+            yield QTableLearner(config, factory, writer)
         else:
-            yield LinearLearner(config, arena, writer)
-    elif config.way == "copies":
-        yield CopiesLearner(config, arena, writer)
+            yield LinearLearner(config, factory, writer)
+    elif config.resolved_method == "group":
+        yield GroupLearner(config, factory, writer)
     else:
-        with collector(config.setting, config.actor, config.seed, config.envs, config.workers) as streams:
-            yield RewardsLearner(config, arena, writer, streams)
+        with collector(config.env_config, config.actor, config.seed, config.envs, config.workers) as streams:
+            yield RewardsLearner(config, factory, writer, streams)
 
 
 def run_training(
@@ -57,7 +57,7 @@ def run_training(
 
     The folder then has the best model. `until` changes nothing of how the training goes on from there.
     """
-    arena, started = Arena(config.setting), time.monotonic()
+    factory, started = EnvFactory(config.env_config), time.monotonic()
     end = config.last_step(until)
     now, name = Progress(), f"{config.agent.name} on {config.task}"
 
@@ -67,7 +67,7 @@ def run_training(
             learner.save(folder)
         for curve, value in result.items():
             folder.writer.scalar(curve, value, now.step)
-        folder.show(validation.glimpse.rows, validation.glimpse.lapse, now.step)
+        folder.show(validation.snapshot.rows, validation.snapshot.lapse, now.step)
         bar.set_postfix(now.facts(result))
         folder.write_resume({"progress": asdict(now), "learner": learner.state()})
 
@@ -75,8 +75,8 @@ def run_training(
         bar = stack.enter_context(
             progress_bar(f"{name}: judge {config.reference}", config.steps, "decision", enabled=progress)
         )
-        learner = stack.enter_context(make_learner(config, arena, folder.writer))
-        validation = Validation(arena, config.sizes, config.validation_episodes, config.reference)
+        learner = stack.enter_context(make_learner(config, factory, folder.writer))
+        validation = Validation(factory, config.sizes, config.validation_episodes, config.reference)
         saved = folder.read_resume()
         if saved is None:
             if isinstance(config.agent, NetworkAgent):

@@ -18,13 +18,13 @@ from aaml.scheduling.curves import VALIDATION_DIFFERENCE, VALIDATION_SCORE, vali
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision, Observer, Outcome, Policy
 from aaml.telemetry.timelapse import Timelapse
-from aaml.training.rollouts import TRAINING_SEEDS, Arena
+from aaml.training.rollouts import TRAINING_SEEDS, EnvFactory
 
 _DRAWN = 1 << 32  # seeds of training episodes are drawn from so many
 VALIDATION_SEEDS = 1 << 30  # validation episodes have seeds from here on: apart from training's and from small ones
 
 
-class Glimpse(Observer):
+class Snapshot(Observer):
     """What episodes looked like: the rows chosen in all of them, and the use of nodes over the first one."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Glimpse(Observer):
             self.lapse.see(lambda: use_of_nodes(context.state))
 
 
-Judge = Callable[[Sequence[int], int, Glimpse | None], Sequence[Mapping[str, float]]]
+Judge = Callable[[Sequence[int], int, Snapshot | None], Sequence[Mapping[str, float]]]
 """(seeds, nodes, where to note what it looks like) -> the metrics of an episode for each seed."""
 
 
@@ -83,18 +83,18 @@ class Validation:
     A window of a trace is one, however many `episodes` are asked for.
     """
 
-    def __init__(self, arena: Arena, sizes: Sequence[int], episodes: int, reference: str) -> None:
-        self._arena = arena
+    def __init__(self, factory: EnvFactory, sizes: Sequence[int], episodes: int, reference: str) -> None:
+        self._factory = factory
         self._sizes = sizes
         seeds = range(VALIDATION_SEEDS, VALIDATION_SEEDS + episodes)
-        self._seeds = sorted({episode_of(seed, arena.task): seed for seed in reversed(seeds)}.values())
+        self._seeds = sorted({episode_of(seed, factory.task): seed for seed in reversed(seeds)}.values())
         check_held_out(
             self._seeds, {"training": range(TRAINING_SEEDS, TRAINING_SEEDS + _DRAWN)}, field="validation seeds"
         )
-        self._task = arena.task
-        self.glimpse = Glimpse()
+        self._task = factory.task
+        self.snapshot = Snapshot()
         """What the policy's episodes looked like the last time, at the first cluster size."""
-        self._expected = self._values(self._by_playing(arena.policy(reference)))
+        self._expected = self._values(self._by_playing(factory.policy(reference)))
 
     def __call__(self, policy: Policy, judge: Judge | None = None) -> dict[str, float]:
         """Return a point for each curve: the mean of the task's metric, how it differs, and `VALIDATION_SCORE`.
@@ -104,9 +104,9 @@ class Validation:
         and lower is better it is the geometric mean over the episodes, so that each counts alike. An agent does not
         learn meanwhile. `judge` plays the policy's episodes, None: one after the other in the simulator.
         """
-        self.glimpse = Glimpse()
+        self.snapshot = Snapshot()
         with frozen(policy):
-            values = self._values(judge or self._by_playing(policy), self.glimpse)
+            values = self._values(judge or self._by_playing(policy), self.snapshot)
         ratios = []
         for size, mine in values.items():
             ratio = _ratio(mine.value, self._expected[size].value, alike=not self._task.higher_is_better)
@@ -120,13 +120,13 @@ class Validation:
         }  # fmt: skip
 
     def _by_playing(self, policy: Policy) -> Judge:
-        return lambda seeds, size, glimpse: by_playing(self._arena, policy, seeds, size, glimpse)
+        return lambda seeds, size, snapshot: by_playing(self._factory, policy, seeds, size, snapshot)
 
-    def _values(self, judge: Judge, glimpse: Glimpse | None = None) -> dict[int, "_Played"]:
+    def _values(self, judge: Judge, snapshot: Snapshot | None = None) -> dict[int, "_Played"]:
         """Return by size what the episodes came to."""
         values: dict[int, _Played] = {}
         for size in self._sizes:
-            played = judge(self._seeds, size, None if values else glimpse)
+            played = judge(self._seeds, size, None if values else snapshot)
             values[size] = _Played(
                 np.array([each[self._task.metric] for each in played]),
                 np.array([self._task.value(each) for each in played]),
@@ -143,14 +143,14 @@ def _ratio(values: np.ndarray, reference: np.ndarray, *, alike: bool) -> float:
 
 
 def by_playing(
-    arena: Arena, policy: Policy, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None
+    factory: EnvFactory, policy: Policy, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None
 ) -> list[Mapping[str, float]]:
     """Play episodes one after the other in the simulator; returns their metrics."""
     metrics = []
     for seed in seeds:
-        metrics.append(arena.play(policy, seed, nodes, () if glimpse is None else (glimpse,)))
-        if glimpse is not None:
-            glimpse.episodes += 1
+        metrics.append(factory.play(policy, seed, nodes, () if snapshot is None else (snapshot,)))
+        if snapshot is not None:
+            snapshot.episodes += 1
     return metrics
 
 

@@ -21,7 +21,7 @@ from aaml.evolve.front import Judged, not_better
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.sim.tasks import find_task
-from aaml.training.rollouts import Arena, Setting
+from aaml.training.rollouts import EnvConfig, EnvFactory
 from aaml.training.validation import Validation, by_playing
 from aaml.tuning.bill import BillTuning
 from aaml.tuning.bill import tune as tune_bill
@@ -247,11 +247,11 @@ def arrivals(folder: Path, pods: int, until_s: float) -> Trace:
 
 def test_a_training_is_validated_on_each_window_of_a_trace_once(tmp_path: Path) -> None:
     arrivals(tmp_path / "trace", pods=60, until_s=2000.0)
-    arena, played = Arena(Setting(str(tmp_path / "trace"), (1,))), []
+    factory, played = EnvFactory(EnvConfig(str(tmp_path / "trace"), (1,))), []
 
-    def judge(seeds: Any, nodes: int, glimpse: Any) -> Any:
+    def judge(seeds: Any, nodes: int, snapshot: Any) -> Any:
         played.append(list(seeds))
-        return by_playing(arena, arena.policy("first-fit"), seeds, nodes, glimpse)
+        return by_playing(factory, factory.policy("first-fit"), seeds, nodes, snapshot)
 
-    Validation(arena, (1,), 16, "first-fit")(arena.policy("first-fit"), judge)
+    Validation(factory, (1,), 16, "first-fit")(factory.policy("first-fit"), judge)
     assert played == [list(range(VALIDATION, VALIDATION + 4))]

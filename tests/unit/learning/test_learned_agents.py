@@ -187,7 +187,7 @@ def test_model_files_that_do_not_fit_are_told_in_one_line(make, tmp_path):
     torch.save({"layer.weight": torch.zeros(2)}, foreign)
     refused(foreign, "not a model file")
     refused(whole, "expected gnn", config=LIVE["gnn"])
-    refused(whole, "width 64", config=Dqn(hidden_layers=64))
+    refused(whole, "width 64", config=Dqn(hidden_size=64))
     content = torch.load(whole, weights_only=True)
     content["network"]["node_features"][0] = "something_else"
     torch.save(content, foreign)

@@ -232,8 +232,8 @@ def test_the_clipped_policy_loss_and_entropy_are_torchrls():
     torch.testing.assert_close(losses.entropy(network(state), mask).mean(), theirs["entropy"])
 
 
-def test_each_episodes_copies_are_measured_by_their_own_differences():
-    """Two episodes of two copies over two moments: 3 and -3, 1 and -1 and 0: their root mean squares by hand."""
+def test_each_groups_are_measured_by_their_own_differences():
+    """Two groups of two episodes over two moments: 3 and -3, 1 and -1 and 0: their root mean squares by hand."""
     advantage = torch.tensor([[3.0, -3.0, 1.0, -1.0, 0.0, 0.0], [3.0, -3.0, 0.0, 0.0, 0.0, 0.0]])
     expected = torch.tensor([[3.0, 3.0, math.sqrt(0.5), math.sqrt(0.5), 1.0, 1.0]])
     torch.testing.assert_close(losses.typical_difference(advantage, 2), expected)

@@ -285,14 +285,14 @@ def episodes(group, number):
     return Plan.of_cluster(find_task("balance").build(10 * group + number, 3, pods=20 + group))
 
 
-def test_copies_see_the_same_arrivals_and_the_groups_next_episode_follows_at_once():
+def test_a_group_sees_the_same_arrivals_and_the_groups_next_episode_follows_at_once():
     asked = []
 
     def source(group, number):
         asked.append((group, number))
         return episodes(group, number)
 
-    batch = BatchedEnv(source, 2, copies=3, threads=1)
+    batch = BatchedEnv(source, 2, group_size=3, threads=1)
     seen = batch.reset()
     assert asked == [(0, 0), (1, 0)]
     assert np.array_equal(seen.pairs[0], seen.pairs[2])
@@ -311,8 +311,8 @@ def test_copies_see_the_same_arrivals_and_the_groups_next_episode_follows_at_onc
     assert sorted(asked) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
 
 
-def test_the_same_actions_give_copies_the_same_rewards_and_held_adds_up_to_the_averages():
-    batch = BatchedEnv(episodes, 1, copies=2, threads=1, restart=False)
+def test_the_same_actions_give_a_group_the_same_rewards_and_held_adds_up_to_the_averages():
+    batch = BatchedEnv(episodes, 1, group_size=2, threads=1, restart=False)
     seen, held = batch.reset(), 0.0
     rng = np.random.default_rng(0)
     while batch.alive.any():

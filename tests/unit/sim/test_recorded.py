@@ -41,7 +41,7 @@ from aaml.scheduling.ports import Decision
 from aaml.sim.recorded import cluster_of
 from aaml.sim.recorded_bill import bought_from, recorded_dollars
 from aaml.sim.tasks import find_task, find_trace_task
-from aaml.training.rollouts import Arena, Setting, Stream
+from aaml.training.rollouts import EnvConfig, EnvFactory, Stream
 from aaml.training.settings import TrainConfig
 from aaml.training.validation import VALIDATION_SEEDS
 from aaml.workload.trace.events import Began, Listed, NodeGone, NodeSeen, PodBound, PodEnded, PodSeen
@@ -239,11 +239,11 @@ def test_the_command_warns_of_windows_that_are_few_and_short(tmp_path, capsys):
 def test_a_training_knows_which_traces_can_be_played_in_compiled_episodes(tmp_path):
     """What runs when a window begins is not compiled; a log that only says when jobs came and for how long is."""
     config = TrainConfig(task=write(tmp_path / "recorded", *busy(), *life("long", 1, 1, "a", 90)))
-    assert config.way == "rewards"
-    assert "empty cluster" in config.why_no_copies
+    assert config.resolved_method == "rewards"
+    assert "empty cluster" in config.why_no_group
     pods = [PodSeen(at=at, pod=Pod(f"p{at}", requests={CPU: 100}, created_s=at, lifetime_s=2.0)) for at in range(100)]
     ends = [PodEnded(at=at + 3.0, uid=f"default/p{at}") for at in range(97)]
-    assert TrainConfig(task=write(tmp_path / "log", *pods, *ends)).way == "copies"
+    assert TrainConfig(task=write(tmp_path / "log", *pods, *ends)).resolved_method == "group"
     assert TrainConfig(task="compress@traces/a week/").label == "compress@traces-a-week"
 
 
@@ -264,8 +264,8 @@ def test_the_commands_train_on_a_trace_by_a_reward_of_ones_own_and_judge_the_mod
 def test_an_agent_trains_on_the_windows_before_the_holdout(tmp_path):
     """A stream of training plays whole windows, none of which begins at 70 s or later."""
     folder = write(tmp_path / "t", *busy())
-    arena = Arena(Setting(folder, (2,)))
-    stream = Stream(arena, seed=3, index=0)
+    factory = EnvFactory(EnvConfig(folder, (2,)))
+    stream = Stream(factory, seed=3, index=0)
     played = set()
     for _ in range(40):
         played |= {pod.name for pod in stream.cluster.workload}
@@ -274,7 +274,7 @@ def test_an_agent_trains_on_the_windows_before_the_holdout(tmp_path):
     validated = {f"p{number}" for window in (4, 9) for number in range(5 * window, 5 * window + 5)}
     assert len(played) > 5
     assert not played & (judged | validated)
-    assert arena.play(make_policy("first-fit"), VALIDATION_SEEDS, 2)["arrived"] == 5.0
+    assert factory.play(make_policy("first-fit"), VALIDATION_SEEDS, 2)["arrived"] == 5.0
 
 
 def test_a_trace_is_a_bill_with_nodes_that_an_autoscaler_buys(tmp_path):

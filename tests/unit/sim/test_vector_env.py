@@ -112,8 +112,8 @@ def test_other_wrappers_take_it():
     assert all(envs.step(np.zeros(2, dtype=int))[1].max() <= 0.0 for _ in range(5))
 
 
-def test_copies_share_their_episodes():
-    envs = make(4, copies=2)
+def test_a_group_shares_their_episodes():
+    envs = make(4, group_size=2)
     seen, _ = envs.reset(seed=1)
     assert np.array_equal(seen[0], seen[1])
     assert not np.array_equal(seen[0], seen[2])
@@ -128,7 +128,7 @@ def test_a_reset_without_a_seed_goes_on_with_other_episodes():
 
 
 @pytest.mark.parametrize("options", [
-    {"observation": "graph"}, {"render_mode": "ansi"}, {"topology": "rack"}, {"reward": "gang-rack"}, {"copies": 2},
+    {"observation": "graph"}, {"render_mode": "ansi"}, {"topology": "rack"}, {"reward": "gang-rack"}, {"group": 2},
     {"invariants": True}, {"task": "nonsense"},
 ])  # fmt: skip
 def test_what_it_cannot_do_is_refused(options):

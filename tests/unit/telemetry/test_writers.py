@@ -87,12 +87,12 @@ def test_the_score_of_the_validation_and_its_metric_have_a_chart_each():
 
 def test_hyperparameters_come_back(tmp_path, read):
     writer = TensorBoardWriter(tmp_path)
-    writer.hyperparameters({"gamma": 0.99, "hidden_layers": 32, "optimizer": "Adam"}, ["1. CSR"])
+    writer.hyperparameters({"gamma": 0.99, "hidden_size": 32, "optimizer": "Adam"}, ["1. CSR"])
     writer.close()
     metadata = read(tmp_path).SummaryMetadata("_hparams_/session_start_info")
     values = plugin_data_pb2.HParamsPluginData.FromString(metadata.plugin_data.content).session_start_info.hparams
     assert values["gamma"].number_value == 0.99
-    assert values["hidden_layers"].number_value == 32
+    assert values["hidden_size"].number_value == 32
     assert values["optimizer"].string_value == "Adam"
 
 

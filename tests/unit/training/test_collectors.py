@@ -16,9 +16,9 @@ from aaml.parallel.pool import Keeper, KeptElsewhere
 from aaml.parallel.worker import Desk, WorkerLostError
 from aaml.scheduling.observation import ObservationSpec
 from aaml.training.collectors import Actor, DealtCollector, LocalCollector, collector
-from aaml.training.rollouts import Setting
+from aaml.training.rollouts import EnvConfig
 
-SETTING = Setting("seedc", (3,), pods=30, lookahead=2)
+SETTING = EnvConfig("seedc", (3,), pods=30, lookahead=2)
 ACTOR = Actor(LIVE["dqn"])
 
 

@@ -11,7 +11,7 @@ from aaml.learning.config import AGENTS
 from aaml.settings import changed
 from aaml.sim.tasks import find_task
 from aaml.training.qtable import QTableLearner
-from aaml.training.rollouts import Arena, Setting
+from aaml.training.rollouts import EnvConfig, EnvFactory
 from aaml.training.run import open_run
 from aaml.training.settings import TrainConfig
 from aaml.training.trainer import run_training
@@ -103,9 +103,9 @@ def test_the_objective_decides_what_is_learned_and_judged(tmp_path):
     _, other, compress = train(small("qtable", **settings, task="seedc-compress"), tmp_path / "compress")
     assert "Validation/mean_variance" in {name for name, _, _ in curve}
     assert "Validation/mean_empty_fraction" in {name for name, _, _ in other}
-    arena = Arena(Setting("seedc-compress", (3,), lookahead=2))
-    judge = Validation(arena, (3,), episodes=3, reference="most-allocated")
-    empty = [judge(arena.policy(str(model)))["Validation/mean_empty_fraction"] for model in (balance, compress)]
+    factory = EnvFactory(EnvConfig("seedc-compress", (3,), lookahead=2))
+    judge = Validation(factory, (3,), episodes=3, reference="most-allocated")
+    empty = [judge(factory.policy(str(model)))["Validation/mean_empty_fraction"] for model in (balance, compress)]
     assert empty[1] > 2 * empty[0]
 
 
@@ -127,7 +127,7 @@ def test_a_reward_of_ones_own_is_learned_from_in_the_simulator(tmp_path):
     own = tmp_path / "own.py"
     own.write_text("def zero(state, pod, node):\n    return 0.0\n")
     config = small("qtable", reward=f"{own}:zero")
-    assert config.way == "rewards"
+    assert config.resolved_method == "rewards"
 
 
 def test_cluster_sizes_are_drawn_from_those_given(tmp_path):

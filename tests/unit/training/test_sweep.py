@@ -20,7 +20,7 @@ from aaml.training.sweep_report import importances, summary, trial_table, write_
 from aaml.training.sweep_space import Categorical, Range, SweepConfig, parse_space
 
 BASE = TrainConfig(agent=AGENTS["dqn"], steps=400, method="rewards")
-SPACE = ("learning_rate=1e-5..1e-1:log", "hidden_layers=8,16,32", "gamma=0.0..0.9")
+SPACE = ("learning_rate=1e-5..1e-1:log", "hidden_size=8,16,32", "gamma=0.0..0.9")
 
 
 def config(**others):
@@ -60,18 +60,18 @@ def here():
 
 
 def test_spaces_are_read_by_the_types_of_their_settings():
-    space = parse_space(("learning_rate=1e-4..1e-2:log", "n_step=1..5", "gamma=0..0.9", "hidden_layers=16,32",
+    space = parse_space(("learning_rate=1e-4..1e-2:log", "n_step=1..5", "gamma=0..0.9", "hidden_size=16,32",
                          "scale_rewards=true,false", "agent=dqn,gnn", "teacher_steps=0,500"), BASE)  # fmt: skip
     assert space == {
         "learning_rate": Range(1e-4, 1e-2, log=True), "n_step": Range(1, 5), "gamma": Range(0.0, 0.9),
-        "hidden_layers": Categorical((16, 32)), "scale_rewards": Categorical((True, False)),
+        "hidden_size": Categorical((16, 32)), "scale_rewards": Categorical((True, False)),
         "agent": Categorical(("dqn", "gnn")), "teacher_steps": Categorical((0, 500)),
     }  # fmt: skip
     assert isinstance(distribution(space["n_step"]), optuna.distributions.IntDistribution)
     assert isinstance(distribution(space["gamma"]), optuna.distributions.FloatDistribution)
 
 
-@pytest.mark.parametrize("method", ["copies", "rewards"])
+@pytest.mark.parametrize("method", ["group", "rewards"])
 @pytest.mark.parametrize("agent", LIVE)
 def test_the_usual_space_of_an_agent_is_one_that_it_reads(agent, method):
     study = SweepConfig(TrainConfig(agent=AGENTS[agent], method=method))
@@ -79,23 +79,23 @@ def test_the_usual_space_of_an_agent_is_one_that_it_reads(agent, method):
     assert study.present.keys() == study.domains.keys()  # so that the first trial is the usual training
 
 
-def test_copies_are_searched_by_what_matters_to_them():
+def test_group_rollouts_are_searched_by_what_matters_to_them():
     value, policy = (parse_space((), TrainConfig(agent=AGENTS[agent])) for agent in ("gnn", "acdqn"))
     assert {"n_step", "buffer_size"} == set(value) - set(policy)
     assert {"ent_coef", "clip_range"} == set(policy) - set(value)
     assert value["learning_rate"] == policy["learning_rate"] == Range(3e-4, 3e-3, log=True)
 
 
-def test_trials_learn_from_copies_where_one_process_can_whatever_the_workers():
-    assert SweepConfig(TrainConfig(workers="2")).training_of({"learning_rate": 1e-4}).method == "copies"
+def test_trials_learn_by_group_rollouts_where_one_process_can_whatever_the_workers():
+    assert SweepConfig(TrainConfig(workers="2")).training_of({"learning_rate": 1e-4}).method == "group"
     assert SweepConfig(TrainConfig(reward="balance=1,compress=1")).base.method == "rewards"
 
 
-def test_a_first_rung_within_a_round_of_copies_is_told(tmp_path, here, caplog):
-    study = SweepConfig(changed(BASE, {"method": "copies", "pods": 50, "envs": 2, "learning_rate": 0.1}), trials=1)
+def test_a_first_rung_within_a_round_is_told(tmp_path, here, caplog):
+    study = SweepConfig(changed(BASE, {"method": "group", "pods": 50, "envs": 2, "learning_rate": 0.1}), trials=1)
     assert study.whole_round == 2 * 16 * 50
     sweep(study, tmp_path / "out", here, train=lambda *_: 1.0, progress=False)
-    assert "the first rung is after 100 decisions, and a round of copies takes about 1600" in caplog.text
+    assert "the first rung is after 100 decisions, and a round takes about 1600" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -114,17 +114,17 @@ def test_a_first_rung_within_a_round_of_copies_is_told(tmp_path, here, caplog):
         (["--space", "optimizer=Adam..SGD"], ["optimizer", "values such as"]),
         (["--space", "optimizer=Adam,Eve"], ["optimizer", "'Eve'", "AdamW"]),
         (["--space", "agent=dqn,qtable"], ["agent", "'qtable'", "acgnn"]),
-        (["--space", "hidden_layers=16"], ["hidden_layers", "'16'", "two or more"]),
+        (["--space", "hidden_size=16"], ["hidden_size", "'16'", "two or more"]),
         (["--space", "gamma=0.1,0.2", "gamma=0.1..0.2"], ["gamma", "once"]),
         (["--space", "gamma"], ["space", "'gamma'", "NAME="]),
         (["--space", "agent=dqn,acdqn", "buffer_size=100..1000"], ["'buffer_size'", "dqn, acdqn", "gamma"]),
         (["--space", "epochs=1..3", "n_epochs=2..4"], ["n_epochs", "once"]),
-        (["--method", "copies", "--space", "openness=0..0.1"], ["'ent_coef'", "dqn", "buffer_size"]),
-        (["--method", "copies", "--space", "agent=dqn,acgnn", "clip=0.1..0.3"], ["'clip_range'", "dqn, acgnn"]),
-        (["--method", "copies", "--space", "smapled=0.1..0.3"], ["'smapled'", "did you mean sampled?"]),
-        (["--method", "copies", "--space", "sampled=0.5..1.5"], ["sampled", "1.5", "at most 1"]),
-        (["--method", "copies", "--space", "reward=balance,balance=2"], ["reward", "not compiled", "--method rewards"]),
-        (["--method", "copies", "--reward", "balance=2"], ["reward", "not compiled", "--method rewards"]),
+        (["--method", "group", "--space", "openness=0..0.1"], ["'ent_coef'", "dqn", "buffer_size"]),
+        (["--method", "group", "--space", "agent=dqn,acgnn", "clip=0.1..0.3"], ["'clip_range'", "dqn, acgnn"]),
+        (["--method", "group", "--space", "smapled=0.1..0.3"], ["'smapled'", "did you mean sampled?"]),
+        (["--method", "group", "--space", "sampled=0.5..1.5"], ["sampled", "1.5", "at most 1"]),
+        (["--method", "group", "--space", "reward=balance,balance=2"], ["reward", "not compiled", "--method rewards"]),
+        (["--method", "group", "--reward", "balance=2"], ["reward", "not compiled", "--method rewards"]),
         (["--learning_rate", "fast"], ["learning_rate: 'fast'", "a number above 0"]),
         (["--agent", "qtable"], ["agent", "'qtable'", "acgnn"]),
         (["--task", "nothing"], ["task", "'nothing'", "balance"]),
@@ -225,10 +225,8 @@ def test_one_rung_prunes_nothing(tmp_path, here):
 
 def test_the_first_trial_has_the_present_settings(tmp_path, here):
     study = sweep(config(trials=1), tmp_path / "out", here, train=distance, progress=False)
-    agent = BASE.settled.agent
-    assert study.trials[0].params == {
-        name: getattr(agent, name) for name in ("learning_rate", "hidden_layers", "gamma")
-    }
+    agent = BASE.resolved.agent
+    assert study.trials[0].params == {name: getattr(agent, name) for name in ("learning_rate", "hidden_size", "gamma")}
 
 
 def test_of_one_trial_nothing_is_said_to_matter(tmp_path, here):
@@ -253,7 +251,7 @@ def test_the_report_names_the_parameter_that_matters(tmp_path, here):
     write_report(study, config(), tmp_path)
     best = yaml.safe_load((tmp_path / "best.yaml").read_text())
     assert {name: best[name] for name in study.best_trial.params} == study.best_trial.params
-    assert TrainConfig.read(best).agent.gamma == study.best_trial.params["gamma"]
+    assert changed(TrainConfig(), best).agent.gamma == study.best_trial.params["gamma"]
     assert list(trial_table(study)["number"]) == list(range(40))
     assert (tmp_path / "trials.csv").read_text().startswith("number,state,value,decisions,learning_rate")
     for name in ("history.png", "importance.png"):

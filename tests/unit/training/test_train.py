@@ -17,7 +17,7 @@ from aaml.scheduling.queue_sort import QueueSort
 from aaml.settings import changed
 from aaml.sim.tasks import find_task
 from aaml.training.linear import start_weights
-from aaml.training.rollouts import Arena, Setting, Stream
+from aaml.training.rollouts import EnvConfig, EnvFactory, Stream
 from aaml.training.run import open_run
 from aaml.training.settings import TrainConfig
 from support.training import agent as make
@@ -96,7 +96,7 @@ def test_a_model_file_is_a_teacher_too(tmp_path):
     second, _ = train(small(agent="acdqn", teacher=model), tmp_path / "second")
     assert second.agent.name == "acdqn"
     with pytest.raises(UserError, match="lookahead of 0"):
-        Arena(Setting("balance", (3,))).policy(model)
+        EnvFactory(EnvConfig("balance", (3,))).policy(model)
 
 
 def test_the_teachers_order_of_waiting_pods_is_taken_over(tmp_path):
@@ -117,14 +117,14 @@ def test_the_teachers_order_of_waiting_pods_is_taken_over(tmp_path):
 
 @pytest.mark.parametrize("cut", [True, False])
 def test_a_stream_comes_back_from_its_actions(cut):
-    arena = Arena(Setting("balance", (4, 6), pods=25))
-    policy = arena.policy("least-allocated")
-    stream = Stream(arena, seed=1, index=2)
+    factory = EnvFactory(EnvConfig("balance", (4, 6), pods=25))
+    policy = factory.policy("least-allocated")
+    stream = Stream(factory, seed=1, index=2)
     for _ in range(37):
         stream.step(policy)
     if cut:
         stream.cut()
-    twin = Stream(arena, seed=1, index=2)
+    twin = Stream(factory, seed=1, index=2)
     twin.restore(stream.state())
     for _ in range(30):
         mine, theirs = stream.step(policy), twin.step(policy)
@@ -143,7 +143,7 @@ def test_a_stream_comes_back_from_its_actions(cut):
 )  # fmt: skip
 def test_wrong_settings_are_named(settings, match):
     with pytest.raises(UserError, match=match):
-        TrainConfig.read(settings)
+        changed(TrainConfig(), settings)
 
 
 def test_a_task_that_is_not_known_is_told_before_there_is_a_folder(tmp_path):

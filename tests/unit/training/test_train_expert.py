@@ -10,12 +10,12 @@ from aaml.settings import changed
 from aaml.sim.search_config import SearchConfig
 from aaml.training.collectors import LocalCollector
 from aaml.training.rewards import Apprentice
-from aaml.training.rollouts import Arena, demonstrate
+from aaml.training.rollouts import EnvFactory, demonstrate
 from aaml.training.settings import TrainConfig
 from support.training import agent as make
 from support.training import assert_equal, train
 
-QUICK = {"batch_size": 32, "hidden_layers": 16}
+QUICK = {"batch_size": 32, "hidden_size": 16}
 
 
 def small(agent="acdqn", **others):
@@ -53,7 +53,7 @@ def test_a_killed_run_goes_on_to_the_same_curve_and_weights(agent, tmp_path):
 def test_an_apprentice_comes_to_choose_as_the_expert_does(agent):
     config = small(agent)
     apprentice = Apprentice(make_agent(config.network, observation_spec=ObservationSpec(2), seed=0), passes=40)
-    pieces = demonstrate(Arena(config.setting), "least-variance", seed=0, steps=120)
+    pieces = demonstrate(EnvFactory(config.env_config), "least-variance", seed=0, steps=120)
     shown = [step for piece in pieces for step in piece]
     for step in shown:
         apprentice.observe(step)
@@ -68,10 +68,10 @@ def test_the_agent_itself_may_go_on_after_a_candidate():
     config = small(rollout="agent")
     assert config.actor.rollout == ""
     assert small().actor.rollout == "least-variance"
-    collector = LocalCollector(config.setting, config.actor, 0, range(1))
+    collector = LocalCollector(config.env_config, config.actor, 0, range(1))
     weights = make_agent(config.network, observation_spec=ObservationSpec(2), seed=0).policy.weights()
     steps = collector.collect(weights, 6)
-    again = LocalCollector(config.setting, config.actor, 0, range(1)).collect(weights, 6)
+    again = LocalCollector(config.env_config, config.actor, 0, range(1)).collect(weights, 6)
     assert [step.action for _, step in steps] == [step.action for _, step in again]
 
 

@@ -70,7 +70,7 @@ def imitate(
 
 
 @torch.no_grad()
-def begin_as(network: Network, heuristic: Mapping[str, float]) -> None:
+def init_from(network: Network, heuristic: Mapping[str, float]) -> None:
     """Let an actor score nodes by a weighted sum of pair features alone; what is learned is added to it."""
     scorer = _scorer(network)
     scorer.out.weight.zero_()
@@ -80,7 +80,7 @@ def begin_as(network: Network, heuristic: Mapping[str, float]) -> None:
 
 
 @torch.no_grad()
-def soften(network: Network, shown: Sequence[Demonstration]) -> None:
+def fit_temperature(network: Network, shown: Sequence[Demonstration]) -> None:
     """Scale an actor's logits down until the policy is open: a sharp one would sample nothing but its best choices."""
     scorer = _scorer(network)
     for each in shown:

@@ -160,7 +160,7 @@ class BatchedStep:
 
 
 class BatchedEnv:
-    """B = groups x copies rows; the copies of a group (neighbouring rows) play the same episodes, and share them.
+    """B = groups x group_size rows; the rows of a group (neighbours) play the same episodes, and share them.
 
     `episodes(group, number)` says what is played. An episode that ends is followed at once by its group's next, so that
     what is seen after a step is never of an ended episode (it is in `BatchedStep.ended`); with `restart` False its row
@@ -190,7 +190,7 @@ class BatchedEnv:
         episodes: Episodes,
         groups: int,
         *,
-        copies: int = 1,
+        group_size: int = 1,
         observation_spec: ObservationSpec = PLAIN,
         reward: str = "balance",
         own: OwnReward | None = None,
@@ -202,10 +202,10 @@ class BatchedEnv:
         threads: int | None = None,
         zeros: Zeros = np.zeros,
     ) -> None:
-        for name, value in (("groups", groups), ("copies", copies)):
+        for name, value in (("groups", groups), ("group", group_size)):
             take(name, value, Count)
         self._meter = _checked(observation_spec, reward, expected, queue)
-        self._episodes, self._groups, self._copies = episodes, groups, copies
+        self._episodes, self._groups, self._group_size = episodes, groups, group_size
         self._reward = reward if own is None else ""
         self._queue_sort = None if queue_sort is None else queue_sort.knowing(observation_spec.expects)
         self._restart = restart
@@ -220,14 +220,14 @@ class BatchedEnv:
         self._executor = ThreadPool(self._threads - 1, "batch") if self._threads > 1 else None
         self._models: list[str] = [""]
         sizes = (
-            {"B": groups * copies, "P": observation_spec.pod_size, "M": 1, "W": 0}
+            {"B": groups * group_size, "P": observation_spec.pod_size, "M": 1, "W": 0}
             | dict.fromkeys("NGCTSOLEDKUVH", 1)
             | {"R": 4, "n": NODE_COLUMNS, "p": PAID_COLUMNS}
             | {"f": len(NODE_FEATURES) + (len(COST_FEATURES) if observation_spec.costs else 0)}
         )
-        self._number = np.full(groups * copies, -1, dtype=np.int64)
+        self._number = np.full(groups * group_size, -1, dtype=np.int64)
         self._slots: dict[tuple[int, int], int] = {}  # (group, number) -> slot
-        self._users: dict[int, set[int]] = {}  # slot -> copies that have not finished with it
+        self._users: dict[int, set[int]] = {}  # slot -> members that have not finished with it
         self._free: list[int] = []
         self._slot_count = 0
         self._plans: dict[int, SupplyPlan] = {}  # by slot, where nodes are bought
@@ -236,7 +236,7 @@ class BatchedEnv:
 
     def __len__(self) -> int:
         """Return B."""
-        return self._groups * self._copies
+        return self._groups * self._group_size
 
     def reset(self) -> BatchedObservation:
         """Begin the next episode in every row: number 0 at the first call."""
@@ -357,7 +357,7 @@ class BatchedEnv:
         self._play(which, np.full(len(self), BEGIN))
         dead = which[self._rows.progress["alive"][which] == 0]
         if len(dead):
-            group, number = int(dead[0]) // self._copies, int(self._number[dead[0]])
+            group, number = int(dead[0]) // self._group_size, int(self._number[dead[0]])
             raise UserError(f"episode {number} of group {group} has no pod that fits anywhere")
 
     def _write(self, which: IntArray, number: int | None) -> None:
@@ -366,26 +366,26 @@ class BatchedEnv:
         for row in which.tolist():
             self._release(row)
             self._number[row] = self._number[row] + 1 if number is None else number
-            key = (row // self._copies, int(self._number[row]))
+            key = (row // self._group_size, int(self._number[row]))
             slot = self._slots.get(key)
             if slot is None:
                 plan = self._episodes(*key)
                 slot = self._slots[key] = self._slot()
-                self._users[slot] = set(range(self._copies))
+                self._users[slot] = set(range(self._group_size))
                 plans[slot] = plan
         self._make_room(plans.values())
         for slot, plan in plans.items():
             self._load(slot, plan)
         for row in which.tolist():
-            self._rows.progress["slot"][row] = self._slots[row // self._copies, int(self._number[row])]
+            self._rows.progress["slot"][row] = self._slots[row // self._group_size, int(self._number[row])]
 
     def _release(self, row: int) -> None:
-        """A row is done with its episode; the last copy's frees the slot."""
-        key = (row // self._copies, int(self._number[row]))
+        """A row is done with its episode; the last member's frees the slot."""
+        key = (row // self._group_size, int(self._number[row]))
         slot = self._slots.get(key)
         if slot is None:
             return
-        self._users[slot].discard(row % self._copies)
+        self._users[slot].discard(row % self._group_size)
         if not self._users[slot]:
             del self._slots[key], self._users[slot]
             self._free.append(slot)

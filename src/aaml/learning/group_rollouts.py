@@ -1,8 +1,8 @@
-"""A round of episodes in lockstep, played by copies: what is chosen, and what is kept to be learned from.
+"""A round of episodes in lockstep, played by groups: what is chosen, and what is kept to be learned from.
 
-Copies see the same arrivals, so that what one earns more than the others is due to its choices. Nearly all choices are
-the agent's best; a few are sampled, and only these are to blame: the fewer there are, the less each drowns in what the
-others did, and the fewer have to be learned from.
+The members of a group see the same arrivals, so that what one earns more than the others is due to its choices. Nearly
+all choices are the agent's best; a few are sampled, and only these are to blame: the fewer there are, the less each
+drowns in what the others did, and the fewer have to be learned from.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from aaml.errors import UserError, bad_value
-from aaml.learning.advantages import CopiesReturns, compared
+from aaml.learning.advantages import GroupReturns, compared
 from aaml.learning.algorithms.dqn import sampling_logits
 from aaml.learning.algorithms.imitation import Demonstration
 from aaml.learning.algorithms.ppo import Rollout
@@ -108,14 +108,14 @@ def agreement(network: Network, shown: Demonstration) -> float:
 class RolloutRecorder:
     """What a round's rows saw, did and earned, a moment at a time.
 
-    copies: neighbours that see the same arrivals
+    group_size: neighbours that see the same arrivals
     n_step: decisions after which is kept what was seen then, 0: it is not needed
     keep: share of the sampled choices that are learned from
     """
 
-    def __init__(self, copies: int, n_step: int, keep: float) -> None:
+    def __init__(self, group_size: int, n_step: int, keep: float) -> None:
         self.decisions = 0
-        self._copies, self._n_step, self._keep = copies, n_step, keep
+        self._group_size, self._n_step, self._keep = group_size, n_step, keep
         self._seen: list[Batch] = []
         self._following: list[Batch] = []
         self._action: list[Tensor] = []
@@ -169,8 +169,8 @@ class RolloutRecorder:
         most = max(each.shape[1] for each in self._log_prob)
         return torch.cat([widened(each, most) for each in self._log_prob])
 
-    def _compare(self, gamma: float) -> tuple[Tensor, CopiesReturns]:
+    def _compare(self, gamma: float) -> tuple[Tensor, GroupReturns]:
         kept = torch.stack(self._kept)
         if not kept.any():
-            raise UserError("sampled: no choice of a whole round was sampled; raise sampled, envs or copies")
-        return kept, compared(torch.stack(self._earned), self._copies, gamma, self._n_step)
+            raise UserError("sampled: no choice of a whole round was sampled; raise sampled, envs or group_size")
+        return kept, compared(torch.stack(self._earned), self._group_size, gamma, self._n_step)

@@ -1,4 +1,4 @@
-"""Learning from copies: what is compared, stars without edges, what is drawn, and what each agent's update does."""
+"""Group rollouts: what is compared, stars without edges, what is drawn, and what each agent's update does."""
 
 import dataclasses
 
@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from aaml.learning.agent import make_agent
-from aaml.learning.algorithms.imitation import Demonstration, begin_as, soften
+from aaml.learning.algorithms.imitation import Demonstration, fit_temperature, init_from
 from aaml.learning.algorithms.ppo import Rollout
 from aaml.learning.buffers import LastRounds, Transitions
 from aaml.learning.collate import Batch, collate, joined
 from aaml.learning.config import AGENTS
-from aaml.learning.copies import best, choose
-from aaml.learning.losses import discounted_sums, entropy, relative_to_copies, select
+from aaml.learning.group_rollouts import best, choose
+from aaml.learning.losses import discounted_sums, entropy, relative_to_group, select
 from aaml.learning.networks import NetworkSpec, make_network
 from aaml.learning.policy import load_network_policy, single_threaded
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, Observation
@@ -22,9 +22,9 @@ ALL = ("dqn", "gnn", "acdqn", "acgnn")
 single_threaded()
 
 
-def copying(name, **settings):
-    """An agent that learns from copies."""
-    return make_agent(dataclasses.replace(AGENTS[name], **settings).settled("copies"), seed=1, averaged=True)
+def group_agent(name, **settings):
+    """An agent that learns by group rollouts."""
+    return make_agent(dataclasses.replace(AGENTS[name], **settings).resolved("group"), seed=1, averaged=True)
 
 
 def stars(observations):
@@ -40,13 +40,13 @@ def test_rewards_are_summed_up_from_each_step_on():
     torch.testing.assert_close(discounted_sums(reward, 0.5, 9), discounted_sums(reward, 0.5))
 
 
-def test_what_all_copies_of_a_group_get_drops_out():
+def test_what_all_members_of_a_group_get_drops_out():
     values = torch.tensor([[1.0, 3.0, 10.0, 10.0], [0.0, 0.0, 5.0, 7.0]])
     torch.testing.assert_close(
-        relative_to_copies(values, 2), torch.tensor([[-1.0, 1.0, 0.0, 0.0], [0.0, 0.0, -1.0, 1.0]])
+        relative_to_group(values, 2), torch.tensor([[-1.0, 1.0, 0.0, 0.0], [0.0, 0.0, -1.0, 1.0]])
     )
     torch.testing.assert_close(
-        relative_to_copies(values + torch.tensor([[7.0, 7.0, -2.0, -2.0]]), 2), relative_to_copies(values, 2)
+        relative_to_group(values + torch.tensor([[7.0, 7.0, -2.0, -2.0]]), 2), relative_to_group(values, 2)
     )
 
 
@@ -90,7 +90,7 @@ def test_a_model_from_before_features_were_added_sees_those_that_it_knows(make, 
 @pytest.mark.parametrize("name", ALL)
 def test_a_share_of_the_choices_is_sampled_and_none_is_infeasible(make, name):
     batch = stars([make.random(6, seed, feasible=0.5) for seed in range(400)])
-    network = copying(name).policy.network
+    network = group_agent(name).policy.network
     choice = choose(network, batch, 0.25, torch.Generator().manual_seed(0))
     rows = torch.arange(len(batch))
     assert batch.mask[rows, choice.action].all()
@@ -111,12 +111,12 @@ def agreed(agent, batch, teacher):
 def test_an_imitator_chooses_as_its_teacher_and_an_actor_stays_open(make, name):
     batch = stars([make.random(5, seed) for seed in range(600)])
     teacher = batch.pairs[:, :, 1].masked_fill(~batch.mask, 9.0).argmin(dim=1)  # the least CPU afterwards
-    agent, shown = copying(name), [Demonstration(batch, teacher)]
+    agent, shown = group_agent(name), [Demonstration(batch, teacher)]
     before = agreed(agent, batch, teacher)
     agent.imitate(shown, 40)
     assert agreed(agent, batch, teacher) > max(before, 0.9)
     if name.startswith("ac"):
-        soften(agent.policy.network, shown)
+        fit_temperature(agent.policy.network, shown)
         assert agreed(agent, batch, teacher) > 0.9
         with torch.inference_mode():
             logits = agent.policy.network(batch)
@@ -132,7 +132,7 @@ def test_an_imitator_of_one_cluster_size_does_not_forget_another(make, name):
         (small, small.pairs[:, :, 1].masked_fill(~small.mask, 9.0).argmin(dim=1)),
         (large, large.pairs[:, :, 2].masked_fill(~large.mask, 9.0).argmin(dim=1)),  # another rule: memory
     ]
-    agent = copying(name)
+    agent = group_agent(name)
     agent.imitate([Demonstration(*each) for each in shown], 80)
     # learned one size after the other, a third or less of the first is left
     assert min(agreed(agent, *each) for each in shown) > 0.6
@@ -142,9 +142,9 @@ def test_an_imitator_of_one_cluster_size_does_not_forget_another(make, name):
 def test_an_actor_may_begin_as_a_heuristic_exactly(make, name):
     batch = stars([make.random(5, seed) for seed in range(200)])
     rule = (batch.pairs[:, :, 1] + batch.pairs[:, :, 2]).masked_fill(~batch.mask, 9.0).argmin(dim=1)
-    network = copying(name).policy.network
-    begin_as(network, {"cpu_after": -1.0, "memory_after": -1.0})
-    soften(network, [Demonstration(batch, rule)])
+    network = group_agent(name).policy.network
+    init_from(network, {"cpu_after": -1.0, "memory_after": -1.0})
+    fit_temperature(network, [Demonstration(batch, rule)])
     assert (best(network, batch) == rule).all()
     assert (choose(network, batch, 0.1, torch.Generator().manual_seed(0)).action != rule).any()
 
@@ -189,7 +189,7 @@ class Bandit:
 @pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in ALL), ("dqn", {"prioritized": True})])
 def test_every_agent_learns_which_choices_beat_the_others(make, name, settings):
     batch = stars([make.random(5, seed) for seed in range(500)])
-    bandit = Bandit(copying(name, batch_size=128, learning_rate=3e-3, **settings), batch)
+    bandit = Bandit(group_agent(name, batch_size=128, learning_rate=3e-3, **settings), batch)
     before, most = bandit.worth()
     for number in range(25):
         bandit.learn(follow=9.0 / (9.0 + number))
@@ -198,7 +198,7 @@ def test_every_agent_learns_which_choices_beat_the_others(make, name, settings):
 
 def test_a_dqn_acts_by_a_running_average_of_its_weights(make):
     """Three networks: one learns, its average acts and is the target."""
-    agent = copying("dqn", batch_size=32)
+    agent = group_agent("dqn", batch_size=32)
     algorithm = agent.algorithm
 
     def weights(network):
@@ -214,7 +214,7 @@ def test_a_dqn_acts_by_a_running_average_of_its_weights(make):
 def test_rounds_of_a_cluster_size_are_remembered_however_many_of_others_come(make):
     """Where a GNN that learned from three sizes remembered the last four rounds of all, it forgot a size at times."""
     generator, rounds = torch.Generator().manual_seed(0), LastRounds(80)
-    played = [Bandit(copying("dqn"), stars([make.random(size, 0)] * 40)).played() for size in (3, 5, 5, 5, 5)]
+    played = [Bandit(group_agent("dqn"), stars([make.random(size, 0)] * 40)).played() for size in (3, 5, 5, 5, 5)]
     for number, each in enumerate(played):
         rounds.add(dataclasses.replace(each, reward=torch.full((40,), float(number))))
     drawn = {float(rounds.sample(8, generator).reward.mean()) for _ in range(60)}
@@ -226,7 +226,7 @@ def test_rounds_of_a_cluster_size_are_remembered_however_many_of_others_come(mak
 def test_decisions_are_drawn_by_their_error_and_count_the_less_the_more_often(make):
     """Schaul et al. 2016: P(i) ~ priority^0.6, weights (M P(i))^-0.4 over their maximum; errors of 1 and 32."""
     generator, rounds = torch.Generator().manual_seed(0), LastRounds(0, prioritized=True)
-    played = Bandit(copying("dqn"), stars([make.random(3, 0)] * 2)).played()
+    played = Bandit(group_agent("dqn"), stars([make.random(3, 0)] * 2)).played()
     rounds.add(dataclasses.replace(played, reward=torch.tensor([0.0, 1.0])))
     drawn = rounds.sample(4_000, generator)
     assert 0.47 < float((drawn.reward == 0).float().mean()) < 0.53  # nothing is known: as likely as each other
@@ -251,7 +251,7 @@ def test_a_dqn_believes_its_own_estimate_of_what_follows(make):
         stars([first, first, second, second]), torch.tensor([0, 1, 0, 1]), torch.tensor([0.0, 0.0, 1.0, 1.0]),
         torch.full((4,), 0.5), goes_on, stars([second, second]), log_prob=torch.full((4, 2), 0.5).log(),
     ))  # fmt: skip
-    agent, generator = copying("dqn", learning_rate=3e-3), torch.Generator().manual_seed(0)
+    agent, generator = group_agent("dqn", learning_rate=3e-3), torch.Generator().manual_seed(0)
     for number in range(10):
         agent.algorithm.learn(rounds, 32, 50, generator, follow=9.0 / (9.0 + number) / 50)
     with torch.inference_mode():

@@ -11,10 +11,10 @@ from tensorboard.util import tensor_util
 from aaml.cli import run as command
 from aaml.errors import UserError
 from aaml.evaluation.policies import load
-from aaml.learning.config import AGENTS, CopiesConfig, Dqn
+from aaml.learning.config import AGENTS, Dqn, GroupConfig
 from aaml.settings import changed
-from aaml.training.copies import CopiesLearner
-from aaml.training.rollouts import Arena
+from aaml.training.group_learner import GroupLearner
+from aaml.training.rollouts import EnvFactory
 from aaml.training.run import open_run
 from aaml.training.settings import TrainConfig
 from aaml.training.trainer import run_training
@@ -27,7 +27,7 @@ ALL = ("dqn", "gnn", "acdqn", "acgnn")
 def small(agent="acdqn", **others):
     settings = {
         "task": "balance", "nodes": (3, 4), "pods": 40, "steps": 2_500, "envs": 2, "teacher_steps": 200,
-        "teacher_passes": 2, "validate_every": 1_000, "validation_episodes": 2, "seed": 3, "copies": 4,
+        "teacher_passes": 2, "validate_every": 1_000, "validation_episodes": 2, "seed": 3, "group": 4,
         "sampled": 0.5, "batch_size": 64,
     }  # fmt: skip
     if isinstance(AGENTS[others.get("agent", agent)], Dqn):
@@ -49,7 +49,7 @@ class KilledError(Exception):
 def test_the_readmes_learning_rate_changes_what_the_usual_training_does(tmp_path):
     """What is said of an agent counts whatever method trains it."""
     said, usual = (small("gnn", steps=1, validate_every=10**6, **told) for told in ({"learning_rate": 3e-4}, {}))
-    assert said.way == "copies"
+    assert said.resolved_method == "group"
     runs = [train(config, tmp_path / str(number)) for number, config in enumerate((said, usual))]
     first, second = (torch.load(folder.model_path(), weights_only=True)["states"]["optimizer"] for *_, folder in runs)
     assert [each["param_groups"][0]["lr"] for each in (first, second)] == [3e-4, 1e-3]
@@ -77,15 +77,15 @@ def test_a_killed_run_goes_on_to_the_same_weights_and_curve(agent, tmp_path):
         assert torch.equal(value, cut[name]), name
 
 
-@pytest.mark.parametrize(("agent", "method"), [("acgnn", "copies"), ("dqn", "copies"), ("acdqn", "rewards")])
+@pytest.mark.parametrize(("agent", "method"), [("acgnn", "group"), ("dqn", "group"), ("acdqn", "rewards")])
 def test_a_run_may_go_on_from_the_weights_of_a_model(agent, method, tmp_path):
     first = train(small(agent, method=method, steps=500, validate_every=300), tmp_path / "first")[2]
     config = small(agent, method=method, steps=500, validate_every=300, start=tmp_path / "first")
     assert not config.imitates
     curve = train(config, tmp_path / "second")[1]
     began = next(value for name, step, value in curve if (name, step) == ("Validation/Score", 0))
-    arena = Arena(config.setting)
-    judged = Validation(arena, config.sizes, config.validation_episodes, config.reference)(load(first.model_path()))
+    factory = EnvFactory(config.env_config)
+    judged = Validation(factory, config.sizes, config.validation_episodes, config.reference)(load(first.model_path()))
     assert began == pytest.approx(judged["Validation/Score"])
 
 
@@ -94,7 +94,7 @@ def test_a_model_that_does_not_fit_is_told_before_there_is_a_folder(tmp_path):
     for settings, said in (
         ({"agent": "acdqn"}, "is a 'dqn' model; expected acdqn"),
         ({"agent": "dqn", "task": "seedc", "nodes": (3,)}, "look 0 pods ahead; expected 2"),
-        ({"agent": "dqn", "hidden_layers": 8}, "width 32"),
+        ({"agent": "dqn", "hidden_size": 8}, "width 32"),
     ):
         with pytest.raises(UserError, match=said):
             open_run(small(**settings, start=tmp_path / "dqn"), tmp_path / "new", resume=False)
@@ -145,7 +145,7 @@ def test_what_a_run_begins_as_is_kept_until_learning_beats_it(origin, best, kept
     start = train(small(steps=0), tmp_path / "first")[2].path if origin == "a model" else None
     scores, saved = iter((0.5, 2.0, 1.0, 1.5)), []
     monkeypatch.setattr(Validation, "__call__", lambda *_: {"Validation/Score": next(scores)})
-    monkeypatch.setattr(CopiesLearner, "save", lambda *_: saved.append(0))
+    monkeypatch.setattr(GroupLearner, "save", lambda *_: saved.append(0))
     config = small(start=start, teacher="none" if origin == "nothing" else "")
     folder = open_run(config, tmp_path / "run", resume=False)[1]
     progress = run_training(config, folder, progress=False)
@@ -157,8 +157,8 @@ def test_what_a_run_begins_as_is_kept_until_learning_beats_it(origin, best, kept
 def test_an_agent_that_began_at_random_balances_better_than_it_began(agent, tmp_path):
     """From random weights, without a teacher, within 40,000 decisions."""
     config = small(
-        agent, teacher="none", nodes=(4,), pods=80, steps=40_000, envs=4, copies=8, sampled=0.2, validate_every=40_000,
-        validation_episodes=10,
+        agent, teacher="none", nodes=(4,), pods=80, steps=40_000, envs=4, group_size=8, sampled=0.2,
+        validate_every=40_000, validation_episodes=10,
     )  # fmt: skip
     _, curve, _ = train(config, tmp_path / "run")
     first, *_, last = [value for name, _, value in curve if name == "Validation/Score"]
@@ -168,9 +168,9 @@ def test_an_agent_that_began_at_random_balances_better_than_it_began(agent, tmp_
 def test_the_judgement_in_lockstep_is_that_of_the_simulator(tmp_path):
     config = small("gnn")
     config, folder = open_run(config, tmp_path / "run", resume=False)
-    arena = Arena(config.setting)
-    learner = CopiesLearner(config, arena, folder.writer)
-    validation = Validation(arena, config.sizes, 3, "least-variance")
+    factory = EnvFactory(config.env_config)
+    learner = GroupLearner(config, factory, folder.writer)
+    validation = Validation(factory, config.sizes, 3, "least-variance")
     fast, slow = validation(learner.policy, learner.judge), validation(learner.policy)
     folder.close()
     for name, value in slow.items():
@@ -190,29 +190,29 @@ def test_other_tasks_train_in_lockstep_too(task, settings, tmp_path):
 
 
 @pytest.mark.parametrize("agent", ["dqn", "acdqn", "gnn", "acgnn"])
-def test_agents_that_are_shown_costs_and_lifetimes_learn_from_copies(agent, tmp_path):
+def test_agents_that_are_shown_costs_and_lifetimes_learn_by_group_rollouts(agent, tmp_path):
     shown = {"costs": True, "lifetimes": True, "remaining_lifetimes": "known"}
     config = small(agent, task="bill-when-empty", steps=100, nodes=(3,), **shown)
-    assert config.way == "copies"
+    assert config.resolved_method == "group"
     progress, _, folder = train(config, tmp_path / "run")
     assert progress.step >= 100
     assert load(str(folder.model_path())).observation_spec.costs
 
 
-def test_auto_goes_by_copies_where_it_can_and_one_line_says_why_it_cannot(tmp_path):
-    assert small().way == "copies"
-    assert small(workers="2").way == "rewards"
-    assert small(remaining_lifetimes="learned").way == "copies"
-    assert small(reward="balance + rack-spread").way == "rewards"
-    assert small(reward="compress").way == "copies"
-    assert small(method="expert").way == "expert"
+def test_auto_goes_by_group_rollouts_where_it_can_and_one_line_says_why_it_cannot(tmp_path):
+    assert small().resolved_method == "group"
+    assert small(workers="2").resolved_method == "rewards"
+    assert small(remaining_lifetimes="learned").resolved_method == "group"
+    assert small(reward="balance + rack-spread").resolved_method == "rewards"
+    assert small(reward="compress").resolved_method == "group"
+    assert small(method="expert").resolved_method == "expert"
     with pytest.raises(UserError, match="one process; use --method rewards"):
-        train(small(method="copies", workers="2"), tmp_path / "run")
+        train(small(method="group", workers="2"), tmp_path / "run")
 
 
 def test_a_round_in_which_nothing_is_drawn_is_told(tmp_path):
     config = small(sampled=1e-9)
-    assert isinstance(config.copying, CopiesConfig)
+    assert isinstance(config.group, GroupConfig)
     with pytest.raises(UserError, match="no choice of a whole round was sampled"):
         train(config, tmp_path / "run")
 
@@ -223,14 +223,14 @@ def test_a_training_that_ended_before_it_learned_says_how_to_go_on(tmp_path, cap
     assert f"go on with: aaml train --out {tmp_path / 'run'} --resume --steps 0" in capsys.readouterr().out
 
 
-def test_a_reward_of_ones_own_is_learned_from_by_copies_where_it_can_be_compiled(tmp_path, caplog):
+def test_a_reward_of_ones_own_is_learned_from_in_groups_where_it_can_be_compiled(tmp_path, caplog):
     (tmp_path / "mine.py").write_text(
         "def cheap(context, row):\n    return -float(context.state.requested[row, 0])\n\n\n"
         "def by_name(context, row):\n    return float(len(context.pod.name))\n"
     )
-    assert small(reward=f"{tmp_path / 'mine.py'}:cheap").way == "copies"
+    assert small(reward=f"{tmp_path / 'mine.py'}:cheap").resolved_method == "group"
     named = small(reward=f"{tmp_path / 'mine.py'}:by_name")
-    assert named.way == "rewards"
+    assert named.resolved_method == "rewards"
     _, folder = open_run(named, tmp_path / "by_name", resume=False)
     folder.close()
     assert "by_name is not compiled (Unknown attribute 'pod'" in caplog.text

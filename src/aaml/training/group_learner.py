@@ -1,4 +1,4 @@
-"""Learning from copies: rounds of whole episodes in lockstep, each played by many copies at once.
+"""Learning by group rollouts: rounds of whole episodes in lockstep, each played by a whole group at once.
 
 A round takes one of the cluster sizes, plays new episodes of the task to their end and learns from them. Its generators
 depend on the seed and the number of the round alone, so that an interrupted training goes on to the same weights.
@@ -13,18 +13,25 @@ import numpy as np
 
 from aaml.errors import bad_value
 from aaml.learning.agent import ActorCriticAgent, DqnAgent, NeuralAgent, first_agent
-from aaml.learning.algorithms.imitation import begin_as, soften
+from aaml.learning.algorithms.imitation import fit_temperature, init_from
 from aaml.learning.buffers import LastRounds
-from aaml.learning.copies import Generator, RolloutRecorder, agreement, check_device, demonstrations, make_generator
+from aaml.learning.group_rollouts import (
+    Generator,
+    RolloutRecorder,
+    agreement,
+    check_device,
+    demonstrations,
+    make_generator,
+)
 from aaml.learning.optim import anneal, step_size
 from aaml.learning.policy import single_threaded
 from aaml.scheduling.ports import RunWriter
 from aaml.training.learner import Stop
 from aaml.training.lockstep import LockstepCollector
-from aaml.training.rollouts import Arena, demonstrate
+from aaml.training.rollouts import EnvFactory, demonstrate
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
-from aaml.training.validation import Glimpse
+from aaml.training.validation import Snapshot
 
 _BEGIN: Mapping[str, Mapping[str, float]] = {
     "least-variance": {"cpu_growth_scaled": -1.0, "memory_growth_scaled": -1.0},
@@ -32,24 +39,27 @@ _BEGIN: Mapping[str, Mapping[str, float]] = {
     "most-allocated": {"cpu_after": 1.0, "memory_after": 1.0},
 }
 """Heuristics that an actor is by a weighted sum of features: it begins as one instead of imitating it."""
-_TEN = 10.0  # nodes that horizons are said for
 _RECENT = 9.0  # a DQN acts by the average of its weights over the last ninth of its rounds (Shamir and Zhang 2013)
 
 
-class CopiesLearner:
+class GroupLearner:
     """One of the four agents, learning in rounds (`aaml.training.learner.Learner`)."""
 
-    def __init__(self, config: TrainConfig, arena: Arena, writer: RunWriter) -> None:
+    def __init__(self, config: TrainConfig, factory: EnvFactory, writer: RunWriter) -> None:
         config.check_method()
         check_device(config.device)
         single_threaded()
         self.policy: NeuralAgent = first_agent(
-            config.network, config.begins_with, observation_spec=arena.observation_spec, seed=config.seed, averaged=True
+            config.network,
+            config.begins_with,
+            observation_spec=factory.observation_spec,
+            seed=config.seed,
+            averaged=True,
         )
         self.policy.to(config.device)
-        self.policy.queue_sort = arena.queue_sort
-        self._config, self._arena, self._writer = config, arena, writer
-        self._collector = LockstepCollector(config, arena)
+        self.policy.queue_sort = factory.queue_sort
+        self._config, self._factory, self._writer = config, factory, writer
+        self._collector = LockstepCollector(config, factory)
         network = config.network
         self._kept = LastRounds(getattr(network, "buffer_size", 0), prioritized=getattr(network, "prioritized", False))
         self._rounds = 0
@@ -59,18 +69,18 @@ class CopiesLearner:
         config, network = self._config, self.policy.policy.network
         if not config.imitates:
             return config.start is not None
-        pieces = demonstrate(self._arena, config.teacher_name, config.seed, config.teacher_steps)
+        pieces = demonstrate(self._factory, config.teacher_name, config.seed, config.teacher_steps)
         if not pieces:
             raise bad_value("teacher_steps", config.teacher_steps, "enough decisions for an episode, or 0")
         shown = demonstrations([step for piece in pieces for step in piece], config.device)
         facts: dict[str, float | str] = {"teacher": config.teacher_name}
         acts = isinstance(self.policy, ActorCriticAgent)
         if config.teacher_name in _BEGIN and acts:
-            begin_as(network, _BEGIN[config.teacher_name])
+            init_from(network, _BEGIN[config.teacher_name])
         else:
             facts["loss"] = self.policy.imitate(list(shown.values()), config.teacher_passes)
         if acts:
-            soften(network, list(shown.values()))
+            fit_temperature(network, list(shown.values()))
         for size, each in shown.items():
             facts[f"agreement at {size} nodes"] = agreement(network, each)
         self._writer.event("warm start", facts)
@@ -82,9 +92,10 @@ class CopiesLearner:
         rng = np.random.default_rng([config.seed, self._rounds])
         generator = make_generator(int(rng.integers(1 << 62)), config.device)
         size = int(config.sizes[rng.integers(len(config.sizes))])
-        n_step = ceil(agent.config.n_step * size / _TEN) if isinstance(agent, DqnAgent) else 0
+        longer = size / config.group.horizon_nodes
+        n_step = ceil(agent.config.n_step * longer) if isinstance(agent, DqnAgent) else 0
         record = self._collector.play(self._rounds, size, agent.policy.network, n_step, generator, stop)
-        horizon = max(1.0, size / _TEN / max(1.0 - agent.config.gamma, 1e-6))
+        horizon = max(1.0, longer / max(1.0 - agent.config.gamma, 1e-6))
         left = max(0.0, 1.0 - step / max(config.steps, 1))
         for name, value in self._learn(record, 1.0 - 1.0 / horizon, left, generator).items():
             self._writer.scalar(name, value, step + record.decisions)
@@ -97,13 +108,13 @@ class CopiesLearner:
         """Update from a round, of which the share `left` of the training is to come."""
         agent = self.policy
         if isinstance(agent, ActorCriticAgent):
-            # The critic is no part of the update: it is what a live cluster, where there are no copies, goes on with.
+            # The critic is no part of the update: it is what a live cluster, where there is no group, goes on with.
             ppo = agent.algorithm
             anneal(ppo.actor_optimizer, agent.config.learning_rate, left)
             anneal(ppo.critic_optimizer, agent.config.critic_learning_rate or agent.config.learning_rate, left)
             return ppo.update(record.rollout(gamma), generator, critic_epochs=1)
         if not isinstance(agent, DqnAgent):
-            raise TypeError(f"{agent.name} learns from no copies")
+            raise TypeError(f"{agent.name} does not learn by group rollouts")
         played = record.transitions(gamma)
         self._kept.add(played)
         anneal(agent.algorithm.optimizer, agent.config.learning_rate, left)
@@ -117,9 +128,9 @@ class CopiesLearner:
         self._kept.forget()
         return {}
 
-    def judge(self, seeds: Sequence[int], nodes: int, glimpse: Glimpse | None) -> list[Mapping[str, float]]:
+    def judge(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> list[Mapping[str, float]]:
         """Return the metrics of episodes that the agent plays by its best choices, in the order of their seeds."""
-        return self._collector.judge(self.policy.policy.network, seeds, nodes, glimpse)
+        return self._collector.judge(self.policy.policy.network, seeds, nodes, snapshot)
 
     def save(self, folder: RunFolder) -> Path:
         """Write the model files."""
