@@ -78,7 +78,7 @@ class _CheapestExtension:
     name = "cheapest_extension"
 
     def __init__(self, model: LifetimeModel) -> None:
-        self.observation_spec = ObservationSpec(expects=model, costs=True)
+        self.observation_spec = ObservationSpec(lifetime_model=model, costs=True)
         self._model = model
 
     def act(self, context: Context) -> Decision:

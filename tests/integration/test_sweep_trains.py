@@ -23,7 +23,7 @@ STEPS = 240
 FIXED = {"pods": 30, "teacher_steps": 0, "envs": 2, "validation_episodes": 1}
 WAYS = {
     "rewards": ({"chunk": 16}, "learning_rate"),
-    "group": ({"group": 2, "sampled": 0.5, "batch_size": 64}, "learning_rate"),  # two rounds of 2 x 2 episodes
+    "group": ({"group_size": 2, "sampled": 0.5, "batch_size": 64}, "learning_rate"),  # two rounds of 2 x 2 episodes
 }
 YAML = """
 agent: dqn

@@ -191,7 +191,7 @@ class Judge(Races):
                 EnvConfig(task.name, sizes[number], config.pods, remaining_lifetimes=config.remaining_lifetimes)
             )
             self._factories.append(factory)
-            plans = TaskEpisodes(task, config.pods, expects=factory.observation_spec.expects)
+            plans = TaskEpisodes(task, config.pods, lifetime_model=factory.observation_spec.lifetime_model)
             mine = [place for place, each in enumerate(self.episodes) if each[0] == number]
             for place in mine:
                 _, seed, nodes = self.episodes[place]

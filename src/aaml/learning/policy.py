@@ -61,7 +61,7 @@ class NetworkPolicy:
 
     @queue_sort.setter
     def queue_sort(self, sort: QueueSort | None) -> None:
-        self._queue_sort = None if sort is None else sort.knowing(self.observation_spec.expects)
+        self._queue_sort = None if sort is None else sort.knowing(self.observation_spec.lifetime_model)
 
     @property
     def explores_by(self) -> Literal["softmax", "any", "least-requested"]:

@@ -110,7 +110,7 @@ def _policy(policy: Policy, name: str) -> dict[str, Any]:
     if isinstance(policy, LifetimeRule):
         _check(policy.observation_spec, name)
         rule = "lava" if policy.grade is lifetime_class else "nilas"
-        return _expects(policy.observation_spec) | {"kind": "devices", "name": rule} | _plain()
+        return _lifetime_model(policy.observation_spec) | {"kind": "devices", "name": rule} | _plain()
     if isinstance(policy, ScorePolicy) and policy.name in (*HEURISTICS, *ORDERED):
         return _heuristic(ORDERED.get(policy.name, policy.name))
     if isinstance(policy, FirstFit):
@@ -127,7 +127,7 @@ def _network(policy: NetworkPolicy, name: str) -> dict[str, Any]:
     for tensor, values in tensors.items():
         if not np.isfinite(values).all():
             raise UserError(f"policy {name}: {tensor} holds numbers that are not finite; train it again")
-    return _expects(policy.observation_spec) | {
+    return _lifetime_model(policy.observation_spec) | {
         "kind": "network",
         "features": {
             "version": FEATURES_VERSION,
@@ -160,14 +160,14 @@ def _linear(policy: LinearPolicy, name: str) -> dict[str, Any]:
     known = len(FEATURES) - len(COST)
     reads = {"version": FEATURES_VERSION, "linear": list(FEATURES[:known])}
     numbers = {"terms": list(TERMS), "weights": policy.weights[:, :known].tolist()}
-    return _expects(policy.observation_spec) | {"kind": "linear", "features": reads} | numbers
+    return _lifetime_model(policy.observation_spec) | {"kind": "linear", "features": reads} | numbers
 
 
 def _formula(policy: FormulaPolicy, name: str) -> dict[str, Any]:
     reads = features(policy.formula.expression)
     costs = any(NUMBERED[each] >= FIRST_COST for each in reads)
     _check(replace(policy.observation_spec, costs=costs), name)
-    return _expects(policy.observation_spec) | {"kind": "formula"} | _code(policy.formula.expression)
+    return _lifetime_model(policy.observation_spec) | {"kind": "formula"} | _code(policy.formula.expression)
 
 
 def _code(expression: Expression) -> dict[str, Any]:
@@ -216,8 +216,8 @@ def _devices(policy: GpuPolicy, name: str) -> dict[str, Any]:
     return content | {"weights": scorer.linear.tolist()}
 
 
-def _expects(spec: ObservationSpec) -> dict[str, Any]:
-    lifetimes = {} if spec.expects is None else {"lifetimes": spec.expects.to_dict()}
+def _lifetime_model(spec: ObservationSpec) -> dict[str, Any]:
+    lifetimes = {} if spec.lifetime_model is None else {"lifetimes": spec.lifetime_model.to_dict()}
     return lifetimes | (_expected(spec.fragmentation.typical) if isinstance(spec.fragmentation, FragmentMeter) else {})
 
 
@@ -239,7 +239,8 @@ def _check(spec: ObservationSpec, name: str) -> None:
     """Raise `UserError` where a policy reads what kube-scheduler does not know."""
     reasons = {
         "the pods that follow (lookahead), which kube-scheduler shows no plugin": spec.lookahead > 0,
-        "true lifetimes, which nobody knows on a cluster": spec.lifetimes or isinstance(spec.expects, KnownLifetimes),
+        "true lifetimes, which nobody knows on a cluster": spec.lifetimes
+        or isinstance(spec.lifetime_model, KnownLifetimes),
         "racks, which the plugin's graph does not have": spec.racks,
         "what nodes cost, which kube-scheduler does not know": spec.costs,
     }

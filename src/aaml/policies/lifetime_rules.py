@@ -63,7 +63,7 @@ class LifetimeRule:
     ) -> None:
         self.name = name
         self.queue_sort = None if queue_sort is None else queue_sort.knowing(model)
-        self.observation_spec = ObservationSpec(expects=model)
+        self.observation_spec = ObservationSpec(lifetime_model=model)
         self.grade, self._model = grade, model
         self._usual = GpuPolicy("best-fit", "best-fit", options, scores.best_fit)
 

@@ -17,7 +17,7 @@ def spec_to_dict(spec: ObservationSpec) -> dict[str, Any]:
     meter = spec.fragmentation
     if meter is not None and not isinstance(meter, FragmentMeter):
         raise TypeError(f"fragmentation: {type(meter).__name__} cannot be written to a file; expected a FragmentMeter")
-    expected = {} if spec.expects is None else {"expects": spec.expects.to_dict()}
+    expected = {} if spec.lifetime_model is None else {"expects": spec.lifetime_model.to_dict()}
     return {
         "lookahead": spec.lookahead,
         "lifetimes": spec.lifetimes,
@@ -48,7 +48,7 @@ def spec_from_dict(fields: Mapping[str, Any]) -> ObservationSpec:
         lifetimes=bool(fields["lifetimes"]),
         racks=bool(fields["racks"]),
         fragmentation=None if pods is None else FragmentMeter(_pods_from_dict(pods)),
-        expects=None if expected is None else model_from_dict(expected),
+        lifetime_model=None if expected is None else model_from_dict(expected),
         costs=bool(fields.get("costs", False)),
     )
 

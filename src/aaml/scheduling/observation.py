@@ -88,7 +88,7 @@ class RawObservation:
 
     The arrays of a `ClusterState` (N nodes, R resources, G devices), whose dtypes and meaning they have, are views that
     are good until it changes. `siblings` float64 [N] counts each node's pods of the pod's owner, `growth` float64 [N]
-    is by how much the pod would fragment each node's GPUs, and `told` float32 [P] is the part of the pod's vector that
+    is by how much the pod would fragment each node's GPUs, and `pod_vector` float32 [P] is the part of the pod's vector that
     does not depend on the nodes. `remaining_lifetimes` float32 [N, 12] holds the features of what running pods
     are expected to leave, [0, 12] where nothing is expected. `costs` float32 [N, C] holds `COST_FEATURES`, [N, 0] where
     they are not shown.
@@ -104,7 +104,7 @@ class RawObservation:
     request: npt.NDArray[np.int64]
     growth: npt.NDArray[np.float64]
     siblings: npt.NDArray[np.float64]
-    told: FloatArray
+    pod_vector: FloatArray
     remaining_lifetimes: FloatArray
     costs: FloatArray
     gpu: tuple[int, int]
@@ -117,7 +117,7 @@ class RawObservation:
         nodes = np.zeros((n, len(NODE_FEATURES) + self.costs.shape[1]), dtype=np.float32)
         nodes[:, len(NODE_FEATURES) :] = self.costs
         pairs = np.zeros((n, len(PAIR_FEATURES)), dtype=np.float32)
-        vector = self.told.copy()
+        vector = self.pod_vector.copy()
         fill(
             self.allocatable, self.requested, self.gpu_free, self.gpu_count, self.unschedulable, self.capacity,
             self.mask, self.request, *self.gpu, self.growth, self.siblings,
@@ -147,16 +147,16 @@ class ObservationSpec:
 
     `lookahead` is how many of the pods that follow are shown. `lifetimes` says whether a pod's lifetime is shown, which
     kube-scheduler does not know. With `racks` the graph has a hub for each rack, and otherwise it is a star.
-    `fragmentation` measures by how much a pod would fragment GPUs, and `expects` says how long pods are expected to run
-    on; without them the features about that are zero. With `costs` the nodes show what they cost, zero where nobody
-    buys and gives back nodes.
+    `fragmentation` measures by how much a pod would fragment GPUs, and `lifetime_model` says how long pods are expected
+    to run on; without them the features about that are zero. With `costs` the nodes show what they cost, zero where
+    nobody buys and gives back nodes.
     """
 
     lookahead: int = 0
     lifetimes: bool = False
     racks: bool = False
     fragmentation: FragmentGrowth | None = None
-    expects: LifetimeModel | None = None
+    lifetime_model: LifetimeModel | None = None
     costs: bool = False
 
     @property
@@ -169,24 +169,27 @@ class ObservationSpec:
         now_s: float = 0.0,
     ) -> RawObservation:  # fmt: skip
         """Return the arrays at `now_s` of `pod` waiting in `state`; `mask` is [N]."""
-        n, rests = len(state), np.zeros((0, len(NODE_REMAINING) + len(PAIR_REMAINING)), dtype=np.float32)
-        told = np.zeros(self.pod_size, dtype=np.float32)
-        told[POD.wants_model] = float(bool(pod.gpu.models))
+        n, remaining = len(state), np.zeros((0, len(NODE_REMAINING) + len(PAIR_REMAINING)), dtype=np.float32)
+        pod_vector = np.zeros(self.pod_size, dtype=np.float32)
+        pod_vector[POD.wants_model] = float(bool(pod.gpu.models))
         if self.lifetimes and pod.lifetime_s is not None:
-            told[POD.lifetime], told[POD.lifetime_known] = log_seconds(pod.lifetime_s), 1.0
-        if self.expects is not None:
-            remaining_s = 0.0 if pod is NO_POD else self.expects.remaining_s(pod)
-            rests = RunningPods.of(state, self.expects).features(remaining_s, now_s)
-            if not told[POD.lifetime_known] and pod is not NO_POD:
-                told[POD.lifetime], told[POD.lifetime_known] = log_seconds(remaining_s), self.expects.certainty(pod)
-        told[POD.queue] = np.log1p(queue_length) / 5.0
+            pod_vector[POD.lifetime], pod_vector[POD.lifetime_known] = log_seconds(pod.lifetime_s), 1.0
+        if self.lifetime_model is not None:
+            remaining_s = 0.0 if pod is NO_POD else self.lifetime_model.remaining_s(pod)
+            remaining = RunningPods.of(state, self.lifetime_model).features(remaining_s, now_s)
+            if not pod_vector[POD.lifetime_known] and pod is not NO_POD:
+                pod_vector[POD.lifetime], pod_vector[POD.lifetime_known] = (
+                    log_seconds(remaining_s),
+                    self.lifetime_model.certainty(pod),
+                )
+        pod_vector[POD.queue] = np.log1p(queue_length) / 5.0
         if self.lookahead and upcoming:
             mean_cpu, mean_memory = mean_size(state.allocatable, state.capacity)
             for k, other in enumerate(upcoming[: self.lookahead]):
                 start = len(POD_FEATURES) + k * len(UPCOMING_FEATURES)
-                told[start + UPCOMING.cpu] = other.request(CPU) / mean_cpu
-                told[start + UPCOMING.memory] = other.request(MEMORY) / mean_memory
-                told[start + UPCOMING.gpu] = other.gpu.total_milli / 1000.0 / MAX_DEVICES
+                pod_vector[start + UPCOMING.cpu] = other.request(CPU) / mean_cpu
+                pod_vector[start + UPCOMING.memory] = other.request(MEMORY) / mean_memory
+                pod_vector[start + UPCOMING.gpu] = other.gpu.total_milli / 1000.0 / MAX_DEVICES
         return RawObservation(
             request=state.request_vector(pod),  # first: it may add a column
             allocatable=state.allocatable,
@@ -198,8 +201,8 @@ class ObservationSpec:
             mask=np.asarray(mask, dtype=np.bool_),
             growth=np.zeros(n) if self.fragmentation is None else self.fragmentation.growth(state, pod),
             siblings=OwnerIndex.of(state).counts(pod.owner) if pod.owner else np.zeros(n),
-            told=told,
-            remaining_lifetimes=rests,
+            pod_vector=pod_vector,
+            remaining_lifetimes=remaining,
             costs=self._costs(state, now_s),
             gpu=(pod.gpu.count, pod.gpu.milli),
             graph=(rack_graph if self.racks else star_graph)(state),

@@ -23,7 +23,7 @@ class QueueSort:
 
     A pod counts as having come `cpu_s` seconds later for each mean node's CPU that it requests, `memory_s` seconds
     later for each mean node's memory, `larger_s` seconds later for the larger of the two shares, `rest` seconds later
-    for each second that it is expected to run, by the model `expects`, and `work` seconds later for each mean node that
+    for each second that it is expected to run, by `lifetime_model`, and `work` seconds later for each mean node that
     it would keep for a second: the larger share times the expected run. With zeros the order is strictly that of
     arrival. What came long ago goes before everything that comes now, so no pod is passed over for ever.
 
@@ -41,23 +41,23 @@ class QueueSort:
     larger_s: float = 0.0
     rest: float = 0.0
     work: float = 0.0
-    expects: LifetimeModel | None = field(default=None, compare=False, repr=False)
+    lifetime_model: LifetimeModel | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, numbers: Mapping[str, Any]) -> Self:
         """Return the order that has these `numbers`. Raises TypeError or ValueError for what are none of an order."""
-        if "expects" in numbers:
-            raise TypeError("expects is no number of an order")
+        if "lifetime_model" in numbers:
+            raise TypeError("lifetime_model is no number of an order")
         return cls(**{name: float(value) for name, value in numbers.items()})  # type: ignore[arg-type]
 
-    def knowing(self, expects: LifetimeModel | None) -> Self:
-        """Return this order by what `expects` tells of lifetimes. Raises `UserError` where it needs that, for None."""
-        if self.looks_ahead and expects is None:
+    def knowing(self, lifetime_model: LifetimeModel | None) -> Self:
+        """Return this order with a model of lifetimes. Raises `UserError` for None where the order needs one."""
+        if self.looks_ahead and lifetime_model is None:
             raise UserError(
                 "the order of waiting pods looks at how long they run, and nothing is expected: "
                 "use --remaining_lifetimes learned"
             )
-        return replace(self, expects=expects)
+        return replace(self, lifetime_model=lifetime_model)
 
     @property
     def looks_ahead(self) -> bool:
@@ -66,12 +66,14 @@ class QueueSort:
 
     def numbers(self) -> dict[str, Any]:
         """Return the numbers that make this order, by name."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "expects"}
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "lifetime_model"}
 
     def delay_s(self, state: ClusterState, pod: Pod) -> float:
         """Return how much later than it did the pod counts as having come, in seconds."""
         mean_cpu, mean_memory = mean_size(state.allocatable, state.capacity)
-        remaining_s = self.expects.remaining_s(pod) if self.looks_ahead and self.expects is not None else 0.0
+        remaining_s = (
+            self.lifetime_model.remaining_s(pod) if self.looks_ahead and self.lifetime_model is not None else 0.0
+        )
         return float(self.delays_s(pod.request(CPU) / mean_cpu, pod.request(MEMORY) / mean_memory, remaining_s))
 
     def delays_s(self, cpu: Shares, memory: Shares, remaining_s: Shares) -> Shares:

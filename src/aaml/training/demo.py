@@ -1,4 +1,4 @@
-"""The demonstration: train the four agents briefly, judge them on unseen seeds, leave a report and what to do next."""
+"""The demonstration: train the four agents briefly, evaluate them on unseen seeds, write a report."""
 
 import shutil
 from collections.abc import Sequence
@@ -62,8 +62,8 @@ def run_demo(
     page = Page("Four learned schedulers, briefly trained", folder)
     page.text(
         f"Each agent saw {config.teacher_steps:,} decisions of a heuristic and made {config.steps:,} of its own on "
-        f"simulated clusters of {config.nodes} nodes; all are judged on {len(config.seeds)} episodes that none of them "
-        "has seen. The intervals are 95% intervals over these episodes, differences are paired."
+        f"simulated clusters of {config.nodes} nodes; all are evaluated on {len(config.seeds)} episodes that none of "
+        "them has seen. The intervals are 95% intervals over these episodes, differences are paired."
     )
     comparison = results.compare()
     add_comparison(page, comparison)

@@ -128,9 +128,9 @@ class GroupLearner:
         self._kept.forget()
         return {}
 
-    def judge(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> list[Mapping[str, float]]:
+    def evaluate(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> list[Mapping[str, float]]:
         """Return the metrics of episodes that the agent plays by its best choices, in the order of their seeds."""
-        return self._collector.judge(self.policy.policy.network, seeds, nodes, snapshot)
+        return self._collector.evaluate(self.policy.policy.network, seeds, nodes, snapshot)
 
     def save(self, folder: RunFolder) -> Path:
         """Write the model files."""

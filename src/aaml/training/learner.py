@@ -34,7 +34,7 @@ class Learner(Protocol):
         """Learn from what was gathered and let go of what is not saved, before a validation; returns scalars."""
         ...
 
-    def judge(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
+    def evaluate(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
         """Return the metrics of episodes that the policy plays, in the order of their seeds."""
         ...
 

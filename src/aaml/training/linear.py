@@ -1,4 +1,4 @@
-"""Training a linear scorer by the cross-entropy method: a generation a round, judged on the same episodes."""
+"""Training a linear scorer by the cross-entropy method: a generation a round, evaluated on the same episodes."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -24,14 +24,14 @@ from aaml.training.settings import TrainConfig
 from aaml.training.validation import Snapshot, by_playing
 
 _SORT_SCALES = np.array([1000.0, 1000.0, 1000.0, 1.0, 10.0])  # what brings a queue sort's numbers to unit size
-_EPISODES = 256  # of each size, that generations are judged on
+_EPISODES = 256  # of each size, that generations are evaluated on
 FloatArray = npt.NDArray[np.float64]
-Judge = Callable[[LinearPolicy], tuple[float, int]]
+Evaluator = Callable[[LinearPolicy], tuple[float, int]]
 """Scorer -> (value, lower is better; decisions that it took)."""
 
 
 class LinearLearner:
-    """Judges a generation of scorers a round on the same episodes, by the task's metric.
+    """Evaluates a generation of scorers a round on the same episodes, by the task's metric.
 
     Episodes of plain pods run in compiled code (`aaml.sim.compiled.flow`), a generation on `envs` of the largest size
     and on more of smaller ones; others one by one in the simulator. Where waiting is what counts, the order of waiting
@@ -51,12 +51,12 @@ class LinearLearner:
         gpus = any(pod.gpu.count for pod in factory.task.expected(config.trace))
         in_turn = config.costs or config.why_no_group  # compiled scorers read no costs
         self._compiled = not gpus and not (compilable.buys_nodes(config.task) and in_turn)
-        expects = factory.observation_spec.expects is not None
-        features = (*PLAIN, *(GPU if gpus else ()), *(LIFE if expects else ()))
+        lifetime_model = factory.observation_spec.lifetime_model is not None
+        features = (*PLAIN, *(GPU if gpus else ()), *(LIFE if lifetime_model else ()))
         features += COST if factory.observation_spec.costs else ()
         self._columns = [FEATURES.index(name) for name in features]
-        self._terms = [TERMS.index(name) for name in TERMS if expects or name != "pod_rest"]
-        self._sorts = (5 if expects else 3) if "waiting" in factory.task.metric else 0
+        self._terms = [TERMS.index(name) for name in TERMS if lifetime_model or name != "pod_rest"]
+        self._sorts = (5 if lifetime_model else 3) if "waiting" in factory.task.metric else 0
         start = start_weights(config.teacher_name)[np.ix_(self._terms, self._columns)].ravel()
         self._search = CrossEntropy(
             np.append(start, np.zeros(self._sorts)),
@@ -77,14 +77,14 @@ class LinearLearner:
         """Return nothing: every round is learned from at once."""
         return {}
 
-    def judge(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
+    def evaluate(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
         """Play episodes one after the other."""
         return by_playing(self._factory, self.policy, seeds, nodes, snapshot)
 
     def round(self, step: int, stop: Stop) -> int:
-        """Judge one generation."""
+        """Evaluate one generation."""
         before, decisions = self._rng.bit_generator.state, 0
-        judge = self._judge_compiled() if self._compiled else self._judge_one()
+        evaluate_one = self._evaluate_compiled() if self._compiled else self._evaluate_one()
 
         def evaluate(population: Sequence[FloatArray]) -> list[float]:
             nonlocal decisions
@@ -92,7 +92,7 @@ class LinearLearner:
             for vector in population:
                 if stop():
                     raise StoppedError
-                value, made = judge(self._policy(vector))
+                value, made = evaluate_one(self._policy(vector))
                 values.append(value)
                 decisions += made
             return values
@@ -113,17 +113,17 @@ class LinearLearner:
         sort = QueueSort(*(_SORT_SCALES[: self._sorts] * vector[count:]).tolist()) if self._sorts else None
         return LinearPolicy(weights, queue_sort=sort, observation_spec=self._factory.observation_spec)
 
-    def _judge_one(self) -> Judge:
+    def _evaluate_one(self) -> Evaluator:
         sign = -1.0 if self._factory.task.higher_is_better else 1.0
         seed, size = draw_episode(self._rng, self._sizes)
 
-        def judge(policy: LinearPolicy) -> tuple[float, int]:
+        def evaluate(policy: LinearPolicy) -> tuple[float, int]:
             metrics = self._factory.play(policy, seed, size)
             return sign * self._factory.task.value(metrics), int(metrics["bound"])
 
-        return judge
+        return evaluate
 
-    def _judge_compiled(self) -> Judge:
+    def _evaluate_compiled(self) -> Evaluator:
         task = self._factory.task
         sign = -1.0 if task.higher_is_better else 1.0
         drawn: list[tuple[float, Flow]] = []  # the episodes of a size together weigh as much as those of another
@@ -132,17 +132,17 @@ class LinearLearner:
             drawn += [(1.0 / count, self._flow(int(pick), size)) for pick in self._rng.integers(_EPISODES, size=count)]
         total = sum(len(flow.arrival_s) for _, flow in drawn)
 
-        def judge(policy: LinearPolicy) -> tuple[float, int]:
+        def evaluate(policy: LinearPolicy) -> tuple[float, int]:
             plays = ((share, flow.play(policy.weights, policy.queue_sort or BY_ARRIVAL)) for share, flow in drawn)
             return sign * sum(share * task.value(metrics) for share, metrics in plays), total
 
-        return judge
+        return evaluate
 
     def _flow(self, number: int, size: int) -> Flow:
         """Return one of the training episodes; they are drawn once, for that takes longer than playing them."""
         if (number, size) not in self._flows:
             self._flows[number, size] = Flow.of(
-                self._factory.build(TRAINING_SEEDS + number, size), self._factory.observation_spec.expects
+                self._factory.build(TRAINING_SEEDS + number, size), self._factory.observation_spec.lifetime_model
             )
         return self._flows[number, size]
 

@@ -1,4 +1,4 @@
-"""Compiled episodes in lockstep: rounds that groups play to learn from, and those that a policy is judged on."""
+"""Compiled episodes in lockstep: rounds that groups play to learn from, and those that a policy is evaluated on."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -37,7 +37,7 @@ class LockstepCollector:
 
     def __init__(self, config: TrainConfig, factory: EnvFactory) -> None:
         self._config, self._factory = config, factory
-        self._episodes = TaskEpisodes(factory.task, config.pods, config.trace, factory.observation_spec.expects)
+        self._episodes = TaskEpisodes(factory.task, config.pods, config.trace, factory.observation_spec.lifetime_model)
         self._column, self._sign = _measured(factory.task, config.reward)
         self._round = 0
         self._opened: dict[int, Lockstep] = {}
@@ -65,12 +65,12 @@ class LockstepCollector:
             record.earn(self._sign * (step.reward if self._column is None else step.held[:, self._column]))
         return record
 
-    def judge(
+    def evaluate(
         self, network: Network, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None
     ) -> list[Mapping[str, float]]:
         """Return the metrics of episodes that a network plays by its best choices, in the order of their seeds."""
         lockstep = self._open(nodes, len(seeds), 1, lambda group, _: seeds[group])
-        return judge_in_lockstep(lockstep, lambda rows: best(network, self._batch(rows)).cpu().numpy(), snapshot)
+        return evaluate_in_lockstep(lockstep, lambda rows: best(network, self._batch(rows)).cpu().numpy(), snapshot)
 
     def _open(self, nodes: int, groups: int, group_size: int, seed: Callable[[int, int], int]) -> Lockstep:
         expected, reward = (
@@ -100,7 +100,7 @@ class LockstepCollector:
         return TRAINING_SEEDS + int(sequence.generate_state(1)[0])
 
 
-def judge_in_lockstep(batch: Lockstep, choose: Choose, snapshot: Snapshot | None) -> list[Mapping[str, float]]:
+def evaluate_in_lockstep(batch: Lockstep, choose: Choose, snapshot: Snapshot | None) -> list[Mapping[str, float]]:
     """Play an episode in each row to its end and return their metrics, by row; closes the batch.
 
     `glimpse` is told what was chosen, and sees the first row.

@@ -18,7 +18,7 @@ from aaml.sim.compiled.batch import BatchedEnv, Episodes
 from aaml.sim.compiled.episodes import TaskEpisodes
 from aaml.sim.compiled.plan import Plan
 from aaml.training.learner import Stop, draw_episode
-from aaml.training.lockstep import judge_in_lockstep
+from aaml.training.lockstep import evaluate_in_lockstep
 from aaml.training.rollouts import EnvFactory
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
@@ -59,7 +59,7 @@ class QTableLearner:
         """Return nothing: every round is learned from at once."""
         return {}
 
-    def judge(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
+    def evaluate(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
         """Play episodes by the best choices, all at once where they are compiled."""
         if self._batch is None:
             return by_playing(self._factory, self.policy, seeds, nodes, snapshot)
@@ -69,7 +69,9 @@ class QTableLearner:
                 [self.policy.choose(one, explore=False)[0] if one.choices else 0 for one in self._look(batch)]
             )
 
-        return judge_in_lockstep(self._open(lambda row, _: self._plan(seeds[row], nodes), len(seeds)), best, snapshot)
+        return evaluate_in_lockstep(
+            self._open(lambda row, _: self._plan(seeds[row], nodes), len(seeds)), best, snapshot
+        )
 
     def round(self, step: int, stop: Stop) -> int:  # noqa: ARG002  (a round is over in a moment)
         """Play an episode, or one in each cluster, and learn from every decision."""

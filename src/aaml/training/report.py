@@ -1,4 +1,4 @@
-"""The report of a training: how it was judged, its curves, its settings, and what it left behind."""
+"""The report of a training: its validation, its curves, its settings, and what it left behind."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -41,7 +41,7 @@ def write_training_report(folder: Path) -> Path:
     page = Page(f"Training: {name}", folder)
     page.made_from(record)
     page.facts(_outcome(folder, config) | _warm_start(lines))
-    _judged(page, config, curves)
+    _validation(page, config, curves)
     _learned(page, curves)
     placement = folder / "placement.png"
     if placement.exists():
@@ -49,8 +49,8 @@ def write_training_report(folder: Path) -> Path:
         page.image(placement.read_bytes(), "use of the nodes at the end of a validation episode")
     page.heading("Next")
     models = sorted((folder / "model").glob("*"))  # of an actor and its critic, the actor is the first
-    judge = [f"aaml evaluate --task {config.task} --models {models[0]}"] if models else []
-    page.code("\n".join([*judge, f"tensorboard --logdir {folder.parent}"]))
+    evaluate = [f"aaml evaluate --task {config.task} --models {models[0]}"] if models else []
+    page.code("\n".join([*evaluate, f"tensorboard --logdir {folder.parent}"]))
     usual = plain(TrainConfig(agent=type(config.agent).names()[config.agent.name], method=config.method).resolved)
     page.settings(plain(config.resolved), usual)
     page.hashed([*models, folder / METRICS, *([Path(config.trace)] if config.trace else [])])
@@ -103,12 +103,12 @@ def _warm_start(lines: Sequence[Mapping[str, object]]) -> dict[str, object]:
     }
 
 
-def _judged(page: Page, config: TrainConfig, curves: Curves) -> None:
+def _validation(page: Page, config: TrainConfig, curves: Curves) -> None:
     metric = validation_metric(find_task(config.task).metric)
     names = [name for name in (VALIDATION_SCORE, metric) if name in curves]
     if not names:
         return
-    page.heading("Judged while it learned")
+    page.heading("Validation during training")
     levels = {VALIDATION_SCORE: {config.reference: 1.0}}
     drawn = {name: curves[name] for name in names}
     panels = [

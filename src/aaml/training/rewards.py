@@ -121,7 +121,7 @@ class RewardsLearner:
         self._taught.cut()
         return scalars
 
-    def judge(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
+    def evaluate(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
         """Play episodes one after the other."""
         return by_playing(self._factory, self.policy, seeds, nodes, snapshot)
 

@@ -66,9 +66,9 @@ class EnvFactory:
         meter = FragmentMeter.of(expected)
         self._expected = expected
         self._reward_options = RewardOptions(meter)
-        expects = expected_lifetimes(env_config.remaining_lifetimes, expected)
+        lifetime_model = expected_lifetimes(env_config.remaining_lifetimes, expected)
         self.observation_spec = ObservationSpec(
-            env_config.lookahead, env_config.lifetimes, env_config.racks, meter, expects, env_config.costs
+            env_config.lookahead, env_config.lifetimes, env_config.racks, meter, lifetime_model, env_config.costs
         )
         sorter = self.policy(env_config.sorter) if env_config.sorter else None
         self.queue_sort: QueueSort | None = sorter.queue_sort if isinstance(sorter, Sorter) else None

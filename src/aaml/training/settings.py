@@ -32,7 +32,7 @@ TEACHERS: Mapping[str, str] = {
     "waiting_mean_s": "least-variance",
     "final_cpu_variance": "least-variance",
 }
-"""The usual policy of the warm start by the metric that a task is judged by."""
+"""The usual policy of the warm start by the metric that a task is measured by."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class TrainConfig(Settings):
 
 @dataclass(frozen=True)
 class DemoConfig(Settings):
-    """How much the demonstration trains and judges."""
+    """How much the demonstration trains and evaluates."""
 
     task: str = "balance"
     """a task by name"""
@@ -238,5 +238,5 @@ class DemoConfig(Settings):
 
     @property
     def seeds(self) -> range:
-        """The seeds of the judgement, apart from all that training and validation use."""
+        """The seeds of the evaluation, apart from all that training and validation use."""
         return range(1000, 1000 + self.episodes)

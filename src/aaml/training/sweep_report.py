@@ -80,8 +80,8 @@ def _write_page(study: "Study", config: SweepConfig, out: Path) -> Path:
     write_text(out / "trials.csv", table.to_csv(index=False), field="out")
     page.heading("Next")
     models = sorted((folder_of(out, best.number) / "model").glob("*"))  # of an actor and its critic, the actor is first
-    judge = [f"aaml evaluate --task {config.training.task} --models {models[0]}"] if models else []
-    page.code("\n".join([f"aaml train --config {out / 'best.yaml'}", *judge]))
+    evaluate = [f"aaml evaluate --task {config.training.task} --models {models[0]}"] if models else []
+    page.code("\n".join([f"aaml train --config {out / 'best.yaml'}", *evaluate]))
     usual = TrainConfig(
         agent=type(config.training.agent).names()[config.training.agent.name], method=config.base.method
     )

@@ -1,7 +1,7 @@
 """The loop of every training: learn a round, now and then validate, keep the best, save all that a run goes on from.
 
-After `validate_every` decisions the round is ended, the policy judged, the best kept and everything saved: a run that
-was killed goes on from there to the same bits.
+After `validate_every` decisions the round is ended, the policy evaluated, the best kept and everything saved: a run
+that was killed goes on from there to the same bits.
 """
 
 import time
@@ -62,8 +62,8 @@ def run_training(
     now, name = Progress(), f"{config.agent.name} on {config.task}"
 
     def validate(*, counts: bool = True) -> None:
-        result = {**learner.settle(), **validation(learner.policy, learner.judge)}
-        if counts and now.judged(result):
+        result = {**learner.settle(), **validation(learner.policy, learner.evaluate)}
+        if counts and now.update(result):
             learner.save(folder)
         for curve, value in result.items():
             folder.writer.scalar(curve, value, now.step)
@@ -73,7 +73,7 @@ def run_training(
 
     with ExitStack() as stack:
         bar = stack.enter_context(
-            progress_bar(f"{name}: judge {config.reference}", config.steps, "decision", enabled=progress)
+            progress_bar(f"{name}: evaluate {config.reference}", config.steps, "decision", enabled=progress)
         )
         learner = stack.enter_context(make_learner(config, factory, folder.writer))
         validation = Validation(factory, config.sizes, config.validation_episodes, config.reference)
@@ -101,7 +101,7 @@ def run_training(
                 validate()
                 validated = now.step
         if now.step > validated:
-            bar.set_description(f"{name}: judge and save")
+            bar.set_description(f"{name}: evaluate and save")
             validate()
     write_summary(folder.path, now, config.task, config.reference, time.monotonic() - started)
     return now

@@ -1,4 +1,4 @@
-"""How a training is judged while it goes on: on fixed episodes, against a reference; the best model is kept."""
+"""Validation during training: on fixed episodes, against a reference; the best model is kept."""
 
 import dataclasses
 import math
@@ -41,7 +41,7 @@ class Snapshot(Observer):
             self.lapse.see(lambda: use_of_nodes(context.state))
 
 
-Judge = Callable[[Sequence[int], int, Snapshot | None], Sequence[Mapping[str, float]]]
+Evaluator = Callable[[Sequence[int], int, Snapshot | None], Sequence[Mapping[str, float]]]
 """(seeds, nodes, where to note what it looks like) -> the metrics of an episode for each seed."""
 
 
@@ -60,7 +60,7 @@ class Progress:
         best = {"best": f"{self.best:.3f}"} if math.isfinite(self.best) else {}
         return {"score": f"{result[VALIDATION_SCORE]:.3f}", **best}
 
-    def judged(self, result: Mapping[str, float]) -> bool:
+    def update(self, result: Mapping[str, float]) -> bool:
         """Take a validation into account; returns whether it is the best so far."""
         self.validations += 1
         self.since_best += 1
@@ -71,14 +71,14 @@ class Progress:
 
 
 class _Played(NamedTuple):
-    """Episodes of one size, [episodes]: the task's metric, and what a policy is judged by."""
+    """Episodes of one size, [episodes]: the task's metric, and what a policy is measured by."""
 
     metric: np.ndarray
     value: np.ndarray
 
 
 class Validation:
-    """Judges a policy on fixed episodes, relative to a reference: 1 is as good, below 1 is better.
+    """Evaluates a policy on fixed episodes, relative to a reference: 1 is as good, below 1 is better.
 
     A window of a trace is one, however many `episodes` are asked for.
     """
@@ -96,17 +96,17 @@ class Validation:
         """What the policy's episodes looked like the last time, at the first cluster size."""
         self._expected = self._values(self._by_playing(factory.policy(reference)))
 
-    def __call__(self, policy: Policy, judge: Judge | None = None) -> dict[str, float]:
+    def __call__(self, policy: Policy, evaluate: Evaluator | None = None) -> dict[str, float]:
         """Return a point for each curve: the mean of the task's metric, how it differs, and `VALIDATION_SCORE`.
 
         The difference from the reference is paired by episode, over all cluster sizes, with its interval. The score is
         the policy's value over the reference's, averaged over the sizes: lower is better. Where values are above zero
         and lower is better it is the geometric mean over the episodes, so that each counts alike. An agent does not
-        learn meanwhile. `judge` plays the policy's episodes, None: one after the other in the simulator.
+        learn meanwhile. `evaluate` plays the policy's episodes, None: one after the other in the simulator.
         """
         self.snapshot = Snapshot()
         with frozen(policy):
-            values = self._values(judge or self._by_playing(policy), self.snapshot)
+            values = self._values(evaluate or self._by_playing(policy), self.snapshot)
         ratios = []
         for size, mine in values.items():
             ratio = _ratio(mine.value, self._expected[size].value, alike=not self._task.higher_is_better)
@@ -119,14 +119,14 @@ class Validation:
             **dict(zip(VALIDATION_DIFFERENCE, interval, strict=True)),
         }  # fmt: skip
 
-    def _by_playing(self, policy: Policy) -> Judge:
+    def _by_playing(self, policy: Policy) -> Evaluator:
         return lambda seeds, size, snapshot: by_playing(self._factory, policy, seeds, size, snapshot)
 
-    def _values(self, judge: Judge, snapshot: Snapshot | None = None) -> dict[int, "_Played"]:
+    def _values(self, evaluate: Evaluator, snapshot: Snapshot | None = None) -> dict[int, "_Played"]:
         """Return by size what the episodes came to."""
         values: dict[int, _Played] = {}
         for size in self._sizes:
-            played = judge(self._seeds, size, None if values else snapshot)
+            played = evaluate(self._seeds, size, None if values else snapshot)
             values[size] = _Played(
                 np.array([each[self._task.metric] for each in played]),
                 np.array([self._task.value(each) for each in played]),

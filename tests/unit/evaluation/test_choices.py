@@ -249,9 +249,9 @@ def test_a_training_is_validated_on_each_window_of_a_trace_once(tmp_path: Path) 
     arrivals(tmp_path / "trace", pods=60, until_s=2000.0)
     factory, played = EnvFactory(EnvConfig(str(tmp_path / "trace"), (1,))), []
 
-    def judge(seeds: Any, nodes: int, snapshot: Any) -> Any:
+    def evaluate(seeds: Any, nodes: int, snapshot: Any) -> Any:
         played.append(list(seeds))
         return by_playing(factory, factory.policy("first-fit"), seeds, nodes, snapshot)
 
-    Validation(factory, (1,), 16, "first-fit")(factory.policy("first-fit"), judge)
+    Validation(factory, (1,), 16, "first-fit")(factory.policy("first-fit"), evaluate)
     assert played == [list(range(VALIDATION, VALIDATION + 4))]

@@ -69,11 +69,14 @@ def test_a_scorer_comes_back_from_its_file(tmp_path):
     sorting = LinearPolicy(policy.weights, queue_sort=QueueSort(1.5, -2.0, 1000.0))
     save_linear(sorting, tmp_path / "sorting.json")
     assert load_linear(tmp_path / "sorting.json").queue_sort == sorting.queue_sort
-    spec = ObservationSpec(expects=LifetimeModel.of_history([Pod("p", lifetime_s=90.0)]))
+    spec = ObservationSpec(lifetime_model=LifetimeModel.of_history([Pod("p", lifetime_s=90.0)]))
     longest_last = LinearPolicy(policy.weights, queue_sort=QueueSort(rest=2.0), observation_spec=spec)
     save_linear(longest_last, tmp_path / "longest-last.json")
     read = load_linear(tmp_path / "longest-last.json").queue_sort
-    assert (read, read.expects.remaining_s(Pod("q"))) == (QueueSort(rest=2.0), spec.expects.remaining_s(Pod("q")))
+    assert (read, read.lifetime_model.remaining_s(Pod("q"))) == (
+        QueueSort(rest=2.0),
+        spec.lifetime_model.remaining_s(Pod("q")),
+    )
     with pytest.raises(ValueError, match=r"shape \(3,\)"):
         LinearPolicy(np.zeros(3))
 
@@ -90,7 +93,8 @@ GOOD = {"format": "aaml-linear", "weights": dict.fromkeys(TERMS, dict.fromkeys(F
         json.dumps({"format": "aaml-linear", "weights": 5}),
         json.dumps({**GOOD, "queue_sort": 5}),
         json.dumps({**GOOD, "queue_sort": {"cpu_s": "soon"}}),
-        json.dumps({**GOOD, "queue_sort": {"disk_s": 1.0}}), json.dumps({**GOOD, "queue_sort": {"expects": 1.0}}),
+        json.dumps({**GOOD, "queue_sort": {"disk_s": 1.0}}),
+        json.dumps({**GOOD, "queue_sort": {"lifetime_model": 1.0}}),
     ],
 )  # fmt: skip
 def test_damaged_files_are_told_in_one_line(tmp_path, content):
@@ -113,8 +117,10 @@ def test_a_file_of_before_lifetimes_were_features_is_read_as_it_was(tmp_path):
 
 def test_a_file_holds_what_is_expected_of_lifetimes(tmp_path):
     model = LifetimeModel.of_history([Pod(f"p{i}", created_s=float(i), lifetime_s=30.0) for i in range(99)])
-    for expects in (model, KnownLifetimes()):
-        policy = LinearPolicy(np.ones((len(TERMS), len(FEATURES))), observation_spec=ObservationSpec(expects=expects))
+    for each in (model, KnownLifetimes()):
+        policy = LinearPolicy(
+            np.ones((len(TERMS), len(FEATURES))), observation_spec=ObservationSpec(lifetime_model=each)
+        )
         save_linear(policy, tmp_path / "new.json")
         assert load_linear(tmp_path / "new.json").observation_spec == policy.observation_spec
-        assert type(load_linear(tmp_path / "new.json").observation_spec.expects) is type(expects)
+        assert type(load_linear(tmp_path / "new.json").observation_spec.lifetime_model) is type(each)

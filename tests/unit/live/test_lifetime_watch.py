@@ -104,7 +104,7 @@ def test_neither_a_bind_that_failed_nor_a_node_that_left_ends_a_run():
 
 def test_a_scheduler_that_expects_pods_to_end_learns_what_it_sees():
     cluster, policy = find_task("services-and-jobs").build(0, 4, pods=300), make_policy("nilas")
-    model = policy.observation_spec.expects
+    model = policy.observation_spec.lifetime_model
     before = model.remaining_s(job("new", "Job/thumbnails"))
     Scheduler(cluster, policy).run()
     assert before == pytest.approx(LifetimeModel().remaining_s(job("new")))

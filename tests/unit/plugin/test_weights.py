@@ -56,7 +56,7 @@ def test_weights_are_the_float32_of_the_network_to_the_bit() -> None:
         ({"lookahead": 2}, "the pods that follow"),
         ({"racks": True}, "racks"),
         ({"lifetimes": True}, "true lifetimes"),
-        ({"expects": KnownLifetimes()}, "true lifetimes"),
+        ({"lifetime_model": KnownLifetimes()}, "true lifetimes"),
         ({"costs": True}, "what nodes cost"),
     ],
 )

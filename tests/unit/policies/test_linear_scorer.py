@@ -88,7 +88,7 @@ def test_a_scorer_that_knows_lifetimes_keeps_a_node_from_lasting_longer():
     state.assume(Pod("b", requests={"cpu": 300}, lifetime_s=7200.0), "late")
     pod = Pod("p", requests={"cpu": 100}, lifetime_s=3600.0)
     here = Context(state, pod, np.ones(3, dtype=bool))
-    knows = ObservationSpec(expects=KnownLifetimes())
+    knows = ObservationSpec(lifetime_model=KnownLifetimes())
     packs = weights(one__cpu=1.0, one__empty=-9.0)
     assert LinearPolicy(packs, observation_spec=knows).act(here).row == 0
     minds = LinearPolicy(weights(one__cpu=1.0, one__empty=-9.0, one__extends=-2.0), observation_spec=knows)
@@ -106,7 +106,7 @@ def test_what_nodes_cost_counts_where_the_scorer_is_shown_it():
     state = ClusterState(each.type.node(name, each.offering) for name, each in bought.items())
     NodeCosts(state, bought, 15.0, lambda _now_s: 0.0)
     state.assume(make.pod("runs", life=180.0), "large", since_s=0.0)
-    seen = ObservationSpec(expects=KnownLifetimes(), costs=True)
+    seen = ObservationSpec(lifetime_model=KnownLifetimes(), costs=True)
     new = make.context(state, make.pod("new", life=540.0), spec=seen, now_s=0.0)
     price = [1 / 3.6, 1.0]
     scorer = LinearPolicy(weights(one__price=1.0), observation_spec=seen)

@@ -31,7 +31,7 @@ def test_what_a_clairvoyant_expects_to_remain_is_what_remains():
     assert load[2, :, 2].tolist() == [1500.0, 1500.0, 1500.0]
     assert empty_s == pytest.approx([700.0, 0.0, 3900.0], abs=1e-6)
     assert RunningPods.of(state, known) is view
-    spec = ObservationSpec(expects=known)
+    spec = ObservationSpec(lifetime_model=known)
     seen = spec.observe(state, Pod("e", lifetime_s=880.0), np.ones(3, dtype=bool), now_s=100.0)
     shown = {name: seen.nodes[:, NODE_FEATURES.index(name)].tolist() for name in NODE_REMAINING}
     shown |= {name: seen.pairs[:, PAIR_FEATURES.index(name)].tolist() for name in PAIR_REMAINING}

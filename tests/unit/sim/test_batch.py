@@ -74,7 +74,7 @@ def play(clusters, reward="balance", observation_spec=None, sort=None, queue=Non
     options = {} if queue is None else {"queue": queue}
     options |= {"reward": reward} if reward in REWARDS else {"own": compile_reward(make_reward(reward))}
     batch = BatchedEnv(
-        lambda group, _number: Plan.of_cluster(clusters[group](), observation_spec.expects), len(clusters),
+        lambda group, _number: Plan.of_cluster(clusters[group](), observation_spec.lifetime_model), len(clusters),
         observation_spec=observation_spec, expected=observation_spec.fragmentation, queue_sort=sort, restart=False,
         threads=threads, **options,
     )  # fmt: skip
@@ -124,7 +124,7 @@ def test_every_task_is_the_simulators_to_the_bit(task):
 def test_what_pods_are_expected_to_run_on_is_the_simulators_too(task, remaining_lifetimes):
     clusters = [lambda n=n, row=row: find_task(task).build(row, n, pods=60 * n) for row, n in enumerate(SIZES)]
     spec = ObservationSpec(
-        expects=expected_lifetimes(remaining_lifetimes, find_task(task).expected()), fragmentation=meter_of(task)
+        lifetime_model=expected_lifetimes(remaining_lifetimes, find_task(task).expected()), fragmentation=meter_of(task)
     )
     played, twins = play(clusters, find_task(task).reward, spec)
     assert played > 300
@@ -146,11 +146,11 @@ def test_pods_wait_in_the_same_order(sort, queue):
 @pytest.mark.parametrize("remaining_lifetimes", ["learned", "known"])
 def test_pods_wait_in_the_same_order_where_it_looks_at_how_long_they_run(remaining_lifetimes):
     task = find_task("churn@1.2")
-    expects = expected_lifetimes(remaining_lifetimes, task.expected())
-    spec = ObservationSpec(expects=expects)
+    lifetime_model = expected_lifetimes(remaining_lifetimes, task.expected())
+    spec = ObservationSpec(lifetime_model=lifetime_model)
     clusters = [lambda: task.build(1, 3, pods=150), lambda: task.build(2, 4, pods=150)]
     sort = QueueSort(100.0, rest=1.0, work=3.0)
-    _, twins = play(clusters, "waiting-time", spec, sort.knowing(expects))
+    _, twins = play(clusters, "waiting-time", spec, sort.knowing(lifetime_model))
     _, others = play(clusters, "waiting-time", spec, QueueSort(100.0))
     assert all(twin.cluster.metrics()["rejected"] > 20 for twin in twins)
     assert [twin.cluster.metrics() for twin in twins] != [other.cluster.metrics() for other in others]
@@ -255,18 +255,18 @@ def strange(seed):
 @pytest.mark.parametrize("seed", range(6))
 def test_taints_models_devices_and_resources_that_few_nodes_have(seed):
     pods = strange(seed).workload.pods
-    expects = LifetimeModel.of_history(pods) if seed % 3 == 0 else None
-    spec = ObservationSpec(2, lifetimes=True, fragmentation=FragmentMeter.of(pods), expects=expects)
+    lifetime_model = LifetimeModel.of_history(pods) if seed % 3 == 0 else None
+    spec = ObservationSpec(2, lifetimes=True, fragmentation=FragmentMeter.of(pods), lifetime_model=lifetime_model)
     _, twins = play([lambda: strange(seed), lambda: strange(seed + 100)], "fragmentation", spec, seed=seed)
     assert twins[0].cluster.metrics()["rejected"] > 20
 
 
 @pytest.mark.parametrize("task", [*TASKS, "compress@0.1..0.7"])
 def test_plans_by_seed_are_those_of_the_built_clusters(task):
-    expects = LifetimeModel.of_history(find_task(task).expected()) if task == "services-and-jobs" else None
-    drawn = TaskEpisodes(find_task(task), pods=70, expects=expects)
+    lifetime_model = LifetimeModel.of_history(find_task(task).expected()) if task == "services-and-jobs" else None
+    drawn = TaskEpisodes(find_task(task), pods=70, lifetime_model=lifetime_model)
     for seed in (0, 5):
-        ours, built = drawn.plan(seed, 4), Plan.of_cluster(find_task(task).build(seed, 4, pods=70), expects)
+        ours, built = drawn.plan(seed, 4), Plan.of_cluster(find_task(task).build(seed, 4, pods=70), lifetime_model)
         assert ours.until_s == built.until_s
         for name in ("arrival_s", "lifetime_s", "kind", "limit_s"):
             np.testing.assert_array_equal(getattr(ours, name), getattr(built, name), strict=True)

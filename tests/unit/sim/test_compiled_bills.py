@@ -54,7 +54,7 @@ def play(task, choose=by_chance, seed=0, nodes=4, spec=None, reward="bill", sort
     spec = spec or ObservationSpec()
     seeds = range(seed, seed + len(NODES))
     batch = BatchedEnv(
-        lambda row, _number: Plan.of_cluster(task.build(seeds[row], nodes), spec.expects), len(NODES),
+        lambda row, _number: Plan.of_cluster(task.build(seeds[row], nodes), spec.lifetime_model), len(NODES),
         observation_spec=spec, reward=reward, restart=False, threads=1, queue_sort=sort,
     )  # fmt: skip
     batch.reset()
@@ -178,11 +178,11 @@ def test_pods_that_may_not_be_disrupted_for_a_time_are_kept_for_that_time(grace_
 @pytest.mark.parametrize("choose", [by_chance, fullest])
 def test_policies_are_shown_the_same_costs(task, choose):
     told = BILL_TASKS[task]
-    play(told, choose, seed=80, spec=replace(SHOWN, expects=LifetimeModel.of_history(told.expected())))
+    play(told, choose, seed=80, spec=replace(SHOWN, lifetime_model=LifetimeModel.of_history(told.expected())))
 
 
 @pytest.mark.parametrize("task", ["bill", "bill-when-empty"])
-@pytest.mark.parametrize("spec", [ObservationSpec(lifetimes=True), ObservationSpec(expects=KnownLifetimes())])
+@pytest.mark.parametrize("spec", [ObservationSpec(lifetimes=True), ObservationSpec(lifetime_model=KnownLifetimes())])
 def test_policies_are_told_the_same_of_how_long_pods_run(task, spec):
     metrics = play(BILL_TASKS[task], seed=90, spec=spec)
     assert (sum(each["evicted"] for each in metrics) > 10) == (task == "bill"), "what is left of an evicted pod's too"
@@ -216,7 +216,7 @@ def test_what_is_not_compiled_is_refused():
     cheap = [replace(kind, offerings=(Offering(0.1, "spot"),)) for kind in shipped_catalogue().types]
     with pytest.raises(UserError, match="on demand alone"):
         plan(replace(BILL, catalogue=Catalogue(tuple(cheap)), autoscaler=KarpenterSettings(requirements=())))
-    by_truth = {"observation_spec": ObservationSpec(expects=KnownLifetimes()), "queue_sort": QueueSort(rest=1.0)}
+    by_truth = {"observation_spec": ObservationSpec(lifetime_model=KnownLifetimes()), "queue_sort": QueueSort(rest=1.0)}
     for options in (by_truth, {"reward": "seed-a"}):
         with pytest.raises(UserError, match="nodes are bought"):
             BatchedEnv(lambda _row, _number: plan(BILL), 1, **options).reset()

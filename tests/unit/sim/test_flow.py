@@ -39,10 +39,10 @@ def test_metrics_are_those_of_the_simulator(task, nodes, seed):
 @pytest.mark.parametrize("remaining_lifetimes", ["learned", "known"])
 def test_metrics_are_those_of_the_simulator_for_a_scorer_that_looks_at_lifetimes(remaining_lifetimes):
     task, weights = find_task("services-and-jobs"), np.random.default_rng(5).normal(size=(len(TERMS), len(FEATURES)))
-    expects = expected_lifetimes(remaining_lifetimes, task.expected())
-    played = Flow.of(task.build(1, 4, pods=300), expects).play(weights)
+    lifetime_model = expected_lifetimes(remaining_lifetimes, task.expected())
+    played = Flow.of(task.build(1, 4, pods=300), lifetime_model).play(weights)
     cluster = task.build(1, 4, pods=300)
-    play(cluster, LinearPolicy(weights, observation_spec=ObservationSpec(expects=expects)))
+    play(cluster, LinearPolicy(weights, observation_spec=ObservationSpec(lifetime_model=lifetime_model)))
     expected = cluster.metrics()
     for name in (*METRICS, "waiting_mean_s", "pending"):
         assert played[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
@@ -52,12 +52,12 @@ def test_metrics_are_those_of_the_simulator_for_a_scorer_that_looks_at_lifetimes
 def test_a_scorer_that_knows_lifetimes_knows_what_is_left_of_an_evicted_pods():
     task, weights = find_task("bill"), np.random.default_rng(5).normal(size=(len(TERMS), len(FEATURES)))
     weights[:, [FEATURES.index(name) for name in COST]] = 0.0
-    expects = expected_lifetimes("known", task.expected())
-    cluster, spec = task.build(2, 6), ObservationSpec(expects=expects)
+    lifetime_model = expected_lifetimes("known", task.expected())
+    cluster, spec = task.build(2, 6), ObservationSpec(lifetime_model=lifetime_model)
     play(cluster, LinearPolicy(weights, queue_sort=QueueSort(), observation_spec=spec))
     expected = cluster.metrics()
     assert expected["evicted"] > 10
-    assert Flow.of(task.build(2, 6), expects).play(weights) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert Flow.of(task.build(2, 6), lifetime_model).play(weights) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("sort", [QueueSort(), QueueSort(200.0, -300.0, 1500.0), QueueSort(rest=-0.1, work=10.0)])
@@ -65,11 +65,11 @@ def test_a_scorer_that_knows_lifetimes_knows_what_is_left_of_an_evicted_pods():
 def test_pods_wait_as_in_the_simulator_under_an_order_of_the_policys_own(seed, sort):
     weights = np.random.default_rng(seed).normal(size=(len(TERMS), len(FEATURES)))
     task = find_task("waiting")
-    expects = expected_lifetimes("learned", task.expected())
-    flow, cluster = Flow.of(task.build(seed, 4), expects), task.build(seed, 4)
-    policy = LinearPolicy(weights, queue_sort=sort, observation_spec=ObservationSpec(expects=expects))
+    lifetime_model = expected_lifetimes("learned", task.expected())
+    flow, cluster = Flow.of(task.build(seed, 4), lifetime_model), task.build(seed, 4)
+    policy = LinearPolicy(weights, queue_sort=sort, observation_spec=ObservationSpec(lifetime_model=lifetime_model))
     play(cluster, policy)
-    expected, played = cluster.metrics(), flow.play(weights, sort.knowing(expects))
+    expected, played = cluster.metrics(), flow.play(weights, sort.knowing(lifetime_model))
     assert expected["rejected"] > 100
     for name in (*METRICS, "waiting_mean_s", "waiting_p99_s", "pending"):
         assert played[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name

@@ -32,9 +32,9 @@ BALANCE = (
 def test_every_metric_is_that_of_the_simulator_to_the_bit(task, text):
     found, expression = find_task(task), parse(text)
     expected = found.expected()
-    expects = expected_lifetimes("learned", expected) if task == "services-and-jobs" else None
-    spec = ObservationSpec(fragmentation=FragmentMeter.of(expected), expects=expects)
-    episodes = TaskEpisodes(found, 150, expects=expects)
+    lifetime_model = expected_lifetimes("learned", expected) if task == "services-and-jobs" else None
+    spec = ObservationSpec(fragmentation=FragmentMeter.of(expected), lifetime_model=lifetime_model)
+    episodes = TaskEpisodes(found, 150, lifetime_model=lifetime_model)
     sizes = [(11, 5), (12, 8)]
     played = FormulaEpisodes([episodes.plan(seed, nodes) for seed, nodes in sizes], spec)
     for _ in range(2):  # an episode begins anew each time

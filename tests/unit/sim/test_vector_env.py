@@ -128,7 +128,7 @@ def test_a_reset_without_a_seed_goes_on_with_other_episodes():
 
 
 @pytest.mark.parametrize("options", [
-    {"observation": "graph"}, {"render_mode": "ansi"}, {"topology": "rack"}, {"reward": "gang-rack"}, {"group": 2},
+    {"observation": "graph"}, {"render_mode": "ansi"}, {"topology": "rack"}, {"reward": "gang-rack"}, {"group_size": 2},
     {"invariants": True}, {"task": "nonsense"},
 ])  # fmt: skip
 def test_what_it_cannot_do_is_refused(options):

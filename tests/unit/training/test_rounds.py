@@ -104,8 +104,8 @@ def test_the_objective_decides_what_is_learned_and_judged(tmp_path):
     assert "Validation/mean_variance" in {name for name, _, _ in curve}
     assert "Validation/mean_empty_fraction" in {name for name, _, _ in other}
     factory = EnvFactory(EnvConfig("seedc-compress", (3,), lookahead=2))
-    judge = Validation(factory, (3,), episodes=3, reference="most-allocated")
-    empty = [judge(factory.policy(str(model)))["Validation/mean_empty_fraction"] for model in (balance, compress)]
+    evaluate = Validation(factory, (3,), episodes=3, reference="most-allocated")
+    empty = [evaluate(factory.policy(str(model)))["Validation/mean_empty_fraction"] for model in (balance, compress)]
     assert empty[1] > 2 * empty[0]
 
 

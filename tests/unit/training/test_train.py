@@ -137,7 +137,7 @@ def test_a_stream_comes_back_from_its_actions(cut):
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"envs": 0}, "envs"), ({"workers": 0}, "workers"), ({"overrides": {"gama": 1}}, "gama"),
+        ({"envs": 0}, "envs"), ({"workers": 0}, "workers"), ({"gama": 1}, "gama"),
         ({"stepz": 4}, "stepz"), ({"agent": "magic"}, "acgnn"), ({"steps": "many"}, "steps"), ({"nodes": 0}, "nodes"),
     ],
 )  # fmt: skip

@@ -27,7 +27,7 @@ ALL = ("dqn", "gnn", "acdqn", "acgnn")
 def small(agent="acdqn", **others):
     settings = {
         "task": "balance", "nodes": (3, 4), "pods": 40, "steps": 2_500, "envs": 2, "teacher_steps": 200,
-        "teacher_passes": 2, "validate_every": 1_000, "validation_episodes": 2, "seed": 3, "group": 4,
+        "teacher_passes": 2, "validate_every": 1_000, "validation_episodes": 2, "seed": 3, "group_size": 4,
         "sampled": 0.5, "batch_size": 64,
     }  # fmt: skip
     if isinstance(AGENTS[others.get("agent", agent)], Dqn):
@@ -171,7 +171,7 @@ def test_the_judgement_in_lockstep_is_that_of_the_simulator(tmp_path):
     factory = EnvFactory(config.env_config)
     learner = GroupLearner(config, factory, folder.writer)
     validation = Validation(factory, config.sizes, 3, "least-variance")
-    fast, slow = validation(learner.policy, learner.judge), validation(learner.policy)
+    fast, slow = validation(learner.policy, learner.evaluate), validation(learner.policy)
     folder.close()
     for name, value in slow.items():
         # Equal nodes may be told apart by the last bit of a float32: a few pods go to another one of them.

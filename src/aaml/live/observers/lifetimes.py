@@ -99,7 +99,7 @@ class LifetimeWatch(Observer):
 @contextmanager
 def watched_lifetimes(policy: Policy, cluster: Cluster) -> Iterator[tuple[LifetimeWatch, ...]]:
     """Watch for the policy's own model of lifetimes, if it has one that learns; yields who does, one or none."""
-    model = spec_of(policy).expects
+    model = spec_of(policy).lifetime_model
     if model is None or isinstance(model, KnownLifetimes):
         yield ()
         return

@@ -23,7 +23,7 @@ added_price       the time by which the pod keeps the node from being empty, tim
 ================  ======================================================================================
 
 Those of lifetimes, and the term, are log(1 + minutes) / 5, and 0 where the scorer has no model of lifetimes
-(`observation_spec.expects`). Those of costs are 0 where it is not shown them (`observation_spec.costs`).
+(`observation_spec.lifetime_model`). Those of costs are 0 where it is not shown them (`observation_spec.costs`).
 """
 
 import numpy as np
@@ -133,7 +133,7 @@ class LinearPolicy:
             raise ValueError(f"weights have shape {weights.shape}, expected ({len(TERMS)}, {len(FEATURES)})")
         self.name = name
         self.observation_spec = observation_spec or ObservationSpec()
-        self.queue_sort = None if queue_sort is None else queue_sort.knowing(self.observation_spec.expects)
+        self.queue_sort = None if queue_sort is None else queue_sort.knowing(self.observation_spec.lifetime_model)
         self.weights = np.ascontiguousarray(weights, dtype=np.float64)
 
     def act(self, context: Context) -> Decision:
@@ -153,10 +153,10 @@ class LinearPolicy:
 
     def _times(self, context: Context) -> tuple[float, FloatArray]:
         """Return the pod's expected rest, and in how many seconds each node is expected to be empty; 0.0 and [0]."""
-        if self.observation_spec.expects is None:
+        if self.observation_spec.lifetime_model is None:
             return 0.0, np.zeros(0)
-        empty_s = RunningPods.of(context.state, self.observation_spec.expects).empty_s(context.now_s)
-        return self.observation_spec.expects.remaining_s(context.pod), empty_s
+        empty_s = RunningPods.of(context.state, self.observation_spec.lifetime_model).empty_s(context.now_s)
+        return self.observation_spec.lifetime_model.remaining_s(context.pod), empty_s
 
     def _costs(self, context: Context, remaining_s: float, empty_s: FloatArray) -> FloatArray | None:
         """Return float64 [N, C], the features `COST`; None where they are not shown, or nobody buys nodes."""

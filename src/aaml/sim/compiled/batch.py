@@ -207,7 +207,7 @@ class BatchedEnv:
         self._meter = _checked(observation_spec, reward, expected, queue)
         self._episodes, self._groups, self._group_size = episodes, groups, group_size
         self._reward = reward if own is None else ""
-        self._queue_sort = None if queue_sort is None else queue_sort.knowing(observation_spec.expects)
+        self._queue_sort = None if queue_sort is None else queue_sort.knowing(observation_spec.lifetime_model)
         self._restart = restart
         self._settings = BatchSettings(
             REWARDS[reward], queue_sort is not None, observation_spec.lookahead,
@@ -215,7 +215,7 @@ class BatchedEnv:
             max_steps or 0, queue.initial_backoff_s, queue.max_backoff_s,
         )  # fmt: skip
         self._observation_spec, self._own, self._zeros = observation_spec, own, zeros
-        self._lives = None if observation_spec.expects is None else observation_spec.expects.table
+        self._lives = None if observation_spec.lifetime_model is None else observation_spec.lifetime_model.table
         self._threads = max(1, (os.cpu_count() or 1) if threads is None else threads)
         self._executor = ThreadPool(self._threads - 1, "batch") if self._threads > 1 else None
         self._models: list[str] = [""]
@@ -307,7 +307,7 @@ class BatchedEnv:
         """
         if sort is not None:
             remaining_s = self._pool.pod_times[0, POD_TIMES.remaining_s, : len(plan.arrival_s)]
-            order = sort.knowing(self._observation_spec.expects)
+            order = sort.knowing(self._observation_spec.lifetime_model)
             put_columns(self._pool.pod_times[0], POD_TIMES, since_s=_since_s(plan, remaining_s, order))
             if self._supply is not None:
                 self._check_order(order)
@@ -465,7 +465,7 @@ class BatchedEnv:
 
     def _check_order(self, order: QueueSort) -> None:
         """Raise `UserError` for an order by the true lifetimes of pods, of which evictions leave less."""
-        if order.looks_ahead and isinstance(self._observation_spec.expects, KnownLifetimes):
+        if order.looks_ahead and isinstance(self._observation_spec.lifetime_model, KnownLifetimes):
             raise UserError("compiled episodes in which nodes are bought know no order of pods by their true lifetimes")
 
     def _load_supply(self, slot: int, supply: SupplyPlan) -> None:

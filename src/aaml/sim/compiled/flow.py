@@ -30,11 +30,11 @@ BY_ARRIVAL = QueueSort()
 class Flow:
     """An episode of pods without GPUs, which `play` runs as often as asked."""
 
-    def __init__(self, plan: Plan, expects: LifetimeModel | None = None) -> None:
+    def __init__(self, plan: Plan, lifetime_model: LifetimeModel | None = None) -> None:
         self._plan = plan
         self.arrival_s = plan.arrival_s
         """When each pod comes, float64 [T]."""
-        observation_spec = ObservationSpec(expects=expects)
+        observation_spec = ObservationSpec(lifetime_model=lifetime_model)
         self._batch = BatchedEnv(
             lambda _group, _number: plan,
             1,
@@ -46,15 +46,15 @@ class Flow:
         self._batch.lay_out()
 
     @classmethod
-    def of(cls, cluster: SimCluster, expects: LifetimeModel | None = None) -> "Flow":
-        """Take over a cluster at its beginning; `expects` says how long pods are expected to run.
+    def of(cls, cluster: SimCluster, lifetime_model: LifetimeModel | None = None) -> "Flow":
+        """Take over a cluster at its beginning; `lifetime_model` says how long pods are expected to run.
 
         Raises `UserError` for pods that compiled episodes do not know, and for those with GPUs.
         """
         for pod in cluster.workload.pods:
             if pod.gpu.count:
                 raise UserError(f"{pod.key}: it has GPUs; a linear scorer's compiled episodes take pods without")
-        return cls(Plan.of_cluster(cluster, expects), expects)
+        return cls(Plan.of_cluster(cluster, lifetime_model), lifetime_model)
 
     def play(self, weights: FloatArray, sort: QueueSort = BY_ARRIVAL) -> Mapping[str, float]:
         """Run the episode under the linear scorer `weights` [terms, F]; returns its metrics."""

@@ -93,8 +93,10 @@ class Plan:
     supply: SupplyPlan | None = None
 
     @classmethod
-    def of(cls, fleet: Fleet, workload: Workload, until_s: float = inf, expects: LifetimeModel | None = None) -> "Plan":
-        """Lay a workload out for a fleet; `expects` says how long pods are expected to run.
+    def of(
+        cls, fleet: Fleet, workload: Workload, until_s: float = inf, lifetime_model: LifetimeModel | None = None
+    ) -> "Plan":
+        """Lay a workload out for a fleet; `lifetime_model` says how long pods are expected to run.
 
         Raises `UserError` for pods that compiled episodes do not know.
         """
@@ -132,23 +134,28 @@ class Plan:
             np.array(tolerance, dtype=np.int64),
             np.array([bool(pod.gpu.models) for pod in examples], dtype=np.bool_),
             np.array([fleet.allowed(examples[number]) for number in first], dtype=np.bool_),
-            np.array([0 if expects is None else expects.row(pod) for pod in workload.pods], dtype=np.int64),
-            np.array([inf if expects is None else expects.limit_s(pod) for pod in workload.pods], dtype=np.float64),
+            np.array(
+                [0 if lifetime_model is None else lifetime_model.row(pod) for pod in workload.pods], dtype=np.int64
+            ),
+            np.array(
+                [inf if lifetime_model is None else lifetime_model.limit_s(pod) for pod in workload.pods],
+                dtype=np.float64,
+            ),
         )
 
     @classmethod
-    def of_cluster(cls, cluster: SimCluster, expects: LifetimeModel | None = None) -> "Plan":
+    def of_cluster(cls, cluster: SimCluster, lifetime_model: LifetimeModel | None = None) -> "Plan":
         """Take over a simulated cluster at its beginning. Raises `UserError` for what compiled episodes do not know."""
         if not cluster.untouched:
             raise UserError("compiled episodes begin with an empty cluster and take no timeline and no filters")
         fleet, supply = Fleet(cluster.state.nodes), cluster.supply
         if supply is None:
-            return cls.of(fleet, cluster.workload, cluster.until_s, expects)
+            return cls.of(fleet, cluster.workload, cluster.until_s, lifetime_model)
         if not isinstance(supply, NodeSupply) or len(fleet.state):
             raise UserError("compiled episodes in which nodes are bought begin without a node")
         for name in supply.catalogue.resources:
             fleet.state.request_vector(Pod("none", requests={name: 0}))  # so that there is a column for it
-        plan = cls.of(fleet, cluster.workload, cluster.until_s, expects)
+        plan = cls.of(fleet, cluster.workload, cluster.until_s, lifetime_model)
         return replace(plan, supply=SupplyPlan.of(supply, fleet.state, cluster.workload))
 
 
