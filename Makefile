@@ -4,9 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ACTIONLINT := v1.7.12
-# A worker a core and one more, since half of what the live tests take is waiting. One plays a file as a whole: its clusters start once, and a
-# kernel is compiled once. The live ones come first, by their folders' names, so that the many short ones even out the end.
-WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# A worker a core and two more, since live tests mostly wait. One plays a file as a whole: its clusters start once. tests/conftest.py has the order.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 SHARED_OUT := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Where the environment forbids bytecode, every command would compile torch and the others anew: seconds each time.
 unexport PYTHONDONTWRITEBYTECODE

@@ -5,6 +5,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,23 @@ from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries, en
 from support.kwok import answers, heal, until
 
 KWOK_NODES = 10
-UNIT = Path(__file__).parent / "unit"
-HOME = Path(__file__).parents[1]
+TESTS = Path(__file__).parent
+UNIT = TESTS / "unit"
+HOME = TESTS.parent
 SHARED = HOME.parent / "shared"  # traces and published tables where a checkout has them beside it
+LIVE = ("contract/", "e2e/")
+LONGEST = {  # files that take a minute and more
+    "e2e/test_chaos.py", "e2e/test_cluster_lifecycle.py", "e2e/test_differential_kube_scheduler.py",
+    "e2e/test_four_agents_live.py", "e2e/test_karpenter_live.py", "e2e/test_kubernetes_benchmark.py",
+    "e2e/test_live_failures.py", "e2e/test_notebook.py", "e2e/test_plugin_live.py", "e2e/test_soak.py",
+    "integration/test_notebooks.py", "integration/test_plugin_states.py", "integration/test_ray_workers.py",
+    "integration/test_shipped_scorers.py", "integration/test_sweep_trains.py", "integration/test_wheel.py",
+    "unit/evaluation/test_choices.py", "unit/evaluation/test_evaluate.py", "unit/sim/test_batch.py",
+    "unit/sim/test_compiled_bills.py", "unit/sim/test_flow.py", "unit/sim/test_formula_episodes.py",
+    "unit/sim/test_kube_flow.py", "unit/test_writing_commands.py", "unit/training/test_sweep.py",
+    "unit/tuning/test_tune_nodes.py",
+}  # fmt: skip
+LONG_AS = 10  # others
 
 
 def pytest_configure() -> None:
@@ -45,16 +60,36 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the real cluster, so that `-m "not kwok"` leaves it out.
+    """Mark what uses the real cluster, so that `-m "not kwok"` leaves it out; order the files for several workers.
 
     What plays with real processes is tried a second time when it fails, as Kubernetes' own tests are: a busy machine
     may be late where a test waits. The report names what was tried again (R); the unit tests have one try.
     """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items[:] = mixed(items)
     for item in items:
         if not item.path.is_relative_to(UNIT):
             item.add_marker(pytest.mark.flaky(reruns=1))
         if "kwok" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kwok)
+
+
+def mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests file by file, in the order in which workers take the files.
+
+    Live tests wait, the others compute: beside one another they keep all cores busy. Of each kind the `LONGEST` files
+    come first, so that short ones even out the end. The live ones are dealt out over the first three quarters.
+    """
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path.relative_to(TESTS).as_posix(), []).append(item)
+    order: list[tuple[float, str]] = []
+    for live, end in ((True, 0.75), (False, 1.0)):
+        names = sorted((name for name in files if name.startswith(LIVE) is live), key=lambda name: name not in LONGEST)
+        weights = [LONG_AS if name in LONGEST else 1 for name in names]
+        before = accumulate(weights, initial=0)
+        order += [(end * start / sum(weights), name) for start, name in zip(before, names, strict=False)]
+    return [item for _, name in sorted(order) for item in files[name]]
 
 
 @pytest.fixture(autouse=True)

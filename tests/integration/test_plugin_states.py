@@ -22,7 +22,7 @@ from aaml.policies.heuristics.policies import gpu_scorer
 from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.ports import Policy
-from support.plugin_states import Plugin, expected_pods, go_test, random_state, read
+from support.plugin_states import AS_BUILT, Plugin, expected_pods, go_test, random_state, read
 
 TOLERANCE = 1e-5  # of features and scores, which are about 1; of larger ones it is relative
 FORMULAS = {
@@ -123,6 +123,6 @@ def test_any_small_cluster_is_seen_and_scored_as_python_does(
 def test_the_go_code_passes_its_own_tests_and_checks() -> None:
     formatted = go_test("run", "cmd/gofmt", "-l", ".")
     assert (formatted.returncode, formatted.stdout) == (0, ""), formatted.stderr or f"to format: {formatted.stdout}"
-    for arguments in (["vet", "./..."], ["test", "-trimpath", "-buildvcs=false", "./..."]):
-        done = go_test(*arguments)
+    for command in ("vet", "test"):
+        done = go_test(command, *AS_BUILT, "./...")
         assert done.returncode == 0, done.stdout + done.stderr
