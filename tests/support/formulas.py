@@ -3,7 +3,8 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from aaml.policies.formulas.expression import FEATURES, OPERATORS, Call, Constant, Expression, Feature
+from aaml.policies.formulas.expression import FEATURES, Call, Constant, Expression, Feature
+from aaml.policies.formulas.operators import OPERATORS
 
 _numbers = st.floats(-1e6, 1e6, allow_nan=False).map(Constant) | st.sampled_from(
     [Constant(value) for value in (0.0, 1.0, -1.0, 0.5, 2.0, 1e12)]

@@ -5,9 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from aaml.policies.formulas.expression import (
-    LARGEST,
     NUMBERED,
-    OPERATORS,
     Call,
     Constant,
     Expression,
@@ -19,6 +17,7 @@ from aaml.policies.formulas.expression import (
     walk,
     with_constants,
 )
+from aaml.policies.formulas.operators import LARGEST, OPERATORS
 
 Rng = np.random.Generator
 _NUMBERS = ("+", "-", "*", "/", "min", "max", "neg", "abs", "square", "sqrt", "log", "exp", "if")

@@ -32,7 +32,8 @@ from aaml.files import write_bytes
 from aaml.learning.policy import NetworkPolicy
 from aaml.plugin.profile import score_document
 from aaml.policies import gpu_names as devices
-from aaml.policies.formulas.expression import FIRST_COST, NUMBERED, OPERATORS, Expression, features
+from aaml.policies.formulas.expression import FIRST_COST, NUMBERED, Expression, features
+from aaml.policies.formulas.operators import OPERATORS
 from aaml.policies.formulas.policy import FormulaPolicy
 from aaml.policies.formulas.program import assemble
 from aaml.policies.fragment_meter import FragmentMeter

@@ -88,7 +88,7 @@ class RawObservation:
 
     The arrays of a `ClusterState` (N nodes, R resources, G devices), whose dtypes and meaning they have, are views that
     are good until it changes. `siblings` float64 [N] counts each node's pods of the pod's owner, `growth` float64 [N]
-    is by how much the pod would fragment each node's GPUs, and `pod_vector` float32 [P] is the part of the pod's vector that
+    is by how much the pod would fragment each node's GPUs, and `pod_vector` float32 [P] is what of the pod's vector
     does not depend on the nodes. `remaining_lifetimes` float32 [N, 12] holds the features of what running pods
     are expected to leave, [0, 12] where nothing is expected. `costs` float32 [N, C] holds `COST_FEATURES`, [N, 0] where
     they are not shown.

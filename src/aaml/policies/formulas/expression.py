@@ -1,28 +1,19 @@
 """Expressions: what a formula is made of, what it is worth, how large it is, and a shorter one of the same worth.
 
-An expression is a number or a condition. No expression has a value that is not finite, for operators are protected:
-
-==========================  ======================================================================================
-``a / b``                   the divisor is kept at least 1e-6 away from zero, on its own side (zero counts as positive)
-``log(a)``                  log(max(|a|, 1e-6))
-``sqrt(a)``                 sqrt(|a|)
-``exp(a)``                  exp(min(a, 27))
-``*``, ``/``, ``square``    the result is kept between -1e12 and 1e12
-==========================  ======================================================================================
-
+An expression is a number or a condition. No expression has a value that is not finite, for its operators are protected
+(`aaml.policies.formulas.operators`).
 Features are finite, and constants too. Sums are not kept in bounds: an expression has at most 500 parts.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from aaml.policies import gpu_names
+from aaml.policies.formulas.operators import LARGEST, OPERATORS
 from aaml.scheduling.costs import COST_FEATURES
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATURES
 
-LEAST_DIVISOR, LEAST_LOG, MOST_EXPONENT, LARGEST = 1e-6, 1e-6, 27.0, 1e12
 MOST_PARTS = 500
 FEATURES = (
     *(f"node.{name}" for name in NODE_FEATURES),
@@ -69,47 +60,6 @@ class Call:
 
 
 Expression = Constant | Feature | Call
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """What an operator takes and gives: types are "n" for a number and "c" for a condition."""
-
-    takes: str
-    gives: str
-    function: Callable[..., float]
-
-
-def _bounded(value: float) -> float:
-    return min(max(value, -LARGEST), LARGEST)
-
-
-def _over(a: float, b: float) -> float:
-    divisor = min(b, -LEAST_DIVISOR) if b < 0.0 else max(b, LEAST_DIVISOR)
-    return _bounded(a / divisor)
-
-
-OPERATORS: Mapping[str, Operator] = {
-    "+": Operator("nn", "n", lambda a, b: a + b),
-    "-": Operator("nn", "n", lambda a, b: a - b),
-    "*": Operator("nn", "n", lambda a, b: _bounded(a * b)),
-    "/": Operator("nn", "n", _over),
-    "min": Operator("nn", "n", lambda a, b: min(b, a)),
-    "max": Operator("nn", "n", lambda a, b: max(b, a)),
-    "neg": Operator("n", "n", lambda a: -a),
-    "abs": Operator("n", "n", abs),
-    "square": Operator("n", "n", lambda a: _bounded(a * a)),
-    "sqrt": Operator("n", "n", lambda a: math.sqrt(abs(a))),
-    "log": Operator("n", "n", lambda a: math.log(max(abs(a), LEAST_LOG))),
-    "exp": Operator("n", "n", lambda a: math.exp(min(a, MOST_EXPONENT))),
-    "<": Operator("nn", "c", lambda a, b: float(a < b)),
-    "<=": Operator("nn", "c", lambda a, b: float(a <= b)),
-    "and": Operator("cc", "c", min),
-    "or": Operator("cc", "c", max),
-    "not": Operator("c", "c", lambda a: 1.0 - a),
-    "if": Operator("cnn", "n", lambda condition, a, b: a if condition else b),
-}
-"""All operators; a condition is 1.0 or 0.0. `if` takes the condition, then what holds, then what holds otherwise."""
 
 
 def kind(expression: Expression) -> str:

@@ -13,25 +13,26 @@ from aaml.cluster.kernels import columns, uncounted
 from aaml.policies.formulas.expression import (
     FIRST_COST,
     FIRST_POD,
-    LARGEST,
-    LEAST_DIVISOR,
-    LEAST_LOG,
-    MOST_EXPONENT,
     NUMBERED,
-    OPERATORS,
     Call,
     Constant,
     Expression,
     Feature,
     features,
 )
+from aaml.policies.formulas.operators import OPERATORS
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 _CODE = {name: number for number, name in enumerate(OPERATORS)}
 _ADD, _SUBTRACT, _MULTIPLY, _DIVIDE, _MIN, _MAX = (_CODE[name] for name in ("+", "-", "*", "/", "min", "max"))
 _NEG, _ABS, _SQUARE, _SQRT, _LOG, _EXP = (_CODE[name] for name in ("neg", "abs", "square", "sqrt", "log", "exp"))
-_LESS, _AT_MOST, _AND, _OR, _NOT, _IF = (_CODE[name] for name in ("<", "<=", "and", "or", "not", "if"))
+_LESS, _AT_MOST, _AND, _OR, _NOT = (_CODE[name] for name in ("<", "<=", "and", "or", "not"))
+plus, minus, times, over, smaller, larger, negative, absolute, square, root, logarithm, exponential = (
+    uncounted(OPERATORS[name].function)
+    for name in ("+", "-", "*", "/", "min", "max", "neg", "abs", "square", "sqrt", "log", "exp")
+)
+less, at_most, inverse, choose = (uncounted(OPERATORS[name].function) for name in ("<", "<=", "not", "if"))
 _COLUMNS = ("operator", "first", "second", "third", "uniform")
 INSTRUCTION = columns(_COLUMNS)
 """The columns of `Program.code`: an operator, the registers of its operands, and whether all nodes have the same."""
@@ -110,53 +111,52 @@ def run_program(constants, code, loaded, registers, n):  # type: ignore[no-untyp
         m = 1 if code[k, INSTRUCTION.uniform] else n
         if operator == _ADD:
             for i in range(m):
-                out[i] = a[i] + b[i]
+                out[i] = plus(a[i], b[i])
         elif operator == _SUBTRACT:
             for i in range(m):
-                out[i] = a[i] - b[i]
+                out[i] = minus(a[i], b[i])
         elif operator == _MULTIPLY:
             for i in range(m):
-                out[i] = min(max(a[i] * b[i], -LARGEST), LARGEST)
+                out[i] = times(a[i], b[i])
         elif operator == _DIVIDE:
             for i in range(m):
-                divisor = min(b[i], -LEAST_DIVISOR) if b[i] < 0.0 else max(b[i], LEAST_DIVISOR)
-                out[i] = min(max(a[i] / divisor, -LARGEST), LARGEST)
+                out[i] = over(a[i], b[i])
         elif operator in (_MIN, _AND):
             for i in range(m):
-                out[i] = min(a[i], b[i])
+                out[i] = smaller(a[i], b[i])
         elif operator in (_MAX, _OR):
             for i in range(m):
-                out[i] = max(a[i], b[i])
+                out[i] = larger(a[i], b[i])
         elif operator == _NEG:
             for i in range(m):
-                out[i] = -a[i]
+                out[i] = negative(a[i])
         elif operator == _ABS:
             for i in range(m):
-                out[i] = abs(a[i])
+                out[i] = absolute(a[i])
         elif operator == _SQUARE:
             for i in range(m):
-                out[i] = min(a[i] * a[i], LARGEST)
+                out[i] = square(a[i])
         elif operator == _SQRT:
             for i in range(m):
-                out[i] = np.sqrt(abs(a[i]))
+                out[i] = root(a[i])
         elif operator == _LOG:
             for i in range(m):
-                out[i] = np.log(max(abs(a[i]), LEAST_LOG))
+                out[i] = logarithm(a[i])
         elif operator == _EXP:
             for i in range(m):
-                out[i] = np.exp(min(a[i], MOST_EXPONENT))
+                out[i] = exponential(a[i])
         elif operator == _LESS:
             for i in range(m):
-                out[i] = 1.0 if a[i] < b[i] else 0.0
+                out[i] = less(a[i], b[i])
         elif operator == _AT_MOST:
             for i in range(m):
-                out[i] = 1.0 if a[i] <= b[i] else 0.0
+                out[i] = at_most(a[i], b[i])
         elif operator == _NOT:
             for i in range(m):
-                out[i] = 1.0 - a[i]
+                out[i] = inverse(a[i])
         else:
             for i in range(m):
-                out[i] = b[i] if a[i] > 0.0 else c[i]
+                out[i] = choose(a[i], b[i], c[i])
         if m == 1:
             for i in range(1, n):
                 out[i] = out[0]

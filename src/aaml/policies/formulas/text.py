@@ -14,13 +14,8 @@ from aaml.policies.formulas.expression import (
     FEATURES,
     FIRST_GPU,
     FIRST_PAIR,
-    LARGEST,
-    LEAST_DIVISOR,
-    LEAST_LOG,
-    MOST_EXPONENT,
     MOST_PARTS,
     NUMBERED,
-    OPERATORS,
     Call,
     Constant,
     Expression,
@@ -31,16 +26,12 @@ from aaml.policies.formulas.expression import (
     parts,
     walk,
 )
+from aaml.policies.formulas.operators import ATOM, LARGEST, OPERATORS, PRODUCT, SIGN, SUM
 
 _FUNCTIONS = ("min", "max", "abs", "square", "sqrt", "log", "exp")
 _BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 _KINDS = {"n": "a number", "c": "a condition"}
 _MOST_CHARACTERS = 20_000
-_IF, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _SIGN, _ATOM = range(9)  # how firmly operators bind, loosest first
-_BINDS = {
-    "if": _IF, "or": _OR, "and": _AND, "not": _NOT, "<": _COMPARE, "<=": _COMPARE, "+": _SUM, "-": _SUM, "*": _PRODUCT,
-    "/": _PRODUCT, "neg": _SIGN,
-}  # fmt: skip
 
 
 def parse(text: str, named: Mapping[str, float] | None = None, field: str = "expression") -> Expression:
@@ -152,27 +143,15 @@ def _write(expression: Expression, digits: int | None) -> tuple[str, int]:
     """Return the text, and how firmly it binds."""
     if isinstance(expression, Constant):
         text = repr(expression.value) if digits is None else f"{expression.value:.{digits}g}"
-        return text, _SIGN if text.startswith("-") else _ATOM
+        return text, SIGN if text.startswith("-") else ATOM
     if isinstance(expression, Feature):
-        return expression.name, _ATOM
-    operator, binds = expression.operator, _BINDS.get(expression.operator, _ATOM)
-
-    def inner(number: int, at_least: int) -> str:
-        text, firm = _write(expression.operands[number], digits)
-        return text if firm >= at_least else f"({text})"
-
-    match operator:
-        case "if":
-            return f"{inner(1, _OR)} if {inner(0, _OR)} else {inner(2, _IF)}", binds
-        case "not":
-            return f"not {inner(0, _NOT)}", binds
-        case "neg":
-            return f"-{inner(0, _ATOM)}", binds
-        case "<" | "<=":
-            return f"{inner(0, _SUM)} {operator} {inner(1, _SUM)}", binds
-        case "+" | "-" | "*" | "/" | "and" | "or":
-            return f"{inner(0, binds)} {operator} {inner(1, binds + 1)}", binds
-    return f"{operator}({', '.join(inner(number, _IF) for number in range(len(expression.operands)))})", binds
+        return expression.name, ATOM
+    form = OPERATORS[expression.operator].text
+    operands = []
+    for each, needs in zip(expression.operands, form.needs, strict=True):
+        text, binds = _write(each, digits)
+        operands.append(text if binds >= needs else f"({text})")
+    return form.template.format(*operands), form.binds
 
 
 def to_latex(expression: Expression, digits: int = 3) -> str:
@@ -185,60 +164,21 @@ def _latex(expression: Expression, digits: int) -> tuple[str, int]:
         text = f"{expression.value:.{digits}g}"
         mantissa, e, exponent = text.partition("e")
         text = f"{mantissa} \\cdot 10^{{{int(exponent)}}}" if e else mantissa
-        return text, _SIGN if text.startswith("-") or e else _ATOM
+        return text, SIGN if text.startswith("-") or e else ATOM
     if isinstance(expression, Feature):
         of, _, name = expression.name.partition(".")
         base, index = (each.replace("_", r"\_") for each in (name, of))
-        return rf"\mathrm{{{base}}}_{{\mathrm{{{index}}}}}", _ATOM
-    operator, binds = expression.operator, _BINDS.get(expression.operator, _ATOM)
-
-    def inner(number: int, at_least: int) -> str:
-        text, firm = _latex(expression.operands[number], digits)
-        signed = number > 0 and binds in (_SUM, _PRODUCT) and operator != "/" and text.startswith("-")
-        return text if firm >= at_least and not signed else rf"\left({text}\right)"
-
-    match operator:
-        case "if":
-            cases = rf"{inner(1, _OR)} & \text{{if }} {inner(0, _OR)} \\ {inner(2, _IF)} & \text{{otherwise}}"
-            return rf"\begin{{cases}} {cases} \end{{cases}}", _ATOM
-        case "not":
-            return rf"\lnot {inner(0, _ATOM)}", binds
-        case "neg":
-            return f"-{inner(0, _PRODUCT)}", _SUM
-        case "<" | "<=" | "and" | "or" | "+" | "-":
-            sign = {"<": "<", "<=": r"\le", "and": r"\land", "or": r"\lor"}.get(operator, operator)
-            least = _SUM if operator in ("<", "<=") else binds
-            return f"{inner(0, least)} {sign} {inner(1, binds + 1)}", binds
-        case "*":
-            return rf"{inner(0, binds)} \, {inner(1, binds + 1)}", binds
-        case "/":
-            return rf"\frac{{{inner(0, _IF)}}}{{{inner(1, _IF)}}}", _ATOM
-        case "square":
-            return f"{inner(0, _ATOM)}^2", _SIGN
-        case "sqrt":
-            return rf"\sqrt{{{inner(0, _IF)}}}", _ATOM
-        case "abs":
-            return rf"\left|{inner(0, _IF)}\right|", _ATOM
-    arguments = ", ".join(inner(number, _IF) for number in range(len(expression.operands)))
-    return rf"\{operator}\left({arguments}\right)", _ATOM
+        return rf"\mathrm{{{base}}}_{{\mathrm{{{index}}}}}", ATOM
+    form = OPERATORS[expression.operator].latex
+    operands = []
+    for number, (each, needs) in enumerate(zip(expression.operands, form.needs, strict=True)):
+        text, binds = _latex(each, digits)
+        signed = number > 0 and form.binds in (SUM, PRODUCT) and text.startswith("-")
+        operands.append(text if binds >= needs and not signed else rf"\left({text}\right)")
+    return form.template.format(*operands), form.binds
 
 
-_HELPERS = {
-    "*": f"def times(a, b):\n    return np.clip(a * b, -{LARGEST:g}, {LARGEST:g})\n",
-    "/": (
-        f"def over(a, b):\n    least, most = np.minimum(b, -{LEAST_DIVISOR:g}), np.maximum(b, {LEAST_DIVISOR:g})\n"
-        f"    divisor = np.where(b < 0, least, most)\n    return np.clip(a / divisor, -{LARGEST:g}, {LARGEST:g})\n"
-    ),
-    "square": f"def square(a):\n    return np.clip(a * a, -{LARGEST:g}, {LARGEST:g})\n",
-    "sqrt": "def sqrt(a):\n    return np.sqrt(np.abs(a))\n",
-    "log": f"def log(a):\n    return np.log(np.maximum(np.abs(a), {LEAST_LOG:g}))\n",
-    "exp": f"def exp(a):\n    return np.exp(np.minimum(a, {MOST_EXPONENT:g}))\n",
-}
 _ARRAYS = {"node": "seen.nodes[:, NODE.{}]", "pair": "seen.pairs[:, PAIR.{}]", "pod": "seen.pod[POD.{}]"}
-_PYTHON = {
-    "*": "times", "/": "over", "min": "np.minimum", "max": "np.maximum", "abs": "np.abs", "if": "np.where",
-    "and": "np.logical_and", "or": "np.logical_or", "not": "np.logical_not",
-}  # fmt: skip
 
 
 def to_python(expression: Expression, name: str = "formula") -> str:
@@ -252,7 +192,7 @@ def to_python(expression: Expression, name: str = "formula") -> str:
         )
     name = re.sub(r"\W", "_", name) if name else "formula"
     imported = ("np", *(block.upper() for block in _ARRAYS))
-    taken = name in imported or any(f"def {name}(" in helper for helper in _HELPERS.values())
+    taken = name in imported or any(f"def {name}(" in each.helper for each in OPERATORS.values())
     if taken or keyword.iskeyword(name) or not name.isidentifier():  # 05, of a search's front
         name = f"formula_{name}"
     used = {each.operator for each in walk(expression) if isinstance(each, Call)}
@@ -260,9 +200,9 @@ def to_python(expression: Expression, name: str = "formula") -> str:
     lines = ['"""A formula that aaml found, as a score of each node."""', "", "import numpy as np", ""]
     if blocks:
         lines += [f"from aaml.scheduling.observation import {', '.join(blocks)}", ""]
-    for operator, helper in _HELPERS.items():
-        if operator in used:
-            lines += ["", helper]
+    for operator, each in OPERATORS.items():
+        if operator in used and each.helper:
+            lines += ["", each.helper]
     lines += ["", f"def {name}(context):", "    seen = context.observation"]
     for feature in features(expression):
         of, _, name = feature.partition(".")
@@ -276,10 +216,4 @@ def _python(expression: Expression) -> str:
         return repr(expression.value)
     if isinstance(expression, Feature):
         return expression.name.replace(".", "_")
-    operands = [_python(each) for each in expression.operands]
-    match expression.operator:
-        case "+" | "-" | "<" | "<=" as operator:
-            return f"({operands[0]} {operator} {operands[1]})"
-        case "neg":
-            return f"(-{operands[0]})"
-    return f"{_PYTHON.get(expression.operator, expression.operator)}({', '.join(operands)})"
+    return OPERATORS[expression.operator].python.format(*map(_python, expression.operands))

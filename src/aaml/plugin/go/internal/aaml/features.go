@@ -5,32 +5,7 @@ import "math"
 // FeaturesVersion rises when a feature is computed in another way. New features only join the end of the lists.
 const FeaturesVersion = 1
 
-// What a node, a pod on a node, and a pod show: the names, in the order, of aaml.scheduling.observation.
-var (
-	nodeFeatures = []string{
-		"cpu_used", "memory_used", "pods_used", "cpu_used_minus_mean", "memory_used_minus_mean", "cpu_size", "memory_size",
-		"cpu_memory_imbalance", "empty", "gpu_free", "largest_free_device", "whole_free_devices", "shared_devices",
-		"gpu_count", "cordoned", "capacity", "cpu_in_1m", "memory_in_1m", "gpu_in_1m", "cpu_in_10m", "memory_in_10m",
-		"gpu_in_10m", "cpu_in_1h", "memory_in_1h", "gpu_in_1h", "empty_in",
-	}
-	pairFeatures = []string{
-		"feasible", "cpu_after", "memory_after", "cpu_after_minus_mean", "memory_after_minus_mean", "imbalance_after",
-		"cpu_after_rank", "memory_after_rank", "variance_rank", "free_after_rank", "device_left", "gpu_free_after",
-		"siblings", "fragmentation_growth", "newly_used", "fragmentation_rank", "cpu_variance_growth",
-		"memory_variance_growth", "cpu_gap_after", "memory_gap_after", "cpu_gap", "memory_gap", "extends", "outlived",
-		"cpu_growth_scaled", "memory_growth_scaled", "cpu_gap_scaled", "memory_gap_scaled", "pods", "cpu_full_after",
-		"memory_full_after",
-	}
-	podFeatures = []string{
-		"cpu", "memory", "gpu_share", "gpu_count", "is_share", "wants_model", "lifetime", "lifetime_known", "cpu_mean",
-		"memory_mean", "cpu_spread", "memory_spread", "feasible_fraction", "queue",
-	}
-)
-
 const (
-	nodeWidth, pairWidth, podWidth = 26, 31, 14 // how many there are
-	capacityFeature                = 15         // the node feature that tells capacity from the control plane
-
 	full      = 0.99 // from here on what is left of a resource is of use to hardly any pod
 	far       = 8    // standard deviations: no node is shown to be farther from the mean
 	rankTerms = 5
@@ -109,7 +84,7 @@ func (f *features) fill(v *view) {
 		row := f.nodes[i*nodeWidth : (i+1)*nodeWidth]
 		f.fillNode(row, &f.seen[i], k, &s)
 		if v.table != nil && k.life != nil {
-			f.seen[i].emptyS = fillExpected(row[16:], v, k)
+			f.seen[i].emptyS = fillExpected(row, v, k)
 		}
 		if f.seen[i].growth = 0; v.fragments != nil {
 			f.seen[i].growth = v.fragments.growth(k, &v.pod)
@@ -124,7 +99,7 @@ func (f *features) fill(v *view) {
 			f.terms[t*n+i] = value
 		}
 	}
-	for t, column := range [rankTerms]int{6, 7, 8, 9, 15} {
+	for t, column := range [rankTerms]int{pairCPUAfterRank, pairMemoryAfterRank, pairVarianceRank, pairFreeAfterRank, pairFragmentationRank} {
 		rank(f.terms[t*n:(t+1)*n], f.pairs, column)
 	}
 	f.fillPod(v, &s)
@@ -134,12 +109,12 @@ func (f *features) fillNode(row []float32, out *seen, k *facts, s *size) {
 	_ = row[nodeWidth-1]
 	cpu, memory := float64(k.usedCPU)/atLeast1(k.cpu), float64(k.usedMemory)/atLeast1(k.memory)
 	out.cpu, out.memory, out.gapCPU, out.gapMemory = cpu, memory, cpu-s.meanCPU, memory-s.meanMemory
-	row[0], row[1] = float32(cpu), float32(memory)
-	row[2] = float32(float64(k.usedPods) / atLeast1(k.pods))
-	row[3], row[4] = float32(out.gapCPU), float32(out.gapMemory)
-	row[5], row[6] = float32(float64(k.cpu)/s.maxCPU), float32(float64(k.memory)/s.maxMemory)
-	row[7] = float32(math.Abs(cpu - memory))
-	row[8] = one(k.usedPods == 0)
+	row[nodeCPUUsed], row[nodeMemoryUsed] = float32(cpu), float32(memory)
+	row[nodePodsUsed] = float32(float64(k.usedPods) / atLeast1(k.pods))
+	row[nodeCPUUsedMinusMean], row[nodeMemoryUsedMinusMean] = float32(out.gapCPU), float32(out.gapMemory)
+	row[nodeCPUSize], row[nodeMemorySize] = float32(float64(k.cpu)/s.maxCPU), float32(float64(k.memory)/s.maxMemory)
+	row[nodeCPUMemoryImbalance] = float32(math.Abs(cpu - memory))
+	row[nodeEmpty] = one(k.usedPods == 0)
 	devices := len(k.devices) / 2
 	free, largest, whole, shared := 0.0, 0.0, 0.0, 0.0
 	for g := range devices {
@@ -153,13 +128,13 @@ func (f *features) fillNode(row []float32, out *seen, k *facts, s *size) {
 		}
 	}
 	out.gpuFree = free
-	row[9], row[10] = 0, 0
+	row[nodeGPUFree], row[nodeLargestFreeDevice] = 0, 0
 	if devices > 0 {
-		row[9], row[10] = float32(free/(1000*float64(devices))), float32(largest/1000)
+		row[nodeGPUFree], row[nodeLargestFreeDevice] = float32(free/(1000*float64(devices))), float32(largest/1000)
 	}
-	row[11], row[12], row[13] = float32(whole/8), float32(shared/8), float32(float64(devices)/8)
-	row[14], row[15] = one(k.cordoned), one(k.capacity)
-	clear(row[16:])
+	row[nodeWholeFreeDevices], row[nodeSharedDevices], row[nodeGPUCount] = float32(whole/8), float32(shared/8), float32(float64(devices)/8)
+	row[nodeCordoned], row[nodeCapacity] = one(k.cordoned), one(k.capacity)
+	clear(row[nodeCPUIn1m:])
 	out.emptyS = 0
 }
 
@@ -167,11 +142,11 @@ func (f *features) fillNode(row []float32, out *seen, k *facts, s *size) {
 func fillExpected(row []float32, v *view, k *facts) float64 {
 	load, emptyS := k.life.expected(v.table, v.nowS)
 	for h := range load {
-		row[3*h] = float32(float64(load[h][0]) / atLeast1(k.cpu))
-		row[3*h+1] = float32(float64(load[h][1]) / atLeast1(k.memory))
-		row[3*h+2] = float32(float64(load[h][2]) / (1000 * atLeast1(int64(len(k.devices)/2))))
+		row[nodeCPUIn1m+3*h] = float32(float64(load[h][0]) / atLeast1(k.cpu))
+		row[nodeMemoryIn1m+3*h] = float32(float64(load[h][1]) / atLeast1(k.memory))
+		row[nodeGPUIn1m+3*h] = float32(float64(load[h][2]) / (1000 * atLeast1(int64(len(k.devices)/2))))
 	}
-	row[9] = float32(logMinutes(emptyS))
+	row[nodeEmptyIn] = float32(logMinutes(emptyS))
 	return emptyS
 }
 
@@ -195,12 +170,12 @@ func (p *pairing) fill(row []float32, k *facts, on *seen, siblings float64) [ran
 	// Change of N times the variance when one node's use grows by d: 2 d (u - mean) + d^2 (1 - 1/N).
 	variance := 2*growCPU*on.gapCPU + growCPU*growCPU*p.keep + 2*growMemory*on.gapMemory + growMemory*growMemory*p.keep
 	left := (1-afterCPU)*nodeCPU/p.maxCPU + (1-afterMemory)*nodeMemory/p.maxMemory
-	row[0] = 1
-	row[1], row[2] = float32(min(afterCPU, 2)), float32(min(afterMemory, 2))
+	row[pairFeasible] = 1
+	row[pairCPUAfter], row[pairMemoryAfter] = float32(min(afterCPU, 2)), float32(min(afterMemory, 2))
 	// As in Python, these go on from what was kept as float32.
-	row[3], row[4] = float32(float64(row[1])-p.meanCPU), float32(float64(row[2])-p.meanMemory)
-	row[5] = abs32(row[1] - row[2])
-	row[6], row[7], row[8], row[9], row[10] = 0, 0, 0, 0, 0
+	row[pairCPUAfterMinusMean], row[pairMemoryAfterMinusMean] = float32(float64(row[pairCPUAfter])-p.meanCPU), float32(float64(row[pairMemoryAfter])-p.meanMemory)
+	row[pairImbalanceAfter] = abs32(row[pairCPUAfter] - row[pairMemoryAfter])
+	row[pairCPUAfterRank], row[pairMemoryAfterRank], row[pairVarianceRank], row[pairFreeAfterRank], row[pairDeviceLeft] = 0, 0, 0, 0, 0
 	if devices := len(k.devices) / 2; p.gpu.milli > 0 && devices > 0 {
 		best := 2000.0
 		for g := range devices {
@@ -209,54 +184,54 @@ func (p *pairing) fill(row []float32, k *facts, on *seen, siblings float64) [ran
 			}
 		}
 		if p.gpu.count == 1 && best <= 1000 {
-			row[10] = float32((best - float64(p.gpu.milli)) / 1000)
+			row[pairDeviceLeft] = float32((best - float64(p.gpu.milli)) / 1000)
 		}
-		row[11] = float32(max(on.gpuFree-float64(p.gpu.count*p.gpu.milli), 0) / (1000 * float64(devices)))
+		row[pairGPUFreeAfter] = float32(max(on.gpuFree-float64(p.gpu.count*p.gpu.milli), 0) / (1000 * float64(devices)))
 	} else if devices > 0 {
-		row[11] = float32(on.gpuFree / (1000 * float64(devices)))
+		row[pairGPUFreeAfter] = float32(on.gpuFree / (1000 * float64(devices)))
 	} else {
-		row[11] = 0
+		row[pairGPUFreeAfter] = 0
 	}
-	row[12] = float32(siblings / 8)
-	row[13], row[15] = float32(on.growth/1000), 0
-	row[14] = one(k.usedPods == 0)
-	row[16], row[17] = float32(40*growCPU*on.gapCPU), float32(40*growMemory*on.gapMemory)
-	row[18], row[19] = float32(8*float64(row[3])), float32(8*float64(row[4]))
-	row[20], row[21] = float32(8*float64(float32(on.gapCPU))), float32(8*float64(float32(on.gapMemory)))
-	row[22], row[23] = 0, 0
+	row[pairSiblings] = float32(siblings / 8)
+	row[pairFragmentationGrowth], row[pairFragmentationRank] = float32(on.growth/1000), 0
+	row[pairNewlyUsed] = one(k.usedPods == 0)
+	row[pairCPUVarianceGrowth], row[pairMemoryVarianceGrowth] = float32(40*growCPU*on.gapCPU), float32(40*growMemory*on.gapMemory)
+	row[pairCPUGapAfter], row[pairMemoryGapAfter] = float32(8*float64(row[pairCPUAfterMinusMean])), float32(8*float64(row[pairMemoryAfterMinusMean]))
+	row[pairCPUGap], row[pairMemoryGap] = float32(8*float64(float32(on.gapCPU))), float32(8*float64(float32(on.gapMemory)))
+	row[pairExtends], row[pairOutlived] = 0, 0
 	if p.expects {
-		row[22], row[23] = float32(logMinutes(max(p.restS-on.emptyS, 0))), float32(logMinutes(max(on.emptyS-p.restS, 0)))
+		row[pairExtends], row[pairOutlived] = float32(logMinutes(max(p.restS-on.emptyS, 0))), float32(logMinutes(max(on.emptyS-p.restS, 0)))
 	}
-	row[24], row[25], row[26], row[27] = 0, 0, 0, 0
+	row[pairCPUGrowthScaled], row[pairMemoryGrowthScaled], row[pairCPUGapScaled], row[pairMemoryGapScaled] = 0, 0, 0, 0
 	if k.capacity {
-		row[24] = bounded(growCPU * (2*on.gapCPU + growCPU*p.keep) / p.unit)
-		row[25] = bounded(growMemory * (2*on.gapMemory + growMemory*p.keep) / p.unit)
-		row[26] = bounded(on.gapCPU / (p.deviationCPU + p.sizeCPU))
-		row[27] = bounded(on.gapMemory / (p.deviationMemory + p.sizeMemory))
+		row[pairCPUGrowthScaled] = bounded(growCPU * (2*on.gapCPU + growCPU*p.keep) / p.unit)
+		row[pairMemoryGrowthScaled] = bounded(growMemory * (2*on.gapMemory + growMemory*p.keep) / p.unit)
+		row[pairCPUGapScaled] = bounded(on.gapCPU / (p.deviationCPU + p.sizeCPU))
+		row[pairMemoryGapScaled] = bounded(on.gapMemory / (p.deviationMemory + p.sizeMemory))
 	}
 	if k.usedPods < int64(len(logPods)) {
-		row[28] = float32(logPods[k.usedPods])
+		row[pairPods] = float32(logPods[k.usedPods])
 	} else {
-		row[28] = float32(math.Log1p(float64(k.usedPods)) / 3)
+		row[pairPods] = float32(math.Log1p(float64(k.usedPods)) / 3)
 	}
-	row[29], row[30] = one(afterCPU > full), one(afterMemory > full)
+	row[pairCPUFullAfter], row[pairMemoryFullAfter] = one(afterCPU > full), one(afterMemory > full)
 	return [rankTerms]float64{afterCPU, afterMemory, variance, left, on.growth}
 }
 
 func (f *features) fillPod(v *view, s *size) {
 	gpu := v.pod.gpu
-	f.pod[0], f.pod[1] = float32(float64(v.pod.cpu)/s.nodeCPU), float32(float64(v.pod.memory)/s.nodeMemory)
-	f.pod[2], f.pod[3] = float32(float64(gpu.milli)/1000), float32(float64(gpu.count)/8)
-	f.pod[4] = one(gpu.count == 1 && 0 < gpu.milli && gpu.milli < deviceMilli)
-	f.pod[5] = one(gpu.models)
-	f.pod[6], f.pod[7] = 0, 0
+	f.pod[podCPU], f.pod[podMemory] = float32(float64(v.pod.cpu)/s.nodeCPU), float32(float64(v.pod.memory)/s.nodeMemory)
+	f.pod[podGPUShare], f.pod[podGPUCount] = float32(float64(gpu.milli)/1000), float32(float64(gpu.count)/8)
+	f.pod[podIsShare] = one(gpu.count == 1 && 0 < gpu.milli && gpu.milli < deviceMilli)
+	f.pod[podWantsModel] = one(gpu.models)
+	f.pod[podLifetime], f.pod[podLifetimeKnown] = 0, 0
 	if v.table != nil {
-		f.pod[6], f.pod[7] = float32(math.Log1p(v.pod.restS)/10), float32(v.pod.sure)
+		f.pod[podLifetime], f.pod[podLifetimeKnown] = float32(math.Log1p(v.pod.restS)/10), float32(v.pod.sure)
 	}
-	f.pod[8], f.pod[9] = float32(s.meanCPU), float32(s.meanMemory)
-	f.pod[10], f.pod[11] = float32(s.deviationCPU), float32(s.deviationMemory)
-	f.pod[12] = float32(float64(v.feasible) / float64(max(v.nodes, 1)))
-	f.pod[13] = float32(math.Log1p(float64(v.pod.queue)) / 5)
+	f.pod[podCPUMean], f.pod[podMemoryMean] = float32(s.meanCPU), float32(s.meanMemory)
+	f.pod[podCPUSpread], f.pod[podMemorySpread] = float32(s.deviationCPU), float32(s.deviationMemory)
+	f.pod[podFeasibleFraction] = float32(float64(v.feasible) / float64(max(v.nodes, 1)))
+	f.pod[podQueue] = float32(math.Log1p(float64(v.pod.queue)) / 5)
 }
 
 // rank writes where each value lies between the least (0) and the greatest (1) into a column of the pairs.

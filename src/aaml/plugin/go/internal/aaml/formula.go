@@ -6,13 +6,6 @@ import (
 	"slices"
 )
 
-const (
-	leastDivisor = 1e-6
-	leastLog     = 1e-6
-	mostExponent = 27
-	largest      = 1e12
-)
-
 // formula is an expression of features, as the program that aaml.policies.formulas.program makes of it: registers hold the
 // features, then the constants, then what each instruction gives. The last one is the score.
 type formula struct {

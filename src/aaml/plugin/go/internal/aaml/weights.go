@@ -161,7 +161,7 @@ func (p *policyFile) scorer(expected *fragments) (scorer, error) {
 				return nil, fmt.Errorf("reads other %s features than this plugin computes", each.what)
 			}
 		}
-		if len(p.Features.Node) <= capacityFeature {
+		if len(p.Features.Node) <= nodeCapacity {
 			return nil, fmt.Errorf("does not read the node feature capacity")
 		}
 		if p.Width < 1 || p.Width > 4096 {
