@@ -68,7 +68,7 @@ docs: setup ## the documentation site, into site/ (open site/index.html); warnin
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 perf: setup ## every small workload of Kubernetes' own scheduler benchmark, beside the real kube-scheduler
-	$(BIN)/aaml perf --scheduler least-allocated models/GNN_Model_gnn_balance_s0.pth
+	$(BIN)/aaml bench perf --scheduler least-allocated models/GNN_Model_gnn_balance_s0.pth
 
 redraw: setup ## draw the tables and figures of README.md and docs/ again, from docs/results
 	$(BIN)/python tools/docs/draw.py

@@ -9,7 +9,7 @@ the same pods, with other delays each time.
     python benchmarks/bench_bill.py --seeds 1000 --minutes 5 --nodes 5                  # a look: a minute and a half
 
 A scheduler is a policy as `aaml evaluate` takes it, POLICY or LABEL=POLICY, with `+nodepool.yaml` for a NodePool of its
-own, and `+learned` or a file of `aaml tune nodes` where `aaml autoscale` orders the nodes and there is no NodePool.
+own, and `+learned` or a file of `aaml search nodes` where `aaml autoscale` orders the nodes and there is no NodePool.
 `kube-scheduler`, `kube-scheduler-packing` and `kube-scheduler:FILE.yaml` run inside the real kube-scheduler, so
 does `plugin:MODEL`; any other is played by `aaml schedule policy`.
 

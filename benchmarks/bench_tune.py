@@ -1,4 +1,4 @@
-"""Decisions per second of the simulated kube-scheduler: in Python, and compiled as `aaml tune kube-scheduler` plays it.
+"""Decisions per second of the simulated kube-scheduler: in Python, and compiled as `aaml search scheduler` plays it.
 
     .venv/bin/python benchmarks/bench_tune.py                       # balance at 10, 40 and 100 nodes
     .venv/bin/python benchmarks/bench_tune.py --task waiting --nodes 10

@@ -5,4 +5,4 @@ import sys
 from aaml.cli import run
 
 if __name__ == "__main__":
-    sys.exit(run("topology", sys.argv[1:], prog="create_hierarchical_yamls.py"))
+    sys.exit(run("trace topology", sys.argv[1:], prog="create_hierarchical_yamls.py"))

@@ -4,7 +4,7 @@
 import sys
 
 from aaml.cli import script
-from aaml.commands.nodes import Args, run
+from aaml.commands.cluster.nodes import Args, run
 
 if __name__ == "__main__":
     sys.exit(script(__file__, Args, run, __doc__))

@@ -4,7 +4,7 @@
 import sys
 
 from aaml.cli import script
-from aaml.commands.top import Args, run
+from aaml.commands.cluster.top import Args, run
 
 __all__ = ["KubeInfo"]
 

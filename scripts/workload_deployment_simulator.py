@@ -4,7 +4,7 @@
 import sys
 
 from aaml.cli import script
-from aaml.commands.simulate import Args, run
+from aaml.commands.cluster.simulate import Args, run
 
 __all__ = ["WorkloadDeploymentSimulator"]
 

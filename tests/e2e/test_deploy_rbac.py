@@ -242,7 +242,8 @@ def test_a_shadow_may_read_alone_and_needs_no_more(deployed: KwokCluster, namesp
         until(lambda: log.exists() and len(log.read_text().splitlines()) == 5, "a line for each pod")
         assert process.stop() == 0
         assert "403" not in process.said()
-    report = subprocess.run([AAML, "shadow", str(log)], check=True, capture_output=True, text=True, timeout=120)
+    command = [AAML, "report", "shadow", str(log)]
+    report = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     assert "5" in report.stdout
 
 

@@ -119,7 +119,7 @@ def test_it_runs_in_the_foreground_on_the_cluster_of_a_kubeconfig() -> None:
     cluster = KwokCluster(f"test-foreground-{os.getpid()}")
     cluster.up(ClusterOptions(nodes=0, scheduler=False, owner=Owner.this_process()), progress=False)
     port = free_port()
-    command = [str(Path(sys.executable).with_name("aaml")), "cluster", "autoscale", "--kubeconfig",
+    command = [str(Path(sys.executable).with_name("aaml")), "cluster", "autoscaler", "--kubeconfig",
                str(cluster.kubeconfig), "--health-port", str(port)]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -38,7 +38,7 @@ def test_a_line_for_each_pod_that_kube_scheduler_places(kwok: KwokCluster, names
     late = [line["objectives"]["variance"] for line in lines()[1:]]
     assert all(value["policy"] >= value["chosen"] for value in late)
     assert sum(value["policy"] > value["chosen"] for value in late) >= PODS // 2
-    report = subprocess.run([AAML, "shadow", str(log)], capture_output=True, text=True, check=True).stdout
+    report = subprocess.run([AAML, "report", "shadow", str(log)], capture_output=True, text=True, check=True).stdout
     assert "most-allocated" in report
     assert "variance" in report
     assert f"{len({line['uid'] for line in map(json.loads, log.read_text().splitlines())})}" in report

@@ -1,4 +1,4 @@
-"""`aaml soak` in short: two minutes of pods that come and go, with an agent that learns."""
+"""`aaml bench soak` in short: two minutes of pods that come and go, with an agent that learns."""
 
 import os
 from dataclasses import replace

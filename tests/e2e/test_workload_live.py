@@ -21,7 +21,7 @@ GIB = 1024**3
 @pytest.fixture(autouse=True)
 def empty(kwok, namespace, capsys):
     """No pod on the cluster when a test begins: what others left may still be on its way out."""
-    assert command("clean", ["--all", "--yes", "--kubeconfig", str(kwok.kubeconfig)]) == 0
+    assert command("cluster clean", ["--all", "--yes", "--kubeconfig", str(kwok.kubeconfig)]) == 0
     capsys.readouterr()
 
 
@@ -143,19 +143,19 @@ def test_cleaning_takes_what_the_simulator_made_and_with_all_the_rest_too(kwok, 
         {"metadata": {"name": "alone"}, "spec": {"containers": [{"name": "main", "image": "x"}]}},
     )  # fmt: skip
     where = ["--namespaces", namespace, "--yes", "--kubeconfig", str(kwok.kubeconfig)]
-    assert command("clean", where) == 0
+    assert command("cluster clean", where) == 0
     said = capsys.readouterr().out
     assert "11 nodes, none of them real" in said
     assert f"  {namespace}: 1 deployment, 1 replicaset, 5 pods" in said
     assert "5 pods deleted, none left" in said
     assert [each["metadata"]["name"] for each in pods(kwok.api(), namespace)] == ["alone"], "somebody else's stays"
-    assert command("clean", [*where, "--all"]) == 0
+    assert command("cluster clean", [*where, "--all"]) == 0
     assert "1 pods deleted, none left" in capsys.readouterr().out
     assert pods(kwok.api(), namespace) == []
-    assert command("clean", ["--namespaces", "no-such", "--yes", "--kubeconfig", str(kwok.kubeconfig)]) == 2
+    assert command("cluster clean", ["--namespaces", "no-such", "--yes", "--kubeconfig", str(kwok.kubeconfig)]) == 2
     assert "'no-such' is not on the cluster" in capsys.readouterr().err
 
 
 def test_nodes_that_are_there_stay_as_they_are(kwok, capsys):
-    assert command("nodes", ["--node-count", "10", "--kubeconfig", str(kwok.kubeconfig)]) == 0
+    assert command("cluster nodes", ["--node-count", "10", "--kubeconfig", str(kwok.kubeconfig)]) == 0
     assert "0 nodes created; the cluster has 10 workers now" in capsys.readouterr().out

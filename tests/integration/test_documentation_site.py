@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import aaml
-from aaml.cli import COMMANDS
+from aaml.commands.table import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 _FETCHED = re.compile(r"<(?:script|img|link|iframe|source)\b[^>]*?(?:src|href)=\"(https?://[^\"]+)\"")
@@ -28,8 +28,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_command_and_every_name_of_the_package_has_its_reference(site: Path) -> None:
     index = (site / "reference" / "commands.html").read_text(encoding="utf-8")
-    assert [name for name in COMMANDS if f'href="commands/{name}.html"' not in index] == []
-    pages = {name: (site / "reference" / "commands" / f"{name}.html").read_text(encoding="utf-8") for name in COMMANDS}
+    files = {name: f"{name.replace(' ', '-')}.html" for name in COMMANDS}
+    assert [name for name, file in files.items() if f'href="commands/{file}"' not in index] == []
+    folder = site / "reference" / "commands"
+    pages = {name: (folder / file).read_text(encoding="utf-8") for name, file in files.items()}
     assert [name for name, page in pages.items() if f"usage: aaml {name} " not in page] == []
     assert "usage: aaml schedule gnn " in pages["schedule"]  # the commands below a command too
     names = (site / "reference" / "python.html").read_text(encoding="utf-8")

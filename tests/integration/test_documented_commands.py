@@ -1,6 +1,5 @@
 """Every command that a document shows is taken by the program, and run by a test or it is said why not."""
 
-import importlib
 import re
 import shlex
 from pathlib import Path
@@ -8,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from aaml.cli import COMMANDS, run
+from aaml.cli import run
 from aaml.commands.flags import parse
+from aaml.commands.table import COMMANDS, GROUPS, module_of
 from support.documents import DOCUMENTS, ROOT, Command, commands, python_blocks
 
 ALL = [command for document in DOCUMENTS for command in commands(document)]
@@ -21,7 +21,7 @@ _TRAINING = {
 SMALLER = {
     "train": _TRAINING,
     "evaluate": {"--seeds": "1000..1001", "--pods": "12", "--workers": "1"},
-    "sweep": {**_TRAINING, "--trials": "2", "--workers": "1"},
+    "search training": {**_TRAINING, "--trials": "2", "--workers": "1"},
 }
 
 RUN_BY: dict[str, str] = yaml.safe_load((ROOT / "tests/support/documented_commands.yaml").read_text(encoding="utf-8"))
@@ -51,13 +51,13 @@ def test_the_tests_that_run_them_are_there() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("command", sorted({c.text for c in ALL if c.words[0] == "aaml" and len(c.words) > 2}))
+@pytest.mark.parametrize("command", sorted({c.text for c in ALL if c.words[0] == "aaml"}))
 def test_its_flags_are_taken(command: str) -> None:
-    _, name, *flags = Command("", command).words
-    if {"ARGS", "--help"} & set(flags) or "--config" in flags or flags[-1].startswith("--mod"):
-        return  # words that stand for others, the help itself, a file that an earlier command leaves
-    assert name in COMMANDS
-    parse(importlib.import_module(COMMANDS[name][0]).Args, flags, f"aaml {name}", "")
+    name, flags = _named(Command("", command).words[1:])
+    assert name in {*COMMANDS, *GROUPS}
+    if not flags or {"ARGS", "--help"} & set(flags) or "--config" in flags or flags[-1].startswith("--mod"):
+        return  # a name in a text, words that stand for others, the help itself, a file that an earlier command leaves
+    parse(module_of(name).Args, flags, f"aaml {name}", "")
 
 
 def test_programs_in_python_are_programs() -> None:
@@ -76,13 +76,19 @@ def test_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path, monkeypatch: 
     ran = 0
     for command in commands(document):
         if RUN_BY[who_runs(command)] == "this file" and len(command.words) > 2:
-            _, name, *flags = [path for word in command.words for path in _found(word)]
+            name, flags = _named([path for word in command.words[1:] for path in _found(word)])
             assert run(name, _smaller(name, flags)) == 0, str(command)
             ran += 1
     assert ran >= 3
     for code in python_blocks(document):
         if "gymnasium" in code:
             exec(code, {})
+
+
+def _named(words: list[str]) -> tuple[str, list[str]]:
+    """Return the full name of a command and what follows it."""
+    length = 2 if words[0] in GROUPS else 1
+    return " ".join(words[:length]), words[length:]
 
 
 def _found(word: str) -> list[str]:
@@ -104,11 +110,11 @@ def _smaller(name: str, flags: list[str]) -> list[str]:
 def test_commands_are_found_in_all_three_forms(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "Text with `aaml policies --x` and `aaml.train`.\n\n"
+        "Text with `aaml show x --y` and `aaml.train`.\n\n"
         '```console\n$ A="1 2"\n$ aaml train --steps $A \\\n    --out x   # why\n$ kill %1; aaml cluster down\n```\n\n'
         "    aaml serve --port 1 &\n    not-ours x\n",
         encoding="utf-8",
     )
     found = [command.text for command in commands(page)]
-    assert found == ["aaml train --steps 1 2 --out x", "aaml cluster down", "aaml serve --port 1", "aaml policies --x"]
+    assert found == ["aaml train --steps 1 2 --out x", "aaml cluster down", "aaml serve --port 1", "aaml show x --y"]
     assert shlex.split(found[0])[-1] == "x"

@@ -23,7 +23,7 @@ AGAIN = 3  # episodes
 def test_a_committed_piece_comes_out_again_to_the_last_digit(spec: str, name: str) -> None:
     contestant = Contestant(str(ROOT / spec) if "/" in spec else spec, name)
     entry = BoardEntry.read(RESULTS / contestant.name / "balance-10.json")
-    assert entry.policy == Who.of(contestant), "other weights ship: aaml leaderboard run makes the results again"
+    assert entry.policy == Who.of(contestant), "other weights ship: aaml bench leaderboard makes the results again"
     played = [play_episode(contestant, PIECE.task, seed, 10)[0] for seed in PIECE.seeds[:AGAIN]]
     assert [row["mean_variance"] for row in played] == list(entry.scores["mean_variance"][:AGAIN])
 

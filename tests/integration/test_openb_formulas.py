@@ -65,7 +65,7 @@ def test_to_be_behind_fgd_anywhere_costs_more_than_the_same_gain_brings():
     ],
 )
 def test_settings_that_do_not_go_together_are_refused_in_a_line(tmp_path, capsys, flags, said):
-    assert run("evolve", [*flags, "--out", str(tmp_path / "run")]) == 2
+    assert run("search formula", [*flags, "--out", str(tmp_path / "run")]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
@@ -83,9 +83,9 @@ def test_the_rule_that_ships_goes_where_a_model_goes(tmp_path, capsys):
     assert "expected-pods: none with a GPU" in capsys.readouterr().err
     assert run("export", ["openb-formula", "--expected-pods", "default", "--out", str(tmp_path / "plugin")]) == 0
     assert "gpu.fragment_gain" in (tmp_path / "plugin" / "weights.json").read_text()
-    assert run("formula", ["openb-formula", "--form", "python"]) == 2
+    assert run("show formula", ["openb-formula", "--form", "python"]) == 2
     assert "a score function chooses no device" in capsys.readouterr().err
-    assert run("formula", ["openb-formula"]) == 0
+    assert run("show formula", ["openb-formula"]) == 0
     assert "latex: \\mathrm" in capsys.readouterr().out
 
 
@@ -93,7 +93,7 @@ def test_features_of_nodes_and_of_devices_do_not_mix(tmp_path, capsys):
     content = {"format": "aaml-formula", "expression": "gpu.cpu_left + pair.cpu_after"}
     content["features"] = {"gpu.cpu_left": 1, "pair.cpu_after": 1}
     (tmp_path / "mixed.formula").write_text(json.dumps(content))
-    assert run("formula", [str(tmp_path / "mixed.formula")]) == 2
+    assert run("show formula", [str(tmp_path / "mixed.formula")]) == 2
     assert "not both" in capsys.readouterr().err
 
 
@@ -123,12 +123,11 @@ def test_a_search_leaves_a_formula_of_devices_and_the_benchmark_counts_looks_at_
     save_formula(Formula(parse(TEXT)), tmp_path / "start.formula")
     out, flags = tmp_path / "run", ["--task", "openb", "--traces", "default", "--episodes", "4", "--islands", "1"]
     flags += ["--validation-episodes", "4", "--population", "6", "--generations", "2", "--seed", "77"]
-    assert run("evolve", [*flags, "--start", str(tmp_path / "start.formula"), "--out", str(out)]) == 0
+    assert run("search formula", [*flags, "--start", str(tmp_path / "start.formula"), "--out", str(out)]) == 0
     assert f"next: aaml bench openb --policy fgd --model {out}" in capsys.readouterr().out
     assert "gpu." in json.loads((out / "model/openb.formula").read_text())["expression"]
     assert (out / "report.html").is_file()
     told = [
-        "openb",
         "--policy",
         "fgd",
         "--model",
@@ -139,8 +138,8 @@ def test_a_search_leaves_a_formula_of_devices_and_the_benchmark_counts_looks_at_
         "--out",
         str(tmp_path / "b"),
     ]
-    assert run("bench", told) == 0
+    assert run("bench openb", told) == 0
     assert looks(out) == 1
     assert json.loads((out / "looks.jsonl").read_text())["task"] == "openb default"
-    assert run("evolve", ["--out", str(out), "--look", "3"]) == 2
+    assert run("search formula", ["--out", str(out), "--look", "3"]) == 2
     assert "aaml bench openb" in capsys.readouterr().err

@@ -84,7 +84,7 @@ def test_a_saved_scorer_scores_as_before(tmp_path: Path) -> None:
 
 def test_the_command_writes_tables_summary_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    assert aaml("bench", ["openb", "--policy", "fgd,best-fit", "--seeds", "42,43", "--out", str(out)]) == 0
+    assert aaml("bench openb", ["--policy", "fgd,best-fit", "--seeds", "42,43", "--out", str(out)]) == 0
     assert "published runs matched in every column: 4 of 4" in capsys.readouterr().out
     table = pd.read_csv(out / "allocation.csv")
     assert list(table.columns) == ["workload", "policy", "tune", "seed", *map(str, range(131))]
@@ -108,6 +108,6 @@ def test_the_command_writes_tables_summary_and_figures(tmp_path: Path, capsys: p
 def test_a_mistake_is_one_line(
     flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert aaml("bench", ["openb", *flags, "--out", str(tmp_path / "out")]) == 2
+    assert aaml("bench openb", [*flags, "--out", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

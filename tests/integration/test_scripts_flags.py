@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aaml.commands import nodes, record, schedule, simulate
+from aaml.commands import record, schedule
+from aaml.commands.cluster import nodes, simulate
 from aaml.commands.flags import parse
 from aaml.errors import UserError
 from aaml.learning.config import FORMER

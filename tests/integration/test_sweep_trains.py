@@ -51,7 +51,7 @@ def study(tmp_path_factory, method):
     settings, rate = WAYS[method]
     flat = "\n".join(f"{name}: {value}" for name, value in {**FIXED, **settings, "method": method}.items())
     (folder / "sweep.yaml").write_text(YAML.format(steps=STEPS, flat=flat, rate=rate))
-    assert run("sweep", ["--config", str(folder / "sweep.yaml"), "--out", str(folder / "out")]) == 0
+    assert run("search training", ["--config", str(folder / "sweep.yaml"), "--out", str(folder / "out")]) == 0
     return folder / "out"
 
 

@@ -48,10 +48,12 @@ def test_the_core_trains_and_judges_the_weights_that_ship(installed):
     assert "no report: bokeh is not installed; run: pip install 'aaml[lab]'" in made.stderr
 
 
-@pytest.mark.parametrize(("command", "missing"), [("top", "kubernetes"), ("serve", "starlette"), ("demo", "bokeh")])
+@pytest.mark.parametrize(
+    ("command", "missing"), [("cluster top", "kubernetes"), ("serve", "starlette"), ("demo", "bokeh")]
+)
 def test_a_command_of_an_extra_says_how_to_install_it(installed, command, missing):
     told = subprocess.run(
-        [installed / "env/bin/aaml", command], cwd=installed, capture_output=True, text=True, check=False
+        [installed / "env/bin/aaml", *command.split()], cwd=installed, capture_output=True, text=True, check=False
     )
     assert told.returncode == 2
     assert told.stderr.startswith(f"aaml {command}: error: {missing} is not installed; run: pip install 'aaml[")

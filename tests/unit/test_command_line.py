@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aaml.cli import COMMANDS, TASKS, overview, run
+from aaml.cli import run
+from aaml.commands.table import COMMANDS, GROUPS, TASKS, overview
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {
@@ -31,17 +32,17 @@ HEAVY = {
         ("train", ["--pods", "x"], ["pods: 'x' is not accepted; expected a whole number of at least 1 or none"]),
         ("train", ["--hidden-size", "wide"], ["hidden_size: 'wide'", "a whole number of at least 1"]),
         ("train", ["--nodes", "10", "ten"], ["nodes: '10 ten' is not accepted; expected a list, each a whole number"]),
-        ("cluster", ["up", "--wait-s", "long"], ["wait_s: 'long' is not accepted; expected a number"]),
+        ("cluster up", ["--wait-s", "long"], ["wait_s: 'long' is not accepted; expected a number"]),
         ("demo", ["--steps", "0"], ["steps: 0", "at least 1"]),
         ("train", ["--agent", "foo"], ["agent: 'foo'", "qtable"]),
         ("train", ["--agent", "gn"], ["agent: 'gn'", "did you mean gnn?"]),
         ("train", ["--learning-rat", "3"], ["--learning-rat", "did you mean --learning-rate?"]),
         ("cluster", ["upp"], ["'upp'", "did you mean up?"]),
         ("evaluate", ["--nope", "3"], ["--nope"]),
-        ("compare", [], ["results: none given"]),
+        ("report compare", [], ["results: none given"]),
         ("train", ["--seed"], ["--seed", "Missing value"]),
         ("record", ["--out", "trace", "--duration-s", "nan"], ["duration_s: nan", "above 0"]),
-        ("cluster", ["up", "--wait-s", "nan"], ["wait_s: nan", "above 0"]),
+        ("cluster up", ["--wait-s", "nan"], ["wait_s: nan", "above 0"]),
         ("schedule", ["dqn", "--sim-nodes", "0"], ["sim_nodes: 0", "at least 1"]),
         ("schedule", ["policy", "--seed", "-1"], ["seed: -1", "at least 0"]),
         ("serve", ["--port", "70000"], ["port: 70000", "between 0 and 65535"]),
@@ -49,12 +50,12 @@ HEAVY = {
         ("train", ["--lr", "0.1"], ["--lr", "did you mean --learning-rate?"]),
         ("train", ["gnn"], ["gnn", "did you mean --agent gnn?"]),
         ("evaluate", ["--models", "runs/none"], ["policy: 'runs/none' is not there", "the folder of a training"]),
-        ("evaluate", ["--policies", "fdg"], ["one of alphaevolve", "a name of `aaml models`", "did you mean fgd?"]),
+        ("evaluate", ["--policies", "fdg"], ["one of alphaevolve", "of `aaml show models`", "did you mean fgd?"]),
         ("evaluate", ["--seeds", "1000-1004"], ["seeds: '1000-1004'", "did you mean 1000..1004?"]),
-        ("sweep", ["--space", "learning_rate: 3e-4:log"], ["as in learning_rate=1e-4..1e-2:log"]),
-        ("formula", ["none"], ["file: 'none' is not there; expected NAME.formula", "balance-formula"]),
-        ("top", ["--log", "none.jsonl"], ["log: 'none.jsonl' is not accepted; expected the log of a scheduler"]),
-        ("trace", ["split", "folder", "--holdout", "2"], ["holdout: 2.0", "at most 1"]),
+        ("search training", ["--space", "learning_rate: 3e-4:log"], ["as in learning_rate=1e-4..1e-2:log"]),
+        ("show formula", ["none"], ["file: 'none' is not there; expected NAME.formula", "balance-formula"]),
+        ("cluster top", ["--log", "none.jsonl"], ["log: 'none.jsonl' is not accepted; expected the log of"]),
+        ("trace split", ["folder", "--holdout", "2"], ["holdout: 2.0", "at most 1"]),
     ],
 )
 def test_mistakes_get_one_line(
@@ -69,17 +70,49 @@ def test_mistakes_get_one_line(
 
 
 def test_every_command_is_listed_and_explains_itself() -> None:
-    assert all(name in overview() for name in COMMANDS)
+    listed = {line.split()[0] for line in overview().splitlines() if line.startswith("  ")}
+    assert listed == {name.split()[0] for name in COMMANDS}
+    assert len(listed) <= 24
     for name in COMMANDS:
         with pytest.raises(SystemExit) as end:
             run(name, ["--help"])
         assert not end.value.code
 
 
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_help_of_a_group_is_a_screen_with_each_of_its_commands(
+    group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(group, ["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
+    listed = [f"{group} {line.split()[0]}" for line in lines if line.startswith("  ")]
+    assert listed == [name for name in COMMANDS if name.startswith(f"{group} ")]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("tune", "`aaml search scheduler`"),
+        ("evolve", "`aaml search formula`"),
+        ("bound", "`aaml evaluate --bound`"),
+        ("top", "`aaml cluster top`"),
+        ("leaderboard", "`aaml report leaderboard` or `aaml bench leaderboard`"),
+    ],
+)
+def test_a_word_that_other_tools_use_or_a_group_holds_is_answered_with_the_command(
+    word: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(word, []) == 2
+    assert capsys.readouterr().err == f"aaml: error: command: {word!r} is not known; did you mean {meant}?\n"
+
+
 def test_no_help_waits_for_a_heavy_library() -> None:
     code = (
         "import contextlib, io, sys\n"
-        "from aaml.cli import COMMANDS, run\n"
+        "from aaml.cli import run\n"
+        "from aaml.commands.table import COMMANDS\n"
         "for name in COMMANDS:\n"
         "    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n"
         "        run(name, ['--help'])\n"
@@ -106,7 +139,7 @@ def test_unknown_commands_are_answered_with_the_known_ones() -> None:
     entry = "import sys; sys.argv = ['aaml', 'fly']; from aaml.cli import main; main()"
     answer = subprocess.run([sys.executable, "-c", entry], capture_output=True, text=True, check=False)
     assert answer.returncode == 2
-    assert "command: 'fly' is not known; expected one of demo" in answer.stderr
+    assert "command: 'fly' is not known; expected one of doctor, demo" in answer.stderr
 
 
 def test_a_mistyped_command_is_answered_with_the_nearest_one() -> None:
@@ -121,7 +154,7 @@ def test_commands_stand_under_what_a_person_wants_to_do() -> None:
     assert text.index("Train and compare:") < text.index("\n  train ") < text.index("Schedule for real:")
     names = [name for names in TASKS.values() for name in names]
     assert len(names) == len(set(names))
-    assert set(names) <= set(COMMANDS)
+    assert set(names) == {name.split()[0] for name in COMMANDS}
 
 
 def test_the_package_runs_as_a_module() -> None:

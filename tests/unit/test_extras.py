@@ -40,18 +40,21 @@ def test_a_command_without_its_extra_says_which_in_one_line(module, extra, capsy
     def handler(_settings):
         raise ModuleNotFoundError(f"No module named '{module}.sub'", name=f"{module}.sub")
 
-    args = importlib.import_module("aaml.commands.policies").Args
-    assert cli.execute(args, handler, [], "aaml top", None) == 2
-    assert capsys.readouterr().err == f"aaml top: error: {module} is not installed; run: pip install 'aaml[{extra}]'\n"
+    args = importlib.import_module("aaml.commands.show.policies").Args
+    assert cli.execute(args, handler, [], "aaml cluster top", None) == 2
+    assert (
+        capsys.readouterr().err
+        == f"aaml cluster top: error: {module} is not installed; run: pip install 'aaml[{extra}]'\n"
+    )
 
 
 def test_a_module_that_no_extra_brings_is_a_defect_and_shows_its_traceback():
     def handler(_settings):
         raise ModuleNotFoundError("No module named 'aaml.nothing'", name="aaml.nothing")
 
-    args = importlib.import_module("aaml.commands.policies").Args
+    args = importlib.import_module("aaml.commands.show.policies").Args
     with pytest.raises(ModuleNotFoundError):
-        cli.execute(args, handler, [], "aaml top", None)
+        cli.execute(args, handler, [], "aaml cluster top", None)
 
 
 def test_a_program_that_needs_an_extra_is_told_which_in_one_line(monkeypatch):

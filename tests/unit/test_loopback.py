@@ -1,13 +1,12 @@
 """Nothing listens beyond this machine unless somebody says so: the default of every address that can be set."""
 
 import dataclasses
-import importlib
 import typing
 from pathlib import Path
 
 import yaml
 
-from aaml.cli import COMMANDS
+from aaml.commands.table import COMMANDS, module_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,8 +24,8 @@ def classes(kind, seen):
 
 
 def addresses():
-    for command, (module, _) in COMMANDS.items():
-        for kind in classes(importlib.import_module(module).Args, set()):
+    for command in COMMANDS:
+        for kind in classes(module_of(command).Args, set()):
             for field in dataclasses.fields(kind):
                 if field.name in {"host", "address", "bind"} or field.name.endswith(("_host", "_address", "_bind")):
                     yield command, kind.__name__, field.name, field.default

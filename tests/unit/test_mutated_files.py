@@ -191,7 +191,7 @@ def front() -> object:
     return [row, {**row, "text": "pair.cpu_after + 1"}]
 
 
-ORIGIN = {"command": "aaml evolve", "seed": 0}
+ORIGIN = {"command": "aaml search formula", "seed": 0}
 
 
 def formula() -> object:

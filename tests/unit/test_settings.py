@@ -1,16 +1,16 @@
 """One definition of a setting: the field is the flag, the key of a file, the record and the row of a table."""
 
 from dataclasses import dataclass, fields
-from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pytest
 
-from aaml.cli import COMMANDS
-from aaml.commands import cluster, leaderboard, learn, schedule, sweep, train, tune
+from aaml.commands import learn, schedule, train
 from aaml.commands.flags import parse
+from aaml.commands.search import training
+from aaml.commands.table import COMMANDS, module_of
 from aaml.errors import UserError
 from aaml.learning.config import AGENTS, LIVE, ActorCritic, Dqn, Linear, QTable, read_agent
 from aaml.settings import Count, Fraction, Positive, Settings, changed, plain, rows
@@ -82,20 +82,18 @@ def test_text_of_a_file_is_read_by_the_type_of_the_setting():
         changed(Oven(), {"loafs": 1})
 
 
-SEVERAL = [cluster.Up, cluster.Status, cluster.Down, cluster.Kubeconfig, cluster.Kubectl, schedule.PolicyArgs,
-           leaderboard.Run, leaderboard.Draw, tune.TuneKubeScheduler, tune.TuneOpenb]  # fmt: skip
-COMMANDS_ARGS = [import_module(module).Args for module, _ in COMMANDS.values()]
+COMMANDS_ARGS = [module_of(name).Args for name in COMMANDS]
 
 
 def test_every_command_is_told_by_settings():
     others = {args.__module__ for args in COMMANDS_ARGS if not issubclass(args, Settings)}
-    assert others == {each.__module__ for each in SEVERAL} | {learn.__name__}  # which have commands of their own
+    assert others == {schedule.__name__, learn.__name__}  # which have commands of their own
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        schedule.LEARNED["gnn"], learn.LEARNED["gnn"], *FAMILY, *SEVERAL,
+        schedule.LEARNED["gnn"], learn.LEARNED["gnn"], *FAMILY, schedule.PolicyArgs,
         *(args for args in COMMANDS_ARGS if issubclass(args, Settings)),
     ],
 )  # fmt: skip
@@ -200,7 +198,7 @@ def test_a_mistake_in_a_file_is_one_line(tmp_path, text, message):
 
 def test_a_sweep_is_told_in_a_file_what_its_flags_say(tmp_path):
     path = file(tmp_path, "agent: dqn\nspace: {gamma: 0..0.9, scale_rewards: [true, false]}\nn_step: 2\ntrials: 3\n")
-    args = told("--config", path, "--trials", "4", settings=sweep.Args)
+    args = told("--config", path, "--trials", "4", settings=training.Args)
     assert args.sweep.space == ("gamma=0..0.9", "scale_rewards=true,false")
     assert (args.sweep.trials, args.sweep.training.agent, args.sweep.training.steps) == (4, Dqn(n_step=2), 800_000)
 

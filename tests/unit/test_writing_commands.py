@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import importlib
 import json
 import os
 import resource
@@ -17,6 +16,7 @@ import optuna
 import pytest
 
 from aaml import cli, files
+from aaml.commands.table import COMMANDS, module_of
 from aaml.evaluation.results import Results
 from aaml.nodes.file import read_autoscaler
 from aaml.outputs import output_file, output_folder
@@ -31,35 +31,34 @@ def run(command: str, *argv: str) -> int:
 
 FOLDERS = {
     "apply": ("-f", "x.yaml", "--out"),
-    "bench": ("openb", "--policy", "fgd", "--out"),
-    "bound": ("balance-batch", "--out"),
-    "compare": ("x", "--out"),
+    "bench leaderboard": ("--policy", "random", "--out"),
+    "bench openb": ("--policy", "fgd", "--out"),
+    "bench perf": ("--logs",),
     "demo": ("--out",),
-    "distil": ("compress-gnn", "--out"),
     "evaluate": ("--out",),
-    "evolve": ("--out",),
     "export": ("balance-linear", "--out"),
-    "leaderboard": ("run", "--policy", "random", "--out"),
-    "perf": ("--logs",),
     "record": ("--out",),
     "replay": ("x", "--out"),
-    "sweep": ("--out",),
+    "report compare": ("x", "--out"),
+    "search bill": ("--out",),
+    "search formula": ("--out",),
+    "search network": ("compress-gnn", "--out"),
+    "search training": ("--out",),
+    "trace fetch": ("openb", "--out"),
     "train": ("--agent", "qtable", "--out"),
-    "trace": ("fetch", "openb", "--out"),
-    "tune": ("bill", "--out"),
 }
 FILES = {
-    "chaos": ("--out",),
+    "bench chaos": ("--out",),
+    "bench soak": ("--out",),
     "lab": ("x", "--export"),
     "record": ("--out",),
-    "soak": ("--out",),
-    "topology": ("--picture",),
-    "trace": ("table", "x", "--out"),
-    "tune kube-scheduler": ("--out",),
-    "tune nodes": ("--out",),
-    "tune openb": ("--out",),
+    "search gpu": ("--out",),
+    "search nodes": ("--out",),
+    "search scheduler": ("--out",),
+    "trace table": ("x", "--out"),
+    "trace topology": ("--picture",),
 }
-SUFFIX = {"topology": ".png", "tune openb": ".npz"}
+SUFFIX = {"trace topology": ".png", "search gpu": ".npz"}
 
 
 @pytest.mark.parametrize("command", sorted(FOLDERS))
@@ -79,9 +78,8 @@ def test_a_file_that_another_writes_is_refused_in_a_line(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / f"out{SUFFIX.get(command, '.csv')}"
-    name, *sub = command.split()
     with output_file(path):
-        assert run(name, *sub, *FILES[command], str(path)) == 2
+        assert run(command, *FILES[command], str(path)) == 2
         assert f"{path}: process {os.getpid()} (" in capsys.readouterr().err
         assert not path.exists()
 
@@ -97,8 +95,7 @@ def test_an_output_of_the_wrong_kind_is_told_before_the_work_begins(
     else:
         wrong.mkdir()
         argv = FILES[command]
-    name, *sub = command.split()
-    assert run(name, *sub, *argv, str(wrong)) == 2
+    assert run(command, *argv, str(wrong)) == 2
     assert "is not accepted; expected a f" in capsys.readouterr().err
 
 
@@ -115,11 +112,10 @@ def paths(kind: typing.Any) -> Iterator[str]:
 
 def test_every_command_with_an_output_is_in_the_tables() -> None:
     outputs = {"out", "export", "picture", "logs"}
-    writing = {
-        name for name, (module, _) in cli.COMMANDS.items() if outputs & set(paths(importlib.import_module(module).Args))
-    }
-    assert writing - {"schedule", "learn"} == {name.split()[0] for name in (*FOLDERS, *FILES)}
-    # `schedule` and `learn` name what they write by the time, and append to a log that several may share
+    writing = {name for name in COMMANDS if outputs & set(paths(module_of(name).Args))}
+    assert writing - {"schedule", "learn", "trace convert", "trace verify"} == {*FOLDERS, *FILES}
+    # `schedule` and `learn` name what they write by the time, and append to a log that several may share; `convert`
+    # reads its source first, and `verify` only reads
 
 
 # ---- killed, or on a full disk, at any write -------------------------------------------------------------------------
@@ -191,41 +187,41 @@ WORK = {
         "evaluate --policies random least-variance --seeds 1..3 --nodes 3 --pods 20 --workers 1", runs, (0, 1, 4),
         goes_on="--resume",
     ),
-    "tune kube-scheduler": Work(
-        f"tune kube-scheduler --task compress --nodes 4 --pods 40 {SEARCH}", search, (0, 2), out="tuned.yaml",
+    "search scheduler": Work(
+        f"search scheduler --task compress --nodes 4 --pods 40 {SEARCH}", search, (0, 2), out="tuned.yaml",
         goes_on="--resume", begun="tuned.search.json",
     ),
-    "tune bill": Work(
-        f"tune bill --task bill-when-empty --nodes 3 {SEARCH}", search, (0, 2), goes_on="--resume",
+    "search bill": Work(
+        f"search bill --task bill-when-empty --nodes 3 {SEARCH}", search, (0, 2), goes_on="--resume",
         begun="search.json",
     ),
     "train": Work(
         "train --agent qtable --task seedc --pods 20 --steps 120 --validate-every 40 --validation-episodes 1",
         training, (0, 3, 6, 9), goes_on="--resume", begun="config.json",
     ),
-    "sweep": Work(
-        "sweep --agent dqn --method rewards --task seedc --pods 20 --steps 64 --rungs 2 --trials 3 --batch 2 --envs 2"
-        " --teacher-steps 20 --teacher-passes 1 --validation-episodes 1 --space hidden_size=8,16",
+    "search training": Work(
+        "search training --agent dqn --method rewards --task seedc --pods 20 --steps 64 --rungs 2 --trials 3 --batch 2"
+        " --envs 2 --teacher-steps 20 --teacher-passes 1 --validation-episodes 1 --space hidden_size=8,16",
         study, (4, 12),
     ),
-    "evolve": Work(
-        "evolve --task balance --nodes 4 --pods 20 --episodes 4 --validation-episodes 4 --population 8 --islands 1"
-        " --generations 3 --size 7 --tuned 0", formulas, (0, 3, 7), goes_on="--resume", begun="state.json",
+    "search formula": Work(
+        "search formula --task balance --nodes 4 --pods 20 --episodes 4 --validation-episodes 4 --population 8"
+        " --islands 1 --generations 3 --size 7 --tuned 0", formulas, (0, 3, 7), goes_on="--resume", begun="state.json",
     ),
-    "distil": Work(
-        "distil balance-acdqn --nodes 4 --pods 20 --states 20 --rounds 1 --generations 2 --population 8 --size 7"
-        " --tuned 0 --validation-episodes 2",
+    "search network": Work(
+        "search network balance-acdqn --nodes 4 --pods 20 --states 20 --rounds 1 --generations 2 --population 8"
+        " --size 7 --tuned 0 --validation-episodes 2",
         lambda folder: contents(folder, "front.json"), (0, 2),
     ),
-    "leaderboard": Work("leaderboard run --policy random --task balance --nodes 10", entries, (0,)),
-    "tune nodes": Work(
-        "tune nodes --task bill --nodes 3 --seeds 1000..1001 --workers 1 --generations 1 --population 4 --episodes 2",
+    "bench leaderboard": Work("bench leaderboard --policy random --task balance --nodes 10", entries, (0,)),
+    "search nodes": Work(
+        "search nodes --task bill --nodes 3 --seeds 1000..1001 --workers 1 --generations 1 --population 4 --episodes 2",
         lambda folder: type(read_autoscaler(folder / "nodes.yaml")), (0, 1), out="nodes.yaml",
         goes_on="--start {out}", begun="nodes.yaml",
     ),
 }  # fmt: skip
 """What is done, what it comes to, and at which of its writes it is killed."""
-SLOW = {"tune bill", "sweep", "distil", "tune nodes", "leaderboard"}
+SLOW = {"search bill", "search training", "search network", "search nodes", "bench leaderboard"}
 EACH = pytest.mark.parametrize(
     "command", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in WORK]
 )

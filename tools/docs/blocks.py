@@ -425,13 +425,13 @@ def csv(file: Path, columns: Labels = (), only: Labels = ()) -> str:
 
 
 def chaos(file: Path) -> str:
-    """Return the table of the runs in a file of `aaml chaos --out`: a row a fault."""
+    """Return the table of the runs in a file of `aaml bench chaos --out`: a row a fault."""
     names = ["fault", "runs", "pods a run", "lost", "doubled", "wrong runs", "seconds to recover: median", "longest"]
     return _markdown(names, [list(cells_of_faults(row)) for row in summary(read(file))])
 
 
 def soak(file: Path) -> "Figure":
-    """Draw the record of `aaml soak --out` over its minutes: latency, memory with file handles, and the loss."""
+    """Draw the record of `aaml bench soak --out` over its minutes: latency, memory with file handles, and the loss."""
     try:
         record = pd.read_csv(file)
         minutes, figure = record["seconds"] / 60.0, Picture(figsize=(11.0, 3.0), layout="constrained")
@@ -441,7 +441,7 @@ def soak(file: Path) -> "Figure":
             ("loss", {"": record["loss"]}),
         ]
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{file}: no record of aaml soak: {error}") from error
+        raise UserError(f"{file}: no record of aaml bench soak: {error}") from error
     for axes, (title, curves) in zip(figure.subplots(1, len(panels)), panels, strict=True):
         for name, values in curves.items():
             axes.plot(minutes, values, lw=1.2, label=name)

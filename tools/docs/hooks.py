@@ -16,7 +16,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from aaml.cli import COMMANDS, run
+from aaml.cli import run
+from aaml.commands.table import COMMANDS, TASKS
 
 ROOT = Path(__file__).parents[2]
 FROM_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
@@ -25,9 +26,6 @@ _COMMANDS = """# Commands
 
 A page a command: what `aaml COMMAND --help` says, made from the settings themselves. Flags may be written with dashes
 or underscores. `--config FILE.yaml` holds the same settings where a command has it.
-
-| command | what it does |
-| --- | --- |
 """
 _LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)")
 _MATH = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", re.DOTALL)
@@ -42,7 +40,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page, content=_from_docs(text)))
     files.append(File.generated(config, "reference/commands.md", content=commands_page()))
     for name in COMMANDS:
-        files.append(File.generated(config, f"reference/commands/{name}.md", content=command_page(name)))
+        files.append(File.generated(config, f"reference/commands/{_file(name)}", content=command_page(name)))
     return files
 
 
@@ -66,15 +64,18 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 def commands_page() -> str:
     """Return the list of all commands as Markdown: a line each, with a link to its page."""
-    said = {name: _sentence(summary) for name, (_, summary) in COMMANDS.items()}
-    rows = [f"| [`aaml {name}`](commands/{name}.md) | {summary} |" for name, summary in said.items()]
-    return _COMMANDS + "\n".join(rows) + "\n"
+    parts = [_COMMANDS]
+    for task, names in TASKS.items():
+        listed = [name for top in names for name in COMMANDS if name.split()[0] == top]
+        rows = [f"| [`aaml {name}`](commands/{_file(name)}) | {_sentence(COMMANDS[name])} |" for name in listed]
+        parts.append("\n".join([f"\n## {task}\n", "| command | what it does |", "| --- | --- |", *rows, ""]))
+    return "".join(parts)
 
 
 def command_page(name: str) -> str:
-    """Return the reference of a command, and of those below it, as Markdown."""
+    """Return the reference of a command, and of the agents below it, as Markdown."""
     said = help_of(name)
-    parts = [f"# aaml {name}\n\n{_sentence(COMMANDS[name][1])}\n\n{_block(said)}"]
+    parts = [f"# aaml {name}\n\n{_sentence(COMMANDS[name])}\n\n{_block(said)}"]
     if "subcommands" in said:
         choices = _SUBCOMMAND.findall(said.partition("subcommands")[2])
         parts += [f"## aaml {name} {each}\n\n{_block(help_of(name, each))}" for each in dict.fromkeys(choices)]
@@ -88,6 +89,10 @@ def help_of(*command: str) -> str:
     with mock.patch.dict(os.environ, plain), contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
         run(command[0], [*command[1:], "--help"])
     return "\n".join(line.rstrip() for line in said.getvalue().rstrip().splitlines())
+
+
+def _file(name: str) -> str:
+    return f"{name.replace(' ', '-')}.md"
 
 
 def _mathml(formula: str, display: str = "inline") -> str:

@@ -42,9 +42,9 @@ def best_of_tasks(results: Folders, tasks: Labels) -> str:
 
 
 def leaderboard(results: Folders, task: str, metric: str = "") -> str:
-    """Return a task's table by files of `aaml leaderboard run`, in the first of the protocol's metrics unless told."""
+    """Return a task's table by files of `aaml bench leaderboard`, in the protocol's first metric unless told."""
     table = board_of(results).table(task, metric, bold=True)
-    return markdown_table(table) if len(table) else f"*Not run yet: `aaml leaderboard run --task {task}`.*"
+    return markdown_table(table) if len(table) else f"*Not run yet: `aaml bench leaderboard --task {task}`.*"
 
 
 def leaderboard_policies(results: Folders) -> str:

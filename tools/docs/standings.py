@@ -47,7 +47,8 @@ def board_of(folders: tuple[Path, ...]) -> Board:
 def read(board: Path, pieces: tuple[tuple[str, str], ...], openb: Path, bound: Path) -> Iterator[Standing]:
     """Yield a standing for each piece of a leaderboard's files, and the last for the GPU-sharing benchmark.
 
-    `pieces` are (label, TASK-NODES). `openb` is a folder of `aaml bench openb`, `bound` one of `aaml bound openb`.
+    `pieces` are (label, TASK-NODES). `openb` is a folder of `aaml bench openb`, `bound` one with its
+    `--bound`.
     """
     entries = board_of((board,))
     for label, piece in pieces:
@@ -111,7 +112,7 @@ def _openb(folder: Path, bound: Path) -> Standing:
         at = bounds[(bounds["column"] == _ARRIVED) & (bounds["seed"] == bounds["seed"].min())]
         most, base = float(at["bound"].mean()), float(at["fgd"].mean())
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{bound}: no results of aaml bound openb: {error}") from error
+        raise UserError(f"{bound}: no results of aaml bench openb --bound: {error}") from error
     learned, fgd = float(found.ours[_ARRIVED].mean()), float(found.theirs[_ARRIVED].mean())
     won = found.mean(_ARRIVED)
     share = f"{won.mean / (most - base):.0%}"

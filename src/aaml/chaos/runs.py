@@ -163,7 +163,7 @@ def read(path: Path, settings: ChaosSettings | None = None) -> list[ChaosRun]:
             for row in rows
         ]  # fmt: skip
     except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
-        raise UserError(f"{path}: holds no runs of `aaml chaos` ({error}); choose another --out") from error
+        raise UserError(f"{path}: holds no runs of `aaml bench chaos` ({error}); choose another --out") from error
 
 
 def _of(settings: ChaosSettings) -> dict[str, object]:

@@ -97,5 +97,5 @@ def registered(node: Node) -> Node:
 
 
 def standard_nodes(count: int, shape: NodeShape = STANDARD) -> list[Node]:
-    """Return the nodes that `aaml cluster up` and `aaml nodes` make: a control plane, and `count` workers."""
+    """Return the nodes that `aaml cluster up` and `aaml cluster nodes` make: a control plane, and `count` workers."""
     return [registered(each) for each in (control_plane(), *(workers(count, shape) if count else ()))]

@@ -37,7 +37,7 @@ class Args(DutySettings):
     """Settings of the autoscaler."""
 
     nodes: str = "learned"
-    """who decides: `learned`, or a file of `aaml tune nodes`"""
+    """who decides: `learned`, or a file of `aaml search nodes`"""
     apply: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """create and delete NodeClaims; without it every order is only printed"""
     all_claims: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -82,7 +82,7 @@ def run(args: Args) -> int:
         raise UserError("all-claims: goes with a dry run alone; --apply deletes none but its own NodeClaims")
     policy = find_autoscaler(args.nodes)
     if not isinstance(policy, NodePolicy):
-        raise bad_value("nodes", args.nodes, "`learned` or a file of `aaml tune nodes`; a NodePool is for Karpenter")
+        raise bad_value("nodes", args.nodes, "`learned` or a file of `aaml search nodes`; a NodePool is for Karpenter")
     template = (
         NodeTemplate.read(args.template, args.node_class)
         if args.template

@@ -1,12 +1,13 @@
 """What a shell is told when it asks what may be typed next; `aaml completion` prints the script that asks."""
 
 import argparse
-import importlib
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
+
+from aaml.commands.table import COMMANDS, GROUPS, module_of
 
 MODELS = ("pth", "json", "npz", "formula")
 
@@ -87,38 +88,42 @@ NAMES_OF_A_COMMAND: Mapping[tuple[str, str], tuple[Callable[[], Iterable[str]], 
 }
 
 
-def answer(
-    commands: Mapping[str, tuple[str, str]], stream: TextIO | None = None, leave: Callable[[int], Any] = os._exit
-) -> None:
-    """Write what may stand where the cursor is, as the shell that asks expects it, and leave.
-
-    `commands` are the modules and summaries of the commands, by name.
-    """
+def answer(stream: TextIO | None = None, leave: Callable[[int], Any] = os._exit) -> None:
+    """Write what may stand where the cursor is, as the shell that asks expects it, and leave."""
     from argcomplete.finders import CompletionFinder
 
     line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
-    parser = typed_parser(commands, _words(line))
+    parser = typed_parser(_words(line))
     CompletionFinder(parser)(parser, exit_method=leave, output_stream=stream, always_complete_options="long")
 
 
-def typed_parser(commands: Mapping[str, tuple[str, str]], words: Sequence[str]) -> argparse.ArgumentParser:
+def typed_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser of `aaml`, in which only the command that was typed has its flags: the others stay unloaded."""
-    from aaml.commands.flags import parser
-
     root = argparse.ArgumentParser(prog="aaml", add_help=False)
     root.add_argument("--help", action="help", help="list the commands")
     root.add_argument("--version", action="version", version="")
     below = root.add_subparsers()
-    for name, (module, summary) in commands.items():
-        below.add_parser(name, help=summary, add_help=False)
-        if name in words[1:2]:
-            typed = parser(importlib.import_module(module).Args, words[2:], f"aaml {name}")
-            below.choices[name] = _as_argparse(typed, name)
+    groups = {name: below.add_parser(name, help=summary).add_subparsers() for name, summary in GROUPS.items()}
+    for command, summary in COMMANDS.items():
+        group, _, name = command.rpartition(" ")
+        place, last = groups.get(group, below), len(command.split()) + 1
+        place.add_parser(name, help=summary, add_help=False)
+        if list(words[1:last]) == command.split():
+            place.choices[name] = _as_argparse(_flags_of(command, words[last:]), group or name)
     return root
 
 
+def _flags_of(command: str, argv: Sequence[str]) -> argparse.ArgumentParser:
+    from aaml.commands.flags import parser
+
+    return parser(module_of(command).Args, argv, f"aaml {command}")
+
+
 def _as_argparse(typed: argparse.ArgumentParser, command: str) -> argparse.ArgumentParser:
-    """Return a command's parser with sub-commands of argparse's own kind, and with what completes its values."""
+    """Return a command's parser with sub-commands of argparse's own kind, and with what completes its values.
+
+    `command` is its name, or that of its group.
+    """
     for action in typed._actions:  # noqa: SLF001  (as argcomplete reads them)
         if isinstance(action.choices, Mapping):  # sub-commands
             own = argparse.ArgumentParser(prog=typed.prog)

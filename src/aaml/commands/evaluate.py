@@ -1,14 +1,22 @@
-"""Run policies and trained models on a task over seeds, the same episodes for each, and compare them."""
+"""Run policies and trained models on a task over seeds, the same episodes for each, and compare them.
+
+`--bound` says beside them what an optimum allows that knows all pods beforehand, on tasks whose pods stay (a solver,
+which the extra `solver` brings) and on bills. `--policies --bound` looks for that alone.
+"""
 
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from aaml.outputs import writes
-from aaml.settings import Count, Settings
+from aaml.settings import Count, Positive, Settings
+
+if TYPE_CHECKING:
+    from aaml.commands.signals import Interruption
+    from aaml.evaluation.results import ResultFile
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,11 @@ class Args(Settings):
     """Pods of an episode; the task's own number when not given."""
     reference: str = ""
     """The policy that the others are compared with; kube-scheduler where it takes part, else the first, when empty."""
+    bound: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """What an optimum allows, too: fragmentation, balance-batch, compress-batch and bills have one. Bills of more than
+    60 pods, or with GPUs, are packed by a heuristic; those of a recording go by requests alone."""
+    limit_s: Positive = 20.0
+    """Seconds of the solver for each seed with --bound; optimum and bound may lie apart then."""
     out: Path = Path("runs/evaluate")
     """Folder for results.csv, figures and report.html."""
     workers: str = "2"
@@ -45,40 +58,52 @@ class Args(Settings):
 @writes(folder="out")
 def run(args: Args) -> int:
     """Evaluate, write the folder and print the tables."""
-    from aaml.commands.signals import ends_at_once
+    from aaml.commands.signals import ends_at_once, ends_by
     from aaml.errors import UserError, bad_value
+    from aaml.evaluation.bounds import bounds, check_bounded
     from aaml.evaluation.contestants import contestants
-    from aaml.evaluation.evaluate import evaluate, parse_seeds, same_runs
+    from aaml.evaluation.evaluate import SEEDS, evaluate, parse_seeds, same_runs
     from aaml.evaluation.page import written
-    from aaml.evaluation.replay import write_recipes
+    from aaml.evaluation.replay import Recipe, write_recipes
     from aaml.evaluation.report import write_report
     from aaml.evaluation.results import ResultFile, Results
     from aaml.sim.tasks import find_task
 
-    entered = contestants((*args.policies, *args.models))
+    named, task = (*args.policies, *args.models), find_task(args.task)
+    entered = contestants(named) if named or not args.bound else ()
     names = [contestant.name for contestant in entered]
     if args.reference not in ("", *names):
         raise bad_value("reference", args.reference, f"one of {', '.join(names)}")
+    if args.bound:
+        check_bounded(task)
     file, seeds = ResultFile(args.out), parse_seeds(args.seeds) if args.seeds else None
     known = file.known() if args.resume else None
     if known is not None:
-        same_runs(known, entered, find_task(args.task), args.pods, args.out)
+        same_runs(known, entered, task, args.pods, args.out)
+    results, stop = Results.of((), (), Recipe.of(task, (), args.pods)), list[bool]()
     try:
         with ends_at_once() as interruption:
-            results = evaluate(
-                entered, args.task, seeds, args.nodes,
-                pods=args.pods, workers=args.workers, known=known, on_row=file.append,
-            )  # fmt: skip
+            if entered:
+                results = evaluate(
+                    entered, args.task, seeds, args.nodes,
+                    pods=args.pods, workers=args.workers, known=known, on_row=file.append,
+                )  # fmt: skip
+        with ends_by(lambda: stop.append(True)) as interruption:
+            if args.bound:
+                sizes, episodes = args.nodes or task.sizes or (None,), seeds or task.episodes or SEEDS
+                for row in bounds(task, episodes, sizes, args.pods, limit_s=args.limit_s, stopped=lambda: bool(stop)):
+                    file.append(row)
+                    results = results.plus([row])
     except KeyboardInterrupt:
-        done = len(there.runs) if (there := file.known()) is not None else 0
-        print(f"ended; {done} runs are in {args.out}; go on with: the same command and --resume", file=sys.stderr)
-        return interruption.status
+        return _ended(file, interruption)
+    if interruption.signal:
+        return _ended(file, interruption)
     file.settle()
     write_recipes(args.out, results.recipes)
     comparison = results.compare(args.reference)
     print(comparison.to_json() if args.json else f"\n{comparison}")
     said = sys.stderr if args.json else sys.stdout
-    whole = Results.read(args.out)  # with what else was judged into the folder, as `aaml compare` shows it
+    whole = Results.read(args.out)  # with what else was judged into the folder, as `aaml report compare` shows it
     try:
         results, comparison = whole, whole.compare(args.reference)
     except UserError as why:
@@ -87,3 +112,11 @@ def run(args: Args) -> int:
     report = written(lambda: write_report(results.runs, results.recipes, [comparison], args.out, title))
     print("\n" + ", ".join(str(path) for path in (file.path, report) if path is not None), file=said)
     return 0
+
+
+def _ended(file: "ResultFile", interruption: "Interruption") -> int:
+    """Say how it goes on, and return the exit status."""
+    done = len(there.runs) if (there := file.known()) is not None else 0
+    folder = file.path.parent
+    print(f"ended; {done} runs are in {folder}; go on with: the same command and --resume", file=sys.stderr)
+    return interruption.status

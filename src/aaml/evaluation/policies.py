@@ -34,10 +34,10 @@ else:  # torch: a rule, a table and a linear scorer do without
 
 PLUGIN_WEIGHTS = "aaml-plugin-weights"
 """The format of a plugin's weights, which say from which policy they were exported."""
-_ACCEPTED = "a model file as `aaml train`, `aaml tune openb` or `aaml evolve` writes it"
-_EXPECTED = "a model file that exists, the folder of a training, or a name that `aaml models` lists"
+_ACCEPTED = "a model file as `aaml train`, `aaml search gpu` or `aaml search formula` writes it"
+_EXPECTED = "a model file that exists, the folder of a training, or a name that `aaml show models` lists"
 _PATHS = "a model file, the folder of a training, FILE.py:NAME or kube-scheduler:FILE.yaml"
-_LISTS = "`aaml policies` and `aaml models` list them"
+_LISTS = "`aaml show policies` and `aaml show models` list them"
 
 
 def is_model(spec: str) -> bool:
@@ -109,7 +109,7 @@ def load_policy(spec: str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
 def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Policy:
     """Return the policy in a model file of any kind, which the file itself names: its suffix does not matter.
 
-    The folder of a training stands for the model in it, a name of `aaml models` for the weights that ship.
+    The folder of a training stands for the model in it, a name of `aaml show models` for the weights that ship.
 
     Kinds are the four agents with networks, the Q-table, the linear scorer, a formula, and the scorer of the
     GPU-sharing benchmark (weights or a formula), which weighs fragments by the `expected` pods. Raises `UserError` for

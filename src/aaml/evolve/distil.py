@@ -104,7 +104,7 @@ def distil(
         validated, {"agreement": range(agreed, agreed + max(4, len(config.nodes)))}, field="validation seeds"
     )
     if (out / "state.json").exists():
-        raise UserError(f"out: {out} holds a search of `aaml evolve`; choose another folder")
+        raise UserError(f"out: {out} holds a search of `aaml search formula`; choose another folder")
     with output_folder(out):
         return _distil(model, config, out, stop, progress=progress)
 

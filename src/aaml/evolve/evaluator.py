@@ -113,7 +113,7 @@ def formula_in(path: Path) -> str | None:
 
 
 def evaluator(**settings: Any) -> Evaluator:
-    """Return an evaluator for settings of `aaml evolve`, such as task=("balance",) and nodes=(10,)."""
+    """Return an evaluator for settings of `aaml search formula`, such as task=("balance",) and nodes=(10,)."""
     return Evaluator(replace(EvolveConfig(), **settings))
 
 

@@ -1,7 +1,7 @@
 """The front of a search, judged on episodes that the search never saw; and looks at the sealed ones, which are counted.
 
-A look is one formula judged on the leaderboard's episodes of a task at a size, by `aaml evolve --look` or by
-`aaml leaderboard run` with a file of the run folder, or on a trace's published seeds by `aaml bench openb`. Intervals
+A look is one formula judged on the leaderboard's episodes of a task at a size, by `aaml search formula --look` or by
+`aaml bench leaderboard` with a file of the run folder, or on a trace's published seeds by `aaml bench openb`. Intervals
 of looks are Bonferroni's: of k looks in a run folder, each has a confidence of 1 - 0.05 / k, so that all k hold
 together at 95%. The more looks, the wider.
 """

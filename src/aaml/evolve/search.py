@@ -141,7 +141,7 @@ def _opened(config: EvolveConfig, out: Path, resume: bool) -> tuple[EvolveConfig
     if not path.is_file():  # nor was a search begun whose first generation could not be played
         if (out / "front.json").exists():
             raise UserError(
-                f"out: {out} holds formulas (front.json) that no search of `aaml evolve` left there; "
+                f"out: {out} holds formulas (front.json) that no search of `aaml search formula` left there; "
                 "choose another folder"
             )
         config.check()  # what is no task is told before there is a folder

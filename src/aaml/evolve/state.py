@@ -12,7 +12,7 @@ from aaml.schema import convert, of_json, read_bytes
 from aaml.search.generator import generator_of
 
 Natural = Annotated[int, Meta(ge=0)]
-_WRITTEN = "a folder that `aaml evolve` wrote"
+_WRITTEN = "a folder that `aaml search formula` wrote"
 
 
 class _Strict(msgspec.Struct, forbid_unknown_fields=True):

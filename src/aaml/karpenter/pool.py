@@ -47,7 +47,7 @@ class Pool:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a NodePool of a YAML file, for instance of `aaml tune bill`. Raises `UserError` for one without."""
+        """Read a NodePool of a YAML file, for instance of `aaml search bill`. Raises `UserError` for one without."""
         return cls(read_nodepool(path), load_nodepool(path))
 
     def node_class(self) -> dict[str, Any]:

@@ -69,7 +69,7 @@ LOOK: Rights = (
     *_rights("list watch", "nodes", "pods"),
     *_rights("list", "namespaces", without="another cluster behind the address goes unnoticed"),
 )
-"""Watching nodes and pods: `aaml top`, `bill`, `record`, `explain`, `lab`."""
+"""Watching nodes and pods: `aaml cluster top`, `bill`, `record`, `explain`, `lab`."""
 FILTER: Rights = (
     *_rights("list watch", "nodes", "pods"),
     *_rights("list watch", "namespaces", without=_NO_SELECTOR),

@@ -148,7 +148,7 @@ class KubeSink:
 
 def _refused(name: str, error: ApiError) -> UserError:
     if error.status == _CONFLICT:
-        return UserError(f"deployment {name!r} is on the cluster already: delete it first (`aaml clean`)")
+        return UserError(f"deployment {name!r} is on the cluster already: delete it first (`aaml cluster clean`)")
     return UserError(f"deployment {name!r} is refused by the API server: {error.message or error}")
 
 

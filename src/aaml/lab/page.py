@@ -25,7 +25,7 @@ from aaml.progress import progress_bar
 
 LEVELS = 10  # a window may be so many times halved
 _EXPORTED_LEVELS = 2
-BOUND_ROW = "cp-sat-bound"  # of `aaml bound`
+BOUND_ROW = "cp-sat-bound"  # of `aaml evaluate --bound`
 
 
 def page(library: Library, packed: str = "") -> str:
@@ -115,7 +115,7 @@ def _film(
 
 
 def _comparisons(library: Library) -> list[tuple[str, str, Any]]:
-    """Return title, table and figure of each comparison; policies on unequal seeds are left for `aaml compare`."""
+    """Return title, table and figure of each comparison; those on unequal seeds are left for `aaml report compare`."""
     found = []
     for folder in library.results:
         for ranking in Results.read(folder).compare():

@@ -130,7 +130,7 @@ POLICIES: Registry[Callable[[PolicyOptions], Policy]] = Registry(
         "clairvoyant-shortest-first": lifetime_rules.clairvoyant_shortest_first,
         "clairvoyant-least-work-first": lifetime_rules.clairvoyant_least_work_first,
     },
-    "a model (a file, the folder of a training, a name of `aaml models`), kube-scheduler:FILE.yaml or FILE.py:NAME",
+    "a model (a file, a training's folder, a name of `aaml show models`), kube-scheduler:FILE.yaml or FILE.py:NAME",
 )
 
 

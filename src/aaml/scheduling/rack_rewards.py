@@ -1,6 +1,6 @@
 """Rewards that read the topology: load spread over racks, and gangs kept within one rack.
 
-A node's rack is its label `rack` (`aaml topology` writes it); a node without the label is a rack of its own.
+A node's rack is its label `rack` (`aaml trace topology` writes it); a node without the label is a rack of its own.
 """
 
 from dataclasses import dataclass

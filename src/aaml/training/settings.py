@@ -42,7 +42,7 @@ class TrainConfig(Settings):
     agent: AgentConfig = AGENTS["gnn"]
     """GNN or MLP by DQN, MLP or GNN by actor-critic, the binned Q-table, or a linear scorer by cross-entropy"""
     task: str = "balance"
-    """a task by name (`aaml policies` lists them), with a load after @ (compress@0.5); the folder of a trace, or
+    """a task by name (`aaml show tasks` lists them), with a load after @ (compress@0.5); the folder of a trace, or
     TASK@FOLDER for the metric of a task; your own as FILE.py:NAME"""
     steps: Natural = 1_000_000
     """training decisions (environment steps), after the warm start. `group` rounds up to whole rounds of episodes.

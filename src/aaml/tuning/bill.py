@@ -194,5 +194,7 @@ def _files(asked: BillTuning, found: Setup, folder: Path, notes: tuple[str, ...]
 
 
 def _write(asked: BillTuning, found: Setup, lines: tuple[str, ...]) -> tuple[Path, ...]:
-    head = f"tuned for {asked.task.name} (aaml tune bill), as a pair; on episodes held out, intervals together at 95%:"
+    head = (
+        f"tuned for {asked.task.name} (aaml search bill), as a pair; on held-out episodes, intervals together at 95%:"
+    )
     return _files(asked, found, asked.out, (head, *lines))

@@ -263,7 +263,7 @@ def _write(asked: KubeSchedulerTuning, tuned: Tuned, number: int, count: int) ->
         return tuned
     path = _file(asked, number, count)
     reference = asked.start or "kube-scheduler's defaults"
-    notes = [f"tuned for {asked.task.name} (aaml tune kube-scheduler); predicted, against {reference}:"]
+    notes = [f"tuned for {asked.task.name} (aaml search scheduler); predicted, against {reference}:"]
     told = sorted(tuned.gains, key=lambda gain: gain.against.verdict != "worse")
     write_configuration(path, document(tuned.config, asked.start), [*notes, *map(str, told)])
     return replace(tuned, file=path)

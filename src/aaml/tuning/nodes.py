@@ -148,7 +148,7 @@ def _tune(asked: NodePolicyTuning, stopped: Callable[[], bool]) -> TunedNodePoli
     if asked.start is not None:
         read = read_autoscaler(asked.start)
         if not isinstance(read, NodePolicy):
-            raise bad_value("start", str(asked.start), "a policy of nodes, as `aaml tune nodes` writes it")
+            raise bad_value("start", str(asked.start), "a policy of nodes, as `aaml search nodes` writes it")
         start = read
     means = [to_vector(start)]
     with open_pool(asked.workers) as pool:
@@ -161,7 +161,7 @@ def _tune(asked: NodePolicyTuning, stopped: Callable[[], bool]) -> TunedNodePoli
         workers=asked.workers, stopped=stopped,
     )  # fmt: skip
     judgment = judged(results, asked.metric, asked.limits.list())
-    head = f"tuned for {asked.task.name} with the policy {asked.policy} (aaml tune nodes); on episodes held out:"
+    head = f"tuned for {asked.task.name} with the policy {asked.policy} (aaml search nodes); on episodes held out:"
     write_node_policy(asked.out, policy, (head, *judgment.first, *judgment.lines))
     return TunedNodePolicy(policy, results, judgment, len(means) - 1)
 

@@ -248,7 +248,7 @@ class RacingSearch(Generic[Config]):
         try:
             state = convert(content, _State, where)
         except UserError as error:
-            raise UserError(f"{error}; expected a search that `aaml tune {what}` wrote") from error
+            raise UserError(f"{error}; expected a search that `aaml search {what}` wrote") from error
         other = [name for name, value in asked.to_dict().items() if state.asked.get(name) != value]
         if other:
             raise UserError(f"resume: {path} belongs to a search with another {', '.join(other)}")

@@ -164,7 +164,7 @@ def test_runs_that_are_in_the_file_are_not_made_again(tmp_path):
     assert len(read(path)) == 2
     assert [fault.name for fault in missing(two, read(path, two))] == ["disk-full", "nothing", "disk-full"]
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(UserError, match=r"runs\.csv: holds no runs of `aaml chaos`"):
+    with pytest.raises(UserError, match=r"runs\.csv: holds no runs of `aaml bench chaos`"):
         read(path, two)
     with pytest.raises(UserError, match="other columns"):
         append(path, done, two)
@@ -213,7 +213,7 @@ def test_a_scheduler_whose_state_is_wrong_says_so_and_ends(monkeypatch):
 
 
 def test_the_command_lists_what_happens(capsys):
-    assert aaml("chaos", ["--list"]) == 0
+    assert aaml("bench chaos", ["--list"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert len(listed) == 2 + len(FAULTS)
     assert any(

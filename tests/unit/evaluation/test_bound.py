@@ -155,7 +155,8 @@ def test_the_linear_program_is_above_fgd_and_exact_where_it_is_simple(tmp_path: 
     assert bounds[-1] < 100 * asked[-1] / prepared.capacity_milli
 
     out, last = tmp_path / "out", str(columns[-1])
-    assert run("bound", ["openb", "--traces", "tiny", "--seeds", "1", "--columns", last, "--out", str(out)]) == 0
+    flags = ["--bound", "--traces", "tiny", "--seeds", "1", "--columns", last]
+    assert run("bench openb", [*flags, "--out", str(out)]) == 0
     with (out / "results.csv").open(encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
     assert (row["trace"], row["seed"], row["column"]) == ("tiny", "1", last)
@@ -165,19 +166,21 @@ def test_the_linear_program_is_above_fgd_and_exact_where_it_is_simple(tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["balance"], "what: 'balance' is not accepted; expected one of fragmentation, balance-batch"),
-        (["fragmentation", "--limit-s", "0"], "limit_s: 0.0"),
-        (["fragmentation", "--seeds", "x"], "seeds: 'x'"),
-        (["fragmentation", "--nodes", "0"], "nodes: 0"),
-        (["openb", "--traces", "tiny", "--seeds", "1", "--columns", "131"], "columns: 131"),
-        (["openb", "--traces", "none"], "--traces: 'none'"),
+        (["evaluate", "--task", "balance"], "task: 'balance' is not accepted; expected one of fragmentation"),
+        (["evaluate", "--task", "fragmentation", "--limit-s", "0"], "limit_s: 0.0"),
+        (["evaluate", "--task", "fragmentation", "--seeds", "x"], "seeds: 'x'"),
+        (["evaluate", "--task", "fragmentation", "--nodes", "0"], "nodes: "),
+        (["bench openb", "--traces", "tiny", "--seeds", "1", "--columns", "131"], "columns: 131"),
+        (["bench openb", "--traces", "none"], "--traces: 'none'"),
+        (["bench openb", "--traces", "tiny", "--policy", "fgd"], "bound: True is not accepted; expected no policy"),
     ],
 )
 @pytest.mark.usefixtures("tiny_trace")
 def test_mistakes_are_told_in_one_line(
     arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("bound", [*arguments, "--out", str(tmp_path / "out")]) == 2
+    command, *flags = arguments
+    assert run(command, [*flags, "--bound", "--out", str(tmp_path / "out")]) == 2
     assert words in capsys.readouterr().err
 
 

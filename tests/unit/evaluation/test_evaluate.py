@@ -168,7 +168,7 @@ def test_a_policy_judged_again_counts_once_and_everything_shows_the_same(tmp_pat
     judged(tmp_path, "mine=least-variance")
     assert len((tmp_path / "results.csv").read_text().splitlines()) == 1 + 2 * 2
     capsys.readouterr()
-    run("compare", [str(tmp_path), "--reference", "random"])
+    run("report compare", [str(tmp_path), "--reference", "random"])
     assert "100% of seeds" in capsys.readouterr().out  # mine is the better policy now
     page = (tmp_path / "report.html").read_text()
     assert "random" in page, "the report has what the folder has"
@@ -400,7 +400,7 @@ def test_runs_with_other_pods_are_other_runs(tmp_path: Path, capsys) -> None:
     ]
     assert numbers[0] == numbers[1]
     assert {about for about, _ in numbers[0].values()} == {"20 pods"}
-    run("compare", [str(tmp_path), "--reference", "random"])
+    run("report compare", [str(tmp_path), "--reference", "random"])
     said = capsys.readouterr().out
     assert "balance, 3 nodes, 20 pods: mean_variance (lower is better), 2 seeds" in said
     assert "balance, 3 nodes, 30 pods: mean_variance (lower is better), 2 seeds" in said

@@ -16,7 +16,7 @@ def test_a_comparison_is_printed_as_json(tmp_path, capfd):
     asked = ["--policies", *TWO, "--seeds", "1000..1002", "--nodes", "4", "--pods", "30", "--workers", "1"]
     assert run("evaluate", [*asked, "--out", str(folder), "--json"]) == 0
     evaluated = json.loads(capfd.readouterr().out)
-    assert run("compare", [str(folder), "--json"]) == 0
+    assert run("report compare", [str(folder), "--json"]) == 0
     assert json.loads(capfd.readouterr().out) == evaluated
     rows = {row["policy"]: row for row in evaluated}
     with (folder / "results.csv").open() as file:
@@ -29,7 +29,8 @@ def test_a_comparison_is_printed_as_json(tmp_path, capfd):
 
 
 def test_the_names_are_printed_as_json(capsys):
-    assert run("policies", ["--json"]) == 0
+    assert run("show policies", ["--json"]) == 0
     names = json.loads(capsys.readouterr().out)
     assert set(TWO) <= set(names["policies"])
-    assert names["tasks"]["balance"]["metric"] == "mean_variance"
+    assert run("show tasks", ["--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["balance"]["metric"] == "mean_variance"

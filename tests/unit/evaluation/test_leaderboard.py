@@ -128,7 +128,7 @@ def test_what_cannot_be_run_is_said_before_anything_runs(tmp_path: Path) -> None
 
 
 def test_files_that_do_not_belong_together_are_refused_in_a_line(folder: Path, tmp_path: Path) -> None:
-    assert "expected a folder that `aaml leaderboard run` wrote" in refused(tmp_path / "none")
+    assert "expected a folder that `aaml bench leaderboard` wrote" in refused(tmp_path / "none")
     path = folder / "random" / "seedc-3.json"
     whole = path.read_text()
     path.write_text(whole.replace("50002", "50003"))
@@ -216,9 +216,9 @@ def test_the_share_of_a_gain_is_a_ratio_of_means() -> None:
 def test_the_command_runs_draws_and_tells_mistakes_in_a_line(tmp_path, monkeypatch, capsys) -> None:
     for function in (runs.plan, runs.carry_out):
         monkeypatch.setitem(function.__kwdefaults__, "protocol", SMALL)
-    assert run("leaderboard", ["run", "--task", "seedc", "--out", str(tmp_path)]) == 0
+    assert run("bench leaderboard", ["--task", "seedc", "--out", str(tmp_path)]) == 0
     assert "2 pieces run now, 0 were there" in capsys.readouterr().out
-    assert run("leaderboard", ["draw", str(tmp_path)]) == 2
+    assert run("report leaderboard", [str(tmp_path)]) == 2
     assert "protocol 7 is not accepted; expected 1" in capsys.readouterr().err
 
 

@@ -15,7 +15,7 @@ def test_labels_are_written_read_back_and_drawn(tmp_path: Path, capsys: pytest.C
         "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(f"n{i},1000,10,0,\n" for i in range(5))
     )
     picture = tmp_path / "t.png"
-    assert run("topology", ["--data-dir", str(tmp_path), "--servers-per-rack", "2", "--picture", str(picture)]) == 0
+    assert run("trace topology", [f"--data-dir={tmp_path}", "--servers-per-rack=2", f"--picture={picture}"]) == 0
     assert "node_list-hier.csv" in capsys.readouterr().out
     assert picture.read_bytes().startswith(b"\x89PNG")
     nodes = load_nodes(tmp_path / "node_list-hier.csv")
@@ -24,6 +24,6 @@ def test_labels_are_written_read_back_and_drawn(tmp_path: Path, capsys: pytest.C
 
 
 def test_mistakes_end_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("topology", ["--data-dir", str(tmp_path)]) == 2
-    assert run("topology", ["--data-dir", str(tmp_path), "--picture", "x.bmp"]) == 2
+    assert run("trace topology", ["--data-dir", str(tmp_path)]) == 2
+    assert run("trace topology", ["--data-dir", str(tmp_path), "--picture", "x.bmp"]) == 2
     assert "ends in .png or .svg" in capsys.readouterr().err

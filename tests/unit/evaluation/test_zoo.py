@@ -31,7 +31,7 @@ def test_every_tracked_weights_file_has_a_name_and_every_name_a_file():
 
 def test_a_name_says_what_the_command_trained():
     for name, model in zoo().items():
-        if model.path.suffix in {".npz", ".formula"}:  # a search made them: `aaml tune openb`, `aaml evolve`
+        if model.path.suffix in {".npz", ".formula"}:  # a search made them: `aaml search gpu`, `aaml search formula`
             continue
         assert name == f"{model.task}-{model.agent}"
         assert model.agent in AGENTS
@@ -65,12 +65,12 @@ def test_a_table_calls_a_shipped_model_by_its_name():
 
 
 def test_a_name_that_is_none_is_answered_with_what_there_is():
-    with pytest.raises(UserError, match=r"model: 'varied-acdqm' .* a name that `aaml models` lists"):
+    with pytest.raises(UserError, match=r"model: 'varied-acdqm' .* a name that `aaml show models` lists"):
         aaml.load("varied-acdqm")
 
 
 def test_the_command_lists_all_with_task_metric_command_and_hash(capsys):
-    assert run("models", ["--json"]) == 0
+    assert run("show models", ["--json"]) == 0
     cards = json.loads(capsys.readouterr().out)
     assert list(cards) == list(zoo())
     card = cards["compress-linear"]
@@ -83,15 +83,15 @@ def test_the_command_lists_all_with_task_metric_command_and_hash(capsys):
 
 
 def test_the_command_shows_one_card_and_refuses_a_name_that_is_none(capsys):
-    assert run("models", ["varied-acdqn"]) == 0
+    assert run("show models", ["varied-acdqn"]) == 0
     assert "aaml train --agent acdqn --task varied" in capsys.readouterr().out
-    assert run("models", ["varied-acdqm"]) == 2
+    assert run("show models", ["varied-acdqm"]) == 2
     assert "did you mean varied-acdqn?" in capsys.readouterr().err
 
 
 def test_a_cards_command_names_models_as_an_installed_package_has_them(capsys):
     for name in zoo():
-        assert run("models", [name]) == 0
+        assert run("show models", [name]) == 0
         (command,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  command")]
         assert "models/" not in command
 

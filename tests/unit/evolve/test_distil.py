@@ -66,22 +66,22 @@ def test_a_network_becomes_formulas_with_agreement_and_metric_beside_it(tmp_path
     again = distil(MODEL, TINY, tmp_path / "again", progress=False)
     assert again == result
     assert not stale.exists(), "formulas of an earlier distillation are none of this one"
-    with pytest.raises(UserError, match=r"holds formulas \(front.json\) that no search of `aaml evolve` left there"):
+    with pytest.raises(UserError, match=r"holds formulas \(front.json\) that no search of `aaml search formula` left"):
         evolve(EvolveConfig(), tmp_path / "again")
 
 
 def test_a_folder_with_a_search_is_refused(tmp_path):
     (tmp_path / "state.json").write_text("{}")
-    with pytest.raises(UserError, match="holds a search of `aaml evolve`; choose another folder"):
+    with pytest.raises(UserError, match="holds a search of `aaml search formula`; choose another folder"):
         distil(MODEL, TINY, tmp_path)
 
 
 def test_the_command_prints_the_front(tmp_path, capsys):
     flags = ["--nodes", "4", "--pods", "40", "--states", "40", "--rounds", "1", "--generations", "1",
              "--population", "8", "--validation-episodes", "2", "--out", str(tmp_path)]  # fmt: skip
-    assert run("distil", [str(MODEL), *flags]) == 0
+    assert run("search network", [str(MODEL), *flags]) == 0
     said = capsys.readouterr().out
     assert "the network itself" in said
     assert "size" in said
-    assert run("distil", ["nothing.pth", *flags]) == 2
+    assert run("search network", ["nothing.pth", *flags]) == 2
     assert "a model file that exists" in capsys.readouterr().err

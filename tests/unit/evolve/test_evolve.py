@@ -106,28 +106,28 @@ def test_a_search_on_a_task_of_ones_own_file_leaves_a_policy(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     flags = ["--nodes", "4", "--pods", "40", "--episodes", "2", "--validation-episodes", "2", "--population", "8",
              "--generations", "1", "--islands", "1"]  # fmt: skip
-    assert run("evolve", ["--task", "tasks/mine.py:own", *flags]) == 0
+    assert run("search formula", ["--task", "tasks/mine.py:own", *flags]) == 0
     folder = tmp_path / "runs/evolve-tasks-mine.py-own-s0"
     assert [path.name for path in (folder / "model").iterdir()] == ["tasks-mine.py-own.formula"]
     capsys.readouterr()
-    assert run("formula", [str(folder)]) == 0
+    assert run("show formula", [str(folder)]) == 0
     assert "task: ['tasks/mine.py:own']" in capsys.readouterr().out
 
 
 def test_a_folder_of_another_search_is_refused_in_a_line(tmp_path, capsys):
     flags = ["--nodes", "4", "--pods", "40", "--episodes", "2", "--validation-episodes", "2", "--population", "8",
              "--generations", "1", "--islands", "1", "--out", str(tmp_path / "run")]  # fmt: skip
-    assert run("evolve", flags) == 0
+    assert run("search formula", flags) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[0] == "on validation episodes the best formula is not known to be better than least-variance"
     measure = "mean_variance divided by that of least-variance (below 1 is better)"
     assert told[1] == f"on validation episodes, {measure} (all intervals together at 95%):"
     assert told[2].split() == ["size", "mean", "[95%", "interval]", "formula"]
-    assert run("evolve", flags) == 2
+    assert run("search formula", flags) == 2
     assert "go on with --resume" in capsys.readouterr().err
-    assert run("evolve", [*flags, "--seed", "4", "--resume"]) == 2
+    assert run("search formula", [*flags, "--seed", "4", "--resume"]) == 2
     assert "seed: 4 is not accepted; expected 0, with which the search was begun" in capsys.readouterr().err
-    assert run("evolve", ["--task", "balance", "compress", "--out", str(tmp_path / "new")]) == 2
+    assert run("search formula", ["--task", "balance", "compress", "--out", str(tmp_path / "new")]) == 2
     assert "tasks with the same metric" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
@@ -136,9 +136,9 @@ def test_a_search_goes_on_with_the_settings_of_its_folder(tmp_path, capsys):
     out = ["--out", str(tmp_path / "run")]
     flags = ["--nodes", "4", "--pods", "40", "--episodes", "2", "--validation-episodes", "2", "--population", "8",
              "--islands", "1", "--seed", "3"]  # fmt: skip
-    assert run("evolve", [*flags, *out, "--generations", "1"]) == 0
-    assert run("evolve", [*out, "--generations", "2", "--resume"]) == 0
-    assert run("evolve", [*flags, "--out", str(tmp_path / "at-once"), "--generations", "2"]) == 0
+    assert run("search formula", [*flags, *out, "--generations", "1"]) == 0
+    assert run("search formula", [*out, "--generations", "2", "--resume"]) == 0
+    assert run("search formula", [*flags, "--out", str(tmp_path / "at-once"), "--generations", "2"]) == 0
     assert json.loads((tmp_path / "run/settings.json").read_text())["generations"] == 2
     found = [json.loads((tmp_path / name / "front.json").read_text()) for name in ("run", "at-once")]
     assert found[0] == found[1]
@@ -147,10 +147,10 @@ def test_a_search_goes_on_with_the_settings_of_its_folder(tmp_path, capsys):
 def test_a_search_that_could_not_begin_is_not_in_the_way_of_the_next_one(tmp_path, capsys):
     flags = ["--nodes", "4", "--pods", "40", "--episodes", "2", "--validation-episodes", "2", "--population", "8",
              "--generations", "1", "--islands", "1", "--out", str(tmp_path / "run")]  # fmt: skip
-    assert run("evolve", [*flags, "--start", str(tmp_path / "none.formula")]) == 2
+    assert run("search formula", [*flags, "--start", str(tmp_path / "none.formula")]) == 2
     assert "none.formula' is not accepted; expected a file that can be read" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-    assert run("evolve", flags) == 0
+    assert run("search formula", flags) == 0
 
 
 def test_a_search_that_is_stopped_in_its_first_generation_says_that_nothing_is_kept(tmp_path, monkeypatch, capsys):
@@ -160,7 +160,7 @@ def test_a_search_that_is_stopped_in_its_first_generation_says_that_nothing_is_k
         return []
 
     monkeypatch.setattr("aaml.evolve.search.evolve", interrupted)
-    assert run("evolve", ["--out", str(tmp_path)]) == 128 + signal.SIGINT
+    assert run("search formula", ["--out", str(tmp_path)]) == 128 + signal.SIGINT
     assert capsys.readouterr().out == "interrupted; no generation was done, so nothing is kept\n"
 
 
@@ -276,9 +276,9 @@ def _noting(seen):
 def test_a_look_is_told_by_the_command(tmp_path, capsys):
     flags = ["--nodes", "4", "--pods", "40", "--episodes", "2", "--validation-episodes", "2", "--population", "8",
              "--generations", "1", "--islands", "1", "--out", str(tmp_path / "run")]  # fmt: skip
-    assert run("evolve", flags) == 0
+    assert run("search formula", flags) == 0
     capsys.readouterr()
-    assert run("evolve", ["--out", str(tmp_path / "run"), "--look", "5", "--nodes", "4", "6"]) == 0
+    assert run("search formula", ["--out", str(tmp_path / "run"), "--look", "5", "--nodes", "4", "6"]) == 0
     said = capsys.readouterr().out
     assert "balance, 4 nodes: " in said
     assert "balance, 6 nodes: " in said
@@ -289,7 +289,7 @@ def test_a_look_is_told_by_the_command(tmp_path, capsys):
 
 
 def test_a_run_of_the_leaderboard_counts_as_looks_of_a_formula_that_lies_in_its_search(tmp_path, monkeypatch):
-    search, board = tmp_path / "search", ["run", "--task", "balance", "--nodes", "10", "37", "--out", str(tmp_path)]
+    search, board = tmp_path / "search", ["--task", "balance", "--nodes", "10", "37", "--out", str(tmp_path)]
     save_formula(Formula(parse("-pair.cpu_after")), search / "front" / "02.formula")
     save_formula(Formula(parse("-pair.cpu_after")), tmp_path / "elsewhere" / "02.formula")
     (search / "state.json").write_text("{}")
@@ -299,7 +299,7 @@ def test_a_run_of_the_leaderboard_counts_as_looks_of_a_formula_that_lies_in_its_
         f"ours={tmp_path / 'elsewhere' / '02.formula'}",
         "random",
     ):
-        assert run("leaderboard", [*board, "--policy", policy]) == 0
+        assert run("bench leaderboard", [*board, "--policy", policy]) == 0
     lines = [json.loads(line) for line in (search / "looks.jsonl").read_text().splitlines()]
     assert [(line["formula"], line["task"], line["nodes"], line["first_seed"]) for line in lines] == [
         ("-pair.cpu_after", "balance", nodes, 50_000) for nodes in (10, 37)

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from aaml import cli
-from aaml.commands import clean, nodes, record, simulate, top
+from aaml.commands import record
+from aaml.commands.cluster import clean, nodes, simulate, top
 from aaml.errors import UserError
 from aaml.kube import rights
 from aaml.kube.cluster import KubeCluster, LiveOptions
@@ -195,7 +196,7 @@ def words(asked: rights.Rights) -> str:
 
 
 PAGE = {
-    "`top`, `record`, `explain`, `lab` on a cluster": rights.LOOK,
+    "`cluster top`, `record`, `explain`, `lab` on a cluster": rights.LOOK,
     "`autoscale`": rights.LOOK_AT_CLAIMS,
     "`autoscale --apply`, with its Lease": (*rights.BUY, *rights.LEASE),
     "`schedule --dry-run`, the shadow": rights.scheduling(dry_run=True),
@@ -204,9 +205,9 @@ PAGE = {
     "`schedule`": rights.scheduling(preemption=False),
     "unless `--no-preemption`": rights.PREEMPT,
     "`--leader-elect`, its one Lease": rights.LEASE,
-    "`simulate`, `runsim`": rights.SIMULATE,
-    "`clean`": rights.CLEAN,
-    "`nodes`": rights.NODES,
+    "`cluster simulate`, `runsim`": rights.SIMULATE,
+    "`cluster clean`": rights.CLEAN,
+    "`cluster nodes`": rights.NODES,
     "`replay --on`": rights.REPLAY,
 }
 

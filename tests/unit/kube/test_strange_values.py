@@ -113,5 +113,5 @@ def test_a_pod_that_asks_for_devices_of_dynamic_resource_allocation_goes_nowhere
     assert found.message() == (
         "0/1 nodes are available: the pod has resource claims (gpu), for which AAML allocates no devices; "
         "kube-scheduler does, with the policy as its plugin (aaml export) or its extender (aaml serve), or with a "
-        "configuration (aaml tune kube-scheduler)."
+        "configuration (aaml search scheduler)."
     )

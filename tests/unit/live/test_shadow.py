@@ -93,7 +93,7 @@ def test_report(lines, tmp_path, capsys) -> None:
         1.0,
         -0.5,
     )
-    assert run("shadow", [str(path), "--json"]) == 0
+    assert run("report shadow", [str(path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["players"][0]["judgements"][1]
     assert told["paired"]["difference"]["mean"] == -0.5
 
@@ -151,7 +151,7 @@ def test_there_is_a_verdict_an_objective_and_pool_with_its_direction_in_words_an
 
 def test_each_number_is_that_of_the_raw_lines(several, capsys) -> None:
     path, logged = several
-    assert run("shadow", [str(path), "--json"]) == 0
+    assert run("report shadow", [str(path), "--json"]) == 0
     for told in json.loads(capsys.readouterr().out)["players"]:
         mine = [each for each in logged if each["source"] == told["player"]["source"]]
         assert told["pods"] == len(mine)

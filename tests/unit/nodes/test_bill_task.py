@@ -34,7 +34,7 @@ def test_the_command_compares_policies_by_what_nodes_cost(tmp_path, capsys):
     assert {row["nodes"] for row in rows} == {"4"}, "as many as were asked for, however many were bought"
     assert all(float(row["cost"]) >= float(row["bill"]) > 0.0 for row in rows)
     assert all(float(row["fluid_ratio"]) > 1.0 for row in rows), "nobody is cheaper than the bound"
-    assert run("compare", [str(out), "--metric", "bill_per_core_hour", "--out", str(tmp_path / "compared")]) == 0
+    assert run("report compare", [str(out), "--metric", "bill_per_core_hour", "--out", str(tmp_path / "compared")]) == 0
     assert "bill_per_core_hour" in capsys.readouterr().out
 
 

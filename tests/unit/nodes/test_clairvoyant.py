@@ -85,32 +85,18 @@ def test_the_solver_finds_the_cheapest_of_all_packings_of_few_pods(seed):
 
 def test_the_command_writes_both_as_rows_beside_those_of_policies(tmp_path, capsys):
     pytest.importorskip("ortools", reason="the extra `solver`")
-    arguments = ["bill", "--nodes", "3", "--pods", "50", "--seeds", "1..2", "--limit-s", "1"]
-    assert run("bound", [*arguments, "--out", str(tmp_path)]) == 0
+    bill = ["--task", "bill", "--nodes", "3", "--bound", "--workers", "1"]
+    arguments = [*bill, "--pods", "50", "--seeds", "1..2", "--limit-s", "1", "--policies", "kube-scheduler-packing"]
+    assert run("evaluate", [*arguments, "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "of the fluid bound, packed by CP-SAT, bound " in said
-    assert run("bound", ["bill", "--nodes", "3", "--pods", "70", "--seeds", "1", "--out", str(tmp_path / "more")]) == 0
+    assert run("evaluate", [*bill, "--policies", "--pods", "70", "--seeds", "1", "--out", str(tmp_path / "more")]) == 0
     assert "of the fluid bound, packed by the heuristic" in capsys.readouterr().out
-    flags = [
-        "--task",
-        "bill",
-        "--nodes",
-        "3",
-        "--pods",
-        "50",
-        "--seeds",
-        "1..2",
-        "--workers",
-        "1",
-        "--policies",
-        "kube-scheduler-packing",
-    ]
-    assert run("evaluate", [*flags, "--out", str(tmp_path)]) == 0
     with (tmp_path / "results.csv").open() as file:
         bills = {(row["policy"], row["seed"]): float(row["bill"]) for row in csv.DictReader(file)}
     assert len(bills) == 8
     for seed in ("1", "2"):
         assert bills["fluid-bound", seed] <= bills["cp-sat-bound", seed] <= bills["offline-packing", seed]
         assert bills["fluid-bound", seed] < bills["kube-scheduler-packing", seed]
-    assert run("bound", ["balance", "--seeds", "1", "--out", str(tmp_path)]) == 2
-    assert "what: 'balance' is not accepted; expected one of" in capsys.readouterr().err
+    assert run("evaluate", ["--task", "balance", "--bound", "--seeds", "1", "--out", str(tmp_path)]) == 2
+    assert "task: 'balance' is not accepted; expected one of" in capsys.readouterr().err

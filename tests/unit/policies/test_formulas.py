@@ -246,11 +246,11 @@ def test_explain_says_what_each_term_is_worth():
 def test_the_command_prints_a_formula_as_text_latex_and_python(tmp_path, capsys):
     path = tmp_path / "mine.formula"
     save_formula(Formula(parse(LEAST_VARIANCE)), path)
-    assert run("formula", [str(path)]) == 0
+    assert run("show formula", [str(path)]) == 0
     shown = capsys.readouterr().out
     assert LEAST_VARIANCE in shown
     assert r"\mathrm{cpu\_growth\_scaled}" in shown
-    assert run("formula", [str(path), "--form", "python"]) == 0
+    assert run("show formula", [str(path), "--form", "python"]) == 0
     compile(capsys.readouterr().out, "mine.py", "exec")
 
 

@@ -377,7 +377,8 @@ def test_a_recording_with_zones_spread_and_anti_affinity_is_played_on_nodes_that
     arguments = [folder, "--policy=most-allocated", "--autoscaler=karpenter", f"--instance-types={types}"]
     assert command("replay", [*arguments, "--windows=all", f"--out={tmp_path / 'out'}"]) == 0
     assert "  most-allocated: $" in capsys.readouterr().out
-    assert command("bound", [f"bill@{folder}", "--limit-s=0.1", f"--out={tmp_path / 'bound'}"]) == 0
+    alone = [f"--task=bill@{folder}", "--policies", "--bound", "--limit-s=0.1"]
+    assert command("evaluate", [*alone, f"--out={tmp_path / 'bound'}"]) == 0
     assert (
         "9 of 9 pods ask for zones, other pods, ports or volumes, too, which is not heeded" in capsys.readouterr().out
     )

@@ -1,4 +1,4 @@
-"""Task presets: same seed, same episode; sizes; traces; what `aaml policies` says of them."""
+"""Task presets: same seed, same episode; sizes; traces; what `aaml show policies` says of them."""
 
 import pickle
 
@@ -117,11 +117,14 @@ def test_policies_command_lists_own_ones_too(tmp_path, capsys):
         "    return context.state.allocatable[:, 0]\n",
         encoding="utf-8",
     )
-    assert run("policies", ["--file", str(file)]) == 0
+    assert run("show policies", ["--file", str(file)]) == 0
     said = capsys.readouterr().out
     assert "test-listed" in said
-    assert all(name in said for name in (*ALL_TASKS, "kube-scheduler", "seed-a-corrected"))
-    assert run("policies", ["--file", str(tmp_path / "none.py")]) == 2
+    assert all(name in said for name in ("kube-scheduler", "seed-a-corrected"))
+    assert run("show tasks", []) == 0
+    said = capsys.readouterr().out
+    assert all(f"{name} " in said for name in ALL_TASKS)
+    assert run("show policies", ["--file", str(tmp_path / "none.py")]) == 2
 
 
 @pytest.mark.parametrize("task", ALL_TASKS.values(), ids=ALL_TASKS)

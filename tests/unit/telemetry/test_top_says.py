@@ -1,4 +1,4 @@
-"""What `aaml top` says is true: every number, counted here from the API's own objects by other means."""
+"""What `aaml cluster top` says is true: every number, counted here from the API's own objects by other means."""
 
 import json
 import random
@@ -79,7 +79,7 @@ def look(cluster, tmp_path, *argv):
         api.on_list("/api/v1/pods", listing(*cluster.pods))
         for path in ("/api/v1/nodes", "/api/v1/pods"):
             api.on_watch(path, [HANG])
-        assert run("top", ["--once", "--kubeconfig", str(tmp_path / "kubeconfig"), *argv]) == 0
+        assert run("cluster top", ["--once", "--kubeconfig", str(tmp_path / "kubeconfig"), *argv]) == 0
 
 
 @pytest.fixture(autouse=True)

@@ -312,7 +312,7 @@ def test_check_changes_nothing_and_sees_old_tables_and_figures_of_other_data(
         ("csv file=none.csv", "not readable as CSV"),
         ("lines file=b.csv x=name y=rate by=cost name=l", "could not convert string to float"),
         ("lines file=b.csv x=cost y=who by=name name=l", "y: 'who' is not accepted; expected one of name, rate, cost"),
-        ("soak file=b.csv name=s", "no record of aaml soak: 'seconds'"),
+        ("soak file=b.csv name=s", "no record of aaml bench soak: 'seconds'"),
     ],
 )
 def test_mistakes_are_told_in_one_line_with_file_and_line(root: Path, marker: str, words: str) -> None:

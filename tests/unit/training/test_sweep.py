@@ -138,7 +138,7 @@ def test_a_first_rung_within_a_round_is_told(tmp_path, here, caplog):
 )
 def test_a_mistake_is_one_line(flags, words, tmp_path, capsys):
     method = [] if "--method" in flags else ["--method", "rewards"]
-    assert run("sweep", ["--out", str(tmp_path / "out"), *method, *flags]) == 2
+    assert run("search training", ["--out", str(tmp_path / "out"), *method, *flags]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     for word in words:

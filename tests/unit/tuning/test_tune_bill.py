@@ -185,11 +185,11 @@ def test_pairs_that_are_searched_are_ones_that_karpenter_takes():
 
 def test_the_command_says_what_is_paid_and_refuses_tasks_whose_nodes_stay(tmp_path, capsys):
     short = "--generations 1 --population 2 --episodes 2 --seeds 1000..1001 --workers 1"
-    assert run("tune", f"bill --task bill --nodes 3 {short} --out {tmp_path}".split()) == 0
+    assert run("search bill", f"--task bill --nodes 3 {short} --out {tmp_path}".split()) == 0
     assert "against kube-scheduler-packing: bill_per_core_hour" in capsys.readouterr().out
-    assert run("tune", f"bill --task compress --out {tmp_path}".split()) == 2
+    assert run("search bill", f"--task compress --out {tmp_path}".split()) == 2
     assert "whose nodes are bought" in capsys.readouterr().err
-    assert run("tune", f"bill --metric decisions --out {tmp_path / 'other'}".split()) == 2
+    assert run("search bill", f"--metric decisions --out {tmp_path / 'other'}".split()) == 2
     assert "metric of bill: 'decisions' is not accepted" in capsys.readouterr().err
     assert (
         run("evaluate", f"--task compress --policies kube-scheduler+{tmp_path}/none.yaml --out {tmp_path}".split()) == 2

@@ -104,10 +104,10 @@ def test_relative_values_count_by_the_logarithm_of_what_an_episode_came_to_befor
 def test_where_nothing_is_gained_nothing_is_written_and_a_line_says_so(tmp_path, capsys):
     out = tmp_path / "tuned.yaml"  # on one node all configurations are alike
     few = ["--generations=1", "--population=4", "--episodes=2", "--seeds=1000..1004", "--workers=1"]
-    assert run("tune", ["kube-scheduler", "--task=balance", "--nodes=1", "--pods=20", *few, f"--out={out}"]) == 0
+    assert run("search scheduler", ["--task=balance", "--nodes=1", "--pods=20", *few, f"--out={out}"]) == 0
     assert "nothing was gained on mean_variance of episodes held out: nothing is written" in capsys.readouterr().out
     assert not out.exists()
-    assert run("tune", ["kube-scheduler", "--plugins=NodePort"]) == 2
+    assert run("search scheduler", ["--plugins=NodePort"]) == 2
     assert "plugins: 'NodePort' is not accepted; expected one of TaintToleration" in capsys.readouterr().err
 
 
@@ -160,12 +160,12 @@ def test_a_recorded_trace_is_tuned_for_on_its_training_windows(tmp_path, capsys)
     with TraceWriter(folder) as writer:
         for event in sorted(events, key=lambda each: each.at):
             writer.write(event)
-    asked = ["kube-scheduler", f"--task=compress@{folder}", "--generations=2", "--population=6", "--workers=1"]
-    assert run("tune", [*asked, f"--out={tmp_path / 'tuned.yaml'}"]) == 0
+    asked = [f"--task=compress@{folder}", "--generations=2", "--population=6", "--workers=1"]
+    assert run("search scheduler", [*asked, f"--out={tmp_path / 'tuned.yaml'}"]) == 0
     said = capsys.readouterr().out
     assert f"next: aaml evaluate --task compress@{folder} --policies kube-scheduler tuned=kube-scheduler:" in said
     assert "better" in said
     assert read_profile(f"kube-scheduler:{tmp_path / 'tuned.yaml'}").config != KubeSchedulerConfig()
     seen = f"--seeds={(1 << 31) + 1_000_000}"  # no seed that is played, but it stands for a window that is
-    assert run("tune", [*asked, seen, f"--out={tmp_path / 'seen.yaml'}"]) == 2
+    assert run("search scheduler", [*asked, seen, f"--out={tmp_path / 'seen.yaml'}"]) == 2
     assert "expected episodes that are held out: the search plays these for training" in capsys.readouterr().err

@@ -48,5 +48,5 @@ def test_the_same_search_writes_the_same_file_which_says_what_it_pays(tmp_path):
 
 
 def test_the_command_refuses_what_is_no_policy_to_start_with(tmp_path, capsys):
-    assert run("tune", f"nodes --start {tmp_path}/none.yaml --out {tmp_path}/out.yaml".split()) == 2
+    assert run("search nodes", f"--start {tmp_path}/none.yaml --out {tmp_path}/out.yaml".split()) == 2
     assert "NodePolicy" in capsys.readouterr().err

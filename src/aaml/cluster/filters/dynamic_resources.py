@@ -6,7 +6,7 @@ from aaml.cluster.objects import Pod
 
 _WHO_DOES = (
     "kube-scheduler does, with the policy as its plugin (aaml export) or its extender (aaml serve), "
-    "or with a configuration (aaml tune kube-scheduler)"
+    "or with a configuration (aaml search scheduler)"
 )
 
 

@@ -73,6 +73,15 @@ class Board:
         found = {name: entry.policy for here in self.entries.values() for name, entry in here.items()}
         return dict(sorted(found.items()))
 
+    def rounds(self, tasks: Sequence[str] = ()) -> list[Round]:
+        """Return the rounds of tasks, of all that the files hold where none is named. Raises `UserError` for others."""
+        held = {piece.round.task for piece in self.protocol.pieces() if piece.name in self.entries}
+        there = [each for each in self.protocol.rounds if each.task in held]
+        for task in tasks:
+            if task not in (names := [each.task for each in there]):
+                raise bad_value("task", task, f"one of {', '.join(names)}")
+        return [each for each in there if not tasks or each.task in tasks]
+
     def results(self, task: str, nodes: int) -> Results:
         """Return the runs of one piece, to compare, show and save as any others."""
         rows = [
@@ -203,10 +212,10 @@ def _files(folders: Iterable[Path]) -> Sequence[Path]:
     for folder in folders:
         files = sorted(folder.rglob("*.json")) if folder.is_dir() else [folder]
         if not files or not files[0].is_file():
-            raise bad_value("results", str(folder), "a folder that `aaml leaderboard run` wrote, or one of its files")
+            raise bad_value("results", str(folder), "a folder that `aaml bench leaderboard` wrote, or one of its files")
         found += files
     if not found:
-        raise UserError("results: none given; expected folders that `aaml leaderboard run` wrote")
+        raise UserError("results: none given; expected folders that `aaml bench leaderboard` wrote")
     return list(dict.fromkeys(found))
 
 

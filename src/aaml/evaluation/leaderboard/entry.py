@@ -101,7 +101,7 @@ class BoardEntry:
         """Read a file. Raises `UserError` for what is no result file, and for one that was changed by hand."""
         content = of_json(read_bytes(path, "result"), str(path), any_number=True)
         if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise UserError(f"{path}: is no result of `aaml leaderboard run`")
+            raise UserError(f"{path}: is no result of `aaml bench leaderboard`")
         said = content.pop("sha256", None)
         if said != _digest(content):
             raise UserError(f"{path}: its sha256 is not that of its content: it was changed after it was written")

@@ -27,7 +27,8 @@ def without_nodes(api: Transport, cluster: str) -> Iterator[None]:
     """Take the nodes off a cluster without a workload while the block lasts, and make them again afterwards."""
     pods = [each for each in _items(api, "/api/v1/pods") if not is_system(each["metadata"]["namespace"])]
     if pods:
-        raise UserError(f"on: cluster {cluster!r} has {len(pods)} pods; expected one without (`aaml clean --all`)")
+        expected = "one without (`aaml cluster clean --all`)"
+        raise UserError(f"on: cluster {cluster!r} has {len(pods)} pods; expected {expected}")
     before, workers = [_anew(each) for each in _items(api, "/api/v1/nodes")], count_nodes(api).schedulable
     api.request("DELETE", "/api/v1/nodes")
     try:

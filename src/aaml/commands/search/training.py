@@ -12,7 +12,7 @@ from aaml.training.sweep_space import SweepConfig
 
 @dataclass(frozen=True)
 class Args(Settings):
-    """`aaml sweep`."""
+    """`aaml search training`."""
 
     sweep: SweepConfig = SweepConfig()
     storage: str | None = None

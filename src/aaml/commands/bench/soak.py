@@ -24,7 +24,7 @@ _MOST_GROWTH = 1.1
 
 @dataclass(frozen=True)
 class Args(SoakSettings):
-    """`aaml soak`."""
+    """`aaml bench soak`."""
 
     out: Path | None = None
     """a CSV file for the record"""

@@ -11,7 +11,7 @@ from aaml.settings import Settings
 
 @dataclass(frozen=True)
 class Args(Settings):
-    """`aaml formula`."""
+    """`aaml show formula`."""
 
     file: Annotated[Path, tyro.conf.Positional]
     """A formula (NAME.formula), the folder of a search, or a formula that ships, by its name."""

@@ -1,11 +1,13 @@
-"""The leaderboard: judge a policy by its fixed protocol, piece by piece, and draw the tables from result files."""
+"""Run policies over the leaderboard's fixed protocol: a file for each piece, that is a policy on a task at a size.
 
-from collections.abc import Callable, Sequence
+What is there is not run again, so that the same command goes on where it was interrupted. Where a model, file or AAML
+itself has changed since, it is. `aaml report leaderboard` shows the tables.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import tyro
+from typing import TYPE_CHECKING
 
 from aaml.outputs import writes
 from aaml.settings import Count, Settings
@@ -15,12 +17,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Run(Settings):
-    """Run policies over the protocol: a file for each piece, that is a policy on a task at a size.
-
-    What is there is not run again, so that the same command goes on where it was interrupted. Where a model, file or
-    AAML itself has changed since, it is.
-    """
+class Args(Settings):
+    """`aaml bench leaderboard`."""
 
     policy: tuple[str, ...] = ()
     """Names, model files, FILE.py:NAME and kube-scheduler:FILE.yaml, each with a label of its own as LABEL=POLICY; each
@@ -35,33 +33,9 @@ class Run(Settings):
     """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
 
 
-@dataclass(frozen=True)
-class Draw(Settings):
-    """Show the tables of result files. Those of another protocol, of other episodes or of other hashes are refused."""
-
-    results: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders that `aaml leaderboard run` wrote, such as docs/results/leaderboard and your own."""
-    markdown: bool = False
-    """Write the tables as Markdown."""
-
-
-Command = Annotated[Run, tyro.conf.subcommand("run")] | Annotated[Draw, tyro.conf.subcommand("draw")]
-
-
-@dataclass(frozen=True)
-class Args:
-    """Which of the commands, with its own flags."""
-
-    command: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[Command]]
-
-
-def run(args: Args) -> int:
-    """Do what the sub-command says and return the exit status."""
-    return int(_HANDLERS[type(args.command)](args.command))
-
-
 @writes(folder="out")
-def _run(args: Run) -> int:
+def run(args: Args) -> int:
+    """Run what is missing, and say how it was judged."""
     from tqdm.auto import tqdm
 
     from aaml.commands.signals import ends_at_once
@@ -81,7 +55,7 @@ def _run(args: Run) -> int:
         print(f"interrupted: {args.out} keeps {written} new pieces, and the same command goes on from there")
         return interruption.status
     print(f"{args.out}: {written} pieces run now, {len(jobs) - written} were there")
-    print(f"beside the others, in the repository: aaml leaderboard draw docs/results/leaderboard {args.out}")
+    print(f"beside the others, in the repository: aaml report leaderboard docs/results/leaderboard {args.out}")
     return 0
 
 
@@ -100,20 +74,3 @@ def _note_looks(jobs: Sequence["Job"]) -> None:
         if file is not None and folder is not None and not job.done(PROTOCOL):
             text = to_text(load_formula(file).expression)
             note_looks(folder, text, [(job.piece.round.task, job.piece.nodes, len(job.piece.seeds))])
-
-
-def _draw(args: Draw) -> int:
-    from aaml.evaluation.leaderboard.board import Board
-    from aaml.evaluation.tables import markdown_table, text_table
-
-    board, draw = Board.read(*args.results), markdown_table if args.markdown else text_table
-    for round_ in board.protocol.rounds:
-        for metric in round_.metrics if board.rankings(round_.task) else ():
-            unit = f", x {1 / round_.scale:g}" if round_.scale_of(metric) != 1 else ""
-            table = board.table(round_.task, metric, bold=args.markdown)
-            print(f"{'## ' * args.markdown}{round_.task}: {metric}{unit}\n\n{draw(table)}\n")
-    print(draw(board.entrants()))
-    return 0
-
-
-_HANDLERS: dict[type, Callable[[Any], int]] = {Run: _run, Draw: _draw}

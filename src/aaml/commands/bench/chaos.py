@@ -17,7 +17,7 @@ from aaml.outputs import writes
 
 @dataclass(frozen=True)
 class Args(ChaosSettings):
-    """`aaml chaos`."""
+    """`aaml bench chaos`."""
 
     list: bool = False
     """list the faults and do nothing"""

@@ -13,7 +13,7 @@ from aaml.settings import Count, Settings
 
 @dataclass(frozen=True)
 class Args(Settings):
-    """`aaml topology`."""
+    """`aaml trace topology`."""
 
     data_dir: Path = Path("data")
     """Folder with `openb_pod_list_*` folders, or with YAML files or node lists (*node_list*.csv)."""

@@ -13,7 +13,7 @@ from aaml.settings import Settings
 
 @dataclass(frozen=True)
 class Args(Settings):
-    """`aaml compare`."""
+    """`aaml report compare`."""
 
     results: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders made by `aaml evaluate`."""

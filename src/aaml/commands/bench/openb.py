@@ -1,9 +1,13 @@
-"""The published GPU-sharing benchmark: run policies over the openb traces, write the curves, compare with the paper."""
+"""The published GPU-sharing benchmark: run policies over the openb traces, write the curves, compare with the paper.
+
+Weng et al., USENIX ATC 2023. `--bound` runs nobody: it says what a linear program that knows all pods beforehand
+allows, beside FGD.
+"""
 
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -20,10 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Args(Settings):
-    """What to run."""
+    """`aaml bench openb`."""
 
-    benchmark: tyro.conf.Positional[Literal["openb"]]
-    """openb: Weng et al., USENIX ATC 2023"""
     policy: str = ""
     """names with commas between them, "published" for the paper's six, FILE.py:NAME for your own, or model files"""
     model: Path | None = None
@@ -44,6 +46,10 @@ class Args(Settings):
     """processes that runs are dealt out over"""
     plots: bool = True
     """draw allocation.png and fragmentation.png"""
+    bound: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """write what an optimum allows to results.csv, a row a trace, seed and column (the extra `solver`), and end"""
+    columns: tuple[int, ...] = (100, 130)
+    """columns of --bound: percent of the GPU capacity that has arrived"""
 
 
 @writes(folder="out")
@@ -54,6 +60,8 @@ def run(args: Args) -> int:
     from aaml.progress import progress_bar
 
     traces, seeds = bench.parse_traces(args.traces), parse_seeds(args.seeds, "--seeds")
+    if args.bound:
+        return _bound(args, traces, seeds)
     runs = bench.plan(traces, seeds, bench.parse_policies(args.policy), args.model)
     _note_looks(runs)
     settings = bench.BenchSettings(args.tune, args.tie_break, args.raw_scores)
@@ -69,6 +77,23 @@ def run(args: Args) -> int:
     for path in report.plot(args.out) if args.plots else ():
         print(f"wrote {path}")
     return 0
+
+
+def _bound(args: Args, traces: "Sequence[str]", seeds: "Sequence[int]") -> int:
+    """Write a row as each is known, and say where they are."""
+    from aaml.commands.signals import ends_by
+    from aaml.errors import bad_value
+    from aaml.evaluation.results import ResultFile
+    from aaml.openb.bound import bound_traces
+
+    if asked := args.policy or args.model:
+        raise bad_value("bound", args.bound, f"no policy beside it, such as {asked}: FGD is what it is held against")
+    file, stop = ResultFile(args.out), list[bool]()
+    with ends_by(lambda: stop.append(True)) as interruption:
+        for row in bound_traces(traces, seeds, args.columns, stopped=lambda: bool(stop)):
+            file.append(row)
+    print(file.path)
+    return interruption.status
 
 
 def _note_looks(runs: "Sequence[BenchRun]") -> None:

@@ -12,10 +12,10 @@ from aaml.settings import Settings, SettingsFile
 
 @dataclass(frozen=True)
 class Args(Settings):
-    """`aaml distil`."""
+    """`aaml search network`."""
 
     model: Annotated[Path, tyro.conf.Positional]
-    """A model file, the folder of a training, or a name that `aaml models` lists."""
+    """A model file, the folder of a training, or a name that `aaml show models` lists."""
     distil: DistilConfig = DistilConfig()
     config: SettingsFile = None
     """YAML file with any of these settings; a flag counts more than the file"""

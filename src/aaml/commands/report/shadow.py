@@ -15,7 +15,7 @@ from aaml.settings import Settings
 
 @dataclass(frozen=True)
 class Args(Settings):
-    """`aaml shadow`."""
+    """`aaml report shadow`."""
 
     report: tyro.conf.Positional[Path]
     """the log, one JSON line a pod"""

@@ -1,6 +1,6 @@
 """Search for formulas that schedule well: genetic programming over features, short ones and good ones.
 
-`aaml evolve --out FOLDER --resume` goes on where a search was interrupted, to the same result.
+`aaml search formula --out FOLDER --resume` goes on where a search was interrupted, to the same result.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from aaml.settings import Natural, Settings, SettingsFile
 
 @dataclass(frozen=True)
 class Args(Settings):
-    """`aaml evolve`."""
+    """`aaml search formula`."""
 
     evolve: EvolveConfig = EvolveConfig()
     config: SettingsFile = None
@@ -67,7 +67,7 @@ def run(args: Args) -> int:
         row = each.row(ratio=config.is_ratio)
         print(f"{row['size']:>4}  {row['validation [95% interval]']:<23}  {to_text(parse(each.text), 4)}")
     if interruption.status:
-        again = f"aaml evolve --out {out} --resume --generations {config.generations}"
+        again = f"aaml search formula --out {out} --resume --generations {config.generations}"
         print(f"interrupted; {f'go on with: {again}' if front else 'no generation was done, so nothing is kept'}")
         return interruption.status
     print(f"page: {out}/report.html")

@@ -10,7 +10,7 @@ from aaml.settings import Settings
 
 @dataclass(frozen=True)
 class Args(Settings):
-    """What to list."""
+    """`aaml show models`."""
 
     name: Annotated[str, tyro.conf.Positional] = ""
     """a model, to see its card; all of them when empty"""
@@ -53,7 +53,9 @@ def run(args: Args) -> int:
         width = max(map(len, cards))
         for name, card in cards.items():
             print(f"{name:<{width}}  {card['agent']:<6}  {card['sha256'][:12]}  {card['metric']}: {card['use']}")
-        print("`aaml models NAME` shows a card with the command that made it; these names go where a model file goes:")
+        print(
+            "`aaml show models NAME` shows one with the command that made it; these names go where a model file goes:"
+        )
         print(
             '  aaml evaluate --models varied-acdqn        aaml.load("varied-acdqn")        rundqn --model balance-dqn'
         )

@@ -1,4 +1,4 @@
-"""List the named policies, rewards and tasks, your own of a file among them."""
+"""List the named policies and rewards, your own of a file among them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from aaml.settings import Settings
 
 @dataclass(frozen=True)
 class Args(Settings):
-    """What to list."""
+    """`aaml show policies`."""
 
     file: tuple[Path, ...] = ()
     """Python files with own policies and rewards (`@register_policy("name")`, `@register_reward("name")`)"""
@@ -25,23 +25,12 @@ def run(args: Args) -> int:
 
     from aaml.own_files import load_file
     from aaml.policies.registry import POLICIES, reward_names
-    from aaml.sim.tasks import ALL_TASKS
 
     for path in args.file:
         load_file(path, "file")
     if args.json:
-        tasks = {
-            name: {"goal": task.summary, "metric": task.metric, "higher_is_better": task.higher_is_better,
-                   "nodes": task.nodes}
-            for name, task in ALL_TASKS.items()
-        }  # fmt: skip
-        print(json.dumps({"policies": POLICIES.names(), "rewards": reward_names(), "tasks": tasks}, indent=2))
+        print(json.dumps({"policies": POLICIES.names(), "rewards": reward_names()}, indent=2))
         return 0
     print(f"policies: {', '.join(POLICIES.names())}; FILE.py:NAME, or kube-scheduler:FILE.yaml")
     print(f"rewards:  {', '.join(reward_names())}; or FILE.py:NAME; or sums such as balance=1,fragmentation=0.5")
-    print("tasks:")
-    width = max(map(len, ALL_TASKS))
-    for name, task in ALL_TASKS.items():
-        better = "higher" if task.higher_is_better else "lower"
-        print(f"  {name:<{width}}  {task.summary} ({task.metric}, {better} is better; {task.nodes} nodes)")
     return 0

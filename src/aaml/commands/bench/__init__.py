@@ -1,0 +1,1 @@
+"""Benchmarks with a fixed protocol, and trials on real clusters."""

@@ -1,0 +1,51 @@
+"""Run Karpenter in the foreground on any cluster of KWOK nodes, as the compose stack does, until it is stopped."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aaml.errors import UserError
+from aaml.settings import Port, Settings
+
+if TYPE_CHECKING:
+    from aaml.karpenter.pool import Pool
+    from aaml.nodes.catalogue import Catalogue
+
+
+@dataclass(frozen=True)
+class Args(Settings):
+    """`aaml cluster autoscaler`."""
+
+    kubeconfig: Path | None = None
+    """kubeconfig of the cluster. Default: $KUBECONFIG, ~/.kube/config or the service account"""
+    instance_types: Path | None = None
+    """what Karpenter can buy: a file as its KWOK provider reads it, by default the made-up catalogue that ships"""
+    nodepool: Path | None = None
+    """a YAML file with a NodePool, for instance of `aaml search bill`; Karpenter's defaults without it"""
+    health_port: Port = 0
+    """port of /healthz and /readyz on 127.0.0.1; 0 takes a free one"""
+
+
+def run(args: Args) -> int:
+    """Say which cluster it is, and become Karpenter."""
+    from aaml.karpenter.process import become
+    from aaml.kube.place import Place
+    from aaml.kube.transport import Transport
+
+    pool, types = purchases(args.nodepool, args.instance_types)
+    api = Transport(args.kubeconfig)
+    place = Place.look(api, args.kubeconfig)
+    if not place.ours:
+        raise UserError(f"kubeconfig: {place}; expected a cluster of KWOK nodes alone")
+    print(place, flush=True)
+    become(api, pool, types, kubeconfig=args.kubeconfig, health_port=args.health_port)
+
+
+def purchases(nodepool: Path | None, instance_types: Path | None) -> "tuple[Pool, Catalogue]":
+    """Return the NodePool of a file, and what it may buy of a file; by default Karpenter's, and what ships."""
+    from aaml.karpenter.pool import Pool
+    from aaml.nodes.catalogue_file import read_catalogue, shipped_catalogue
+
+    pool = Pool.read(nodepool) if nodepool else Pool()
+    labels = pool.settings.labels
+    return pool, read_catalogue(instance_types, labels) if instance_types else shipped_catalogue(labels)

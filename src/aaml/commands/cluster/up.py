@@ -1,0 +1,130 @@
+"""Start a cluster, add its nodes and wait until pods can be placed on them.
+
+On a cluster of which a part has stopped, only what is missing is started: everything on it is kept.
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from aaml.cluster.fleet import STANDARD, NodeShape
+from aaml.commands.cluster import OfCluster
+from aaml.commands.cluster.autoscaler import purchases
+from aaml.errors import UserError
+from aaml.kube.provision import (
+    ClusterOptions,
+    KwokCluster,
+    Owner,
+    cluster_of,
+    count_nodes,
+    ensure_programs,
+    records,
+)
+from aaml.settings import Count, Port, Positive
+
+
+@dataclass(frozen=True)
+class Args(OfCluster):
+    """`aaml cluster up`."""
+
+    nodes: Count | None = None
+    """number of worker nodes, by default 10; with an autoscaler none, because it buys them"""
+    shape: NodeShape = STANDARD
+    disable_scheduler: bool = False
+    """leave the default kube-scheduler out"""
+    scheduler_config: Path | None = None
+    """a KubeSchedulerConfiguration for the default scheduler, for instance with an extender"""
+    scheduler: str = ""
+    """a policy inside kube-scheduler: the folder of `aaml export`, or a model; without it the stock kube-scheduler"""
+    autoscaler: Literal["none", "karpenter"] = "none"
+    """who buys nodes for pods that wait, and gives back nodes that can be emptied: nobody, or the real Karpenter"""
+    instance_types: Path | None = None
+    """what Karpenter can buy: a file as its KWOK provider reads it, by default the made-up catalogue that ships"""
+    nodepool: Path | None = None
+    """a YAML file with a NodePool, for instance of `aaml search bill`; Karpenter's defaults without it"""
+    runtime: Literal["binary", "docker"] = "binary"
+    """plain processes, or KWOK's all-in-one image"""
+    port: Port = 0
+    """port of the API server on 127.0.0.1; 0 takes a free one"""
+    wait_s: Positive = 180.0
+    """how long each step of the start may take without coming further, in seconds"""
+    owner: int = 0
+    """id of a process that the cluster belongs to: `aaml cluster list` ends it once that is gone; 0 for none"""
+
+
+def run(args: Args) -> int:
+    """Start it and say how it is reached."""
+    cluster = cluster_of(args.name, args.runtime)
+    owner = Owner.of(args.owner) if args.owner else None
+    autoscaler = _starter(args)
+    nodes = args.nodes or (0 if autoscaler else ClusterOptions.nodes)
+    options = ClusterOptions(
+        nodes, args.shape, not args.disable_scheduler, args.scheduler_config, args.port, args.wait_s, owner
+    )
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as aside:
+        if args.scheduler:
+            options = _with_plugin(args, options, Path(aside))
+        restarted = cluster.up(options, progress=sys.stderr.isatty())
+    if autoscaler and not restarted:
+        autoscaler()
+    record, ready = records.load(args.name), count_nodes(cluster.api()).schedulable
+    print(
+        f"cluster {args.name} is up after {time.monotonic() - started:.1f} s: Kubernetes {record.kubernetes} "
+        f"at {record.server}, {ready} nodes ready"
+    )
+    if restarted:
+        print(f"started again: {', '.join(restarted)}; what is on the cluster is kept, flags of a new one are not used")
+    print(f"export KUBECONFIG={cluster.kubeconfig}")
+    return 0
+
+
+def _starter(args: Args) -> Callable[[], None] | None:
+    """Return what starts the autoscaler on the new cluster, whose program is built by then; None without one."""
+    if args.autoscaler == "none":
+        for field in ("instance_types", "nodepool"):
+            if getattr(args, field):
+                raise UserError(f"{field}: is for an autoscaler; add --autoscaler karpenter")
+        return None
+    from aaml.karpenter.build import build
+    from aaml.karpenter.process import start
+
+    if args.runtime != "binary":
+        raise UserError(f"autoscaler: {args.autoscaler} needs --runtime binary")
+    pool, types = purchases(args.nodepool, args.instance_types)
+    ensure_programs()  # first, because Karpenter shares some of what they compile
+    build()
+
+    def begin() -> None:
+        cluster = KwokCluster(args.name)
+        try:
+            start(cluster, pool, types, wait_s=args.wait_s)
+        except BaseException:
+            cluster.down()
+            raise
+
+    return begin
+
+
+def _with_plugin(args: Args, options: ClusterOptions, aside: Path) -> ClusterOptions:
+    """Return the options of a cluster that a plugin schedules; compiles it where the cache has no program of it.
+
+    `aside` takes its configuration, which kwokctl copies and fills the cluster's kubeconfig in.
+    """
+    from aaml.plugin.build import build
+    from aaml.plugin.run import plugin_of, write_configuration
+
+    for field in ("disable_scheduler", "scheduler_config"):
+        if getattr(args, field):
+            raise UserError(f"scheduler: {args.scheduler} and --{field} exclude each other")
+    if args.runtime != "binary":
+        raise UserError(f"scheduler: {args.scheduler} needs --runtime binary; the {args.runtime} image has its own")
+    module = plugin_of(args.scheduler)
+    ensure_programs()  # first: with what they compiled the plugin takes seconds
+    program = build(module)
+    configuration = write_configuration(module, Path(), aside / "scheduler.yaml")
+    return replace(options, scheduler_config=configuration, scheduler_program=program)

@@ -1,0 +1,82 @@
+"""Search a policy of nodes, which buys, drains and replaces them in Karpenter's place, for fewer dollars.
+
+An evolution strategy tunes its numbers. Waits and evictions are limited against kube-scheduler with the NodePool
+of the task. What is told of the result comes from episodes that the search never saw.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from aaml.commands.search import next_line
+from aaml.settings import Count, Natural, NotNegative, Settings
+
+
+@dataclass(frozen=True)
+class Args(Settings):
+    """`aaml search nodes`."""
+
+    task: str = "bill"
+    """A bill by name, that of a trace as bill@FOLDER, or one's own as FILE.py:NAME."""
+    out: Path = Path("models/nodes.yaml")
+    """Where the policy goes, after every generation."""
+    policy: str = "first-come-packing"
+    """Who places the pods, by name or as kube-scheduler:FILE.yaml."""
+    start: Path | None = None
+    """A policy of nodes to begin with; the usual numbers when not given."""
+    metric: str = "bill_per_core_hour"
+    """What to be good at: dollars for a used core-hour, bill, cost (with waits and evictions priced), ..."""
+    nodes: tuple[Count, ...] = ()
+    """About how many nodes there are; the task's own number when none is given. Several count alike."""
+    wait_p99_more_s: NotNegative = 10.0
+    """Seconds by which the 99th percentile of waits may be above that of kube-scheduler."""
+    evicted_times: NotNegative = 1.0
+    """Evictions, at most so many times kube-scheduler's."""
+    generations: Count = 30
+    """How long to search."""
+    population: Annotated[int, Meta(ge=4)] = 12
+    """Policies that are tried in a generation."""
+    episodes: Count = 12
+    """Training episodes of a generation, drawn anew each time; twice as many for validation."""
+    seeds: str = ""
+    """Episodes held out: 1000..1019, or the windows of a trace's holdout, when empty."""
+    seed: Natural = 0
+    """Of the search."""
+    workers: str = "2"
+    """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
+
+
+def run(args: Args) -> int:
+    """Tune who buys nodes, and say what is gained and how it is used."""
+    from dataclasses import replace
+
+    from aaml.commands.signals import ends_by
+    from aaml.errors import StoppedError
+    from aaml.evaluation.evaluate import parse_seeds
+    from aaml.sim.tasks import find_task
+    from aaml.tuning.bill import Limits
+    from aaml.tuning.nodes import NodePolicyTuning, tune
+
+    found = find_task(args.task)
+    asked = NodePolicyTuning(
+        replace(found, sizes=args.nodes or found.sizes), args.out, args.policy, args.start, args.metric,
+        Limits(args.wait_p99_more_s, args.evicted_times), args.generations, args.population, args.episodes,
+        parse_seeds(args.seeds) if args.seeds else None, args.seed, args.workers,
+    )  # fmt: skip
+    stop: list[bool] = []
+    with ends_by(lambda: stop.append(True)) as interruption:
+        try:
+            outcome = tune(asked, stopped=lambda: bool(stop))
+        except StoppedError:
+            print(f"stopped before it was judged: {args.out} has what was found so far")
+            return interruption.status
+    print(*outcome.judgment.first, "", sep="\n")
+    print(f"{outcome.results.compare(metric=asked.metric)}\n")
+    print("on episodes held out, all intervals together at 95%:", *outcome.judgment.lines, sep="\n  ")
+    pair = f"{args.policy}+{args.out}"
+    print(f"{args.out}\n{next_line(args.task, args.nodes, f'kube-scheduler {pair}')}")
+    if interruption.signal:
+        print(f"stopped after {outcome.generations} generations; --start {args.out} goes on from there")
+    return interruption.status

@@ -1,0 +1,1 @@
+"""What there is, by name: policies, models, tasks, formulas."""

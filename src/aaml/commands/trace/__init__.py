@@ -1,0 +1,1 @@
+"""Traces and the data they come from."""
