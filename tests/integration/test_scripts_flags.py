@@ -10,7 +10,7 @@ from aaml.commands import record, schedule
 from aaml.commands.cluster import nodes, simulate
 from aaml.commands.flags import parse
 from aaml.errors import UserError
-from aaml.learning.config import FORMER
+from aaml.learning.config import SCRIPT_NAMES
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(path.name for path in (ROOT / "scripts").glob("*.py"))
@@ -53,7 +53,7 @@ def run(script, *flags, folder=ROOT, stdin=subprocess.DEVNULL):
 def test_flags_and_defaults_are_those_of_the_platform_we_grow_from(settings, expected):
     parsed = parse(settings, [], "script", None)
     given = {**vars(parsed), **vars(getattr(parsed, "agent", parsed))}
-    given |= {old: given[new] for old, (new, _) in FORMER.items() if new in given and old not in given}
+    given |= {old: given[new] for old, new in SCRIPT_NAMES.items() if new in given and old not in given}
     assert {name: given.get(name, "missing") for name in expected} == expected
 
 
