@@ -41,7 +41,7 @@ import numpy as np
 
 from aaml.cluster.objects import Pod
 from aaml.errors import StoppedError, UserError
-from aaml.evaluation.contestants import Contestant, contestants
+from aaml.evaluation.entries import PolicyEntry, policy_entries
 from aaml.evaluation.evaluate import parse_seeds
 from aaml.evaluation.statistics import mean_interval, paired
 from aaml.files import RowWriter
@@ -94,7 +94,7 @@ class Entry:
 
     name: str
     live: str
-    simulated: Contestant
+    simulated: PolicyEntry
 
     def pool(self, task: BillTask, speed: int) -> Pool:
         """Return the NodePool of a task for this one."""
@@ -119,7 +119,7 @@ def entries(given: Sequence[str]) -> list[Entry]:
     """Read the command line's schedulers. Raises `UserError` for what is no policy, and for a name twice."""
     plain = [each.replace(f"={PLUGIN}", "=").removeprefix(PLUGIN) for each in given]
     found = []
-    for text, simulated in zip(given, (contestants(each)[0] for each in plain), strict=True):
+    for text, simulated in zip(given, (policy_entries(each)[0] for each in plain), strict=True):
         if not isinstance(simulated.spec, str):
             raise UserError(f"schedulers: {text} is not accepted; expected a name or a file")
         if simulated.nodes and isinstance(find_autoscaler(simulated.nodes), HighNodeUtilizationSettings):

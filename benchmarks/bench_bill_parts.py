@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, ClusterState
-from aaml.evaluation.contestants import Contestant, contestants
+from aaml.evaluation.entries import PolicyEntry, policy_entries
 from aaml.evaluation.evaluate import parse_seeds
 from aaml.files import RowWriter
 from aaml.nodes.meter import Meter
@@ -98,9 +98,9 @@ class PartsMeter(Meter):
         return np.asarray(corners[int((corners @ requested).argmax())])
 
 
-def parts_of(contestant: Contestant, task: BillTask, seed: int, nodes: int) -> FloatArray:
+def parts_of(entry: PolicyEntry, task: BillTask, seed: int, nodes: int) -> FloatArray:
     """Return the parts of an episode's bill above the fluid bound, as shares of the bound."""
-    told = contestant.task(task)
+    told = entry.task(task)
     assert isinstance(told, BillTask)
     cluster = told.build(seed, nodes)
     supply = cluster.supply
@@ -115,7 +115,7 @@ def parts_of(contestant: Contestant, task: BillTask, seed: int, nodes: int) -> F
         return happened
 
     supply.turn = turned  # type: ignore[method-assign]
-    play(cluster, contestant.policy(told, seed))
+    play(cluster, entry.policy(told, seed))
     above = cluster.metrics()["fluid_ratio"] - 1.0
     found = meter.parts / meter.fluid_dollars
     if abs(found.sum() - above) > _EXACT:
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--workers", default="2")
     parser.add_argument("--out", type=Path, default=Path("runs/bill-parts"))
     args = parser.parse_args()
-    seeds, found = list(parse_seeds(args.seeds)), contestants(args.policies)
+    seeds, found = list(parse_seeds(args.seeds)), policy_entries(args.policies)
     writer, task = RowWriter(args.out / "parts.csv", HEADER), BILL_TASKS["bill"]
     total = len(args.nodes) * len(found) * len(seeds)
     with open_pool(args.workers) as pool, progress_bar("bills", total, "episode") as bar:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aaml.evaluation.contestants import Contestant, contestants
+from aaml.evaluation.entries import PolicyEntry, policy_entries
 from aaml.evaluation.evaluate import parse_seeds
 from aaml.files import RowWriter
 from aaml.progress import progress_bar
@@ -31,15 +31,15 @@ METRICS = ("bill_per_core_hour", "waiting_mean_s", "waiting_p99_s", "evicted")
 HEADER = ("join_step_s", "failed_try_s", "policy", "episodes", *METRICS)
 
 
-def episode(contestant: Contestant, task: BillTask, seed: int, nodes: int, repeat: int) -> list[float]:
+def episode(entry: PolicyEntry, task: BillTask, seed: int, nodes: int, repeat: int) -> list[float]:
     """Return the metrics of an episode, of which `repeat` draws the delays; 0: those of `aaml evaluate`."""
-    told = contestant.task(task)
+    told = entry.task(task)
     assert isinstance(told, BillTask)
     cluster = told.build(seed, nodes)
     if repeat:
         supply = told.supply(np.random.default_rng([seed, repeat]), told.drawn_catalogue(seed))
         cluster = SimCluster((), cluster.workload, until_s=cluster.until_s, supply=supply)
-    play(cluster, contestant.policy(told, seed))
+    play(cluster, entry.policy(told, seed))
     found = cluster.metrics()
     return [found[name] for name in METRICS]
 
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=20, help="about how many nodes there are")
     parser.add_argument("--out", type=Path, default=Path("runs/bill-tries"))
     args = parser.parse_args()
-    seeds, found = list(parse_seeds(args.seeds)), contestants(args.policies)
+    seeds, found = list(parse_seeds(args.seeds)), policy_entries(args.policies)
     writer = RowWriter(args.out / "tries.csv", HEADER)
     total = len(TIMES) * len(found) * len(seeds) * args.repeats
     with progress_bar("bills", total, "episode") as bar:

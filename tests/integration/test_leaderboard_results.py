@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aaml.evaluation.contestants import Contestant
+from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.leaderboard.board import Board
 from aaml.evaluation.leaderboard.entry import BoardEntry, Who, episode_sha256, joined_sha256
 from aaml.evaluation.leaderboard.protocol import PROTOCOL
@@ -21,10 +21,10 @@ AGAIN = 3  # episodes
     ("spec", "name"), [("least-variance", ""), ("models/Linear_linear_balance_s7.json", "linear-balance")]
 )
 def test_a_committed_piece_comes_out_again_to_the_last_digit(spec: str, name: str) -> None:
-    contestant = Contestant(str(ROOT / spec) if "/" in spec else spec, name)
-    entry = BoardEntry.read(RESULTS / contestant.name / "balance-10.json")
-    assert entry.policy == Who.of(contestant), "other weights ship: aaml bench leaderboard makes the results again"
-    played = [play_episode(contestant, PIECE.task, seed, 10)[0] for seed in PIECE.seeds[:AGAIN]]
+    entered = PolicyEntry(str(ROOT / spec) if "/" in spec else spec, name)
+    entry = BoardEntry.read(RESULTS / entered.name / "balance-10.json")
+    assert entry.policy == Who.of(entered), "other weights ship: aaml bench leaderboard makes the results again"
+    played = [play_episode(entered, PIECE.task, seed, 10)[0] for seed in PIECE.seeds[:AGAIN]]
     assert [row["mean_variance"] for row in played] == list(entry.scores["mean_variance"][:AGAIN])
 
 

@@ -61,7 +61,7 @@ def run(args: Args) -> int:
     from aaml.commands.signals import ends_at_once, ends_by
     from aaml.errors import UserError, bad_value
     from aaml.evaluation.bounds import bounds, check_bounded
-    from aaml.evaluation.contestants import contestants
+    from aaml.evaluation.entries import policy_entries
     from aaml.evaluation.evaluate import SEEDS, evaluate, parse_seeds, same_runs
     from aaml.evaluation.page import written
     from aaml.evaluation.replay import Recipe, write_recipes
@@ -70,8 +70,8 @@ def run(args: Args) -> int:
     from aaml.sim.tasks import find_task
 
     named, task = (*args.policies, *args.models), find_task(args.task)
-    entered = contestants(named) if named or not args.bound else ()
-    names = [contestant.name for contestant in entered]
+    entered = policy_entries(named) if named or not args.bound else ()
+    names = [entry.name for entry in entered]
     if args.reference not in ("", *names):
         raise bad_value("reference", args.reference, f"one of {', '.join(names)}")
     if args.bound:

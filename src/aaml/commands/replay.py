@@ -18,7 +18,7 @@ from aaml.outputs import writes
 from aaml.settings import Positive, Settings
 
 if TYPE_CHECKING:
-    from aaml.evaluation.contestants import Contestant
+    from aaml.evaluation.entries import PolicyEntry
     from aaml.sim.recorded import TraceTask
     from aaml.sim.recorded_bill import RecordedBillTask
     from aaml.workload.trace.windows import Window, Windows
@@ -66,7 +66,7 @@ class Args(Settings):
 def run(args: Args) -> int:
     """Reproduce, play and compare."""
     from aaml.errors import UserError, bad_value
-    from aaml.evaluation.contestants import check, contestants
+    from aaml.evaluation.entries import check, policy_entries
     from aaml.sim.metrics import find_metric
     from aaml.sim.tasks import find_trace_task
 
@@ -75,7 +75,7 @@ def run(args: Args) -> int:
         raise UserError("instance_types: is of use with --autoscaler only")
     if args.on and args.autoscaler:
         raise bad_value("on", args.on, "nothing with --autoscaler, which is simulated")
-    entered = contestants(args.policy) if args.policy else ()
+    entered = policy_entries(args.policy) if args.policy else ()
     for name in args.metric:
         find_metric(name)
     if args.on:
@@ -84,13 +84,13 @@ def run(args: Args) -> int:
         if not entered:
             raise bad_value("on", args.on, "a --policy to place pods by as well")
         records.load(args.on)
-    for contestant in entered:
-        if args.windows == "all" and contestant.learned:
+    for entry in entered:
+        if args.windows == "all" and entry.learned:
             raise UserError(
-                f"windows: all are for policies without a model; {contestant.name} may have seen some of them. Where "
+                f"windows: all are for policies without a model; {entry.name} may have seen some of them. Where "
                 f"none learned from this trace: aaml trace split {args.trace} --holdout 1"
             )
-        check(contestant, task, travels=False)  # before the minutes that judging the recorded decisions takes
+        check(entry, task, travels=False)  # before the minutes that judging the recorded decisions takes
     reproduced = _reproduce(args, task)
     if entered:
         _what_if(args, task, entered, reproduced)
@@ -138,7 +138,7 @@ def _reproduce(args: Args, task: "TraceTask") -> str:
     return str(reproduction).partition("\n")[0]
 
 
-def _live(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", trace_s: float) -> "list[dict[str, Any]]":
+def _live(args: Args, task: "TraceTask", entered: "tuple[PolicyEntry, ...]", trace_s: float) -> "list[dict[str, Any]]":
     from aaml.evaluation.identity import identity
     from aaml.kube.provision import records
     from aaml.live.replay import replay_live
@@ -152,7 +152,7 @@ def _live(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", trac
     return [each.row | identity(task) for each in found]
 
 
-def _what_if(args: Args, task: "TraceTask", entered: "tuple[Contestant, ...]", reproduced: str) -> None:
+def _what_if(args: Args, task: "TraceTask", entered: "tuple[PolicyEntry, ...]", reproduced: str) -> None:
     from dataclasses import replace
 
     from aaml.evaluation.page import written

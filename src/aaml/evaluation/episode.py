@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from aaml.evaluation.contestants import Contestant
+from aaml.evaluation.entries import PolicyEntry
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Policy
 from aaml.sim.cluster import SimCluster
@@ -12,11 +12,11 @@ from aaml.sim.task import Task
 
 
 def run_episode(
-    contestant: Contestant, task: Task, seed: int, nodes: int | None = None, pods: int | None = None
+    entry: PolicyEntry, task: Task, seed: int, nodes: int | None = None, pods: int | None = None
 ) -> dict[str, Any]:
     """Run one episode without learning and return its row."""
-    cluster = contestant.task(task).build(seed, nodes, pods=pods)
-    row = episode_row(task.name, seed, cluster, contestant.policy(task, seed), contestant.name)
+    cluster = entry.task(task).build(seed, nodes, pods=pods)
+    row = episode_row(task.name, seed, cluster, entry.policy(task, seed), entry.name)
     if task.episodes:
         row["nodes"] = task.nodes  # a trace's nodes come and go, it is one cluster still
     elif cluster.elastic:

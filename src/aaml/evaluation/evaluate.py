@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.contestants import Contestant, Policies, check, contestants
+from aaml.evaluation.entries import Policies, PolicyEntry, check, policy_entries
 from aaml.evaluation.episode import run_episode
 from aaml.evaluation.identity import IDENTITY, identity, with_identity
 from aaml.evaluation.policies import frozen
@@ -32,7 +32,7 @@ MOST_SEEDS = 1_000_000
 _SEED_DIGITS = 18  # of a seed: it has 64 bits
 
 
-Job = tuple[Contestant, Task, int, int | None, int | None]
+Job = tuple[PolicyEntry, Task, int, int | None, int | None]
 """One run: a policy on a task, the seed, the nodes and the pods, None for the task's own."""
 
 
@@ -94,17 +94,17 @@ def evaluate(
 
     """
     found = find_task(task) if isinstance(task, str) else task
-    entered, drawn = contestants(policies), _seeds(seeds, found)
+    entered, drawn = policy_entries(policies), _seeds(seeds, found)
     sizes = _sizes(nodes) or found.sizes or (None,)
-    for contestant in entered:
-        check(contestant, found, travels=parse_workers(workers) != Workers())
-    origin = {contestant.name: identity(found, pods, contestant.whole, contestant.name) for contestant in entered}
-    jobs = [(contestant, found, seed, size, pods) for size in sizes for seed in drawn for contestant in entered]
+    for entry in entered:
+        check(entry, found, travels=parse_workers(workers) != Workers())
+    origin = {entry.name: identity(found, pods, entry.whole, entry.name) for entry in entered}
+    jobs = [(entry, found, seed, size, pods) for size in sizes for seed in drawn for entry in entered]
     rows = {} if known is None else _known(known, jobs, origin)
     missing = [position for position in range(len(jobs)) if position not in rows]
     with ExitStack() as stack:
-        for contestant in entered:
-            stack.enter_context(frozen(contestant.spec))
+        for entry in entered:
+            stack.enter_context(frozen(entry.spec))
         pool = stack.enter_context(open_pool(workers))
         bar = progress_bar(f"evaluate {found.name}", len(jobs), "run", enabled=progress, at=len(rows))
         stack.enter_context(bar)
@@ -113,18 +113,18 @@ def evaluate(
             bar.update()
             if on_row is not None:
                 on_row(row)
-    learned = (contestant.name for contestant in entered if contestant.learned)
+    learned = (entry.name for entry in entered if entry.learned)
     return Results.of((rows[position] for position in sorted(rows)), learned, Recipe.of(found, entered, pods))
 
 
-def same_runs(known: Results, entered: Sequence[Contestant], task: Task, pods: int | None, where: Path) -> None:
+def same_runs(known: Results, entered: Sequence[PolicyEntry], task: Task, pods: int | None, where: Path) -> None:
     """Raise `UserError` where known runs of these labels on a task of this name were of other policies or contents."""
     frame = with_identity(known.runs)
-    for contestant in entered:
-        mine = identity(task, pods, contestant.whole, contestant.name)
-        same = frame[(frame["policy"] == contestant.name) & (frame["task"] == task.name)]
+    for entry in entered:
+        mine = identity(task, pods, entry.whole, entry.name)
+        same = frame[(frame["policy"] == entry.name) & (frame["task"] == task.name)]
         same = same[(same["code_sha256"] == mine["code_sha256"]) & (same["pods"] == str(mine["pods"]))]
-        for column, what in (("task_sha256", "task"), ("policy_sha256", f"policy {contestant.name}")):
+        for column, what in (("task_sha256", "task"), ("policy_sha256", f"policy {entry.name}")):
             if (others := set(same[column]) - {mine[column]}) and mine[column] not in set(same[column]):
                 raise UserError(
                     f"resume: {where} has runs of {what} as it was before ({column} {min(others) or 'none'}, now "
@@ -142,8 +142,8 @@ def _known(known: Results, jobs: Sequence[Job], origin: Mapping[str, Mapping[str
         for size in (None, own["nodes"]):  # a task that has no sizes says afterwards how many nodes there were
             rows[own["policy"], own["task"], own["seed"], size, *same] = own
     keys = (
-        (contestant.name, task.name, seed, size, *(str(value) for value in origin[contestant.name].values()))
-        for contestant, task, seed, size, _ in jobs
+        (entry.name, task.name, seed, size, *(str(value) for value in origin[entry.name].values()))
+        for entry, task, seed, size, _ in jobs
     )
     return {position: rows[key] for position, key in enumerate(keys) if key in rows}
 

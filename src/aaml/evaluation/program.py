@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator
 from functools import cache
 
-from aaml.evaluation.contestants import Contestant
+from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.episode import run_episode
 from aaml.evaluation.policies import split_nodes
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
@@ -65,7 +65,7 @@ def _lines() -> Iterator[str]:
         task = find_task(name)
         for spec in specs:
             policy, bought_by = split_nodes(spec)
-            contestant = Contestant(formula if policy == formula.name else policy, nodes=bought_by)
-            row = run_episode(contestant, task, _SEED, nodes, pods)
+            entry = PolicyEntry(formula if policy == formula.name else policy, nodes=bought_by)
+            row = run_episode(entry, task, _SEED, nodes, pods)
             told = (f"{round(row[metric], 12) + 0.0:.{_DIGITS}g}" for metric in NAMED_BY if metric in row)
             yield f"{name} {nodes} {pods} {spec} {' '.join(told)}"

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.contestants import Contestant
+from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.policies import frozen, is_model, split_nodes
 from aaml.files import write_json
 from aaml.insight.explain import explain
@@ -42,9 +42,9 @@ class Recipe:
     instance_types: Path | None = None
 
     @classmethod
-    def of(cls, task: Task, contestants: Iterable[Contestant], pods: int | None) -> "Recipe":
+    def of(cls, task: Task, entries: Iterable[PolicyEntry], pods: int | None) -> "Recipe":
         """Return the recipe of an evaluation."""
-        return cls(task, {each.name: each.whole for each in contestants}, pods)
+        return cls(task, {each.name: each.whole for each in entries}, pods)
 
     @property
     def learned(self) -> frozenset[str]:
@@ -63,11 +63,11 @@ class Recipe:
         types = {} if self.instance_types is None else {"instance_types": str(self.instance_types)}
         return {"task": self.task.name, "pods": self.pods, "policies": named, **types}
 
-    def contestant(self, policy: str) -> Contestant:
+    def entry(self, policy: str) -> PolicyEntry:
         """Return a policy by its label, or by anything that `aaml.evaluate` takes."""
         found = self.policies.get(policy, policy)
         spec, nodes = split_nodes(found) if isinstance(found, str) else (found, "")
-        return Contestant(spec, policy, nodes)
+        return PolicyEntry(spec, policy, nodes)
 
     def film(
         self,
@@ -84,27 +84,27 @@ class Recipe:
         `begun` gets the film before anything has happened, to be looked at meanwhile. Raises `UserError` where the file
         of instance types cannot be read any more.
         """
-        contestant, task = self.contestant(policy), self.task
+        entry, task = self.entry(policy), self.task
         if self.instance_types is not None and isinstance(task, RecordedBillTask):
             task = bought_from(task, read_catalogue(self.instance_types, {}))
-        cluster = contestant.task(task).build(seed, nodes, pods=self.pods)
-        with frozen(contestant.spec):
-            player = contestant.policy(self.task, seed)
+        cluster = entry.task(task).build(seed, nodes, pods=self.pods)
+        with frozen(entry.spec):
+            player = entry.policy(self.task, seed)
             film = Film.of(cluster, player)
-            film.policy = contestant.name
+            film.policy = entry.name
             begun(film)
             play(cluster, player, observers=[film], stop=lambda: stop() or (until is not None and until(film)))
         return film
 
     def explain(self, film: Film, scene: Scene, policy: str = "", *, seed: int = 0) -> "Explanation":
         """Explain a scene of a film by its own policy, or say what another one makes of the same state."""
-        contestant = self.contestant(policy or film.policy)
-        with frozen(contestant.spec):
-            player = contestant.policy(self.task, seed)  # its scores do not depend on what it has decided before
+        entry = self.entry(policy or film.policy)
+        with frozen(entry.spec):
+            player = entry.policy(self.task, seed)  # its scores do not depend on what it has decided before
             context = film.context(scene, player)
-            decided = film.decision(scene) if contestant.name == film.policy else None
+            decided = film.decision(scene) if entry.name == film.policy else None
             number = film.forgotten + film.decisions.index(scene) if scene in film.decisions else -1
-            explained = explain(context, player, decided, number=number, name=contestant.name)
+            explained = explain(context, player, decided, number=number, name=entry.name)
         timed = decided is not None and scene.kind != "bound"  # which was seen when somebody else had decided
         took = {"filters (in the run)": scene.filter_s, "policy (in the run)": scene.policy_s} if timed else {}
         return replace(explained, seconds={**took, **explained.seconds})

@@ -8,7 +8,7 @@ from typing import Any
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import bad_value
-from aaml.evaluation.contestants import Contestant
+from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.identity import identity
 from aaml.evaluation.reproduce import recorded_kube_scheduler
@@ -49,7 +49,7 @@ def comparable(results: Results, metric: str, simulated: Iterable[str]) -> tuple
 
 def what_if(
     task: TraceTask,
-    policies: Iterable[Contestant],
+    policies: Iterable[PolicyEntry],
     *,
     workers: int | str = 1,
     progress: bool = True,
@@ -74,7 +74,7 @@ def what_if(
     ]
     for row in rows:
         on_row(row)
-    reference = Contestant(recorded_kube_scheduler(), REFERENCE)
+    reference = PolicyEntry(recorded_kube_scheduler(), REFERENCE)
     played = evaluate([reference, *entered], task, workers=workers, progress=progress, on_row=on_row)
     return played.plus(rows, first=True)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from aaml.cluster.objects import Pod
 from aaml.errors import UserError
-from aaml.evaluation.contestants import Contestant
+from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.policies import frozen
 from aaml.evaluation.what_if import recorded_metrics
 from aaml.kube import rights
@@ -81,7 +81,7 @@ class LiveReplay:
 
 
 def replay_live(
-    task: TraceTask, policies: Sequence[Contestant], cluster: str, speed: float, *, progress: bool = True
+    task: TraceTask, policies: Sequence[PolicyEntry], cluster: str, speed: float, *, progress: bool = True
 ) -> list[LiveReplay]:
     """Play every window that the task judges on under each policy, `speed` times as fast as it was recorded.
 
@@ -95,32 +95,30 @@ def replay_live(
     found = []
     with closing(api), api.explained(), without_nodes(api, cluster):
         for number in task.episodes:
-            for contestant in policies:
-                with frozen(contestant.spec):
-                    found.append(
-                        _play(task, windows.window(number), contestant, cluster, speed, api, progress=progress)
-                    )
+            for entry in policies:
+                with frozen(entry.spec):
+                    found.append(_play(task, windows.window(number), entry, cluster, speed, api, progress=progress))
     return found
 
 
 def _play(
-    task: TraceTask, window: Window, contestant: Contestant, cluster: str, speed: float, api: Transport, *,
+    task: TraceTask, window: Window, entry: PolicyEntry, cluster: str, speed: float, api: Transport, *,
     progress: bool,
 ) -> LiveReplay:  # fmt: skip
     simulated = _Placements()
-    play(task.build(window.index), contestant.policy(task, window.index), observers=[simulated])
-    warm_up(contestant.policy(task, window.index))
+    play(task.build(window.index), entry.policy(task, window.index), observers=[simulated])
+    warm_up(entry.policy(task, window.index))
     playing = _Playing(api, records.kubeconfig_path(cluster), window, speed)
-    stats = playing.run(contestant.policy(task, window.index), progress=progress)
+    stats = playing.run(entry.policy(task, window.index), progress=progress)
     both = playing.placed.keys() & simulated.nodes.keys()
     latency_ms = 1000.0 * np.asarray(stats.latency_s or [np.nan])
     row = {
-        "task": task.name, "nodes": task.nodes, "policy": f"{contestant.name} on {cluster}", "seed": window.index,
+        "task": task.name, "nodes": task.nodes, "policy": f"{entry.name} on {cluster}", "seed": window.index,
         **recorded_metrics(playing.seen()), "decisions": stats.decisions,
         "latency_p50_ms": float(np.percentile(latency_ms, 50)), "latency_p99_ms": float(np.percentile(latency_ms, 99)),
     }  # fmt: skip
     return LiveReplay(
-        contestant.name, row, len(playing.placed), len(simulated.nodes),
+        entry.name, row, len(playing.placed), len(simulated.nodes),
         sum(playing.placed[uid] == simulated.nodes[uid] for uid in both), playing.late_s,
     )  # fmt: skip
 

@@ -12,9 +12,9 @@ import pytest
 import aaml
 from aaml.cli import run
 from aaml.errors import UserError
-from aaml.evaluation import contestants as entered
 from aaml.evaluation import evaluate as evaluation
-from aaml.evaluation.contestants import Expected
+from aaml.evaluation import policy_entries as entered
+from aaml.evaluation.entries import Expected
 from aaml.evaluation.evaluate import evaluate, parse_seeds
 from aaml.evaluation.identity import IDENTITY, identity
 from aaml.evaluation.policies import load, load_policy
@@ -184,11 +184,11 @@ def test_an_evaluation_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch, cap
     whole, cut, played = tmp_path / "whole", tmp_path / "cut", []
     judged(whole, *POLICIES)
 
-    def play_one(contestant, task, seed, *size):
+    def play_one(entry, task, seed, *size):
         if len(played) == 3:
             raise KeyboardInterrupt
-        played.append((contestant.name, seed))
-        return original(contestant, task, seed, *size)
+        played.append((entry.name, seed))
+        return original(entry, task, seed, *size)
 
     original = evaluation.run_episode
     monkeypatch.setattr(evaluation, "run_episode", play_one)

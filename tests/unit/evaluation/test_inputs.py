@@ -13,7 +13,7 @@ from aaml.chaos.runs import ChaosRun, append, read
 from aaml.chaos.settings import ChaosSettings
 from aaml.cli import run
 from aaml.errors import UserError
-from aaml.evaluation.contestants import contestants
+from aaml.evaluation.entries import policy_entries
 from aaml.evaluation.evaluate import evaluate, same_runs
 from aaml.evaluation.identity import identity, inputs, same_inputs
 from aaml.evaluation.leaderboard.entry import Who
@@ -172,7 +172,7 @@ def test_two_policies_of_one_label_are_two(one: str, other: str, files: Path) ->
     assert hashes[0] == hashes[2]
     assert hashes[0] != hashes[1]
     assert inputs(specs={"policy": one}) != inputs(specs={"policy": other})
-    assert Who.of(contestants([f"a={one}"])[0]) != Who.of(contestants([f"a={other}"])[0])
+    assert Who.of(policy_entries([f"a={one}"])[0]) != Who.of(policy_entries([f"a={other}"])[0])
 
 
 def test_a_file_that_was_moved_is_the_same_and_ours_by_its_own_name_needs_no_hash(files: Path) -> None:
@@ -338,7 +338,7 @@ def test_an_evaluation_does_not_show_one_policys_runs_as_anothers(
 
 @pytest.mark.parametrize("name", ["pods_per_node", "policy"])
 def test_known_runs_of_other_contents_are_refused_and_of_the_same_are_not(name: str, files: Path) -> None:
-    entered = contestants(["scores.py:a"])
+    entered = policy_entries(["scores.py:a"])
     task = find_task("task.py:mine")
     known = evaluate(entered, task, (1,), 3, pods=10, progress=False)
     same_runs(known, entered, task, 10, Path("out"))

@@ -60,11 +60,11 @@ def test_the_values_are_those_of_an_evaluation(folder: Path) -> None:
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played = []
 
-    def play(contestant, task, seed, nodes):
-        played.append((contestant.name, seed))
+    def play(policy_entry, task, seed, nodes):
+        played.append((policy_entry.name, seed))
         if len(played) == 5:
             raise KeyboardInterrupt
-        return original(contestant, task, seed, nodes)
+        return original(policy_entry, task, seed, nodes)
 
     original = runs.play_episode
     monkeypatch.setattr(runs, "play_episode", play)

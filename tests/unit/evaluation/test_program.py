@@ -76,7 +76,7 @@ def test_another_value_of_any_metric_is_another_program(metric, monkeypatch, nam
 def test_the_descheduler_is_seen_to_evict() -> None:
     task = find_task("bill-when-empty")
     evicted = [
-        program.run_episode(program.Contestant("kube-scheduler-packing", nodes=nodes), task, program._SEED, 5, 90)
+        program.run_episode(program.PolicyEntry("kube-scheduler-packing", nodes=nodes), task, program._SEED, 5, 90)
         for nodes in ("", "high-node-utilization")
     ]
     assert evicted[0]["evicted"] == 0.0 < evicted[1]["evicted"]

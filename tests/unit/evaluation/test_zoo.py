@@ -9,7 +9,7 @@ import pytest
 import aaml
 from aaml.cli import run
 from aaml.errors import UserError
-from aaml.evaluation.contestants import contestants
+from aaml.evaluation.entries import policy_entries
 from aaml.evaluation.policies import is_model, kind_of_model, load_policy
 from aaml.evaluation.zoo import models_folder, zoo
 from aaml.learning.config import AGENTS
@@ -60,8 +60,8 @@ def test_a_file_of_ones_own_by_that_name_comes_first(tmp_path, monkeypatch):
 
 
 def test_a_table_calls_a_shipped_model_by_its_name():
-    (contestant,) = contestants(["varied-acdqn"])
-    assert contestant.name == "varied-acdqn"
+    (entry,) = policy_entries(["varied-acdqn"])
+    assert entry.name == "varied-acdqn"
 
 
 def test_a_name_that_is_none_is_answered_with_what_there_is():

@@ -9,7 +9,7 @@ import aaml
 from aaml.cli import run
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
-from aaml.evaluation.contestants import contestants
+from aaml.evaluation.entries import policy_entries
 from aaml.evaluation.episode import run_episode
 from aaml.nodes.budgets import PodBudget
 from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
@@ -244,7 +244,7 @@ def test_a_policy_is_paired_with_it_and_the_task_keeps_its_autoscaler(tmp_path, 
     assert paired.autoscaler.autoscaler == aaml.task("bill-when-empty").autoscaler
     with pytest.raises(UserError, match="which has one"):
         under(paired, HighNodeUtilizationSettings())
-    plain, with_it = contestants(["kube-scheduler-packing", "kube-scheduler-packing+high-node-utilization"])
+    plain, with_it = policy_entries(["kube-scheduler-packing", "kube-scheduler-packing+high-node-utilization"])
     assert with_it.name == "kube-scheduler-packing+high-node-utilization"
     for task in ("bill", "bill-when-empty", "bill-cluster-autoscaler"):
         bills = [run_episode(each, aaml.task(task), 3, 6, None)["bill"] for each in (plain, with_it)]

@@ -8,7 +8,7 @@ import yaml
 
 from aaml.cluster.objects import HOSTNAME_LABEL
 from aaml.errors import UserError
-from aaml.evaluation.contestants import Contestant
+from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.leaderboard.entry import Who
 from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeSchedulerConfig
@@ -191,4 +191,4 @@ def test_a_configuration_is_a_policy_wherever_policies_are_named(tmp_path):
     assert empty["packing"] > empty["kube-scheduler"]
     rows = results.frame()
     assert set(rows[rows["policy"] == "packing"]["policy_sha256"]) != {""}  # the file is part of a result
-    assert (Who.of(Contestant(spec)).kind, Who.of(Contestant(spec, "packing")).name) == ("own", "packing")
+    assert (Who.of(PolicyEntry(spec)).kind, Who.of(PolicyEntry(spec, "packing")).name) == ("own", "packing")

@@ -27,7 +27,7 @@ from aaml.cluster.objects import (
 )
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError
-from aaml.evaluation.contestants import Contestant
+from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.statistics import LEAST_SEEDS
 from aaml.evaluation.what_if import recorded_metrics, what_if
@@ -176,7 +176,7 @@ def test_what_if_has_the_recorded_run_the_simulated_kube_scheduler_and_the_polic
     """Everything was recorded on a: half of the cluster stays empty, as under first-fit; kube-scheduler spreads."""
     events = [event for i in range(100) for event in life(f"p{i}", i, i, "a", min(i + 3.5, 100.0), 200)]
     task = find_trace_task(write(tmp_path / "t", *events))
-    results = what_if(task, [Contestant("first-fit")], progress=False)
+    results = what_if(task, [PolicyEntry("first-fit")], progress=False)
     mean = results.runs.groupby("policy")["mean_empty_fraction"].mean()
     assert mean["recorded"] == mean["first-fit"] == pytest.approx(0.5)
     assert mean["kube-scheduler"] < 0.1
@@ -186,7 +186,7 @@ def test_what_if_has_the_recorded_run_the_simulated_kube_scheduler_and_the_polic
     verdicts = {line.policy: line.against and line.against.verdict for line in ranking.lines}
     assert verdicts == {"recorded": "better", "first-fit": "better", "kube-scheduler": None}
     with pytest.raises(UserError, match="recorded"):
-        what_if(task, [Contestant("first-fit", "recorded")], progress=False)
+        what_if(task, [PolicyEntry("first-fit", "recorded")], progress=False)
 
 
 def test_the_command_compares_policies_by_window(tmp_path, capsys):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from aaml.errors import UserError
-from aaml.evaluation.contestants import Contestant
+from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.episode import episode_row, run_episode
 from aaml.evaluation.policies import load
 from aaml.learning.agent import load_agent
@@ -107,7 +107,7 @@ def test_the_teachers_order_of_waiting_pods_is_taken_over(tmp_path):
     path = str(trainer.folder.model_path())
     agent, again = load(path), load_agent(path)
     assert agent.queue_sort == again.queue_sort == sort
-    row = run_episode(Contestant(path), find_task("waiting"), 5, 2, 200)
+    row = run_episode(PolicyEntry(path), find_task("waiting"), 5, 2, 200)
     agent.queue_sort = None
     cluster = find_task("waiting").build(5, 2, pods=200)
     other = episode_row("waiting", 5, cluster, agent, "unsorted")

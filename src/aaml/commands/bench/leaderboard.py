@@ -69,7 +69,7 @@ def _note_looks(jobs: Sequence["Job"]) -> None:
     from aaml.policies.formulas.text import to_text
 
     for job in jobs:
-        file = policy_file(str(job.contestant.spec))
+        file = policy_file(str(job.entered.spec))
         folder = None if file is None else searched_in(file := model_file(file))
         if file is not None and folder is not None and not job.done(PROTOCOL):
             text = to_text(load_formula(file).expression)

@@ -13,7 +13,7 @@ import msgspec
 
 from aaml.cluster.objects import Node, Pod
 from aaml.errors import UserError
-from aaml.evaluation.contestants import Contestant
+from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.policies import origin, policy_file
 from aaml.evaluation.program import program_sha256
 from aaml.files import write_json
@@ -39,20 +39,20 @@ class Who:
     sha256: str = ""
 
     @classmethod
-    def of(cls, contestant: Contestant) -> "Who":
-        """Return who a contestant is. Raises `UserError` for an object of a program, and where its file is missing."""
-        if not isinstance(contestant.spec, str):
-            raise UserError(f"policy {contestant.name}: is an object of a program; name it as FILE.py:NAME, or save it")
-        kind, file, nodes = origin(contestant.spec), policy_file(contestant.spec), contestant.nodes
+    def of(cls, entered: PolicyEntry) -> "Who":
+        """Return who takes part. Raises `UserError` for an object of a program, and where its file is missing."""
+        if not isinstance(entered.spec, str):
+            raise UserError(f"policy {entered.name}: is an object of a program; name it as FILE.py:NAME, or save it")
+        kind, file, nodes = origin(entered.spec), policy_file(entered.spec), entered.nodes
         bought_by = f"+{Path(nodes).name}" if nodes else ""
         files = [each for each in (file, named_file(nodes)) if each is not None]
-        spec = contestant.spec if file is None else contestant.spec.rpartition("/")[2]  # without folders
-        name = contestant.label or (spec.rpartition(":")[2] if kind == "own" and not nodes else contestant.name)
+        spec = entered.spec if file is None else entered.spec.rpartition("/")[2]  # without folders
+        name = entered.label or (spec.rpartition(":")[2] if kind == "own" and not nodes else entered.name)
         try:
             sha256 = _sha256(b"".join(each.read_bytes() for each in files)) if files else ""
             return cls(name, kind, spec + bought_by, sha256)
         except OSError as error:
-            raise UserError(f"policy {contestant.spec}: cannot be read: {error.strerror or error}") from error
+            raise UserError(f"policy {entered.spec}: cannot be read: {error.strerror or error}") from error
 
 
 @dataclass(frozen=True, slots=True)

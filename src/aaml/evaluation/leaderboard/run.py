@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.contestants import Contestant, check, contestants, weighs_nothing
+from aaml.evaluation.entries import PolicyEntry, check, policy_entries, weighs_nothing
 from aaml.evaluation.episode import episode_row
 from aaml.evaluation.leaderboard.entry import BoardEntry, Code, Who, episode_sha256, joined_sha256
 from aaml.evaluation.leaderboard.protocol import PROTOCOL, Piece, Protocol
@@ -24,7 +24,7 @@ class Job:
     """A piece that a policy is to be run on, and the file for it."""
 
     piece: Piece
-    contestant: Contestant
+    entered: PolicyEntry
     who: Who
     path: Path
 
@@ -52,13 +52,13 @@ def plan(
     """
     named, jobs, checked = _entered(policies), list[Job](), set[tuple[str, Who]]()
     for piece in protocol.pieces(tasks, nodes):
-        for contestant, who in named or _entered(piece.round.usual):
+        for entered, who in named or _entered(piece.round.usual):
             if (piece.round.task, who) not in checked:
-                if weighs_nothing(contestant, piece.task):
+                if weighs_nothing(entered, piece.task):
                     raise UserError(f"policy {who.name}: scores GPUs, and no pod of {piece.round.task} asks for one")
-                check(contestant, piece.task, travels=False)
+                check(entered, piece.task, travels=False)
                 checked.add((piece.round.task, who))
-            jobs.append(Job(piece, contestant, who, out / who.name / f"{piece.name}.json"))
+            jobs.append(Job(piece, entered, who, out / who.name / f"{piece.name}.json"))
     return jobs
 
 
@@ -72,7 +72,7 @@ def carry_out(
     left = [job for job in jobs if not job.done(protocol)]
     episodes = [(number, seed) for number, job in enumerate(left) for seed in job.piece.seeds]
     calls = [
-        (left[number].contestant, left[number].piece.task, seed, left[number].piece.nodes) for number, seed in episodes
+        (left[number].entered, left[number].piece.task, seed, left[number].piece.nodes) for number, seed in episodes
     ]
     played: dict[int, dict[int, tuple[dict[str, Any], str]]] = {}
     with (
@@ -88,17 +88,17 @@ def carry_out(
                 yield _write(left[number], played.pop(number), protocol)
 
 
-def play_episode(contestant: Contestant, task: Task, seed: int, nodes: int) -> tuple[dict[str, Any], str]:
+def play_episode(entered: PolicyEntry, task: Task, seed: int, nodes: int) -> tuple[dict[str, Any], str]:
     """Run one episode and return its row, and the hash of what came up in it."""
-    cluster = contestant.task(task).build(seed, nodes)
+    cluster = entered.task(task).build(seed, nodes)
     data = episode_sha256(cluster)
-    return episode_row(task.name, seed, cluster, contestant.policy(task, seed), contestant.name), data
+    return episode_row(task.name, seed, cluster, entered.policy(task, seed), entered.name), data
 
 
 def _write(job: Job, played: dict[int, tuple[dict[str, Any], str]], protocol: Protocol) -> BoardEntry:
     piece, rows = job.piece, [played[seed][0] for seed in job.piece.seeds]
     data = joined_sha256([played[seed][1] for seed in piece.seeds])
-    if Who.of(job.contestant) != job.who:
+    if Who.of(job.entered) != job.who:
         raise UserError(f"policy {job.who.name}: its file was changed while it ran; {job.path} is not written")
     entry = BoardEntry(
         protocol.version, piece.round.task, piece.nodes, job.who, Code.here(), data,
@@ -108,16 +108,16 @@ def _write(job: Job, played: dict[int, tuple[dict[str, Any], str]], protocol: Pr
     return entry
 
 
-def _entered(policies: Sequence[str]) -> list[tuple[Contestant, Who]]:
+def _entered(policies: Sequence[str]) -> list[tuple[PolicyEntry, Who]]:
     """Return what a person named, each with a name that is good for a folder and belongs to nothing built in."""
     found = []
-    for contestant in contestants(policies) if policies else ():
-        who = Who.of(contestant)
+    for entered in policy_entries(policies) if policies else ():
+        who = Who.of(entered)
         if not _NAME.fullmatch(who.name):
             raise bad_value("policy", who.name, "a name of letters, digits, dots and dashes: NAME=POLICY")
         if who.name in POLICIES.names() and who.spec != who.name:
             raise bad_value("policy", who.name, f"a name that is not that of a built-in policy for {who.spec}")
-        found.append((replace(contestant, label=who.name), who))
+        found.append((replace(entered, label=who.name), who))
     names = [who.name for _, who in found]
     if len(set(names)) != len(names):
         raise UserError(f"policy: {', '.join(names)} holds a name twice; give labels such as NAME=SPEC")

@@ -29,7 +29,7 @@ _TRIED = 5  # pods
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
+class PolicyEntry:
     """A policy by name or `FILE.py:NAME`, a model file, or a policy object; `label` is what tables call it.
 
     `nodes` says who buys the nodes of a bill (`aaml.nodes.file`), a file or a word; empty: the task's own.
@@ -72,24 +72,24 @@ class Contestant:
         return _model(path, path.stat().st_mtime_ns, Expected(task))
 
 
-Policies = str | Path | Policy | Contestant
+Policies = str | Path | Policy | PolicyEntry
 """A policy's name or `LABEL=NAME`, a model file, a policy object, or a function that scores a context.
 
 A name or file may end in `+FILE`, `+learned` or `+high-node-utilization`, which says who buys the nodes of a bill, or
 stands beside who does."""
 
 
-def contestants(
+def policy_entries(
     policies: Policies | Iterable[Policies] | Mapping[str, str | Path | Policy],
-) -> tuple[Contestant, ...]:
+) -> tuple[PolicyEntry, ...]:
     """Read what `evaluate` takes. Raises `UserError` when it is none, or names one twice."""
     if isinstance(policies, Mapping):
         result = tuple(_called(each, str(label)) for label, each in policies.items())
     elif isinstance(policies, Iterable) and not isinstance(policies, str):
-        result = tuple(map(_contestant, policies))
+        result = tuple(map(_entry, policies))
     else:
-        result = (_contestant(policies),)
-    names = [contestant.name for contestant in result]
+        result = (_entry(policies),)
+    names = [entry.name for entry in result]
     if not names:
         raise UserError("policies: none given; expected names such as least-allocated, or model files")
     for name in names:
@@ -100,8 +100,8 @@ def contestants(
     return result
 
 
-def _contestant(policy: Policies) -> Contestant:
-    if isinstance(policy, Contestant):
+def _entry(policy: Policies) -> PolicyEntry:
+    if isinstance(policy, PolicyEntry):
         return policy
     if isinstance(policy, str) and "=" in policy:
         label, _, spec = policy.partition("=")
@@ -109,15 +109,15 @@ def _contestant(policy: Policies) -> Contestant:
     return _called(policy)
 
 
-def _called(policy: str | Path | Policy, label: str = "") -> Contestant:
+def _called(policy: str | Path | Policy, label: str = "") -> PolicyEntry:
     """Return who is meant by an object, a name, a file, or the folder of a training, by which its model is called."""
     if not isinstance(policy, str | Path):
-        return Contestant(_own(policy, label), label)
+        return PolicyEntry(_own(policy, label), label)
     spec, nodes = split_nodes(str(policy))
     path = Path(spec)
     if not is_model(spec) or (file := model_file(path)) == path:
-        return Contestant(spec, label, nodes)
-    return Contestant(str(file), label or (path.resolve().name + (f"+{Path(nodes).stem}" if nodes else "")), nodes)
+        return PolicyEntry(spec, label, nodes)
+    return PolicyEntry(str(file), label or (path.resolve().name + (f"+{Path(nodes).stem}" if nodes else "")), nodes)
 
 
 def _own(policy: Policy, label: str) -> Policy:
@@ -132,36 +132,36 @@ def _own(policy: Policy, label: str) -> Policy:
     return policy
 
 
-def check(contestant: Contestant, task: Task, *, travels: bool) -> None:
+def check(entry: PolicyEntry, task: Task, *, travels: bool) -> None:
     """Raise `UserError` for what is no policy, or cannot be sent to the process that it is to run in.
 
     A policy of FILE.py plays a few decisions first: what fails there is told in a line, with its place in the file.
     """
-    contestant.task(task)
-    if not isinstance(contestant.spec, str):
+    entry.task(task)
+    if not isinstance(entry.spec, str):
         if travels:
             try:
-                cloudpickle.dumps(contestant.spec)
+                cloudpickle.dumps(entry.spec)
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 raise UserError(
-                    f"policy {contestant.name}: cannot be sent to another process ({error}); "
+                    f"policy {entry.name}: cannot be sent to another process ({error}); "
                     "use one worker, or name it as FILE.py:NAME"
                 ) from error
-    elif weighs_nothing(contestant, task):
+    elif weighs_nothing(entry, task):
         _log.warning(
             "%s weighs fragments of GPUs, and no pod of %s asks for one: it scores nearly every node alike",
-            contestant.name, task.name,
+            entry.name, task.name,
         )  # fmt: skip
-    elif ".py:" in contestant.spec:
-        _try_out(contestant, task, Path(contestant.spec.rpartition(":")[0]).resolve())
+    elif ".py:" in entry.spec:
+        _try_out(entry, task, Path(entry.spec.rpartition(":")[0]).resolve())
 
 
-def _try_out(contestant: Contestant, task: Task, file: Path) -> None:
+def _try_out(entry: PolicyEntry, task: Task, file: Path) -> None:
     """Let a policy of a person's file decide on a few pods of an episode. Raises `UserError` where that fails."""
     seed = task.episodes[0] if task.episodes else 0
-    cluster = contestant.task(task).build(seed, pods=_TRIED)
+    cluster = entry.task(task).build(seed, pods=_TRIED)
     try:
-        play(cluster, contestant.policy(task, seed), max_decisions=_TRIED)
+        play(cluster, entry.policy(task, seed), max_decisions=_TRIED)
     except UserError:
         raise
     except Exception as error:
@@ -169,18 +169,18 @@ def _try_out(contestant: Contestant, task: Task, file: Path) -> None:
         place = f"line {lines[-1]}: {type(error).__name__}: " if lines else ""
         said = " ".join(str(error).split())
         raise UserError(
-            f"policy {contestant.spec}: {place}{said}; expected score(context) -> [N], a number for each node, or a "
+            f"policy {entry.spec}: {place}{said}; expected score(context) -> [N], a number for each node, or a "
             "class with act(context) -> Decision"
         ) from error
 
 
-def weighs_nothing(contestant: Contestant, task: Task) -> bool:
+def weighs_nothing(entry: PolicyEntry, task: Task) -> bool:
     """Whether a policy that has a name or a file weighs fragments of GPUs on a task where no pod asks for a GPU."""
-    if not isinstance(contestant.spec, str):
+    if not isinstance(entry.spec, str):
         return False
-    if contestant.learned and kind_of_model(Path(contestant.spec)) not in {"scorer", "formula"}:
+    if entry.learned and kind_of_model(Path(entry.spec)) not in {"scorer", "formula"}:
         return False
-    return needs_expected_pods(contestant.policy(task, 0))
+    return needs_expected_pods(entry.policy(task, 0))
 
 
 @dataclass(frozen=True, slots=True)
