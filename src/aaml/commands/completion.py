@@ -18,7 +18,7 @@ class Args(Settings):
     """`aaml completion`."""
 
     shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
-    """which shell"""
+    """bash, zsh or fish"""
 
 
 def run(args: Args) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from aaml.errors import UserError, bad_value, did_you_mean
-from aaml.settings import Settings, SettingsFile, changed, fields, other_names, rows
+from aaml.settings import Row, Settings, SettingsFile, changed, fields, other_names, rows
 
 
 def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None, *, underscores: bool = False) -> Any:
@@ -33,7 +33,9 @@ def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None
     except SystemExit as end:
         if not end.code:
             raise  # --help
-        raise UserError(f"{_mistake(said.getvalue(), how['default'])} (see {prog} --help)") from None
+        start = how["default"] if isinstance(how["default"], Settings) else how["f"]
+        known = rows(start) if isinstance(start, Settings) or issubclass(start, Settings) else []
+        raise UserError(f"{_mistake(said.getvalue(), known)} (see {prog} --help)") from None
 
 
 def parser(settings: Any, argv: Sequence[str], prog: str) -> argparse.ArgumentParser:
@@ -143,13 +145,18 @@ def _has_to_be_told(settings: type) -> bool:
     return any((each.default, each.default_factory) == fresh for each in dataclasses.fields(settings))
 
 
-def _mistake(box: str, settings: Any) -> str:
+def _mistake(box: str, known: Sequence[Row]) -> str:
     """Return what the parser says in a box as one line, with what the settings take or the name that was meant."""
     said, more = _paragraphs(box)[:2]
+    if missing := re.match(r"Missing from .*?: \S+ (.*?)\.? \(required\)", said):
+        name = next((row.name for row in known if " ".join(row.help.split()).startswith(missing[1])), "command")
+        return f"{name}: is missing; expected {re.sub('^[A-Z](?![A-Z])', lambda first: first[0].lower(), missing[1])}"
+    if choices := re.match(r"Expected one of \{(.*)\}", said):
+        return f"command: is missing; expected one of {choices[1]}"
     if unread := re.match(r"Error parsing --([\w-]+): (.*)", said):
         field, why = unread[1].replace("-", "_"), unread[2]
         values = re.search(r"\[(.*?)\]", why) or re.search(r"('[^']*')$", why)
-        accepted = {row.name: row.accepted for row in rows(settings)} if isinstance(settings, Settings) else {}
+        accepted = {row.name: row.accepted for row in known}
         number = "a whole number" if "int()" in why else "a number" if "float" in why else ""
         if values and (words := accepted.get(field, number)):
             return str(bad_value(field, " ".join(re.findall("'([^']*)'", values[1])), words))
@@ -161,7 +168,7 @@ def _mistake(box: str, settings: Any) -> str:
     if more.startswith("Perhaps you meant:"):
         flags = re.findall(r"--[\w-]+", more)
         return f"{said}{did_you_mean(word, flags)}"
-    if said != word and isinstance(settings, Settings) and (meant := _meant(word, settings)):
+    if said != word and (meant := _meant(word, known)):
         return f"{said}; did you mean {meant}?"
     if more.startswith("Available subcommands: "):
         names = more.removeprefix("Available subcommands: ")
@@ -169,9 +176,9 @@ def _mistake(box: str, settings: Any) -> str:
     return said
 
 
-def _meant(word: str, settings: Settings) -> str:
+def _meant(word: str, known: Sequence[Row]) -> str:
     """Return the flag that a word without one belongs to, or whose initials it has (--lr); "" for none."""
-    for row in rows(settings):
+    for row in known:
         flag = f"--{row.name.replace('_', '-')}"
         if row.named and word in row.kind.names():
             return f"{flag} {word}"
