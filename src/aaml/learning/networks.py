@@ -5,12 +5,15 @@ depend on the pod; the head adds this pod, this pod on each node, and the cluste
 to 10,000 at the default width of 32.
 """
 
+import math
 import warnings
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from aaml.extras import lazily
@@ -22,7 +25,7 @@ from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, POD_FEATUR
 
 if TYPE_CHECKING:
     from torch_geometric import nn as geometric
-else:  # it takes seconds: only agents with a graph network wait for it
+else:  # it takes seconds: only who computes with its layers waits for it
     geometric = lazily("torch_geometric.nn")
 
 HeadKind = Literal["q", "actor", "critic"]
@@ -79,6 +82,34 @@ class MlpEncoder(nn.Module):
         return torch.relu(self.second(hidden))
 
 
+class GraphLayer(nn.Module):
+    """The weights of torch-geometric's `GCNConv`, drawn as it draws them, and that layer where it computes.
+
+    On the CPU a compiled twin computes instead: so the layer, whose import takes seconds, is made when it is called.
+    """
+
+    def __init__(self, features: int, width: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(features, width, bias=False)
+        bound = math.sqrt(6.0 / (features + width))
+        nn.init.uniform_(self.lin.weight, -bound, bound)
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, inputs: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+        """Return [V, W] of inputs [V, F]; `index` [2, nnz] and `weights` [nnz] are the entries of A."""
+        layer = _gcn(self.lin.in_features, self.lin.out_features)
+        result: Tensor = functional_call(layer, dict(self.named_parameters()), (inputs, index, weights))
+        return result
+
+
+@cache
+def _gcn(features: int, width: int) -> nn.Module:
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore", FutureWarning)  # its own use of torch.jit is not the user's business
+        layer: nn.Module = geometric.GCNConv(features, width, normalize=False)
+    return layer
+
+
 class GnnEncoder(nn.Module):
     """Three graph convolutions over the cluster's graph, hubs as vertices of their own, [B, N, F] -> [B, N, W].
 
@@ -89,13 +120,7 @@ class GnnEncoder(nn.Module):
 
     def __init__(self, features: int, width: int) -> None:
         super().__init__()
-        with warnings.catch_warnings():  # torch-geometric's own use of torch.jit is not the user's business
-            warnings.simplefilter("ignore", FutureWarning)
-            layer = geometric.GCNConv
-
-        self.layers = nn.ModuleList(
-            layer(features + 1 if i == 0 else width, width, normalize=False) for i in range(GCN_LAYERS)
-        )
+        self.layers = nn.ModuleList(GraphLayer(features + 1 if i == 0 else width, width) for i in range(GCN_LAYERS))
 
     def forward(self, batch: Batch) -> Tensor:
         """Return [B, N, W]. Raises ValueError for a batch that was collated without graphs."""

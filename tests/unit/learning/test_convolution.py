@@ -5,13 +5,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from torch_geometric.nn import GCNConv
 
 from aaml.cluster.topology import Graph
+from aaml.extras import lazily
 from aaml.learning.collate import Batch
 from aaml.learning.convolution import Convolution, adjacency, stacked, star_of_kinds, stars
-from aaml.learning.networks import NetworkSpec, make_network
+from aaml.learning.networks import GraphLayer, NetworkSpec, make_network
 
+geometric = lazily("torch_geometric.nn")  # it takes seconds: only the worker that runs these tests waits for it
 WIDTH = 5
 
 
@@ -27,9 +28,22 @@ def graphs(draw):
 
 def layer_and_inputs(count, seed):
     torch.manual_seed(seed)
-    layer = GCNConv(WIDTH, WIDTH, normalize=False)
+    layer = geometric.GCNConv(WIDTH, WIDTH, normalize=False)
     torch.nn.init.normal_(layer.bias)
     return layer, torch.randn(count, WIDTH, requires_grad=True), torch.randn(count, WIDTH)
+
+
+def test_weights_are_drawn_and_named_as_the_layer_draws_and_names_them():
+    """So that what was trained with it is the same to the bit, and its checkpoints load."""
+    torch.manual_seed(3)
+    defined = geometric.GCNConv(WIDTH, 7, normalize=False).state_dict()
+    after = torch.rand(3)
+    torch.manual_seed(3)
+    ours = GraphLayer(WIDTH, 7).state_dict()
+    torch.testing.assert_close(torch.rand(3), after, rtol=0, atol=0)
+    assert list(ours) == list(defined)
+    for name, values in defined.items():
+        torch.testing.assert_close(ours[name], values, rtol=0, atol=0)
 
 
 def gradients_of(out, wanted, layer, inputs):
