@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import aaml
-import aaml.sim  # registers aaml/Cluster-v0
+import aaml  # registers aaml/Cluster-v0
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import aaml
-import aaml.sim  # registers aaml/Cluster-v0
+import aaml  # registers aaml/Cluster-v0
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,13 @@
     aaml.schedule(agent, aaml.connect())
 
 Each name below is imported when it is first used: `import aaml` itself costs nothing. One that needs an extra which is
-not installed raises `UserError` with the line that says how to install it.
+not installed raises `UserError` with the line that says how to install it. `gymnasium.make("aaml/Cluster-v0")` is the
+environment.
 """
 
 from typing import TYPE_CHECKING, Any
+
+from aaml.environments import register as _register
 
 if TYPE_CHECKING:
     from aaml.errors import UserError as UserError
@@ -66,6 +69,8 @@ __all__ = [
     "Task", "UserError", "__version__", "connect", "evaluate", "load", "policy", "register_policy", "register_reward",
     "schedule", "simulate", "task", "train",
 ]  # fmt: skip
+
+_register()
 
 
 def __getattr__(name: str) -> Any:

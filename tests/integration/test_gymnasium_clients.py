@@ -11,7 +11,7 @@ from sb3_contrib.common.maskable.utils import get_action_masks
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-import aaml.sim
+from aaml.environments import ENVIRONMENT_ID
 from aaml.errors import UserError
 from aaml.sim.sb3 import Sb3VecEnv
 from aaml.sim.tasks import TASKS
@@ -20,7 +20,7 @@ MODES = ("flat", "dict", "graph")
 
 
 def make(task="seedc", **options):
-    return gymnasium.make(aaml.sim.ENVIRONMENT_ID, task=task, **{"pods": 40, **options})
+    return gymnasium.make(ENVIRONMENT_ID, task=task, **{"pods": 40, **options})
 
 
 def rollout(env, seed, policy_seed=3):
@@ -107,7 +107,7 @@ def test_vector_environments(vectorization, mode):
     # Graphs of any size do not fit into the shared memory between processes.
     options = {"vector_kwargs": {"shared_memory": False}} if (vectorization, mode) == ("async", "graph") else {}
     envs = gymnasium.make_vec(
-        aaml.sim.ENVIRONMENT_ID,
+        ENVIRONMENT_ID,
         num_envs=2,
         vectorization_mode=vectorization,
         task="seedc",
@@ -149,7 +149,7 @@ def test_a_vector_of_stable_baselines_is_the_compiled_one():
     """SB3's own vector over single clusters, with the same seeds, says the same in each step."""
     options = {"task": "seedc", "pods": 12}
     compiled = Sb3VecEnv(2, **options)
-    single = DummyVecEnv([lambda: gymnasium.make(aaml.sim.ENVIRONMENT_ID, **options)] * 2)
+    single = DummyVecEnv([lambda: gymnasium.make(ENVIRONMENT_ID, **options)] * 2)
     compiled.seed(5), single.seed(5)
     assert np.array_equal(compiled.reset(), single.reset())
     ended = 0
@@ -184,7 +184,7 @@ def test_maskable_ppo_learns_in_the_compiled_vector_environment():
 def _earned(model):
     """Return the mean reward of a decision, by the model's best choices on episodes that it did not learn from."""
     envs = gymnasium.make_vec(
-        aaml.sim.ENVIRONMENT_ID, num_envs=16, vectorization_mode="vector_entry_point", task="seedc", pods=60
+        ENVIRONMENT_ID, num_envs=16, vectorization_mode="vector_entry_point", task="seedc", pods=60
     )
     seen, _ = envs.reset(seed=900_000)
     earned = []

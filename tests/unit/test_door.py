@@ -8,7 +8,7 @@ import pytest
 
 import aaml
 
-HEAVY = ("torch", "numba", "numpy", "pandas", "matplotlib", "kubernetes", "tyro")
+HEAVY = ("gymnasium", "torch", "numba", "numpy", "pandas", "matplotlib", "kubernetes", "tyro")
 
 
 def test_the_names_are_these() -> None:
@@ -36,6 +36,13 @@ def test_importing_costs_nothing() -> None:
     code = f"import aaml, sys; print([name for name in {HEAVY} if name in sys.modules])"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("imports", ["import aaml, gymnasium", "import gymnasium, aaml"])
+def test_gymnasium_knows_the_environment_from_then_on(imports: str) -> None:
+    code = f"{imports}; print(gymnasium.spec('aaml/Cluster-v0').entry_point)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout == "aaml.sim.env:ClusterEnv\n"
 
 
 def test_a_task_says_its_sizes_and_refuses_what_makes_no_cluster() -> None:

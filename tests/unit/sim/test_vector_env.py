@@ -6,21 +6,19 @@ import pytest
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import ClipReward, DictInfoToList, RecordEpisodeStatistics
 
-import aaml.sim
+from aaml.environments import ENVIRONMENT_ID
 from aaml.errors import UserError
 from aaml.sim.tasks import TASKS
 
 
 def make(num_envs=3, **options):
     options = {"task": "seedc", "pods": 12, "threads": 1, **options}
-    return gymnasium.make_vec(
-        aaml.sim.ENVIRONMENT_ID, num_envs=num_envs, vectorization_mode="vector_entry_point", **options
-    )
+    return gymnasium.make_vec(ENVIRONMENT_ID, num_envs=num_envs, vectorization_mode="vector_entry_point", **options)
 
 
 def single_ones(num_envs, **options):
     return gymnasium.make_vec(
-        aaml.sim.ENVIRONMENT_ID, num_envs=num_envs, vectorization_mode="sync",
+        ENVIRONMENT_ID, num_envs=num_envs, vectorization_mode="sync",
         vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}, **options,
     )  # fmt: skip
 
