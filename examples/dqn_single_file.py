@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import aaml
-import aaml  # registers aaml/Cluster-v0
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 import aaml
-import aaml  # registers aaml/Cluster-v0
 
 
 @dataclass(frozen=True)
