@@ -22,7 +22,7 @@ from playwright.sync_api import Page, sync_playwright
 from aaml.cluster.fleet import NodeShape, workers
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
-from aaml.evaluation.replay import Recipe
+from aaml.evaluation.run_spec import RunSpec
 from aaml.insight.film import Film, Move, Scene
 from aaml.lab.library import Library, Take
 from aaml.lab.page import export
@@ -60,8 +60,8 @@ def film(seed: int, policy: str) -> Film:
 def library() -> Library:
     """Return a library whose two films have been played already."""
     made = Library()
-    recipe = Recipe(find_task("balance"), {name: name for name in POLICIES})
-    made.episodes = [Playable(recipe, (NODES,), (1,), POLICIES)]
+    spec = RunSpec(find_task("balance"), {name: name for name in POLICIES})
+    made.episodes = [Playable(spec, (NODES,), (1,), POLICIES)]
     for seed, policy in enumerate(POLICIES):
         take = Take(0, NODES, 1, policy, film(seed, policy))
         take.ended.set()

@@ -21,7 +21,7 @@ from aaml.commands.flags import read_yaml
 from aaml.errors import UserError
 from aaml.evaluation.leaderboard.entry import BoardEntry
 from aaml.evaluation.policies import load
-from aaml.evaluation.replay import read_recipes
+from aaml.evaluation.run_spec import read_run_specs
 from aaml.evaluation.results import Results
 from aaml.kube.objects import manifests
 from aaml.learning.agent import make_agent
@@ -107,7 +107,7 @@ balance,10,random,2,0.0501
 """
 RUN = b'{"training": {"agent": "gnn", "task": "balance", "steps": 60000}, "stem": "gnn_balance_s0", "versions": {}}'
 SPLIT = b'{"window_s": 600.0, "holdout_from_s": 7200.0}'
-RECIPES = (
+RUN_SPECS = (
     b'[{"task": "balance", "pods": 100, "policies": {"kube-scheduler": "kube-scheduler", "mine": "least-variance"}}]'
 )
 MANIFEST = b"""apiVersion: v1
@@ -185,7 +185,7 @@ KINDS = {
     "profile": Kind("scheduler.yaml", lambda: PROFILE, manifests.read_scheduler_config),
     "results": Kind("results.csv", lambda: RESULTS, lambda path: str(Results.read(path).compare())),
     "entry": Kind("entry.json", entry, BoardEntry.read),
-    "recipes": Kind("recipes.json", lambda: RECIPES, lambda path: read_recipes([path.parent])),
+    "recipes": Kind("recipes.json", lambda: RUN_SPECS, lambda path: read_run_specs([path.parent])),
     "run": Kind("config.json", lambda: RUN, lambda path: read_config(path.parent)),
     "split": Kind("split.json", lambda: SPLIT, lambda path: read_split(path.parent)),
     "explanations": Kind("run.log", explanations, lambda path: logged(path, 0)),

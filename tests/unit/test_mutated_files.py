@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from aaml.commands.flags import read_yaml
 from aaml.errors import UserError
 from aaml.evaluation.policies import load
-from aaml.evaluation.replay import read_recipes
+from aaml.evaluation.run_spec import read_run_specs
 from aaml.evolve.front import read_front
 from aaml.evolve.search import read_config
 from aaml.evolve.settings import EvolveConfig
@@ -212,7 +212,7 @@ def qtable() -> object:
         return json.loads(Path(agent.save(folder, "x")[0]).read_text())
 
 
-def recipes() -> object:
+def run_specs() -> object:
     return [{"task": "balance", "pods": 10, "policies": {"a": "random"}, "instance_types": "types.json"}]
 
 
@@ -268,8 +268,8 @@ KINDS = {
     "formula": Kind("f.formula", formula, load, frozenset({"provenance"})),
     "linear scorer": Kind("l.json", linear, load, frozenset({"models", "owners"})),
     "Q-table": Kind("q.json", qtable, load),
-    "recipes of results": Kind(
-        "recipes.json", recipes, lambda path: read_recipes([path.parent]), frozenset({"policies"})
+    "specs of runs": Kind(
+        "recipes.json", run_specs, lambda path: read_run_specs([path.parent]), frozenset({"policies"})
     ),
     "split of a trace": Kind(
         "split.json", lambda: {"window_s": 600.0, "holdout_from_s": 7200.0}, lambda path: read_split(path.parent)

@@ -64,7 +64,7 @@ def run(args: Args) -> int:
     from aaml.evaluation.entries import policy_entries
     from aaml.evaluation.evaluate import SEEDS, evaluate, parse_seeds, same_runs
     from aaml.evaluation.page import written
-    from aaml.evaluation.replay import Recipe, write_recipes
+    from aaml.evaluation.run_spec import RunSpec, write_run_specs
     from aaml.evaluation.report import write_report
     from aaml.evaluation.results import ResultFile, Results
     from aaml.sim.tasks import find_task
@@ -80,7 +80,7 @@ def run(args: Args) -> int:
     known = file.known() if args.resume else None
     if known is not None:
         same_runs(known, entered, task, args.pods, args.out)
-    results, stop = Results.of((), (), Recipe.of(task, (), args.pods)), list[bool]()
+    results, stop = Results.of((), (), RunSpec.of(task, (), args.pods)), list[bool]()
     try:
         with ends_at_once() as interruption:
             if entered:
@@ -99,7 +99,7 @@ def run(args: Args) -> int:
     if interruption.signal:
         return _ended(file, interruption)
     file.settle()
-    write_recipes(args.out, results.recipes)
+    write_run_specs(args.out, results.run_specs)
     comparison = results.compare(args.reference)
     print(comparison.to_json() if args.json else f"\n{comparison}")
     said = sys.stderr if args.json else sys.stdout
@@ -109,7 +109,7 @@ def run(args: Args) -> int:
     except UserError as why:
         print(f"\nthe report has this evaluation alone: {args.out} holds others too, and {why}", file=said)
     title = f"{args.task}: policies compared"
-    report = written(lambda: write_report(results.runs, results.recipes, [comparison], args.out, title))
+    report = written(lambda: write_report(results.runs, results.run_specs, [comparison], args.out, title))
     print("\n" + ", ".join(str(path) for path in (file.path, report) if path is not None), file=said)
     return 0
 

@@ -156,7 +156,7 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[PolicyEntry, ...]", 
     from dataclasses import replace
 
     from aaml.evaluation.page import written
-    from aaml.evaluation.replay import write_recipes
+    from aaml.evaluation.run_spec import write_run_specs
     from aaml.evaluation.report import write_report
     from aaml.evaluation.what_if import REFERENCE, comparable, of_bills, paid, what_if
     from aaml.files import write_text
@@ -173,7 +173,7 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[PolicyEntry, ...]", 
         results = results.plus(_live(args, task, entered, len(played) * windows.split.window_s))
     write_text(args.out / "results.csv", results.runs.to_csv(index=False), field="out")
     types = args.instance_types and args.instance_types.resolve()
-    write_recipes(args.out, {name: replace(each, instance_types=types) for name, each in results.recipes.items()})
+    write_run_specs(args.out, {name: replace(each, instance_types=types) for name, each in results.run_specs.items()})
     billed = isinstance(task, RecordedBillTask)
     gpus = any(node.gpu_count for node in played[0].nodes)
     also = _OF_BILL if billed else (*_ALSO, *((_GPUS,) if gpus else ()))
@@ -207,7 +207,7 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[PolicyEntry, ...]", 
         said += told
     title = f"What if: {windows.trace.name}, by window"
     page = written(
-        lambda: write_report(results.runs, results.recipes, comparisons, args.out, title, [reproduced, *said])
+        lambda: write_report(results.runs, results.run_specs, comparisons, args.out, title, [reproduced, *said])
     )
     paths = (args.out / "results.csv", args.out / "windows.csv", page)
     print("\n" + ", ".join(str(path) for path in paths if path is not None))

@@ -15,7 +15,7 @@ from aaml.evaluation.entries import Policies, PolicyEntry, check, policy_entries
 from aaml.evaluation.episode import run_episode
 from aaml.evaluation.identity import IDENTITY, identity, with_identity
 from aaml.evaluation.policies import frozen
-from aaml.evaluation.replay import Recipe
+from aaml.evaluation.run_spec import RunSpec
 from aaml.evaluation.results import Results
 from aaml.parallel.pool import open_pool
 from aaml.parallel.workers import Workers, parse_workers
@@ -114,7 +114,7 @@ def evaluate(
             if on_row is not None:
                 on_row(row)
     learned = (entry.name for entry in entered if entry.learned)
-    return Results.of((rows[position] for position in sorted(rows)), learned, Recipe.of(found, entered, pods))
+    return Results.of((rows[position] for position in sorted(rows)), learned, RunSpec.of(found, entered, pods))
 
 
 def same_runs(known: Results, entered: Sequence[PolicyEntry], task: Task, pods: int | None, where: Path) -> None:

@@ -13,7 +13,7 @@ from aaml.evaluation.identity import with_identity
 from aaml.evaluation.page import Page
 from aaml.evaluation.policies import is_model
 from aaml.evaluation.ranking import Ranking, numbers
-from aaml.evaluation.replay import Recipe
+from aaml.evaluation.run_spec import RunSpec
 from aaml.evaluation.statistics import INTERVALS
 from aaml.evaluation.tables import ranking_table
 from aaml.extras import lazily
@@ -27,7 +27,7 @@ else:  # Bokeh, which is an extra
 
 def write_report(
     runs: pd.DataFrame,
-    recipes: Mapping[str, Recipe],
+    run_specs: Mapping[str, RunSpec],
     comparisons: Iterable[Iterable[Ranking]],
     folder: Path,
     title: str,
@@ -35,7 +35,7 @@ def write_report(
 ) -> Path:
     """Write report.html and its figures into a folder and return its path.
 
-    `runs` are the rows that were compared, `recipes` say by task how they were made; both as `Results` has them. The
+    `runs` are the rows that were compared, `run_specs` say by task how they were made; both as `Results` has them. The
     paragraphs that are to be `said` come first.
     """
     page = Page(title, folder)
@@ -43,7 +43,7 @@ def write_report(
         page.text(text)
     for comparison in comparisons:
         add_comparison(page, comparison)
-    add_origin(page, runs, recipes, folder)
+    add_origin(page, runs, run_specs, folder)
     return page.write()
 
 
@@ -68,21 +68,21 @@ def add_comparison(page: Page, comparison: Iterable[Ranking]) -> None:
     )
 
 
-def add_origin(page: Page, runs: pd.DataFrame, recipes: Mapping[str, Recipe], folder: Path) -> None:
+def add_origin(page: Page, runs: pd.DataFrame, run_specs: Mapping[str, RunSpec], folder: Path) -> None:
     """Say on which episodes the policies were compared, what each of them is, and what the files hold."""
     models = []
     for task, rows in runs.groupby("task", sort=True):
-        recipe, known = recipes.get(str(task)), with_identity(rows)
+        run_spec, known = run_specs.get(str(task)), with_identity(rows)
         told: dict[str, object] = {
             "task": task, "nodes": ", ".join(map(str, dict.fromkeys(rows["nodes"]))), "seeds": spans(rows["seed"]),
             "pods of an episode": ", ".join(pods or "the task's own" for pods in dict.fromkeys(known["pods"])),
             "code_sha256": ", ".join(code or "unknown" for code in dict.fromkeys(known["code_sha256"])),
         }  # fmt: skip
-        if recipe is not None:
-            specs = {label: spec for label, spec in recipe.policies.items() if label in set(rows["policy"])}
+        if run_spec is not None:
+            specs = {label: spec for label, spec in run_spec.policies.items() if label in set(rows["policy"])}
             told |= {f"policy {label}": _spec(spec) for label, spec in specs.items()}
             models += [Path(spec) for spec in specs.values() if isinstance(spec, str) and is_model(spec)]
-            source = getattr(recipe.task, "folder", None)
+            source = getattr(run_spec.task, "folder", None)
             models += [Path(source)] if source is not None else []
         page.settings(told)
     page.hashed([*models, folder / "results.csv"])

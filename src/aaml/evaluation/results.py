@@ -15,7 +15,7 @@ from aaml.evaluation.comparison import Comparison
 from aaml.evaluation.identity import AS_TEXT, EPISODE, latest, with_identity
 from aaml.evaluation.page import written
 from aaml.evaluation.ranking import rank
-from aaml.evaluation.replay import Recipe, find_scene, read_recipes, write_recipes
+from aaml.evaluation.run_spec import RunSpec, find_scene, read_run_specs, write_run_specs
 from aaml.extras import lazily
 from aaml.files import append_row, whole_lines, write_text
 from aaml.sim.metrics import METRICS, find_metric
@@ -46,22 +46,22 @@ class Results:
 
     What else an episode was made of (see `aaml.evaluation.identity`) is in its row too, and keeps results apart.
 
-    `learned` are the policies with a model, which figures show in colour. `recipes` say by task how its runs were made,
+    `learned` are the policies with a model, which figures show in colour. `run_specs` say by task how its runs were made,
     so that a decision can be looked up. Printed, or at the end of a notebook's cell,
     results are compared with kube-scheduler, or with the first policy where it took no part.
     """
 
     runs: pd.DataFrame
     learned: frozenset[str] = frozenset()
-    recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    run_specs: Mapping[str, RunSpec] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, rows: Iterable[Mapping[str, Any]], learned: Iterable[str] = (), recipe: Recipe | None = None
+        cls, rows: Iterable[Mapping[str, Any]], learned: Iterable[str] = (), spec: RunSpec | None = None
     ) -> "Results":
         """Make results of rows."""
-        recipes = {} if recipe is None else {recipe.task.name: recipe}
-        return cls(pd.DataFrame([dict(row) for row in rows]), frozenset(learned), recipes)
+        run_specs = {} if spec is None else {spec.task.name: spec}
+        return cls(pd.DataFrame([dict(row) for row in rows]), frozenset(learned), run_specs)
 
     @classmethod
     def read(cls, *folders: Path | str) -> "Results":
@@ -77,9 +77,9 @@ class Results:
             _log.warning("of several policies that are called %s the last one counts", ", ".join(several))
         again = with_identity(whole).duplicated(list(RUN), keep="last")
         runs = latest(whole[~again]).reset_index(drop=True)
-        recipes = read_recipes(Path(folder) for folder in folders)
-        learned = (label for recipe in recipes.values() for label in recipe.learned)
-        return cls(runs, frozenset(learned), recipes)
+        run_specs = read_run_specs(Path(folder) for folder in folders)
+        learned = (label for spec in run_specs.values() for label in spec.learned)
+        return cls(runs, frozenset(learned), run_specs)
 
     def frame(self) -> pd.DataFrame:
         """Return a copy of the rows, to reckon with."""
@@ -140,8 +140,8 @@ class Results:
 
     def _unit(self, task: str) -> str:
         """Return what the runs on a task are paired by."""
-        recipe = self.recipes.get(task)
-        return "seed" if recipe is None else recipe.task.unit
+        spec = self.run_specs.get(task)
+        return "seed" if spec is None else spec.task.unit
 
     def explain(
         self, decision: int | str = 0, *, policy: str = "", seed: int | None = None, nodes: int | None = None,
@@ -169,16 +169,16 @@ class Results:
         """
         runs = self.where(task, nodes, [policy] if policy else [], seed).runs
         row = runs.iloc[0]
-        recipe = self.recipes.get(row["task"]) or Recipe(find_task(row["task"]))
+        spec = self.run_specs.get(row["task"]) or RunSpec(find_task(row["task"]))
         if pods := with_identity(runs)["pods"].iloc[0]:
-            recipe = replace(recipe, pods=int(pods))
+            spec = replace(spec, pods=int(pods))
         number = decision if isinstance(decision, int) else None
         seed = int(row["seed"])
-        film = recipe.film(
+        film = spec.film(
             row["policy"], seed, int(row["nodes"]),
             until=None if number is None else lambda film: len(film.decisions) > number,
         )  # fmt: skip
-        return recipe.explain(film, find_scene(film, decision), seed=seed)
+        return spec.explain(film, find_scene(film, decision), seed=seed)
 
     def plot(self, reference: str = "", metric: str = "") -> "Figure":
         """Draw the interval of each policy."""
@@ -188,9 +188,9 @@ class Results:
         """Write results.csv, report.html and its figures into a folder, over those that are there; returns its path."""
         folder = Path(folder)
         write_text(folder / RESULTS, self.runs.to_csv(index=False), field="results")
-        write_recipes(folder, self.recipes)
+        write_run_specs(folder, self.run_specs)
         title = f"{', '.join(dict.fromkeys(self.runs['task']))}: policies compared"
-        written(lambda: report.write_report(self.runs, self.recipes, [self.compare()], folder, title))
+        written(lambda: report.write_report(self.runs, self.run_specs, [self.compare()], folder, title))
         return folder
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from aaml.cluster.filters import feasible
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.policies import load_policy
-from aaml.evaluation.replay import Recipe
+from aaml.evaluation.run_spec import RunSpec
 from aaml.evaluation.results import RESULTS
 from aaml.insight.film import RESOURCES, Film, Scene
 from aaml.lab.runs import Playable, playable
@@ -87,12 +87,12 @@ class Library:
         players = {CLUSTER: policies[0], **{policy: policy for policy in policies[1:]}}
         self.opinions = tuple(policies[1:])
         size = int(self.watched.film.workers)
-        self.episodes = [Playable(Recipe(find_task("balance"), players), (size,), (0,), (CLUSTER,))]
+        self.episodes = [Playable(RunSpec(find_task("balance"), players), (size,), (0,), (CLUSTER,))]
 
     @property
     def programs(self) -> list[str]:
         """The policies of Python files that the runs name: code that is run when such a run is played."""
-        specs = {spec for each in self.episodes for spec in each.recipe.policies.values() if isinstance(spec, str)}
+        specs = {spec for each in self.episodes for spec in each.spec.policies.values() if isinstance(spec, str)}
         return sorted(spec for spec in specs if ".py:" in spec)
 
     def check(self) -> None:
@@ -128,7 +128,7 @@ class Library:
     def index(self) -> list[dict[str, Any]]:
         """Return the episodes that can be looked at; the runs of several folders are called by these too."""
         several = len({each.run for each in self.episodes}) > 1
-        named = "{0.run}: {0.recipe.task.name}" if several else "{0.recipe.task.name}"
+        named = "{0.run}: {0.spec.task.name}" if several else "{0.spec.task.name}"
         return [
             {
                 "name": named.format(each) if self.watched is None else "live",
@@ -270,16 +270,16 @@ class Library:
 
     def explain(self, take: Take, number: int, beside: Take | None = None) -> dict[str, Any]:
         """Explain a decision of a film; and what the policy of another film makes of it, here and in its own run."""
-        film, recipe = self._filmed(take), self.episodes[take.episode].recipe
+        film, spec = self._filmed(take), self.episodes[take.episode].spec
         last = film.forgotten + len(film.decisions) - 1
         if not film.forgotten <= number <= last:
             raise bad_value("decision", number, f"{film.forgotten} to {last}")
         scene = film.decisions[number - film.forgotten]
-        said: dict[str, Any] = {"own": recipe.explain(film, scene, seed=take.seed).to_dict(_NODES_EXPLAINED)}
+        said: dict[str, Any] = {"own": spec.explain(film, scene, seed=take.seed).to_dict(_NODES_EXPLAINED)}
         said["by"] = scene.by
-        said["scores_of"] = film.policy if self.watched is None else recipe.policies[CLUSTER]
+        said["scores_of"] = film.policy if self.watched is None else spec.policies[CLUSTER]
         said["others"] = [
-            {"policy": each, "here": recipe.explain(film, scene, each, seed=take.seed).node, "in_its_run": ""}
+            {"policy": each, "here": spec.explain(film, scene, each, seed=take.seed).node, "in_its_run": ""}
             for each in self.opinions
         ]
         if beside is not None and beside.policy != take.policy:
@@ -288,17 +288,17 @@ class Library:
             said["others"].append(
                 {
                     "policy": beside.policy,
-                    "here": recipe.explain(film, scene, beside.policy, seed=take.seed).node,
+                    "here": spec.explain(film, scene, beside.policy, seed=take.seed).node,
                     "in_its_run": "" if again is None else _name(there, again.node),
                 }
             )
         return said
 
     def _play(self, take: Take) -> None:
-        recipe = self.episodes[take.episode].recipe
+        spec = self.episodes[take.episode].spec
         try:
             if not take.stop.is_set():
-                recipe.film(take.policy, take.seed, take.nodes, stop=take.stop.is_set, begun=take.begin)
+                spec.film(take.policy, take.seed, take.nodes, stop=take.stop.is_set, begun=take.begin)
         except UserError as error:
             take.error = str(error)
         except Exception as error:  # noqa: BLE001  (a policy may raise anything: the page says so)

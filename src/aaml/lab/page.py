@@ -73,7 +73,7 @@ def export(library: Library, path: Path, *, decisions: int = 300) -> None:
         chosen = dict(zip(figures.SIDES, episode.policies, strict=False))
         for_page = {"nodes": episode.nodes[0], "seed": episode.seeds[0]}
         answers |= _film(library, number, chosen, decisions=decisions, **for_page)
-        kept = type(episode)(episode.recipe, episode.nodes[:1], episode.seeds[:1], tuple(chosen.values()))
+        kept = type(episode)(episode.spec, episode.nodes[:1], episode.seeds[:1], tuple(chosen.values()))
         library.episodes = [kept]
     packed = base64.b64encode(gzip.compress(json.dumps(answers).encode(), mtime=0)).decode()
     write_text(path, page(library, packed), field="export")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aaml.errors import bad_value
 from aaml.evaluation.evaluate import SEEDS
-from aaml.evaluation.replay import Recipe, find_scene
+from aaml.evaluation.run_spec import RunSpec, find_scene
 from aaml.evaluation.results import REFERENCE, RESULTS, Results
 from aaml.evaluation.zoo import model_file
 from aaml.insight.explanation import Explanation
@@ -26,7 +26,7 @@ class Playable:
     Rows that no policy plays are left out: a solver's placement and its bound, what was recorded, what ran live.
     """
 
-    recipe: Recipe
+    spec: RunSpec
     nodes: tuple[int, ...]
     seeds: tuple[int, ...]
     policies: tuple[str, ...]
@@ -53,23 +53,23 @@ def played(
         return Results.read(path).explain(which, policy=policy, seed=seed, nodes=nodes, task=task)
     (found,) = playable(path)
     player, drawn = policy or found.policies[0], found.seeds[0] if seed is None else seed
-    film = found.recipe.film(player, drawn, nodes or found.nodes[0])
-    return found.recipe.explain(film, find_scene(film, which), seed=drawn)
+    film = found.spec.film(player, drawn, nodes or found.nodes[0])
+    return found.spec.explain(film, find_scene(film, which), seed=drawn)
 
 
 def _evaluated(results: Results) -> list[Playable]:
     found = []
     for task, runs in results.runs.groupby("task", sort=True):
-        recipe = results.recipes.get(str(task)) or Recipe(find_task(str(task)))
+        spec = results.run_specs.get(str(task)) or RunSpec(find_task(str(task)))
         labels = _unique(runs["policy"].tolist())
-        named = [label for label in labels if label in recipe.policies or label in POLICIES.names()]
+        named = [label for label in labels if label in spec.policies or label in POLICIES.names()]
         # What was learned is what people ask about: it is on the left, and what others are compared with on the right.
         ours = next((label for label in named if label in results.learned), None)
         order = {name: (name != ours, name != REFERENCE, name not in results.learned) for name in named}
         policies = tuple(sorted(named, key=order.__getitem__))
         nodes, seeds = (tuple(map(int, _unique(runs[name].tolist()))) for name in ("nodes", "seed"))
         if policies:
-            found.append(Playable(recipe, nodes, seeds, policies))
+            found.append(Playable(spec, nodes, seeds, policies))
     return found
 
 
@@ -78,8 +78,8 @@ def _trained(path: Path) -> Playable:
     model = model_file(path)
     players = {config.agent.name: str(model)} if model.is_file() else {}
     others = dict.fromkeys((config.reference, "kube-scheduler"))
-    recipe = Recipe(find_task(config.task), {**players, **{name: name for name in others}}, config.pods)
-    return Playable(recipe, config.sizes, tuple(SEEDS), (*players, *others))
+    spec = RunSpec(find_task(config.task), {**players, **{name: name for name in others}}, config.pods)
+    return Playable(spec, config.sizes, tuple(SEEDS), (*players, *others))
 
 
 def _unique(values: Sequence) -> list:  # type: ignore[type-arg]

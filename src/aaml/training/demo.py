@@ -9,7 +9,7 @@ from aaml.evaluation.charts import curve_chart, curve_frame
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.figures import Panel, curve_figure
 from aaml.evaluation.page import Page
-from aaml.evaluation.replay import write_recipes
+from aaml.evaluation.run_spec import write_run_specs
 from aaml.evaluation.report import add_comparison, add_origin
 from aaml.evaluation.results import ResultFile
 from aaml.learning.config import AGENTS, ActorCritic, AgentKind, GroupConfig
@@ -58,7 +58,7 @@ def run_demo(
         policies, config.task, config.seeds, config.nodes, workers=config.workers, known=file.known(),
         on_row=file.append,
     )  # fmt: skip
-    write_recipes(folder, results.recipes)
+    write_run_specs(folder, results.run_specs)
     page = Page("Four learned schedulers, briefly trained", folder)
     page.text(
         f"Each agent saw {config.teacher_steps:,} decisions of a heuristic and made {config.steps:,} of its own on "
@@ -80,7 +80,7 @@ def run_demo(
     page.heading("Next")
     page.code("\n".join(next_commands(kept[0], folder)))
     page.settings(plain(config), plain(DemoConfig()))
-    add_origin(page, results.runs, results.recipes, folder)
+    add_origin(page, results.runs, results.run_specs, folder)
     return DemoResult(folder, page.write(), str(comparison), tuple(kept))
 
 

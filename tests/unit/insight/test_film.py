@@ -5,7 +5,7 @@ import pytest
 
 from aaml.errors import UserError
 from aaml.evaluation.evaluate import evaluate
-from aaml.evaluation.replay import Recipe, find_scene
+from aaml.evaluation.run_spec import RunSpec, find_scene
 from aaml.evaluation.results import Results
 from aaml.insight.film import GPU, RESOURCES, Film
 from aaml.policies.registry import make_policy
@@ -88,10 +88,10 @@ def test_results_explain_a_decision_of_their_runs(tmp_path):
 
 
 def test_another_policy_may_be_asked_about_the_same_state():
-    recipe = Recipe(make_task("balance", nodes=4), pods=10)
-    film = recipe.film("most-allocated", 1)
+    spec = RunSpec(make_task("balance", nodes=4), pods=10)
+    film = spec.film("most-allocated", 1)
     scene = find_scene(film, 5)
-    own, other = recipe.explain(film, scene), recipe.explain(film, scene, "least-variance")
+    own, other = spec.explain(film, scene), spec.explain(film, scene, "least-variance")
     assert own.node == film.nodes[scene.node].name
     assert other.policy == "least-variance"
     assert other.node != own.node, "the one fills nodes, the other evens them out"

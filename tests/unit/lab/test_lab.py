@@ -122,9 +122,9 @@ def test_the_server_answers_its_own_page_alone(folder):
 def test_a_policy_that_cannot_be_played_is_told_on_the_page(folder, tmp_path):
     copy = tmp_path / "eval"
     shutil.copytree(folder, copy)
-    recipes = json.loads((copy / "recipes.json").read_text())
-    recipes[0]["policies"]["least-variance"] = "gone.pth"
-    (copy / "recipes.json").write_text(json.dumps(recipes))
+    run_specs = json.loads((copy / "recipes.json").read_text())
+    run_specs[0]["policies"]["least-variance"] = "gone.pth"
+    (copy / "recipes.json").write_text(json.dumps(run_specs))
     library = Library([copy])
     _, take = library.take(0, 4, 1, "least-variance")
     assert take.ended.wait(60)

@@ -136,9 +136,9 @@ def test_ten_thousand_odd_requests_open_nothing_and_none_fails(library, client):
 def test_files_that_a_folder_of_runs_would_run_are_named_at_the_start(library, tmp_path, capsys):
     copy = tmp_path / "eval"
     shutil.copytree(library.results[0], copy)
-    recipes = json.loads((copy / "recipes.json").read_text())
-    recipes[0]["policies"]["least-variance"] = "theirs.py:P"
-    (copy / "recipes.json").write_text(json.dumps(recipes))
+    run_specs = json.loads((copy / "recipes.json").read_text())
+    run_specs[0]["policies"]["least-variance"] = "theirs.py:P"
+    (copy / "recipes.json").write_text(json.dumps(run_specs))
     assert Library([copy]).programs == ["theirs.py:P"]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert run("lab", [str(copy), "--port", str(taken.getsockname()[1])]) == 2

@@ -37,6 +37,6 @@ def run(args: Args) -> int:
     comparison = results.compare(args.reference, args.metric or "")
     print(comparison.to_json() if args.json else f"\n{comparison}")
     if args.out is not None:
-        report = write_report(results.runs, results.recipes, [comparison], args.out, "Policies compared")
+        report = write_report(results.runs, results.run_specs, [comparison], args.out, "Policies compared")
         print(f"\n{report}", file=sys.stderr if args.json else sys.stdout)
     return 0

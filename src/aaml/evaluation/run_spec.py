@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from aaml.insight.explanation import Explanation
     from aaml.scheduling.ports import Policy
 
-RECIPES = "recipes.json"
+RUN_SPECS = "recipes.json"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class RunSpec:
     """How the runs on a task were made: its policies by label, and the pods of an episode where they were told.
 
     `instance_types` is the file of what could be bought in the bill of a trace, where that was told.
@@ -42,8 +42,8 @@ class Recipe:
     instance_types: Path | None = None
 
     @classmethod
-    def of(cls, task: Task, entries: Iterable[PolicyEntry], pods: int | None) -> "Recipe":
-        """Return the recipe of an evaluation."""
+    def of(cls, task: Task, entries: Iterable[PolicyEntry], pods: int | None) -> "RunSpec":
+        """Return the spec of an evaluation's runs."""
         return cls(task, {each.name: each.whole for each in entries}, pods)
 
     @property
@@ -53,8 +53,8 @@ class Recipe:
             label for label, spec in self.policies.items() if isinstance(spec, str) and is_model(split_nodes(spec)[0])
         )
 
-    def over(self, earlier: "Recipe") -> "Recipe":
-        """Return this with the policies of an earlier recipe too."""
+    def over(self, earlier: "RunSpec") -> "RunSpec":
+        """Return this with the policies of an earlier spec too."""
         return replace(self, policies={**earlier.policies, **self.policies})
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,32 +110,32 @@ class Recipe:
         return replace(explained, seconds={**took, **explained.seconds})
 
 
-def write_recipes(folder: Path, recipes: Mapping[str, Recipe]) -> None:
+def write_run_specs(folder: Path, run_specs: Mapping[str, RunSpec]) -> None:
     """Keep beside results how they were made; what the folder says of other tasks and policies stays."""
-    known = read_recipes([folder])
-    for task, recipe in recipes.items():
-        known[task] = recipe.over(known[task]) if task in known else recipe
+    known = read_run_specs([folder])
+    for task, spec in run_specs.items():
+        known[task] = spec.over(known[task]) if task in known else spec
     if known:
-        content = [recipe.to_dict() for recipe in known.values()]
-        write_json(folder / RECIPES, content, indent=2, field="recipes")
+        content = [spec.to_dict() for spec in known.values()]
+        write_json(folder / RUN_SPECS, content, indent=2, field="recipes")
 
 
-def read_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
-    """Return the recipes of result folders by task; empty where none was kept. Raises `UserError` for damaged ones."""
-    found: dict[str, Recipe] = {}
-    for path in (folder / RECIPES for folder in folders):
+def read_run_specs(folders: Iterable[Path]) -> dict[str, RunSpec]:
+    """Return the specs of the runs in result folders by task; empty where none was kept. Raises `UserError` for damaged ones."""
+    found: dict[str, RunSpec] = {}
+    for path in (folder / RUN_SPECS for folder in folders):
         if not path.is_file():
             continue
         for each in convert(of_json(read_bytes(path, "recipes"), str(path)), list[_Kept], str(path)):
             types = None if each.instance_types is None else Path(each.instance_types)
-            recipe = Recipe(find_task(each.task), each.policies, each.pods, types)
-            name = recipe.task.name
-            found[name] = recipe.over(found[name]) if name in found else recipe
+            spec = RunSpec(find_task(each.task), each.policies, each.pods, types)
+            name = spec.task.name
+            found[name] = spec.over(found[name]) if name in found else spec
     return found
 
 
 class _Kept(msgspec.Struct, forbid_unknown_fields=True):
-    """What `Recipe.to_dict` writes."""
+    """What `RunSpec.to_dict` writes."""
 
     task: str
     policies: dict[str, str]
