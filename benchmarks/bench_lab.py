@@ -2,7 +2,7 @@
 
     python benchmarks/bench_lab.py
 
-Serves a made-up film in this process, opens it in headless Chromium (the package chromium), and prints seconds from the
+Serves a made-up replay from here, opens it in headless Chromium (the package chromium), and prints seconds from the
 address to a page that is ready, milliseconds from a step of the slider to the next frame after its redraw (50th and
 99th percentile of 100 steps, every frame waited for), seconds to a closer window and to a decision explained, and the
 size of the exported file. Goals: ready below 5 s, a step below 200 ms.
@@ -23,8 +23,8 @@ from aaml.cluster.fleet import NodeShape, workers
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 from aaml.evaluation.run_spec import RunSpec
-from aaml.insight.film import Film, Move, Scene
-from aaml.lab.library import Library, Take
+from aaml.insight.replay import AttemptRecord, Move, Replay
+from aaml.lab.library import Library, Playback
 from aaml.lab.page import export
 from aaml.lab.runs import Playable
 from aaml.lab.server import create_app
@@ -41,31 +41,31 @@ REPAINTED = """async (frame) => {
 }"""
 
 
-def film(seed: int, policy: str) -> Film:
+def replay(seed: int, policy: str) -> Replay:
     """Return a decision a second; each pod stays for `STAYS` seconds."""
-    made = Film(ClusterState(workers(NODES, NodeShape(cpu="64", memory="256Gi"))), lambda: 0.0, policy)
+    made = Replay(ClusterState(workers(NODES, NodeShape(cpu="64", memory="256Gi"))), lambda: 0.0, policy)
     nodes = np.random.default_rng(seed).integers(0, NODES, DECISIONS).tolist()
     made.pods += [Pod(f"p{number}", requests={"cpu": 4000, "memory": 8 << 30}) for number in range(DECISIONS)]
     comes = [Move(float(number), number, node, True) for number, node in enumerate(nodes)]
     goes = [Move(each.time_s + STAYS, each.pod, each.node, False) for each in comes[: DECISIONS - STAYS]]
     made.moves += sorted(comes + goes)
-    made.scenes += [
-        Scene(float(number), number, "assumed", node, number + max(0, number - STAYS), 0, NODES, 0.0, 0.0)
+    made.attempts += [
+        AttemptRecord(float(number), number, "assumed", node, number + max(0, number - STAYS), 0, NODES, 0.0, 0.0)
         for number, node in enumerate(nodes)
     ]
-    made.decisions += made.scenes
+    made.decisions += made.attempts
     return made
 
 
 def library() -> Library:
-    """Return a library whose two films have been played already."""
+    """Return a library whose two replays have been played already."""
     made = Library()
     spec = RunSpec(find_task("balance"), {name: name for name in POLICIES})
     made.episodes = [Playable(spec, (NODES,), (1,), POLICIES)]
     for seed, policy in enumerate(POLICIES):
-        take = Take(0, NODES, 1, policy, film(seed, policy))
-        take.ended.set()
-        made._takes[f"0-{NODES}-1-{policy}"] = take  # noqa: SLF001
+        playback = Playback(0, NODES, 1, policy, replay(seed, policy))
+        playback.ended.set()
+        made._playbacks[f"0-{NODES}-1-{policy}"] = playback  # noqa: SLF001
     return made
 
 

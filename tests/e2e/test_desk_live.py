@@ -1,4 +1,4 @@
-"""A researcher's desk on a real cluster: explanations of what kube-scheduler placed, and the film of it."""
+"""A researcher's desk on a real cluster: explanations of what kube-scheduler placed, and the replay of it."""
 
 import json
 import re
@@ -26,29 +26,31 @@ def test_a_running_pod_and_one_that_fits_nowhere_are_explained(kwok, namespace):
     assert (stuck.node, stuck.refused["NodeResourcesFit", "Insufficient cpu"]) == ("", 10)
 
 
-def test_a_live_cluster_is_filmed_and_its_decisions_are_explained(kwok, namespace):
+def test_a_live_cluster_is_recorded_and_its_decisions_are_explained(kwok, namespace):
     api, path = kwok.api(), f"/api/v1/namespaces/{namespace}/pods"
     library = Library()
     with closing(library):
         library.watch(kwok.kubeconfig, ("kube-scheduler", "most-allocated"))
         (episode,) = library.index()
-        _, take = library.take(0, episode["nodes"][0], 0, "the cluster")
+        _, playback = library.playback(0, episode["nodes"][0], 0, "the cluster")
         api.request("POST", path, pod("web", cpu="32"))
-        until(lambda: library.status(take)["decisions"], "the placement in the film")
-        (row,) = library.decisions(take, 0)
-        said = library.explain(take, 0)
+        until(lambda: library.status(playback)["decisions"], "the placement in the replay")
+        (row,) = library.decisions(playback, 0)
+        said = library.explain(playback, 0)
         assert row[2:4] == [f"{namespace}/web", said["own"]["node"]]
         assert said["own"]["refused"] == [["TaintToleration", "node(s) had untolerated taint(s)", 1]]
         assert [each["policy"] for each in said["others"]] == ["most-allocated"]
-        end_s = library.status(take)["span_s"][1]
-        window = library.window(take, 0.0, end_s)
+        end_s = library.status(playback)["span_s"][1]
+        window = library.window(playback, 0.0, end_s)
         assert len(window["rows"]) == 10, "the control plane has no row"
         assert window["decided"][-1] == 1
         assert row[6] == "default-scheduler"
         api.request("POST", path, pod("huge", cpu="500"))
 
         def waits():
-            return [each for each in library.waiting(take, 0.0)["pods"] if each[0] == f"{namespace}/huge" and each[4]]
+            return [
+                each for each in library.waiting(playback, 0.0)["pods"] if each[0] == f"{namespace}/huge" and each[4]
+            ]
 
         until(waits, "the pod that waits, with what kube-scheduler says of it")
         ((_, _, _, scheduler, why),) = waits()

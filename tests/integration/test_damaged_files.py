@@ -21,8 +21,8 @@ from aaml.commands.flags import read_yaml
 from aaml.errors import UserError
 from aaml.evaluation.leaderboard.entry import BoardEntry
 from aaml.evaluation.policies import load
-from aaml.evaluation.run_spec import read_run_specs
 from aaml.evaluation.results import Results
+from aaml.evaluation.run_spec import read_run_specs
 from aaml.kube.objects import manifests
 from aaml.learning.agent import make_agent
 from aaml.learning.config import Dqn, QTable

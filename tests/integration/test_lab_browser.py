@@ -12,8 +12,8 @@ import pytest
 import uvicorn
 
 from aaml.evaluation.evaluate import evaluate
-from aaml.insight.film import Film, Move, Scene
-from aaml.lab.library import Library, Take
+from aaml.insight.replay import AttemptRecord, Move, Replay
+from aaml.lab.library import Library, Playback
 from aaml.lab.page import export
 from aaml.lab.server import create_app
 from aaml.policies.registry import make_policy
@@ -116,12 +116,12 @@ def test_pods_that_wait_are_named_on_the_page_with_their_reason(tmp_path):
     """Nodes of 4 CPU and 40 pods at once, of which not all fit."""
     pods = [make.pod(f"p{i}", 1000, at=0.0, life=50.0) for i in range(40)]
     cluster, policy = SimCluster(make.nodes(2), pods), make_policy("kube-scheduler")
-    film = Film.of(cluster, policy)
-    play(cluster, policy, observers=[film])
+    replay = Replay.of(cluster, policy)
+    play(cluster, policy, observers=[replay])
     evaluate(["kube-scheduler"], seeds=[1], nodes=4, pods=10, progress=False).save(tmp_path / "eval")
-    library, take = Library([tmp_path / "eval"]), Take(0, 4, 1, "kube-scheduler", film)
-    take.ended.set()
-    library._takes["0-4-1-kube-scheduler"] = take
+    library, playback = Library([tmp_path / "eval"]), Playback(0, 4, 1, "kube-scheduler", replay)
+    playback.ended.set()
+    library._playbacks["0-4-1-kube-scheduler"] = playback
     with served(library) as address, opened(tmp_path / "profile") as (page, errors):
         page.goto(address)
         page.wait_for_selector(READY)
@@ -147,30 +147,30 @@ def test_an_exported_page_opens_without_a_network(runs, tmp_path):
         assert errors == []
 
 
-def crowded() -> Film:
+def crowded() -> Replay:
     """5,000 nodes and 100,000 decisions, of pods that stay for 40,000 seconds, a decision a second."""
-    film = Film(make.cluster(make.nodes(5000, cpu=64_000)), lambda: 0.0)
+    replay = Replay(make.cluster(make.nodes(5000, cpu=64_000)), lambda: 0.0)
     rng, count = np.random.default_rng(0), 100_000
     nodes = rng.integers(0, 5000, count)
-    film.pods += [make.pod(f"p{number}", 4000) for number in range(count)]
+    replay.pods += [make.pod(f"p{number}", 4000) for number in range(count)]
     moves = [Move(float(number), number, int(nodes[number]), True) for number in range(count)]
     moves += [Move(float(number + 40_000), number, int(nodes[number]), False) for number in range(count - 40_000)]
-    film.moves += sorted(moves)
-    scenes = [
-        Scene(float(number), number, "assumed", int(nodes[number]), number, 0, 5000, 0.0, 0.0)
+    replay.moves += sorted(moves)
+    attempts = [
+        AttemptRecord(float(number), number, "assumed", int(nodes[number]), number, 0, 5000, 0.0, 0.0)
         for number in range(count)
     ]
-    film.scenes += scenes
-    film.decisions += scenes
-    return film
+    replay.attempts += attempts
+    replay.decisions += attempts
+    return replay
 
 
 def test_thousands_of_nodes_and_a_hundred_thousand_decisions_are_looked_at_by_window(runs, tmp_path):
-    library, film = Library([runs / "eval"]), crowded()
+    library, replay = Library([runs / "eval"]), crowded()
     for policy in ("kube-scheduler", "least-variance"):
-        key, take = f"0-4-1-{policy}", Take(0, 4, 1, policy, film)
-        take.ended.set()
-        library._takes[key] = take
+        key, playback = f"0-4-1-{policy}", Playback(0, 4, 1, policy, replay)
+        playback.ended.set()
+        library._playbacks[key] = playback
     with served(library) as address, opened(tmp_path / "profile") as (page, errors):
         page.goto(address)
         page.wait_for_selector(READY)

@@ -386,7 +386,7 @@ def test_pods_that_a_replay_begins_with(monkeypatch):
 @tries("lab/watched.py")
 def test_a_live_cluster_in_the_lab(monkeypatch):
     from aaml.lab.library import Library
-    from aaml.lab.watched import WatchedFilm
+    from aaml.lab.watched import LiveReplay
 
     class Watch:
         state, pending, pods, why = make.cluster([make.node()]), 0, {}, {}
@@ -403,7 +403,7 @@ def test_a_live_cluster_in_the_lab(monkeypatch):
 
     monkeypatch.setattr("aaml.lab.watched.ClusterWatch", Watch)
     library = Library()
-    library.watched = WatchedFilm(None)
+    library.watched = LiveReplay(None)
     until(lambda: not library.watched._following.running, "its end")
     with pytest.raises(Strange):
         library.check()  # which the server does once a second
@@ -411,7 +411,7 @@ def test_a_live_cluster_in_the_lab(monkeypatch):
 
 
 @tries("lab/library.py")
-def test_a_film_that_is_played_for_the_lab(monkeypatch):
+def test_a_replay_that_is_played_for_the_lab(monkeypatch):
     """What a policy raises is said on the page; an error of ours ends the lab."""
     from aaml.lab.library import Library
 

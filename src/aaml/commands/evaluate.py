@@ -64,9 +64,9 @@ def run(args: Args) -> int:
     from aaml.evaluation.entries import policy_entries
     from aaml.evaluation.evaluate import SEEDS, evaluate, parse_seeds, same_runs
     from aaml.evaluation.page import written
-    from aaml.evaluation.run_spec import RunSpec, write_run_specs
     from aaml.evaluation.report import write_report
     from aaml.evaluation.results import ResultFile, Results
+    from aaml.evaluation.run_spec import RunSpec, write_run_specs
     from aaml.sim.tasks import find_task
 
     named, task = (*args.policies, *args.models), find_task(args.task)

@@ -156,8 +156,8 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[PolicyEntry, ...]", 
     from dataclasses import replace
 
     from aaml.evaluation.page import written
-    from aaml.evaluation.run_spec import write_run_specs
     from aaml.evaluation.report import write_report
+    from aaml.evaluation.run_spec import write_run_specs
     from aaml.evaluation.what_if import REFERENCE, comparable, of_bills, paid, what_if
     from aaml.files import write_text
     from aaml.nodes.prices import PriceList

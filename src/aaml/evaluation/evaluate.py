@@ -15,8 +15,8 @@ from aaml.evaluation.entries import Policies, PolicyEntry, check, policy_entries
 from aaml.evaluation.episode import run_episode
 from aaml.evaluation.identity import IDENTITY, identity, with_identity
 from aaml.evaluation.policies import frozen
-from aaml.evaluation.run_spec import RunSpec
 from aaml.evaluation.results import Results
+from aaml.evaluation.run_spec import RunSpec
 from aaml.parallel.pool import open_pool
 from aaml.parallel.workers import Workers, parse_workers
 from aaml.progress import progress_bar

@@ -15,7 +15,7 @@ from aaml.evaluation.comparison import Comparison
 from aaml.evaluation.identity import AS_TEXT, EPISODE, latest, with_identity
 from aaml.evaluation.page import written
 from aaml.evaluation.ranking import rank
-from aaml.evaluation.run_spec import RunSpec, find_scene, read_run_specs, write_run_specs
+from aaml.evaluation.run_spec import RunSpec, find_attempt, read_run_specs, write_run_specs
 from aaml.extras import lazily
 from aaml.files import append_row, whole_lines, write_text
 from aaml.sim.metrics import METRICS, find_metric
@@ -46,8 +46,8 @@ class Results:
 
     What else an episode was made of (see `aaml.evaluation.identity`) is in its row too, and keeps results apart.
 
-    `learned` are the policies with a model, which figures show in colour. `run_specs` say by task how its runs were made,
-    so that a decision can be looked up. Printed, or at the end of a notebook's cell,
+    `learned` are the policies with a model, which figures show in colour. `run_specs` say by task how its runs were
+    made, so that a decision can be looked up. Printed, or at the end of a notebook's cell,
     results are compared with kube-scheduler, or with the first policy where it took no part.
     """
 
@@ -174,11 +174,11 @@ class Results:
             spec = replace(spec, pods=int(pods))
         number = decision if isinstance(decision, int) else None
         seed = int(row["seed"])
-        film = spec.film(
+        replay = spec.replay(
             row["policy"], seed, int(row["nodes"]),
-            until=None if number is None else lambda film: len(film.decisions) > number,
+            until=None if number is None else lambda replay: len(replay.decisions) > number,
         )  # fmt: skip
-        return spec.explain(film, find_scene(film, decision), seed=seed)
+        return spec.explain(replay, find_attempt(replay, decision), seed=seed)
 
     def plot(self, reference: str = "", metric: str = "") -> "Figure":
         """Draw the interval of each policy."""

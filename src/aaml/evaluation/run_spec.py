@@ -1,4 +1,4 @@
-"""Playing a run of an evaluation again, filmed: the same task, seed and policy give the same decisions."""
+"""How the runs of an evaluation were made, and their replay: the same task, seed and policy decide the same."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.policies import frozen, is_model, split_nodes
 from aaml.files import write_json
 from aaml.insight.explain import explain
-from aaml.insight.film import Film, Scene
+from aaml.insight.replay import AttemptRecord, Replay
 from aaml.nodes.catalogue_file import read_catalogue
 from aaml.scheduling.play import play
 from aaml.scheduling.walk import never
@@ -31,9 +31,9 @@ RUN_SPECS = "recipes.json"
 
 @dataclass(frozen=True)
 class RunSpec:
-    """How the runs on a task were made: its policies by label, and the pods of an episode where they were told.
+    """How the runs on a task were made: its policies by label, and the pods of an episode where they were set.
 
-    `instance_types` is the file of what could be bought in the bill of a trace, where that was told.
+    `instance_types` is the file of what could be bought in the bill of a trace, where one was given.
     """
 
     task: Task
@@ -69,20 +69,20 @@ class RunSpec:
         spec, nodes = split_nodes(found) if isinstance(found, str) else (found, "")
         return PolicyEntry(spec, policy, nodes)
 
-    def film(
+    def replay(
         self,
         policy: str,
         seed: int,
         nodes: int | None = None,
         *,
-        until: Callable[[Film], bool] | None = None,
+        until: Callable[[Replay], bool] | None = None,
         stop: Callable[[], bool] = never,
-        begun: Callable[[Film], object] = lambda _film: None,
-    ) -> Film:
-        """Play a run again and return its film; up to where `until` says so of it, or `stop()` is true.
+        begun: Callable[[Replay], object] = lambda _answers: None,
+    ) -> Replay:
+        """Run the episode again and return its replay, up to where `until(replay)` or `stop()` is true.
 
-        `begun` gets the film before anything has happened, to be looked at meanwhile. Raises `UserError` where the file
-        of instance types cannot be read any more.
+        `begun` is called with the replay before the first decision, so that it can be shown while it grows. Raises
+        `UserError` where the file of instance types cannot be read any more.
         """
         entry, task = self.entry(policy), self.task
         if self.instance_types is not None and isinstance(task, RecordedBillTask):
@@ -90,28 +90,28 @@ class RunSpec:
         cluster = entry.task(task).build(seed, nodes, pods=self.pods)
         with frozen(entry.spec):
             player = entry.policy(self.task, seed)
-            film = Film.of(cluster, player)
-            film.policy = entry.name
-            begun(film)
-            play(cluster, player, observers=[film], stop=lambda: stop() or (until is not None and until(film)))
-        return film
+            replay = Replay.of(cluster, player)
+            replay.policy = entry.name
+            begun(replay)
+            play(cluster, player, observers=[replay], stop=lambda: stop() or (until is not None and until(replay)))
+        return replay
 
-    def explain(self, film: Film, scene: Scene, policy: str = "", *, seed: int = 0) -> "Explanation":
-        """Explain a scene of a film by its own policy, or say what another one makes of the same state."""
-        entry = self.entry(policy or film.policy)
+    def explain(self, replay: Replay, record: AttemptRecord, policy: str = "", *, seed: int = 0) -> "Explanation":
+        """Explain an attempt of a replay by the policy that decided, or say what another one would do in that state."""
+        entry = self.entry(policy or replay.policy)
         with frozen(entry.spec):
             player = entry.policy(self.task, seed)  # its scores do not depend on what it has decided before
-            context = film.context(scene, player)
-            decided = film.decision(scene) if entry.name == film.policy else None
-            number = film.forgotten + film.decisions.index(scene) if scene in film.decisions else -1
+            context = replay.context(record, player)
+            decided = replay.decision(record) if entry.name == replay.policy else None
+            number = replay.forgotten + replay.decisions.index(record) if record in replay.decisions else -1
             explained = explain(context, player, decided, number=number, name=entry.name)
-        timed = decided is not None and scene.kind != "bound"  # which was seen when somebody else had decided
-        took = {"filters (in the run)": scene.filter_s, "policy (in the run)": scene.policy_s} if timed else {}
+        timed = decided is not None and record.kind != "bound"  # which was seen when somebody else had decided
+        took = {"filters (in the run)": record.filter_s, "policy (in the run)": record.policy_s} if timed else {}
         return replace(explained, seconds={**took, **explained.seconds})
 
 
 def write_run_specs(folder: Path, run_specs: Mapping[str, RunSpec]) -> None:
-    """Keep beside results how they were made; what the folder says of other tasks and policies stays."""
+    """Write the specs beside the results. Those that the folder holds of other tasks and policies are kept."""
     known = read_run_specs([folder])
     for task, spec in run_specs.items():
         known[task] = spec.over(known[task]) if task in known else spec
@@ -121,7 +121,7 @@ def write_run_specs(folder: Path, run_specs: Mapping[str, RunSpec]) -> None:
 
 
 def read_run_specs(folders: Iterable[Path]) -> dict[str, RunSpec]:
-    """Return the specs of the runs in result folders by task; empty where none was kept. Raises `UserError` for damaged ones."""
+    """Return the specs of the runs in result folders, by task. Raises `UserError` for a damaged file."""
     found: dict[str, RunSpec] = {}
     for path in (folder / RUN_SPECS for folder in folders):
         if not path.is_file():
@@ -143,16 +143,16 @@ class _Kept(msgspec.Struct, forbid_unknown_fields=True):
     instance_types: str | None = None
 
 
-def find_scene(film: Film, which: int | str) -> Scene:
+def find_attempt(replay: Replay, which: int | str) -> AttemptRecord:
     """Return a decision by its number, or the latest attempt to place a pod by its name. Raises `UserError`."""
     if isinstance(which, int):
-        decisions = film.decisions
+        decisions = replay.decisions
         if not 0 <= which < len(decisions):
             raise bad_value("decision", which, f"0 to {len(decisions) - 1}, the decisions of this run")
         return decisions[which]
     wanted = which if "/" in which else f"default/{which}"
-    for scene in reversed(film.scenes):
-        if film.pods[scene.pod].key == wanted:
-            return scene
-    names = ", ".join(film.pods[scene.pod].key for scene in film.scenes[:3])
+    for record in reversed(replay.attempts):
+        if replay.pods[record.pod].key == wanted:
+            return record
+    names = ", ".join(replay.pods[record.pod].key for record in replay.attempts[:3])
     raise UserError(f"pod: {which!r} was not decided on in this run; its pods are called {names} ...")

@@ -1,1 +1,1 @@
-"""Why a pod went where it went (`explain`), and the film of a run that such a decision is looked up in."""
+"""Why a pod went where it went (`explain`), and the replay of a run that such a decision is looked up in."""

@@ -1,1 +1,1 @@
-"""The page to look at runs (`aaml lab`): films of runs, decisions taken apart, curves, comparisons."""
+"""The page to look at runs (`aaml lab`): replays of runs, decisions taken apart, curves, comparisons."""

@@ -21,7 +21,7 @@ from bokeh.models import (
 from bokeh.palettes import interp_palette
 
 from aaml.evaluation.charts import OTHER, RUN_COLOURS, Drawn, plain_figure
-from aaml.insight.film import RESOURCES
+from aaml.insight.replay import RESOURCES
 from aaml.scheduling.curves import VALIDATION_DIFFERENCE
 
 SIDES = ("a", "b")

@@ -1,4 +1,4 @@
-"""What the page shows: the films, curves, comparisons and shadow logs that a person pointed at, as JSON-able values."""
+"""What the page shows, as JSON-able values: the replays, curves, comparisons and shadow logs of given paths."""
 
 import json
 import math
@@ -12,12 +12,12 @@ from typing import Any
 from aaml.cluster.filters import feasible
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.policies import load_policy
-from aaml.evaluation.run_spec import RunSpec
 from aaml.evaluation.results import RESULTS
-from aaml.insight.film import RESOURCES, Film, Scene
+from aaml.evaluation.run_spec import RunSpec
+from aaml.insight.replay import RESOURCES, AttemptRecord, Replay
 from aaml.lab.runs import Playable, playable
 from aaml.lab.tiles import Groups, group, tile
-from aaml.lab.watched import CLUSTER, WatchedFilm
+from aaml.lab.watched import CLUSTER, LiveReplay
 from aaml.live.shadow import read_records, read_report
 from aaml.nodes.prices import PriceList
 from aaml.scheduling.curves import JUDGED
@@ -26,7 +26,7 @@ from aaml.threads import ThreadPool
 from aaml.training.records import CONFIG, METRICS
 
 PAGE = 50  # decisions that are sent at once
-_FILMS_KEPT = 8
+_REPLAYS_KEPT = 8
 _PLAYED_AT_ONCE = 4
 _NODES_EXPLAINED = 40
 _POINTS = 400  # of a curve
@@ -35,29 +35,29 @@ _BLOCKS, _LEAST_BLOCK = 100, 20  # of a shadow log's pods, whose agreement is on
 
 
 @dataclass
-class Take:
-    """A film that is played, or was; `error` says why it could not be."""
+class Playback:
+    """A replay that runs or has run; `error` says why it could not."""
 
     episode: int
     nodes: int
     seed: int
     policy: str
-    film: Film | None = None
+    replay: Replay | None = None
     error: str = ""
-    grouped: tuple[Film, int] | None = None
-    """The film, and how many nodes it had, that `groups` are of."""
+    grouped: tuple[Replay, int] | None = None
+    """The replay that `groups` belong to, and how many nodes it had."""
     groups: dict[int, Groups] = field(default_factory=dict)
-    whys: dict[Scene, str] = field(default_factory=dict)
+    whys: dict[AttemptRecord, str] = field(default_factory=dict)
     stop: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
 
-    def begin(self, film: Film) -> None:
-        """Let the film be looked at while it is played."""
-        self.film = film
+    def begin(self, replay: Replay) -> None:
+        """Show the replay while it is made."""
+        self.replay = replay
 
 
 class Library:
-    """Everything that was pointed at. Films are played in threads, when somebody asks for them, a few at once.
+    """The runs that the page can show. A replay is made in a thread when somebody first asks for it, a few at once.
 
     `instance_types`: the file with prices of nodes. Raises `UserError` for what cannot be read.
     """
@@ -68,25 +68,25 @@ class Library:
         self.results: list[Path] = []
         self.trainings: list[Path] = []
         self.shadows: list[Path] = []
-        self.watched: WatchedFilm | None = None
+        self.watched: LiveReplay | None = None
         self.opinions: tuple[str, ...] = ()
-        self._takes: OrderedDict[str, Take] = OrderedDict()
+        self._playbacks: OrderedDict[str, Playback] = OrderedDict()
         self._lock = threading.Lock()
-        self._players = ThreadPool(_PLAYED_AT_ONCE, "film")
+        self._players = ThreadPool(_PLAYED_AT_ONCE, "replay")
         for path in paths:
             self._add(path)
 
     def watch(self, kubeconfig: Path | None, policies: Sequence[str] = ("kube-scheduler",)) -> None:
-        """Film a live cluster from now on; its decisions are explained by the first of the policies.
+        """Record a live cluster from now on; the first of the policies explains its decisions.
 
-        The others are asked what they would have done. Raises `UserError` when there is no cluster or no such policy.
+        The others say what they would have done. Raises `UserError` when there is no cluster or no such policy.
         """
         for policy in policies:
             load_policy(policy)
-        self.watched = WatchedFilm(kubeconfig)
+        self.watched = LiveReplay(kubeconfig)
         players = {CLUSTER: policies[0], **{policy: policy for policy in policies[1:]}}
         self.opinions = tuple(policies[1:])
-        size = int(self.watched.film.workers)
+        size = int(self.watched.replay.workers)
         self.episodes = [Playable(RunSpec(find_task("balance"), players), (size,), (0,), (CLUSTER,))]
 
     @property
@@ -96,15 +96,15 @@ class Library:
         return sorted(spec for spec in specs if ".py:" in spec)
 
     def check(self) -> None:
-        """Raise what has ended the watching of a live cluster or the playing of films, if anything has."""
+        """Raise the error that ended the watch of a live cluster or a thread of replays, if there is one."""
         self._players.check()
         if self.watched is not None:
             self.watched.check()
 
     def close(self) -> None:
-        """End the films that are played, and the watch of a live cluster."""
-        for take in self._takes.values():
-            take.stop.set()
+        """Stop the replays that run, and the watch of a live cluster."""
+        for playback in self._playbacks.values():
+            playback.stop.set()
         self._players.shutdown()
         if self.watched is not None:
             self.watched.close()
@@ -123,7 +123,7 @@ class Library:
             accepted = "a folder of `aaml evaluate` or `aaml train`, or a shadow log (FILE.jsonl)"
             raise bad_value("runs", str(path), accepted)
 
-    # ---- films -------------------------------------------------------------------------------------------------------
+    # ---- replays -----------------------------------------------------------------------------------------------------
 
     def index(self) -> list[dict[str, Any]]:
         """Return the episodes that can be looked at; the runs of several folders are called by these too."""
@@ -140,8 +140,8 @@ class Library:
             for each in self.episodes
         ]
 
-    def take(self, episode: int, nodes: int, seed: int, policy: str) -> tuple[str, Take]:
-        """Return a film with its key; it is begun to be played where nobody asked for it before.
+    def playback(self, episode: int, nodes: int, seed: int, policy: str) -> tuple[str, Playback]:
+        """Return a replay with its key; it is started where nobody asked for it before.
 
         Raises `UserError` for what `index` does not list: a request may name none of its own files or sizes.
         """
@@ -155,70 +155,71 @@ class Library:
                 raise bad_value(name, value, f"one of {', '.join(map(str, offered))}")
         key = f"{episode}-{nodes}-{seed}-{policy}"
         with self._lock:
-            if self.watched is not None and key not in self._takes:
-                self._takes[key] = Take(episode, nodes, seed, policy, self.watched.film)
-            if key not in self._takes:
-                take = self._takes[key] = Take(episode, nodes, seed, policy)
-                self._players.submit(self._play, take)
-                if len(self._takes) > _FILMS_KEPT:
-                    self._takes.popitem(last=False)[1].stop.set()
-            self._takes.move_to_end(key)
-            return key, self._takes[key]
+            if self.watched is not None and key not in self._playbacks:
+                self._playbacks[key] = Playback(episode, nodes, seed, policy, self.watched.replay)
+            if key not in self._playbacks:
+                playback = self._playbacks[key] = Playback(episode, nodes, seed, policy)
+                self._players.submit(self._play, playback)
+                if len(self._playbacks) > _REPLAYS_KEPT:
+                    self._playbacks.popitem(last=False)[1].stop.set()
+            self._playbacks.move_to_end(key)
+            return key, self._playbacks[key]
 
-    def known(self, key: str) -> Take:
-        """Return a film that was asked for. Raises `UserError` where it was given up meanwhile."""
+    def known(self, key: str) -> Playback:
+        """Return a replay by its key. Raises `UserError` where it was dropped meanwhile."""
         with self._lock:
-            if key not in self._takes:
-                raise bad_value("take", key, "a film that was asked for lately: load the page again")
-            return self._takes[key]
+            if key not in self._playbacks:
+                raise bad_value("playback", key, "a replay that was opened lately: load the page again")
+            return self._playbacks[key]
 
-    def status(self, take: Take) -> dict[str, Any]:
-        """Return how far a film is, and what there is to choose from it.
+    def status(self, playback: Playback) -> dict[str, Any]:
+        """Return how far a replay is, and what there is to choose from it.
 
-        `began_unix_s` is when a live cluster's second 0 was; 0 for a run that is played again, which has no date.
+        `began_unix_s` is when a live cluster's second 0 was; 0 for a run that is replayed, which has no date.
         """
-        film, live = self._film_of(take), self.watched
-        if film is None:
-            return {"done": take.ended.is_set(), "error": take.error, "decisions": 0, "span_s": [0, 0]}
+        replay, live = self._replay_of(playback), self.watched
+        if replay is None:
+            return {"done": playback.ended.is_set(), "error": playback.error, "decisions": 0, "span_s": [0, 0]}
         return {
-            "done": take.ended.is_set(), "error": take.error, "decisions": film.forgotten + len(film.decisions),
-            "resources": RESOURCES, "nodes": film.workers, "policy": film.policy,
-            "span_s": film.span_s if live is None else (live.from_s, live.now_s()),
+            "done": playback.ended.is_set(), "error": playback.error,
+            "decisions": replay.forgotten + len(replay.decisions),
+            "resources": RESOURCES, "nodes": replay.workers, "policy": replay.policy,
+            "span_s": replay.span_s if live is None else (live.from_s, live.now_s()),
             "began_unix_s": 0.0 if live is None else live.began_unix_s,
         }  # fmt: skip
 
-    def window(self, take: Take, start_s: float, end_s: float, row: int = -1) -> dict[str, Any]:
-        """Return a window of a film; with `row` the nodes of one row of its heat map, with -1 all of them."""
-        film = self._filmed(take)
+    def window(self, playback: Playback, start_s: float, end_s: float, row: int = -1) -> dict[str, Any]:
+        """Return a window of a replay; with `row` the nodes of one row of its heat map, with -1 all of them."""
+        replay = self._begun(playback)
         if not (math.isfinite(start_s) and math.isfinite(end_s) and start_s <= end_s):
             raise bad_value("start, end", f"{start_s:g}, {end_s:g}", "two times in seconds, the first one first")
-        if take.grouped != (film, len(film.nodes)):
-            take.grouped, take.groups = (film, len(film.nodes)), {}
-        groups = take.groups.get(row)
+        if playback.grouped != (replay, len(replay.nodes)):
+            playback.grouped, playback.groups = (replay, len(replay.nodes)), {}
+        groups = playback.groups.get(row)
         if groups is None:
-            whole = group(film)
+            whole = group(replay)
             if not -1 <= row < len(whole.names):
                 raise bad_value("row", row, f"-1 to {len(whole.names) - 1}")
-            take.groups = {-1: whole} | ({row: group(film, whole, row)} if row >= 0 else {})
-            groups = take.groups[row]
-        return tile(film, groups, start_s, end_s, self._prices)
+            playback.groups = {-1: whole} | ({row: group(replay, whole, row)} if row >= 0 else {})
+            groups = playback.groups[row]
+        return tile(replay, groups, start_s, end_s, self._prices)
 
-    def decisions(self, take: Take, page: int) -> list[list[Any]]:
+    def decisions(self, playback: Playback, page: int) -> list[list[Any]]:
         """Return `PAGE` decisions as rows of number, time, pod, node, feasible nodes, outcome and who decided.
 
-        The last is "" where the film's own policy did. Those that are forgotten are left out.
+        The last is "" where the replay's own policy did. Those that are forgotten are left out.
         """
-        film = self._filmed(take)
+        replay = self._begun(playback)
         if page < 0:
             raise bad_value("page", page, "0 or more")
-        first, begin = page * PAGE, max(page * PAGE - film.forgotten, 0)
+        first, begin = page * PAGE, max(page * PAGE - replay.forgotten, 0)
         return [
-            [film.forgotten + begin + place, scene.time_s, film.pods[scene.pod].key, _name(film, scene.node),
-             scene.feasible, scene.kind, scene.by]
-            for place, scene in enumerate(film.decisions[begin : max(first + PAGE - film.forgotten, 0)])
+            [replay.forgotten + begin + place, record.time_s, replay.pods[record.pod].key, _name(replay, record.node),
+             record.feasible, record.kind, record.by]
+            for place, record in enumerate(replay.decisions[begin : max(first + PAGE - replay.forgotten, 0)])
         ]  # fmt: skip
 
-    def waiting(self, take: Take, at_s: float) -> dict[str, Any]:
+    def waiting(self, playback: Playback, at_s: float) -> dict[str, Any]:
         """Name the pods that wait: on a live cluster now, in a run that is played at a time, the longest first.
 
         Rows are the pod, since when in seconds, how often it was tried (0: not known), who is to place it, and why it
@@ -229,82 +230,90 @@ class Library:
             return {"pending": live.pending, "pods": rows[:_NAMED]}
         if not math.isfinite(at_s):
             raise bad_value("at", at_s, "a time in seconds")
-        film = self._filmed(take)
-        left: dict[int, tuple[float, int, Scene]] = {}
-        for scene in film.scenes[:]:
-            if scene.time_s > at_s:
+        replay = self._begun(playback)
+        left: dict[int, tuple[float, int, AttemptRecord]] = {}
+        for record in replay.attempts[:]:
+            if record.time_s > at_s:
                 break
-            if scene.kind in ("unschedulable", "declined"):
-                since_s, tries, _ = left.get(scene.pod, (scene.time_s, 0, scene))
-                left[scene.pod] = (since_s, tries + 1, scene)
+            if record.kind in ("unschedulable", "declined"):
+                since_s, tries, _ = left.get(record.pod, (record.time_s, 0, record))
+                left[record.pod] = (since_s, tries + 1, record)
             else:
-                left.pop(scene.pod, None)
+                left.pop(record.pod, None)
         rows = [
-            [film.pods[pod].key, since_s, tries, film.policy, self._why(take, scene) if place < _EXPLAINED else ""]
-            for place, (pod, (since_s, tries, scene)) in enumerate([*left.items()][:_NAMED])
+            [
+                replay.pods[pod].key,
+                since_s,
+                tries,
+                replay.policy,
+                self._why(playback, record) if place < _EXPLAINED else "",
+            ]
+            for place, (pod, (since_s, tries, record)) in enumerate([*left.items()][:_NAMED])
         ]
         return {"pending": len(left), "pods": rows}
 
-    def _why(self, take: Take, scene: Scene) -> str:
+    def _why(self, playback: Playback, record: AttemptRecord) -> str:
         """Return why a pod was left without a node, in kube-scheduler's words."""
-        film = self._filmed(take)
-        if scene.kind == "declined":
-            return f"{scene.by or film.policy} left it pending"
-        if scene not in take.whys:
-            if len(take.whys) >= PAGE:
-                take.whys.clear()
-            take.whys[scene] = feasible(film.state_before(scene), film.pods[scene.pod]).message()
-        return take.whys[scene]
+        replay = self._begun(playback)
+        if record.kind == "declined":
+            return f"{record.by or replay.policy} left it pending"
+        if record not in playback.whys:
+            if len(playback.whys) >= PAGE:
+                playback.whys.clear()
+            playback.whys[record] = feasible(replay.state_before(record), replay.pods[record.pod]).message()
+        return playback.whys[record]
 
-    def _filmed(self, take: Take) -> Film:
-        film = self._film_of(take)
-        if film is None:
-            raise bad_value("film", take.policy, "one that has begun to be played")
-        return film
+    def _begun(self, playback: Playback) -> Replay:
+        replay = self._replay_of(playback)
+        if replay is None:
+            raise bad_value("replay", playback.policy, "one that has begun")
+        return replay
 
-    def _film_of(self, take: Take) -> Film | None:
-        """Return the film of a take; that of a live cluster is another one when its beginning was forgotten."""
+    def _replay_of(self, playback: Playback) -> Replay | None:
+        """Return the replay to show; a live cluster has a new one whenever old events were dropped."""
         if self.watched is not None:
-            take.film = self.watched.film
-        return take.film
+            playback.replay = self.watched.replay
+        return playback.replay
 
-    def explain(self, take: Take, number: int, beside: Take | None = None) -> dict[str, Any]:
-        """Explain a decision of a film; and what the policy of another film makes of it, here and in its own run."""
-        film, spec = self._filmed(take), self.episodes[take.episode].spec
-        last = film.forgotten + len(film.decisions) - 1
-        if not film.forgotten <= number <= last:
-            raise bad_value("decision", number, f"{film.forgotten} to {last}")
-        scene = film.decisions[number - film.forgotten]
-        said: dict[str, Any] = {"own": spec.explain(film, scene, seed=take.seed).to_dict(_NODES_EXPLAINED)}
-        said["by"] = scene.by
-        said["scores_of"] = film.policy if self.watched is None else spec.policies[CLUSTER]
+    def explain(self, playback: Playback, number: int, beside: Playback | None = None) -> dict[str, Any]:
+        """Explain a decision, and what the policy of another replay does with that pod, here and in its own run."""
+        replay, spec = self._begun(playback), self.episodes[playback.episode].spec
+        last = replay.forgotten + len(replay.decisions) - 1
+        if not replay.forgotten <= number <= last:
+            raise bad_value("decision", number, f"{replay.forgotten} to {last}")
+        record = replay.decisions[number - replay.forgotten]
+        said: dict[str, Any] = {"own": spec.explain(replay, record, seed=playback.seed).to_dict(_NODES_EXPLAINED)}
+        said["by"] = record.by
+        said["scores_of"] = replay.policy if self.watched is None else spec.policies[CLUSTER]
         said["others"] = [
-            {"policy": each, "here": spec.explain(film, scene, each, seed=take.seed).node, "in_its_run": ""}
+            {"policy": each, "here": spec.explain(replay, record, each, seed=playback.seed).node, "in_its_run": ""}
             for each in self.opinions
         ]
-        if beside is not None and beside.policy != take.policy:
-            there = self._filmed(beside)
-            again = there.latest(film.pods[scene.pod].uid)
+        if beside is not None and beside.policy != playback.policy:
+            there = self._begun(beside)
+            again = there.latest(replay.pods[record.pod].uid)
             said["others"].append(
                 {
                     "policy": beside.policy,
-                    "here": spec.explain(film, scene, beside.policy, seed=take.seed).node,
+                    "here": spec.explain(replay, record, beside.policy, seed=playback.seed).node,
                     "in_its_run": "" if again is None else _name(there, again.node),
                 }
             )
         return said
 
-    def _play(self, take: Take) -> None:
-        spec = self.episodes[take.episode].spec
+    def _play(self, playback: Playback) -> None:
+        spec = self.episodes[playback.episode].spec
         try:
-            if not take.stop.is_set():
-                spec.film(take.policy, take.seed, take.nodes, stop=take.stop.is_set, begun=take.begin)
+            if not playback.stop.is_set():
+                spec.replay(
+                    playback.policy, playback.seed, playback.nodes, stop=playback.stop.is_set, begun=playback.begin
+                )
         except UserError as error:
-            take.error = str(error)
+            playback.error = str(error)
         except Exception as error:  # noqa: BLE001  (a policy may raise anything: the page says so)
-            take.error = f"{take.policy} cannot be played: {type(error).__name__}: {error}"
+            playback.error = f"{playback.policy} cannot be played: {type(error).__name__}: {error}"
         finally:
-            take.ended.set()
+            playback.ended.set()
 
     # ---- curves and logs ---------------------------------------------------------------------------------------------
 
@@ -331,8 +340,8 @@ class Library:
         ]
 
 
-def _name(film: Film, node: int) -> str:
-    return film.nodes[node].name if node >= 0 else ""
+def _name(replay: Replay, node: int) -> str:
+    return replay.nodes[node].name if node >= 0 else ""
 
 
 def _scalars(path: Path) -> dict[str, tuple[list[float], list[float]]]:

@@ -3,7 +3,7 @@
 (() => {
 const FRAMES = 200, PAGE = 50, DOTS = 100, SHOWN = 12, SCALE = 200, NOTHING = 255, SIDES = ["a", "b"];
 const $ = (id) => document.getElementById(id);
-const S = { episode: 0, level: 0, at: 0, row: -1, resource: 0, frame: 0, span: [0, 1], take: {}, tile: {}, pages: {}, picked: null,
+const S = { episode: 0, level: 0, at: 0, row: -1, resource: 0, frame: 0, span: [0, 1], playback: {}, tile: {}, pages: {}, picked: null,
             timer: null, turn: 0, began: 0 };
 let models = {};
 
@@ -47,7 +47,7 @@ const seconds = (s) => s >= 7200 ? `${(s / 3600).toFixed(2)} h` : `${s.toFixed(1
 const short = (x) => x === null || x === undefined ? "" : Number(x).toPrecision(4).replace(/\.?0+$/, "").replace(/\.?0+e/, "e");
 const pct = (x) => Number.isNaN(x) ? "none" : `${Math.round(100 * x)}%`;
 function decode(text) { return Uint8Array.from(atob(text), (c) => c.charCodeAt(0)); }
-const sides = () => SIDES.filter((side) => S.take[side]);
+const sides = () => SIDES.filter((side) => S.playback[side]);
 
 // ---- drawing ---------------------------------------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ function drawWindow() {
     models[`queue_${side}_data`].data = { time, value: tile.pending };
     models[`spread_${side}_data`].data = { time, value: tile.spread };
     const card = document.querySelector(`.card.side-${side} small`);
-    card.textContent = `${S.take[side].status.decisions.toLocaleString("en")} decisions, ` +
+    card.textContent = `${S.playback[side].status.decisions.toLocaleString("en")} decisions, ` +
       `${tile.nodes ? "a row a node" : "a row a group of nodes: click one to see its nodes"}`;
   }
   const first = S.tile[sides()[0]];
@@ -140,11 +140,11 @@ function readout(side, x, y, which) {
   return tile.rows[g] + at + ": " + S.shown.map((r) => `${AAML.resources[r]} ${pct(level(tile, t, g, r))}`).join(", ");
 }
 
-// ---- films -----------------------------------------------------------------------------------------------------------
+// ---- replays ---------------------------------------------------------------------------------------------------------
 
 async function open() {
   const turn = ++S.turn, episode = AAML.episodes[S.episode];
-  Object.assign(S, { take: {}, tile: {}, pages: {}, level: 0, at: 0, row: -1, picked: null });
+  Object.assign(S, { playback: {}, tile: {}, pages: {}, level: 0, at: 0, row: -1, picked: null });
   $("why").replaceChildren(element("h2", "Why this node?"), element("p", "Click a decision.", "hint"));
   const two = $("policy_b").value !== "(nobody)";
   for (const id of ["sides", "lists"]) $(id).classList.toggle("single", !two);
@@ -154,13 +154,13 @@ async function open() {
     for (const title of document.querySelectorAll(`.side-${side} .policy`)) title.textContent = $(`policy_${side}`).value;
   const chosen = two ? SIDES : ["a"], began = performance.now();
   for (;;) {
-    const takes = {};
+    const playbacks = {};
     for (const side of chosen)
-      takes[side] = await ask("take", { episode: S.episode, nodes: $("nodes").value, seed: $("seed").value, policy: $(`policy_${side}`).value });
+      playbacks[side] = await ask("playback", { episode: S.episode, nodes: $("nodes").value, seed: $("seed").value, policy: $(`policy_${side}`).value });
     if (turn !== S.turn) return;
-    S.take = takes;
-    S.began = takes.a.status.began_unix_s ?? 0;
-    const all = chosen.map((side) => takes[side].status), ready = all.every((each) => each.decisions > 0 || each.done);
+    S.playback = playbacks;
+    S.began = playbacks.a.status.began_unix_s ?? 0;
+    const all = chosen.map((side) => playbacks[side].status), ready = all.every((each) => each.decisions > 0 || each.done);
     const wrong = all.find((each) => each.error);
     if (wrong) { $("state").textContent = wrong.error; $("state").className = "error"; return; }
     $("state").className = "hint";
@@ -184,7 +184,7 @@ async function open() {
 async function load() {  // the window of time that is looked at
   const turn = S.turn, width = (S.span[1] - S.span[0]) / 2 ** S.level, start = S.span[0] + S.at * width, tiles = {};
   await Promise.all(sides().map(async (side) => {
-    const where = { take: S.take[side].key, level: S.level, at: S.at, row: S.row };
+    const where = { playback: S.playback[side].key, level: S.level, at: S.at, row: S.row };
     const tile = await ask("window", where, { start, end: start + width });
     tile.bytes ??= decode(tile.use);
     tiles[side] = tile;
@@ -224,10 +224,10 @@ function play(on = S.timer === null) {
 
 async function page(side, number) {
   const key = `${side}-${number}`;
-  return S.pages[key] ??= ask("decisions", { take: S.take[side].key, page: number }).catch((error) => { S.pages[key] = undefined; throw error; });
+  return S.pages[key] ??= ask("decisions", { playback: S.playback[side].key, page: number }).catch((error) => { S.pages[key] = undefined; throw error; });
 }
 async function listDecisions(side) {
-  const done = S.tile[side].decided[S.frame], first = Math.max(0, Math.min(done - SHOWN / 2, S.take[side].status.decisions - SHOWN));
+  const done = S.tile[side].decided[S.frame], first = Math.max(0, Math.min(done - SHOWN / 2, S.playback[side].status.decisions - SHOWN));
   const box = document.querySelector(`#lists .side-${side}`), turn = S.turn, frame = S.frame;
   let rows = [];
   try {
@@ -256,7 +256,7 @@ async function nameWaiting() {  // which pods have no node at this moment, and w
   if (embedded || S.timer !== null || S.asking) return;
   S.asking = true;
   try {
-    const said = await ask("waiting", { take: S.take.a.key }, { at: now() }), live = AAML.episodes[S.episode].live;
+    const said = await ask("waiting", { playback: S.playback.a.key }, { at: now() }), live = AAML.episodes[S.episode].live;
     if (turn !== S.turn) return;
     box.hidden = said.pods.length === 0;
     const of = said.pods.length < said.pending ? `, ${said.pods.length} of ${said.pending}` : "";
@@ -268,7 +268,7 @@ async function nameWaiting() {  // which pods have no node at this moment, and w
   if (frame !== S.frame && turn === S.turn) nameWaiting();  // the slider went on meanwhile
 }
 async function go(change) {  // to another decision of the left policy
-  const last = S.take.a.status.decisions - 1, from = S.picked?.side === "a" ? S.picked.number : S.tile.a.decided[S.frame] - 1;
+  const last = S.playback.a.status.decisions - 1, from = S.picked?.side === "a" ? S.picked.number : S.tile.a.decided[S.frame] - 1;
   const number = Math.max(0, Math.min(last, from + change)), [row] = (await page("a", Math.floor(number / PAGE))).filter((each) => each[0] === number);
   await goTo("a", row);
 }
@@ -283,8 +283,8 @@ async function explain(side, number) {
   S.picked = { side, number };
   drawNow();
   const other = side === "a" ? "b" : "a", box = $("why");
-  const params = { take: S.take[side].key, decision: number };
-  if (S.take[other]) params.beside = S.take[other].key;
+  const params = { playback: S.playback[side].key, decision: number };
+  if (S.playback[other]) params.beside = S.playback[other].key;
   try {
     const said = await ask("explain", params);
     if (S.picked?.side === side && S.picked.number === number) box.replaceChildren(...explanation(said));

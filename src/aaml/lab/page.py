@@ -18,7 +18,7 @@ from aaml.evaluation.charts import comparison_figure
 from aaml.evaluation.results import Results
 from aaml.evaluation.tables import ranking_table
 from aaml.files import write_text
-from aaml.insight.film import RESOURCES
+from aaml.insight.replay import RESOURCES
 from aaml.lab import figures
 from aaml.lab.library import PAGE, Library
 from aaml.progress import progress_bar
@@ -72,44 +72,44 @@ def export(library: Library, path: Path, *, decisions: int = 300) -> None:
     for number, episode in enumerate(library.episodes[:1]):
         chosen = dict(zip(figures.SIDES, episode.policies, strict=False))
         for_page = {"nodes": episode.nodes[0], "seed": episode.seeds[0]}
-        answers |= _film(library, number, chosen, decisions=decisions, **for_page)
+        answers |= _answers(library, number, chosen, decisions=decisions, **for_page)
         kept = type(episode)(episode.spec, episode.nodes[:1], episode.seeds[:1], tuple(chosen.values()))
         library.episodes = [kept]
     packed = base64.b64encode(gzip.compress(json.dumps(answers).encode(), mtime=0)).decode()
     write_text(path, page(library, packed), field="export")
 
 
-def _film(
+def _answers(
     library: Library, number: int, chosen: Mapping[str, str], *, nodes: int, seed: int, decisions: int
 ) -> dict[str, Any]:
-    """Return the answers that the page may ask for of these policies' films, by what is asked."""
+    """Return the answers that the page may ask for of these policies' replays, by what is asked."""
     answers: dict[str, Any] = {}
-    takes = {side: library.take(number, nodes, seed, policy) for side, policy in chosen.items()}
-    for _, take in takes.values():
-        take.ended.wait()
-        if take.error:
-            raise UserError(take.error)
-    starts, ends = zip(*(library.status(take)["span_s"] for _, take in takes.values()), strict=True)
+    playbacks = {side: library.playback(number, nodes, seed, policy) for side, policy in chosen.items()}
+    for _, playback in playbacks.values():
+        playback.ended.wait()
+        if playback.error:
+            raise UserError(playback.error)
+    starts, ends = zip(*(library.status(playback)["span_s"] for _, playback in playbacks.values()), strict=True)
     start_s, span_s = min(starts), max(ends) - min(starts)
-    for side, (key, take) in takes.items():
-        status = library.status(take)
-        asked = f"episode={number}&nodes={nodes}&seed={seed}&policy={_quoted(take.policy)}"
-        answers[f"take?{asked}"] = {"key": key, "status": status}
+    for side, (key, playback) in playbacks.items():
+        status = library.status(playback)
+        asked = f"episode={number}&nodes={nodes}&seed={seed}&policy={_quoted(playback.policy)}"
+        answers[f"playback?{asked}"] = {"key": key, "status": status}
         for level in range(_EXPORTED_LEVELS + 1):
             width = span_s / 2**level
             for at in range(2**level):
-                window = library.window(take, start_s + at * width, start_s + (at + 1) * width)
-                answers[f"window?take={_quoted(key)}&level={level}&at={at}&row=-1"] = window
+                window = library.window(playback, start_s + at * width, start_s + (at + 1) * width)
+                answers[f"window?playback={_quoted(key)}&level={level}&at={at}&row=-1"] = window
         count = status["decisions"]
         for place in range(-(-count // PAGE)):
-            answers[f"decisions?take={_quoted(key)}&page={place}"] = library.decisions(take, place)
-        other = next((takes[each] for each in takes if each != side), None)
+            answers[f"decisions?playback={_quoted(key)}&page={place}"] = library.decisions(playback, place)
+        other = next((playbacks[each] for each in playbacks if each != side), None)
         every = max(1, -(-count // decisions))
-        with progress_bar(f"explain {take.policy}", len(range(0, count, every)), "decision") as bar:
+        with progress_bar(f"explain {playback.policy}", len(range(0, count, every)), "decision") as bar:
             for decision in range(0, count, every):
                 beside = f"&beside={_quoted(other[0])}" if other else ""
-                asked = f"explain?take={_quoted(key)}&decision={decision}{beside}"
-                answers[asked] = library.explain(take, decision, other[1] if other else None)
+                asked = f"explain?playback={_quoted(key)}&decision={decision}{beside}"
+                answers[asked] = library.explain(playback, decision, other[1] if other else None)
                 bar.update()
     return answers
 

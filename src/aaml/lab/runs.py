@@ -6,8 +6,8 @@ from pathlib import Path
 
 from aaml.errors import bad_value
 from aaml.evaluation.evaluate import SEEDS
-from aaml.evaluation.run_spec import RunSpec, find_scene
 from aaml.evaluation.results import REFERENCE, RESULTS, Results
+from aaml.evaluation.run_spec import RunSpec, find_attempt
 from aaml.evaluation.zoo import model_file
 from aaml.insight.explanation import Explanation
 from aaml.policies.registry import POLICIES
@@ -53,8 +53,8 @@ def played(
         return Results.read(path).explain(which, policy=policy, seed=seed, nodes=nodes, task=task)
     (found,) = playable(path)
     player, drawn = policy or found.policies[0], found.seeds[0] if seed is None else seed
-    film = found.spec.film(player, drawn, nodes or found.nodes[0])
-    return found.spec.explain(film, find_scene(film, which), seed=drawn)
+    replay = found.spec.replay(player, drawn, nodes or found.nodes[0])
+    return found.spec.explain(replay, find_attempt(replay, which), seed=drawn)
 
 
 def _evaluated(results: Results) -> list[Playable]:

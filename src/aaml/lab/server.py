@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from aaml.errors import UserError, bad_value
-from aaml.lab.library import Library, Take
+from aaml.lab.library import Library
 from aaml.lab.page import page
 from aaml.serve.gate import LOOPBACK, gated
 from aaml.serve.listen import PatientServer
@@ -30,32 +30,31 @@ def create_app(library: Library) -> Starlette:
     imported or opened. A page of another site may ask for nothing, and a name that was made to point here is refused.
     """
 
-    def take(query: "_Query") -> tuple[str, Take]:
-        return library.take(query.number("episode"), query.number("nodes"), query.number("seed"), query.text("policy"))
-
-    def taken(query: "_Query") -> Any:
-        key, found = take(query)
+    def playback(query: "_Query") -> Any:
+        key, found = library.playback(
+            query.number("episode"), query.number("nodes"), query.number("seed"), query.text("policy")
+        )
         return {"key": key, "status": library.status(found)}
 
     def window(query: "_Query") -> Any:
-        found = library.known(query.text("take"))
+        found = library.known(query.text("playback"))
         return library.window(found, query.real("start"), query.real("end"), query.number("row"))
 
     def decisions(query: "_Query") -> Any:
-        return library.decisions(library.known(query.text("take")), query.number("page"))
+        return library.decisions(library.known(query.text("playback")), query.number("page"))
 
     def waiting(query: "_Query") -> Any:
-        return library.waiting(library.known(query.text("take")), query.real("at"))
+        return library.waiting(library.known(query.text("playback")), query.real("at"))
 
     def explain(query: "_Query") -> Any:
         beside = query.get("beside")
         other = library.known(beside) if beside else None
-        return library.explain(library.known(query.text("take")), query.number("decision"), other)
+        return library.explain(library.known(query.text("playback")), query.number("decision"), other)
 
     return gated(
         [
             Route("/", lambda _: HTMLResponse(page(library), headers=_PAGE)),
-            _api("take", taken),
+            _api("playback", playback),
             _api("window", window),
             _api("decisions", decisions),
             _api("waiting", waiting),

@@ -1,4 +1,4 @@
-"""A film in windows of time, small enough to send: the use of groups of nodes, the queue, and how even the use is."""
+"""A replay in windows of time, small enough to send: use by groups of nodes, the queue, and the balance."""
 
 import base64
 import re
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from aaml.cluster.quantity import CPU
-from aaml.insight.film import Film
+from aaml.insight.replay import Replay
 from aaml.nodes.prices import PriceList
 
 FRAMES = 200  # moments of a window
@@ -20,7 +20,7 @@ _SCALE = 200.0  # 200 of a byte stand for a use of 1, so that more than all ther
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Which row of a heat map a node belongs to, by its place in the film (-1: none), and what the rows are called."""
+    """The row of a heat map that each node of a replay belongs to (-1: none), and the names of the rows."""
 
     of: tuple[int, ...]
     names: tuple[str, ...]
@@ -28,23 +28,23 @@ class Groups:
     """Whether each row is one node."""
 
 
-def group(film: Film, within: Groups | None = None, row: int = -1) -> Groups:
-    """Return the rows of a film's heat map: its nodes, or its racks, or blocks of nodes where there are too many.
+def group(replay: Replay, within: Groups | None = None, row: int = -1) -> Groups:
+    """Return the rows of a replay's heat map: its nodes, or its racks, or blocks of nodes where there are too many.
 
     `within` and `row` show the nodes of one row of another grouping. The control plane has no row.
     """
-    places = [place for place, node in enumerate(film.nodes) if not node.is_control_plane]
+    places = [place for place, node in enumerate(replay.nodes) if not node.is_control_plane]
     if within is not None:
         places = [place for place in places if within.of[place] == row]
-    places.sort(key=lambda place: _natural(film.nodes[place].name))
-    rack_of = film.racks
+    places.sort(key=lambda place: _natural(replay.nodes[place].name))
+    rack_of = replay.racks
     racks = sorted({rack_of[place] for place in places}, key=_natural)
-    of = [-1] * len(film.nodes)
+    of = [-1] * len(replay.nodes)
     most = MOST_GROUPS if within is None else MOST_OPENED
     if len(places) <= most:
         for number, place in enumerate(places):
             of[place] = number
-        return Groups(tuple(of), tuple(film.nodes[place].name for place in places), nodes=True)
+        return Groups(tuple(of), tuple(replay.nodes[place].name for place in places), nodes=True)
     if 1 < len(racks) <= MOST_GROUPS and within is None:
         number_of = {rack: number for number, rack in enumerate(racks)}
         for place in places:
@@ -57,11 +57,11 @@ def group(film: Film, within: Groups | None = None, row: int = -1) -> Groups:
     for number, block in enumerate(blocks):
         for place in block:
             of[place] = number
-    names = tuple(f"{film.nodes[block[0]].name} ... ({len(block)})" for block in blocks)
+    names = tuple(f"{replay.nodes[block[0]].name} ... ({len(block)})" for block in blocks)
     return Groups(tuple(of), names, nodes=False)
 
 
-def tile(film: Film, groups: Groups, start_s: float, end_s: float, prices: PriceList) -> dict[str, Any]:
+def tile(replay: Replay, groups: Groups, start_s: float, end_s: float, prices: PriceList) -> dict[str, Any]:
     """Return `FRAMES` moments from `start_s` to `end_s` as JSON-able values.
 
     `use` is base64 of bytes [T, G, 4]: 200 stand for all there is, 255 for none that could be used, and for a node that
@@ -70,22 +70,22 @@ def tile(film: Film, groups: Groups, start_s: float, end_s: float, prices: Price
     `prices`, None where none has a price.
     """
     times = np.linspace(start_s, end_s, FRAMES)
-    use = film.use(times, groups.of)
+    use = replay.use(times, groups.of)
     with np.errstate(invalid="ignore"):
         levels = np.where(np.isnan(use), _NOTHING, np.clip(use * _SCALE, 0, _NOTHING - 1)).astype(np.uint8)
-    there = film.there(times)[:, : len(groups.of)]
+    there = replay.there(times)[:, : len(groups.of)]
     if groups.nodes:
         for place, row in enumerate(groups.of):
             if row >= 0:
                 levels[~there[:, place], row] = _NOTHING
-    priced = [prices.price(node) for node in film.nodes[: len(groups.of)]]
+    priced = [prices.price(node) for node in replay.nodes[: len(groups.of)]]
     known = np.array([0.0 if price is None else price for price in priced])
-    is_worker = np.array([not node.is_control_plane for node in film.nodes[: len(groups.of)]], dtype=np.bool_)
-    workers = [-1 if node.is_control_plane else place for place, node in enumerate(film.nodes)]
-    of_workers = film.use(times, workers, (CPU,))[:, :, 0]
-    absent = ~film.there(times)[:, np.flatnonzero(np.array(workers) >= 0)][:, : of_workers.shape[1]]
+    is_worker = np.array([not node.is_control_plane for node in replay.nodes[: len(groups.of)]], dtype=np.bool_)
+    workers = [-1 if node.is_control_plane else place for place, node in enumerate(replay.nodes)]
+    of_workers = replay.use(times, workers, (CPU,))[:, :, 0]
+    absent = ~replay.there(times)[:, np.flatnonzero(np.array(workers) >= 0)][:, : of_workers.shape[1]]
     spread = np.ma.masked_array(of_workers, absent).var(axis=1).filled(0.0)
-    tried, waiting, decided = film.queue()
+    tried, waiting, decided = replay.queue()
     last = np.searchsorted(tried, times, side="right") - 1
     pending = np.where(last >= 0, waiting[last], 0) if len(tried) else np.zeros(FRAMES)
     return {
@@ -95,7 +95,7 @@ def tile(film: Film, groups: Groups, start_s: float, end_s: float, prices: Price
         "spread": spread.tolist(),
         "there": (there & is_worker).sum(axis=1).tolist(),
         "dollars": None if all(price is None for price in priced) else (there @ known).tolist(),
-        "decided": (film.forgotten + np.searchsorted(decided, times, side="right")).tolist(),
+        "decided": (replay.forgotten + np.searchsorted(decided, times, side="right")).tolist(),
     }  # fmt: skip
 
 

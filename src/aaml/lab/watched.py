@@ -1,4 +1,4 @@
-"""A live cluster that is filmed from now on, in a thread of its own."""
+"""A live cluster that is recorded from now on, in a thread of its own."""
 
 import threading
 import time
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aaml.cluster.objects import Pod
-from aaml.insight.film import Film
+from aaml.insight.replay import Replay
 from aaml.kube.watcher import ClusterWatch
 from aaml.threads import Background
 
@@ -26,11 +26,11 @@ class WaitingPod(NamedTuple):
     why: str
 
 
-class WatchedFilm:
-    """A film of a live cluster; only looked at, with no more rights than to list and watch nodes and pods.
+class LiveReplay:
+    """The replay of a live cluster, made by a watch that may only list and watch nodes and pods.
 
-    The film has a limit: of more than `kept` moves of pods, or placements, the older half is forgotten, and `from_s` is
-    where it begins. `waiting` are the pods that have no node now, those that wait longest first.
+    It is bounded: of more than `kept` moves, attempts or counts the older half is dropped, and `from_s` is where it
+    begins then. `waiting` are the pods that have no node now, those that wait longest first.
     """
 
     def __init__(self, kubeconfig: Path | None, kept: int = _KEPT) -> None:
@@ -38,7 +38,7 @@ class WatchedFilm:
         self._watch = ClusterWatch.connect(kubeconfig, connections=2)
         self._since_s, self.began_unix_s = time.monotonic(), time.time()
         self._kept, self._left = kept, ""
-        self.film = Film(self._watch.state, self.now_s, CLUSTER)
+        self.replay = Replay(self._watch.state, self.now_s, CLUSTER)
         self.from_s = 0.0
         self.waiting: tuple[WaitingPod, ...] = ()
         self._watch.state.observe(self._moved)
@@ -46,7 +46,7 @@ class WatchedFilm:
         self._following = Background(self._follow, "lab-watch")
 
     def now_s(self) -> float:
-        """Return the seconds since the film began."""
+        """Return the seconds since the replay began."""
         return time.monotonic() - self._since_s
 
     @property
@@ -72,7 +72,7 @@ class WatchedFilm:
             self._watch.pump(_TURN_S)
 
     def _name_waiting(self) -> None:
-        self.film.on_waiting(self._watch.pending)
+        self.replay.on_waiting(self._watch.pending)
         unplaced = sorted((self._watch.pods[uid].created_s, uid) for uid in self._watch.why)
         pods = [self._watch.pods[uid] for _, uid in unplaced[:_MOST_WAITING]]
         self.waiting = tuple(
@@ -80,15 +80,15 @@ class WatchedFilm:
         )
 
     def _forget(self) -> None:
-        film, running = self.film, len(self._watch.state.placements)
-        times = [each.time_s for each in film.moves[running:]]  # at least so many come as the film begins
-        for kept in (times, [scene.time_s for scene in film.scenes], [at_s for at_s, _ in film.waits]):
+        replay, running = self.replay, len(self._watch.state.placements)
+        times = [each.time_s for each in replay.moves[running:]]  # at least so many come as the replay begins
+        for kept in (times, [record.time_s for record in replay.attempts], [at_s for at_s, _ in replay.waits]):
             if len(kept) > self._kept:
                 self.from_s = max(self.from_s, kept[len(kept) - self._kept // 2])
-                self.film = film = film.later(self.from_s)
+                self.replay = replay = replay.later(self.from_s)
 
     def _moved(self, pod: Pod, node_name: str, placed: bool) -> None:
         """Keep a pod's placement; one that ends or gets other labels leaves and comes, which is none."""
         left, self._left = self._left, "" if placed else pod.uid
         if placed and pod.uid != left:
-            self.film.on_seen(pod, node_name, self._watch.pending)
+            self.replay.on_seen(pod, node_name, self._watch.pending)

@@ -9,9 +9,9 @@ from aaml.evaluation.charts import curve_chart, curve_frame
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.figures import Panel, curve_figure
 from aaml.evaluation.page import Page
-from aaml.evaluation.run_spec import write_run_specs
 from aaml.evaluation.report import add_comparison, add_origin
 from aaml.evaluation.results import ResultFile
+from aaml.evaluation.run_spec import write_run_specs
 from aaml.learning.config import AGENTS, ActorCritic, AgentKind, GroupConfig
 from aaml.parallel.pool import open_pool
 from aaml.progress import progress_bar

@@ -36,11 +36,11 @@ def client(library):
 def test_a_python_file_that_a_request_names_is_not_run(client, library, tmp_path):
     mark = tmp_path / "was_here"
     (tmp_path / "evil.py").write_text(f"open({str(mark)!r}, 'w')\nclass P:\n    name = 'evil'\n")
-    answer = client.get("/api/take", params={**ASKED, "policy": f"{tmp_path}/evil.py:P"})
+    answer = client.get("/api/playback", params={**ASKED, "policy": f"{tmp_path}/evil.py:P"})
     assert answer.status_code == 422
     assert "expected one of kube-scheduler, least-variance" in answer.json()["error"]
-    for take in library._takes.values():
-        take.ended.wait(30)
+    for playback in library._playbacks.values():
+        playback.ended.wait(30)
     assert not mark.exists()
 
 
@@ -54,7 +54,7 @@ def test_a_python_file_that_a_request_names_is_not_run(client, library, tmp_path
     ],
 )
 def test_only_what_the_run_lists_may_be_asked_for(client, name, value, accepted):
-    answer = client.get("/api/take", params={**ASKED, name: value})
+    answer = client.get("/api/playback", params={**ASKED, name: value})
     assert answer.status_code == 422
     assert f"{name}: {value!r} is not accepted; expected {accepted}" in answer.json()["error"]
 
@@ -64,12 +64,12 @@ def test_only_what_the_run_lists_may_be_asked_for(client, name, value, accepted)
     ["row=-3", "row=4", "row=-1&start=nan", "row=-1&end=inf", "row=-1&start=9&end=1"],
 )
 def test_a_window_that_is_none_is_refused_in_one_line(client, library, query):
-    key = client.get("/api/take", params=ASKED).json()["key"]
+    key = client.get("/api/playback", params=ASKED).json()["key"]
     assert library.known(key).ended.wait(30)
-    wanted = {"take": key, "start": "0", "end": "9"} | dict(part.split("=") for part in query.split("&"))
+    wanted = {"playback": key, "start": "0", "end": "9"} | dict(part.split("=") for part in query.split("&"))
     answer = client.get("/api/window", params=wanted)
     assert (answer.status_code, list(answer.json())) == (422, ["error"])
-    assert client.get("/api/decisions", params={"take": key, "page": -2}).status_code == 422
+    assert client.get("/api/decisions", params={"playback": key, "page": -2}).status_code == 422
 
 
 @pytest.mark.parametrize(
@@ -103,15 +103,15 @@ def test_a_link_to_the_page_may_be_followed_but_it_is_shown_in_no_frame(client):
 
 def test_there_is_nothing_to_write(client):
     for method in ("POST", "PUT", "DELETE", "PATCH"):
-        assert client.request(method, "/api/take", params=ASKED).status_code == 405
+        assert client.request(method, "/api/playback", params=ASKED).status_code == 405
 
 
 def test_ten_thousand_odd_requests_open_nothing_and_none_fails(library, client):
-    key = client.get("/api/take", params=ASKED).json()["key"]
+    key = client.get("/api/playback", params=ASKED).json()["key"]
     assert library.known(key).ended.wait(30)
-    paths = [f"/api/{name}" for name in ("take", "window", "decisions", "waiting", "explain", "curves")]
+    paths = [f"/api/{name}" for name in ("playback", "window", "decisions", "waiting", "explain", "curves")]
     names = ["episode", "nodes", "seed", "policy", "row", "start", "end", "page", "decision", "beside", "at"]
-    requests = fuzz(1, 10_000, paths, [*names, f"take={key}&x"], lambda _: b"")
+    requests = fuzz(1, 10_000, paths, [*names, f"playback={key}&x"], lambda _: b"")
     statuses = set()
 
     def look(request, answer):
@@ -120,14 +120,14 @@ def test_ten_thousand_odd_requests_open_nothing_and_none_fails(library, client):
         if answer.status in {403, 422} and request.method != "HEAD":
             assert list(json.loads(answer.body)) == ["error"]
 
-    before = set(library._takes)
+    before = set(library._playbacks)
     with touched() as opened:
         ask_all(create_app(library), requests, look)
-        for take in list(library._takes.values()):
-            take.ended.wait(30)
+        for playback in list(library._playbacks.values()):
+            playback.ended.wait(30)
     assert opened == []
     assert statuses >= {200, 403, 404, 405, 422}
-    assert set(library._takes) - before <= {
+    assert set(library._playbacks) - before <= {
         f"0-4-{seed}-{policy}" for seed in (1, 2) for policy in ("kube-scheduler", "least-variance")
     }
     assert not Path(f"/tmp/{CANARY}.py").exists()

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from starlette.testclient import TestClient
 
-from aaml.insight.film import Film
-from aaml.lab.library import Library, Take
+from aaml.insight.replay import Replay
+from aaml.lab.library import Library, Playback
 from aaml.lab.server import create_app
-from aaml.lab.watched import CLUSTER, WatchedFilm
+from aaml.lab.watched import CLUSTER, LiveReplay
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision
@@ -24,17 +24,17 @@ def test_pods_that_wait_in_a_run_are_named_with_their_reason():
     """One node of 4 CPU: `a` takes 3 until 10 s, `b` of 2 waits for that from 1 s on, `c` of 5 fits at no time."""
     pods = [make.pod("a", 3000, at=0.0, life=10.0), make.pod("b", 2000, at=1.0), make.pod("c", 5000, at=2.0)]
     cluster, policy = SimCluster(make.nodes(1), pods), make_policy("first-fit")
-    film = Film.of(cluster, policy)
-    play(cluster, policy, observers=[film])
-    library, take = Library(), Take(0, 1, 0, "first-fit", film)
+    replay = Replay.of(cluster, policy)
+    play(cluster, policy, observers=[replay])
+    library, playback = Library(), Playback(0, 1, 0, "first-fit", replay)
     full = "0/1 nodes are available: 1 Insufficient cpu."
-    said = library.waiting(take, 5.0)
+    said = library.waiting(playback, 5.0)
     assert said["pending"] == 2
     assert [[row[0], row[1], *row[3:]] for row in said["pods"]] == [
         ["default/b", 1.0, "first-fit", full], ["default/c", 2.0, "first-fit", full],
     ]  # fmt: skip
-    assert [row[0] for row in library.waiting(take, 0.5)["pods"]] == []
-    assert [row[0] for row in library.waiting(take, 11.0)["pods"]] == ["default/c"], "b has its node by then"
+    assert [row[0] for row in library.waiting(playback, 0.5)["pods"]] == []
+    assert [row[0] for row in library.waiting(playback, 11.0)["pods"]] == ["default/c"], "b has its node by then"
 
 
 def test_who_decided_stands_in_the_list_where_it_was_another():
@@ -46,11 +46,11 @@ def test_who_decided_stands_in_the_list_where_it_was_another():
             return replace(chosen, by="kube-scheduler") if context.pod.name == "b" else chosen
 
     cluster = SimCluster(make.nodes(1), [make.pod("a", 100, at=0.0), make.pod("b", 100, at=1.0)])
-    film = Film.of(cluster, Halting())
-    play(cluster, Halting(), observers=[film])
-    rows = Library().decisions(Take(0, 1, 0, "halting", film), 0)
+    replay = Replay.of(cluster, Halting())
+    play(cluster, Halting(), observers=[replay])
+    rows = Library().decisions(Playback(0, 1, 0, "halting", replay), 0)
     assert [(row[2], row[6]) for row in rows] == [("default/a", ""), ("default/b", "kube-scheduler")]
-    assert isinstance(film.decision(film.decisions[0]), Decision)
+    assert isinstance(replay.decision(replay.decisions[0]), Decision)
 
 
 @pytest.fixture
@@ -83,25 +83,25 @@ def test_a_live_cluster_names_what_waits_who_decided_and_the_time_of_day(api, tm
         library.watch(write_kubeconfig(tmp_path, api.server))
         client = TestClient(create_app(library), base_url="http://127.0.0.1:1")
         taken = {"episode": 0, "nodes": 1, "seed": 0, "policy": CLUSTER}
-        until(lambda: client.get("/api/take", params=taken).json()["status"]["decisions"], "the placement")
-        answer = client.get("/api/take", params=taken).json()
+        until(lambda: client.get("/api/playback", params=taken).json()["status"]["decisions"], "the placement")
+        answer = client.get("/api/playback", params=taken).json()
         key, status = answer["key"], answer["status"]
         assert abs(status["began_unix_s"] - time.time()) < 60.0
-        waiting = client.get("/api/waiting", params={"take": key, "at": 0}).json()
+        waiting = client.get("/api/waiting", params={"playback": key, "at": 0}).json()
         ((name, since_s, _, by, why),) = waiting["pods"]
         assert (waiting["pending"], name, by) == (1, "default/huge", "default-scheduler")
         assert why == "0/1 nodes are available: 1 Insufficient cpu."
         assert since_s + status["began_unix_s"] == pytest.approx(1767225600.0), "midnight of the first of January 2026"
-        window = {"take": key, "start": 0, "end": library.watched.now_s(), "row": -1}
+        window = {"playback": key, "start": 0, "end": library.watched.now_s(), "row": -1}
         assert client.get("/api/window", params=window).json()["pending"][-1] == 1, "though nobody tried it meanwhile"
-        (row,) = client.get("/api/decisions", params={"take": key, "page": 0}).json()
+        (row,) = client.get("/api/decisions", params={"playback": key, "page": 0}).json()
         assert (row[2], row[3], row[6]) == ("default/web", "n1", "mine"), (
             "once, though the pod was told again as it ends"
         )
 
 
 def test_what_is_kept_of_a_live_cluster_has_a_bound(api, tmp_path):
-    """1,000 pods come and go under a limit of 100: the film keeps the latest, numbered on, and what runs."""
+    """1,000 pods come and go under a limit of 100: the replay keeps the latest, numbered on, and what runs."""
     api.on_list("/api/v1/nodes", listing(node("n1")))
     api.on_list("/api/v1/pods", listing(pod("stays", 1, "n1")))
     api.on_watch("/api/v1/nodes", [HANG])
@@ -112,19 +112,19 @@ def test_what_is_kept_of_a_live_cluster_has_a_bound(api, tmp_path):
             event("DELETED", pod(f"p{number}", 2 + number, "n1")),
         ]
     api.on_watch("/api/v1/pods", [*events, HANG])
-    watched = WatchedFilm(write_kubeconfig(tmp_path, api.server), kept=100)
+    watched = LiveReplay(write_kubeconfig(tmp_path, api.server), kept=100)
     with closing(watched):
-        until(lambda: watched.film.forgotten + len(watched.film.decisions) == 1000, "the last pod in the film")
-        until(lambda: len(watched.film.moves) <= 100 + 2, "the bound")
-        film = watched.film
-        assert len(film.scenes) <= 100
-        assert len(film.pods) <= 102
-        assert film.pods[film.decisions[-1].pod].name == "p999"
-        assert film.pods[film.moves[0].pod].name == "stays"
+        until(lambda: watched.replay.forgotten + len(watched.replay.decisions) == 1000, "the last pod in the replay")
+        until(lambda: len(watched.replay.moves) <= 100 + 2, "the bound")
+        replay = watched.replay
+        assert len(replay.attempts) <= 100
+        assert len(replay.pods) <= 102
+        assert replay.pods[replay.decisions[-1].pod].name == "p999"
+        assert replay.pods[replay.moves[0].pod].name == "stays"
         library = Library()
         library.watched = watched
-        take = Take(0, 1, 0, CLUSTER)
-        (last,) = [row for row in library.decisions(take, 19) if row[0] == 999]
+        playback = Playback(0, 1, 0, CLUSTER)
+        (last,) = [row for row in library.decisions(playback, 19) if row[0] == 999]
         assert last[2] == "default/p999"
-        assert library.decisions(take, 0) == [], "forgotten"
-        assert library.status(take)["decisions"] == 1000
+        assert library.decisions(playback, 0) == [], "forgotten"
+        assert library.status(playback)["decisions"] == 1000

@@ -411,8 +411,8 @@ def test_the_command_says_what_the_windows_would_have_cost(tmp_path, capsys):
     assert command("replay", [*arguments, "--instance-types", str(types)]) == 0
     assert "What these windows" in capsys.readouterr().out
     (again,) = playable(out)
-    film = again.spec.film("kube-scheduler-packing", again.seeds[0])
-    assert {node.labels[TYPE_LABEL][:4] for node in film.nodes} == {"own-"}, "the lab plays it with these types, too"
+    replay = again.spec.replay("kube-scheduler-packing", again.seeds[0])
+    assert {node.labels[TYPE_LABEL][:4] for node in replay.nodes} == {"own-"}, "the lab plays it with these types, too"
     for wrong, message in (
         (["--autoscaler=karpenter", "--on=aaml"], "nothing with --autoscaler"),
         (["--instance-types", str(types)], "with --autoscaler only"),

@@ -1,7 +1,7 @@
-"""Film: everything that happened on a cluster while a scheduler worked, to be looked at again from any moment.
+"""The replay of a run: every placement, removal and scheduling attempt, so that any moment can be looked at again.
 
-It keeps each placement and removal of a pod and each attempt to place one, not the states between them: the use of all
-nodes at any time, and the very state that a decision was made in, follow from these.
+It is a log of events and holds no states. The use of all nodes at any time, and the state in which a decision was made,
+are computed from the events.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,13 +24,13 @@ from aaml.scheduling.ports import Attempt, Cluster, Decision, Observer, OutcomeK
 FloatArray = npt.NDArray[np.float64]
 GPU = "gpu"
 RESOURCES = (CPU, MEMORY, GPU, PODS)
-"""What the use of nodes is told of."""
+"""The resources whose use is shown."""
 
 
 class Move(NamedTuple):
-    """A pod comes to a node, where it runs since `since_s`, or leaves it.
+    """A pod comes to a node (it runs there since `since_s`) or leaves it.
 
-    `pod` and `node` are places in the film's lists.
+    `pod` and `node` are indices into the replay's lists.
     """
 
     time_s: float
@@ -41,13 +41,13 @@ class Move(NamedTuple):
     since_s: float = 0.0
 
 
-class Scene(NamedTuple):
+class AttemptRecord(NamedTuple):
     """One attempt to place a pod.
 
-    `node` is the place of the chosen node in the film's list, -1 where there is none. `moves` counts the moves before
-    it, `pending` the pods that waited besides this one. `upcoming` are places of the pods that the policy could see
-    behind it. `filter_s` and `policy_s` are what the filters and the policy took. `by` names who decided, "" where the
-    film's own policy did.
+    `pod`, `node` and `upcoming` are indices into the replay's lists; `node` is -1 where no node was chosen, `upcoming`
+    are the pods that the policy could see behind this one. `moves` is the number of moves before the attempt, `pending`
+    that of the other pods that waited. `filter_s` and `policy_s` are the seconds that the filters and the policy took.
+    `by` names who decided, "" where the replay's own policy did.
     """
 
     time_s: float
@@ -64,15 +64,14 @@ class Scene(NamedTuple):
     by: str = ""
 
 
-class Film(Observer):
-    """What happened on a cluster, as it goes on happening: `nodes`, `pods`, `moves` and `scenes` only grow.
+class Replay(Observer):
+    """An observer that records a run. `nodes`, `pods`, `moves` and `attempts` only grow.
 
-    `decisions` are the scenes in which the policy was asked, in their order: the decisions of a run. The first one has
-    the number `forgotten`, which is 0 unless this is the `later` part of a film.
-    `waits` are the times at which the number of waiting pods changed, where somebody tells of that besides attempts.
-    As long as nobody tells it of attempts, there are moves only. The nodes are those that were there at any time, as
-    they were last seen. `comings` says when one came or went, as seen at the attempt or move after that: time, its
-    place, whether it came.
+    `decisions` are the attempts in which the policy was called, in order. The first one has the number `forgotten`,
+    which is 0 unless older events were dropped (`later`). `waits` are the times at which the number of waiting pods
+    changed, where `on_waiting` is called; otherwise that number is known at attempts only. `nodes` are all that were
+    there at any time, as last seen; `comings` are the times at which one came or went, with its index and whether it
+    came, as noticed at the next attempt or move.
     """
 
     def __init__(self, state: ClusterState, now_s: Callable[[], float], policy: str = "") -> None:
@@ -80,8 +79,8 @@ class Film(Observer):
         self.nodes: list[Node] = []
         self.pods: list[Pod] = []
         self.moves: list[Move] = []
-        self.scenes: list[Scene] = []
-        self.decisions: list[Scene] = []
+        self.attempts: list[AttemptRecord] = []
+        self.decisions: list[AttemptRecord] = []
         self.forgotten = 0
         self.waits: list[tuple[float, int]] = []
         self.comings: list[tuple[float, int, bool]] = []
@@ -92,7 +91,7 @@ class Film(Observer):
         self._kept: tuple[npt.NDArray[Any], ...] = (np.zeros(0),) * 3
         self._queue: tuple[FloatArray, FloatArray, FloatArray] = (np.zeros(0),) * 3
         self._queued = (0, 0)
-        self._asked_of: tuple[Scene | None, ClusterState] = (None, state)
+        self._latest_state: tuple[AttemptRecord | None, ClusterState] = (None, state)
         self._pending: Callable[[], int] = lambda: 0
         self._look_at_nodes()
         for placement in state.pods():
@@ -100,18 +99,18 @@ class Film(Observer):
         self._end = state.observe(self._moved)
 
     @classmethod
-    def of(cls, cluster: Cluster, policy: Policy) -> "Film":
-        """Return the film of a policy at work, to be handed to `play` or a `Scheduler` among the observers."""
-        film = cls(cluster.state, cluster.now_s, policy.name)
-        film._pending = cluster.pending_count
-        return film
+    def of(cls, cluster: Cluster, policy: Policy) -> "Replay":
+        """Return a replay that records a policy: pass it to `play` or to a `Scheduler` as an observer."""
+        replay = cls(cluster.state, cluster.now_s, policy.name)
+        replay._pending = cluster.pending_count
+        return replay
 
     def on_attempt(self, attempt: Attempt) -> None:
-        """Keep an attempt to place a pod."""
+        """Record an attempt to place a pod."""
         outcome, context = attempt.outcome, attempt.context
         self._look_at_nodes()
         placed = outcome.kind == "assumed"
-        scene = Scene(
+        record = AttemptRecord(
             self._now_s(), self._pod(attempt.pod), outcome.kind,
             self._node_of[outcome.node_name] if placed else -1, len(self.moves) - placed, self._pending(),
             0 if context is None else int(context.mask.sum()), max(attempt.latency_s - attempt.policy_s, 0.0),
@@ -119,29 +118,29 @@ class Film(Observer):
             () if context is None else tuple(map(self._pod, context.upcoming)),
             "" if attempt.decision is None else attempt.decision.by,
         )  # fmt: skip
-        self.scenes.append(scene)
+        self.attempts.append(record)
         if attempt.decision is not None:
-            self.decisions.append(scene)
+            self.decisions.append(record)
 
     def on_seen(self, pod: Pod, node_name: str, pending: int) -> None:
-        """Keep a placement by the pod's own scheduler, which has just come into the state."""
+        """Record a placement by another scheduler, which the state has just received."""
         node = self._node_of[node_name]
-        scene = Scene(
+        record = AttemptRecord(
             self._now_s(), self._pod(pod), "bound", node, len(self.moves) - 1, pending, 0, 0.0, 0.0,
             by=pod.scheduler_name,
         )  # fmt: skip
-        self.scenes.append(scene)
-        self.decisions.append(scene)
+        self.attempts.append(record)
+        self.decisions.append(record)
 
     def on_waiting(self, pending: int) -> None:
-        """Keep how many pods wait from now on, where that is known at other times than those of attempts too."""
+        """Record how many pods wait from now on."""
         if not self.waits or self.waits[-1][1] != pending:
             self.waits.append((self._now_s(), pending))
 
-    def later(self, time_s: float) -> "Film":
-        """Return the film from a time on, which goes on in the place of this one; what came before is forgotten.
+    def later(self, time_s: float) -> "Replay":
+        """Return a replay that begins at `time_s` and goes on in place of this one, which stays as it is.
 
-        What ran then comes at that time. Whoever still looks at this film may do so: it stays as it is.
+        Pods that ran at that time come to their nodes at it.
         """
         self._end()
         twin = copy(self)
@@ -149,7 +148,7 @@ class Film(Observer):
         return twin
 
     def begin_at(self, time_s: float) -> None:
-        """Forget what came before a time; pods, nodes and moves get other places in other lists."""
+        """Drop what happened before a time; pods, nodes and moves get new indices in new lists."""
         gone = sum(move.time_s < time_s for move in self.moves)
         here = [(time_s, int(place), True) for place in np.flatnonzero(self.there(np.array([time_s]))[0])]
         comings = [*here, *(each for each in self.comings if each[0] > time_s)]
@@ -160,44 +159,46 @@ class Film(Observer):
             else:
                 running.pop(move.pod, None)
         moves = [*running.values(), *self.moves[gone:]]
-        scenes = [scene for scene in self.scenes if scene.time_s >= time_s]
+        attempts = [record for record in self.attempts if record.time_s >= time_s]
         there = {place for place, node in enumerate(self.nodes) if node.name in self._state.index}
         nodes = sorted(
             there
             | {place for _, place, _ in comings}
             | {move.node for move in moves}
-            | {scene.node for scene in scenes if scene.node >= 0}
+            | {record.node for record in attempts if record.node >= 0}
         )
-        pods = sorted({move.pod for move in moves} | {place for each in scenes for place in (each.pod, *each.upcoming)})
+        pods = sorted(
+            {move.pod for move in moves} | {place for each in attempts for place in (each.pod, *each.upcoming)}
+        )
         node_of, pod_of = ({old: new for new, old in enumerate(kept)} for kept in (nodes, pods))
-        decided = {id(scene) for scene in self.decisions}
-        self.forgotten += sum(scene.time_s < time_s for scene in self.decisions)
+        decided = {id(record) for record in self.decisions}
+        self.forgotten += sum(record.time_s < time_s for record in self.decisions)
         self.nodes, self.pods = [self.nodes[place] for place in nodes], [self.pods[place] for place in pods]
         self._node_of = {node.name: place for place, node in enumerate(self.nodes)}
         self._pod_of = {pod.uid: place for place, pod in enumerate(self.pods)}
         self.comings = [(at_s, node_of[place], came) for at_s, place, came in comings]
         self.moves = [move._replace(pod=pod_of[move.pod], node=node_of[move.node]) for move in moves]
-        self.scenes = [
-            scene._replace(
-                pod=pod_of[scene.pod], node=node_of.get(scene.node, -1),
-                upcoming=tuple(pod_of[place] for place in scene.upcoming),
-                moves=max(scene.moves - gone, 0) + len(running),
+        self.attempts = [
+            record._replace(
+                pod=pod_of[record.pod], node=node_of.get(record.node, -1),
+                upcoming=tuple(pod_of[place] for place in record.upcoming),
+                moves=max(record.moves - gone, 0) + len(running),
             )
-            for scene in scenes
+            for record in attempts
         ]  # fmt: skip
-        self.decisions = [new for old, new in zip(scenes, self.scenes, strict=True) if id(old) in decided]
+        self.decisions = [new for old, new in zip(attempts, self.attempts, strict=True) if id(old) in decided]
         earlier = [pending for at_s, pending in self.waits if at_s < time_s][-1:]
         self.waits = [*((time_s, pending) for pending in earlier), *(each for each in self.waits if each[0] >= time_s)]
         self._seen_nodes, self._kept, self._queued = -1, (np.zeros(0),) * 3, (-1, -1)
-        self._asked_of = (None, self._state)
+        self._latest_state = (None, self._state)
         self._end = self._state.observe(self._moved)
 
-    # ---- what can be asked of it -------------------------------------------------------------------------------------
+    # ---- queries -----------------------------------------------------------------------------------------------------
 
     @property
     def span_s(self) -> tuple[float, float]:
         """The times of the first and the last thing that happened."""
-        times = [each[place].time_s for each in (self.moves, self.scenes) if each for place in (0, -1)]
+        times = [each[place].time_s for each in (self.moves, self.attempts) if each for place in (0, -1)]
         return (min(times), max(times)) if times else (0.0, 0.0)
 
     @property
@@ -257,37 +258,37 @@ class Film(Observer):
         return found
 
     def queue(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the times at which pods were counted, how many waited from each on, and the times of the decisions.
+        """Return the times at which waiting pods were counted, the counts, and the times of the decisions.
 
-        They are counted at each attempt, unless somebody tells of it (`waits`).
+        Pods are counted at each attempt, or where `on_waiting` was called.
         """
-        count = len(self.scenes), len(self.waits)
+        count = len(self.attempts), len(self.waits)
         if self._queued != count:
-            scenes = self.scenes[: count[0]]
+            attempts = self.attempts[: count[0]]
             waits = self.waits[: count[1]] or [
-                (scene.time_s, scene.pending + (scene.kind in ("unschedulable", "declined"))) for scene in scenes
+                (record.time_s, record.pending + (record.kind in ("unschedulable", "declined"))) for record in attempts
             ]
             times, waiting = np.array(waits, dtype=np.float64).reshape(-1, 2).T
-            self._queue = times, waiting, np.array([each.time_s for each in scenes if each.kind != "unschedulable"])
+            self._queue = times, waiting, np.array([each.time_s for each in attempts if each.kind != "unschedulable"])
             self._queued = count
         return self._queue
 
-    def latest(self, uid: str) -> Scene | None:
+    def latest(self, uid: str) -> AttemptRecord | None:
         """Return the latest decision on a pod, None where there was none."""
         place = self._pod_of.get(uid, -1)
-        return next((scene for scene in reversed(self.decisions) if scene.pod == place), None)
+        return next((record for record in reversed(self.decisions) if record.pod == place), None)
 
-    def state_before(self, scene: Scene) -> ClusterState:
-        """Return the state in which a decision was made, built anew.
+    def state_before(self, record: AttemptRecord) -> ClusterState:
+        """Return the state in which a decision was made.
 
-        Nodes that were not there stand in it as cordoned, so that rows are places in `nodes`.
+        Nodes that were not there are cordoned in it, so that node indices are those of `nodes`.
         """
-        there = self.there(np.array([scene.time_s]))[0].tolist()
+        there = self.there(np.array([record.time_s]))[0].tolist()
         state = ClusterState(
             node if here else replace(node, unschedulable=True) for node, here in zip(self.nodes, there, strict=True)
         )
         placed: dict[int, Move] = {}
-        for move in self.moves[: scene.moves]:
+        for move in self.moves[: record.moves]:
             if move.comes:
                 placed[move.pod] = move
             else:
@@ -296,23 +297,23 @@ class Film(Observer):
             state.assume(self.pods[move.pod], self.nodes[move.node].name, move.gpus, move.since_s)
         return state
 
-    def context(self, scene: Scene, policy: Policy) -> Context:
-        """Return a decision as it was to be made, to be shown to this or another policy."""
-        asked_of, state = self._asked_of
-        if asked_of is not scene:  # several policies are asked about the same one
-            state = self.state_before(scene)
-            self._asked_of = scene, state
-        pod = self.pods[scene.pod]
-        if scene.kind == "bound":
+    def context(self, record: AttemptRecord, policy: Policy) -> Context:
+        """Return the context of a decision, for this or another policy."""
+        latest, state = self._latest_state
+        if latest is not record:  # several policies are asked about the same attempt
+            state = self.state_before(record)
+            self._latest_state = record, state
+        pod = self.pods[record.pod]
+        if record.kind == "bound":
             pod = replace(pod, node_name="")  # it was seen when it had its node already
         mask = feasible(state, pod).mask
-        upcoming = tuple(self.pods[place] for place in scene.upcoming)
-        return Context(state, pod, mask, spec_of(policy), upcoming, scene.pending, scene.time_s)
+        upcoming = tuple(self.pods[place] for place in record.upcoming)
+        return Context(state, pod, mask, spec_of(policy), upcoming, record.pending, record.time_s)
 
-    def decision(self, scene: Scene) -> Decision:
-        """Return what was decided in a scene; rows are places in the list of nodes."""
-        info = {"explored": 1.0} if scene.explored else {}
-        return Decision(scene.node if scene.node >= 0 else None, info=info)
+    def decision(self, record: AttemptRecord) -> Decision:
+        """Return what was decided; its row is an index into `nodes`."""
+        info = {"explored": 1.0} if record.explored else {}
+        return Decision(record.node if record.node >= 0 else None, info=info)
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
