@@ -12,11 +12,11 @@ class UserError(Exception):
 
 
 def bad_value(field: str, value: object, accepted: str) -> UserError:
-    """Build the usual message: which field, what it was, what it may be, and of names the one that was meant."""
+    """Build the usual message: which field, what it was, of names the one that was meant, and what it may be."""
     listed = accepted.removeprefix(_NAMES).partition(", or ")[0] if accepted.startswith(_NAMES) else ""
     names = re.findall(r"[\w.@/-]*\w", listed)
     meant = did_you_mean(value, names) if isinstance(value, str) else ""
-    return UserError(f"{field}: {value!r} is not accepted; expected {accepted}{meant}")
+    return UserError(f"{field}: {value!r} is not accepted{meant}{meant and ' Expected' or '; expected'} {accepted}")
 
 
 def did_you_mean(word: str, names: Sequence[str]) -> str:

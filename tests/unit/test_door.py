@@ -55,6 +55,14 @@ def test_a_task_says_its_sizes_and_refuses_what_makes_no_cluster() -> None:
         aaml.task("fly")
 
 
+def test_what_is_printed_has_no_address() -> None:
+    assert str(aaml.task("balance", nodes=(10, 50))) == (
+        "Task('balance': mixed pods come and go; use every node equally; mean_variance, lower is better; 10, 50 nodes)"
+    )
+    for thing in (aaml.task("bill"), aaml.policy("least-variance"), aaml.policy("fgd"), aaml.load("balance-formula")):
+        assert " at 0x" not in str(thing)
+
+
 def test_an_agent_may_be_a_value_with_settings_of_its_own(tmp_path) -> None:
     task = aaml.task("seedc", pods=40)
     table = aaml.train(aaml.QTable(bins=4), task, steps=60, out=tmp_path / "q", validation_episodes=1, progress=False)

@@ -53,6 +53,13 @@ class Task:
     past: Callable[[Nodes, int, np.random.Generator], Workload] | None = None
     draw_nodes: Callable[[int, np.random.Generator], Nodes] | None = None
 
+    def __str__(self) -> str:
+        better = "higher" if self.higher_is_better else "lower"
+        nodes = ", ".join(map(str, self.sizes)) or self.nodes
+        return f"Task({self.name!r}: {self.summary}; {self.metric}, {better} is better; {nodes} nodes)"
+
+    __repr__ = __str__
+
     @property
     def unit(self) -> str:
         """What its episodes are: each is that of a seed."""

@@ -89,11 +89,13 @@ def test_the_command_shows_one_card_and_refuses_a_name_that_is_none(capsys):
     assert "did you mean varied-acdqn?" in capsys.readouterr().err
 
 
-def test_a_cards_command_names_models_as_an_installed_package_has_them(capsys):
+def test_a_card_names_models_as_an_installed_package_has_them_and_no_page_of_the_repository(capsys):
     for name in zoo():
         assert run("show models", [name]) == 0
-        (command,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  command")]
+        lines = capsys.readouterr().out.splitlines()
+        (command,) = [line for line in lines if line.startswith("  command")]
         assert "models/" not in command
+        assert [line for line in lines if "docs/" in line] == []
 
 
 def test_the_leaderboard_judged_the_very_weights_that_ship():

@@ -280,10 +280,10 @@ def test_check_changes_nothing_and_sees_old_tables_and_figures_of_other_data(
 @pytest.mark.parametrize(
     ("marker", "words"),
     [
-        ("evaluat results=r", "block: 'evaluat' is not accepted; expected one of evaluate, openb"),
+        ("evaluat results=r", "block: 'evaluat' is not accepted; did you mean evaluate? Expected one of evaluate"),
         ("evaluate", "evaluate: results: is missing"),
         ("evaluate results=nowhere", "results: "),
-        ("evaluate results=r node=10", "option: 'node' is not accepted; expected one of results, reference, nodes"),
+        ("evaluate results=r node=10", "option: 'node' is not accepted; did you mean nodes? Expected one of results"),
         ("evaluate results=r reference=theirs nodes=ten", "nodes: 'ten' is not accepted; expected a whole number"),
         ("evaluate results=r reference=theirs nodes=7", "nodes: '7' is not accepted; expected one of 10, 100"),
         ("evaluate results=r reference=nobody", "'nobody' is not among ours, theirs"),

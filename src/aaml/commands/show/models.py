@@ -48,7 +48,6 @@ def run(args: Args) -> int:
         print(args.name)
         for key, value in card.items():
             print(f"  {key:<8} {value}")
-        print("  results  docs/models.md of the repository: where it wins and where it loses")
     else:
         width = max(map(len, cards))
         for name, card in cards.items():

@@ -304,7 +304,7 @@ def test_a_conversion_that_is_cut_off_leaves_no_trace_that_looks_whole(tmp_path,
 def test_what_is_not_clearly_of_one_format_is_asked_for(tmp_path):
     with pytest.raises(UserError, match="say --format"):
         detect(tmp_path)
-    with pytest.raises(UserError, match="format: 'gogle' is not accepted; expected one of table"):
+    with pytest.raises(UserError, match="format: 'gogle' is not accepted; did you mean google2019"):
         convert(tmp_path, "gogle", Options())
     for name, each in FORMATS.items():
         assert each.summary
