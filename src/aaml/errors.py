@@ -16,7 +16,8 @@ def bad_value(field: str, value: object, accepted: str) -> UserError:
     listed = accepted.removeprefix(_NAMES).partition(", or ")[0] if accepted.startswith(_NAMES) else ""
     names = re.findall(r"[\w.@/-]*\w", listed)
     meant = did_you_mean(value, names) if isinstance(value, str) else ""
-    return UserError(f"{field}: {value!r} is not accepted{meant}{meant and ' Expected' or '; expected'} {accepted}")
+    expected = f"{meant} Expected" if meant else "; expected"
+    return UserError(f"{field}: {value!r} is not accepted{expected} {accepted}")
 
 
 def did_you_mean(word: str, names: Sequence[str]) -> str:

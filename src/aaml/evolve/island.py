@@ -1,7 +1,7 @@
 """A population of formulas that breeds by itself, and gives its best away now and then."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from aaml.evolve.grammar import Grammar, rounded
 from aaml.evolve.judge import Races, Scores
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.formula_file import load_formula
-from aaml.policies.formulas.expression import Expression, constants, parts, simplify, with_constants
+from aaml.policies.formulas.expression import Expression, constants, parts, shortened, simplify, with_constants
 from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse, to_text
 from aaml.search.evolution import separable_cma
@@ -38,7 +38,8 @@ class Member:
 class Island:
     """One population. Its episodes, and so its losses, are those of all islands of the search.
 
-    Formulas that choose alike in all probe states have the same losses, for they are played once; the shortest stays.
+    Formulas that choose alike in all probe states have the same losses, for they are played once; the shortest stays,
+    and in the front it loses the terms without which it chooses alike.
     """
 
     def __init__(self, config: EvolveConfig, number: int, judge: Races | None = None) -> None:
@@ -48,6 +49,7 @@ class Island:
         self._rng = np.random.default_rng([config.seed, number])
         self._members: list[Member] = []
         self._known: dict[str, Scores] = {}
+        self._alive: set[str] = set()  # formulas of which every term counts
         self._played = self._asked = 0
 
     def advance(self, migrants: Sequence[str]) -> Mapping[str, Any]:
@@ -145,3 +147,19 @@ class Island:
         everyone = list(shortest.values())
         kept, _, _ = survivors(np.array([each.objectives for each in everyone]), self._config.population)
         self._members = [everyone[k] for k in kept]
+        shown = {each.signature: self._without_dead_terms(each) for each in self._front()}
+        self._members = [shown.get(each.signature, each) for each in self._members]
+
+    def _without_dead_terms(self, member: Member) -> Member:
+        """Return a formula without terms that change no choice."""
+        found: Expression | None = member.expression
+        while found is not None and to_text(found) not in self._alive:
+            member = replace(member, expression=found)
+            alike = (
+                each
+                for each in shortened(member.expression)
+                if self._judge.probes.signature(assemble(each)) == member.signature
+            )
+            if (found := next(alike, None)) is None:
+                self._alive.add(to_text(member.expression))
+        return member if found is None else replace(member, expression=found)

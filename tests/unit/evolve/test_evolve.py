@@ -192,6 +192,16 @@ def test_what_chooses_alike_in_all_probe_states_is_the_same_formula():
     assert one == same != other
 
 
+def test_a_formula_of_the_front_loses_the_terms_that_change_no_choice(tmp_path):
+    start = tmp_path / "start.formula"
+    text = "3 * (pod.cpu - pair.cpu_growth_scaled) - pair.memory_growth_scaled * 3 + 0.5"
+    save_formula(Formula(parse(text)), start)
+    island = Island(replace(TINY, start=(start,), population=4), 0)
+    found = {text for text, _, _ in island.advance([])["front"]}
+    assert "3.0 * -pair.cpu_growth_scaled - pair.memory_growth_scaled * 3.0" in found
+    assert all("pod.cpu" not in each for each in found)
+
+
 class _Scripted(Judge):
     """Losses as they are told."""
 

@@ -145,6 +145,26 @@ def simplify(expression: Expression) -> Expression:
     return _shorter(expression.operator, operands) or Call(expression.operator, operands)
 
 
+def shortened(expression: Expression) -> Iterator[Expression]:
+    """Yield what it becomes, simplified, where one operator gives way to one of its operands: the shortest first."""
+    found = {simplify(each) for each in _with_one_operand(expression)}
+    yield from sorted(
+        (each for each in found if parts(each) < parts(expression)), key=lambda each: (parts(each), repr(each))
+    )
+
+
+def _with_one_operand(expression: Expression) -> Iterator[Expression]:
+    if not isinstance(expression, Call):
+        return
+    for place, operand in enumerate(expression.operands):
+        if kind(operand) == kind(expression):
+            yield operand
+        if expression.operator == "-" and place == 1:
+            yield Call("neg", (operand,))
+        for each in _with_one_operand(operand):
+            yield Call(expression.operator, (*expression.operands[:place], each, *expression.operands[place + 1 :]))
+
+
 def _shorter(operator: str, operands: tuple[Expression, ...]) -> Expression | None:
     """Return what an operator with simple operands is by a rule, if there is one."""
     first, last = operands[0], operands[-1]
