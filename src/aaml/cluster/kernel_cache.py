@@ -8,13 +8,19 @@ long as every file whose kernels the kernel's own file knows is the same, and ev
 It is kept in the user's cache under the hash of all that, so that every checkout and environment with the same sources
 finds it, and processes with different sources keep theirs apart. Where `NUMBA_CACHE_DIR` is set, or the user's cache
 cannot be written, it is kept where numba keeps it.
+
+Of processes that need the same kernel at once one compiles it, and the others wait and take what it has kept.
 """
 
+import errno
+import fcntl
 import hashlib
 import os
 import secrets
 import sys
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import FunctionType
@@ -23,6 +29,7 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 from numba.core import caching
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
 from aaml.errors import UserError
@@ -33,6 +40,9 @@ _PLAIN = (bool, int, float, str, slice, type(None))
 
 
 _VERSIONS = 8  # of a kernel stay in the user's cache
+_LOCKS = "compiling"  # a file, each byte of which stands for a kernel and the types that it is compiled for
+_LOOK_S = 0.05
+_PATIENCE_S = 300.0  # with a process that compiles; then it may be one that was stopped
 
 
 class _Index(caching.IndexDataCacheFile):
@@ -103,6 +113,7 @@ class KernelCache(caching.FunctionCache):
     def __init__(self, function: FunctionType) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
         made, folder = made_of(function), _shared_folder()
+        self._key = f"{function.__module__}.{function.__qualname__} {made}"
         if folder is not None and _content(function.__code__.co_filename):
             self._cache_path, self._cache_file = str(folder), _SharedIndex(folder, function, made)
             return
@@ -111,12 +122,56 @@ class KernelCache(caching.FunctionCache):
             cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=stamp
         )
 
+    @contextmanager
+    def alone(self, types: Any) -> Iterator[None]:
+        """Keep other processes from compiling the kernel for these types, and wait for one that does."""
+        key = hashlib.sha256(f"{self._key} {types}".encode()).digest()
+        place, folder = int.from_bytes(key[:7], "big"), _shared_folder()
+        descriptor = None if folder is None else _locks(folder)
+        if descriptor is None or not _lock(descriptor, place):
+            yield
+            return
+        try:
+            yield
+        finally:
+            fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, place)
+
+
+@cache
+def _locks(folder: Path) -> int | None:
+    """Open the file of locks, once: to close it anywhere in the process would let go of all."""
+    try:
+        return os.open(folder / _LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+
+
+def _lock(descriptor: int, place: int) -> bool:
+    """Lock a byte of the file for this process; returns False where that cannot be had in time."""
+    until_s = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+        except OSError as error:
+            if error.errno not in {errno.EACCES, errno.EAGAIN} or time.monotonic() > until_s:
+                return False
+            time.sleep(_LOOK_S)
+        else:
+            return True
+
 
 def keep(kernel: K) -> K:
     """Let a kernel, which numba made of a function, be kept. Where numba is told to compile nothing it made none."""
     if isinstance(kernel, Dispatcher):
         # What numba does for `cache=True`, with a cache of its own.
-        kernel._cache = KernelCache(kernel.py_func)  # type: ignore[attr-defined]  # noqa: SLF001
+        kernel._cache = kept = KernelCache(kernel.py_func)  # type: ignore[attr-defined]  # noqa: SLF001
+        compile_now = kernel.compile
+
+        def compile_once(types: Any) -> Any:
+            with global_compiler_lock, kept.alone(types):  # numba's own lock first: other threads may hold it
+                return compile_now(types)
+
+        kernel.compile = compile_once  # type: ignore[assignment, method-assign]
     return kernel
 
 

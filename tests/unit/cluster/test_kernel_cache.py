@@ -130,3 +130,37 @@ def test_a_kernel_compiles_again_where_the_type_of_its_argument_has_another_name
             run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
         )
         assert said.stdout == "5\n", said.stderr
+
+
+def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path):
+    (tmp_path / "kernel.py").write_text(
+        "import time\nfrom numba.core import event\nfrom aaml.cluster.kernels import compiled\n\n"
+        "class Slow(event.Listener):\n    def on_start(self, event):\n        time.sleep(2.0)\n\n"
+        "    def on_end(self, event):\n        pass\n\n"
+        "event.register('numba:compile', Slow())\n\n@compiled\ndef kernel(x):\n    return x + 1\n"
+    )
+    line = (
+        "import sys; from kernel import kernel; print(flush=True); input();"
+        " print(kernel(1), sum(kernel.stats.cache_misses.values()))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    several = [
+        subprocess.Popen(
+            [sys.executable, "-B", "-c", line], cwd=tmp_path, env=environment | {"AAML_CACHE": str(tmp_path / "cache")},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    try:
+        for each in several:
+            assert each.stdout.readline() == "\n", "it has loaded all that it needs"
+        for each in several:
+            each.stdin.write("\n")
+            each.stdin.flush()
+        said = [each.communicate(timeout=120)[0].split() for each in several]
+    finally:
+        for each in several:
+            each.kill()
+            each.wait()
+    assert [value for value, _ in said] == ["2"] * 3
+    assert sorted(misses for _, misses in said) == ["0", "0", "1"]
