@@ -19,6 +19,8 @@ import time
 
 import numpy as np
 
+from aaml.episodes.batch import BatchedEnv
+from aaml.episodes.plan import Plan
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import SchedulingCycle
@@ -26,10 +28,8 @@ from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.rewards import RewardOptions
 from aaml.sim.bill import BillTask
-from aaml.sim.compiled.batch import BatchedEnv
-from aaml.sim.compiled.episodes import TaskEpisodes
-from aaml.sim.compiled.plan import Plan
 from aaml.sim.task import Task
+from aaml.sim.task_episodes import TaskEpisodes
 from aaml.sim.tasks import find_task
 
 WORKLOADS = 16

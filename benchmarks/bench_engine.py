@@ -16,12 +16,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from aaml.episodes.engine import Episode, simulate, warm_up
 from aaml.policies.fragmentation import fragment_tables, typical_pods
 from aaml.policies.gpu.arrays import empty_nodes, pod_shape
 from aaml.policies.gpu.learned import NETWORK_INPUTS, network_scorer
 from aaml.policies.gpu.policies import FGD, policy_number
 from aaml.policies.gpu_names import FEATURES, GROUPS
-from aaml.sim.compiled.engine import Episode, simulate, warm_up
 from aaml.sim.openb import prepare, run_openb
 from aaml.workload.synthetic_gpu import pods_for_load, synthetic_nodes, synthetic_pods
 

@@ -14,12 +14,12 @@ from collections.abc import Callable
 import numpy as np
 from numba import njit
 
+from aaml.episodes.formulas import FormulaEpisodes
 from aaml.evolve.grammar import Grammar
 from aaml.policies.formulas.expression import FEATURES, Constant, Expression, Feature, features, parts
 from aaml.policies.formulas.program import assemble, run_program
 from aaml.policies.formulas.text import parse
-from aaml.sim.compiled.episodes import TaskEpisodes
-from aaml.sim.compiled.formulas import FormulaEpisodes
+from aaml.sim.task_episodes import TaskEpisodes
 from aaml.sim.tasks import find_task
 
 _LEAST_VARIANCE = "-(pair.cpu_growth_scaled + pair.memory_growth_scaled)"

@@ -13,10 +13,10 @@ import time
 
 import numpy as np
 
+from aaml.episodes.kube_flow import KubeFlow
 from aaml.nodes.node_policy import NodePolicy
 from aaml.policies.kube_scores import KubeScheduler, KubeSchedulerConfig
 from aaml.scheduling.play import play
-from aaml.sim.compiled.kube_flow import KubeFlow
 from aaml.sim.recorded_bill import under
 from aaml.sim.tasks import find_task
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aaml.episodes.flow import Flow
 from aaml.evaluation.evaluate import evaluate
 from aaml.learning.linear import load_linear
-from aaml.sim.compiled.flow import Flow
 from aaml.sim.tasks import find_task
 from aaml.training.linear import start_weights
 

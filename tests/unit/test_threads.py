@@ -446,9 +446,9 @@ def test_the_solver_of_a_bound(monkeypatch):
         best_placement([make.node()], [make.pod()], next(iter(GOALS)))
 
 
-@tries("sim/compiled/batch.py")
+@tries("episodes/batch.py")
 def test_episodes_side_by_side():
-    from aaml.sim.compiled.batch import ThreadPool
+    from aaml.episodes.batch import ThreadPool
 
     with pytest.raises(Strange):
         ThreadPool(1, "batch").submit(strange).result()

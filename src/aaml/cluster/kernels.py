@@ -18,7 +18,7 @@ import sys
 import time
 from collections import namedtuple
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numba
 from numba.core import event
@@ -65,6 +65,11 @@ section = _counting(False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def named(function: F) -> "Dispatcher[F]":
     """Write a function's lines into every kernel that calls it."""
     return keep(numba.njit(nogil=True, inline="always")(function))
+
+
+def interpreted(kernel: Any) -> Callable[..., Any]:
+    """Return the function that a kernel was made of: the same rule on Python's own objects."""
+    return cast("Callable[..., Any]", getattr(kernel, "py_func", kernel))
 
 
 class Columns(Protocol):

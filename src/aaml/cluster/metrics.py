@@ -14,6 +14,8 @@ from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.kernels import columns, compiled
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, ClusterState
 
+COUNTED = ("arrived", "bound", "departed", "deleted", "evicted", "migrated", "rejected", "declined", "lost")
+"""What is counted of a run."""
 Fragmentation = Callable[[ClusterState], npt.NDArray[np.float64]]
 """A state -> float64 [N], the GPU thousandths of each node that are free yet of no use to the expected pods."""
 
@@ -156,3 +158,35 @@ def hold_usage(allocatable, requested, capacity, gpu_free, gpu_count, pending, g
         for i in range(len(capacity)):
             devices += gpu_count[i] if capacity[i] else 0
         totals[_AVERAGED.gpu_waiting] += seconds * gpu_milli / (DEVICE_MILLI * max(devices, 1))
+
+
+def summary(
+    means: Mapping[str, float], final: Usage, waits_s: npt.NDArray[np.float64], pending: int, counts: Mapping[str, int]
+) -> Mapping[str, float]:
+    """Return the metrics of a run by name from what was kept of it; `counts` by `COUNTED`, 0 where one is missing."""
+    result = {f"mean_{name}": value for name, value in means.items()}
+    result |= {
+        "final_variance": final.variance,
+        "final_cpu_variance": final.cpu_variance,
+        "final_memory_variance": final.memory_variance,
+        "final_empty_nodes": float(final.empty_nodes),
+        "final_empty_fraction": final.empty_fraction,
+        "final_cpu_allocation": final.cpu_allocation,
+        "final_memory_allocation": final.memory_allocation,
+        "final_gpu_allocation": final.gpu_allocation,
+        "final_whole_gpus": final.whole_gpus,
+    }
+    if waits_s.size:
+        result["waiting_mean_s"] = float(waits_s.mean())
+        result["waiting_p50_s"] = float(np.percentile(waits_s, 50))
+        result["waiting_p95_s"] = float(np.percentile(waits_s, 95))
+        result["waiting_p99_s"] = float(np.percentile(waits_s, 99))
+        result["waiting_max_s"] = float(waits_s.max())
+    else:
+        result |= dict.fromkeys(
+            ("waiting_mean_s", "waiting_p50_s", "waiting_p95_s", "waiting_p99_s", "waiting_max_s"), 0.0
+        )
+    result["pending"] = float(pending)
+    for name in COUNTED:
+        result[name] = float(counts.get(name, 0))
+    return result

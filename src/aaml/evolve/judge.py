@@ -14,6 +14,7 @@ from itertools import count as count_from
 import numpy as np
 import numpy.typing as npt
 
+from aaml.episodes.formulas import FormulaEpisodes
 from aaml.evaluation.held_out import episode_of
 from aaml.evaluation.statistics import mean_bounds
 from aaml.evolve.settings import EvolveConfig
@@ -24,9 +25,8 @@ from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.observation import PLAIN, Context, Observation, ObservationSpec
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision, Policy
-from aaml.sim.compiled.episodes import TaskEpisodes
-from aaml.sim.compiled.formulas import FormulaEpisodes
 from aaml.sim.task import Task
+from aaml.sim.task_episodes import TaskEpisodes
 from aaml.training.rollouts import TRAINING_SEEDS, EnvConfig, EnvFactory
 
 FloatArray = npt.NDArray[np.float64]

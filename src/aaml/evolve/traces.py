@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from aaml.episodes.engine import simulate
 from aaml.errors import bad_value
 from aaml.evolve.judge import Probes, Races
 from aaml.policies.formulas.expression import FIRST_GPU, NUMBERED
@@ -18,7 +19,6 @@ from aaml.policies.gpu.learned import all_features, formula_scorer
 from aaml.policies.gpu.policies import FGD
 from aaml.policies.gpu.prices import scarcity
 from aaml.scheduling.ports import Policy
-from aaml.sim.compiled.engine import simulate
 from aaml.sim.openb import AT_100_AND_130, gains_over_fgd, prepare
 
 FloatArray = npt.NDArray[np.float64]

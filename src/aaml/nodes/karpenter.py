@@ -16,6 +16,7 @@ from aaml.nodes.catalogue import Catalogue, InstanceType
 from aaml.nodes.packing import Packed, Room, pack, types_of
 from aaml.nodes.ports import Buy, Command, Delete, Observed, OwnedNode, Replace
 from aaml.nodes.settings import KarpenterSettings
+from aaml.nodes.successors import is_next_late
 
 AGAIN_S = 10.0  # after which a pod that still waits, or a node that still goes, asks for a batch again (controller.go)
 _MOST_TYPES = 600  # of a claim (scheduling/scheduler.go, MaxInstanceTypes)
@@ -318,11 +319,6 @@ def _leaves(seen: Observed, pod: Pod) -> bool:
     if pod.uid in seen.stopping:
         return is_next_late(pod)
     return not seen.is_kept(pod) and pod.uid not in seen.stuck
-
-
-def is_next_late(pod: Pod) -> bool:
-    """Whether its owner makes the next pod only once this one has gone."""
-    return pod.owner.startswith("StatefulSet/")
 
 
 def _eviction(pod: Pod) -> float:

@@ -8,11 +8,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import uncounted
+from aaml.cluster.kernels import interpreted, part, section, uncounted
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.nodes.fluid import Fluid, fluid_price
 from aaml.nodes.ports import OwnedNode
+from aaml.nodes.settings import Prices
 
 _HOUR_S = 3600.0
 _MILLI = 1000.0
@@ -27,8 +28,8 @@ class Meter:
 
     fluid: Fluid
     carbon_g_per_kwh: Sequence[float] = ()
-    now_s: float = 0.0
-    nodes: int = 0
+    metered_s: float = 0.0
+    alive: int = 0
     price: float = 0.0  # dollars an hour, now
     watts: float = 0.0
     cpu_milli: int = 0  # requested on nodes that were bought
@@ -44,18 +45,7 @@ class Meter:
 
     def hold(self, now_s: float) -> None:
         """Count what is as it was until now."""
-        since_s, self.now_s = max(self.now_s, 0.0), now_s
-        if now_s <= since_s:
-            return
-        dollars, node_hours, core_hours, fluid_dollars, kwh, self.co2_g = run_up(
-            self.fluid.corners, self._carbon, since_s, now_s, self.price, self.nodes, self.cpu_milli, self.memory_bytes,
-            self.gpu_milli, self.watts, self.co2_g,
-        )  # fmt: skip
-        self.dollars += dollars
-        self.node_hours += node_hours
-        self.core_hours += core_hours
-        self.fluid_dollars += fluid_dollars
-        self.kwh += kwh
+        interpreted(hold)(self, self.fluid.corners, self._carbon, now_s)
 
     @cached_property
     def _carbon(self) -> npt.NDArray[np.float64]:
@@ -64,19 +54,18 @@ class Meter:
     def launched(self, node: OwnedNode) -> None:
         """A node is bought."""
         self.bought += 1
-        self._count(node, 1)
+        self.alive += 1
+        interpreted(launched)(self, node.price, node.type.watts_idle)
 
     def gone(self, node: OwnedNode) -> None:
         """A node is given back."""
-        self._count(node, -1)
+        self.alive -= 1
+        interpreted(gone)(self, node.price, node.type.watts_idle)
 
     def placed(self, pod: Pod, node: OwnedNode, sign: int = 1) -> None:
         """A pod is on a node, or with `sign` -1 not any more."""
-        cpu = sign * pod.requests.get(CPU, 0)
-        self.cpu_milli += cpu
-        self.memory_bytes += sign * pod.requests.get(MEMORY, 0)
-        self.gpu_milli += sign * pod.gpu.total_milli
-        self.watts += node.type.watts_per_core * cpu / _MILLI
+        cpu, memory = pod.requests.get(CPU, 0), pod.requests.get(MEMORY, 0)
+        interpreted(placed)(self, cpu, memory, pod.gpu.total_milli, node.type.watts_per_core, sign)
 
     def metrics(self, seconds: float) -> Mapping[str, float]:
         """Return the numbers of `aaml.sim.metrics.BILLED` that it knows, for so many seconds; NaN before any."""
@@ -95,10 +84,61 @@ class Meter:
         """Return an independent copy."""
         return copy(self)
 
-    def _count(self, node: OwnedNode, sign: int) -> None:
-        self.nodes += sign
-        self.price = self.price + sign * node.price if self.nodes else 0.0
-        self.watts = self.watts + sign * node.type.watts_idle
+
+def charged(prices: Prices, waits_s: npt.NDArray[np.float64], evicted: int) -> float:
+    """Return what counts beside the bill, in dollars: the waits of pods [P] beyond the target, and evictions."""
+    beyond_s = np.maximum(waits_s - prices.wait_target_s, 0.0).sum()
+    return prices.wait_per_hour * float(beyond_s) / 3600.0 + prices.eviction * evicted
+
+
+def billed(meter: Meter, extra: float, now_s: float) -> Mapping[str, float]:
+    """Return the numbers of `aaml.sim.metrics.BILLED` at a moment, where so many dollars count beside the bill."""
+    meter.hold(now_s)
+    own = meter.metrics(now_s)
+    return {"cost": own["bill"] + extra / (now_s / 3600.0 if now_s > 0.0 else np.nan), **own}
+
+
+# ---- the rules: `at` is a `Meter`, or the record of a compiled episode, which has the same fields -------------------
+
+
+@section
+def hold(at, corners, carbon, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Count what is as it was until now."""
+    since_s, at.metered_s = max(at.metered_s, 0.0), now_s
+    if now_s <= since_s:
+        return
+    dollars, node_hours, core_hours, fluid_dollars, kwh, at.co2_g = run_up(
+        corners, carbon, since_s, now_s, at.price, at.alive, at.cpu_milli, at.memory_bytes, at.gpu_milli, at.watts,
+        at.co2_g,
+    )  # fmt: skip
+    at.dollars += dollars
+    at.node_hours += node_hours
+    at.core_hours += core_hours
+    at.fluid_dollars += fluid_dollars
+    at.kwh += kwh
+
+
+@part
+def launched(at, price, watts_idle):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """A node is bought, which counts as alive already."""
+    at.price = at.price + price
+    at.watts = at.watts + watts_idle
+
+
+@part
+def gone(at, price, watts_idle):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """A node is given back, which counts as alive no more."""
+    at.price = at.price - price if at.alive else 0.0
+    at.watts = at.watts - watts_idle
+
+
+@part
+def placed(at, cpu, memory, gpu_milli, watts_per_core, sign):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """A pod that asks for so much is on a node, or with `sign` -1 not any more."""
+    at.cpu_milli += sign * cpu
+    at.memory_bytes += sign * memory
+    at.gpu_milli += sign * gpu_milli
+    at.watts += watts_per_core * (sign * cpu) / _MILLI
 
 
 @uncounted

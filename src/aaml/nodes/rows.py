@@ -1,6 +1,6 @@
 """The memory of node rules: a cluster at one moment as arrays, which compiled rules read and write.
 
-A compiled episode holds these arrays for as long as it runs (`aaml.sim.compiled.autoscaler`); `LearnedNodes` makes them
+A compiled episode holds these arrays for as long as it runs (`aaml.episodes.supply_rows`); `LearnedNodes` makes them
 of an `Observed`. A node is its *number*, a type its place in the catalogue, a pod its place among the pods. K types, R
 resources, L node numbers, T pods, G devices of a node.
 

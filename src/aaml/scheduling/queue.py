@@ -25,6 +25,15 @@ BACKOFF_S = (1, 10)
 NO_PLUGINS: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """Times of a simulated scheduling queue. Backoff 0 retries at once when something has changed."""
+
+    initial_backoff_s: float = 1.0
+    max_backoff_s: float = 10.0
+    flush_after_s: float = inf  # every event is known here, so that none can have been missed
+
+
 @dataclass(slots=True)
 class QueuedPod:
     """A pod in the queue, with what is known of the tries to place it; times are seconds of the queue's clock.

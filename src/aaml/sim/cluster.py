@@ -16,7 +16,7 @@ from aaml.cluster.filters.volume_binding import VolumePlan, plan_volumes
 from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.scheduling.ports import BindResult
-from aaml.scheduling.queue import QueuedPod, SchedulingQueue
+from aaml.scheduling.queue import QueuedPod, QueueSettings, SchedulingQueue
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.gangs import Gangs
 from aaml.sim.journal import Journal
@@ -29,15 +29,6 @@ Lifetimes = Callable[[Pod, float], float | None]
 _REJECTED_BY = frozenset({"NodeResourcesFit", "GpuDevices", "NodeUnschedulable", "TaintToleration"})
 _DEFERRED_BY = frozenset({"SchedulingGates"})  # no event helps: this cluster activates the pod itself
 _DEPARTURE, _TIMELINE = 0, 1  # order at the same time: pods leave, then nodes change, then pods arrive
-
-
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """Times of the scheduling queue. Backoff 0 retries at once when something has changed."""
-
-    initial_backoff_s: float = 1.0
-    max_backoff_s: float = 10.0
-    flush_after_s: float = inf  # every event is known here, so that none can have been missed
 
 
 class Supply(Protocol):
@@ -101,7 +92,7 @@ class SimCluster:
         timeline: Timeline = (),
         until_s: float = inf,
         feasible: Feasible | None = None,
-        queue: QueueSettings = QueueSettings(),
+        queue: QueueSettings = QueueSettings(),  # noqa: B008  (frozen)
         invariants: bool = False,
         averages: bool = True,
         supply: Supply | None = None,

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.state import ClusterState
+from aaml.episodes.engine import Episode, simulate, simulate_choices, warm_up
 from aaml.errors import bad_value
 from aaml.policies.fragmentation import FragmentTables, TypicalPods, fragment_tables, typical_pods
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI, NodeArrays, devices_by_model, empty_nodes, pod_shape
@@ -25,7 +26,6 @@ from aaml.policies.ties import TieBreak
 from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Policy
-from aaml.sim.compiled.engine import Episode, simulate, simulate_choices, warm_up
 from aaml.workload.traces import NODE_LIST, load_nodes, load_pods, traces_folder
 from aaml.workload.tuning import tune as tuned
 

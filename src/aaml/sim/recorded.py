@@ -13,7 +13,8 @@ import numpy as np
 
 from aaml.cluster.objects import Node, Pod
 from aaml.errors import bad_value
-from aaml.sim.cluster import QueueSettings, SimCluster
+from aaml.scheduling.queue import QueueSettings
+from aaml.sim.cluster import SimCluster
 from aaml.sim.task import Task
 from aaml.sim.timeline import AddNode, DeletePod, PlacePod, RemoveNode, TimelineEvent
 from aaml.workload.model import Workload

@@ -24,15 +24,14 @@ from aaml.nodes.catalogue import Catalogue, InstanceType
 from aaml.nodes.descheduler import HighNodeUtilization
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.karpenter import Karpenter
-from aaml.nodes.meter import Meter
+from aaml.nodes.meter import Meter, billed, charged
 from aaml.nodes.ports import Autoscaler, Buy, Command, Delete, Evict, Observed, OwnedNode, Replace, Waiting
 from aaml.nodes.settings import NodeTimes, Prices
+from aaml.nodes.successors import LETTERS, begins_anew
 from aaml.scheduling.costs import NodeCosts
 from aaml.sim.cluster import SimCluster
 from aaml.sim.timeline import AddNode, Cordon, RemoveNode
 
-LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' generated names
-_ANEW = frozenset({"Job"})  # owners whose next pod begins from the start
 _READY, _DRAIN, _STOP, _RECREATE, _STEP = range(5)
 QUIET_S = 60.0  # of an autoscaler that does not say after how long without a pod event a node may go
 
@@ -330,24 +329,6 @@ class NodeSupply:
             node.last_pod_event_s = now_s
         if node_name in self._draining_s and not placed:
             self._push(now_s, _DRAIN, node_name)
-
-
-def begins_anew(pod: Pod) -> bool:
-    """Whether the pod that its owner makes in its place begins from the start."""
-    return pod.owner.partition("/")[0] in _ANEW
-
-
-def charged(prices: Prices, waits_s: npt.NDArray[np.float64], evicted: int) -> float:
-    """Return what counts beside the bill, in dollars: the waits of pods [P] beyond the target, and evictions."""
-    beyond_s = np.maximum(waits_s - prices.wait_target_s, 0.0).sum()
-    return prices.wait_per_hour * float(beyond_s) / 3600.0 + prices.eviction * evicted
-
-
-def billed(meter: Meter, extra: float, now_s: float) -> Mapping[str, float]:
-    """Return the numbers of `aaml.sim.metrics.BILLED` at a moment, where so many dollars count beside the bill."""
-    meter.hold(now_s)
-    own = meter.metrics(now_s)
-    return {"cost": own["bill"] + extra / (now_s / 3600.0 if now_s > 0.0 else np.nan), **own}
 
 
 class _Pods(Mapping[str, Mapping[str, Pod]]):

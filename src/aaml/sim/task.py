@@ -9,8 +9,9 @@ import numpy as np
 
 from aaml.cluster.objects import Node, Pod
 from aaml.errors import bad_value
+from aaml.scheduling.queue import QueueSettings
 from aaml.settings import Count, take
-from aaml.sim.cluster import QueueSettings, SimCluster
+from aaml.sim.cluster import SimCluster
 from aaml.sim.metrics import BILLED, DECIDING, METRICS, find_metric
 from aaml.workload import traces
 from aaml.workload.load import Load

@@ -12,11 +12,11 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from aaml.episodes.batch import BatchedEnv, BatchedObservation, Ended
+from aaml.episodes.plan import Plan
 from aaml.errors import bad_value
-from aaml.sim.compiled.batch import BatchedEnv, BatchedObservation, Ended
-from aaml.sim.compiled.episodes import TaskEpisodes
-from aaml.sim.compiled.plan import Plan
 from aaml.sim.env import EPISODE_SEEDS, FEATURE_LIMIT, ClusterEnv, ObservationMode
+from aaml.sim.task_episodes import TaskEpisodes
 
 Infos = dict[str, Any]
 

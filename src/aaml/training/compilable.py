@@ -2,10 +2,10 @@
 
 from functools import lru_cache
 
+from aaml.episodes.own_rewards import compiled_reward
+from aaml.episodes.plan import Plan
 from aaml.errors import UserError
 from aaml.sim.bill import BillTask
-from aaml.sim.compiled.own_rewards import compiled_reward
-from aaml.sim.compiled.plan import Plan
 from aaml.sim.recorded_bill import RecordedBillTask
 from aaml.sim.tasks import TASKS, find_task
 from aaml.training.rollouts import TRAINING_SEEDS

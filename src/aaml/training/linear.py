@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aaml.episodes.flow import BY_ARRIVAL, Flow
 from aaml.errors import StoppedError
 from aaml.learning.config import Linear
 from aaml.learning.linear import CrossEntropy, save_linear
@@ -15,7 +16,6 @@ from aaml.policies.heuristics.linear import COST, FEATURE, FEATURES, GPU, LIFE, 
 from aaml.scheduling.curves import SEARCH_DEVIATION
 from aaml.scheduling.ports import RunWriter
 from aaml.scheduling.queue_sort import QueueSort
-from aaml.sim.compiled.flow import BY_ARRIVAL, Flow
 from aaml.training import compilable
 from aaml.training.learner import Stop, draw_episode
 from aaml.training.rollouts import TRAINING_SEEDS, EnvFactory
@@ -33,7 +33,7 @@ Evaluator = Callable[[LinearPolicy], tuple[float, int]]
 class LinearLearner:
     """Evaluates a generation of scorers a round on the same episodes, by the task's metric.
 
-    Episodes of plain pods run in compiled code (`aaml.sim.compiled.flow`), a generation on `envs` of the largest size
+    Episodes of plain pods run in compiled code (`aaml.episodes.flow`), a generation on `envs` of the largest size
     and on more of smaller ones; others one by one in the simulator. Where waiting is what counts, the order of waiting
     pods is searched too. What the search distribution's mean wanders by is averaged out: the scorer is the
     exponentially weighted average of the means (Polyak and Juditsky 1992).

@@ -6,17 +6,17 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.metrics import AVERAGED
+from aaml.episodes.batch import BatchedEnv as Lockstep
+from aaml.episodes.own_rewards import compiled_reward
+from aaml.episodes.rewards import REWARDS
 from aaml.errors import StoppedError
 from aaml.learning.collate import Batch
 from aaml.learning.group_rollouts import Generator, RolloutRecorder, best, choose, pinned, stars
 from aaml.learning.networks import Network
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.scheduling.observation import NODE
-from aaml.sim.compiled.batch import BatchedEnv as Lockstep
-from aaml.sim.compiled.episodes import TaskEpisodes
-from aaml.sim.compiled.own_rewards import compiled_reward
-from aaml.sim.compiled.rewards import REWARDS
 from aaml.sim.task import Task
+from aaml.sim.task_episodes import TaskEpisodes
 from aaml.training.learner import Stop
 from aaml.training.rollouts import TRAINING_SEEDS, EnvFactory
 from aaml.training.settings import TrainConfig

@@ -9,14 +9,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from aaml.episodes.batch import BatchedEnv, Episodes
+from aaml.episodes.plan import Plan
 from aaml.learning.config import QTable
 from aaml.learning.qtable import BinnedState, QTableAgent
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.scheduling.ports import RunWriter, Step
 from aaml.scheduling.walk import Walk, whole_run
-from aaml.sim.compiled.batch import BatchedEnv, Episodes
-from aaml.sim.compiled.episodes import TaskEpisodes
-from aaml.sim.compiled.plan import Plan
+from aaml.sim.task_episodes import TaskEpisodes
 from aaml.training.learner import Stop, draw_episode
 from aaml.training.lockstep import evaluate_in_lockstep
 from aaml.training.rollouts import EnvFactory

@@ -7,13 +7,13 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from aaml.episodes.kube_flow import KubeFlow
 from aaml.errors import UserError
 from aaml.evaluation.evaluate import SEEDS
 from aaml.evaluation.held_out import check_held_out
 from aaml.policies.kube_scores import KubeScheduler, KubeSchedulerConfig
 from aaml.scheduling.play import play
 from aaml.sim.cluster import SimCluster
-from aaml.sim.compiled.kube_flow import KubeFlow
 from aaml.sim.recorded import TRAINING_SEEDS, VALIDATION_SEEDS, TraceTask
 from aaml.sim.task import Task
 from aaml.workload.trace.windows import read_windows

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from aaml.episodes.flow import Flow
 from aaml.errors import StoppedError, UserError, bad_value
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.results import Results
@@ -27,7 +28,6 @@ from aaml.progress import progress_bar
 from aaml.scheduling.play import play
 from aaml.search.evolution import Generation, separable_cma
 from aaml.sim.cluster import SimCluster
-from aaml.sim.compiled.flow import Flow
 from aaml.sim.recorded_bill import bill_of, under
 from aaml.sim.task import Task
 from aaml.tuning.bill import Limits

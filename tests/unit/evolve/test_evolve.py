@@ -26,7 +26,7 @@ from aaml.policies.formulas.expression import FEATURES, kind, parts, walk
 from aaml.policies.formulas.policy import Formula
 from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse, to_text
-from aaml.sim.compiled.episodes import TaskEpisodes
+from aaml.sim.task_episodes import TaskEpisodes
 from aaml.sim.tasks import find_task
 from aaml.training.rollouts import TRAINING_SEEDS
 from aaml.training.validation import VALIDATION_SEEDS

@@ -8,6 +8,7 @@ import pytest
 import aaml
 from aaml.cli import run
 from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.episodes.plan import Plan
 from aaml.errors import UserError
 from aaml.evaluation.entries import policy_entries
 from aaml.evaluation.episode import run_episode
@@ -21,7 +22,6 @@ from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.sim.bill import Descheduled
 from aaml.sim.cluster import SimCluster
-from aaml.sim.compiled.plan import Plan
 from aaml.sim.recorded_bill import under
 from aaml.sim.supply import NodeSupply
 from aaml.workload.model import Workload

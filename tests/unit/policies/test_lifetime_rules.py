@@ -10,7 +10,8 @@ from aaml.policies.lifetime_rules import added_time, lifetime_class
 from aaml.policies.registry import make_policy
 from aaml.scheduling.observation import Context
 from aaml.scheduling.play import play
-from aaml.sim.cluster import QueueSettings, SimCluster
+from aaml.scheduling.queue import QueueSettings
+from aaml.sim.cluster import SimCluster
 from aaml.workload.model import Workload
 
 HOUR, DAY = 3600.0, 86_400.0

@@ -7,6 +7,10 @@ import pytest
 
 from aaml.cluster.objects import GpuRequest, Node, Pod, Taint, Toleration
 from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.episodes.batch import BatchedEnv
+from aaml.episodes.own_rewards import compile_reward
+from aaml.episodes.plan import Plan
+from aaml.episodes.rewards import REWARDS, pairwise_sum
 from aaml.errors import UserError
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.registry import make_reward
@@ -14,14 +18,11 @@ from aaml.scheduling.cycle import SchedulingCycle
 from aaml.scheduling.lifetimes import LifetimeModel, expected_lifetimes
 from aaml.scheduling.observation import NO_POD, NODE_FEATURES, ObservationSpec
 from aaml.scheduling.ports import Decision
+from aaml.scheduling.queue import QueueSettings
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import RewardOptions
-from aaml.sim.cluster import QueueSettings, SimCluster
-from aaml.sim.compiled.batch import BatchedEnv
-from aaml.sim.compiled.episodes import TaskEpisodes
-from aaml.sim.compiled.own_rewards import compile_reward
-from aaml.sim.compiled.plan import Plan
-from aaml.sim.compiled.rewards import REWARDS, pairwise_sum
+from aaml.sim.cluster import SimCluster
+from aaml.sim.task_episodes import TaskEpisodes
 from aaml.sim.tasks import TASKS, find_task
 from aaml.sim.timeline import Cordon
 from aaml.workload.model import Workload

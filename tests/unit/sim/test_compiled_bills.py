@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 from aaml.cluster.objects import Toleration
+from aaml.episodes import batch as compiled_batch
+from aaml.episodes.batch import BatchedEnv
+from aaml.episodes.formulas import FormulaEpisodes
+from aaml.episodes.plan import Plan
 from aaml.errors import UserError
 from aaml.nodes.catalogue import Catalogue, Offering
 from aaml.nodes.catalogue_file import shipped_catalogue
@@ -26,10 +30,6 @@ from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import RewardOptions
 from aaml.sim.bill import BILL_TASKS
-from aaml.sim.compiled import batch as compiled_batch
-from aaml.sim.compiled.batch import BatchedEnv
-from aaml.sim.compiled.formulas import FormulaEpisodes
-from aaml.sim.compiled.plan import Plan
 
 BILL = BILL_TASKS["bill"]
 NODES = (3, 5, 4)

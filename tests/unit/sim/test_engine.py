@@ -8,15 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaml.cluster.objects import GpuRequest, Node, Pod
-from aaml.policies.fragmentation import fragment_tables, typical_pods
-from aaml.policies.gpu.arrays import NodeArrays, empty_nodes, pod_shape
-from aaml.policies.gpu.fit import fits_all
-from aaml.policies.gpu.learned import linear_scorer
-from aaml.policies.gpu.policies import RANDOM, policy_number, score_all
-from aaml.policies.gpu.scores import gpu_packing
-from aaml.policies.gpu_names import FEATURES, GROUPS
-from aaml.sim.compiled.engine import Episode, simulate, simulate_choices
-from aaml.sim.compiled.tournament import (
+from aaml.episodes.engine import Episode, simulate, simulate_choices
+from aaml.episodes.tournament import (
     build,
     build_ties,
     first_best,
@@ -25,6 +18,13 @@ from aaml.sim.compiled.tournament import (
     nth_best,
     update_ties,
 )
+from aaml.policies.fragmentation import fragment_tables, typical_pods
+from aaml.policies.gpu.arrays import NodeArrays, empty_nodes, pod_shape
+from aaml.policies.gpu.fit import fits_all
+from aaml.policies.gpu.learned import linear_scorer
+from aaml.policies.gpu.policies import RANDOM, policy_number, score_all
+from aaml.policies.gpu.scores import gpu_packing
+from aaml.policies.gpu_names import FEATURES, GROUPS
 
 GIB = 2**30
 

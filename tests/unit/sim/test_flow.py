@@ -7,6 +7,7 @@ import pytest
 
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.episodes.flow import Flow
 from aaml.errors import UserError
 from aaml.policies.heuristics.linear import COST, FEATURES, TERMS, LinearPolicy
 from aaml.scheduling.lifetimes import expected_lifetimes
@@ -14,7 +15,6 @@ from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.play import play
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.sim.cluster import SimCluster
-from aaml.sim.compiled.flow import Flow
 from aaml.sim.tasks import find_task
 from aaml.workload.model import Workload
 

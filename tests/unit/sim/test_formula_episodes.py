@@ -2,6 +2,7 @@
 
 import pytest
 
+from aaml.episodes.formulas import FormulaEpisodes
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse
@@ -9,8 +10,7 @@ from aaml.policies.fragment_meter import FragmentMeter
 from aaml.scheduling.lifetimes import expected_lifetimes
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.play import play
-from aaml.sim.compiled.episodes import TaskEpisodes
-from aaml.sim.compiled.formulas import FormulaEpisodes
+from aaml.sim.task_episodes import TaskEpisodes
 from aaml.sim.tasks import find_task
 
 BALANCE = (

@@ -7,6 +7,7 @@ import pytest
 
 from aaml.cluster.objects import Node, Pod, Taint
 from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.episodes.kube_flow import KubeFlow
 from aaml.errors import UserError
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.catalogue_file import shipped_catalogue
@@ -16,7 +17,6 @@ from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeScheduler, KubeSchedu
 from aaml.scheduling.play import play
 from aaml.sim.bill import BILL_TASKS
 from aaml.sim.cluster import SimCluster
-from aaml.sim.compiled.kube_flow import KubeFlow
 from aaml.sim.tasks import find_task
 from aaml.workload.model import Workload
 

@@ -8,7 +8,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precon
 
 from aaml.cluster import audit
 from aaml.cluster.objects import GpuRequest, Node, Pod
-from aaml.sim.cluster import QueueSettings, SimCluster
+from aaml.scheduling.queue import QueueSettings
+from aaml.sim.cluster import SimCluster
 from aaml.sim.timeline import AddNode, Cordon, DeletePod, Drain, RemoveNode
 from support.make import GIB, node
 from support.make import pod as make_pod

@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from aaml.cli import run
+from aaml.episodes.plan import Plan
 from aaml.errors import UserError
-from aaml.sim.compiled.plan import Plan
 from aaml.sim.env import ClusterEnv
 from aaml.sim.tasks import ALL_TASKS, find_task
 

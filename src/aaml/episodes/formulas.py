@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.kernels import uncounted
+from aaml.episodes.batch import BatchedEnv, Ended
+from aaml.episodes.lockstep import begin, bind, next_decision, show
+from aaml.episodes.plan import Plan
+from aaml.episodes.rows import env_of
+from aaml.episodes.supply_rows import owned_of
 from aaml.policies.formulas.expression import FIRST_COST, FIRST_PAIR, FIRST_POD
 from aaml.policies.formulas.program import Program, best_of, run_program
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.scheduling.observation import NODE_FEATURES, PLAIN, ObservationSpec
-from aaml.sim.compiled.autoscaler.rows import owned_of
-from aaml.sim.compiled.batch import BatchedEnv, Ended
-from aaml.sim.compiled.lockstep import begin, bind, next_decision, show
-from aaml.sim.compiled.plan import Plan
-from aaml.sim.compiled.rows import env_of
 
 IntArray = npt.NDArray[np.int64]
 

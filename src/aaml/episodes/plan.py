@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +17,11 @@ from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, Node, Pod
 from aaml.cluster.quantity import PODS
 from aaml.cluster.selectors import UNSCHEDULABLE_TAINT, has_untolerated_taint, tolerated
 from aaml.cluster.state import ClusterState
+from aaml.episodes.supply_plan import SupplyPlan
 from aaml.errors import UserError
 from aaml.policies.gpu.arrays import pod_shape
 from aaml.scheduling.lifetimes import LifetimeModel
 from aaml.scheduling.observation import mean_size
-from aaml.sim.cluster import SimCluster
-from aaml.sim.compiled.autoscaler.plan import SupplyPlan
-from aaml.sim.supply import NodeSupply
 from aaml.workload.model import Workload
 
 FloatArray = npt.NDArray[np.float64]
@@ -53,6 +52,28 @@ class Fleet:
             ],
             dtype=np.bool_,
         )
+
+
+class Beginning(Protocol):
+    """A simulated cluster at its beginning: `aaml.sim.cluster.SimCluster`."""
+
+    workload: Workload
+    until_s: float
+
+    @property
+    def state(self) -> ClusterState:
+        """Its nodes."""
+        ...
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing has happened yet, and nothing but pods and nodes' supply is to come."""
+        ...
+
+    @property
+    def supply(self) -> Any:
+        """Who buys and gives back its nodes, None where they stay."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,14 +165,14 @@ class Plan:
         )
 
     @classmethod
-    def of_cluster(cls, cluster: SimCluster, lifetime_model: LifetimeModel | None = None) -> "Plan":
+    def of_cluster(cls, cluster: Beginning, lifetime_model: LifetimeModel | None = None) -> "Plan":
         """Take over a simulated cluster at its beginning. Raises `UserError` for what compiled episodes do not know."""
         if not cluster.untouched:
             raise UserError("compiled episodes begin with an empty cluster and take no timeline and no filters")
         fleet, supply = Fleet(cluster.state.nodes), cluster.supply
         if supply is None:
             return cls.of(fleet, cluster.workload, cluster.until_s, lifetime_model)
-        if not isinstance(supply, NodeSupply) or len(fleet.state):
+        if len(fleet.state):
             raise UserError("compiled episodes in which nodes are bought begin without a node")
         for name in supply.catalogue.resources:
             fleet.state.request_vector(Pod("none", requests={name: 0}))  # so that there is a column for it

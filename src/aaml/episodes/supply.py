@@ -4,15 +4,17 @@ import numpy as np
 
 from aaml.cluster.kernels import named, part, section
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
+from aaml.episodes.heap import add, drop_first, first
+from aaml.episodes.queueing import activate, enqueue, help_waiting
+from aaml.episodes.rows import COMES_AGAIN, LOST, WAITS
+from aaml.episodes.supply_rows import run_meter
+from aaml.nodes import karpenter_rules as karpenter
 from aaml.nodes import learned_rules as learned
+from aaml.nodes import meter
+from aaml.nodes.packing_rules import first_type
 from aaml.nodes.rows import NODE, NODE_TIME, OFFER, POD, POD_TIME, SHAPE_REQUEST, TRAIT, kept_pods
 from aaml.scheduling.costs import PAID, show_costs
 from aaml.scheduling.observation import mean_size
-from aaml.sim.compiled.autoscaler import karpenter, meter
-from aaml.sim.compiled.autoscaler.heap import add, drop_first, first
-from aaml.sim.compiled.autoscaler.packing import first_type
-from aaml.sim.compiled.queueing import activate, enqueue, help_waiting
-from aaml.sim.compiled.rows import COMES_AGAIN, LOST, WAITS
 
 _READY, _DRAIN, _STOP, _RECREATE = range(4)
 
@@ -170,7 +172,7 @@ def _buy(env, own, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
         own.node_times[column, number] = np.nan
     for column in (NODE_TIME.nominated_s, NODE_TIME.again_s):
         own.node_times[column, number] = -np.inf
-    meter.hold(own, now_s)
+    run_meter(own, now_s)
     own.nodes[NODE.alive, at.alive] = number
     place = at.alive
     while place > 0 and own.names[own.nodes[NODE.by_name, place - 1]] > own.names[number]:
@@ -179,7 +181,7 @@ def _buy(env, own, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
     own.nodes[NODE.by_name, place] = number
     at.alive += 1
     at.bought += 1
-    meter.launched(own, kind)
+    meter.launched(own.at, own.offers[OFFER.price, kind], own.offers[OFFER.watts_idle, kind])
     at.changed_s = now_s
     _push(own, now_s + terms.registration_delay_s + terms.initialization_s + own.spreads[number], _READY, number)
     return number
@@ -330,9 +332,10 @@ def _give_back(env, own, number):  # type: ignore[no-untyped-def]  # noqa: ANN00
     at, cluster, now_s = own.at, env.nodes, env.at.now_s
     if now_s < own.node_times[NODE_TIME.draining_s, number] + own.terms.min_drain_s or own.nodes[NODE.pods, number]:
         return
-    meter.hold(own, now_s)
+    run_meter(own, now_s)
     at.alive -= 1
-    meter.gone(own, own.nodes[NODE.kind, number])
+    kind = own.nodes[NODE.kind, number]
+    meter.gone(own.at, own.offers[OFFER.price, kind], own.offers[OFFER.watts_idle, kind])
     _take_out(own.nodes[NODE.alive], at.alive, number)
     _take_out(own.nodes[NODE.by_name], at.alive, number)
     own.node_times[NODE_TIME.draining_s, number] = np.nan
@@ -435,9 +438,9 @@ def leave_node(env, own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
 def _observe(env, own, pod, number, sign):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """A pod is bound to a node, or has left it."""
     now_s, shape = env.at.now_s, env.shapes[env.pods.shape[pod]]
-    meter.hold(own, now_s)
+    run_meter(own, now_s)
     cpu, memory = shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN]
-    meter.placed(own, cpu, memory, own.nodes[NODE.kind, number], sign)
+    meter.placed(own.at, cpu, memory, 0, own.offers[OFFER.watts_per_core, own.nodes[NODE.kind, number]], sign)
     own.at.changed_s = now_s
     last_s = own.node_times[NODE_TIME.last_event_s, number]
     if np.isnan(last_s) or now_s - np.floor(last_s) >= own.terms.pod_event_s:

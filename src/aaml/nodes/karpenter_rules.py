@@ -9,8 +9,8 @@ from aaml.nodes.karpenter import (
     MOST_AT_ONCE,
     SEEN_ANEW_S,
 )
+from aaml.nodes.packing_rules import FAILED, first_type, is_busy, measure, pack, put_in_order
 from aaml.nodes.rows import NODE, NODE_TIME, OFFER, POD, POD_TIME, TRAIT, kept_pods
-from aaml.sim.compiled.autoscaler.packing import FAILED, first_type, is_busy, measure, pack, put_in_order
 
 NOTHING, BUYS, CARRIES_OUT = range(3)
 WHEN_EMPTY, BALANCED = 1, 2

@@ -14,34 +14,13 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.metrics import AVERAGED, Usage, measure_usage
+from aaml.cluster.metrics import AVERAGED, Usage, measure_usage, summary
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
-from aaml.errors import UserError, bad_value
-from aaml.nodes.rows import POD, POD_TIME
-from aaml.policies.fragment_meter import FragmentMeter
-from aaml.policies.fragmentation import FragmentTables, fragment_tables
-from aaml.policies.gpu.arrays import SHAPE_MODELS
-from aaml.scheduling.costs import COST_FEATURES, PAID_COLUMNS
-from aaml.scheduling.lifetimes import KnownLifetimes, expected_remaining, log_seconds
-from aaml.scheduling.observation import NODE_FEATURES, PLAIN, ObservationSpec
-from aaml.scheduling.queue_sort import QueueSort
-from aaml.scheduling.rewards import check_reward
-from aaml.settings import Count, take
-from aaml.sim.cluster import QueueSettings
-from aaml.sim.compiled.autoscaler.plan import SupplyPlan
-from aaml.sim.compiled.autoscaler.rows import (
-    NODE_COLUMNS,
-    SUPPLY_LAYOUT,
-    Supply,
-    SupplyPool,
-    SupplyRows,
-    SupplyWork,
-)
-from aaml.sim.compiled.lockstep import BEGIN, RESUME, BatchSettings, play_rows
-from aaml.sim.compiled.own_rewards import OwnReward
-from aaml.sim.compiled.plan import Plan
-from aaml.sim.compiled.rewards import REWARDS
-from aaml.sim.compiled.rows import (
+from aaml.episodes.lockstep import BEGIN, RESUME, BatchSettings, play_rows
+from aaml.episodes.own_rewards import OwnReward
+from aaml.episodes.plan import Plan
+from aaml.episodes.rewards import REWARDS
+from aaml.episodes.rows import (
     NODE_FACTS,
     NODE_FLAGS,
     POD_FACTS,
@@ -58,7 +37,27 @@ from aaml.sim.compiled.rows import (
     put,
     put_columns,
 )
-from aaml.sim.journal import summary
+from aaml.episodes.supply_plan import SupplyPlan
+from aaml.episodes.supply_rows import (
+    NODE_COLUMNS,
+    SUPPLY_LAYOUT,
+    Supply,
+    SupplyPool,
+    SupplyRows,
+    SupplyWork,
+)
+from aaml.errors import UserError, bad_value
+from aaml.nodes.rows import POD, POD_TIME
+from aaml.policies.fragment_meter import FragmentMeter
+from aaml.policies.fragmentation import FragmentTables, fragment_tables
+from aaml.policies.gpu.arrays import SHAPE_MODELS
+from aaml.scheduling.costs import COST_FEATURES, PAID_COLUMNS
+from aaml.scheduling.lifetimes import KnownLifetimes, expected_remaining, log_seconds
+from aaml.scheduling.observation import NODE_FEATURES, PLAIN, ObservationSpec
+from aaml.scheduling.queue import QueueSettings
+from aaml.scheduling.queue_sort import QueueSort
+from aaml.scheduling.rewards import check_reward
+from aaml.settings import Count, take
 from aaml.threads import ThreadPool
 
 FloatArray = npt.NDArray[np.float64]
@@ -72,12 +71,13 @@ _NOT_ELASTIC = ("fragmentation", "seed-a")  # rewards that remember nodes by the
 _FIRST_SIZES = {"N": 32, "L": 256, "E": 512, "D": 512}  # of episodes whose nodes are bought, until they need more:
 _OF_PODS = {"N": 64, "L": 16, "E": 1, "D": 2}  # or one for so many pods, where there are many
 _METERED = (
-    "now_s",
-    "nodes",
+    "metered_s",
+    "alive",
     "price",
     "watts",
     "cpu_milli",
     "memory_bytes",
+    "gpu_milli",
     "dollars",
     "fluid_dollars",
     "core_hours",
@@ -86,7 +86,6 @@ _METERED = (
     "co2_g",
     "bought",
 )
-_METERS = {"now_s": "metered_s", "nodes": "alive"}  # under which the compiled meter has them
 _PLAY: Callable[..., None] = play_rows
 _WORTH_A_THREAD = 256  # nodes of all rows together, below which waking a thread costs more than it saves
 
@@ -168,7 +167,7 @@ class BatchedEnv:
 
     observation_spec: what is shown; its graph must be the star, and its model of lifetimes is taken as it is now
     reward: the name of a built-in one, without those of racks and gangs
-    own: a person's own reward, compiled (`aaml.sim.compiled.own_rewards`), in place of the built-in one
+    own: a person's own reward, compiled (`aaml.episodes.own_rewards`), in place of the built-in one
     expected: what fragments are weighed by in the reward of that name
     queue_sort: in whose order pods wait, None: in kube-scheduler's
     max_steps: an episode is cut off after so many decisions
@@ -536,7 +535,7 @@ class BatchedEnv:
         billed: Mapping[str, float] = {}
         if self._supply is not None:
             state = self._supply.rows.states[row]
-            meter = {name: state[_METERS.get(name, name)].item() for name in _METERED}
+            meter = {name: state[name].item() for name in _METERED}
             billed = self._plans[slot].billed(meter, waits_s, counts["evicted"], now_s)
         means = (rows.totals[row] / seconds).tolist() if seconds else [float("nan")] * len(AVERAGED)
         usage = measure_usage(

@@ -13,18 +13,17 @@ import numpy.typing as npt
 from aaml.cluster.kernels import part, uncounted
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, ClusterState
+from aaml.episodes.batch import BatchedEnv
+from aaml.episodes.lockstep import begin, bind, next_decision
+from aaml.episodes.plan import Beginning, Plan
+from aaml.episodes.random_bits import draw
+from aaml.episodes.rows import env_of
+from aaml.episodes.supply_rows import owned_of
 from aaml.errors import UserError
 from aaml.nodes.rows import SHAPE_REQUEST
 from aaml.policies.kube_scores.config import MAX_SCORE, KubeSchedulerConfig
 from aaml.policies.kube_scores.resources import by_shape
 from aaml.policies.kube_scores.sampling import nodes_to_find, zone_order
-from aaml.sim.cluster import SimCluster
-from aaml.sim.compiled.autoscaler.rows import owned_of
-from aaml.sim.compiled.batch import BatchedEnv
-from aaml.sim.compiled.lockstep import begin, bind, next_decision
-from aaml.sim.compiled.plan import Plan
-from aaml.sim.compiled.random_bits import draw
-from aaml.sim.compiled.rows import env_of
 
 IntArray = npt.NDArray[np.int64]
 _LEAST, _RATIO = 0, 2
@@ -43,7 +42,7 @@ class KubeFlow:
         self._batch.lay_out()
 
     @classmethod
-    def of(cls, cluster: SimCluster) -> "KubeFlow":
+    def of(cls, cluster: Beginning) -> "KubeFlow":
         """Take over a cluster at its beginning.
 
         Raises `UserError` for pods and nodes that compiled episodes do not know, and for those that other plugins than

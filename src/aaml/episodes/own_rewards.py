@@ -17,12 +17,12 @@ from numba.core.errors import NumbaError
 from numba.extending import intrinsic, overload
 
 from aaml.cluster.kernels import part as kernel_part
+from aaml.episodes.rewards import REWARDS
+from aaml.episodes.rows import waiting
 from aaml.errors import UserError
 from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import Reward
 from aaml.scheduling.rewards import Potential, Value, WeightedSum
-from aaml.sim.compiled.rewards import REWARDS
-from aaml.sim.compiled.rows import waiting
 
 BEFORE, AFTER = 0, 1
 OwnReward = Any

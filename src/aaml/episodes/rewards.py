@@ -5,11 +5,11 @@ import numpy as np
 from aaml.cluster.kernels import counted, part, uncounted
 from aaml.cluster.metrics import measure_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
+from aaml.episodes.rows import WAITS, waiting
+from aaml.episodes.supply_rows import run_meter
 from aaml.nodes.rows import POD, POD_TIME, SHAPE_REQUEST
 from aaml.policies.fragmentation import fragment_amount
 from aaml.scheduling.rewards import DOLLAR_SCALE, LARGEST_VARIANCE, WAITING_SCALE_S, balance_reward, compress_reward
-from aaml.sim.compiled.autoscaler import meter
-from aaml.sim.compiled.rows import WAITS, waiting
 
 REWARDS = {
     "balance": 0, "balance-level": 1, "compress": 2, "fragmentation": 3, "waiting-time": 4, "seed-a": 5,
@@ -109,7 +109,7 @@ def forget(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 def _paid(env, own, waits_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Return the dollars that an environment has cost so far: `NodeSupply.paid`; `waits_s` [T] is overwritten."""
     now_s, terms, count = env.at.now_s, own.terms, own.at.firsts
-    meter.hold(own, now_s)
+    run_meter(own, now_s)
     for i in range(count):
         waits_s[i] = env.queue.waited_s[i]
     for pod in range(env.at.arrived):

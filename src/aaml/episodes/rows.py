@@ -75,7 +75,7 @@ WAITS, COMES_AGAIN, LOST = -1, -2, -3  # of `Pods.node`
 class EpisodePool(NamedTuple):
     """Episodes, one a slot: environments that see the same arrivals point to the same slot.
 
-    See `aaml.sim.compiled.plan`.
+    See `aaml.episodes.plan`.
     """
 
     episodes: RecordArray

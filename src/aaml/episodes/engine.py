@@ -14,14 +14,8 @@ import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.kernels import compiled
-from aaml.policies.fragmentation import FragmentTables, TypicalPods, cpu_class, fragment_tables, measure, usable
-from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MEMORY, SHAPE_MILLI, NodeArrays
-from aaml.policies.gpu.features import Scratch, make_scratch
-from aaml.policies.gpu.fit import RULE_RANDOM, RULE_SCORE, fits_all, fits_but_memory, place
-from aaml.policies.gpu.learned import Scorer, scratch_for
-from aaml.policies.gpu.policies import device_for, score_node
-from aaml.sim.compiled.random_bits import draw
-from aaml.sim.compiled.tournament import (
+from aaml.episodes.random_bits import draw
+from aaml.episodes.tournament import (
     NOWHERE,
     build,
     build_ties,
@@ -32,6 +26,12 @@ from aaml.sim.compiled.tournament import (
     update,
     update_ties,
 )
+from aaml.policies.fragmentation import FragmentTables, TypicalPods, cpu_class, fragment_tables, measure, usable
+from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MEMORY, SHAPE_MILLI, NodeArrays
+from aaml.policies.gpu.features import Scratch, make_scratch
+from aaml.policies.gpu.fit import RULE_RANDOM, RULE_SCORE, fits_all, fits_but_memory, place
+from aaml.policies.gpu.learned import Scorer, scratch_for
+from aaml.policies.gpu.policies import device_for, score_node
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]

@@ -11,6 +11,24 @@ from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.kernels import named, part, uncounted
 from aaml.cluster.metrics import hold_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
+from aaml.episodes.departures import drop, push
+from aaml.episodes.own_rewards import AFTER, BEFORE, own_reward
+from aaml.episodes.queueing import activate, enqueue, give_up, help_waiting, line_up
+from aaml.episodes.rewards import after, before, forget
+from aaml.episodes.rows import POD_TIMES, WAITS, env_of, waiting
+from aaml.episodes.supply import (
+    begin_supply,
+    delay_s,
+    end_pods,
+    is_short,
+    join_node,
+    next_end_s,
+    next_s,
+    rejected,
+    show_owned,
+    turn,
+)
+from aaml.episodes.supply_rows import owned_of
 from aaml.nodes.rows import NODE, SHAPE_PICKY, SHAPE_REQUEST, SHAPE_TOLERANCE
 from aaml.nodes.rows import POD as OWN_POD
 from aaml.policies.fragment_meter import fragment_growth
@@ -30,24 +48,6 @@ from aaml.scheduling.observation import (
     mean_size,
 )
 from aaml.scheduling.remaining import add_remaining, show_remaining
-from aaml.sim.compiled.autoscaler.rows import owned_of
-from aaml.sim.compiled.autoscaler.supply import (
-    begin_supply,
-    delay_s,
-    end_pods,
-    is_short,
-    join_node,
-    next_end_s,
-    next_s,
-    rejected,
-    show_owned,
-    turn,
-)
-from aaml.sim.compiled.departures import drop, push
-from aaml.sim.compiled.own_rewards import AFTER, BEFORE, own_reward
-from aaml.sim.compiled.queueing import activate, enqueue, give_up, help_waiting, line_up
-from aaml.sim.compiled.rewards import after, before, forget
-from aaml.sim.compiled.rows import POD_TIMES, WAITS, env_of, waiting
 
 INFEASIBLE_REWARD = -1.0
 BEGIN, RESUME = -1, -2
@@ -55,7 +55,7 @@ _NODE, _POD, _UPCOMING = len(NODE_FEATURES), len(POD_FEATURES), len(UPCOMING_FEA
 
 
 class BatchSettings(NamedTuple):
-    """What all rows have in common. `reward`: a number of `aaml.sim.compiled.rewards.REWARDS`; `max_steps` 0: none."""
+    """What all rows have in common. `reward`: a number of `aaml.episodes.rewards.REWARDS`; `max_steps` 0: none."""
 
     reward: int
     sorted: bool

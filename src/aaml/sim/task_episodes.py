@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aaml.episodes.plan import Fleet, Plan
 from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
-from aaml.sim.compiled.plan import Fleet, Plan
 from aaml.sim.task import Task
 from aaml.sim.tasks import Mix
 from aaml.workload.model import Workload

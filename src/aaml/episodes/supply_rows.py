@@ -1,6 +1,6 @@
 """The memory of autoscalers in a batch: what can be bought in an episode, and what an environment has bought.
 
-Sizes have the letters of `aaml.sim.compiled.rows`, and L nodes bought in an episode, E events to come, D ends of pods
+Sizes have the letters of `aaml.episodes.rows`, and L nodes bought in an episode, E events to come, D ends of pods
 to come, K types, U budgets, V corners of the fluid bound, H hours of carbon. A node is its *number*: the how-manieth
 that was bought. It has a row while it is in the cluster.
 """
@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from aaml.cluster.kernels import named
+from aaml.cluster.kernels import named, part
+from aaml.episodes.heap import Heap
+from aaml.nodes.meter import hold
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.rows import LEARNED_NUMBERS, LEARNED_TIMES, record
-from aaml.sim.compiled.autoscaler.heap import Heap
 
 TERMS = record(
     ("kinds", "corners", "hours", "budgets", "policy", "learned"),
@@ -33,7 +34,7 @@ are here too, and not by Karpenter.
 STATE = record(
     (
         *LEARNED_NUMBERS, "bought", "sequence", "events", "ends", "method", "used", "batch", "firsts", "cpu_milli",
-        "memory_bytes",
+        "memory_bytes", "gpu_milli",
     ),
     (
         *LEARNED_TIMES, "state_s", "multi_s", "single_s", "metered_s", "price", "watts", "dollars", "fluid_dollars",
@@ -49,7 +50,7 @@ which these methods found nothing. The others are those of `aaml.nodes.rows`.
 
 
 class SupplyPool(NamedTuple):
-    """What can be bought, and of whom: one a slot. See `aaml.sim.compiled.autoscaler.plan`."""
+    """What can be bought, and of whom: one a slot. See `aaml.episodes.supply_plan`."""
 
     terms: Any
     offers: Any
@@ -168,6 +169,12 @@ def owned_of(supply, env, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
     )  # fmt: skip
 
 
+@part
+def run_meter(own, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Count what is as it was until now."""
+    hold(own.at, own.corners[: own.terms.corners], own.carbon[: own.terms.hours], now_s)
+
+
 _F, _I, _S, _B = np.float64, np.int64, np.int32, np.bool_
 SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     "SupplyPool": {
@@ -188,5 +195,5 @@ SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
         "chosen": (_S, "T"),
     },
 }  # fmt: skip
-"""As in `aaml.sim.compiled.rows`; `n`: the columns of `NODE`, `p`: those of `PAID`."""
+"""As in `aaml.episodes.rows`; `n`: the columns of `NODE`, `p`: those of `PAID`."""
 NODE_COLUMNS = 16

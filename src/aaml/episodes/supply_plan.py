@@ -5,21 +5,23 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import nan
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
+from aaml.nodes.budgets import PodBudget
 from aaml.nodes.catalogue import Catalogue, per_value
-from aaml.nodes.karpenter import Karpenter, is_next_late
+from aaml.nodes.karpenter import Karpenter
+from aaml.nodes.karpenter_rules import POLICIES
 from aaml.nodes.learned import LearnedNodes
-from aaml.nodes.meter import Meter
+from aaml.nodes.meter import Meter, billed, charged
 from aaml.nodes.node_policy import NodePolicy
-from aaml.nodes.settings import KarpenterSettings
-from aaml.sim.compiled.autoscaler.karpenter import POLICIES
-from aaml.sim.supply import LETTERS, NodeSupply, begins_anew, billed, charged
+from aaml.nodes.ports import Autoscaler
+from aaml.nodes.settings import KarpenterSettings, NodeTimes, Prices
+from aaml.nodes.successors import LETTERS, begins_anew, is_next_late
 from aaml.workload.model import Workload
 
 IntArray = npt.NDArray[np.int64]
@@ -28,13 +30,26 @@ _RANKS = [sorted(LETTERS).index(letter) for letter in LETTERS]
 _MOST_TYPES = 600  # of a claim of Karpenter's, beyond which it leaves some out
 
 
+class Supply(Protocol):
+    """Who buys and gives back the nodes of a cluster at its beginning: `aaml.sim.supply.NodeSupply`."""
+
+    autoscaler: Autoscaler
+    catalogue: Catalogue
+    times: NodeTimes
+    prices: Prices
+    meter: Meter
+    rng: np.random.Generator
+    budgets: tuple[PodBudget, ...]
+    quiet_s: float
+
+
 @dataclass(frozen=True, eq=False)
 class SupplyPlan:
     """K types, R resources, T pods.
 
     ===========  =============  ====================================================================================
     offers       int64 [K, R]   what pods can have of each type, in the columns of the plan's requests
-    prices       float64 [5, K] columns of `aaml.sim.compiled.autoscaler.rows.OFFER`
+    prices       float64 [5, K] columns of `aaml.episodes.supply_rows.OFFER`
     pods         int64 [4, T]   columns of `TRAIT`
     kept_s       float64 [T]    for how long on a node a pod may not be evicted, inf: for good
     budgets      int64 [2, U]   a number of nodes, and whether it is a percentage
@@ -43,7 +58,7 @@ class SupplyPlan:
     `catalogue`: what may be bought, which may be less than what `supply` knows. `policy`: who buys, None for Karpenter.
     """
 
-    supply: NodeSupply
+    supply: Supply
     catalogue: Catalogue
     karpenter: KarpenterSettings
     policy: NodePolicy | None
@@ -55,7 +70,7 @@ class SupplyPlan:
     budgets: IntArray
 
     @classmethod
-    def of(cls, supply: NodeSupply, state: ClusterState, workload: Workload) -> "SupplyPlan":
+    def of(cls, supply: Supply, state: ClusterState, workload: Workload) -> "SupplyPlan":
         """Take over who buys nodes, at the beginning. Raises `UserError` for what compiled episodes do not know."""
         buyer = supply.autoscaler
         if not isinstance(buyer, Karpenter | LearnedNodes):
@@ -116,7 +131,7 @@ class SupplyPlan:
         return {offering.zone for kind in self.catalogue.types for offering in kind.offerings}
 
     def terms(self) -> dict[str, float]:
-        """Return the numbers of `aaml.sim.compiled.autoscaler.rows.TERMS`, but for the order of waiting pods."""
+        """Return the numbers of `aaml.episodes.supply_rows.TERMS`, but for the order of waiting pods."""
         mine, times, prices = self.karpenter, self.supply.times, self.supply.prices
         after_s = nan if mine.consolidate_after_s is None else mine.consolidate_after_s
         return {

@@ -10,18 +10,17 @@ import numpy.typing as npt
 
 from aaml.cluster.kernels import uncounted
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
+from aaml.episodes.batch import BatchedEnv
+from aaml.episodes.lockstep import begin, bind, expected_s, next_decision, remain
+from aaml.episodes.plan import Beginning, Plan
+from aaml.episodes.rows import env_of
+from aaml.episodes.supply_rows import owned_of
 from aaml.errors import UserError
 from aaml.nodes.rows import SHAPE_REQUEST
 from aaml.policies.heuristics.linear import FEATURES, life_score, plain_score, weigh_into
 from aaml.scheduling.lifetimes import LifetimeModel
 from aaml.scheduling.observation import ObservationSpec, mean_size
 from aaml.scheduling.queue_sort import QueueSort
-from aaml.sim.cluster import SimCluster
-from aaml.sim.compiled.autoscaler.rows import owned_of
-from aaml.sim.compiled.batch import BatchedEnv
-from aaml.sim.compiled.lockstep import begin, bind, expected_s, next_decision, remain
-from aaml.sim.compiled.plan import Plan
-from aaml.sim.compiled.rows import env_of
 
 FloatArray = npt.NDArray[np.float64]
 BY_ARRIVAL = QueueSort()
@@ -46,7 +45,7 @@ class Flow:
         self._batch.lay_out()
 
     @classmethod
-    def of(cls, cluster: SimCluster, lifetime_model: LifetimeModel | None = None) -> "Flow":
+    def of(cls, cluster: Beginning, lifetime_model: LifetimeModel | None = None) -> "Flow":
         """Take over a cluster at its beginning; `lifetime_model` says how long pods are expected to run.
 
         Raises `UserError` for pods that compiled episodes do not know, and for those with GPUs.

@@ -1,1 +1,0 @@
-"""Autoscalers in compiled episodes: nodes that are bought and given back, as `aaml.nodes` has it."""
