@@ -50,7 +50,7 @@ def pod(name: str) -> dict[str, Any]:
 
 def untrained(folder: Path) -> str:
     """Write the model of an untrained GNN and return its path."""
-    from aaml.learning.agent import make_agent
+    from aaml.learning.agents import make_agent
     from aaml.learning.config import LIVE
 
     return str(make_agent(LIVE["gnn"], seed=0).save(str(folder), "untrained")[0])

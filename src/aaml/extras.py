@@ -4,9 +4,9 @@ A module imports what it needs at its top. Where that costs a second that only s
 figures), or an extra that only some have, it names the module with `lazily` instead:
 
     if TYPE_CHECKING:
-        from aaml.learning import agent as agents
+        from aaml.learning import agents
     else:
-        agents = lazily("aaml.learning.agent")
+        agents = lazily("aaml.learning.agents")
 """
 
 from collections.abc import Mapping

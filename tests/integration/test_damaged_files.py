@@ -24,7 +24,7 @@ from aaml.evaluation.policies import load
 from aaml.evaluation.results import Results
 from aaml.evaluation.run_spec import read_run_specs
 from aaml.kube.objects import manifests
-from aaml.learning.agent import make_agent
+from aaml.learning.agents import make_agent
 from aaml.learning.config import Dqn, QTable
 from aaml.learning.qtable import BinnedState, QTableAgent
 from aaml.live.experience import transitions

@@ -13,7 +13,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from aaml.errors import UserError
-from aaml.learning.agent import make_agent
+from aaml.learning.agents import make_agent
 from aaml.learning.config import LIVE
 from aaml.learning.policy import NetworkPolicy
 from aaml.live.agents import SCHEDULERS

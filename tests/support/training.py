@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from aaml.learning.agent import load_agent
+from aaml.learning.agents import load_agent
 from aaml.learning.config import AGENTS
 from aaml.settings import changed, fields
 from aaml.training.run import carry_out, open_run

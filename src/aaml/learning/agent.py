@@ -1,10 +1,9 @@
-"""Agents that learn from their own decisions, one at a time: a policy, the algorithm that improves it, what it gathers.
+"""What the agents with a network share: a policy, the algorithm that improves it, what it gathers, its files.
 
-The four agents are an encoder {MLP, GNN} times an algorithm {DQN, PPO}.
+The four are an encoder {MLP, GNN} times an algorithm: `aaml.learning.dqn_agent`, `aaml.learning.actor_critic_agent`.
 """
 
 import copy
-import dataclasses
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -15,25 +14,22 @@ import numpy as np
 import torch
 
 from aaml.errors import UserError
-from aaml.learning.advantages import discounted_returns, generalized
+from aaml.learning.advantages import discounted_returns
 from aaml.learning.algorithms.dqn import QLearning
-from aaml.learning.algorithms.imitation import Demonstration, imitate
-from aaml.learning.algorithms.ppo import Ppo, Rollout
-from aaml.learning.buffers import NStep, Observations, Replay, RewardScale
+from aaml.learning.algorithms.imitation import Demonstration
+from aaml.learning.algorithms.ppo import Ppo
+from aaml.learning.buffers import Observations, RewardScale
 from aaml.learning.checkpoint import Checkpoint, check_fits, load_checkpoint, part_of, restore, save_checkpoint
-from aaml.learning.config import ActorCritic, AgentKind, Dqn, NetworkAgent, read_agent
-from aaml.learning.networks import Network, NetworkSpec
-from aaml.learning.policy import SCORED, SCORED_FROM, NetworkPolicy, guide_of, network_spec
+from aaml.learning.config import AgentKind, NetworkAgent
+from aaml.learning.group_rollouts import RolloutRecorder
+from aaml.learning.networks import Network
+from aaml.learning.policy import NetworkPolicy
 from aaml.learning.storage import Experience
-from aaml.scheduling.curves import ADVANTAGE, CUMULATIVE_REWARD, EPSILON
-from aaml.scheduling.node_sampling import NodeSampling, next_feasible
-from aaml.scheduling.observation import PLAIN, Context, Observation, ObservationSpec
+from aaml.scheduling.node_sampling import NodeSampling
+from aaml.scheduling.observation import Context, Observation, ObservationSpec
 from aaml.scheduling.ports import Decision, Policy, Transition, shown
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.settings import plain
-
-MIN_UPDATE_STEPS = 8
-USUAL_BUFFER = 20_000  # decisions kept where the settings say 0
 
 
 class NeuralAgent(ABC):
@@ -151,6 +147,24 @@ class NeuralAgent(ABC):
     def learn(self) -> dict[str, float]:
         """Update if it is time; returns scalars to record, empty when nothing was done."""
 
+    @property
+    def n_step(self) -> int:
+        """Steps of its n-step return, which group rollouts are recorded for; 0 where it has none."""
+        return 0
+
+    @abstractmethod
+    def learn_group(
+        self, record: RolloutRecorder, gamma: float, left: float, generator: torch.Generator
+    ) -> Mapping[str, float]:
+        """Learn from a round of group rollouts, when the share `left` of the training is to come.
+
+        Returns scalars to record.
+        """
+
+    @abstractmethod
+    def forget_groups(self) -> None:
+        """Forget the rounds that it keeps, so that what a run goes on from stays small."""
+
     def flush(self) -> dict[str, float]:
         """Learn from what was gathered and would wait for more; returns scalars to record."""
         return {}
@@ -255,252 +269,3 @@ class NeuralAgent(ABC):
         self.scale.count, self.scale.square_sum = map(float, fields["reward_scale"])
         sort = fields.get("queue_sort")
         self.queue_sort = None if sort is None else QueueSort.of(sort)
-
-
-class DqnAgent(NeuralAgent):
-    """DQN: explores by a chance that falls, and learns from a replay buffer.
-
-    `guide` is a policy whose choice exploration takes where the settings say `use_heuristic` (None: the feasible node
-    with the least CPU and memory).
-    """
-
-    config: Dqn
-
-    def __init__(
-        self,
-        config: Dqn,
-        algorithm: QLearning,
-        *,
-        observation_spec: ObservationSpec,
-        seed: int,
-        guide: Policy | None,
-    ) -> None:
-        super().__init__(config, algorithm, observation_spec=observation_spec, seed=seed, guide=guide_of(config, guide))
-        self.algorithm = algorithm
-        self.replay = Replay(
-            config.buffer_size or USUAL_BUFFER,
-            prioritized=config.prioritized, graphs=algorithm.network.needs_graphs, divisor=lambda: self.divisor,
-        )  # fmt: skip
-        self._decay = config.decay()
-        self._chains: dict[int, NStep] = {}
-        self.policy.epsilon = config.init_epsi
-
-    def count(self, reward: float) -> None:
-        """Count one step, after which there is less to explore."""
-        super().count(reward)
-        self.policy.epsilon = self.epsilon
-
-    @property
-    def epsilon(self) -> float:
-        """The chance to explore."""
-        return max(self.config.min_epsi, self.config.init_epsi * self._decay**self.decisions)
-
-    @property
-    def memory(self) -> int:
-        """What the replay buffer holds, and what waits for its n-step return."""
-        return (self.config.buffer_size or USUAL_BUFFER) + self.config.n_step
-
-    def gather(self, transition: Transition, stream: int = 0) -> None:
-        """Keep a step in the replay buffer, once its n-step return is known."""
-        if stream not in self._chains:
-            self._chains[stream] = self.chain()
-        for item in self._chains[stream].push(transition):
-            self.replay.add(item)
-
-    def chain(self) -> NStep:
-        """Return what makes experience of the steps of one stream."""
-        return NStep(self.config.n_step, self.config.gamma)
-
-    def forget(self, old: Callable[[Experience], bool]) -> None:
-        """Let go of the oldest items of the replay buffer for as long as they are `old`."""
-        self.replay.forget(old)
-
-    def learn(self) -> dict[str, float]:
-        """Update every `update_frequency` decisions, once there is half a batch of experience."""
-        config, due = self.config, self.decisions // self.config.update_frequency
-        if not self.learning or due <= self.updates or 2 * len(self.replay) < config.batch_size:
-            return {}
-        widest = len(self.replay.items[-1].observation.mask)
-        size = max(8, min(config.batch_size, config.max_batch_rows // max(widest, 1)))
-        steps = max(1, config.n_epochs * config.update_frequency // size)
-        scalars = self.algorithm.learn(self.replay, size, steps, self.generator)
-        every = max(1, config.target_update_frequency // config.update_frequency)
-        if due // every > self.updates // every:
-            self.algorithm.sync_target()
-        self.updates = due
-        return {CUMULATIVE_REWARD: self.reward_sum, **scalars, EPSILON: self.epsilon}
-
-    def imitate(self, shown: Sequence[Demonstration], passes: int) -> float:
-        """Rank the teacher's choices first, and learn what they were worth."""
-        loss = imitate(self.algorithm.network, shown, passes, self.generator, batch_size=self.config.batch_size)
-        self.algorithm.sync_target()
-        return loss
-
-    def cut(self) -> None:
-        """Forget steps that wait for their n-step return."""
-        self._chains.clear()
-
-    def state(self, *, experience: bool = True) -> dict[str, Any]:
-        """Return everything that learning goes on from, the replay buffer included."""
-        return super().state() | ({"replay": self.replay.state()} if experience else {})
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
-        super().restore(state)
-        if "replay" in state:
-            self.replay.restore(state["replay"])
-
-    def _take_fields(self, fields: Mapping[str, Any]) -> None:
-        super()._take_fields(fields)
-        self.policy.epsilon = self.epsilon
-
-
-class ActorCriticAgent(NeuralAgent):
-    """Actor-critic: samples from the actor, an update per episode (or per `update_steps` of them)."""
-
-    config: ActorCritic
-
-    def __init__(self, config: ActorCritic, algorithm: Ppo, *, observation_spec: ObservationSpec, seed: int) -> None:
-        super().__init__(config, algorithm, observation_spec=observation_spec, seed=seed, guide=None)
-        self.algorithm = algorithm
-        self._open: dict[int, list[Transition]] = {}
-        self._ready: list[list[Transition]] = []
-
-    @property
-    def memory(self) -> int:
-        """The steps since the last update, and those before it of an episode that goes on."""
-        return sum(map(len, self._ready)) + sum(map(len, self._open.values()))
-
-    def forget(self, old: Callable[[Experience], bool]) -> None:
-        """Do nothing: an actor keeps no steps but those of its `memory`."""
-
-    def gather(self, transition: Transition, stream: int = 0) -> None:
-        """Keep a step until its episode has ended, as a choice among the nodes that were scored."""
-        piece = self._open.setdefault(stream, [])
-        chosen = _among_scored(transition)
-        if piece and piece[-1].next_observation is transition.observation:
-            piece[-1] = dataclasses.replace(piece[-1], next_observation=chosen.observation)
-        piece.append(chosen)
-        ends = transition.terminated or transition.truncated or transition.next_observation is None
-        if ends or len(piece) >= self.config.segment:
-            self._ready.append(piece)
-            self._open[stream] = []
-
-    def learn(self) -> dict[str, float]:
-        """Update once whole episodes of at least `update_steps` decisions are there."""
-        return self._update(self.config.update_steps)
-
-    def flush(self) -> dict[str, float]:
-        """Learn from all decisions gathered, episodes under way included, when there are enough for an advantage."""
-        self._ready += [piece for piece in self._open.values() if piece]
-        scalars = self._update(MIN_UPDATE_STEPS)
-        self.cut()
-        return scalars
-
-    def _update(self, least: int) -> dict[str, float]:
-        steps = [step for piece in self._ready for step in piece]
-        if not self.learning or len(steps) < least:
-            return {}
-        advantage, returns, value = generalized(self._ready, self.algorithm, self.divisor)
-        seen = Observations([step.observation for step in steps], self.algorithm.actor.needs_graphs)
-        action = torch.tensor([step.action for step in steps])
-        rollout = Rollout(seen, action, self.algorithm.log_prob(seen, action), advantage, returns, value)
-        scalars = self.algorithm.update(rollout, self.generator)
-        self._ready = []
-        self.updates += 1
-        return {CUMULATIVE_REWARD: self.reward_sum, ADVANTAGE: float(advantage.mean()), **scalars}
-
-    def imitate(self, shown: Sequence[Demonstration], passes: int) -> float:
-        """Clone the choices; the critic learns their returns."""
-        algorithm, size = self.algorithm, self.config.batch_size
-        return imitate(algorithm.actor, shown, passes, self.generator, algorithm.critic, batch_size=size)
-
-    def cut(self) -> None:
-        """Forget episodes under way and those not learned from yet."""
-        self._open.clear()
-        self._ready = []
-
-
-def agreement(policy: NetworkPolicy, steps: Sequence[Transition]) -> float:
-    """Return the share of steps in which the policy's best choice is the one that was made."""
-    return float(np.mean([policy.greedy(step.observation) == step.action for step in steps]))
-
-
-def _among_scored(step: Transition) -> Transition:
-    """Return a step as a choice among the nodes that were scored, whose chances alone led to it."""
-    if SCORED not in step.info:
-        return step
-    seen = step.observation
-    rows = next_feasible(seen.mask, int(step.info[SCORED_FROM]), int(step.info[SCORED]))
-    return dataclasses.replace(step, observation=seen.of(rows), action=int(np.flatnonzero(rows == step.action)[0]))
-
-
-def make_agent(
-    config: NetworkAgent,
-    *,
-    observation_spec: ObservationSpec = PLAIN,
-    seed: int = 0,
-    guide: Policy | None = None,
-    like: NetworkSpec = NetworkSpec(),  # noqa: B008  (frozen)
-    averaged: bool = False,
-) -> NeuralAgent:
-    """Build an agent with fresh weights, which sees the features that `like` sees; what is left unset is as live.
-
-    With `averaged` a DQN acts by a running average of its weights.
-    """
-    config = config.resolved("live")
-    spec = network_spec(config, observation_spec, like)
-    if isinstance(config, Dqn):
-        learner = QLearning(config, spec, seed, averaged=averaged)
-        return DqnAgent(config, learner, observation_spec=observation_spec, seed=seed, guide=guide)
-    if isinstance(config, ActorCritic):
-        return ActorCriticAgent(config, Ppo(config, spec, seed), observation_spec=observation_spec, seed=seed)
-    raise TypeError(f"{type(config).__name__} is no agent with a network")
-
-
-def load_agent(
-    path: str | Path,
-    config: NetworkAgent | None = None,
-    *,
-    seed: int = 0,
-    guide: Policy | None = None,
-    observation_spec: ObservationSpec | None = None,
-    averaged: bool = False,
-) -> NeuralAgent:
-    """Build the agent that a model file holds (either file of an actor and its critic) and go on from it.
-
-    `config` None takes the file's settings; else its kind and width have to be the file's. `observation_spec` None
-    takes the file's; else it has to show as many pods ahead. Raises UserError when the file is missing, corrupt,
-    foreign, of another kind or size.
-    """
-    path = Path(path)
-    checkpoint = load_checkpoint(path)
-    if config is not None and config.name != checkpoint.kind:
-        raise UserError(f"model {path}: is a {checkpoint.kind!r} model; expected {config.name}")
-    try:
-        config = config or read_agent(checkpoint.kind, checkpoint.fields["config"])
-    except (KeyError, TypeError, UserError) as error:
-        raise UserError(f"model {path}: its settings are damaged ({error})") from error
-    if observation_spec is not None and observation_spec.lookahead != checkpoint.observation_spec.lookahead:
-        seen = f"{checkpoint.observation_spec.lookahead} pods ahead"
-        raise UserError(
-            f"model {path}: was trained to look {seen}; expected {observation_spec.lookahead}, as the task has it"
-        )
-    agent = make_agent(
-        config, observation_spec=observation_spec or checkpoint.observation_spec, seed=seed, guide=guide,
-        like=checkpoint.spec, averaged=averaged,
-    )  # fmt: skip
-    agent.load(path)
-    return agent
-
-
-def first_agent(
-    config: NetworkAgent, start: Path | None, *, observation_spec: ObservationSpec, seed: int, averaged: bool = False
-) -> NeuralAgent:
-    """Build the agent that a training begins with: a fresh one, or that of a model file to go on from.
-
-    Raises UserError as `load_agent` does.
-    """
-    if start is None:
-        return make_agent(config, observation_spec=observation_spec, seed=seed, averaged=averaged)
-    return load_agent(start, config, observation_spec=observation_spec, seed=seed, averaged=averaged)

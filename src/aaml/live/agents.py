@@ -18,7 +18,7 @@ from aaml.telemetry.console import LOG, stamp
 if TYPE_CHECKING:
     import pandas as pd
 
-    from aaml.learning import agent as agents
+    from aaml.learning import agents
     from aaml.learning import policy as policies
     from aaml.learning.agent import NeuralAgent
     from aaml.learning.policy import NetworkPolicy
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aaml.live.session import PolicySession
     from aaml.scheduling.ports import Cluster, Policy
 else:  # torch: a run that is only put together does without
-    agents, policies = map(lazily, ("aaml.learning.agent", "aaml.learning.policy"))
+    agents, policies = map(lazily, ("aaml.learning.agents", "aaml.learning.policy"))
     experience, learner = map(lazily, ("aaml.live.experience", "aaml.live.learner"))
 
 

@@ -11,7 +11,7 @@ from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError, bad_value
-from aaml.learning.agent import DqnAgent
+from aaml.learning.dqn_agent import DqnAgent
 from aaml.scheduling.observation import PLAIN, Observation, ObservationSpec
 from aaml.scheduling.ports import Transition
 from aaml.telemetry.recording import COLUMNS, PREFIXES, node_names, read_recording

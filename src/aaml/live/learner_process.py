@@ -19,7 +19,7 @@ from dataclasses import replace
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from aaml.cluster.objects import Node
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.cluster.state import ClusterState
 from aaml.cluster.topology import Graph
-from aaml.learning.agent import NeuralAgent, make_agent
+from aaml.learning.agents import make_agent
 from aaml.learning.checkpoint import archived, opened
 from aaml.learning.config import NetworkAgent
 from aaml.learning.networks import NetworkSpec
@@ -36,6 +36,9 @@ from aaml.parallel.worker import Desk
 from aaml.scheduling.observation import NO_POD, ObservationSpec
 from aaml.scheduling.observation_log import Entry, ObservationLog, Recalled, Recaller
 from aaml.scheduling.ports import Transition
+
+if TYPE_CHECKING:
+    from aaml.learning.agent import NeuralAgent
 
 SHARE = 0.25  # of a core at most: on 1,000 nodes a learner that went on at once took half of one, and pods waited
 _REHEARSED = 1024  # steps at most until a twin has learned from its own

@@ -12,18 +12,14 @@ from typing import Any
 import numpy as np
 
 from aaml.errors import bad_value
-from aaml.learning.agent import ActorCriticAgent, DqnAgent, NeuralAgent, first_agent
+from aaml.learning.agents import first_agent
 from aaml.learning.algorithms.imitation import fit_temperature, init_from
-from aaml.learning.buffers import LastRounds
 from aaml.learning.group_rollouts import (
-    Generator,
-    RolloutRecorder,
     agreement,
     check_device,
     demonstrations,
     make_generator,
 )
-from aaml.learning.optim import anneal, step_size
 from aaml.learning.policy import single_threaded
 from aaml.scheduling.ports import RunWriter
 from aaml.training.learner import Stop
@@ -39,7 +35,6 @@ _BEGIN: Mapping[str, Mapping[str, float]] = {
     "most-allocated": {"cpu_after": 1.0, "memory_after": 1.0},
 }
 """Heuristics that an actor is by a weighted sum of features: it begins as one instead of imitating it."""
-_RECENT = 9.0  # a DQN acts by the average of its weights over the last ninth of its rounds (Shamir and Zhang 2013)
 
 
 class GroupLearner:
@@ -49,7 +44,7 @@ class GroupLearner:
         config.check_method()
         check_device(config.device)
         single_threaded()
-        self.policy: NeuralAgent = first_agent(
+        self.policy = first_agent(
             config.network,
             config.begins_with,
             observation_spec=factory.observation_spec,
@@ -60,8 +55,6 @@ class GroupLearner:
         self.policy.queue_sort = factory.queue_sort
         self._config, self._factory, self._writer = config, factory, writer
         self._collector = LockstepCollector(config, factory)
-        network = config.network
-        self._kept = LastRounds(getattr(network, "buffer_size", 0), prioritized=getattr(network, "prioritized", False))
         self._rounds = 0
 
     def begin(self) -> bool:
@@ -74,7 +67,7 @@ class GroupLearner:
             raise bad_value("teacher_steps", config.teacher_steps, "enough decisions for an episode, or 0")
         shown = demonstrations([step for piece in pieces for step in piece], config.device)
         facts: dict[str, float | str] = {"teacher": config.teacher_name}
-        acts = isinstance(self.policy, ActorCriticAgent)
+        acts = network.spec.head == "actor"
         if config.teacher_name in _BEGIN and acts:
             init_from(network, _BEGIN[config.teacher_name])
         else:
@@ -93,39 +86,20 @@ class GroupLearner:
         generator = make_generator(int(rng.integers(1 << 62)), config.device)
         size = int(config.sizes[rng.integers(len(config.sizes))])
         longer = size / config.group.horizon_nodes
-        n_step = ceil(agent.config.n_step * longer) if isinstance(agent, DqnAgent) else 0
+        n_step = ceil(agent.n_step * longer)
         record = self._collector.play(self._rounds, size, agent.policy.network, n_step, generator, stop)
         horizon = max(1.0, longer / max(1.0 - agent.config.gamma, 1e-6))
         left = max(0.0, 1.0 - step / max(config.steps, 1))
-        for name, value in self._learn(record, 1.0 - 1.0 / horizon, left, generator).items():
+        for name, value in agent.learn_group(record, 1.0 - 1.0 / horizon, left, generator).items():
             self._writer.scalar(name, value, step + record.decisions)
         self._rounds += 1
         agent.updates += 1
         agent.decisions += record.decisions
         return record.decisions
 
-    def _learn(self, record: RolloutRecorder, gamma: float, left: float, generator: Generator) -> Mapping[str, float]:
-        """Update from a round, of which the share `left` of the training is to come."""
-        agent = self.policy
-        if isinstance(agent, ActorCriticAgent):
-            # The critic is no part of the update: it is what a live cluster, where there is no group, goes on with.
-            ppo = agent.algorithm
-            anneal(ppo.actor_optimizer, agent.config.learning_rate, left)
-            anneal(ppo.critic_optimizer, agent.config.critic_learning_rate or agent.config.learning_rate, left)
-            return ppo.update(record.rollout(gamma), generator, critic_epochs=1)
-        if not isinstance(agent, DqnAgent):
-            raise TypeError(f"{agent.name} does not learn by group rollouts")
-        played = record.transitions(gamma)
-        self._kept.add(played)
-        anneal(agent.algorithm.optimizer, agent.config.learning_rate, left)
-        size = step_size(played.seen, agent.config)
-        steps = max(1, agent.config.n_epochs * len(played.action) // size)
-        follow = _RECENT / (_RECENT + agent.updates) / steps
-        return agent.algorithm.learn(self._kept, size, steps, generator, follow=follow)
-
     def settle(self) -> Mapping[str, float]:
         """Forget the rounds kept, so that what a run goes on from stays small."""
-        self._kept.forget()
+        self.policy.forget_groups()
         return {}
 
     def evaluate(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> list[Mapping[str, float]]:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from aaml.errors import bad_value
-from aaml.learning.agent import NeuralAgent, agreement, first_agent
+from aaml.learning.agent import NeuralAgent
+from aaml.learning.agents import agreement, first_agent
 from aaml.learning.policy import single_threaded
 from aaml.learning.storage import Experience, pack, unpack
 from aaml.scheduling.curves import AGREED_AFTER, AGREED_BEFORE, VALUE_LOSS

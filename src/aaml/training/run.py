@@ -15,7 +15,7 @@ from aaml.evaluation.identity import inputs, same_inputs
 from aaml.evaluation.page import written
 from aaml.evaluation.policies import load
 from aaml.evaluation.zoo import model_file, with_critic
-from aaml.learning.agent import first_agent
+from aaml.learning.agents import first_agent
 from aaml.learning.config import AGENTS, AgentConfig, NetworkAgent
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Policy

@@ -19,7 +19,7 @@ from aaml.evaluation.evaluate import evaluate, parse_seeds
 from aaml.evaluation.identity import IDENTITY, identity
 from aaml.evaluation.policies import load, load_policy
 from aaml.evaluation.results import ResultFile, Results
-from aaml.learning.agent import make_agent
+from aaml.learning.agents import make_agent
 from aaml.learning.config import LIVE
 from aaml.learning.linear import save_linear
 from aaml.learning.qtable import QTableAgent

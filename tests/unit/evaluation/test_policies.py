@@ -10,7 +10,7 @@ from aaml.cluster.gpu import GpuRequest
 from aaml.cluster.objects import Pod
 from aaml.errors import UserError
 from aaml.evaluation.policies import is_model, load, load_policy, split_nodes
-from aaml.learning.agent import make_agent
+from aaml.learning.agents import make_agent
 from aaml.learning.config import AGENTS, LIVE, QTable
 from aaml.learning.linear import save_linear
 from aaml.learning.qtable import QTableAgent

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from aaml.learning.agent import make_agent
+from aaml.learning.agents import make_agent
 from aaml.learning.algorithms.imitation import Demonstration, fit_temperature, init_from
 from aaml.learning.algorithms.ppo import Rollout
 from aaml.learning.buffers import LastRounds, Transitions

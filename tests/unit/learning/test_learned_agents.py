@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aaml.errors import UserError
-from aaml.learning.agent import load_agent, make_agent
+from aaml.learning.agents import load_agent, make_agent
 from aaml.learning.config import LIVE, Dqn
 from aaml.learning.optim import descend, make_optimizer
 from aaml.learning.policy import new_policy

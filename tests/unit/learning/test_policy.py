@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from aaml.evaluation.policies import load
-from aaml.learning.agent import load_agent
+from aaml.learning.agents import load_agent
 from aaml.learning.networks import Network
 from aaml.learning.policy import NetworkPolicy, load_network_policy
 

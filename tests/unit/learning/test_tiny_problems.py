@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from aaml.learning.agent import agreement, make_agent
+from aaml.learning.agents import agreement, make_agent
 from aaml.learning.algorithms.dqn import QLearning
 from aaml.learning.buffers import Experience, Replay
 from aaml.learning.collate import collate

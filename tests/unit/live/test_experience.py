@@ -10,7 +10,7 @@ from aaml.cluster.filters import feasible
 from aaml.cluster.objects import CONTROL_PLANE_LABEL, Node, Pod, Taint
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
-from aaml.learning.agent import make_agent
+from aaml.learning.agents import make_agent
 from aaml.learning.config import LIVE, Dqn
 from aaml.live.experience import fill_replay, transitions
 from aaml.scheduling.observation import PLAIN

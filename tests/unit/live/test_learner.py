@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from aaml.evaluation.policies import frozen
-from aaml.learning.agent import make_agent
+from aaml.learning.agents import make_agent
 from aaml.learning.config import LIVE
 from aaml.learning.networks import NetworkSpec
 from aaml.live.agents import AgentRun
@@ -366,9 +366,9 @@ def test_an_update_of_many_steps_rests_between_them_until_there_is_a_hurry(monke
 
 @pytest.mark.parametrize("kind", ["dqn", "acdqn"])
 def test_all_that_an_update_needs_is_loaded_by_a_twin_which_learns_once(kind, monkeypatch):
-    update = {"dqn": "QLearning.learn", "acdqn": "Ppo.update"}[kind]
+    update = {"dqn": "dqn_agent.QLearning.learn", "acdqn": "actor_critic_agent.Ppo.update"}[kind]
     updates = []
-    monkeypatch.setattr(f"aaml.learning.agent.{update}", lambda *_, **__: updates.append(kind) or {"loss": 0.0})
+    monkeypatch.setattr(f"aaml.learning.{update}", lambda *_, **__: updates.append(kind) or {"loss": 0.0})
     rehearse(AgentSetup(LIVE[kind], PLAIN, NetworkSpec(), ()))
     assert updates == [kind]
 

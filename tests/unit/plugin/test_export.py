@@ -12,7 +12,7 @@ import yaml
 from aaml.cli import run
 from aaml.errors import UserError
 from aaml.kube.provision.binaries import programs_dir, recipe_dir
-from aaml.learning.agent import load_agent
+from aaml.learning.agents import load_agent
 from aaml.learning.config import LIVE
 from aaml.perf.scenarios import benchmark_dir
 from aaml.plugin import export as export_module

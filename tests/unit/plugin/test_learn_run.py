@@ -11,7 +11,7 @@ import pytest
 
 from aaml.cli import run as aaml
 from aaml.errors import UserError
-from aaml.learning.agent import load_agent
+from aaml.learning.agents import load_agent
 from aaml.learning.config import LIVE
 from aaml.live.settings import Folders
 from aaml.plugin.cluster import PluginCluster

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aaml.errors import UserError
-from aaml.learning.agent import make_agent
+from aaml.learning.agents import make_agent
 from aaml.learning.config import LIVE
 from aaml.parallel.pool import Keeper, KeptElsewhere
 from aaml.parallel.worker import Desk, WorkerLostError

@@ -10,7 +10,7 @@ from aaml.errors import UserError
 from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.episode import episode_row, run_episode
 from aaml.evaluation.policies import load
-from aaml.learning.agent import load_agent
+from aaml.learning.agents import load_agent
 from aaml.learning.linear import save_linear
 from aaml.policies.heuristics.linear import LinearPolicy
 from aaml.scheduling.queue_sort import QueueSort

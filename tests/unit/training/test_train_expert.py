@@ -3,7 +3,7 @@
 import pytest
 
 from aaml.errors import UserError
-from aaml.learning.agent import agreement, load_agent, make_agent
+from aaml.learning.agents import agreement, load_agent, make_agent
 from aaml.learning.config import AGENTS
 from aaml.scheduling.observation import ObservationSpec
 from aaml.settings import changed
