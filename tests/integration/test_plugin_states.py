@@ -123,6 +123,5 @@ def test_any_small_cluster_is_seen_and_scored_as_python_does(
 def test_the_go_code_passes_its_own_tests_and_checks() -> None:
     formatted = go_test("run", "cmd/gofmt", "-l", ".")
     assert (formatted.returncode, formatted.stdout) == (0, ""), formatted.stderr or f"to format: {formatted.stdout}"
-    for command in ("vet", "test"):
-        done = go_test(command, *AS_BUILT, "./...")
-        assert done.returncode == 0, done.stdout + done.stderr
+    done = go_test("test", *AS_BUILT, "-vet=all", "./...")  # all that `go vet` looks for, Kubernetes seen through once
+    assert done.returncode == 0, done.stdout + done.stderr
