@@ -3,15 +3,27 @@
 So a changed comment leaves the name, and what changes a decision, a workload or a metric changes it. The episodes are
 each task in small, each built-in policy at least once, the descheduler, and a formula for the features. All metrics
 count but those that are measured.
+
+The name is kept in the user's cache under a hash of the files that the program is made of.
 """
 
 import hashlib
+import re
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
+import numba
+import numpy as np
+
+from aaml.errors import UserError
 from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.episode import run_episode
 from aaml.evaluation.policies import split_nodes
+from aaml.files import write_text
+from aaml.folders import cache_dir, private_dir
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.text import parse
 from aaml.sim.metrics import METRICS
@@ -52,10 +64,39 @@ NAMED_BY = tuple(name for name in METRICS if name not in _MEASURED)
 """The metrics that a program is named by: all but those that are measured."""
 
 
+_PACKAGE = Path(__file__).parents[1]
+_MADE_OF = {".csv", ".json", ".py", ".yaml"}
+_VERSIONS = 50  # of the program, whose names are kept
+
+
 @cache
 def program_sha256() -> str:
-    """Return the name of the running program; about a second at the first call."""
+    """Return the name of the running program: at once where it is kept, and seconds after a change of a file."""
+    try:
+        file = cache_dir() / "programs" / _made_of()
+    except RuntimeError:  # this user has no home
+        return played_sha256()
+    with suppress(OSError, ValueError):
+        if re.fullmatch(f"[0-9a-f]{{{_SHOWN}}}", kept := file.read_text(encoding="ascii")):
+            return kept
+    name = played_sha256()
+    with suppress(UserError, OSError):
+        write_text(private_dir(file.parent) / file.name, name, field="cache")
+        for old in sorted(file.parent.iterdir(), key=lambda each: each.stat().st_mtime)[:-_VERSIONS]:
+            old.unlink(missing_ok=True)
+    return name
+
+
+def played_sha256() -> str:
+    """Return the name of the program by playing it."""
     return hashlib.sha256("\n".join(_lines()).encode()).hexdigest()[:_SHOWN]
+
+
+def _made_of() -> str:
+    digest = hashlib.sha256(f"{sys.version} {np.__version__} {numba.__version__}".encode())
+    for file in sorted(each for each in _PACKAGE.rglob("*.*") if each.suffix in _MADE_OF):
+        digest.update(f"{file.relative_to(_PACKAGE)} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 def _lines() -> Iterator[str]:

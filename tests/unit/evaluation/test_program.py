@@ -18,7 +18,7 @@ SHORT = (("seedc", 3, 30, ("least-variance", "random")),)
 def name(monkeypatch: pytest.MonkeyPatch):
     """Return a function that names the program anew, by two short episodes."""
     monkeypatch.setattr(program, "_PLAYED", SHORT)
-    return program.program_sha256.__wrapped__
+    return program.played_sha256
 
 
 def with_rule(monkeypatch: pytest.MonkeyPatch, score) -> None:
@@ -35,6 +35,26 @@ def test_a_rule_that_is_written_otherwise_and_plays_the_same_keeps_the_name(monk
     assert name() == before
     with_rule(monkeypatch, scores.most_allocated)
     assert name() != before
+
+
+def test_the_name_is_kept_for_the_files_that_the_program_is_made_of(tmp_path, monkeypatch, name) -> None:
+    monkeypatch.setenv("AAML_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(program, "_PACKAGE", tmp_path / "package")
+    (tmp_path / "package").mkdir()
+    source = tmp_path / "package" / "rule.py"
+    source.write_text("a = 1\n")
+    played = []
+    monkeypatch.setattr(program, "played_sha256", lambda: played.append(0) or name())
+    named = program.program_sha256.__wrapped__
+    assert named() == named() == name()
+    assert len(played) == 1
+    (kept,) = (tmp_path / "cache" / "programs").iterdir()
+    kept.write_text("no name")
+    assert named() == name()
+    assert len(played) == 2, "what is no name is not taken"
+    source.write_text("a = 2\n")
+    assert named() == name()
+    assert len(played) == 3
 
 
 def test_the_last_bits_of_a_metric_are_the_machine_s_own(monkeypatch, name) -> None:
