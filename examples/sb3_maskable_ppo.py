@@ -9,7 +9,6 @@ other. `ppo_single_file.py` scores one node at a time and runs on any number.
 
 import argparse
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from sb3_contrib import MaskablePPO
 
 import aaml
-from aaml.sim.sb3 import Sb3VecEnv
+from aaml.sim.sb3 import Sb3VecEnv, sb3_policy
 
 FILE = os.environ.get("SB3_MODEL", "runs/sb3.zip")
 
@@ -51,31 +50,14 @@ def train(args: Args) -> MaskablePPO:
     return model
 
 
-def policy(model: MaskablePPO) -> Callable[[Any], np.ndarray]:
-    """Return the model as a function that scores every node, which is what AAML takes as a policy."""
-    model.policy.set_training_mode(False)
-
-    def sb3_ppo(context: Any) -> np.ndarray:
-        seen, workers = context.observation, context.state.capacity  # without the control plane
-        if workers.sum() != model.action_space.n:
-            raise ValueError(f"the model knows clusters of {model.action_space.n} nodes, this one has {workers.sum()}")
-        row = np.concatenate([seen.nodes[workers].ravel(), seen.pairs[workers].ravel(), seen.pod]).clip(-10.0, 10.0)
-        scores = np.full(len(workers), -1e9)
-        with torch.no_grad():
-            scores[workers] = model.policy.get_distribution(torch.as_tensor(row[None])).distribution.logits[0]
-        return scores
-
-    return sb3_ppo
-
-
 @cache
-def _kept() -> Callable[[Any], np.ndarray]:
-    return policy(MaskablePPO.load(FILE, device="cpu"))
+def _kept() -> Any:
+    return sb3_policy(MaskablePPO.load(FILE, device="cpu"))
 
 
 def ppo(context: Any) -> np.ndarray:
     """Score every node with the weights in `FILE`: the policy `examples/sb3_maskable_ppo.py:ppo`."""
-    return _kept()(context)
+    return _kept().scores(context)
 
 
 def main() -> None:
@@ -89,7 +71,7 @@ def main() -> None:
     if args.evaluate:
         task = aaml.task(args.task, nodes=args.nodes)
         seeds = range(1000, 1000 + args.evaluate)
-        results = aaml.evaluate([policy(model), "least-variance", "kube-scheduler"], task, seeds=seeds)
+        results = aaml.evaluate([model, "least-variance", "kube-scheduler"], task, seeds=seeds)
         print(results.compare("kube-scheduler"))
 
 

@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.utils.env_match import check_environments_match
-from sb3_contrib import MaskablePPO
+from sb3_contrib import MaskablePPO, RecurrentPPO
 from sb3_contrib.common.maskable.evaluation import evaluate_policy
 from sb3_contrib.common.maskable.utils import get_action_masks
+from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+import aaml
 from aaml.environments import ENVIRONMENT_ID
 from aaml.errors import UserError
 from aaml.sim.sb3 import Sb3VecEnv
@@ -179,6 +181,24 @@ def test_maskable_ppo_learns_in_the_compiled_vector_environment():
     model.learn(20 * 32 * 64)
     vector.close()
     assert _earned(model) > before
+
+
+@pytest.mark.parametrize(("learner", "mode"), [(DQN, "flat"), (PPO, "dict"), (MaskablePPO, "flat")])
+def test_a_model_of_stable_baselines_is_evaluated_as_it_is_and_says_what_it_cannot(learner, mode):
+    env = make("seedc", observation=mode, lookahead=0)
+    model = learner("MlpPolicy" if mode == "flat" else "MultiInputPolicy", env, seed=1)
+    task = aaml.task("seedc", pods=12)
+    results = aaml.evaluate([model, "random"], task, seeds=[1000], progress=False)
+    assert set(results.frame()["policy"]) == {learner.__name__, "random"}
+    nodes = len(task.build(1000).state)
+    with pytest.raises(UserError, match=rf"policy mine: was trained on clusters of {nodes} nodes"):
+        aaml.evaluate({"mine": model}, aaml.task("seedc", nodes=nodes + 1, pods=5), seeds=[1000], progress=False)
+
+
+def test_a_model_with_a_memory_is_refused():
+    model = RecurrentPPO("MlpLstmPolicy", make("seedc", lookahead=0))
+    with pytest.raises(UserError, match=r"policy RecurrentPPO: expected a model .* without a memory"):
+        aaml.evaluate([model, "random"], "seedc", seeds=[1000])
 
 
 def _earned(model):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
@@ -17,12 +17,18 @@ from aaml.cluster.objects import Pod
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.policies import is_model, kind_of_model, load, load_policy, needs_expected_pods, split_nodes
 from aaml.evaluation.zoo import model_file
+from aaml.extras import lazily
 from aaml.nodes.file import find_autoscaler
 from aaml.policies.heuristics import ScorePolicy
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Agent, Policy
 from aaml.sim.recorded_bill import under
 from aaml.sim.task import Task
+
+if TYPE_CHECKING:
+    from aaml.sim import sb3
+else:  # an extra
+    sb3 = lazily("aaml.sim.sb3")
 
 _log = logging.getLogger(__name__)
 _TRIED = 5  # pods
@@ -120,7 +126,9 @@ def _called(policy: str | Path | Policy, label: str = "") -> PolicyEntry:
     return PolicyEntry(str(file), label or (path.resolve().name + (f"+{Path(nodes).stem}" if nodes else "")), nodes)
 
 
-def _own(policy: Policy, label: str) -> Policy:
+def _own(policy: Any, label: str) -> Policy:
+    if any(cls.__module__.startswith("stable_baselines3.") for cls in type(policy).__mro__):
+        return sb3.sb3_policy(policy, label)
     if isinstance(policy, FunctionType):
         return ScorePolicy(policy.__name__, policy)
     if isinstance(policy, type):
@@ -129,7 +137,8 @@ def _own(policy: Policy, label: str) -> Policy:
         raise bad_value("policy", policy, "a name, FILE.py:NAME, a model file, or an object with act(context)")
     if not label and not isinstance(getattr(policy, "name", None), str):
         raise UserError(f"policy: {policy!r} has no name; give it a `name`, or a label as in {{'mine': policy}}")
-    return policy
+    own: Policy = policy
+    return own
 
 
 def check(entry: PolicyEntry, task: Task, *, travels: bool) -> None:

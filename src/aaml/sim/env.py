@@ -213,7 +213,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         else:
             state = self.cluster.state
             seen = self.observation_spec.observe(state, NO_POD, np.zeros(len(state), dtype=np.bool_))
-        return _pack(self._mode, seen)
+        return pack(self._mode, seen)
 
 
 def _box(*shape: int) -> spaces.Box:
@@ -240,7 +240,8 @@ def _clip(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return np.clip(values, -FEATURE_LIMIT, FEATURE_LIMIT)
 
 
-def _pack(mode: ObservationMode, seen: Observation) -> Any:
+def pack(mode: ObservationMode, seen: Observation) -> Any:
+    """Return what is seen in the form of an observation mode."""
     if mode == "flat":
         return _clip(np.concatenate([seen.nodes.ravel(), seen.pairs.ravel(), seen.pod]))
     if mode == "dict":

@@ -1,22 +1,31 @@
-"""Sb3VecEnv: the compiled clusters in lockstep, as the vector environment that Stable-Baselines3 learns in.
+"""Stable-Baselines3: the compiled clusters in lockstep as its vector environment, and its models as policies.
 
     from sb3_contrib import MaskablePPO
 
+    import aaml
     from aaml.sim.sb3 import Sb3VecEnv
 
     model = MaskablePPO("MlpPolicy", Sb3VecEnv(64, task="balance", nodes=10), n_steps=128, batch_size=1024)
     model.learn(400_000)
+    print(aaml.evaluate([model, "kube-scheduler"], aaml.task("balance", nodes=10)))
 
 It needs the extra `sb3`.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
+from aaml.errors import UserError
+from aaml.policies.heuristics import ScorePolicy
+from aaml.scheduling.observation import Context
+from aaml.sim.env import pack
 from aaml.sim.vector_env import ClusterVectorEnv
 
 Indices = int | Iterable[int] | None
@@ -80,3 +89,37 @@ class Sb3VecEnv(VecEnv):
 
     def _rows(self, indices: Indices) -> list[int]:
         return list(self._get_indices(indices))
+
+
+def sb3_policy(model: BaseAlgorithm, name: str = "") -> ScorePolicy:
+    """Return a model of Stable-Baselines3 or sb3-contrib as a policy: it takes the feasible node that it likes best.
+
+    That is by the logits of an actor (PPO, A2C, MaskablePPO) or by the values of a DQN. Without a `name` it is called
+    by the algorithm. It knows clusters of the number of nodes that it was trained with. Raises `UserError` for a model
+    of another environment than `aaml/Cluster-v0` with flat observations or a dict, and for one with a memory; deciding
+    does for another number of nodes.
+    """
+    network: Any = model.policy
+    name, actions, seen_space = name or type(model).__name__, model.action_space, model.observation_space
+    is_actor, is_critic = hasattr(network, "get_distribution"), hasattr(network, "q_net")
+    if not isinstance(actions, spaces.Discrete) or not (is_actor or is_critic) or hasattr(network, "lstm_actor"):
+        raise UserError(f"policy {name}: expected a model that chooses one of several nodes, without a memory")
+    size, mode = int(actions.n), "dict" if isinstance(seen_space, spaces.Dict) else "flat"
+    network.set_training_mode(False)
+
+    def score(context: Context) -> npt.NDArray[np.float64]:
+        seen, workers = context.observation, context.state.capacity  # without the control plane
+        own = replace(seen, nodes=seen.nodes[workers], pairs=seen.pairs[workers], mask=seen.mask[workers])
+        packed = pack(mode, own)  # type: ignore[arg-type]
+        if workers.sum() != size or (mode == "flat" and packed.shape != seen_space.shape):
+            raise UserError(
+                f"policy {name}: was trained on clusters of {size} nodes ({seen_space.shape} numbers), and this one "
+                f"has {workers.sum()}"
+            )
+        tensor, _ = network.obs_to_tensor(packed)
+        liked = network.q_net(tensor) if is_critic else network.get_distribution(tensor).distribution.logits
+        scores = np.full(len(workers), -np.inf)
+        scores[workers] = liked.detach().cpu().numpy()[0]
+        return scores
+
+    return ScorePolicy(name, score)
