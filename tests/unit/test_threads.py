@@ -435,11 +435,11 @@ def test_ktop(monkeypatch):
         info._screen(SimpleNamespace(look=strange), 1.0)
 
 
-@tries("evaluation/solving.py")
+@tries("optimum/solving.py")
 def test_the_solver_of_a_bound(monkeypatch):
     from ortools.sat.python import cp_model
 
-    from aaml.evaluation.bound import GOALS, best_placement
+    from aaml.optimum.placement import GOALS, best_placement
 
     monkeypatch.setattr(cp_model.CpSolver, "solve", strange)
     with pytest.raises(Strange):

@@ -11,12 +11,12 @@ from importlib.util import find_spec
 from typing import Any
 
 from aaml.cluster.objects import Pod
-from aaml.evaluation.bill_optimum import MOST_PODS, best_packing
 from aaml.evaluation.identity import identity
 from aaml.nodes.catalogue import Catalogue
-from aaml.nodes.clairvoyant import intervals_of, offline_packing
 from aaml.nodes.constraints import is_constrained
-from aaml.nodes.relaxation import fluid_bill, relaxed
+from aaml.optimum.clairvoyant import intervals_of, offline_packing
+from aaml.optimum.packing import MOST_PODS, best_packing
+from aaml.optimum.relaxation import fluid_bill, relaxed
 from aaml.progress import progress_bar
 from aaml.sim.bill import BillTask
 from aaml.sim.metrics import METRICS

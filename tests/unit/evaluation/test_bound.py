@@ -12,10 +12,11 @@ import pytest
 from aaml.cli import run
 from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.errors import UserError
-from aaml.evaluation.bound import best_placement, bound_rows
+from aaml.evaluation.bound import bound_rows
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.results import ResultFile, Results
 from aaml.openb.bound import LinearProgram, column_bounds, patterns
+from aaml.optimum.placement import best_placement
 from aaml.sim.openb import prepare, run_openb
 from aaml.sim.tasks import find_task
 from aaml.workload.model import Workload
@@ -166,7 +167,7 @@ def test_the_linear_program_is_above_fgd_and_exact_where_it_is_simple(tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["evaluate", "--task", "balance"], "task: 'balance' is not accepted; expected one of fragmentation"),
+        (["evaluate", "--task", "balance"], "task: 'balance' is not accepted; did you mean balance-batch? Expected one of fragmentation"),
         (["evaluate", "--task", "fragmentation", "--limit-s", "0"], "limit_s: 0.0"),
         (["evaluate", "--task", "fragmentation", "--seeds", "x"], "seeds: 'x'"),
         (["evaluate", "--task", "fragmentation", "--nodes", "0"], "nodes: "),

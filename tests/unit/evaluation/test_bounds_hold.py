@@ -9,12 +9,12 @@ import pytest
 
 from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.errors import UserError
-from aaml.evaluation.bill_optimum import best_packing
-from aaml.evaluation.bound import best_placement
 from aaml.nodes.catalogue import Catalogue
-from aaml.nodes.clairvoyant import intervals_of, offline_packing
-from aaml.nodes.relaxation import fluid_bill, relaxed
 from aaml.nodes.settings import KarpenterSettings, Prices
+from aaml.optimum.clairvoyant import intervals_of, offline_packing
+from aaml.optimum.packing import best_packing
+from aaml.optimum.placement import best_placement
+from aaml.optimum.relaxation import fluid_bill, relaxed
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play

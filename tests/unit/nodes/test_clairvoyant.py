@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from aaml.cli import run
-from aaml.evaluation.bill_optimum import best_packing
 from aaml.nodes.catalogue import Catalogue
-from aaml.nodes.clairvoyant import intervals_of, offline_bill, offline_packing
-from aaml.nodes.relaxation import fluid_bill
+from aaml.optimum.clairvoyant import intervals_of, offline_bill, offline_packing
+from aaml.optimum.packing import best_packing
+from aaml.optimum.relaxation import fluid_bill
 from support.nodes_to_buy import CATALOGUE, LARGE, MEDIUM, SMALL, pod
 
 HOUR_S = 3600.0
@@ -99,4 +99,4 @@ def test_the_command_writes_both_as_rows_beside_those_of_policies(tmp_path, caps
         assert bills["fluid-bound", seed] <= bills["cp-sat-bound", seed] <= bills["offline-packing", seed]
         assert bills["fluid-bound", seed] < bills["kube-scheduler-packing", seed]
     assert run("evaluate", ["--task", "balance", "--bound", "--seeds", "1", "--out", str(tmp_path)]) == 2
-    assert "task: 'balance' is not accepted; expected one of" in capsys.readouterr().err
+    assert "task: 'balance' is not accepted; did you mean balance-batch? Expected one of" in capsys.readouterr().err

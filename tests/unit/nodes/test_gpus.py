@@ -9,12 +9,12 @@ from aaml.cluster.objects import GpuRequest
 from aaml.errors import UserError
 from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
 from aaml.nodes.catalogue_file import openb_catalogue, parse_catalogue, written_catalogue
-from aaml.nodes.clairvoyant import offline_bill
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.packing import Room, pack
 from aaml.nodes.ports import Observed, OwnedNode
-from aaml.nodes.relaxation import fluid_bill
 from aaml.nodes.settings import ClusterAutoscalerSettings, NodeTimes
+from aaml.optimum.clairvoyant import offline_bill
+from aaml.optimum.relaxation import fluid_bill
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.sim.bill import BILL_TASKS

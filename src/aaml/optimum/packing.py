@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aaml.evaluation.solving import solved
 from aaml.extras import lazily
 from aaml.nodes.catalogue import Catalogue
-from aaml.nodes.clairvoyant import Packing, RunningPod
+from aaml.optimum.clairvoyant import Packing, RunningPod
+from aaml.optimum.solving import solved
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

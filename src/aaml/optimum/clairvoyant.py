@@ -15,7 +15,7 @@ import numpy.typing as npt
 from aaml.cluster.gpu import DEVICE_MILLI, choose_devices, devices_fit
 from aaml.cluster.objects import NO_GPU, GpuRequest, Pod
 from aaml.nodes.catalogue import Catalogue, all_columns
-from aaml.nodes.relaxation import end_s
+from aaml.optimum.relaxation import end_s
 
 _HOUR_S = 3600.0
 _WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
