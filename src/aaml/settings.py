@@ -279,7 +279,7 @@ def _accepted(kind: Any) -> str:
     return _words(types.type_info(kind))
 
 
-def _words(kind: types.Type) -> str:
+def _words(kind: types.Type) -> str:  # noqa: PLR0911
     match kind:
         case types.UnionType():
             return " or ".join(_words(each) for each in kind.types)

@@ -24,7 +24,7 @@ _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")
 NamespaceLabels = Mapping[str, Mapping[str, str]]
 
 
-def matches_requirement(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def matches_requirement(requirement: Requirement, labels: Mapping[str, str]) -> bool:  # noqa: PLR0911
     """Whether labels satisfy one expression; a missing key satisfies NotIn and DoesNotExist only."""
     value = labels.get(requirement.key)
     match requirement.operator:

@@ -145,7 +145,7 @@ def _has_to_be_told(settings: type) -> bool:
     return any((each.default, each.default_factory) == fresh for each in dataclasses.fields(settings))
 
 
-def _mistake(box: str, known: Sequence[Row]) -> str:
+def _mistake(box: str, known: Sequence[Row]) -> str:  # noqa: PLR0911
     """Return what the parser says in a box as one line, with what the settings take or the name that was meant."""
     said, more = _paragraphs(box)[:2]
     if missing := re.match(r"Missing from .*?: \S+ (.*?)\.? \(required\)", said):

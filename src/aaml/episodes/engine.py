@@ -63,7 +63,7 @@ def _usable_now(nodes: NodeArrays, row: int, tables: FragmentTables, scratch: Sc
 
 
 @compiled
-def _simulate(
+def _simulate(  # noqa: C901, PLR0912, PLR0915
     nodes: NodeArrays,
     shapes: IntArray,
     slot_of: IntArray,

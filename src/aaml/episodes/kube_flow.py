@@ -103,7 +103,7 @@ class KubeFlow:
 
 
 @uncounted
-def _play(  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _play(  # type: ignore[no-untyped-def]  # noqa: ANN202, C901
     pool, rows, supply, view, _lives, settings, work, strategy, resources, line, fit_weight, balance_weight, wanted,  # noqa: ANN001
     order, random_ties, random, totals, found,  # noqa: ANN001
 ):  # fmt: skip

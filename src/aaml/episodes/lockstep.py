@@ -69,7 +69,7 @@ class BatchSettings(NamedTuple):
 
 
 @uncounted
-def play_rows(pool, rows, supply, view, tables, lives, own, settings, work, which, actions):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def play_rows(pool, rows, supply, view, tables, lives, own, settings, work, which, actions):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901, PLR0912
     """Go on to the next decision, or the end, in each of the rows `which` int64 [n] after its action in `actions` [B].
 
     BEGIN begins the episode in the row's slot, RESUME goes on where larger arrays were waited for. A row that is over
@@ -160,7 +160,7 @@ def begin(pool, rows, env, owned, b):  # type: ignore[no-untyped-def]  # noqa: A
 
 
 @named
-def next_decision(env, owned, settings, work, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def next_decision(env, owned, settings, work, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901
     """Let time pass until a pod fits somewhere, whose `mask` is written; returns whether there is one.
 
     None may fit because larger arrays are needed: then it is `at.short`, and is to be asked again.

@@ -12,7 +12,7 @@ _RUN = 16
 
 
 @uncounted
-def stable_sort(keys, pods, count, other_keys, other):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def stable_sort(keys, pods, count, other_keys, other):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901
     """Sort the first `count` pods by their keys; those of equal keys keep their order. `other*` are overwritten."""
     in_order = True
     for i in range(1, count):

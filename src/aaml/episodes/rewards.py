@@ -148,7 +148,7 @@ def before(reward, env, owned, tables, work):  # type: ignore[no-untyped-def]  #
 
 
 @part
-def after(reward, env, tables, bins, mask, pod, row, remembered):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def after(reward, env, tables, bins, mask, pod, row, remembered):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901, PLR0911
     """Return the reward of a pod that is on `row` now; the mask is that before its placement."""
     at, nodes, shape = env.at, env.nodes, env.shapes[env.pods.shape[pod]]
     cpu, memory = shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN]

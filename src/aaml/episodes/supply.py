@@ -63,7 +63,7 @@ def next_end_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 
 
 @named
-def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901
     """Let what is due happen, else carry the autoscaler's orders out: `NodeSupply.turn`.
 
     Returns whether pods may fit elsewhere now.

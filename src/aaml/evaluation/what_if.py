@@ -162,7 +162,7 @@ _Moment = tuple[float, int, Callable[[float], object]]
 _ENDS, _NODES, _PODS, _BINDS = range(4)  # of what happens at the same time, in the simulator's order
 
 
-def _moments(window: Window, state: ClusterState, journal: Journal) -> Iterable[_Moment]:
+def _moments(window: Window, state: ClusterState, journal: Journal) -> Iterable[_Moment]:  # noqa: C901
     """Yield what happens, when, and in which order at the same time."""
 
     def leave(uid: str) -> Callable[[float], object]:

@@ -93,7 +93,7 @@ class Binder:
         log.error("bind of %s: an error of ours", job.pod.key, exc_info=error)
         self._end(job, "failed", f"{type(error).__name__}: {error}")
 
-    def bind(self, job: BindJob, first: Exception | None = None) -> tuple[BindStatus, str]:
+    def bind(self, job: BindJob, first: Exception | None = None) -> tuple[BindStatus, str]:  # noqa: C901
         """Post a binding and wait for what became of it: a status and, where it is not "bound", why.
 
         `first` is what a try before has ended with.

@@ -407,7 +407,7 @@ class KubeCluster:
             left -= 1
             self._take(self._inbox.get(0.0))
 
-    def _take(self, item: object) -> None:
+    def _take(self, item: object) -> None:  # noqa: C901
         match item:
             case Changes(source=BUDGETS.name) if self._preemptor is not None:
                 self._preemptor.take(item)

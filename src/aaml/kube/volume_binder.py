@@ -209,7 +209,7 @@ class VolumeBinder:
                 writes.append(_Write(claim.key, {"metadata": meta}))
         return writes
 
-    def _verdict(self, waiting: _Waiting) -> tuple[BindStatus, str] | None:
+    def _verdict(self, waiting: _Waiting) -> tuple[BindStatus, str] | None:  # noqa: PLR0911
         """Return how a wait ends, None while it goes on: what kube-scheduler's `checkBindings` looks at."""
         if waiting.job.cancelled:
             return "gone", waiting.job.cancelled

@@ -255,7 +255,7 @@ class OwnedNodes:
             del self._unseen[claim.metadata.name]
             self._lapsed[claim.metadata.uid] = claim
 
-    def _owned(self, claim: wire.NodeClaimObject, now_s: float) -> OwnedNode | None:
+    def _owned(self, claim: wire.NodeClaimObject, now_s: float) -> OwnedNode | None:  # noqa: C901, PLR0911
         """Return the node of a claim; None for one that nobody here can plan with, whose trouble is noted."""
         name, offer, node = claim.metadata.name, offer_of(claim), self._node(claim)
         launched_s = self._launched_s(claim, now_s)

@@ -207,7 +207,7 @@ def _single(own, work, found):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
 
 
 @named
-def _still(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _still(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
     """Keep what is left of the plan when it is looked at again; returns whether anything is."""
     at = own.at
     allowed, found = _allowed(own), _candidates(own, work)
@@ -241,7 +241,7 @@ def _still(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 
 @section
-def _computed(own, work, room, ready, base, first, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _computed(own, work, room, ready, base, first, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
     """Write the plan to let `count` candidates go, for nothing or one cheaper node; returns whether there is one."""
     at, price = own.at, 0.0
     for i in range(first, first + count):

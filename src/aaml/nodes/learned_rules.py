@@ -411,7 +411,7 @@ def _empty_node(own, work, row, kind):  # type: ignore[no-untyped-def]  # noqa: 
 
 
 @section
-def _drain(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _drain(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
     """Plan which nodes go now, or write what is bought for others to go; returns as `act` does."""
     at, now_s = own.at, own.moment.now_s
     at.planned, at.replaces = 0, 0

@@ -59,7 +59,7 @@ def is_busy(own, number, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001
 
 
 @section
-def pack(own, work, room, ready, pods, below):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def pack(own, work, room, ready, pods, below):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901
     """Pack the first `pods` of `work.packed` on `room` nodes, whose `work.left` is overwritten: `packing.pack`.
 
     Returns how many claims there are, in `work.order`. Where pods are moved, `below` is what their new node must cost
@@ -96,7 +96,7 @@ def pack(own, work, room, ready, pods, below):  # type: ignore[no-untyped-def]  
 
 
 @part
-def _claim(own, work, claims, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _claim(own, work, claims, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
     """Put a pod on the claim with the fewest pods that can take it, else on a new one; returns it, -1 for none."""
     for k in range(1, claims):
         claim, place = work.order[k], k

@@ -98,7 +98,7 @@ class ScenarioPlayer:
 
     # ---- the operations ----------------------------------------------------------------------------------------------
 
-    def _do(self, step: AnyOperation, index: int, folder: Path) -> None:
+    def _do(self, step: AnyOperation, index: int, folder: Path) -> None:  # noqa: C901, PLR0912
         match step:
             case CreateNodes():
                 self._create_nodes(step, index, folder)

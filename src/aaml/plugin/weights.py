@@ -99,7 +99,7 @@ def _file(content: Mapping[str, Any], model: Mapping[str, str]) -> bytes:
     return f'{json.dumps(head)[:-1]}, "policy": {text}}}\n'.encode()
 
 
-def _policy(policy: Policy, name: str) -> dict[str, Any]:
+def _policy(policy: Policy, name: str) -> dict[str, Any]:  # noqa: PLR0911
     if isinstance(policy, NetworkPolicy):
         return _network(policy, name)
     if isinstance(policy, LinearPolicy):

@@ -305,7 +305,7 @@ def _bounded(value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 
 @compiled
-def fill(  # type: ignore[no-untyped-def]  # noqa: ANN201
+def fill(  # type: ignore[no-untyped-def]  # noqa: ANN201, C901, PLR0912, PLR0915
     allocatable, requested, gpu_free, gpu_count, unschedulable, capacity, mask, request, count, milli, growth,  # noqa: ANN001
     siblings, scratch, nodes, pairs, pod,  # noqa: ANN001
 ):  # fmt: skip

@@ -44,7 +44,7 @@ class Stats(Observer):
         self.reward += step.outcome.reward
 
 
-def play(
+def play(  # noqa: C901
     cluster: Cluster,
     policy: Policy,
     reward: Reward | None = None,

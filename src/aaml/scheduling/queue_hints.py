@@ -173,7 +173,7 @@ def _spread_pod(pod: Pod, other: Pod, before: Pod | None) -> bool:
 # ---- the pod itself --------------------------------------------------------------------------------------------------
 
 
-def helped_by_own_update(pod: Pod, before: Pod, plugins: frozenset[str]) -> bool:
+def helped_by_own_update(pod: Pod, before: Pod, plugins: frozenset[str]) -> bool:  # noqa: PLR0911
     """Whether a change of the waiting pod itself may have cured what the plugins rejected."""
     if not plugins or (before.gates and not pod.gates):
         return True

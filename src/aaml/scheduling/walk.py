@@ -126,7 +126,7 @@ class Walk:
         while len(self._open) > keep:
             self._binding.pop(self._open.popleft().pod.uid, None)
 
-    def events(self, stop: Callable[[], bool] = never) -> Generator[Event, None, None]:
+    def events(self, stop: Callable[[], bool] = never) -> Generator[Event, None, None]:  # noqa: C901, PLR0912
         """Yield what happens until `stop()` is true or the cluster is exhausted; binds in flight are awaited then.
 
         Close the iterator (`contextlib.closing`) where it may be left early: binds in flight are awaited then too.

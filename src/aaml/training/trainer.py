@@ -45,7 +45,7 @@ def make_learner(config: TrainConfig, factory: EnvFactory, writer: RunWriter) ->
             yield RewardsLearner(config, factory, writer, streams)
 
 
-def run_training(
+def run_training(  # noqa: C901
     config: TrainConfig,
     folder: RunFolder,
     stop: Stop = lambda: False,

@@ -53,7 +53,7 @@ def rejecting_plugins(state: ClusterState, pod: Pod) -> frozenset[str]:
     return rejecting(index, pod)
 
 
-def passing(index: FilterIndex, pod: Pod) -> BoolArray:
+def passing(index: FilterIndex, pod: Pod) -> BoolArray:  # noqa: C901
     """Return [N] the nodes that pass every filter, nominations left aside; the array is the caller's."""
     if pod.gates or pod.volumes.missing or pod.resource_claims:
         return np.zeros(len(index.state), dtype=np.bool_)

@@ -49,7 +49,7 @@ def _claims(pod: wire.PodObject) -> Iterator[tuple[str, bool]]:
             yield f"{pod.metadata.name}-{volume.name}", True
 
 
-def resolve_volumes(pod: wire.PodObject, lister: VolumeLister) -> objects.VolumeNeeds:
+def resolve_volumes(pod: wire.PodObject, lister: VolumeLister) -> objects.VolumeNeeds:  # noqa: C901, PLR0912
     """Resolve claims to volumes; messages are those of kube-scheduler's plugins of volumes."""
     terms: list[tuple[objects.NodeSelectorTerm, ...]] = []
     zones: list[tuple[str, frozenset[str]]] = []

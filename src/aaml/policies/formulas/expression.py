@@ -165,7 +165,7 @@ def _with_one_operand(expression: Expression) -> Iterator[Expression]:
             yield Call(expression.operator, (*expression.operands[:place], each, *expression.operands[place + 1 :]))
 
 
-def _shorter(operator: str, operands: tuple[Expression, ...]) -> Expression | None:
+def _shorter(operator: str, operands: tuple[Expression, ...]) -> Expression | None:  # noqa: C901, PLR0912
     """Return what an operator with simple operands is by a rule, if there is one."""
     first, last = operands[0], operands[-1]
     inner = first.operator if isinstance(first, Call) else ""

@@ -93,7 +93,7 @@ def assemble(expression: Expression) -> Program:
 
 
 @uncounted
-def run_program(constants, code, loaded, registers, n):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_program(constants, code, loaded, registers, n):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901, PLR0912
     """Compute all registers float64 [>= R, >= n] of n nodes, of which the first `loaded` hold the features."""
     first = loaded
     for k in range(len(constants)):

@@ -55,7 +55,7 @@ def parse(text: str, named: Mapping[str, float] | None = None, field: str = "exp
     return _typed(expression, "n", text, field)
 
 
-def _read(node: ast.expr, named: Mapping[str, float], field: str) -> Expression:
+def _read(node: ast.expr, named: Mapping[str, float], field: str) -> Expression:  # noqa: C901, PLR0911, PLR0912
     def read(*nodes: ast.expr) -> tuple[Expression, ...]:
         return tuple(_read(each, named, field) for each in nodes)
 

@@ -113,7 +113,7 @@ def features_of(
 
 
 @compiled
-def _features_on(
+def _features_on(  # noqa: PLR0915
     nodes: NodeArrays,
     row: int,
     shape: IntArray,

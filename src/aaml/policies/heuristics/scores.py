@@ -68,7 +68,7 @@ def _scored(context: Context, kind: int) -> FloatArray:
 
 
 @compiled
-def _score(kind, allocatable, requested, capacity, cpu, memory):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _score(kind, allocatable, requested, capacity, cpu, memory):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901, PLR0912
     n = len(requested)
     scores = np.empty(n)
     amounts = (float(cpu), float(memory))

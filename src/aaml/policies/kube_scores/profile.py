@@ -135,7 +135,7 @@ def _outside(whole: wire.KubeSchedulerConfiguration) -> Iterator[str]:
 # ---- a profile -------------------------------------------------------------------------------------------------------
 
 
-def _read(path: str, whole: wire.KubeSchedulerConfiguration, number: int) -> tuple[KubeSchedulerConfig, list[str]]:
+def _read(path: str, whole: wire.KubeSchedulerConfiguration, number: int) -> tuple[KubeSchedulerConfig, list[str]]:  # noqa: C901
     """Return how a profile scores, and what of it is not modelled."""
     profile, where = whole.profiles[number], f"{path}: profiles[{number}]"
     plugins = EnabledPlugins(profile.plugins, f"{where}.plugins")

@@ -73,7 +73,7 @@ class NameHasher:
         self._key = key[:64]
         self._known: dict[str, str] = {}
 
-    def __call__(self, event: AnyEvent) -> AnyEvent:
+    def __call__(self, event: AnyEvent) -> AnyEvent:  # noqa: PLR0911
         """Return the event without names."""
         match event:
             case Began():

@@ -116,7 +116,7 @@ class _Reader:
         self.end_s = 0.0
         self._begun = False
 
-    def take(self, event: AnyEvent) -> None:
+    def take(self, event: AnyEvent) -> None:  # noqa: C901, PLR0912
         if not self._begun:
             self._begun, self.began_s = True, event.at
         before_s = self.end_s
