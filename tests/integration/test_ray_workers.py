@@ -131,10 +131,9 @@ def test_training_is_the_same_though_a_worker_is_killed_and_a_node_is_removed(tw
         if chunk == 5:
             two_nodes.remove_node(second, allow_graceful=False)
 
-    for name, meanwhile in (("quiet", lambda chunk: None), ("lossy", lose)):
-        weights, other = train(tmp_path / name, address, meanwhile)
-        assert other == curve
-        assert_equal(weights, expected)
+    weights, other = train(tmp_path / "ray", address, lose)  # two quiet chunks, then the losses
+    assert other == curve
+    assert_equal(weights, expected)
     assert len(curve) > 10
 
 
