@@ -149,7 +149,7 @@ def _beside(pools: "list[str]", *, refused: bool) -> None:
     """Warn that Karpenter buys for the same pods; raises `UserError` where that is `refused`."""
     import logging
 
-    said = f"Karpenter buys for the same pods itself, by the NodePool {', '.join(pools)}"
+    message = f"Karpenter buys for the same pods itself, by the NodePool {', '.join(pools)}"
     if refused:
-        raise UserError(f"{said}; delete it, set its limits to 0, or say --beside-nodepools")
-    logging.getLogger("aaml").warning("%s: both may buy for one pod", said)
+        raise UserError(f"{message}; delete it, set its limits to 0, or say --beside-nodepools")
+    logging.getLogger("aaml").warning("%s: both may buy for one pod", message)

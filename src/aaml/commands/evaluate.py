@@ -102,15 +102,15 @@ def run(args: Args) -> int:
     write_run_specs(args.out, results.run_specs)
     comparison = results.compare(args.reference)
     print(comparison.to_json() if args.json else f"\n{comparison}")
-    said = sys.stderr if args.json else sys.stdout
+    stream = sys.stderr if args.json else sys.stdout
     whole = Results.read(args.out)  # with what else was judged into the folder, as `aaml report compare` shows it
     try:
         results, comparison = whole, whole.compare(args.reference)
     except UserError as why:
-        print(f"\nthe report has this evaluation alone: {args.out} holds others too, and {why}", file=said)
+        print(f"\nthe report has this evaluation alone: {args.out} holds others too, and {why}", file=stream)
     title = f"{args.task}: policies compared"
     report = written(lambda: write_report(results.runs, results.run_specs, [comparison], args.out, title))
-    print("\n" + ", ".join(str(path) for path in (file.path, report) if path is not None), file=said)
+    print("\n" + ", ".join(str(path) for path in (file.path, report) if path is not None), file=stream)
     return 0
 
 

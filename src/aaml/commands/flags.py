@@ -24,18 +24,18 @@ def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None
     """
     import tyro
 
-    said = io.StringIO()
+    message = io.StringIO()
     argv = _own_names(settings, argv)
     how = _how(settings, argv)
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(message):
             return tyro.cli(prog=prog, description=description, args=list(argv), use_underscores=underscores, **how)
     except SystemExit as end:
         if not end.code:
             raise  # --help
         start = how["default"] if isinstance(how["default"], Settings) else how["f"]
         known = rows(start) if isinstance(start, Settings) or issubclass(start, Settings) else []
-        raise UserError(f"{_mistake(said.getvalue(), known)} (see {prog} --help)") from None
+        raise UserError(f"{_mistake(message.getvalue(), known)} (see {prog} --help)") from None
 
 
 def parser(settings: Any, argv: Sequence[str], prog: str) -> argparse.ArgumentParser:
@@ -88,11 +88,11 @@ def before_flags(settings: Settings, argv: Sequence[str]) -> Settings:
     for name in [*named, *files]:
         parser.add_argument(f"--{name}", nargs="?")
     given = {name: value for name, value in vars(parser.parse_known_args(argv)[0]).items() if value}
-    told: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in files:
-        told |= read_yaml(Path(given.pop(name)), name) if name in given else {}
+        values |= read_yaml(Path(given.pop(name)), name) if name in given else {}
     known = {name: value for name, value in given.items() if value in named[name].kind.names()}  # tyro tells others
-    return changed(settings, {**told, **known})
+    return changed(settings, {**values, **known})
 
 
 def read_yaml(path: Path, field: str) -> dict[str, Any]:
@@ -131,8 +131,8 @@ def _registry() -> Any:
 
         def make(**values: Any) -> Settings:
             chosen = {name: values.pop(part) for name, part in parts.items()}
-            told = {**values, **chosen}
-            return dataclasses.replace(start, **told) if isinstance(start, Settings) else kind(**told)  # type: ignore[type-var]
+            values = {**values, **chosen}
+            return dataclasses.replace(start, **values) if isinstance(start, Settings) else kind(**values)  # type: ignore[type-var]
 
         return StructConstructorSpec(make, tuple(shown))
 
@@ -147,33 +147,33 @@ def _has_to_be_told(settings: type) -> bool:
 
 def _mistake(box: str, known: Sequence[Row]) -> str:  # noqa: PLR0911
     """Return what the parser says in a box as one line, with what the settings take or the name that was meant."""
-    said, more = _paragraphs(box)[:2]
-    if missing := re.match(r"Missing from .*?: \S+ (.*?)\.? \(required\)", said):
+    message, more = _paragraphs(box)[:2]
+    if missing := re.match(r"Missing from .*?: \S+ (.*?)\.? \(required\)", message):
         name = next((row.name for row in known if " ".join(row.help.split()).startswith(missing[1])), "command")
         return f"{name}: is missing; expected {re.sub('^[A-Z](?![A-Z])', lambda first: first[0].lower(), missing[1])}"
-    if choices := re.match(r"Expected one of \{(.*)\}", said):
+    if choices := re.match(r"Expected one of \{(.*)\}", message):
         return f"command: is missing; expected one of {choices[1]}"
-    if unread := re.match(r"Error parsing --([\w-]+): (.*)", said):
+    if unread := re.match(r"Error parsing --([\w-]+): (.*)", message):
         field, why = unread[1].replace("-", "_"), unread[2]
         values = re.search(r"\[(.*?)\]", why) or re.search(r"('[^']*')$", why)
         accepted = {row.name: row.accepted for row in known}
         number = "a whole number" if "int()" in why else "a number" if "float" in why else ""
         if values and (words := accepted.get(field, number)):
             return str(bad_value(field, " ".join(re.findall("'([^']*)'", values[1])), words))
-    if choice := re.match(r"invalid choice '(.*)' for argument '-*(.*)'\. Expected one of \((.*?),?\)\.", said):
+    if choice := re.match(r"invalid choice '(.*)' for argument '-*(.*)'\. Expected one of \((.*?),?\)\.", message):
         value, field, names = choice.groups()
         names = names.replace("'", "")
         return str(bad_value(field, value, f"one of {names}"))
-    word = said.removeprefix("Unrecognized options: ").split(",")[0]
+    word = message.removeprefix("Unrecognized options: ").split(",")[0]
     if more.startswith("Perhaps you meant:"):
         flags = re.findall(r"--[\w-]+", more)
-        return f"{said}{did_you_mean(word, flags)}"
-    if said != word and (meant := _meant(word, known)):
-        return f"{said}; did you mean {meant}?"
+        return f"{message}{did_you_mean(word, flags)}"
+    if message != word and (meant := _meant(word, known)):
+        return f"{message}; did you mean {meant}?"
     if more.startswith("Available subcommands: "):
         names = more.removeprefix("Available subcommands: ")
         return str(bad_value("command", word, f"one of {names}"))
-    return said
+    return message
 
 
 def _meant(word: str, known: Sequence[Row]) -> str:

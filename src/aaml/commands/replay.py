@@ -179,35 +179,35 @@ def _what_if(args: Args, task: "TraceTask", entered: "tuple[PolicyEntry, ...]", 
     also = _OF_BILL if billed else (*_ALSO, *((_GPUS,) if gpus else ()))
     metrics = args.metric or tuple(dict.fromkeys((task.metric, *also)))
     tally = windows.tally(task.episodes)
-    said = [
+    lines = [
         f"{len(played)} windows of {windows.split.window_s:g} s ({args.windows}), paired by window: of the trace's "
         f"{len(windows.trace.lives)} pods {tally.arrive} arrive in them, {tally.ran} have a node already, "
         f"{tally.outside} are in none of them"
         + (f"; {tally.twice} wait from one window into the next and arrive in both" if tally.twice else "")
     ]
     if isinstance(task, RecordedBillTask):
-        said += of_bills(task, played, prices)
+        lines += of_bills(task, played, prices)
     else:
-        said += [f"Caution: {each}." for each in windows.cautions(task.episodes)]
+        lines += [f"Caution: {each}." for each in windows.cautions(task.episodes)]
     if not tally.arrive:
-        said.append("nothing to decide: record for longer, or cut other windows with `aaml trace split`")
+        lines.append("nothing to decide: record for longer, or cut other windows with `aaml trace split`")
     comparisons = []
     simulated = (REFERENCE, *(each.name for each in entered))
     for metric in metrics:
         chosen, left_out = comparable(results, metric, simulated)
-        said += left_out
+        lines += left_out
         if len(chosen.runs):
             comparisons.append(chosen.compare(REFERENCE, metric))
-    print("", *said, sep="\n")
+    print("", *lines, sep="\n")
     for comparison in comparisons:
         print(f"\n{comparison}")
     if billed:
-        told = paid(results, simulated, len(played) * windows.split.window_s)
-        print("", *told, sep="\n")
-        said += told
+        paid_lines = paid(results, simulated, len(played) * windows.split.window_s)
+        print("", *paid_lines, sep="\n")
+        lines += paid_lines
     title = f"What if: {windows.trace.name}, by window"
     page = written(
-        lambda: write_report(results.runs, results.run_specs, comparisons, args.out, title, [reproduced, *said])
+        lambda: write_report(results.runs, results.run_specs, comparisons, args.out, title, [reproduced, *lines])
     )
     paths = (args.out / "results.csv", args.out / "windows.csv", page)
     print("\n" + ", ".join(str(path) for path in paths if path is not None))

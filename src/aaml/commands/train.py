@@ -28,16 +28,16 @@ class _Stop:
 
     def __init__(self) -> None:
         self.wanted = False
-        self._asked = False
+        self._interrupted = False
 
     def __call__(self) -> bool:
-        self._asked = True
+        self._interrupted = True
         return self.wanted
 
     def signalled(self) -> None:
         """Let training end as soon as it asks; at once where it never did, as it loads and imitates its teacher."""
         first, self.wanted = not self.wanted, True
-        if not self._asked and first:
+        if not self._interrupted and first:
             raise KeyboardInterrupt
         # Nothing buffered is written to, for the signal may come amid a write.
         os.write(2, b"\nending as soon as the run can go on from here; Ctrl-C again ends at once\n")

@@ -618,8 +618,8 @@ def _pending(at: npt.NDArray[np.void]) -> IntArray:
 
 def _since_s(plan: Plan, remaining_s: FloatArray, sort: QueueSort) -> FloatArray:
     """Return when each pod counts as having come, by which waiting ones are tried, float64 [T]."""
-    (mean_cpu, mean_memory), asked = plan.fleet.mean_size, plan.request[plan.shape]
-    delays_s = sort.delays_s(asked[:, CPU_COLUMN] / mean_cpu, asked[:, MEMORY_COLUMN] / mean_memory, remaining_s)
+    (mean_cpu, mean_memory), requests = plan.fleet.mean_size, plan.request[plan.shape]
+    delays_s = sort.delays_s(requests[:, CPU_COLUMN] / mean_cpu, requests[:, MEMORY_COLUMN] / mean_memory, remaining_s)
     return np.asarray(plan.arrival_s + delays_s)
 
 

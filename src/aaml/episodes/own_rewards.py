@@ -155,9 +155,9 @@ def _joined(parts: Sequence[Any]) -> Any:
 def _why(error: NumbaError) -> str:
     """Return what numba says that a person can use: the place in their file and the last of its reasons."""
     lines = [re.sub(r"\x1b\[\d*m", "", line).strip() for line in str(error).splitlines()]
-    said = [line for line in lines if line]
+    shown = [line for line in lines if line]
     reasons = (">>> ", "Unknown attribute", "Untyped global", "Cannot determine", "NotImplementedError", "Unsupported")
-    return next((line for reason in reasons for line in said if reason in line), said[0]).removeprefix(">>> ")
+    return next((line for reason in reasons for line in shown if reason in line), shown[0]).removeprefix(">>> ")
 
 
 @kernel_part

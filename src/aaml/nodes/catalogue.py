@@ -258,11 +258,11 @@ class Catalogue:
 
     def allowed(self, labels: Labels) -> npt.NDArray[np.bool_]:
         """Return [T], which types can be bought with such labels, whatever room they have; not to be changed."""
-        asked = {key: labels[key] for key in self.domains if key in labels}
-        key = tuple(asked.items())
+        theirs = {key: labels[key] for key in self.domains if key in labels}
+        key = tuple(theirs.items())
         if key not in self._allowed:
             self._allowed[key] = np.array([
-                meet(each.ranges, asked) and any(compatible(asked, one.labels, WELL_KNOWN) for one in each.offerings)
+                meet(each.ranges, theirs) and any(compatible(theirs, one.labels, WELL_KNOWN) for one in each.offerings)
                 for each in self.types
             ])  # fmt: skip
         return self._allowed[key]

@@ -57,8 +57,8 @@ class _Offering(_Strict):
             if usual_key(each.key) != key:
                 continue
             if each.operator != "In" or not each.values:
-                said = f"{each.operator} {', '.join(each.values)}".rstrip()
-                raise bad_value(f"{where}: requirement on {key}", said, "the operator In with values")
+                value = f"{each.operator} {', '.join(each.values)}".rstrip()
+                raise bad_value(f"{where}: requirement on {key}", value, "the operator In with values")
             found = [value for value in each.values if found is None or value in found]
         if found == []:
             raise bad_value(f"{where}: requirements on {key}", "none in common", "a value that all of them allow")
@@ -82,15 +82,15 @@ class _Type(_Strict):
 
 def shipped_catalogue(labels: Labels | None = None) -> Catalogue:
     """Return what labels allow of the made-up catalogue that ships, `PLAIN` for None: four families of shapes."""
-    return _shipped_catalogue("instance_types.json", _asked(labels))
+    return _shipped_catalogue("instance_types.json", _as_key(labels))
 
 
 def openb_catalogue(labels: Labels | None = None) -> Catalogue:
     """Return the same of the made-up catalogue with GPUs: sizes of nodes as in the openb trace, and smaller ones."""
-    return _shipped_catalogue("instance_types_openb.json", _asked(labels))
+    return _shipped_catalogue("instance_types_openb.json", _as_key(labels))
 
 
-def _asked(labels: Labels | None) -> tuple[tuple[str, Values], ...]:
+def _as_key(labels: Labels | None) -> tuple[tuple[str, Values], ...]:
     return tuple((plain_labels() if labels is None else labels).items())
 
 
@@ -119,10 +119,10 @@ def read_types(path: Path | None) -> tuple[InstanceType, ...]:
 
 def parse_catalogue(text: bytes, source: str, labels: Labels | None = None) -> Catalogue:
     """Read a catalogue as `read_catalogue` does, from the text of a file."""
-    return _catalogue(parse_types(text, source), source, dict(_asked(labels)))
+    return _catalogue(parse_types(text, source), source, dict(_as_key(labels)))
 
 
-def _catalogue(types: Sequence[InstanceType], source: str, asked: Labels) -> Catalogue:
+def _catalogue(types: Sequence[InstanceType], source: str, labels: Labels) -> Catalogue:
     """Return the types that labels allow. A name stands for one: of its variants Linux and amd64 go first.
 
     Types without an available offering are left out, with a warning that names them.
@@ -132,11 +132,11 @@ def _catalogue(types: Sequence[InstanceType], source: str, asked: Labels) -> Cat
         _log.warning("%s: no available offering, left out: %s", source, ", ".join(none))
     chosen: dict[str, InstanceType] = {}
     for each in sorted(types, key=lambda each: (each.os != "linux", each.arch != "amd64")):
-        if each.meeting(asked).offerings:
+        if each.meeting(labels).offerings:
             chosen.setdefault(each.name, each)
     try:
         found = chosen or {each.name: each for each in types if each.offerings}
-        return Catalogue(tuple(found.values())).meeting(asked)
+        return Catalogue(tuple(found.values())).meeting(labels)
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
 
@@ -171,11 +171,11 @@ def _beyond(listed: Iterable[_Type]) -> set[str]:
 
 
 def _instance_type(read: _Type, os: str, where: str) -> InstanceType:
-    amounts = {PODS: _PODS, **{name: _amount(name, said, where) for name, said in read.resources.items()}}
+    amounts = {PODS: _PODS, **{name: _amount(name, value, where) for name, value in read.resources.items()}}
     for name, kept in _KEPT.items():
         if amounts.get(name, 0) <= KUBELET[name]:
-            said = read.resources.get(name, "none")
-            raise bad_value(f"{where}: resources: {name}", said, f"more than the {kept} that a node keeps from pods")
+            value = read.resources.get(name, "none")
+            raise bad_value(f"{where}: resources: {name}", value, f"more than the {kept} that a node keeps from pods")
     allocatable = tuple((name, max(0, value - KUBELET.get(name, 0))) for name, value in amounts.items())
     offerings = tuple(
         offering
@@ -190,26 +190,26 @@ def _instance_type(read: _Type, os: str, where: str) -> InstanceType:
     )  # fmt: skip
 
 
-def _amount(name: str, said: str | float, where: str) -> int:
-    found = amount(name, said, f"{where}: resources: {name}")
+def _amount(name: str, value: str | float, where: str) -> int:
+    found = amount(name, value, f"{where}: resources: {name}")
     if found > LARGEST:
-        raise bad_value(f"{where}: resources: {name}", said, "at most 1Pi, or a million million cores")
+        raise bad_value(f"{where}: resources: {name}", value, "at most 1Pi, or a million million cores")
     return found
 
 
 def _offerings(read: _Offering, where: str) -> Iterator[Offering]:
     """Return an offering for each capacity type and zone that one names."""
     zones = read.values(ZONE_LABEL, "", where)
-    for said, zone in product(read.values(CAPACITY_TYPE_LABEL, "on-demand", where), zones):
-        yield Offering(read.Price, _capacity_type(said, where), zone)
+    for value, zone in product(read.values(CAPACITY_TYPE_LABEL, "on-demand", where), zones):
+        yield Offering(read.Price, _capacity_type(value, where), zone)
 
 
-def _capacity_type(said: str, where: str) -> CapacityType:
+def _capacity_type(value: str, where: str) -> CapacityType:
     known: tuple[CapacityType, ...] = get_args(CapacityType)
     for kind in known:
-        if said == kind:
+        if value == kind:
             return kind
-    raise bad_value(f"{where}: {CAPACITY_TYPE_LABEL}", said, f"one of {', '.join(known)}")
+    raise bad_value(f"{where}: {CAPACITY_TYPE_LABEL}", value, f"one of {', '.join(known)}")
 
 
 def written_catalogue(types: Iterable[InstanceType]) -> str:

@@ -97,9 +97,9 @@ class ClusterAutoscaler:
         nodes = len(pack(alone, _no_room(alone), map(_without_preferences, fitting)).claims)
         if not nodes:
             return _Growth(kind, 0, 0, inf, inf)
-        asked = np.sum([self.catalogue.request(pod) for pod in fitting], axis=0)[:2]
-        unused = 1.0 - asked / (nodes * self.catalogue.room[number][:2])
-        worth = self._fluid.price(*asked.tolist())
+        requested = np.sum([self.catalogue.request(pod) for pod in fitting], axis=0)[:2]
+        unused = 1.0 - requested / (nodes * self.catalogue.room[number][:2])
+        worth = self._fluid.price(*requested.tolist())
         return _Growth(kind, nodes, len(fitting), float(unused.sum()), nodes * kind.cheapest.price / max(worth, 1e-12))
 
     # ---- shrinking ---------------------------------------------------------------------------------------------------
@@ -127,8 +127,8 @@ class ClusterAutoscaler:
         if any(seen.is_kept(pod) or not pod.owner or uid in seen.blocked for uid, pod in pods.items()):
             return False
         room = self.catalogue.room[self.catalogue.numbers[node.type.name]][:2]
-        asked = np.sum([self.catalogue.request(pod)[:2] for pod in pods.values()], axis=0) if pods else np.zeros(2)
-        return float((asked / np.maximum(room, 1)).max()) < self.settings.scale_down_utilization_threshold
+        requested = np.sum([self.catalogue.request(pod)[:2] for pod in pods.values()], axis=0) if pods else np.zeros(2)
+        return float((requested / np.maximum(room, 1)).max()) < self.settings.scale_down_utilization_threshold
 
     def _can_move(self, seen: Observed, node: OwnedNode, room: Room) -> bool:
         """Whether all pods of a node have room on the others that are ready."""

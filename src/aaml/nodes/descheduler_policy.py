@@ -57,20 +57,20 @@ def read_descheduler_policy(content: Mapping[str, Any], source: str) -> HighNode
     plugins = {each.name: each.args for each in chosen.plugin_config}
     if len(plugins) < len(chosen.plugin_config):
         raise bad_value(f"{source}: pluginConfig", ", ".join(each.name for each in chosen.plugin_config), "a name once")
-    said: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     left_out = ["other profiles"] if len(profiles) > 1 else []
     for given, known, where in (
         ({key: value for key, value in content.items() if key not in {"apiVersion", "kind", "profiles"}}, _LIMITS, ""),
         (plugins.pop(_PLUGIN), _ARGS, f"{_PLUGIN}."),
         (plugins.pop(_EVICTOR, {}), _EVICTOR_ARGS, f"{_EVICTOR}."),
     ):
-        said |= {known[key]: value for key, value in given.items() if key in known and value not in ("", None)}
+        settings |= {known[key]: value for key, value in given.items() if key in known and value not in ("", None)}
         left_out += [f"{where}{key}" for key in sorted(given.keys() - known)]
     left_out += sorted({*plugins, *_enabled(chosen)} - {_PLUGIN, _EVICTOR})
     if left_out:
         _log.warning("%s: not modelled here: %s", source, ", ".join(left_out))
     try:
-        return changed(HighNodeUtilizationSettings(), said)
+        return changed(HighNodeUtilizationSettings(), settings)
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
 

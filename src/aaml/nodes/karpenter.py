@@ -54,12 +54,12 @@ class _Batch:
 
     opened_s: float = inf
     latest_s: float = inf
-    asked: frozenset[str] = frozenset()
+    triggered_by: frozenset[str] = frozenset()
 
     def trigger(self, who: str, now_s: float) -> "_Batch":
-        if who in self.asked:
+        if who in self.triggered_by:
             return self
-        return _Batch(min(self.opened_s, now_s), now_s, self.asked | {who})
+        return _Batch(min(self.opened_s, now_s), now_s, self.triggered_by | {who})
 
     def closes_s(self, settings: KarpenterSettings) -> float:
         return min(self.latest_s + settings.batch_idle_duration_s, self.opened_s + settings.batch_max_duration_s)

@@ -67,8 +67,8 @@ class LearnedNodes:
         self._at["nothing_s"] = nan
         self._terms = np.zeros(1, _TERMS)[0]
         for name in _TERMS.names or ():
-            told = {"kinds": len(catalogue), "corners": len(self._sold.corners)}
-            self._terms[name] = told[name] if name in told else getattr(self.policy, name)
+            sizes = {"kinds": len(catalogue), "corners": len(self._sold.corners)}
+            self._terms[name] = sizes[name] if name in sizes else getattr(self.policy, name)
 
     def copy(self) -> "LearnedNodes":
         """Return an independent copy."""

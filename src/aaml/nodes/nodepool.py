@@ -39,51 +39,51 @@ def read_nodepool(path: Path) -> KarpenterSettings:
     """
     found = convert(load_nodepool(path), wire.NodePool, str(path))
     disruption, where = found.spec.disruption, f"{path}: spec.disruption"
-    said: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if disruption.consolidation_policy is not None:
-        said["consolidation_policy"] = disruption.consolidation_policy
+        settings["consolidation_policy"] = disruption.consolidation_policy
     if (after := disruption.consolidate_after) is not None:
-        said["consolidate_after_s"] = None if after == _NEVER else _seconds(after, f"{where}.consolidateAfter")
+        settings["consolidate_after_s"] = None if after == _NEVER else _seconds(after, f"{where}.consolidateAfter")
     budgets = [wire.Budget()] if disruption.budgets is None else disruption.budgets
-    said["budgets"] = tuple(each.nodes for each in budgets if not _is_at_times(each))
+    settings["budgets"] = tuple(each.nodes for each in budgets if not _is_at_times(each))
     annotations = found.metadata.annotations
     for key, name in ((BATCH_IDLE, "batch_idle_duration_s"), (BATCH_MAX, "batch_max_duration_s")):
         if key in annotations:
-            said[name] = _seconds(annotations[key], f"{path}: metadata.annotations.{key}")
+            settings[name] = _seconds(annotations[key], f"{path}: metadata.annotations.{key}")
     claim = found.spec.template.spec
-    asked = [
+    requirements = [
         _requirement(each, f"{path}: spec.template.spec.requirements[{number}]")
         for number, each in enumerate(claim.requirements)
     ]
-    said["instance_types"] = _named_types(asked, path)
-    said["requirements"] = tuple(each for each in asked if each.key in _PLAYED and not _names_types(each))
-    left_out = list(_left_out(found.spec, asked))
+    settings["instance_types"] = _named_types(requirements, path)
+    settings["requirements"] = tuple(each for each in requirements if each.key in _PLAYED and not _names_types(each))
+    left_out = list(_left_out(found.spec, requirements))
     if left_out:
         _log.warning("%s: not modelled here: %s", path, ", ".join(left_out))
     try:
-        return KarpenterSettings(**said)
+        return KarpenterSettings(**settings)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
 
 
-def _left_out(spec: wire.Spec, asked: Sequence[Requirement]) -> Iterator[str]:
+def _left_out(spec: wire.Spec, requirements: Sequence[Requirement]) -> Iterator[str]:
     """Name what a NodePool says and the simulator does not play."""
     if any(_is_at_times(each) for each in spec.disruption.budgets or ()):
         yield "budgets with a schedule or reasons"
-    for each in asked:
+    for each in requirements:
         if each.key not in _PLAYED:
             yield f"the requirement {each.operator} on {each.key}"
     claim = spec.template.spec
-    if required(asked).get(CAPACITY_TYPE_LABEL, ANY).allows("spot"):
+    if required(requirements).get(CAPACITY_TYPE_LABEL, ANY).allows("spot"):
         yield "interruptions of spot nodes"
-    told = {
+    unplayed = {
         "limits": spec.limits, "weight": spec.weight, "replicas": spec.replicas is not None,
         "minValues": any(each.min_values for each in claim.requirements),
         "labels of nodes": spec.template.metadata.labels, "taints": claim.taints, "startupTaints": claim.startup_taints,
         f"expireAfter {claim.expire_after}": claim.expire_after not in ("", _NEVER),
         "terminationGracePeriod": claim.termination_grace_period,
     }  # fmt: skip
-    yield from (name for name, is_said in told.items() if is_said)
+    yield from (name for name, is_set in unplayed.items() if is_set)
 
 
 def _is_at_times(budget: wire.Budget) -> bool:
@@ -116,9 +116,9 @@ def _names_types(each: Requirement) -> bool:
     return each.key == TYPE_LABEL and each.operator == "In"
 
 
-def _named_types(asked: Iterable[Requirement], path: Path) -> tuple[str, ...]:
+def _named_types(requirements: Iterable[Requirement], path: Path) -> tuple[str, ...]:
     """Return the types that every requirement names, in the order of the first; none where none names any."""
-    lists = [each.values for each in asked if _names_types(each)]
+    lists = [each.values for each in requirements if _names_types(each)]
     for number in range(1, len(lists)):
         common = tuple(name for name in lists[number - 1] if name in lists[number])
         if not common:
@@ -138,8 +138,8 @@ def load_nodepool(path: Path) -> dict[str, Any]:
 
 def least_types(base: Mapping[str, Any]) -> int:
     """Return how many instance types have to be left at least, by `minValues` of a NodePool (`load_nodepool`)."""
-    asked = convert(base, wire.NodePool, KIND).spec.template.spec.requirements
-    return max((each.min_values or 1 for each in asked if usual_key(each.key) == TYPE_LABEL), default=1)
+    requirements = convert(base, wire.NodePool, KIND).spec.template.spec.requirements
+    return max((each.min_values or 1 for each in requirements if usual_key(each.key) == TYPE_LABEL), default=1)
 
 
 def document(settings: KarpenterSettings, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -192,8 +192,8 @@ def to_dict(settings: KarpenterSettings) -> dict[str, Any]:
 
 def of_dict(found: Mapping[str, Any]) -> KarpenterSettings:
     """Return the settings that `to_dict` wrote; those of before requirements were kept have none."""
-    asked = convert(found.get("requirements", list(map(asdict, PLAIN))), list[_Kept], "requirements")
-    requirements = tuple(Requirement(each.key, each.operator, tuple(each.values)) for each in asked)
+    kept = convert(found.get("requirements", list(map(asdict, PLAIN))), list[_Kept], "requirements")
+    requirements = tuple(Requirement(each.key, each.operator, tuple(each.values)) for each in kept)
     return KarpenterSettings(**{**found, "requirements": requirements})
 
 

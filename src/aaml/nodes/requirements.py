@@ -141,17 +141,17 @@ def merged(first: Labels, *others: Labels) -> dict[str, Values]:
     return found
 
 
-def compatible(mine: Labels, asked: Labels, undefined: frozenset[str] = frozenset()) -> bool:
+def compatible(mine: Labels, theirs: Labels, undefined: frozenset[str] = frozenset()) -> bool:
     """Whether what is asked can be met. Labels that are not mine are refused, but for those that may be `undefined`."""
-    for key, values in asked.items():
+    for key, values in theirs.items():
         if key not in mine and key not in undefined and not values.is_negative:
             return False
-    return meet(mine, asked)
+    return meet(mine, theirs)
 
 
-def meet(mine: Labels, asked: Labels) -> bool:
+def meet(mine: Labels, theirs: Labels) -> bool:
     """Whether labels that both name have values that both allow, or none in both."""
-    for key, values in asked.items():
+    for key, values in theirs.items():
         there = mine.get(key)
         if there is not None and not there.meets(values) and not (there.is_negative and values.is_negative):
             return False
@@ -163,44 +163,46 @@ def is_refused(pod: Pod) -> bool:
     terms: Sequence[NodeSelectorTerm] = pod.affinity.required_nodes or ()
     if any(term.fields for term in terms):
         return True
-    asked = [Requirement(key, "In", (value,)) for key, value in pod.node_selector.items()]
-    return any(_is_refused(each) for each in (*asked, *(each for term in terms for each in term.labels)))
+    selected = [Requirement(key, "In", (value,)) for key, value in pod.node_selector.items()]
+    return any(_is_refused(each) for each in (*selected, *(each for term in terms for each in term.labels)))
 
 
-def _is_refused(asked: Requirement) -> bool:
-    key = usual_key(asked.key)
+def _is_refused(requirement: Requirement) -> bool:
+    key = usual_key(requirement.key)
     domain = key.partition("/")[0] if "/" in key else ""
-    if key == HOSTNAME_LABEL or (key == _NODEPOOL_LABEL and asked.operator == "DoesNotExist"):
+    if key == HOSTNAME_LABEL or (key == _NODEPOOL_LABEL and requirement.operator == "DoesNotExist"):
         return True
     reserved = domain == _DOMAIN or domain.endswith(f".{_DOMAIN}")
     if reserved and key not in {_NODEPOOL_LABEL, CAPACITY_TYPE_LABEL}:
         return True
-    if asked.operator in {"Gt", "Lt"}:
-        bound = integer(asked.values[0]) if len(asked.values) == 1 else None
+    if requirement.operator in {"Gt", "Lt"}:
+        bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
         return bound is None or bound < 0
-    if asked.operator == "In":
-        return not asked.values or (key == CAPACITY_TYPE_LABEL and not _CAPACITY_TYPES.intersection(asked.values))
+    if requirement.operator == "In":
+        return not requirement.values or (
+            key == CAPACITY_TYPE_LABEL and not _CAPACITY_TYPES.intersection(requirement.values)
+        )
     return False
 
 
-def _values(asked: Requirement) -> Values:
-    match asked.operator:
+def _values(requirement: Requirement) -> Values:
+    match requirement.operator:
         case "In":
-            return Values(frozenset(asked.values), False)
+            return Values(frozenset(requirement.values), False)
         case "NotIn":
-            return Values(frozenset(asked.values))
+            return Values(frozenset(requirement.values))
         case "Exists":
             return ANY
         case "DoesNotExist":
             return NONE
         case "Gt":
-            return Values(least=_bound(asked) + 1)
+            return Values(least=_bound(requirement) + 1)
         case "Lt":
-            return Values(most=_bound(asked) - 1)
+            return Values(most=_bound(requirement) - 1)
 
 
-def _bound(asked: Requirement) -> int:
-    return (integer(asked.values[0]) if asked.values else None) or 0
+def _bound(requirement: Requirement) -> int:
+    return (integer(requirement.values[0]) if requirement.values else None) or 0
 
 
 def _listed_of_both(one: Values, other: Values) -> frozenset[str]:

@@ -42,54 +42,54 @@ class _Group:
             self.counts[domain] = self.counts.get(domain, 0) + count
             self.empty.discard(domain)
 
-    def allowed(self, shape: Shape, asked: Values, there: Values) -> Values:
+    def allowed(self, shape: Shape, wanted: Values, there: Values) -> Values:
         """Return the domains where a pod that asks for some may go, of those `there`."""
         host = next(iter(there.listed)) if self.key == HOSTNAME_LABEL and len(there.listed) == 1 else None
         own = self.selects(shape)
         if self.rule.kind == "spread":
-            return self._spread(asked, there, host, int(own))
+            return self._spread(wanted, there, host, int(own))
         if self.rule.kind == "near":
-            return self._near(asked, there, host, own=own)
-        return self._apart(asked, there, host)
+            return self._near(wanted, there, host, own=own)
+        return self._apart(wanted, there, host)
 
-    def _spread(self, asked: Values, there: Values, host: str | None, own: int) -> Values:
+    def _spread(self, wanted: Values, there: Values, host: str | None, own: int) -> Values:
         """Return the domain with the fewest pods, if with this one it has not too many more than the emptiest."""
         if host is not None:  # there can always be another host, without a pod
             return only(host) if self.counts.get(host, 0) + own <= self.rule.max_skew else NONE
-        fewest = self._fewest(asked)
+        fewest = self._fewest(wanted)
         fitting = [domain for domain in self._of(there) if self.counts[domain] + own - fewest <= self.rule.max_skew]
         return only(min(fitting, key=lambda domain: self.counts[domain])) if fitting else NONE
 
-    def _fewest(self, asked: Values) -> int:
+    def _fewest(self, wanted: Values) -> int:
         if self.key == HOSTNAME_LABEL:
             return 0
-        counts = [count for domain, count in self.counts.items() if asked.allows(domain)]
+        counts = [count for domain, count in self.counts.items() if wanted.allows(domain)]
         if self.rule.least_domains > 1 and len(counts) < self.rule.least_domains:
             return 0
         return min(counts, default=_UNBOUNDED)
 
-    def _near(self, asked: Values, there: Values, host: str | None, *, own: bool) -> Values:
+    def _near(self, wanted: Values, there: Values, host: str | None, *, own: bool) -> Values:
         """Return the domains with such a pod; if there is none, the first pod of its kind may go anywhere."""
         first = own and (len(self.counts) == len(self.empty) or not any(
-            count > 0 and asked.allows(domain) for domain, count in self.counts.items()
+            count > 0 and wanted.allows(domain) for domain, count in self.counts.items()
         ))  # fmt: skip
         if host is not None:
-            if not asked.allows(host) or (self.counts.get(host, 0) <= 0 and not first):
+            if not wanted.allows(host) or (self.counts.get(host, 0) <= 0 and not first):
                 return NONE
             return only(host)
-        found = [domain for domain in self._of(there) if asked.allows(domain) and self.counts[domain] > 0]
+        found = [domain for domain in self._of(there) if wanted.allows(domain) and self.counts[domain] > 0]
         if found or not first:
             return only(*found)
-        both = asked.both(there)
+        both = wanted.both(there)
         here = [domain for domain in sorted(self.counts) if both.allows(domain)][:1]
-        anywhere = [domain for domain in sorted(self.counts) if asked.allows(domain)][:1]
+        anywhere = [domain for domain in sorted(self.counts) if wanted.allows(domain)][:1]
         return only(*here, *anywhere)
 
-    def _apart(self, asked: Values, there: Values, host: str | None) -> Values:
+    def _apart(self, wanted: Values, there: Values, host: str | None) -> Values:
         """Return the domains without such a pod."""
         if host is not None:
             return NONE if self.counts.get(host, 0) else only(host)
-        return only(*(domain for domain in self.empty if there.allows(domain) and asked.allows(domain)))
+        return only(*(domain for domain in self.empty if there.allows(domain) and wanted.allows(domain)))
 
     def _of(self, there: Values) -> list[str]:
         """Return its domains of those, by name."""

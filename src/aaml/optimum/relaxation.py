@@ -81,11 +81,11 @@ def relaxed(
     # What a pod costs by when it begins is made of straight lines: it is least at one of their ends.
     last_s = np.clip(until_s - lives_s, created_s, until_s)
     begins_s = np.stack([created_s, first_s, free_s, last_s, np.full(len(here), until_s)])  # [5, P]
-    asked = np.array([
+    requested = np.array([
         (pod.requests.get(CPU, 0), pod.requests.get(MEMORY, 0), pod.gpu.total_milli) for pod in here
     ])  # fmt: skip
     corners = Fluid(catalogue).corners
-    an_hour = corners @ asked[:, : corners.shape[1]].T * fits  # [C, P]
+    an_hour = corners @ requested[:, : corners.shape[1]].T * fits  # [C, P]
 
     def nodes(at_s: FloatArray) -> FloatArray:
         ran_s = np.maximum(np.minimum(at_s + lives_s, until_s) - np.maximum(at_s, 0.0), 0.0)

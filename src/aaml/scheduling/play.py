@@ -65,12 +65,12 @@ def play(  # noqa: C901
         policy.backoff_s if isinstance(policy, Backer) else None,
     )
     agent = policy if learn and isinstance(policy, Agent) else None
-    stats, told = Stats(), tuple(observers)
+    stats, listeners = Stats(), tuple(observers)
     observation_of = None if agent is None else agent.observation_of
     walk = Walk(cluster, policy, reward, observation_of=observation_of, episodes=episodes)
 
     def enough() -> bool:
-        for each in told:
+        for each in listeners:
             each.on_turn()
         return stop() or (max_decisions is not None and stats.decisions >= max_decisions)
 
@@ -78,23 +78,23 @@ def play(  # noqa: C901
         for event in events:
             if isinstance(event, BindResult):
                 stats.on_result(event)
-                for each in told:
+                for each in listeners:
                     each.on_result(event)
             elif isinstance(event, Step):
                 if agent is not None and event.transition is not None:
                     agent.observe(event.transition)
                 stats.on_step(event)
-                for each in told:
+                for each in listeners:
                     each.on_step(event)
             else:
                 stats.on_attempt(event)
-                for each in told:
+                for each in listeners:
                     each.on_attempt(event)
                 if event.context is None or event.decision is None:
                     continue
-                for each in told:
+                for each in listeners:
                     each.on_decision(event.context, event.decision, event.outcome)
                 scalars = {} if agent is None else agent.learn()
-                for each in told if scalars else ():
+                for each in listeners if scalars else ():
                     each.on_learned(scalars, stats.decisions)
     return stats

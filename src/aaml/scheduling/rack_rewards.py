@@ -50,10 +50,10 @@ class RackSpread:
         """Return the fall in units of what the pod could change at most."""
         state, use = context.state, rack_use(context.state)
         offered = float(state.allocatable[state.capacity, CPU_COLUMN].sum()) / max(len(use), 1)
-        asked = context.pod.request(CPU) / max(offered, 1.0)
-        if asked <= 0 or not len(use):
+        share = context.pod.request(CPU) / max(offered, 1.0)
+        if share <= 0 or not len(use):
             return 0.0
-        return float(np.clip((self._before - float(use.std())) * len(use) / asked, -_CLIP, _CLIP))
+        return float(np.clip((self._before - float(use.std())) * len(use) / share, -_CLIP, _CLIP))
 
 
 @dataclass(slots=True)

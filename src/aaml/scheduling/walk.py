@@ -157,9 +157,9 @@ class Walk:
                 self._follow(pod, observation)
                 while (step := self._completed()) is not None:
                     yield step
-                asked = time.perf_counter()
+                called_s = time.perf_counter()
                 decision = self.policy.act(context)
-                policy_s = time.perf_counter() - asked
+                policy_s = time.perf_counter() - called_s
                 if not isinstance(decision, Decision):
                     name = getattr(self.policy, "name", type(self.policy).__name__)
                     raise bad_value(f"policy {name}: act(context)", decision, "a Decision, such as Decision(row)")
@@ -167,7 +167,7 @@ class Walk:
                 if outcome.kind == "assumed":
                     self._binding[pod.uid] = placement = _Open(pod, decision, outcome, observation)
                     self._open.append(placement)
-                seconds = begun_s + time.perf_counter() - asked
+                seconds = begun_s + time.perf_counter() - called_s
                 yield Attempt(pod, outcome, seconds, begun_s + policy_s, policy_s, context, decision)
         finally:
             cluster.drain()

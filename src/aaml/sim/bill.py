@@ -141,17 +141,17 @@ class BillTask(Task):
     @property
     def sold(self) -> Catalogue:
         """What can be bought before anything is drawn. Raises `UserError` where that is nothing."""
-        labels = self._asked(_DRAWN_BY) | self._asked((CAPACITY_TYPE_LABEL,))
+        labels = self._required(_DRAWN_BY) | self._required((CAPACITY_TYPE_LABEL,))
         return self.shipped(labels) if self.catalogue is None else self.catalogue.meeting(labels)
 
     def drawn_catalogue(self, seed: int) -> Catalogue:
         """Return what can be bought in an episode. Types and their prices do not depend on the capacity type."""
         if self.fixed_prices:
             return self.sold
-        labels = self._asked(_DRAWN_BY)
+        labels = self._required(_DRAWN_BY)
         base = self.shipped(labels) if self.catalogue is None else self.catalogue.meeting(labels)
         drawn = drawn_catalogue(base, np.random.default_rng([seed, _CATALOGUE_STREAM]), self._labels)
-        return drawn.meeting(self._asked((CAPACITY_TYPE_LABEL,)))
+        return drawn.meeting(self._required((CAPACITY_TYPE_LABEL,)))
 
     @property
     def _labels(self) -> Labels:
@@ -159,7 +159,7 @@ class BillTask(Task):
         made = self.autoscaler.autoscaler if isinstance(self.autoscaler, Descheduled) else self.autoscaler
         return made.labels if isinstance(made, KarpenterSettings) else plain_labels()
 
-    def _asked(self, keys: Collection[str]) -> dict[str, Values]:
+    def _required(self, keys: Collection[str]) -> dict[str, Values]:
         """Return what who buys asks of these labels."""
         return {key: values for key, values in self._labels.items() if key in keys}
 
@@ -194,7 +194,7 @@ def _alone(made: Alone, rng: np.random.Generator, catalogue: Catalogue) -> Autos
     return made(catalogue, rng)
 
 
-def drawn_catalogue(base: Catalogue, rng: np.random.Generator, asked: Labels = _NO_LABELS) -> Catalogue:
+def drawn_catalogue(base: Catalogue, rng: np.random.Generator, required: Labels = _NO_LABELS) -> Catalogue:
     """Draw which types there are, and what they cost: families differ, and types within them.
 
     A family is what a type's name begins with, up to the first "-" or ".". Its largest type always stays. Where none of
@@ -213,8 +213,8 @@ def drawn_catalogue(base: Catalogue, rng: np.random.Generator, asked: Labels = _
         kept[-1] = True
         for kind, stays, own in zip(families[family], kept.tolist(), noise.tolist(), strict=True):
             (left if stays else gone).append(_priced(kind, factor * own))
-    if not any(each.meeting(asked).offerings for each in left):
-        left += [each for each in gone if each.meeting(asked).offerings]
+    if not any(each.meeting(required).offerings for each in left):
+        left += [each for each in gone if each.meeting(required).offerings]
     return Catalogue(tuple(left))
 
 

@@ -123,10 +123,10 @@ def daemon_requests(trace: Trace) -> Mapping[str, int]:
         for life in trace.lives.values()
         if life.pod.owner.startswith("DaemonSet/") and not life.pod.node_selector
     }
-    asked = Counter({PODS: len(latest)})
+    requested = Counter({PODS: len(latest)})
     for requests in latest.values():
-        asked.update(requests)
-    return {name: amount for name, amount in asked.items() if amount}
+        requested.update(requests)
+    return {name: amount for name, amount in requested.items() if amount}
 
 
 def _for_pods(catalogue: Catalogue, folder: Path) -> Catalogue:
@@ -141,8 +141,10 @@ def _for_pods(catalogue: Catalogue, folder: Path) -> Catalogue:
     ]
     room = [each for each in left if all(dict(each.allocatable)[name] for name in (CPU, MEMORY))]
     if not room:
-        asked = f"{format_cpu(taken.get(CPU, 0))} cores, {format_bytes(taken.get(MEMORY, 0))}"
-        raise UserError(f"instance types: none has room for pods beside the trace's DaemonSets, which ask for {asked}")
+        requested = f"{format_cpu(taken.get(CPU, 0))} cores, {format_bytes(taken.get(MEMORY, 0))}"
+        raise UserError(
+            f"instance types: none has room for pods beside the trace's DaemonSets, which ask for {requested}"
+        )
     return Catalogue(tuple(room))
 
 

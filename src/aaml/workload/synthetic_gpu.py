@@ -82,8 +82,8 @@ def pods_for_load(nodes: tuple[Node, ...], load: float) -> int:
     """Return how many synthetic pods ask in the mean for `load` times the nodes' GPU capacity."""
     kinds = _table("openb_pod_kinds.csv")
     pods = sum(int(kind["pods"]) for kind in kinds)
-    asked = sum(int(kind["pods"]) * int(kind["gpu_count"]) * int(kind["gpu_milli"]) for kind in kinds)
-    return round(load * DEVICE_MILLI * sum(node.gpu_count for node in nodes) * pods / asked)
+    requested = sum(int(kind["pods"]) * int(kind["gpu_count"]) * int(kind["gpu_milli"]) for kind in kinds)
+    return round(load * DEVICE_MILLI * sum(node.gpu_count for node in nodes) * pods / requested)
 
 
 def _group(gpus: int, milli: int) -> int:

@@ -58,10 +58,10 @@ def run(args: Args) -> int:
         runs.append(done)
         if args.out is not None:
             append(args.out, done, args)
-        said = "; ".join(done.wrong) or "well"
+        verdict = "; ".join(done.wrong) or "well"
         tqdm.write(
             f"{done.fault}: {done.pods} pods, {done.lost} lost, {done.doubled} doubled, "
-            f"{done.recovery_s:.1f} s to recover, {done.restarts} restarts: {said}",
+            f"{done.recovery_s:.1f} s to recover, {done.restarts} restarts: {verdict}",
             file=sys.stderr,
         )
 

@@ -44,8 +44,10 @@ def run(args: Args) -> int:
     if args.look:
         searched = read_config(out)
         if searched.is_openb:
-            told = f"0 for task {OPENB}: aaml bench openb --policy fgd --model {out} --traces published, which counts"
-            raise bad_value("look", args.look, told)
+            accepted = (
+                f"0 for task {OPENB}: aaml bench openb --policy fgd --model {out} --traces published, which counts"
+            )
+            raise bad_value("look", args.look, accepted)
         config = replace(searched, nodes=config.nodes or searched.nodes)
         best = chosen(read_front(out))
         seen, count = look(config, out, best.text, args.look)

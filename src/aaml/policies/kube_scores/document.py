@@ -46,7 +46,7 @@ def document(config: KubeSchedulerConfig, base: str = "") -> dict[str, Any]:
             disabled.append({"name": plugin})
         elif base or weight != usual:
             enabled.append({"name": plugin, "weight": weight})
-    if changed := {kind: said for kind, said in (("enabled", enabled), ("disabled", disabled)) if said}:
+    if changed := {kind: names for kind, names in (("enabled", enabled), ("disabled", disabled)) if names}:
         profile["plugins"] = {**plugins, "score": changed}
     strategy: dict[str, Any] = {
         "type": config.strategy,

@@ -212,20 +212,20 @@ class Windows:
 
     def cautions(self, numbers: Sequence[int]) -> list[str]:
         """Return what a reader of differences over some windows has to be told, a sentence each."""
-        said, window_s, lived_s = [], self.split.window_s, self.trace.lifetimes_s
+        lines, window_s, lived_s = [], self.split.window_s, self.trace.lifetimes_s
         if len(numbers) < FEWEST:
-            said.append(
+            lines.append(
                 f"{len(numbers)} windows are too few for a verdict; it takes {FEWEST}: record for longer, cut shorter "
                 "ones with `aaml trace split`, or play all where no model learned from this trace"
             )
         if lived_s and window_s < _LIFETIMES * (usual_s := float(np.median(lived_s))):
             carried = self.carried(numbers)
             share = "" if math.isnan(carried) else f", so {carried:.0%} of the pods' time is of pods that ran already"
-            said.append(
+            lines.append(
                 f"windows of {window_s:g} s are short: half of the pods that end run for {usual_s:.3g} s or "
                 f"longer{share}, and those stay where they were recorded. Differences come out smaller than they are"
             )
-        return said
+        return lines
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 

@@ -54,10 +54,10 @@ def events_of(converted: Converted) -> Iterator[AnyEvent]:
         raise UserError(f"{converted.source}: has no {what}")
     created_s = [life.created_s for life in converted.lives]
     begin_s = max(0.0, min(created_s))  # what has a negative time was there before
-    told: list[tuple[float, int, AnyEvent]] = []
+    events: list[tuple[float, int, AnyEvent]] = []
     for change in converted.nodes:
         at_s = max(change.at_s, begin_s)
-        told.append(
+        events.append(
             (at_s, 1, NodeSeen(at=at_s, node=change.node))
             if change.node is not None
             else (at_s, 3, NodeGone(at=at_s, name=change.name))
@@ -66,26 +66,26 @@ def events_of(converted: Converted) -> Iterator[AnyEvent]:
         if life.ended_s is not None and life.ended_s <= begin_s and life.created_s < begin_s:
             continue
         pod = replace(life.pod, created_s=life.created_s)
-        told.append((max(life.created_s, begin_s), 2, PodSeen(at=life.created_s, pod=pod)))
+        events.append((max(life.created_s, begin_s), 2, PodSeen(at=life.created_s, pod=pod)))
         last_s = life.created_s if life.bound_s is None else life.bound_s
         if life.bound_s is not None:
             found = life.bound_s < begin_s
             bound = PodBound(at=last_s, uid=pod.uid, node_name=life.node_name, gpus=life.gpus, found=found)
-            told.append((max(last_s, begin_s), 4, bound))
+            events.append((max(last_s, begin_s), 4, bound))
         if life.ended_s is not None:
             end = PodEnded(at=life.ended_s, uid=pod.uid, how=life.how or "deleted")
-            told.append((life.ended_s, 0 if life.ended_s > last_s else 5, end))
-    told = sorted((each for each in told if each[0] <= converted.until_s), key=lambda each: each[:2])
+            events.append((life.ended_s, 0 if life.ended_s > last_s else 5, end))
+    events = sorted((each for each in events if each[0] <= converted.until_s), key=lambda each: each[:2])
     yield Began(at=begin_s, source=converted.source)
     listed = False
-    for at_s, _, event in told:
+    for at_s, _, event in events:
         if not listed and at_s > begin_s:
             listed = True
             yield Listed(at=begin_s)
         yield event
     if not listed:
         yield Listed(at=begin_s)
-    yield Watched(at=told[-1][0])
+    yield Watched(at=events[-1][0])
 
 
 def opened(path: Path) -> io.TextIOBase:
