@@ -69,12 +69,6 @@ def writes(*, folder: str = "", file: str = "") -> Callable[[Callable[[Args], in
     return decorate
 
 
-def refuse_finished(out: Path, start: Path | None) -> None:
-    """Raise `UserError` for a file that an earlier search wrote, unless this one begins with it."""
-    if out.is_file() and (start is None or start.resolve() != out.resolve()):
-        raise UserError(f"out: {out} is there already; --start {out} goes on from there, or choose another --out")
-
-
 def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path], *, going_on: bool) -> None:
     """Raise `UserError` for a file that is there where a search is to write, unless it goes on and wrote that itself.
 

@@ -12,7 +12,6 @@ from aaml.cli import run
 from aaml.evaluation.policies import load_policy
 from aaml.evaluation.zoo import zoo
 from aaml.evolve.front import looks
-from aaml.evolve.traces import loss
 from aaml.openb.bench import plan
 from aaml.policies.formula_file import load_formula, save_formula
 from aaml.policies.formulas.policy import Formula
@@ -20,7 +19,7 @@ from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse
 from aaml.policies.gpu.learned import formula_scorer
 from aaml.policies.gpu_names import FEATURES
-from aaml.sim.openb import SEARCH_COLUMNS, prepare, run_openb, run_openb_policy
+from aaml.sim.openb import SEARCH_COLUMNS, loss_against_fgd, prepare, run_openb, run_openb_policy
 from aaml.workload.traces import NODE_LIST, load_pods, traces_folder
 
 WEIGHTS = {"fragment_gain": 1.0, "rest_lost": -10.0, "placeable_lost": -0.5, "model_load": -0.05}
@@ -48,11 +47,11 @@ def test_what_it_reads_of_the_pod_is_the_pod_s(tmp_path):
 
 def test_to_be_behind_fgd_anywhere_costs_more_than_the_same_gain_brings():
     level = np.zeros(len(SEARCH_COLUMNS))
-    assert loss(level) == 0.0
-    assert loss(level + 0.5) == pytest.approx(-0.5)
+    assert loss_against_fgd(level) == 0.0
+    assert loss_against_fgd(level + 0.5) == pytest.approx(-0.5)
     behind = level.copy()
     behind[3] = -0.52
-    assert loss(behind) == pytest.approx(0.5 * 0.5 + 2.0 * 0.5 / len(SEARCH_COLUMNS))
+    assert loss_against_fgd(behind) == pytest.approx(0.5 * 0.5 + 2.0 * 0.5 / len(SEARCH_COLUMNS))
 
 
 @pytest.mark.parametrize(

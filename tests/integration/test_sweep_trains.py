@@ -129,7 +129,7 @@ def test_a_study_cut_off_goes_on_in_two_processes_to_the_same_trials(study, meth
     with open_pool(1) as pool, pytest.raises(CutError):
         sweep(config, tmp_path, pool, train=cut_off, progress=False)
     with open_pool(2) as pool:
-        resumed = sweep(config, tmp_path, pool, progress=False)
+        resumed = sweep(config, tmp_path, pool, resume=True, progress=False)
     (tmp_path / "trials.csv").write_text(trial_table(resumed).to_csv(index=False))
     assert rows(tmp_path) == rows(study)
 

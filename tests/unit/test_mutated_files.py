@@ -10,11 +10,10 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -27,7 +26,6 @@ from aaml.evaluation.run_spec import read_run_specs
 from aaml.evolve.front import read_front
 from aaml.evolve.search import read_config
 from aaml.evolve.settings import EvolveConfig
-from aaml.evolve.state import read_state
 from aaml.learning.config import QTable
 from aaml.learning.qtable import BinnedState, QTableAgent
 from aaml.live.node_template import NodeTemplate
@@ -35,21 +33,14 @@ from aaml.live.shadow import read_report
 from aaml.nodes.catalogue_file import read_catalogue, shipped_catalogue, written_catalogue
 from aaml.nodes.file import read_autoscaler
 from aaml.nodes.prices import PriceList
-from aaml.nodes.settings import KarpenterSettings
 from aaml.policies.formula_file import save_formula
 from aaml.policies.formulas.policy import Formula
 from aaml.policies.formulas.text import parse
-from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.policies.kube_scores.profile import read_profile
 from aaml.scheduling.observation import ObservationSpec
 from aaml.settings import changed, plain
-from aaml.sim.bill import BILL_TASKS
 from aaml.training.records import read_config as read_run
 from aaml.training.settings import TrainConfig
-from aaml.tuning.bill import BillTuning
-from aaml.tuning.bill_space import SetupSpace, judge_setups
-from aaml.tuning.search import Episodes, RacingSearch
-from aaml.tuning.space import Space
 from aaml.workload.trace.windows import read_split
 
 ROOT = Path(__file__).parents[2]
@@ -153,39 +144,6 @@ def catalogue() -> object:
     return json.loads(written_catalogue(shipped_catalogue({}).types[:2]))
 
 
-def tuned() -> tuple[RacingSearch, BillTuning]:
-    task = BILL_TASKS["bill"]
-    space = SetupSpace(Space.of_size(KubeSchedulerConfig(), 4), KarpenterSettings(), shipped_catalogue())
-    episodes = Episodes(task, (1,), (4,), judge_setups, ("bill",))
-    search = RacingSearch(space, episodes, 2, 2, np.random.default_rng(0))
-    return search, BillTuning(task, Path())
-
-
-def tuning_state() -> object:
-    search, asked = tuned()
-    start = search.space.to_dict(search.space.beginnings()[0])
-    content = {
-        "asked": asked.to_dict(), "inputs": INPUTS, "number": 1, "played": 4,
-        "rng": search.rng.bit_generator.state, "start": [[1.0]],
-        "best": [{"config": start, "values": [[0.5]]}],
-    }  # fmt: skip
-    return json.loads(json.dumps(content))
-
-
-def resumed(path: Path) -> object:
-    search, asked = tuned()
-    path.rename(path.with_name("search.json"))
-    search._resume(replace(asked, out=path.parent), "bill", INPUTS)
-    return search
-
-
-def evolve_state() -> object:
-    rng = np.random.default_rng(0).bit_generator.state
-    members = [["pair.cpu_after", "s", 0.5], ["pair.cpu_after + 1", "t", 0.25]]
-    island = {"members": members, "known": {"s": [0.5, [0.5, 0.5]]}, "rng": rng, "played": 3, "asked": 4}
-    return {"generations": 2, "fronts": [[["pair.cpu_after", 0.5, 1]]], "islands": [island], "inputs": INPUTS}
-
-
 def front() -> object:
     row = {"text": "pair.cpu_after", "training_loss": 0.5, "losses": [0.5, 0.25], "size": 1, "terms": 1, "latex": "c"}
     return [row, {**row, "text": "pair.cpu_after + 1"}]
@@ -259,11 +217,7 @@ KINDS = {
     "DeschedulerPolicy": Kind("d.yaml", descheduler, read_autoscaler, frozenset({"plugins"})),
     "catalogue": Kind("c.json", catalogue, lambda path: read_catalogue(path, {}), frozenset({"resources"})),
     "price list": Kind("l.json", catalogue, PriceList.read, frozenset({"resources"})),
-    "state of a tuning": Kind("s.json", tuning_state, resumed, frozenset({"asked", "rng", "state", "inputs"})),
     "settings of a search": Kind("settings.json", lambda: plain(EvolveConfig()), lambda path: read_config(path.parent)),
-    "state of a search": Kind(
-        "e.json", evolve_state, lambda path: read_state(path, 1), frozenset({"known", "rng", "state", "inputs"})
-    ),
     "front of a search": Kind("front.json", front, lambda path: read_front(path.parent)),
     "formula": Kind("f.formula", formula, load, frozenset({"provenance"})),
     "linear scorer": Kind("l.json", linear, load, frozenset({"models", "owners"})),

@@ -18,7 +18,6 @@ import pytest
 from aaml import cli, files
 from aaml.commands.table import COMMANDS, module_of
 from aaml.evaluation.results import Results
-from aaml.nodes.file import read_autoscaler
 from aaml.outputs import output_file, output_folder
 from aaml.training.records import read_metrics
 
@@ -149,9 +148,15 @@ def runs(folder: Path) -> object:
 
 
 def search(folder: Path) -> object:
-    (path,) = folder.glob("*search.json")
-    state = json.loads(path.read_text())
-    return {name: state[name] for name in ("number", "best", "start")}, contents(folder, "*.yaml")
+    (path,) = folder.rglob("study.jsonl")
+    (found,) = load_study(path)
+    trials = [(each.number, each.state, each.values, each.user_attrs) for each in found.trials]
+    return trials, found.user_attrs.get("start"), contents(folder, "*.yaml")
+
+
+def load_study(path: Path) -> list[optuna.Study]:
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
+    return [optuna.load_study(study_name=each, storage=storage) for each in optuna.get_all_study_names(storage)]
 
 
 def contents(folder: Path, *patterns: str) -> dict[str, bytes]:
@@ -167,14 +172,15 @@ def training(folder: Path) -> object:
 
 
 def study(folder: Path) -> object:
-    found = optuna.load_study(study_name="sweep", storage=f"sqlite:///{folder / 'study.db'}")
+    (found,) = load_study(folder / "study.jsonl")
     return [(each.number, each.state, each.params, each.intermediate_values) for each in found.trials]
 
 
 def formulas(folder: Path) -> object:
-    state = json.loads((folder / "state.json").read_text())
+    (found,) = load_study(folder / "study.jsonl")
+    played = [(each.number, each.state, each.values, each.user_attrs) for each in found.trials]
     names = sorted(path.name for path in (*folder.glob("front/[!.]*"), *folder.glob("model/[!.]*")))
-    return json.loads((folder / "front.json").read_text()), state["fronts"], names
+    return json.loads((folder / "front.json").read_text()), played, names
 
 
 def entries(folder: Path) -> object:
@@ -189,11 +195,11 @@ WORK = {
     ),
     "search scheduler": Work(
         f"search scheduler --task compress --nodes 4 --pods 40 {SEARCH}", search, (0, 2), out="tuned.yaml",
-        goes_on="--resume", begun="tuned.search.json",
+        goes_on="--resume", begun="tuned.yaml.study/study.jsonl",
     ),
     "search bill": Work(
         f"search bill --task bill-when-empty --nodes 3 {SEARCH}", search, (0, 2), goes_on="--resume",
-        begun="search.json",
+        begun="study.jsonl",
     ),
     "train": Work(
         "train --agent qtable --task seedc --pods 20 --steps 120 --validate-every 40 --validation-episodes 1",
@@ -202,22 +208,21 @@ WORK = {
     "search training": Work(
         "search training --agent dqn --method rewards --task seedc --pods 20 --steps 64 --rungs 2 --trials 3 --batch 2"
         " --envs 2 --teacher-steps 20 --teacher-passes 1 --validation-episodes 1 --space hidden_size=8,16",
-        study, (4, 12),
+        study, (4, 12), goes_on="--resume", begun="study.jsonl",
     ),
     "search formula": Work(
         "search formula --task balance --nodes 4 --pods 20 --episodes 4 --validation-episodes 4 --population 8"
-        " --islands 1 --generations 3 --size 7 --tuned 0", formulas, (0, 3, 7), goes_on="--resume", begun="state.json",
+        " --islands 1 --generations 3 --size 7 --tuned 0", formulas, (0, 3, 7), goes_on="--resume", begun="study.jsonl",
     ),
     "search network": Work(
         "search network balance-acdqn --nodes 4 --pods 20 --states 20 --rounds 1 --generations 2 --population 8"
         " --size 7 --tuned 0 --validation-episodes 2",
-        lambda folder: contents(folder, "front.json"), (0, 2),
+        lambda folder: contents(folder, "front.json"), (0, 5), goes_on="--resume", begun="study.jsonl",
     ),
     "bench leaderboard": Work("bench leaderboard --policy random --task balance --nodes 10", entries, (0,)),
     "search nodes": Work(
-        "search nodes --task bill --nodes 3 --seeds 1000..1001 --workers 1 --generations 1 --population 4 --episodes 2",
-        lambda folder: type(read_autoscaler(folder / "nodes.yaml")), (0, 1), out="nodes.yaml",
-        goes_on="--start {out}", begun="nodes.yaml",
+        "search nodes --task bill --nodes 3 --seeds 1000..1001 --workers 1 --generations 2 --population 4 --episodes 2",
+        search, (0, 2), out="nodes.yaml", goes_on="--resume", begun="nodes.yaml.study/study.jsonl",
     ),
 }  # fmt: skip
 """What is done, what it comes to, and at which of its writes it is killed."""

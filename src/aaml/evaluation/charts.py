@@ -231,6 +231,18 @@ def history_chart(
     return plot
 
 
+def front_chart(
+    points: Sequence[tuple[float, float]], front: Sequence[tuple[float, float]], axes: Sequence[str]
+) -> Drawn:
+    """Draw two objectives of trials, lower is better, and the front that no other dominates."""
+    plot = plain_figure(title="Front", x_axis_label=axes[0], y_axis_label=axes[1], tools=_TOOLS)
+    plot.scatter([each[0] for each in points], [each[1] for each in points], color=OTHER, alpha=0.4)
+    steps = sorted(front)
+    plot.step([each[0] for each in steps], [each[1] for each in steps], mode="after", line_color=LEARNED)
+    plot.scatter([each[0] for each in steps], [each[1] for each in steps], color=LEARNED, size=9)
+    return plot
+
+
 def bar_chart(title: str, bars: Mapping[str, float], axis: str, *, form: str = "0,0.[00]") -> Drawn:
     """Return a horizontal bar a name, the first at the top; `form` is how the value is written."""
     names = list(bars)[::-1]

@@ -8,36 +8,41 @@ each round formulas are bred for two things: to choose otherwise in few states, 
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from aaml.errors import UserError
+from aaml.errors import StoppedError
 from aaml.evaluation.held_out import check_held_out
+from aaml.evaluation.identity import inputs
 from aaml.evaluation.page import written
 from aaml.evaluation.policies import load
+from aaml.evaluation.zoo import model_file
 from aaml.evolve.copies import Copy, Distilled
 from aaml.evolve.distil_settings import DistilConfig
 from aaml.evolve.front import Judged
-from aaml.evolve.island import Island
+from aaml.evolve.island import Candidate, Islands, evaluate
 from aaml.evolve.judge import Judge, Probes, Races, Scores, training_seed
 from aaml.evolve.search import formula_of
 from aaml.extras import lazily
 from aaml.files import write_json
-from aaml.outputs import output_folder
+from aaml.outputs import output_folder, refuse_overwriting
 from aaml.policies.formula_file import save_formula
 from aaml.policies.formulas.expression import parts
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.program import Program, assemble
 from aaml.policies.formulas.text import parse
-from aaml.progress import progress_bar
 from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.observation import Context, Observation, ObservationSpec
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision, Policy
+from aaml.settings import plain
 from aaml.sim.tasks import find_task
+from aaml.study.study import Study, exists
+from aaml.study.trial import Trial
 from aaml.training.rollouts import EnvConfig, EnvFactory
 from aaml.training.validation import VALIDATION_SEEDS
 
@@ -92,10 +97,15 @@ def distil(
     config: DistilConfig,
     out: Path,
     *,
+    resume: bool = False,
     stop: Callable[[], bool] = lambda: False,
     progress: bool = True,
 ) -> Distilled:
-    """Distil a model into formulas, and leave them with a page in a folder. `stop()` ends the search early."""
+    """Distil a model into formulas, and leave them with a page in a folder.
+
+    Once `stop()` is true, the best so far are left. With `resume` a search that was cut off goes on. Raises
+    `StoppedError` where there was nothing yet.
+    """
     validated = range(VALIDATION_SEEDS, VALIDATION_SEEDS + config.validation_episodes)
     first, agreed = training_seed(config.search), VALIDATION_SEEDS + _HELD_OUT
     visited = {"training": range(first, first + 1000 * config.rounds)}
@@ -103,35 +113,50 @@ def distil(
     check_held_out(
         validated, {"agreement": range(agreed, agreed + max(4, len(config.nodes)))}, field="validation seeds"
     )
-    if (out / "state.json").exists():
-        raise UserError(f"out: {out} holds a search of `aaml search formula`; choose another folder")
+    network = load(model)  # what is no model is told before there is a folder
+    told = {name: value for name, value in plain(config).items() if name != "generations" or config.rounds > 1}
+    played = inputs([find_task(config.task)], files={"model": [model_file(model)]})
     with output_folder(out):
-        return _distil(model, config, out, stop, progress=progress)
+        refuse_overwriting([out / "front.json"], [], going_on=exists(out))
+        with Study(out, told, played, resume=resume, objectives=2) as study:
+            return _distil(model, network, config, out, study, stop, progress=progress)
 
 
-def _distil(model: Path, config: DistilConfig, out: Path, stop: Callable[[], bool], *, progress: bool) -> Distilled:
-    network = load(model)
+def _distil(
+    model: Path,
+    network: Policy,
+    config: DistilConfig,
+    out: Path,
+    study: Study,
+    stop: Callable[[], bool],
+    *,
+    progress: bool,
+) -> Distilled:
     spec, search = replace(spec_of(network), lookahead=0), config.search
     env_config = EnvConfig(config.task, config.nodes, config.pods, lookahead=spec_of(network).lookahead)
     factory = EnvFactory(env_config)
     states: States = []
     texts: list[str] = []
-    with progress_bar("distil", config.rounds * config.generations, "generation", enabled=progress) as bar:
-        for number in range(config.rounds):
-            drivers = [network]
-            if texts:
-                drivers.append(FormulaPolicy(Formula(parse(texts[-1]), spec)))
-            for driver in drivers:
-                first = training_seed(search) + 1000 * number
-                states += _visited(factory, config, driver, network, spec, first, config.states // len(drivers))
-            island = Island(replace(search, seed=config.seed + number), number, Copying(states))
-            for generation in range(config.generations):
-                if stop():
-                    break
-                told = island.advance(texts if generation == 1 else [])
-                texts = _improving(told["front"])
-                bar.set_postfix(otherwise=f"{min(loss for _, loss, _ in told['front']):.3f}", refresh=False)
-                bar.update()
+    for number in range(config.rounds):
+        drivers = [network]
+        if texts:
+            drivers.append(FormulaPolicy(Formula(parse(texts[-1]), spec)))
+        for driver in drivers:
+            first = training_seed(search) + 1000 * number
+            states += _visited(factory, config, driver, network, spec, first, config.states // len(drivers))
+        copying, seeded = Copying(states), replace(search, seed=config.seed + number)
+        islands = Islands(seeded, copying, first=number, migrants=texts)
+        done = study.optimize(
+            islands, partial(_evaluated, copying), config.generations, name=f"round {number + 1} of {config.rounds}",
+            stopped=stop, after=partial(_least, islands), progress=progress,
+        )  # fmt: skip
+        if done:
+            (front,) = islands.fronts
+            texts = _improving(front)
+        if done < config.generations:
+            break
+    if not texts:
+        raise StoppedError
     judge = Judge(search, VALIDATION_SEEDS, config.validation_episodes)
     unseen = Copying(_visited(factory, config, network, network, spec, VALIDATION_SEEDS + _HELD_OUT, config.states))
     copies = []
@@ -142,6 +167,14 @@ def _distil(model: Path, config: DistilConfig, out: Path, stop: Callable[[], boo
     result = Distilled(tuple(judge.play_policy(network, range(judge.count)).tolist()), _best_by_size(copies))
     _leave(model, config, judge, result, spec, out)
     return result
+
+
+def _evaluated(copying: Copying, asked: Sequence[Candidate], *_: object) -> list[Trial[Candidate]]:
+    return [evaluate(copying, each) for each in asked]
+
+
+def _least(islands: Islands, _number: int) -> str:
+    return f"otherwise={min(loss for _, loss, _ in islands.fronts[0]):.3f}"
 
 
 def _visited(

@@ -27,6 +27,7 @@ from aaml.policies.formulas.expression import parts, terms
 from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse, to_latex
 from aaml.progress import progress_bar
+from aaml.study.study import exists
 
 LOOKS = "looks.jsonl"
 
@@ -174,7 +175,7 @@ def note_looks(
 def searched_in(file: Path) -> Path | None:
     """Return the folder of the search that a formula's file lies in, None for a file elsewhere."""
     folder = file.absolute().parent.parent
-    return folder if file.suffix == ".formula" and (folder / "state.json").is_file() else None
+    return folder if file.suffix == ".formula" and exists(folder) else None
 
 
 def looks(folder: Path) -> int:

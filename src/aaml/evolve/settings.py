@@ -21,7 +21,7 @@ else:  # numba, which the help of a command does without
     tasks, traces = lazily("aaml.sim.tasks"), lazily("aaml.workload.traces")
 
 OPENB = "openb"
-_FREE = ("generations", "workers")  # what a search may be gone on with
+FREE = ("generations", "workers")  # what a search may be gone on with
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,6 @@ class EvolveConfig(Settings):
         usual = EvolveConfig()
         for setting in fields(self):
             now, known = getattr(asked, setting.name), getattr(self, setting.name)
-            if setting.name not in _FREE and now not in (known, getattr(usual, setting.name)):
+            if setting.name not in FREE and now not in (known, getattr(usual, setting.name)):
                 raise bad_value(setting.name, now, f"{known!r}, with which the search was begun, or another folder")
         return replace(self, generations=asked.generations, workers=asked.workers)

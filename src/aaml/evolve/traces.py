@@ -1,8 +1,6 @@
 """Runs of the GPU-sharing benchmark as cases: a formula scores a pod on each node and device, and FGD is the reference.
 
-The loss on a run is minus the points of GPU capacity allocated beyond FGD: 0.7 of the mean at 100% and 130% of arrived
-demand, and 0.3 of the same counted to 0.8 points at most. Being behind FGD counts against it, beyond 0.02 points: twice
-the mean over the columns from 50% on, and half of the most.
+The loss on a run is that of `aaml.sim.openb.loss_against_fgd`, as for every search on the benchmark.
 """
 
 from collections.abc import Sequence
@@ -19,18 +17,10 @@ from aaml.policies.gpu.learned import all_features, formula_scorer
 from aaml.policies.gpu.policies import FGD
 from aaml.policies.gpu.prices import scarcity
 from aaml.scheduling.ports import Policy
-from aaml.sim.openb import AT_100_AND_130, gains_over_fgd, prepare
+from aaml.sim.openb import gains_over_fgd, loss_against_fgd, prepare
 
 FloatArray = npt.NDArray[np.float64]
-_ENOUGH, _SLACK = 0.8, 0.02  # points of allocation
 _LOADS, _PODS_THERE = (40, 70, 90, 100), 8  # states that formulas are asked about: how full, and for how many pods
-
-
-def loss(points: FloatArray) -> float:
-    """Return the loss of what a scorer allocates beyond FGD, float64 [`SEARCH_COLUMNS`]."""
-    won, behind = points[AT_100_AND_130], np.maximum(-points - _SLACK, 0.0)
-    value = 0.7 * won.mean() + 0.3 * np.minimum(won, _ENOUGH).mean() - 2.0 * behind.mean() - 0.5 * behind.max()
-    return -float(value)
 
 
 class TraceJudge(Races):
@@ -48,7 +38,8 @@ class TraceJudge(Races):
         for k, number in enumerate(numbers):
             trace, seed = self.runs[number]
             prepared = prepare(trace, seed)
-            losses[k] = loss(gains_over_fgd(trace, seed, formula_scorer(program, prepared.tables, prepared.devices)))
+            scorer = formula_scorer(program, prepared.tables, prepared.devices)
+            losses[k] = loss_against_fgd(gains_over_fgd(trace, seed, scorer))
         return losses
 
     def play_policy(self, policy: Policy, numbers: Sequence[int]) -> FloatArray:  # noqa: ARG002

@@ -1,43 +1,39 @@
 """Tuning a linear scorer for the GPU-sharing benchmark: first one row of weights for all pods, then one a pod group.
 
-A candidate is judged by how much more GPU capacity than FGD it allocates on the same seeds, over several traces. At
-100% and at 130% of arrived demand: 0.7 of the mean gain, 0.3 of the mean of gains counted to 0.8 points at most, and
-0.1 of the worst, so that no trace is given up for another. Being behind FGD, beyond 0.02 points, counts against it at
-every column from 50% on: twice the mean over traces and columns, 0.3 of each trace's most, 0.1 of the most of all.
-Judged at 100% and 130% alone, a search finds scorers that leave out the largest pods while there is room. Seeds lie
-far above those that results are reported on.
+A candidate meets each trace once, on its own seed, and loses what `aaml.sim.openb.loss_against_fgd` says in the mean.
+All candidates of a generation meet the same seeds, which lie far above those that results are reported on.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from aaml.errors import UserError, bad_value
-from aaml.files import JsonLines
-from aaml.parallel.pool import open_pool
-from aaml.policies.gpu.scorer_file import ScorerModel, save_scorer
+from aaml.evaluation.identity import inputs
+from aaml.evaluation.program import program_sha256
+from aaml.outputs import output_file, refuse_overwriting
+from aaml.parallel.pool import Pool, open_pool
+from aaml.policies.gpu.scorer_file import ScorerModel, load_scorer, save_scorer
 from aaml.policies.gpu_names import FEATURES, GROUPS
-from aaml.progress import progress_bar
-from aaml.search.evolution import Generation, separable_cma
-from aaml.sim.openb import AT_100_AND_130, SEARCH_SEEDS, TRAINING_TRACES, gains_over_fgd
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
+from aaml.sim.openb import SEARCH_SEEDS, TRAINING_TRACES, gains_over_fgd, loss_against_fgd
+from aaml.study.page import write_page
+from aaml.study.samplers import CmaEs
+from aaml.study.study import Study, exists, folder_beside
+from aaml.study.trial import Trial
+from aaml.workload.traces import pod_list
 
 FloatArray = npt.NDArray[np.float64]
-_ENOUGH, _SLACK = 0.8, 0.02  # points of allocation
 # FGD's gradient with ties to the fuller node, after what a share takes from other shares.
 _START = {"fragment_gain": 1.0, "cpu_left": -0.05, "gpu_left": -0.1, "rest_lost": -10.0, "model_load": -0.05}
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One search. `shared`: one row of weights for all pods. A candidate meets each trace once, on its own seed."""
+    """One search. `shared`: one row of weights for all pods."""
 
     shared: bool
     traces: tuple[str, ...]
@@ -53,16 +49,34 @@ STAGES = (
 )
 
 
-def objective(weights: FloatArray, traces: Sequence[str], seed: int) -> tuple[float, FloatArray]:
-    """Return the value of a candidate and its gains [traces, `SEARCH_COLUMNS`]; trace i runs on `seed` + i."""
-    gains = np.array([gains_over_fgd(trace, seed + i, weights) for i, trace in enumerate(traces)])
-    won, behind = gains[:, AT_100_AND_130], np.maximum(-gains - _SLACK, 0.0)
-    value = 0.7 * won.mean() + 0.3 * np.minimum(won, _ENOUGH).mean() + 0.1 * won.min()
-    return float(value - 2.0 * behind.mean() - 0.3 * behind.max(axis=1).mean() - 0.1 * behind.max()), gains
+@dataclass(frozen=True)
+class ScorerTuning:
+    """What to tune: stages one after the other. `start` is a file to go on from; FGD's gradient without one."""
+
+    out: Path
+    stages: Sequence[Stage] = STAGES
+    start: Path | None = None
+    workers: int | str = 1
+
+    @property
+    def folder(self) -> Path:
+        """Where the study is kept."""
+        return folder_beside(self.out)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what makes a search another one, as JSON-able values: the last stage may go on for longer."""
+        stages = [asdict(stage) | {"traces": list(stage.traces)} for stage in self.stages]
+        return {"stages": [*stages[:-1], stages[-1] | {"generations": 0}], "program": program_sha256()}
+
+    def inputs(self) -> dict[str, str]:
+        """Return the start and the traces, by contents."""
+        traces = [pod_list(name) for stage in self.stages for name in stage.traces]
+        return inputs(files={"start": () if self.start is None else (self.start,), "traces": traces})
 
 
-def _judge(weights: FloatArray, traces: tuple[str, ...], seed: int) -> float:
-    return objective(weights, traces, seed)[0]
+def mean_loss(weights: FloatArray, traces: Sequence[str], seed: int) -> float:
+    """Return the mean loss of weights [F] or [groups, F]; trace i runs on `seed` + i."""
+    return float(np.mean([loss_against_fgd(gains_over_fgd(name, seed + i, weights)) for i, name in enumerate(traces)]))
 
 
 def matrix(vector: FloatArray) -> FloatArray:
@@ -72,64 +86,74 @@ def matrix(vector: FloatArray) -> FloatArray:
     return np.ascontiguousarray(vector.reshape(len(GROUPS), len(FEATURES)))
 
 
-def going_on(weights: FloatArray) -> FloatArray:
-    """Return weights [groups, F] to go on from: features that count for nothing in them begin as in a new search."""
+def read_start(path: Path | None) -> FloatArray:
+    """Return a vector to begin with: features that count for nothing in a file begin as in a search without one."""
+    usual = np.array([_START.get(name, 0.0) for name in FEATURES])
+    if path is None:
+        return usual
+    weights = load_scorer(path).linear
+    if weights is None or weights.shape != (len(GROUPS), len(FEATURES)):
+        raise bad_value("start", path, "a file that `aaml search gpu` wrote, with weights for each group of pods")
     result = weights.copy()
     unknown = ~weights.any(axis=0)
-    result[:-1, unknown] = np.array([_START.get(name, 0.0) for name in FEATURES])[unknown]
-    return result
+    result[:-1, unknown] = usual[unknown]
+    return result.ravel()
 
 
 def tune(
-    out: Path,
-    stages: Sequence[Stage] = STAGES,
-    *,
-    start: FloatArray | None = None,
-    workers: int | str = 2,
-    stopped: Callable[[], bool] = lambda: False,
-) -> FloatArray:
-    """Run the stages one after another; `out` (.npz) holds the latest mean after every generation, beside it a log.
+    asked: ScorerTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False
+) -> tuple[FloatArray, int]:
+    """Run the stages one after another; return the weights [groups, F] and how many generations there were.
 
-    `start` [groups, F] is what the first stage begins with, FGD's gradient where it is not given. The same stages give
-    the same weights, wherever the workers are.
+    The file (.npz) holds the latest mean after every generation. The same stages give the same weights, wherever the
+    workers are. With `resume` a search that was cut off goes on.
     """
-    if out.suffix != ".npz":
-        raise bad_value("out", str(out), "a file that ends in .npz")
-    for stage in stages:
+    if asked.out.suffix != ".npz":
+        raise bad_value("out", str(asked.out), "a file that ends in .npz")
+    for stage in asked.stages:
         if stage.population < 4 or stage.generations < 1:
             raise UserError("stage: expected a population of at least 4 and at least one generation")
-    vector = np.array([_START.get(name, 0.0) for name in FEATURES]) if start is None else start.ravel()
-    if not out.exists():
-        out.with_suffix(".jsonl").unlink(missing_ok=True)  # of weights that are not there any more
-    with open_pool(workers) as pool, closing(JsonLines(out.with_suffix(".jsonl"))) as log:
-        for position, stage in enumerate(stages):
-            if not stage.shared and vector.size == len(FEATURES):
-                vector = matrix(vector).ravel()
-            name = f"stage {position + 1} of {len(stages)}"
-            with progress_bar(name, stage.generations, "generation") as bar:
+    with output_file(asked.out):
+        refuse_overwriting([asked.out], [asked.start] if asked.start else [], going_on=exists(asked.folder))
+        vector, done = read_start(asked.start), 0
+        with (
+            Study(asked.folder, asked.to_dict(), asked.inputs(), resume=resume) as study,
+            open_pool(asked.workers) as pool,
+        ):
+            for number, stage in enumerate(asked.stages, 1):
+                name = f"stage {number} of {len(asked.stages)}"
+                vector, generations = _stage(asked.out, stage, vector, study, pool, name, stopped)
+                done += generations
+                if generations < stage.generations:
+                    break
+            save_scorer(ScorerModel(linear=matrix(vector)), asked.out)
+            if study.trials:
+                write_page(study, "A linear scorer for GPUs", (), asked.to_dict(), ("loss against FGD",), [asked.out])
+    return matrix(vector), done
 
-                def judge(vectors: Sequence[FloatArray], number: int, stage: Stage = stage) -> list[float]:
-                    seed = SEARCH_SEEDS.start + 1000 * stage.seed + 10 * number
-                    jobs = [(_weights(each), stage.traces, seed) for each in vectors]
-                    values = dict(pool.run(_judge, jobs))
-                    return [values[position] for position in range(len(jobs))]
 
-                def report(generation: Generation, stage: Stage = stage, bar: "tqdm[Any]" = bar) -> bool:
-                    bar.update()
-                    bar.set_postfix(mean=f"{generation.mean_value:.3f}", best=f"{generation.best_value:.3f}")
-                    save_scorer(ScorerModel(linear=matrix(generation.mean)), out)
-                    line = {key: value for key, value in asdict(generation).items() if key != "mean"}
-                    log.write({"stage": asdict(stage), **line})
-                    log.flush()
-                    return stopped()
+def _stage(
+    out: Path, stage: Stage, vector: FloatArray, study: Study, pool: Pool, name: str, stopped: Callable[[], bool]
+) -> tuple[FloatArray, int]:
+    """Run a stage and return its last mean, and how many generations it took."""
+    if not stage.shared:
+        vector = matrix(vector).ravel()
+    sampler = CmaEs(vector, population=stage.population, deviation=stage.deviation, seed=stage.seed)
+    loss = 0.0
 
-                vector = separable_cma(
-                    judge, vector, generations=stage.generations, population=stage.population,
-                    deviation=stage.deviation, rng=np.random.default_rng(stage.seed), on_generation=report,
-                )  # fmt: skip
-            if stopped():
-                break
-    return matrix(vector)
+    def evaluate(vectors: Sequence[FloatArray], number: int, _known: object) -> list[Trial[FloatArray]]:
+        nonlocal loss
+        seed = SEARCH_SEEDS.start + 1000 * stage.seed + 10 * number
+        losses = dict(pool.run(mean_loss, [(_weights(each), stage.traces, seed) for each in vectors], stopped))
+        loss = losses[len(vectors) - 1]
+        return [Trial(each, (losses[place],)) for place, each in enumerate(vectors)]
+
+    def after(_number: int) -> str:
+        save_scorer(ScorerModel(linear=matrix(sampler.means[-1])), out)
+        return f"mean={loss:.3f}"
+
+    done = study.optimize(sampler, evaluate, stage.generations, name=name, stopped=stopped, after=after)
+    return sampler.means[-1], done
 
 
 def _weights(vector: FloatArray) -> FloatArray:

@@ -44,6 +44,7 @@ TRAINING_TRACES = (
 SEARCH_COLUMNS = (50, 60, 70, 80, 85, 88, 90, 92, 94, 95, 96, 97, 98, 99, 100, 105, 110, 120, 130)
 """The columns that searches judge by."""
 AT_100_AND_130 = [SEARCH_COLUMNS.index(100), SEARCH_COLUMNS.index(130)]
+_ENOUGH, _SLACK = 0.8, 0.02  # points of allocation
 DEFAULT_TUNE = 1.3
 
 
@@ -175,6 +176,19 @@ def gains_over_fgd(trace: str, seed: int, scorer: npt.ArrayLike | Scorer) -> Flo
     there = run_openb(trace, seed, "linear", scorer).allocation[list(SEARCH_COLUMNS)]
     points: FloatArray = there - _fgd_at(traces_folder(), trace, seed)
     return points
+
+
+def loss_against_fgd(points: FloatArray) -> float:
+    """Return the loss of a run in which so much more is allocated than by FGD, float64 [`SEARCH_COLUMNS`].
+
+    It is minus the points of GPU capacity at 100% and 130% of arrived demand: 0.7 of the mean, and 0.3 of the same
+    counted to 0.8 points at most. Being behind FGD counts against it, beyond 0.02 points: twice the mean over the
+    columns from 50% on, and half of the most. Judged at 100% and 130% alone, a search finds scorers that leave out the
+    largest pods while there is room.
+    """
+    won, behind = points[AT_100_AND_130], np.maximum(-points - _SLACK, 0.0)
+    value = 0.7 * won.mean() + 0.3 * np.minimum(won, _ENOUGH).mean() - 2.0 * behind.mean() - 0.5 * behind.max()
+    return -float(value)
 
 
 def run_openb_policy(

@@ -11,11 +11,13 @@ import numpy.typing as npt
 from aaml.episodes.flow import BY_ARRIVAL, Flow
 from aaml.errors import StoppedError
 from aaml.learning.config import Linear
-from aaml.learning.linear import CrossEntropy, save_linear
+from aaml.learning.linear import save_linear
 from aaml.policies.heuristics.linear import COST, FEATURE, FEATURES, GPU, LIFE, PLAIN, TERM, TERMS, LinearPolicy
 from aaml.scheduling.curves import SEARCH_DEVIATION
 from aaml.scheduling.ports import RunWriter
 from aaml.scheduling.queue_sort import QueueSort
+from aaml.study.samplers import CrossEntropy
+from aaml.study.trial import Trial
 from aaml.training import compilable
 from aaml.training.learner import Stop, draw_episode
 from aaml.training.rollouts import TRAINING_SEEDS, EnvFactory
@@ -86,22 +88,20 @@ class LinearLearner:
         before, decisions = self._rng.bit_generator.state, 0
         evaluate_one = self._evaluate_compiled() if self._compiled else self._evaluate_one()
 
-        def evaluate(population: Sequence[FloatArray]) -> list[float]:
+        def trial(vector: FloatArray) -> Trial[FloatArray]:
             nonlocal decisions
-            values = []
-            for vector in population:
-                if stop():
-                    raise StoppedError
-                value, made = evaluate_one(self._policy(vector))
-                values.append(value)
-                decisions += made
-            return values
+            if stop():
+                raise StoppedError
+            value, made = evaluate_one(self._policy(vector))
+            decisions += made
+            return Trial(vector, (value,))
 
         try:
-            self._search.step(evaluate)
+            trials = [trial(vector) for vector in self._search.ask()]
         except StoppedError:
             self._rng.bit_generator.state = before
             raise
+        self._search.tell(trials)
         self._average += (1.0 - self._keep) * (self._search.mean - self._average)
         self._writer.scalar(SEARCH_DEVIATION, float(self._search.deviation.mean()), step + decisions)
         return decisions

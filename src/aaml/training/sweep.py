@@ -14,20 +14,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import TrialState, create_trial
-from sqlalchemy.exc import SQLAlchemyError
 
 from aaml.errors import UserError
-from aaml.evaluation.identity import inputs, same_inputs
+from aaml.evaluation.identity import inputs
 from aaml.files import write_json
 from aaml.outputs import output_folder
 from aaml.parallel.pool import Pool
-from aaml.progress import progress_bar
 from aaml.schema import convert, of_json, read_bytes
-from aaml.settings import changed, plain
+from aaml.settings import changed
+from aaml.study.pruner import climb
+from aaml.study.samplers import Tpe
+from aaml.study.study import Study
+from aaml.study.trial import Trial
 from aaml.training.records import RESUME, read_config
 from aaml.training.run import inputs_of, open_run
 from aaml.training.settings import TrainConfig
@@ -35,12 +34,11 @@ from aaml.training.sweep_space import Categorical, Range, SweepConfig
 from aaml.training.trainer import run_training
 
 if TYPE_CHECKING:
-    from optuna import Study
+    import optuna
     from optuna.trial import FrozenTrial
-    from tqdm import tqdm
 
+Params = dict[str, Any]
 TRIALS, RUNGS = "trials", "rungs.json"
-_STUDY = {"batch", "rungs", "reduction", "space"}  # what a study is besides its training
 _log = logging.getLogger(__name__)
 Train = Callable[[TrainConfig, Path, int], float]
 
@@ -83,83 +81,47 @@ def sweep(
     out: Path,
     pool: Pool,
     *,
-    storage: str | None = None,
+    resume: bool = False,
+    storage: str = "",
     train: Train = train_to,
-    on_batch: Callable[["Study"], None] = lambda _study: None,
+    on_batch: Callable[["optuna.Study"], None] = lambda _study: None,
     progress: bool = True,
-) -> "Study":
-    """Run the trials that a study lacks and return it; finished trials are kept in the storage, batch by batch.
+) -> "optuna.Study":
+    """Run the trials that a study lacks and return it, as Optuna has it; finished trials are kept batch by batch.
 
-    `storage` is a database's URL, a SQLite file in `out` without one. `train` takes a training, its folder and a
-    rung to a score, lower is better.
-    Raises `UserError` when the folder or the storage holds a study with other settings.
+    `storage` is a database's URL, a journal in `out` without one. `train` takes a training, its folder and a rung to a
+    score, lower is better. With `resume` a study goes on, to more trials where it is told so.
+    Raises `UserError` when the folder or the storage holds a study with other settings, or one that is not to go on.
     """
-    with output_folder(out):
-        return _sweep(config, out, pool, storage, train, on_batch, progress=progress)
-
-
-def _sweep(
-    config: SweepConfig,
-    out: Path,
-    pool: Pool,
-    storage: str | None,
-    train: Train,
-    on_batch: Callable[["Study"], None],
-    *,
-    progress: bool,
-) -> "Study":
-    study = open_study(config, out, storage)
+    _ = config.training.env_config  # a task that is not known is told before there is a folder
+    sampler = Tpe(
+        {name: distribution(domain) for name, domain in config.domains.items()},
+        trials=config.trials, batch=config.batch, seed=config.training.seed, present=config.present,
+    )  # fmt: skip
     if (one := config.whole_round) > (first := config.ladder[0]):
         _log.warning(
             "the first rung is after %d decisions, and a round takes about %d, which is played to its end: "
             "take more --steps, or fewer --rungs, --envs or --group_size", first, one,
         )  # fmt: skip
-    done = len(study.get_trials(deepcopy=False))
     name = f"sweep {config.training.agent.name} on {config.training.task}"
-    with progress_bar(name, max(config.trials, done), "trial", enabled=progress, at=done) as bar:
-        while done < config.trials:
-            for trial in _batch(config, study.get_trials(), out.resolve(), pool, train, bar):
-                _keep(study, trial)
-            for number in range(done, done := len(study.get_trials(deepcopy=False))):
-                (folder_of(out, number) / RESUME).unlink(missing_ok=True)  # a finished trial goes on no more
-            on_batch(study)
-    return study
+    with (
+        output_folder(out),
+        Study(out, config.record(), inputs_of_study(config), resume=resume, storage=storage) as study,
+    ):
 
+        def evaluate(asked: Sequence[Params], number: int, known: Sequence[Trial[Params]]) -> list[Trial[Params]]:
+            first = number * config.batch + len(known)
+            return [*known, *_climbed(config, asked[len(known) :], first, study.trials, out, pool, train)]
 
-def _keep(study: "Study", trial: "FrozenTrial") -> None:
-    try:
-        study.add_trial(trial)
-    except SQLAlchemyError as error:
-        raise UserError(f"storage: a trial cannot be kept: {' '.join(str(error).split())}") from error
+        def after(number: int) -> str:
+            for trial in range(number * config.batch, len(study.trials)):
+                (folder_of(out, trial) / RESUME).unlink(missing_ok=True)  # a finished trial goes on no more
+            on_batch(study.optuna)
+            return ""
 
-
-def open_study(config: SweepConfig, out: Path, storage: str | None = None) -> "Study":
-    """Open or make the study of a folder. Raises `UserError` when it cannot be, or was made with other settings."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    mine = config.record()
-    _ = config.training.env_config  # a task that is not known is told before there is a folder
-    try:
-        (out / TRIALS).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"out: {out} cannot be written: {error.strerror or error}") from error
-    url, name = (storage, out.resolve().name) if storage else (f"sqlite:///{out.resolve()}/study.db", "sweep")
-    try:
-        study = optuna.create_study(storage=url, study_name=name, load_if_exists=True)
-    except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
-        raise UserError(f"storage: {url} cannot be used: {' '.join(str(error).split())}") from error
-    stored = study.user_attrs.get("settings", mine)
-    theirs = stored | plain(changed(TrainConfig(), {name: stored[name] for name in stored if name not in _STUDY}))
-    for key, value in theirs.items():
-        if mine.get(key) != value:
-            raise UserError(
-                f"out: {out} holds a study with {key} {value!r}, not {mine.get(key)!r}; "
-                f"go on with the same settings, or choose another folder"
-            )
-    played = inputs_of_study(config)
-    same_inputs(played, study.user_attrs.get("inputs"), out)
-    study.set_user_attr("settings", mine)
-    study.set_user_attr("inputs", played)
-    return study
+        batches = math.ceil(config.trials / config.batch)
+        study.optimize(sampler, evaluate, batches, name=name, unit="batch", after=after, progress=progress)
+        return study.optuna
 
 
 def inputs_of_study(config: SweepConfig) -> dict[str, str]:
@@ -169,58 +131,34 @@ def inputs_of_study(config: SweepConfig) -> dict[str, str]:
     return inputs_of(config.base) | chosen
 
 
-def _batch(
+def _climbed(
     config: SweepConfig,
-    trials: Sequence["FrozenTrial"],
+    asked: Sequence[Params],
+    first: int,
+    before: Sequence["FrozenTrial"],
     out: Path,
     pool: Pool,
     train: Train,
-    bar: "tqdm[Any]",
-) -> list["FrozenTrial"]:
-    """Run the rest of the batch that comes next and return its trials, finished, in order."""
-    begin = len(trials) - len(trials) % config.batch
-    asked = ask(config, trials[:begin], min(config.batch, config.trials - begin))[len(trials) - begin :]
-    numbers = range(len(trials), len(trials) + len(asked))
-    params = dict(zip(numbers, asked, strict=True))
-    scores: dict[int, dict[int, float]] = {number: {} for number in numbers}
-    alive = list(numbers)
-    for rung in config.ladder:
-        jobs = [(config.training_of(params[number]), folder_of(out, number), rung) for number in alive]
-        for index, score in pool.run(train, jobs):
-            scores[alive[index]][rung] = score
-        bound = math.inf
-        if rung < config.ladder[-1]:
-            there = [trial.intermediate_values[rung] for trial in trials if rung in trial.intermediate_values]
-            bound = cutoff([*there, *(scores[number][rung] for number in alive)], config.reduction)
-        bar.update(sum(scores[number][rung] > bound for number in alive))
-        alive = [number for number in alive if scores[number][rung] <= bound]
-    bar.update(len(alive))
-    distributions = {name: distribution(domain) for name, domain in config.domains.items()}
+) -> list[Trial[Params]]:
+    """Train trials from a number on, rung by rung, and return them in order."""
+    scores: list[dict[int, float]] = [{} for _ in asked]
+    place = out.resolve()
+
+    def play(alive: Sequence[int], rung: int) -> None:
+        jobs = [(config.training_of(asked[each]), folder_of(place, first + each), rung) for each in alive]
+        for position, score in pool.run(train, jobs):
+            scores[alive[position]][rung] = score
+
+    def kept(alive: Sequence[int], rung: int) -> list[int]:
+        there = [each.intermediate_values[rung] for each in before if rung in each.intermediate_values]
+        bound = cutoff([*there, *(scores[each][rung] for each in alive)], config.reduction)
+        return [each for each in alive if scores[each][rung] <= bound]
+
+    reached = climb(len(asked), config.ladder, play, kept)
     return [
-        create_trial(
-            state=TrialState.COMPLETE if number in alive else TrialState.PRUNED,
-            value=scores[number][max(scores[number])],
-            params=params[number],
-            distributions=distributions,
-            intermediate_values=scores[number],
-        )
-        for number in numbers
+        Trial(params, (scores[each][reached[each]],), 0.0, reached[each] < config.ladder[-1], scores[each])
+        for each, params in enumerate(asked)
     ]
-
-
-def ask(config: SweepConfig, history: Sequence["FrozenTrial"], count: int) -> list[dict[str, Any]]:
-    """Return the next trials' parameters; the study's first are the present settings, where the space has them."""
-    study = optuna.create_study()
-    study.add_trials(history)
-    distributions = {name: distribution(domain) for name, domain in config.domains.items()}
-    if not history:
-        study.enqueue_trial(config.present)
-    params = []
-    for number in range(len(history), len(history) + count):
-        seed = int(np.random.SeedSequence([config.training.seed, number]).generate_state(1)[0])
-        study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-        params.append(study.ask(distributions).params)
-    return params
 
 
 def cutoff(scores: Sequence[float], reduction: int) -> float:

@@ -20,21 +20,25 @@ from aaml.evaluation.results import Results
 from aaml.nodes import nodepool
 from aaml.nodes.settings import KarpenterSettings
 from aaml.outputs import output_folder, refuse_overwriting
-from aaml.parallel.pool import Pool, open_pool
+from aaml.parallel.pool import open_pool
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.policies.kube_scores.document import document, write_configuration
 from aaml.policies.kube_scores.profile import PREFIX, profile_file, read_profile
 from aaml.sim.recorded_bill import bill_of
 from aaml.sim.task import Task
+from aaml.study.judgment import PACKING, STOCK, TUNED, Judgment, judged
+from aaml.study.page import write_page
+from aaml.study.pareto import ranked
+from aaml.study.problem import Limit, Problem
+from aaml.study.study import Study, exists, from_now
 from aaml.tuning.bill_space import Setup, SetupSpace, judge_setups
 from aaml.tuning.episodes import check_seeds, seeds_of
-from aaml.tuning.judgment import PACKING, STOCK, TUNED, Judgment, judged
-from aaml.tuning.search import Episodes, Limit, RacingSearch, from_now
+from aaml.tuning.genetic import breed
 from aaml.tuning.space import Space
 
 FloatArray = npt.NDArray[np.float64]
 _ELITE = 8
-_FILES = ("kube-scheduler.yaml", "nodepool.yaml", "search.json")
+_FILES = ("kube-scheduler.yaml", "nodepool.yaml")
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,9 @@ class BillTuning:
     workers: int | str = 1
 
     @property
-    def state_file(self) -> Path:
-        """Where the search is kept, to go on from."""
-        return self.out / _FILES[2]
+    def folder(self) -> Path:
+        """Where the study is kept."""
+        return self.out
 
     @property
     def told_by(self) -> tuple[Path, ...]:
@@ -126,8 +130,8 @@ def tune(asked: BillTuning, *, resume: bool = False, stopped: Callable[[], bool]
     bill_of(asked.task).check_metric(asked.metric)
     check_seeds(asked.task, asked.seeds, asked.episodes, asked.episodes)
     with output_folder(asked.out):
-        files = (asked.out / name for name in _FILES[:2])
-        refuse_overwriting(files, asked.told_by, going_on=asked.state_file.exists())
+        files = (asked.out / name for name in _FILES)
+        refuse_overwriting(files, asked.told_by, going_on=exists(asked.folder))
         return _tune(asked, resume, stopped)
 
 
@@ -138,32 +142,32 @@ def _tune(asked: BillTuning, resume: bool, stopped: Callable[[], bool]) -> Tuned
     sold = replace(bill_of(asked.task), autoscaler=own).sold
     least = 1 if asked.nodepool is None else nodepool.least_types(nodepool.load_nodepool(asked.nodepool))
     space = SetupSpace(replace(Space.of_size(start, largest), backs_off=True), own, sold.meeting(own.labels), least)
-    rng = np.random.default_rng(asked.seed)
-    search = RacingSearch(space, _episodes(asked, "training"), asked.population, _ELITE, rng)
-    with open_pool(asked.workers) as pool:
-        search.run(asked, pool, "bill", resume=resume, stopped=stopped)
+    limits = asked.limits.list()
+    with Study(asked.folder, asked.to_dict(), asked.inputs(), resume=resume) as study, open_pool(asked.workers) as pool:
+        bred = breed(study, asked, space, _problem(asked), pool, elite=_ELITE, name="bill", stopped=stopped)
         stopped = from_now(stopped)
-        chosen = _choose(asked, search, pool, stopped)
-    results = _judge(asked, chosen, stopped)
-    judgment = judged(results, asked.metric, asked.limits.list())
-    files = _write(asked, chosen, (*judgment.first, *judgment.lines)) if judgment.gained else ()
-    return TunedBill(chosen, results, judgment, files, search.number)
+        configs, means, violations = bred.validated(_problem(asked, "validation"), pool, stopped)
+        chosen = configs[int(ranked(means, violations)[0])]
+        results = _judge(asked, chosen, stopped)
+        judgment = judged(results, asked.metric, limits)
+        told = (*judgment.first, *judgment.lines)
+        files = _write(asked, chosen, told) if judgment.gained else ()
+        write_page(
+            study,
+            f"A bill: {asked.task.name}",
+            told,
+            {"task": asked.task.name, **asked.to_dict()},
+            (asked.metric,),
+            files,
+        )
+    return TunedBill(chosen, results, judgment, files, bred.generations)
 
 
-def _episodes(asked: BillTuning, part: str) -> Episodes[Setup]:
-    return Episodes(
+def _problem(asked: BillTuning, part: str = "training") -> Problem[Setup]:
+    return Problem(
         asked.task, seeds_of(asked.task, part, asked.episodes), asked.task.sizes or (None,), judge_setups,
         (asked.metric,), relative=True, limits=asked.limits.list(),
     )  # fmt: skip
-
-
-def _choose(asked: BillTuning, search: RacingSearch[Setup], pool: Pool, stopped: Callable[[], bool]) -> Setup:
-    """Return the elite's best on the validation episodes, by the same order."""
-    validation, configs = _episodes(asked, "validation"), [each.config for each in search.best]
-    played = [search.space.beginnings()[0], *configs]
-    start, *values = validation.play(pool, played, range(len(validation.all)), stopped)
-    order = validation.order(np.array(values), start, np.arange(len(validation.all)))
-    return configs[int(order[0])]
 
 
 def _judge(asked: BillTuning, chosen: Setup, stopped: Callable[[], bool]) -> Results:
@@ -186,7 +190,7 @@ def _profile_of(asked: BillTuning) -> str:
 
 def _files(asked: BillTuning, found: Setup, folder: Path, notes: tuple[str, ...] = ()) -> tuple[Path, Path]:
     """Write a pair as a KubeSchedulerConfiguration and a NodePool."""
-    scheduler, pool = (folder / name for name in _FILES[:2])
+    scheduler, pool = (folder / name for name in _FILES)
     write_configuration(scheduler, document(found.scheduler, asked.scheduler), notes)
     base = nodepool.load_nodepool(asked.nodepool) if asked.nodepool else None
     nodepool.write_nodepool(pool, nodepool.document(found.pool, base), notes)

@@ -1,8 +1,8 @@
 """What is searched for a bill: kube-scheduler's configuration and the NodePool together, and how bills are judged."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, get_args
+from typing import TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -79,10 +79,6 @@ class SetupSpace:
     def to_dict(self, config: Setup) -> dict[str, object]:
         """Return a pair as JSON-able values."""
         return {"scheduler": self.scheduler.to_dict(config.scheduler), "pool": nodepool.to_dict(config.pool)}
-
-    def of_dict(self, found: Mapping[str, Any]) -> Setup:
-        """Return the pair that `to_dict` wrote."""
-        return Setup(self.scheduler.of_dict(found["scheduler"]), nodepool.of_dict(found["pool"]))
 
     def _changed(self, pool: KarpenterSettings, rng: np.random.Generator) -> KarpenterSettings:
         changes = (self._policy, self._after, self._budget, self._types, self._idle, self._most)

@@ -25,11 +25,14 @@ from aaml.parallel.pool import Pool, open_pool
 from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeSchedulerConfig
 from aaml.policies.kube_scores.document import document, write_configuration
 from aaml.policies.kube_scores.profile import PREFIX, profile_file, read_profile
-from aaml.search.pareto import survivors
 from aaml.sim.metrics import find_metric
 from aaml.sim.task import Task
+from aaml.study.page import write_page
+from aaml.study.pareto import survivors
+from aaml.study.problem import Problem
+from aaml.study.study import Study, exists, folder_beside, from_now
 from aaml.tuning.episodes import check_seeds, is_compiled, judge, seeds_of
-from aaml.tuning.search import Episodes, RacingSearch, from_now
+from aaml.tuning.genetic import Bred, breed
 from aaml.tuning.space import BALANCED, FIT, SAMPLED_FROM, Space
 
 _log = logging.getLogger(__name__)
@@ -62,9 +65,9 @@ class KubeSchedulerTuning:
         return self.metrics or (self.task.metric,)
 
     @property
-    def state_file(self) -> Path:
-        """Where the search is kept, to go on from."""
-        return self.out.with_suffix(".search.json")
+    def folder(self) -> Path:
+        """Where the study is kept."""
+        return folder_beside(self.out)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what makes a search another one, as JSON-able values."""
@@ -159,22 +162,35 @@ def tune(
     with output_file(asked.out):
         files = (asked.out, *(_file(asked, number, _FRONT) for number in range(_FRONT)))
         told_by = [profile_file(asked.start)] if asked.start else []
-        refuse_overwriting(files, told_by, going_on=asked.state_file.exists())
+        refuse_overwriting(files, told_by, going_on=exists(asked.folder))
         return _tune(asked, resume, stopped)
 
 
 def _tune(asked: KubeSchedulerTuning, resume: bool, stopped: Callable[[], bool]) -> TunedProfiles:
-    space, training = _space(asked), _episodes(asked, "training")
-    search = RacingSearch(space, training, asked.population, _ELITE, np.random.default_rng(asked.seed))
-    if not is_compiled(asked.task, *training.all[0]):
+    space, problem = _space(asked), _problem(asked)
+    if not is_compiled(asked.task, *problem.all[0]):
         _log.info("%s is played in the simulator: a decision takes a hundred times as long there", asked.task.name)
-    with open_pool(asked.workers) as pool:
-        search.run(asked, pool, "kube-scheduler", resume=resume, stopped=stopped)
+    objectives = len(asked.judged_by)
+    with (
+        Study(asked.folder, asked.to_dict(), asked.inputs(), resume=resume, objectives=objectives) as study,
+        open_pool(asked.workers) as pool,
+    ):
+        bred = breed(study, asked, space, problem, pool, elite=_ELITE, name="kube-scheduler", stopped=stopped)
         stopped = from_now(stopped)
-        chosen = _choose(asked, search, pool, stopped)
-    found, results = _judge(asked, chosen, stopped)
-    written = tuple(_write(asked, each, number, len(found)) for number, each in enumerate(found))
-    return TunedProfiles(written, results, search.number, search.played)
+        chosen = _choose(asked, bred, pool, stopped)
+        found, results = _judge(asked, chosen, stopped)
+        written = tuple(_write(asked, each, number, len(found)) for number, each in enumerate(found))
+        told = [str(gain) for each in written for gain in (*each.worse, *each.gains)]
+        files = [each.file for each in written if each.file is not None]
+        write_page(
+            study,
+            f"kube-scheduler for {asked.task.name}",
+            told,
+            {"task": asked.task.name, **asked.to_dict()},
+            asked.judged_by,
+            files,
+        )
+    return TunedProfiles(written, results, bred.generations, bred.played)
 
 
 def _space(asked: KubeSchedulerTuning) -> Space:
@@ -193,20 +209,16 @@ def _space(asked: KubeSchedulerTuning) -> Space:
     return Space(start, asked.plugins, (CPU, MEMORY, *scalar), largest >= SAMPLED_FROM)
 
 
-def _episodes(asked: KubeSchedulerTuning, part: str) -> Episodes[KubeSchedulerConfig]:
+def _problem(asked: KubeSchedulerTuning, part: str = "training") -> Problem[KubeSchedulerConfig]:
     sizes = asked.task.sizes or (None,)
-    return Episodes(asked.task, seeds_of(asked.task, part, asked.episodes), sizes, judge, asked.metrics, asked.relative)
+    return Problem(asked.task, seeds_of(asked.task, part, asked.episodes), sizes, judge, asked.metrics, asked.relative)
 
 
 def _choose(
-    asked: KubeSchedulerTuning, search: RacingSearch[KubeSchedulerConfig], pool: Pool, stopped: Callable[[], bool]
+    asked: KubeSchedulerTuning, bred: Bred[KubeSchedulerConfig], pool: Pool, stopped: Callable[[], bool]
 ) -> list[KubeSchedulerConfig]:
     """Return the elite's best on the validation episodes; with several metrics a front, best by the first one first."""
-    validation = _episodes(asked, "validation")
-    configs = [each.config for each in search.best]
-    played = [search.space.beginnings()[0], *configs]
-    start, *values = validation.play(pool, played, range(len(validation.all)), stopped)
-    means = validation.losses(np.array(values), validation.scale(start))
+    configs, means, _ = bred.validated(_problem(asked, "validation"), pool, stopped)
     order, ranks, _ = survivors(means, len(means))
     if not asked.metrics[1:]:
         return [configs[order[0]]]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, log
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,25 +16,29 @@ import numpy.typing as npt
 from aaml.episodes.flow import Flow
 from aaml.errors import StoppedError, UserError, bad_value
 from aaml.evaluation.evaluate import evaluate
+from aaml.evaluation.identity import inputs
+from aaml.evaluation.program import program_sha256
 from aaml.evaluation.results import Results
 from aaml.nodes.file import read_autoscaler
 from aaml.nodes.node_policy import NodePolicy, write_node_policy
-from aaml.outputs import output_file, refuse_finished
+from aaml.outputs import output_file, refuse_overwriting
 from aaml.parallel.pool import Pool, open_pool
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.heuristics.linear import FEATURE, FEATURES, TERM, TERMS
 from aaml.policies.kube_scores import KubeScheduler
 from aaml.policies.registry import make_policy
-from aaml.progress import progress_bar
 from aaml.scheduling.play import play
-from aaml.search.evolution import Generation, separable_cma
 from aaml.sim.cluster import SimCluster
 from aaml.sim.recorded_bill import bill_of, under
 from aaml.sim.task import Task
+from aaml.study.judgment import PACKING, STOCK, TUNED, Judgment, judged
+from aaml.study.page import write_page
+from aaml.study.problem import Problem
+from aaml.study.samplers import CmaEs
+from aaml.study.study import Study, exists, folder_beside, from_now
+from aaml.study.trial import Trial
 from aaml.tuning.bill import Limits
 from aaml.tuning.episodes import check_seeds, metrics_of, seeds_of
-from aaml.tuning.judgment import PACKING, STOCK, TUNED, Judgment, judged
-from aaml.tuning.search import Episodes, from_now
 
 FloatArray = npt.NDArray[np.float64]
 _FIRST = 1.0  # seconds at which a logarithm of seconds begins
@@ -71,6 +76,25 @@ class NodePolicyTuning:
     seeds: tuple[int, ...] | None = None
     seed: int = 0
     workers: int | str = 1
+
+    @property
+    def folder(self) -> Path:
+        """Where the study is kept."""
+        return folder_beside(self.out)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what makes a search another one, as JSON-able values."""
+        return {
+            "nodes": list(self.task.sizes), "pods": self.task.pods, "metric": self.metric,
+            "limits": [self.limits.wait_p99_more_s, self.limits.evicted_times],
+            "population": self.population, "episodes": self.episodes,
+            "seed": self.seed, "program": program_sha256(),
+        }  # fmt: skip
+
+    def inputs(self) -> dict[str, str]:
+        """Return the task, who places the pods and the start, by contents."""
+        files = {"start": () if self.start is None else (self.start,)}
+        return inputs([self.task], {"policy": self.policy}, files)
 
 
 @dataclass(frozen=True)
@@ -130,90 +154,98 @@ def _played(cluster: SimCluster, name: str, seed: int) -> Mapping[str, float]:
     return cluster.metrics()
 
 
-def tune(asked: NodePolicyTuning, *, stopped: Callable[[], bool] = lambda: False) -> TunedNodePolicy:
+def tune(
+    asked: NodePolicyTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False
+) -> TunedNodePolicy:
     """Search, choose, write and judge; once `stopped` says so, what there is.
 
-    The file holds the latest mean after every generation, so that a search that was killed can be begun from it. Raises
-    `UserError` for settings that nothing can be done with, and `StoppedError` where it was stopped after the search.
+    The same settings give the same file, for any number of workers. The file holds the latest mean after every
+    generation. With `resume` a search that was cut off goes on. Raises `UserError` for settings that nothing can be
+    done with, and `StoppedError` where it was stopped before anything was known, or after the search.
     """
     bill_of(asked.task).check_metric(asked.metric)
     check_seeds(asked.task, asked.seeds, _POOL, 2 * asked.episodes)
     with output_file(asked.out):
-        refuse_finished(asked.out, asked.start)
-        return _tune(asked, stopped)
+        refuse_overwriting([asked.out], [asked.start] if asked.start else [], going_on=exists(asked.folder))
+        return _tune(asked, resume, stopped)
 
 
-def _tune(asked: NodePolicyTuning, stopped: Callable[[], bool]) -> TunedNodePolicy:
+def _tune(asked: NodePolicyTuning, resume: bool, stopped: Callable[[], bool]) -> TunedNodePolicy:
     start = NodePolicy()
     if asked.start is not None:
         read = read_autoscaler(asked.start)
         if not isinstance(read, NodePolicy):
             raise bad_value("start", str(asked.start), "a policy of nodes, as `aaml search nodes` writes it")
         start = read
-    means = [to_vector(start)]
-    with open_pool(asked.workers) as pool:
-        _search(asked, start, means, pool, stopped)
+    sampler = CmaEs(to_vector(start), population=asked.population, deviation=_DEVIATION, seed=asked.seed)
+    with (
+        Study(asked.folder, asked.to_dict(), asked.inputs(), resume=resume) as study,
+        open_pool(asked.workers) as pool,
+    ):
+        generations = _search(asked, start, sampler, study, pool, stopped)
         stopped = from_now(stopped)
-        policy = _chosen(asked, start, means, pool, stopped)
-    write_node_policy(asked.out, policy)
-    results = evaluate(
-        {STOCK: STOCK, PACKING: PACKING, TUNED: f"{asked.policy}+{asked.out}"}, asked.task, asked.seeds,
-        workers=asked.workers, stopped=stopped,
-    )  # fmt: skip
-    judgment = judged(results, asked.metric, asked.limits.list())
-    head = f"tuned for {asked.task.name} with the policy {asked.policy} (aaml search nodes); on episodes held out:"
-    write_node_policy(asked.out, policy, (head, *judgment.first, *judgment.lines))
-    return TunedNodePolicy(policy, results, judgment, len(means) - 1)
+        policy = _chosen(asked, start, sampler.means[: generations + 1], pool, stopped)
+        write_node_policy(asked.out, policy)
+        results = evaluate(
+            {STOCK: STOCK, PACKING: PACKING, TUNED: f"{asked.policy}+{asked.out}"}, asked.task, asked.seeds,
+            workers=asked.workers, stopped=stopped,
+        )  # fmt: skip
+        judgment = judged(results, asked.metric, asked.limits.list())
+        told = (*judgment.first, *judgment.lines)
+        head = f"tuned for {asked.task.name} with the policy {asked.policy} (aaml search nodes); on episodes held out:"
+        write_node_policy(asked.out, policy, (head, *told))
+        settings = {"task": asked.task.name, "policy": asked.policy, **asked.to_dict()}
+        write_page(study, f"Nodes for {asked.task.name}", told, settings, (asked.metric,), [asked.out])
+    return TunedNodePolicy(policy, results, judgment, generations)
 
 
-def _episodes(asked: NodePolicyTuning, seeds: Sequence[int]) -> Episodes[tuple[str, NodePolicy | None]]:
+def _problem(asked: NodePolicyTuning, seeds: Sequence[int]) -> Problem[tuple[str, NodePolicy | None]]:
     sizes = asked.task.sizes or (None,)
     limits = asked.limits.list()
-    return Episodes(asked.task, seeds, sizes, judge_nodes, (asked.metric,), relative=True, limits=limits)
+    return Problem(asked.task, seeds, sizes, judge_nodes, (asked.metric,), relative=True, limits=limits)
 
 
 def _search(
-    asked: NodePolicyTuning, start: NodePolicy, means: list[FloatArray], pool: Pool, stopped: Callable[[], bool]
-) -> None:
-    """Add the mean of each generation to `means`."""
-    rng, seeds = np.random.default_rng(asked.seed), seeds_of(asked.task, "training", _POOL)
+    asked: NodePolicyTuning, start: NodePolicy, sampler: CmaEs, study: Study, pool: Pool, stopped: Callable[[], bool]
+) -> int:
+    """Search, and return how many generations there were."""
+    seeds = seeds_of(asked.task, "training", _POOL)
+    best = 0.0
 
-    def values(vectors: Sequence[FloatArray], _number: int) -> list[float]:
+    def evaluate(vectors: Sequence[FloatArray], number: int, _known: object) -> list[Trial[FloatArray]]:
+        nonlocal best
+        rng = np.random.default_rng([asked.seed, number])
         drawn = rng.choice(seeds, size=min(asked.episodes, len(seeds)), replace=False).tolist()
-        episodes = _episodes(asked, drawn)
+        problem = _problem(asked, drawn)
         configs = [(STOCK, None), *((asked.policy, of_vector(vector, start)) for vector in vectors)]
-        stock, *mine = episodes.play(pool, configs, range(len(episodes.all)), stopped)
+        stock, *mine = problem.play(pool, configs, range(len(problem.all)), stopped)
         found = np.array(mine)
-        losses = episodes.losses(found, episodes.scale(stock))[:, 0] + _PENALTY * episodes.excess(found, stock)
+        broken = problem.excess(found, stock)
+        losses = problem.losses(found, problem.scale(stock))[:, 0] + _PENALTY * broken
         # outside a range a vector is its nearest inside: the farther out, the worse, so that the mean comes back
-        outside = [float(np.abs(vector - np.clip(vector, 0.0, 1.0)).sum()) for vector in vectors]
-        return [float(-loss - _OUTSIDE * far) for loss, far in zip(losses, outside, strict=True)]
+        outside = [_OUTSIDE * float(np.abs(vector - np.clip(vector, 0.0, 1.0)).sum()) for vector in vectors]
+        best = float(losses[-1])
+        return [
+            Trial(vector, (float(loss) + far,), float(over))
+            for vector, loss, far, over in zip(vectors, losses, outside, broken, strict=True)
+        ]
 
-    with progress_bar("tune nodes", asked.generations, "generation") as bar:
+    def after(_number: int) -> str:
+        write_node_policy(asked.out, of_vector(sampler.means[-1], start))
+        return f"gain={100.0 * (1.0 - exp(best)):.1f}%"
 
-        def after(generation: Generation) -> bool:
-            means.append(np.clip(generation.mean, 0.0, 1.0))
-            write_node_policy(asked.out, of_vector(generation.mean, start))
-            bar.update()
-            bar.set_postfix(gain=f"{100.0 * (1.0 - exp(-generation.mean_value)):.1f}%")
-            return stopped()
-
-        try:
-            separable_cma(
-                values, means[0], generations=asked.generations, population=asked.population, deviation=_DEVIATION,
-                rng=rng, on_generation=after,
-            )  # fmt: skip
-        except StoppedError:
-            return
+    return study.optimize(sampler, evaluate, asked.generations, name="tune nodes", stopped=stopped, after=after)
 
 
 def _chosen(
     asked: NodePolicyTuning, start: NodePolicy, means: Sequence[FloatArray], pool: Pool, stopped: Callable[[], bool]
 ) -> NodePolicy:
-    """Return the start or one of the means, whichever is best on validation episodes."""
-    episodes = _episodes(asked, seeds_of(asked.task, "validation", 2 * asked.episodes))
+    """Return the start or one of the means, whichever is best on validation episodes. Raises `StoppedError`."""
+    if len(means) == 1:
+        raise StoppedError
+    problem = _problem(asked, seeds_of(asked.task, "validation", 2 * asked.episodes))
     picked = sorted({0, *np.linspace(len(means) // 2, len(means) - 1, _COMPARED).round().astype(int).tolist()})
     policies = [of_vector(means[place], start) if place else start for place in picked]
     configs = [(STOCK, None), *((asked.policy, policy) for policy in policies)]
-    stock, *mine = episodes.play(pool, configs, range(len(episodes.all)), stopped)
-    return policies[int(episodes.order(np.array(mine), stock, np.arange(len(episodes.all)))[0])]
+    stock, *mine = problem.play(pool, configs, range(len(problem.all)), stopped)
+    return policies[int(problem.order(np.array(mine), stock, np.arange(len(problem.all)))[0])]

@@ -3,19 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Annotated, Any, get_args
+from typing import get_args
 
-import msgspec
 import numpy as np
-from msgspec import Meta
 
 from aaml.cluster.quantity import CPU, MEMORY
-from aaml.errors import bad_value
-from aaml.policies.kube_scores import KubeSchedulerConfig, wire
-from aaml.policies.kube_scores.config import DEFAULT_WEIGHTS, Strategy
+from aaml.policies.kube_scores import KubeSchedulerConfig
+from aaml.policies.kube_scores.config import Strategy
 from aaml.policies.kube_scores.wire import MAX_SHAPE_SCORE
 from aaml.scheduling.queue import BACKOFF_S
-from aaml.schema import convert
 
 FIT, BALANCED = "NodeResourcesFit", "NodeResourcesBalancedAllocation"
 _MOST = 10  # a weight in the search; what matters are ratios
@@ -148,27 +144,3 @@ class Space:
             "percentage_of_nodes_to_score": config.percentage_of_nodes_to_score,
             **({"backoff_s": list(config.backoff_s)} if config.backoff_s else {}),
         }
-
-    def of_dict(self, found: Mapping[str, Any]) -> KubeSchedulerConfig:
-        """Return the configuration that `to_dict` wrote, with what is not searched as at the start."""
-        read = convert(found, _Config, "configuration")
-        known = (*DEFAULT_WEIGHTS, *self.start.weights)
-        for name in read.weights:
-            if name not in known:
-                raise bad_value("configuration: weights", name, f"one of {', '.join(known)}")
-        return replace(
-            self.start, weights=read.weights, strategy=read.strategy, resources=tuple(read.resources),
-            shape=tuple(read.shape) or self.start.shape, percentage_of_nodes_to_score=read.percentage_of_nodes_to_score,
-            backoff_s=read.backoff_s or self.start.backoff_s,
-        )  # fmt: skip
-
-
-class _Config(msgspec.Struct, forbid_unknown_fields=True):
-    """What `Space.to_dict` writes."""
-
-    weights: dict[str, wire.Int32]
-    strategy: Strategy
-    resources: list[tuple[str, wire.ResourceWeight]]
-    shape: list[tuple[wire.Percentage, Annotated[int, Meta(ge=0, le=MAX_SHAPE_SCORE)]]]
-    percentage_of_nodes_to_score: wire.Percentage
-    backoff_s: tuple[Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)]] | None = None

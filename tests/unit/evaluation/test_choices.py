@@ -21,16 +21,16 @@ from aaml.evolve.front import Judged, not_better
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.sim.tasks import find_task
+from aaml.study.judgment import judged
+from aaml.study.problem import Limit
 from aaml.training.rollouts import EnvConfig, EnvFactory
 from aaml.training.validation import Validation, by_playing
 from aaml.tuning.bill import BillTuning
 from aaml.tuning.bill import tune as tune_bill
-from aaml.tuning.judgment import judged
 from aaml.tuning.kube_scheduler import Gain, KubeSchedulerTuning, Tuned
 from aaml.tuning.kube_scheduler import tune as tune_kube_scheduler
 from aaml.tuning.nodes import NodePolicyTuning
 from aaml.tuning.nodes import tune as tune_nodes
-from aaml.tuning.search import Limit
 from aaml.workload.trace.events import Began, Listed, NodeGone, NodeSeen, PodBound, PodEnded, PodSeen
 from aaml.workload.trace.store import TraceWriter
 from aaml.workload.trace.trace import Trace

@@ -21,18 +21,24 @@ from aaml.evaluation.results import Results
 from aaml.evolve import search as evolve_search
 from aaml.evolve.settings import EvolveConfig
 from aaml.learning.linear import save_linear
+from aaml.parallel.pool import open_pool
 from aaml.policies.heuristics.linear import LinearPolicy
 from aaml.policies.kube_scores.profile import PREFIX
 from aaml.settings import plain
 from aaml.sim.tasks import find_task
+from aaml.study.samplers import CmaEs
+from aaml.study.study import Study
+from aaml.study.trial import Trial
 from aaml.training import run as training_run
 from aaml.training.linear import start_weights
 from aaml.training.settings import TrainConfig
-from aaml.training.sweep import inputs_of_study, open_study
+from aaml.training.sweep import inputs_of_study
+from aaml.training.sweep import sweep as run_sweep
 from aaml.training.sweep_space import SweepConfig
 from aaml.tuning.bill import BillTuning
 from aaml.tuning.bill import tune as tune_bill_search
 from aaml.tuning.kube_scheduler import KubeSchedulerTuning
+from aaml.tuning.nodes import NodePolicyTuning
 
 TASK = "from dataclasses import replace\nfrom aaml.sim.tasks import TASKS\nmine = replace(TASKS['balance'], nodes=4)\n"
 BILL = TASK.replace("TASKS", "ALL_TASKS").replace("balance", "bill")
@@ -46,6 +52,7 @@ POOL = (
     "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: mine}\n"
     "spec: {disruption: {consolidateAfter: 30s, budgets: [{nodes: '3'}]}}\n"
 )
+NODES = "apiVersion: aaml.dev/v1\nkind: NodePolicy\nspec: {margin: 0.4}\n"
 FORMULA = json.dumps({"format": "aaml-formula", "formula": "pair.variance_after"})
 
 
@@ -55,7 +62,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name, text in {
         "task.py": TASK, "bill.py": BILL, "reward.py": REWARD, "scores.py": SCORES, "profiles.yaml": PROFILES,
-        "pool.yaml": POOL, "start.formula": FORMULA,
+        "pool.yaml": POOL, "start.formula": FORMULA, "nodes.yaml": NODES,
     }.items():  # fmt: skip
         (tmp_path / name).write_text(text)
     save_linear(LinearPolicy(start_weights("least-variance")), tmp_path / "start.json")
@@ -101,6 +108,12 @@ def tune_bill() -> dict[str, str]:
     return BillTuning(find_task("bill.py:mine"), Path("out"), scheduler=scheduler, nodepool=Path("pool.yaml")).inputs()
 
 
+def tune_nodes() -> dict[str, str]:
+    return NodePolicyTuning(
+        find_task("bill.py:mine"), Path("out"), policy=f"{PREFIX}profiles.yaml#p1", start=Path("nodes.yaml")
+    ).inputs()
+
+
 INPUTS: dict[Callable[[], dict[str, str]], dict[str, str]] = {
     train: {
         "task": "task.py", "reward": "reward.py", "start": "start.json", "rollout": "profiles.yaml",
@@ -114,6 +127,7 @@ INPUTS: dict[Callable[[], dict[str, str]], dict[str, str]] = {
     evolve: {"task": "task.py", "reference": "scores.py", "start": "start.formula"},
     tune_kube_scheduler: {"task": "task.py", "start": "profiles.yaml"},
     tune_bill: {"task": "bill.py", "scheduler": "profiles.yaml", "nodepool": "pool.yaml"},
+    tune_nodes: {"task": "bill.py", "policy": "profiles.yaml", "start": "nodes.yaml"},
 }  # fmt: skip
 
 
@@ -217,44 +231,51 @@ def begin_training() -> None:
         pass
 
 
-def begin_tuning(asked: KubeSchedulerTuning | BillTuning) -> None:
-    asked.state_file.parent.mkdir(parents=True, exist_ok=True)
-    state = {
-        "asked": asked.to_dict(), "inputs": asked.inputs(), "number": 0, "played": 0, "start": [],
-        "rng": np.random.default_rng(0).bit_generator.state, "best": [{"config": {}, "values": []}],
-    }  # fmt: skip
-    asked.state_file.write_text(json.dumps(state))
+def begin_tuning(asked: KubeSchedulerTuning | BillTuning | NodePolicyTuning) -> None:
+    with Study(asked.folder, asked.to_dict(), asked.inputs()) as study:
+        sampler = CmaEs(np.zeros(2), population=4, deviation=1.0, seed=0)
+        study.optimize(sampler, lambda asked, *_: [Trial(each, (0.0,)) for each in asked], 1, name="", progress=False)
+
+
+def begin_sweep() -> None:
+    with open_pool() as pool:
+        run_sweep(STUDY, Path("out"), pool, train=lambda *_: 1.0, progress=False)
 
 
 def begin_evolution() -> None:
-    config = EvolveConfig(task=("task.py:mine",))
-    rng = np.random.default_rng(0).bit_generator.state
-    island = {"members": [("pod.cpu", "", 1.0)], "known": {}, "rng": rng, "played": 0, "asked": 0}
-    fronts, islands = ([each] * config.islands for each in ([("pod.cpu", 1.0, 1)], island))
-    played = evolve_search.inputs_of(config)
-    evolve_search._save(config, Path("out"), {"generations": 1, "fronts": fronts, "islands": islands, "inputs": played})
+    config = EvolveConfig(
+        task=("task.py:mine",), nodes=(3,), pods=5, episodes=1, validation_episodes=1, population=4, islands=1,
+        generations=1,
+    )  # fmt: skip
+    evolve_search.evolve(config, Path("out"), progress=False)
 
 
 TRAINING = TrainConfig(agent=TrainConfig.agent, task="task.py:mine", steps=1000)
 STUDY = SweepConfig(training=replace(TRAINING, steps=2000), rungs=1, space=("learning_rate=0.1,0.2",))
 RESUMED = {
     "train": Resumed(begin_training, ("--out", "out", "--resume"), "task.py", "task"),
-    "sweep": Resumed(
-        lambda: open_study(STUDY, Path("out")),
+    "search training": Resumed(
+        begin_sweep,
         ("--out", "out", "--agent", "gnn", "--task", "task.py:mine", "--steps", "2000", "--rungs", "1", "--space",
-         "learning_rate=0.1,0.2"),
+         "learning_rate=0.1,0.2", "--resume"),
         "task.py", "task",
     ),
-    "evolve": Resumed(begin_evolution, ("--out", "out", "--resume", "--task", "task.py:mine"), "task.py", "task"),
-    "tune kube-scheduler": Resumed(
+    "search formula": Resumed(
+        begin_evolution, ("--out", "out", "--resume", "--task", "task.py:mine"), "task.py", "task"
+    ),
+    "search scheduler": Resumed(
         lambda: begin_tuning(
             KubeSchedulerTuning(find_task("balance"), Path("out.yaml"), start=f"{PREFIX}profiles.yaml")
         ),
         ("--out", "out.yaml", "--start", "profiles.yaml", "--resume", "--workers", "1"), "profiles.yaml", "start",
     ),
-    "tune bill": Resumed(
+    "search bill": Resumed(
         lambda: begin_tuning(BillTuning(find_task("bill"), Path("out"), nodepool=Path("pool.yaml"))),
         ("--out", "out", "--nodepool", "pool.yaml", "--resume", "--workers", "1"), "pool.yaml", "nodepool",
+    ),
+    "search nodes": Resumed(
+        lambda: begin_tuning(NodePolicyTuning(find_task("bill"), Path("out.yaml"), start=Path("nodes.yaml"))),
+        ("--out", "out.yaml", "--start", "nodes.yaml", "--resume", "--workers", "1"), "nodes.yaml", "start",
     ),
 }  # fmt: skip
 
@@ -266,40 +287,38 @@ def test_a_command_that_goes_on_refuses_another_input_in_a_line(
     resumed = RESUMED[command]
     resumed.begin()
     change(files / resumed.file)
-    name, *sub = command.split()
-    assert run(name, [*sub, *resumed.argv]) == 2
+    assert run(command, resumed.argv) == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert f"was begun with another {resumed.name}: what is there now has other contents" in said
 
 
-@pytest.mark.parametrize("command", [name for name in RESUMED if name.startswith("tune")])
+@pytest.mark.parametrize("command", [name for name in RESUMED if name.startswith("search")])
 def test_a_search_that_is_there_is_not_begun_anew(
     command: str, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     resumed = RESUMED[command]
     resumed.begin()
     before = {path: path.read_bytes() for path in files.rglob("*") if path.is_file()}
-    name, *sub = command.split()
-    assert run(name, [*sub, *(each for each in resumed.argv if each != "--resume")]) == 2
-    assert "holds a search already; go on with --resume, or choose another --out" in capsys.readouterr().err
+    assert run(command, [each for each in resumed.argv if each != "--resume"]) == 2
+    assert "holds a study already; go on with --resume, or choose another --out" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in files.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize(
     ("command", "argv", "written"),
     [
-        ("tune kube-scheduler", ("--out", "profiles.yaml"), "profiles.yaml"),
-        ("tune kube-scheduler", ("--out", "mine.yaml", "--metrics", "mean_variance", "waiting_mean_s"), "mine-2.yaml"),
-        ("tune bill", ("--out", "."), "nodepool.yaml"),
-        ("tune bill", ("--out", "."), "kube-scheduler.yaml"),
+        ("search scheduler", ("--out", "profiles.yaml"), "profiles.yaml"),
+        ("search scheduler", ("--out", "mine.yaml", "--metrics", "mean_variance", "waiting_mean_s"), "mine-2.yaml"),
+        ("search nodes", ("--out", "nodes.yaml", "--start", "nodes.yaml"), "nodes.yaml"),
+        ("search bill", ("--out", "."), "nodepool.yaml"),
+        ("search bill", ("--out", "."), "kube-scheduler.yaml"),
     ],
 )
 def test_a_search_does_not_write_over_a_file_that_it_did_not_write(
     command: str, argv: tuple[str, ...], written: str, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (files / written).write_text("mine")
-    name, *sub = command.split()
-    assert run(name, [*sub, *argv, "--workers", "1"]) == 2
+    assert run(command, [*argv, "--workers", "1"]) == 2
     assert f"out: {written} is there already; choose another --out" in capsys.readouterr().err
     assert (files / written).read_text() == "mine"
 

@@ -1,6 +1,7 @@
 """Distilling a network: formulas that choose as it does, on states that it visits."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,13 +67,27 @@ def test_a_network_becomes_formulas_with_agreement_and_metric_beside_it(tmp_path
     again = distil(MODEL, TINY, tmp_path / "again", progress=False)
     assert again == result
     assert not stale.exists(), "formulas of an earlier distillation are none of this one"
-    with pytest.raises(UserError, match=r"holds formulas \(front.json\) that no search of `aaml search formula` left"):
+    with pytest.raises(UserError, match="holds a study already"):
         evolve(EvolveConfig(), tmp_path / "again")
 
 
-def test_a_folder_with_a_search_is_refused(tmp_path):
-    (tmp_path / "state.json").write_text("{}")
-    with pytest.raises(UserError, match="holds a search of `aaml search formula`; choose another folder"):
+def test_a_distillation_that_was_stopped_goes_on_to_the_same(tmp_path):
+    whole = distil(MODEL, TINY, tmp_path / "whole", progress=False)
+    kept = tmp_path / "cut" / "study.jsonl"
+
+    def stop():
+        return kept.is_file() and kept.read_bytes().count(b"\n") > 40
+
+    cut = distil(MODEL, TINY, tmp_path / "cut", stop=stop, progress=False)
+    assert cut.front, "the best so far are kept"
+    assert distil(MODEL, TINY, tmp_path / "cut", resume=True, progress=False) == whole
+    with pytest.raises(UserError, match="belongs to a study with another seed"):
+        distil(MODEL, replace(TINY, seed=1), tmp_path / "cut", resume=True, progress=False)
+
+
+def test_formulas_of_something_else_are_not_written_over(tmp_path):
+    (tmp_path / "front.json").write_text("[]")
+    with pytest.raises(UserError, match=r"front.json is there already; choose another --out"):
         distil(MODEL, TINY, tmp_path)
 
 

@@ -6,18 +6,22 @@ import signal
 from dataclasses import replace
 
 import numpy as np
+import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from aaml.cli import run
 from aaml.errors import UserError
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.statistics import t_quantile
 from aaml.evolve import front as fronts
+from aaml.evolve.cases import training
 from aaml.evolve.front import Judged, chosen, look, looks, undominated
 from aaml.evolve.grammar import Grammar, at, put, twin
-from aaml.evolve.island import Island
+from aaml.evolve.island import Islands, training_cases
+from aaml.evolve.island import evaluate as evaluate_formula
 from aaml.evolve.judge import Judge, Scores, relative
 from aaml.evolve.search import evolve, read_config
 from aaml.evolve.settings import EvolveConfig
@@ -61,28 +65,52 @@ def test_the_twin_is_about_the_other_resource():
     assert to_text(twin(parse("pair.cpu_gap * pod.memory - node.empty"))) == "pair.memory_gap * pod.cpu - node.empty"
 
 
+def bred(config, generations):
+    """Return the front of a search's first island after some generations."""
+    islands, cases = Islands(config, training_cases(config)), training_cases(config)
+    for _ in range(generations):
+        islands.tell([evaluate_formula(cases, each) for each in islands.ask()])
+    return islands.fronts[0]
+
+
 def test_a_short_search_finds_least_variance_again():
-    config = replace(TINY, episodes=16, population=40, size=9)
-    island = Island(config, 0)
-    for _ in range(12):
-        found = island.advance([])
+    config = replace(TINY, episodes=16, population=40, size=9, islands=1)
+    front = bred(config, 12)
     program = assemble(parse(LEAST_VARIANCE))
     judge = Judge(config, VALIDATION_SEEDS, 16)
     known = judge.play(program, range(16)).mean()
-    best = min((judge.play(assemble(parse(text)), range(16)).mean(), text) for text, _, _ in found["front"])
+    best = min((judge.play(assemble(parse(text)), range(16)).mean(), text) for text, _, _ in front)
     assert known == pytest.approx(0.0, abs=0.1)  # the rule itself, but for what it reckons of pods that ask for nothing
     assert best[0] < known + 0.1, best
 
 
 def test_the_same_search_is_the_same_however_it_is_cut_and_spread(tmp_path):
     whole = evolve(TINY, tmp_path / "whole", progress=False)
-    stops = iter([False, False, True])
-    evolve(TINY, tmp_path / "cut", stop=lambda: next(stops), progress=False)
-    assert json.loads((tmp_path / "cut/state.json").read_text())["generations"] == 2
+    kept = tmp_path / "cut/study.jsonl"
+    evolve(TINY, tmp_path / "cut", stop=lambda: kept.is_file() and kept.read_bytes().count(b"\n") > 60, progress=False)
+    assert 0 < generations(tmp_path / "cut") < generations(tmp_path / "whole") == 4
     again = evolve(replace(TINY, workers="2"), tmp_path / "cut", resume=True, progress=False)
     assert again == whole
-    states = [json.loads((tmp_path / name / "state.json").read_text()) for name in ("whole", "cut")]
-    assert states[0] == states[1]
+    formulas = [
+        [(each.number, each.state, each.values, each.user_attrs) for each in trials(tmp_path / name)]
+        for name in ("whole", "cut")
+    ]
+    assert formulas[0] == formulas[1]
+
+
+def trials(folder):
+    backend = optuna.storages.journal.JournalFileBackend(str(folder / "study.jsonl"))
+    return optuna.load_study(study_name="study", storage=optuna.storages.JournalStorage(backend)).trials
+
+
+def generations(folder):
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return len(
+        {each.step for each in events.Scalars("evolve/loss")}
+        if "evolve/loss" in events.Tags()["scalars"]
+        else {each.step for each in events.Tensors("evolve/loss")}
+    )
 
 
 def test_a_search_leaves_formulas_that_are_policies_curves_and_a_page(tmp_path):
@@ -196,8 +224,7 @@ def test_a_formula_of_the_front_loses_the_terms_that_change_no_choice(tmp_path):
     start = tmp_path / "start.formula"
     text = "3 * (pod.cpu - pair.cpu_growth_scaled) - pair.memory_growth_scaled * 3 + 0.5"
     save_formula(Formula(parse(text)), start)
-    island = Island(replace(TINY, start=(start,), population=4), 0)
-    found = {text for text, _, _ in island.advance([])["front"]}
+    found = {text for text, _, _ in bred(replace(TINY, start=(start,), population=4, islands=1), 1)}
     assert "3.0 * -pair.cpu_growth_scaled - pair.memory_growth_scaled * 3.0" in found
     assert all("pod.cpu" not in each for each in found)
 
@@ -268,7 +295,7 @@ def test_looks_at_sealed_episodes_are_counted_and_make_intervals_wider(tmp_path,
 def test_a_search_never_plays_episodes_that_it_is_judged_on(monkeypatch):
     seen = set()
     monkeypatch.setattr("aaml.evolve.judge.TaskEpisodes.plan", _noting(seen))
-    Island(TINY, 0).advance([])
+    Islands(TINY, training(TINY)).ask()
     assert seen
     assert min(seen) >= TRAINING_SEEDS > VALIDATION_SEEDS + 10_000
 
@@ -302,7 +329,7 @@ def test_a_run_of_the_leaderboard_counts_as_looks_of_a_formula_that_lies_in_its_
     search, board = tmp_path / "search", ["--task", "balance", "--nodes", "10", "37", "--out", str(tmp_path)]
     save_formula(Formula(parse("-pair.cpu_after")), search / "front" / "02.formula")
     save_formula(Formula(parse("-pair.cpu_after")), tmp_path / "elsewhere" / "02.formula")
-    (search / "state.json").write_text("{}")
+    (search / "study.jsonl").write_text("")
     monkeypatch.setattr("aaml.evaluation.leaderboard.run.carry_out", lambda _jobs, **_more: iter(()))  # plays nothing
     for policy in (
         f"ours={search / 'front' / '02.formula'}",

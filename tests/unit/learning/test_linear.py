@@ -1,4 +1,4 @@
-"""The cross-entropy method on a known optimum; linear scorers on disk."""
+"""Linear scorers on disk."""
 
 import json
 
@@ -7,56 +7,11 @@ import pytest
 
 from aaml.cluster.objects import Pod
 from aaml.errors import UserError
-from aaml.learning.linear import CrossEntropy, load_linear, save_linear
+from aaml.learning.linear import load_linear, save_linear
 from aaml.policies.heuristics.linear import FEATURES, GPU, PLAIN, TERMS, LinearPolicy
 from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.queue_sort import QueueSort
-
-TARGET = np.array([1.0, -2.0, 0.5])
-
-
-def bowl(vectors):
-    return [float(((vector - TARGET) ** 2).sum()) for vector in vectors]
-
-
-def test_the_cross_entropy_method_finds_the_bottom_of_a_bowl():
-    search = CrossEntropy(np.zeros(3), population=40, elite=8, rng=np.random.default_rng(0))
-    for _ in range(40):
-        search.step(bowl)
-    np.testing.assert_allclose(search.mean, TARGET, atol=0.03)
-    assert search.best_value == bowl([search.best])[0] < 1e-3
-    assert (search.deviation >= 0.02).all()
-
-
-def test_a_generation_moves_towards_the_mean_of_its_elite_as_far_as_the_smoothing_says():
-    drawn = []
-
-    def evaluate(vectors):
-        drawn.extend(vectors)
-        return range(len(vectors))  # the first two are the elite: the mean itself and the first one drawn
-
-    search = CrossEntropy(np.ones(2), population=4, elite=2, smoothing=0.5, floor=0.0, rng=np.random.default_rng(1))
-    search.step(evaluate)
-    np.testing.assert_array_equal(drawn[0], [1.0, 1.0])
-    np.testing.assert_allclose(search.mean, 0.5 * (drawn[0] + drawn[1]) / 2 + 0.5)
-    np.testing.assert_allclose(search.deviation, 0.5 * np.abs(drawn[1] - drawn[0]) / 2 + 0.5)
-
-
-def test_it_goes_on_from_its_state_as_if_it_had_not_been_stopped():
-    whole = CrossEntropy(np.zeros(3), rng=np.random.default_rng(3))
-    for _ in range(3):
-        whole.step(bowl)
-    rng = np.random.default_rng()
-    rng.bit_generator.state = whole._rng.bit_generator.state
-    twin = CrossEntropy(np.ones(3), rng=rng)
-    twin.restore(json.loads(json.dumps(whole.state())))
-    for _ in range(3):
-        whole.step(bowl)
-        twin.step(bowl)
-    assert whole.state() == twin.state()
-    with pytest.raises(ValueError, match="elite 9"):
-        CrossEntropy(np.zeros(3), population=8, elite=9, rng=rng)
 
 
 def test_a_scorer_comes_back_from_its_file(tmp_path):

@@ -187,22 +187,40 @@ def test_an_interrupted_study_goes_on_as_if_it_had_not_been(calls, tmp_path, her
 
     with pytest.raises(KeyboardInterrupt):
         sweep(config(), tmp_path / "cut", here, train=cut_off, progress=False)
-    resumed = sweep(config(), tmp_path / "cut", here, train=distance, progress=False)
+    resumed = sweep(config(), tmp_path / "cut", here, resume=True, train=distance, progress=False)
     assert table(resumed) == table(whole)
 
 
 def test_more_trials_go_on_with_the_study(tmp_path, here):
     first = sweep(config(trials=8), tmp_path / "out", here, train=distance, progress=False)
     begun = table(first)
-    more = sweep(config(trials=12), tmp_path / "out", here, train=distance, progress=False)
+    more = sweep(config(trials=12), tmp_path / "out", here, resume=True, train=distance, progress=False)
     assert table(more)[:8] == begun
     assert table(more) == table(sweep(config(), tmp_path / "whole", here, train=distance, progress=False))
 
 
+def test_a_batch_that_was_cut_short_is_filled(tmp_path, here):
+    sweep(config(trials=6), tmp_path / "out", here, train=distance, progress=False)
+    more = sweep(config(trials=8), tmp_path / "out", here, resume=True, train=distance, progress=False)
+    whole = sweep(config(trials=8), tmp_path / "whole", here, train=distance, progress=False)
+    assert [t.params for t in more.trials] == [t.params for t in whole.trials]
+
+
+def test_a_study_may_be_in_a_database(tmp_path, here):
+    storage = f"sqlite:///{tmp_path}/shared.db"
+    sweep(config(trials=4), tmp_path / "out", here, storage=storage, train=distance, progress=False)
+    found = sweep(config(), tmp_path / "out", here, resume=True, storage=storage, train=distance, progress=False)
+    whole = sweep(config(), tmp_path / "whole", here, train=distance, progress=False)
+    assert table(found) == table(whole)
+    assert not (tmp_path / "out" / "study.jsonl").exists()
+
+
 def test_other_settings_do_not_go_on_with_a_study(tmp_path, here):
     sweep(config(trials=2), tmp_path / "out", here, train=distance, progress=False)
-    with pytest.raises(UserError, match="batch 4, not 2"):
-        sweep(config(trials=2, batch=2), tmp_path / "out", here, train=distance, progress=False)
+    with pytest.raises(UserError, match="belongs to a study with another batch"):
+        sweep(config(trials=2, batch=2), tmp_path / "out", here, resume=True, train=distance, progress=False)
+    with pytest.raises(UserError, match="holds a study already; go on with --resume"):
+        sweep(config(trials=4), tmp_path / "out", here, train=distance, progress=False)
 
 
 def test_the_worse_are_pruned_and_the_best_trained_to_the_end(tmp_path, here):

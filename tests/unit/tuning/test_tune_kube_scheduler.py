@@ -1,5 +1,6 @@
 """Tuning kube-scheduler's configuration: what is found, that it repeats, goes on, and says when there is nothing."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +15,10 @@ from aaml.evaluation.evaluate import evaluate
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.policies.kube_scores.profile import read_profile
 from aaml.sim.tasks import find_task
+from aaml.study.problem import Problem
+from aaml.study.study import JOURNAL, exists
 from aaml.tuning.episodes import judge
 from aaml.tuning.kube_scheduler import KubeSchedulerTuning, tune
-from aaml.tuning.search import Episodes
 from aaml.tuning.space import Space
 from aaml.workload.trace.events import Began, Listed, NodeSeen, PodBound, PodEnded, PodSeen
 from aaml.workload.trace.store import TraceWriter
@@ -54,28 +56,38 @@ def test_the_same_settings_find_the_same_for_any_number_of_processes_and_after_a
     assert (tmp_path / "rest.yaml").read_bytes() == whole
 
 
+def kept(asked):
+    """Return the lines of the study's journal."""
+    return (asked.folder / JOURNAL).read_bytes().splitlines() if exists(asked.folder) else []
+
+
 def test_who_stops_it_keeps_the_best_so_far_and_only_the_same_search_goes_on(asked):
-    asks = []
     many = replace(asked, generations=1000)
-    outcome = tune(many, stopped=lambda: asks.append(1) or len(asks) > 12)  # in the first generations
+    outcome = tune(many, stopped=lambda: len(kept(many)) > 30)  # in the first generations
     assert 0 < outcome.generations < 1000
     assert outcome.found[0].better
-    with pytest.raises(UserError, match="belongs to a search with another seed"):
+    with pytest.raises(UserError, match="belongs to a study with another seed"):
         tune(replace(many, seed=7), resume=True)
-    with pytest.raises(UserError, match="holds a search already; go on with --resume"):
+    with pytest.raises(UserError, match="holds a study already; go on with --resume"):
         tune(many)
     with pytest.raises(StoppedError):
         tune(replace(many, out=asked.out.with_name("other.yaml")), stopped=lambda: True)
 
 
 def test_a_stop_while_the_result_is_judged_writes_nothing_and_the_search_is_kept(asked):
-    few, asks = replace(asked, generations=1), []
+    few = replace(asked, generations=1)
     whole = tune(few)
     written = asked.out.read_bytes()
     asked.out.unlink()
-    asked.state_file.unlink()
-    with pytest.raises(StoppedError):  # once the search is done and the validation episodes are played
-        tune(few, stopped=lambda: few.state_file.is_file() and (asks.append(1) or len(asks) > few.episodes + 2))
+    shutil.rmtree(asked.folder)
+
+    def stopped(*_args, **_more):
+        raise StoppedError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("aaml.tuning.kube_scheduler.evaluate", stopped)
+        with pytest.raises(StoppedError):
+            tune(few)
     assert not asked.out.exists()
     assert tune(few, resume=True).found == whole.found
     assert asked.out.read_bytes() == written
@@ -93,12 +105,12 @@ def test_two_metrics_give_a_front_of_files_best_by_the_first_metric_first(asked)
 
 
 def test_relative_values_count_by_the_logarithm_of_what_an_episode_came_to_before():
-    episodes = Episodes(find_task("compress"), (1, 2), (4,), judge, relative=True)  # more is better: values are turned
+    problem = Problem(find_task("compress"), (1, 2), (4,), judge, relative=True)  # more is better: values are turned
     start, halved, doubled = (-np.array([[0.2], [0.1]]) * times for times in (1.0, 0.5, 2.0))
-    losses = episodes.losses(np.array([start, halved, doubled]), episodes.scale(start))
+    losses = problem.losses(np.array([start, halved, doubled]), problem.scale(start))
     assert losses[:, 0] == pytest.approx([0.0, np.log(2.0), -np.log(2.0)])
     with pytest.raises(UserError, match="relative: an episode's value is 0 to begin with"):
-        episodes.scale(np.zeros((2, 1)))
+        problem.scale(np.zeros((2, 1)))
 
 
 def test_where_nothing_is_gained_nothing_is_written_and_a_line_says_so(tmp_path, capsys):

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import tyro
 
-from aaml.commands.search import next_line
+from aaml.commands.search import next_line, stoppable
 from aaml.settings import Count, Natural, NotNegative, Settings
 
 
@@ -57,8 +57,6 @@ def run(args: Args) -> int:
     """Search both together, and say what is gained and how it is used."""
     from dataclasses import replace
 
-    from aaml.commands.signals import ends_by
-    from aaml.errors import StoppedError
     from aaml.evaluation.evaluate import parse_seeds
     from aaml.policies.kube_scores.profile import PREFIX
     from aaml.sim.tasks import find_task
@@ -71,13 +69,9 @@ def run(args: Args) -> int:
         args.nodepool, args.generations, args.population, args.episodes,
         parse_seeds(args.seeds) if args.seeds else None, args.seed, args.workers,
     )  # fmt: skip
-    stop: list[bool] = []
-    with ends_by(lambda: stop.append(True)) as interruption:
-        try:
-            outcome = tune(asked, resume=args.resume, stopped=lambda: bool(stop))
-        except StoppedError:
-            print(f"stopped: nothing is written{'; --resume goes on' if asked.state_file.is_file() else ''}")
-            return interruption.status
+    outcome, interruption = stoppable(lambda stopped: tune(asked, resume=args.resume, stopped=stopped), asked.folder)
+    if outcome is None:
+        return interruption.status
     print(*outcome.judgment.first, *(() if outcome.files else ("nothing is written",)), "", sep="\n")
     print(f"{outcome.results.compare(metric=asked.metric)}\n")
     print("predicted, all intervals together at 95%:", *outcome.judgment.lines, sep="\n  ")

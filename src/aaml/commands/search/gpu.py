@@ -5,13 +5,12 @@ About an hour on two quiet cores. The result runs by `aaml bench openb --model F
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
+import tyro
+
+from aaml.commands.search import stoppable
 from aaml.settings import Count, Natural, Settings
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Args(Settings):
     """`aaml search gpu`."""
 
     out: Path = Path("models/openb_linear_tuned.npz")
-    """Where the weights go, after every generation; beside it a log (.jsonl)."""
+    """Where the weights go, after every generation; beside it the study."""
     start: Path | None = None
     """A file of weights to go on from, in the second stage alone; from FGD's gradient when not given."""
     generations: tuple[Count, ...] = ()
@@ -32,16 +31,16 @@ class Args(Settings):
     """Of the search; the published ones when not given."""
     workers: str = "2"
     """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Go on with a search that was cut off, from FILE.study beside --out; or search longer."""
 
 
 def run(args: Args) -> int:
     """Tune and say where the weights are."""
     from dataclasses import replace
 
-    from aaml.commands.signals import ends_by
     from aaml.errors import bad_value
-    from aaml.openb.tune import STAGES, going_on, tune
-    from aaml.outputs import output_file, refuse_finished
+    from aaml.openb.tune import STAGES, ScorerTuning, tune
     from aaml.workload.traces import trace_names
 
     for name, values in (("generations", args.generations), ("population", args.population)):
@@ -61,26 +60,13 @@ def run(args: Args) -> int:
         )
         for i, stage in enumerate(STAGES)
     ]
-    start = None
-    if args.start is not None:
-        start, stages = going_on(_weights(args.start)), stages[1:]
-    stop: list[bool] = []
-    with output_file(args.out), ends_by(lambda: stop.append(True)) as interruption:
-        refuse_finished(args.out, args.start)
-        tune(args.out, stages, start=start, workers=args.workers, stopped=lambda: bool(stop))
+    asked = ScorerTuning(args.out, stages if args.start is None else stages[1:], args.start, args.workers)
+    outcome, interruption = stoppable(lambda stopped: tune(asked, resume=args.resume, stopped=stopped), asked.folder)
+    if outcome is None:
+        return interruption.status
     print(
         f"weights: {args.out}\nnext: aaml bench openb --policy fgd --model {args.out} --traces default --seeds 42..51"
     )
+    if interruption.signal:
+        print(f"stopped after {outcome[1]} generations; --resume goes on")
     return interruption.status
-
-
-def _weights(path: Path) -> "npt.NDArray[np.float64]":
-    """Return the weights [groups, F] of a file."""
-    from aaml.errors import bad_value
-    from aaml.policies.gpu.scorer_file import load_scorer
-    from aaml.policies.gpu_names import FEATURES, GROUPS
-
-    weights = load_scorer(path).linear
-    if weights is None or weights.shape != (len(GROUPS), len(FEATURES)):
-        raise bad_value("start", path, "a file that `aaml search gpu` wrote, with weights for each group of pods")
-    return weights

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from aaml.commands.search import stoppable
 from aaml.evolve.distil_settings import DistilConfig
 from aaml.settings import Settings, SettingsFile
 
@@ -21,11 +22,12 @@ class Args(Settings):
     """YAML file with any of these settings; a flag counts more than the file"""
     out: Path | None = None
     """folder for formulas and page; runs/distil-MODEL-TASK when not given"""
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """go on with the search in the folder"""
 
 
 def run(args: Args) -> int:
     """Distil, and print the front."""
-    from aaml.commands.signals import ends_by
     from aaml.evaluation.zoo import model_file
     from aaml.evolve.distil import distil
     from aaml.evolve.front import shown
@@ -33,9 +35,9 @@ def run(args: Args) -> int:
 
     config, path = args.distil, model_file(args.model)
     out = args.out or Path("runs") / f"distil-{args.model.stem}-{in_a_name(config.task)}"
-    stop: list[bool] = []
-    with ends_by(lambda: stop.append(True)) as interruption:
-        result = distil(path, config, out, stop=lambda: bool(stop))
+    result, interruption = stoppable(lambda stopped: distil(path, config, out, resume=args.resume, stop=stopped), out)
+    if result is None:
+        return interruption.status
     ratio = config.search.is_ratio
     print(f"on validation episodes, {config.search.measure} (all intervals together at 95%):")
     print(f"the network itself: {shown(result.interval, ratio=ratio)}")

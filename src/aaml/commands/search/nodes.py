@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import tyro
 from msgspec import Meta
 
-from aaml.commands.search import next_line
+from aaml.commands.search import next_line, stoppable
 from aaml.settings import Count, Natural, NotNegative, Settings
 
 
@@ -46,14 +47,14 @@ class Args(Settings):
     """Of the search."""
     workers: str = "2"
     """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Go on with a search that was cut off, from FILE.study beside --out; or search longer."""
 
 
 def run(args: Args) -> int:
     """Tune who buys nodes, and say what is gained and how it is used."""
     from dataclasses import replace
 
-    from aaml.commands.signals import ends_by
-    from aaml.errors import StoppedError
     from aaml.evaluation.evaluate import parse_seeds
     from aaml.sim.tasks import find_task
     from aaml.tuning.bill import Limits
@@ -65,18 +66,14 @@ def run(args: Args) -> int:
         Limits(args.wait_p99_more_s, args.evicted_times), args.generations, args.population, args.episodes,
         parse_seeds(args.seeds) if args.seeds else None, args.seed, args.workers,
     )  # fmt: skip
-    stop: list[bool] = []
-    with ends_by(lambda: stop.append(True)) as interruption:
-        try:
-            outcome = tune(asked, stopped=lambda: bool(stop))
-        except StoppedError:
-            print(f"stopped before it was judged: {args.out} has what was found so far")
-            return interruption.status
+    outcome, interruption = stoppable(lambda stopped: tune(asked, resume=args.resume, stopped=stopped), asked.folder)
+    if outcome is None:
+        return interruption.status
     print(*outcome.judgment.first, "", sep="\n")
     print(f"{outcome.results.compare(metric=asked.metric)}\n")
     print("on episodes held out, all intervals together at 95%:", *outcome.judgment.lines, sep="\n  ")
     pair = f"{args.policy}+{args.out}"
     print(f"{args.out}\n{next_line(args.task, args.nodes, f'kube-scheduler {pair}')}")
     if interruption.signal:
-        print(f"stopped after {outcome.generations} generations; --start {args.out} goes on from there")
+        print(f"stopped after {outcome.generations} generations; --resume goes on")
     return interruption.status

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from aaml.commands.search import next_line
+from aaml.commands.search import next_line, stoppable
 from aaml.settings import Count, Natural, Settings
 
 
@@ -49,15 +49,13 @@ class Args(Settings):
     workers: str = "2"
     """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Go on with a search that was cut off, from FILE.search.json beside --out; or search longer."""
+    """Go on with a search that was cut off, from FILE.study beside --out; or search longer."""
 
 
 def run(args: Args) -> int:
     """Tune, and say what is gained and how it is used."""
     from dataclasses import replace
 
-    from aaml.commands.signals import ends_by
-    from aaml.errors import StoppedError
     from aaml.evaluation.evaluate import parse_seeds
     from aaml.policies.kube_scores.profile import PREFIX
     from aaml.sim.tasks import find_task
@@ -70,13 +68,9 @@ def run(args: Args) -> int:
         args.population, args.episodes, parse_seeds(args.seeds) if args.seeds else None, args.relative, args.seed,
         args.workers,
     )  # fmt: skip
-    stop: list[bool] = []
-    with ends_by(lambda: stop.append(True)) as interruption:
-        try:
-            outcome = tune(asked, resume=args.resume, stopped=lambda: bool(stop))
-        except StoppedError:
-            print(f"stopped: nothing is written{'; --resume goes on' if asked.state_file.is_file() else ''}")
-            return interruption.status
+    outcome, interruption = stoppable(lambda stopped: tune(asked, resume=args.resume, stopped=stopped), asked.folder)
+    if outcome is None:
+        return interruption.status
     written = [each for each in outcome.found if each.file is not None]
     if not written:
         print(f"nothing was gained on {asked.judged_by[0]} of episodes held out: nothing is written")

@@ -1,10 +1,13 @@
 """Search the settings of a training: trials drawn by Optuna, trained rung by rung, the worse ones pruned.
 
-The same seed gives the same study whatever the number of workers. After an interruption the same command goes on.
+The same seed gives the same study whatever the number of workers. `--resume` goes on after an interruption.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from aaml.settings import Settings, SettingsFile
 from aaml.training.sweep_space import SweepConfig
@@ -15,12 +18,14 @@ class Args(Settings):
     """`aaml search training`."""
 
     sweep: SweepConfig = SweepConfig()
-    storage: str | None = None
-    """database of the study as a URL (its name there is the out folder's); study.db in the out folder when not given"""
+    storage: str = ""
+    """database of the study as a URL (its name there is the out folder's); a journal in the folder when not given"""
     config: SettingsFile = None
     """YAML file with any of these settings (the space as NAME: VALUES too); a flag counts more than the file"""
     out: Path | None = None
     """folder of the study, on Ray on a file system that all nodes share; runs/sweep-AGENT-TASK-sSEED when not given"""
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """go on with the study in the folder, or to more --trials"""
 
 
 def run(args: Args) -> int:
@@ -35,10 +40,11 @@ def run(args: Args) -> int:
     try:
         with ends_at_once() as interruption, open_pool(base.workers) as pool:
             study = sweep(
-                config, out, pool, storage=args.storage, on_batch=lambda study: write_report(study, config, out)
-            )
+                config, out, pool, resume=args.resume, storage=args.storage,
+                on_batch=lambda study: write_report(study, config, out),
+            )  # fmt: skip
     except KeyboardInterrupt:
-        print(f"interrupted: {out} keeps what is done, and the same command goes on from there")
+        print(f"interrupted: {out} keeps what is done; go on with --resume")
         return interruption.status
     write_report(study, config, out)
     print(summary(study, config, out))

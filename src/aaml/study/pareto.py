@@ -55,3 +55,12 @@ def survivors(objectives: FloatArray, count: int) -> tuple[IntArray, IntArray, F
         if not room:
             break
     return np.concatenate(kept), np.concatenate(ranks), np.concatenate(distances)
+
+
+def ranked(objectives: FloatArray, violations: FloatArray) -> IntArray:
+    """Return all points, the best first: who keeps all limits, then who breaks them by less, [n] (0: kept).
+
+    Deb: An efficient constraint handling method for genetic algorithms (2000).
+    """
+    order = survivors(objectives, len(objectives))[0]
+    return order[np.argsort(violations[order], kind="stable")]

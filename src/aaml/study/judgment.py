@@ -14,7 +14,7 @@ import pandas as pd
 from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import LEAST_SEEDS, Paired, paired, together
 from aaml.sim.metrics import Direction, find_metric
-from aaml.tuning.search import Limit
+from aaml.study.problem import Limit
 
 FloatArray = npt.NDArray[np.float64]
 STOCK, PACKING, TUNED = "kube-scheduler", "kube-scheduler-packing", "tuned"

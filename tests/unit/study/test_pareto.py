@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from aaml.search.pareto import crowding, fronts, survivors
+from aaml.study.pareto import crowding, fronts, survivors
 
 #        0       1       2       3       4
 POINTS = np.array([[1.0, 4.0], [2.0, 2.0], [4.0, 1.0], [3.0, 3.0], [5.0, 5.0]])

@@ -1,1 +1,0 @@
-"""Optimisers that need no gradients."""
