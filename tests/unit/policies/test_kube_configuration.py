@@ -183,6 +183,21 @@ def test_a_file_of_ones_own_keeps_everything_else(read, tmp_path):
     assert {"name": "NodeResourcesFit", "weight": 4} in default["plugins"]["score"]["enabled"]
 
 
+@pytest.mark.parametrize(
+    "off", ["multiPoint: {disabled: [{name: TaintToleration}]}", "preScore: {disabled: [{name: '*'}]}"]
+)
+def test_what_is_written_prepares_what_it_scores_by(read, tmp_path, off):
+    """kube-scheduler fails for every pod where TaintToleration scores and its preScore is off."""
+    read(f"profiles:\n- plugins:\n    {off}\n")
+    base = f"kube-scheduler:{tmp_path / 'config.yaml'}"
+    content = document(KubeSchedulerConfig(weights={"TaintToleration": 4, "ImageLocality": 1}), base)
+    assert {"name": "TaintToleration"} in content["profiles"][0]["plugins"]["preScore"]["enabled"]
+    assert {"name": "ImageLocality"} not in content["profiles"][0]["plugins"]["preScore"]["enabled"]
+    write_configuration(tmp_path / "out.yaml", content)
+    unmodelled = read_profile(f"kube-scheduler:{tmp_path / 'out.yaml'}").unmodelled
+    assert not [each for each in unmodelled if each.startswith("preScore") and "TaintToleration" in each]
+
+
 def test_a_configuration_is_a_policy_wherever_policies_are_named(tmp_path):
     write_configuration(tmp_path / "packing.yaml", document(KubeSchedulerConfig(strategy="MostAllocated")))
     spec = f"kube-scheduler:{tmp_path / 'packing.yaml'}"

@@ -7,7 +7,9 @@ from typing import Any
 import yaml
 
 from aaml.files import write_text
+from aaml.policies.kube_scores import wire
 from aaml.policies.kube_scores.config import DEFAULT_WEIGHTS, KubeSchedulerConfig
+from aaml.policies.kube_scores.plugins import DEFAULTS, EnabledPlugins
 from aaml.policies.kube_scores.profile import (
     API_VERSION,
     DEFAULT_PROFILE,
@@ -17,7 +19,7 @@ from aaml.policies.kube_scores.profile import (
     read_profile,
 )
 from aaml.scheduling.queue import BACKOFF_S
-from aaml.schema import without_nulls
+from aaml.schema import convert, without_nulls
 
 
 def document(config: KubeSchedulerConfig, base: str = "") -> dict[str, Any]:
@@ -47,7 +49,7 @@ def document(config: KubeSchedulerConfig, base: str = "") -> dict[str, Any]:
         elif base or weight != usual:
             enabled.append({"name": plugin, "weight": weight})
     if changed := {kind: names for kind, names in (("enabled", enabled), ("disabled", disabled)) if names}:
-        profile["plugins"] = {**plugins, "score": changed}
+        profile["plugins"] = {**plugins, "score": changed, **_prepared(plugins, config)}
     strategy: dict[str, Any] = {
         "type": config.strategy,
         "resources": [{"name": name, "weight": weight} for name, weight in config.resources],
@@ -61,6 +63,17 @@ def document(config: KubeSchedulerConfig, base: str = "") -> dict[str, Any]:
         arguments.append(fit := {"name": "NodeResourcesFit"})
     fit["args"] = {**fit.get("args", {}), "scoringStrategy": strategy}
     return content
+
+
+def _prepared(plugins: dict[str, Any], config: KubeSchedulerConfig) -> dict[str, Any]:
+    """Return preScore with what scores and would run there by default: where that is off, kube-scheduler fails."""
+    where = "preScore"
+    runs = EnabledPlugins(convert(plugins, wire.Plugins, "plugins"), "plugins").at(where)
+    lacking = [name for name, weight in config.weights.items() if weight and name not in runs]
+    if not (more := [{"name": name} for name in lacking if where in DEFAULTS[name][0]]):
+        return {}
+    given = plugins.get(where, {})
+    return {where: {**given, "enabled": [*given.get("enabled", ()), *more]}}
 
 
 def write_configuration(path: Path, content: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
