@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.utils.tensorboard._pytorch_graph import graph
 
 from aaml.learning.collate import Batch
-from aaml.learning.networks import Network
+from aaml.learning.networks import GraphLayer, Network
 
 _NODES = 3  # of the cluster that is computed; the graph is the same for any
 
@@ -19,6 +19,9 @@ def network_graph(network: Network) -> bytes:
         torch.zeros(1, _NODES, len(spec.node_features)), torch.zeros(1, _NODES, len(spec.pair_features)),
         torch.zeros(1, spec.pod_size), torch.ones(1, _NODES, dtype=torch.bool), torch.tensor([_NODES]),
     )  # fmt: skip
+    for part in network.modules():
+        if isinstance(part, GraphLayer):
+            part.layer()  # made within a trace it would be traced
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch tells of branches that a trace takes for fixed; a graph may
         traced, _ = graph(TracedNetwork(network), example)  # type: ignore[no-untyped-call]

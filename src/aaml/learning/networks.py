@@ -8,12 +8,10 @@ to 10,000 at the default width of 32.
 import math
 import warnings
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional
 
 from aaml.extras import lazily
@@ -94,20 +92,23 @@ class GraphLayer(nn.Module):
         bound = math.sqrt(6.0 / (features + width))
         nn.init.uniform_(self.lin.weight, -bound, bound)
         self.bias = nn.Parameter(torch.zeros(width))
+        self._made: list[Any] = []  # the layer, once it is made: in a list, so that it is no part of this one
+
+    def layer(self) -> Any:
+        """Return torch-geometric's layer with these weights."""
+        if not self._made:
+            with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+                warnings.simplefilter("ignore", FutureWarning)  # its own use of torch.jit is not the user's business
+                made = geometric.GCNConv(self.lin.in_features, self.lin.out_features, normalize=False)
+            self._made.append(made)
+        (layer,) = self._made
+        layer.lin.weight, layer.bias = self.lin.weight, self.bias
+        return layer
 
     def forward(self, inputs: Tensor, index: Tensor, weights: Tensor) -> Tensor:
         """Return [V, W] of inputs [V, F]; `index` [2, nnz] and `weights` [nnz] are the entries of A."""
-        layer = _gcn(self.lin.in_features, self.lin.out_features)
-        result: Tensor = functional_call(layer, dict(self.named_parameters()), (inputs, index, weights))
+        result: Tensor = self.layer()(inputs, index, weights)
         return result
-
-
-@cache
-def _gcn(features: int, width: int) -> nn.Module:
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
-        warnings.simplefilter("ignore", FutureWarning)  # its own use of torch.jit is not the user's business
-        layer: nn.Module = geometric.GCNConv(features, width, normalize=False)
-    return layer
 
 
 class GnnEncoder(nn.Module):
