@@ -136,10 +136,14 @@ def load_nodepool(path: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def least_types(base: Mapping[str, Any]) -> int:
-    """Return how many instance types have to be left at least, by `minValues` of a NodePool (`load_nodepool`)."""
-    requirements = convert(base, wire.NodePool, KIND).spec.template.spec.requirements
-    return max((each.min_values or 1 for each in requirements if usual_key(each.key) == TYPE_LABEL), default=1)
+def least_values(base: Mapping[str, Any]) -> dict[str, int]:
+    """Return by label how many of its values have to be left at least: `minValues` of a NodePool (`load_nodepool`)."""
+    least: dict[str, int] = {}
+    for each in convert(base, wire.NodePool, KIND).spec.template.spec.requirements:
+        if each.min_values is not None:
+            key = usual_key(each.key)
+            least[key] = max(least.get(key, 1), each.min_values)
+    return least
 
 
 def document(settings: KarpenterSettings, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -162,7 +166,7 @@ def document(settings: KarpenterSettings, base: Mapping[str, Any] | None = None)
         if (usual_key(each["key"]), each["operator"]) != (TYPE_LABEL, "In")
     ]
     named: list[dict[str, Any]] = [{"key": TYPE_LABEL, "operator": "In", "values": list(settings.instance_types)}]
-    if base is not None and (least := least_types(base)) > 1:
+    if base is not None and (least := least_values(base).get(TYPE_LABEL, 1)) > 1:
         named[0]["minValues"] = least
     inner["requirements"] = others + (named if settings.instance_types else [])
     after, before = settings.consolidate_after_s, spec.get("disruption", {})

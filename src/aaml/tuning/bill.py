@@ -140,7 +140,7 @@ def _tune(asked: BillTuning, resume: bool, stopped: Callable[[], bool]) -> Tuned
     largest = max(asked.task.sizes, default=asked.task.nodes)
     own = asked.pool
     sold = replace(bill_of(asked.task), autoscaler=own).sold
-    least = 1 if asked.nodepool is None else nodepool.least_types(nodepool.load_nodepool(asked.nodepool))
+    least = {} if asked.nodepool is None else nodepool.least_values(nodepool.load_nodepool(asked.nodepool))
     space = SetupSpace(replace(Space.of_size(start, largest), backs_off=True), own, sold.meeting(own.labels), least)
     limits = asked.limits.list()
     with Study(asked.folder, asked.to_dict(), asked.inputs(), resume=resume) as study, open_pool(asked.workers) as pool:

@@ -1,7 +1,7 @@
 """What is searched for a bill: kube-scheduler's configuration and the NodePool together, and how bills are judged."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, get_args
 
 import numpy as np
@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from aaml.cluster.quantity import CPU
 from aaml.nodes import nodepool
-from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.catalogue import Catalogue, InstanceType
+from aaml.nodes.requirements import ANY
 from aaml.nodes.settings import ConsolidationPolicy, KarpenterSettings
 from aaml.policies.kube_scores import PACKING, KubeSchedulerConfig
 from aaml.sim.recorded_bill import under
@@ -42,13 +43,14 @@ class SetupSpace:
 
     Of the NodePool: the consolidation policy, consolidateAfter, one budget, both durations of batches, and which
     instance types may be bought: all of `catalogue` with at least so many and at most so many cores, without some
-    families, but no fewer than `least_types`. `catalogue` has what `pool` lets be bought.
+    families. Of each label in `least_values` so many values are left at least: fewer, and Karpenter buys nothing.
+    `catalogue` has what `pool` lets be bought.
     """
 
     scheduler: Space
     pool: KarpenterSettings
     catalogue: Catalogue
-    least_types: int = 1
+    least_values: Mapping[str, int] = field(default_factory=dict)
 
     def beginnings(self) -> list[Setup]:
         """Return where the search begins: both as they are, MostAllocated, longer batches and backoffs of a second."""
@@ -117,13 +119,22 @@ class SetupSpace:
         high = cores[int(rng.integers(len(cores) // 2, len(cores)))]
         families = sorted({family(each.name) for each in kinds})
         dropped = families[int(rng.integers(len(families)))] if len(families) > 1 and rng.random() < 1 / 3 else ""
-        chosen = tuple(
-            each.name
-            for each in kinds
+        chosen = [
+            each for each in kinds
             if low <= dict(each.allocatable)[CPU] <= high * _SLACK and family(each.name) != dropped
+        ]  # fmt: skip
+        fewer = len(chosen) < len(kinds) and self._has_enough(chosen)
+        return replace(pool, instance_types=tuple(each.name for each in chosen) if fewer else self.pool.instance_types)
+
+    def _has_enough(self, kinds: Sequence[InstanceType]) -> bool:
+        """Whether enough values of each label are left; not where nobody here knows which values it has."""
+        if not kinds:
+            return False
+        found = [each.described for each in kinds]
+        return all(
+            len({value for labels in found for value in labels.get(key, ANY).listed}) >= least
+            for key, least in self.least_values.items()
         )
-        fewer = self.least_types <= len(chosen) < len(kinds)
-        return replace(pool, instance_types=chosen if fewer else self.pool.instance_types)
 
 
 def family(name: str) -> str:

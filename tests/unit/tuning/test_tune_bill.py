@@ -117,7 +117,7 @@ def test_what_a_nodepool_forbids_at_times_and_of_types_stays_forbidden(tmp_path)
     )
     own, base = nodepool.read_nodepool(path), nodepool.load_nodepool(path)
     space = SetupSpace(
-        Space.of_size(KubeSchedulerConfig(), 4), own, shipped_catalogue(own.labels), nodepool.least_types(base)
+        Space.of_size(KubeSchedulerConfig(), 4), own, shipped_catalogue(own.labels), nodepool.least_values(base)
     )
     rng, parents, lists = np.random.default_rng(1), space.beginnings(), set()
     for _ in range(300):
@@ -133,6 +133,42 @@ def test_what_a_nodepool_forbids_at_times_and_of_types_stays_forbidden(tmp_path)
         assert len(requirement["values"]) >= requirement["minValues"] == 2
         lists.add(tuple(requirement["values"]))
     assert len(lists) > 1
+
+
+@pytest.mark.parametrize(
+    ("label", "values"), [("karpenter.kwok.sh/instance-family", 4), ("karpenter.kwok.sh/instance-cpu", 6)]
+)
+def test_min_values_of_any_label_are_left(tmp_path, label, values):
+    """Karpenter buys nothing from a NodePool that lets fewer be bought."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nspec:\n  template: {spec: {requirements: ["
+        f"{{key: {label}, operator: Exists, minValues: {values}}}]}}}}\n",
+        encoding="utf-8",
+    )
+    own, base = nodepool.read_nodepool(path), nodepool.load_nodepool(path)
+    sold = shipped_catalogue()
+    space = SetupSpace(Space.of_size(KubeSchedulerConfig(), 4), own, sold, nodepool.least_values(base))
+    rng, parents, lists = np.random.default_rng(1), space.beginnings(), set()
+    for _ in range(300):
+        lists.add(space.child(parents, rng).pool.instance_types)
+    for names in lists - {()}:
+        assert len(frozenset[str]().union(*(sold[name].described[label].listed for name in names))) >= values
+    assert len(lists) > 1
+
+
+def test_types_stay_where_nobody_knows_the_values_of_a_label(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nspec:\n  template: {spec: {requirements: ["
+        "{key: karpenter.k8s.aws/instance-family, operator: Exists, minValues: 3}]}}\n",
+        encoding="utf-8",
+    )
+    own, base = nodepool.read_nodepool(path), nodepool.load_nodepool(path)
+    least = nodepool.least_values(base)
+    space = SetupSpace(Space.of_size(KubeSchedulerConfig(), 4), own, shipped_catalogue(), least)
+    rng, parents = np.random.default_rng(1), space.beginnings()
+    assert {space.child(parents, rng).pool.instance_types for _ in range(100)} == {()}
 
 
 def test_types_are_those_that_every_requirement_allows(tmp_path):
