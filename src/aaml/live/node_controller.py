@@ -177,9 +177,8 @@ class NodeController:
         room = max(self._limits.most_nodes - there, 0)
         if count > room and not replaced:
             self._refuse("most-nodes", count - room)
-            text = (
-                f"{count - room} nodes are not bought: there are {there}, and at most {self._limits.most_nodes} may be"
-            )
+            refused = "1 node is" if count - room == 1 else f"{count - room} nodes are"
+            text = f"{refused} not bought: there are {there}, and at most {self._limits.most_nodes} may be"
             self._telling.tell("most-nodes", text, seen.now_s)
         if not self._apply:
             return room

@@ -49,7 +49,8 @@ class Trouble:
         minutes = int((now_s - self.since_s) / 60.0)
         long = f" for {minutes} min" if minutes else ""
         keeps = f"; {kept}" if kept and self.due else ""
-        return f"{self.claim.metadata.name} {self.what}{long}{keeps}; it counts, and is paid for"
+        paid = "" if self.kind == "launch" else ", and is paid for"
+        return f"{self.claim.metadata.name} {self.what}{long}{keeps}; it counts{paid}"
 
 
 @dataclass

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Self
 from aaml.cluster.filters import feasible
 from aaml.live.recorder import Recorder
 from aaml.live.settings import DEFAULT_REWARD, Folders
+from aaml.outputs import refuse_overwriting
 from aaml.policies.registry import make_reward
 from aaml.scheduling.observation import Context
 from aaml.telemetry.console import LOG, stamp, unused_path
-from aaml.telemetry.recording import RecordingWriter
+from aaml.telemetry.recording import RecordingWriter, nodes_path
 from aaml.workload.trace.names import NameHasher
 from aaml.workload.trace.store import TraceWriter
 from aaml.workload.trace.trace import Follower
@@ -134,8 +135,9 @@ class SchedulerRecord(_Record):
         self._max_pods = max_pods
 
     def run(self) -> Path:
-        """Record and return the file's path."""
+        """Record and return the file's path. Raises `UserError` for a file that is there: its rows would be lost."""
         path = self.path or unused_path(self.folders.data, f"sched_{stamp()}", ".csv")
+        refuse_overwriting([each for each in (path, nodes_path(path)) if each.is_file()], (), going_on=False)
         table = PlacementTable(path, self.scheduler_name, make_reward(self._reward), self._max_pods)
         try:
             self._watch(f"the placements of {self.scheduler_name!r} in {path}", table.take, lambda: table.full)

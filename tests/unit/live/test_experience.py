@@ -13,6 +13,7 @@ from aaml.errors import UserError
 from aaml.learning.agents import make_agent
 from aaml.learning.config import LIVE, Dqn
 from aaml.live.experience import fill_replay, transitions
+from aaml.live.record import SchedulerRecord
 from aaml.scheduling.observation import PLAIN
 from aaml.telemetry.recording import RecordingWriter, nodes_path, read_recording
 
@@ -136,3 +137,12 @@ def test_placements_on_later_nodes_are_counted_and_left_out(tmp_path):
     writer.close()
     assert (writer.written, writer.skipped) == (1, 1)
     assert nodes_path(writer.path).read_text() == "name,cpu,memory,pods\nn0,1,1Gi,10\n"
+
+
+def test_a_table_that_is_there_is_not_begun_anew(recorded):
+    """Hours of placements: the first one of the next recording would have replaced them."""
+    path = recorded[0]
+    before = path.read_bytes()
+    with pytest.raises(UserError, match=rf"out: {path} is there already; choose another --out"):
+        SchedulerRecord(path=path).run()
+    assert path.read_bytes() == before
