@@ -14,6 +14,7 @@ from aaml.evaluation.identity import identity
 from aaml.evaluation.reproduce import recorded_kube_scheduler
 from aaml.evaluation.results import Results
 from aaml.nodes.prices import PriceList
+from aaml.nodes.settings import ClusterAutoscalerSettings
 from aaml.sim.journal import Journal
 from aaml.sim.recorded import TraceTask
 from aaml.sim.recorded_bill import RecordedBillTask, comes_with_node, recorded_dollars
@@ -83,7 +84,9 @@ def of_bills(task: RecordedBillTask, played: Sequence[Window], prices: PriceList
     """Return what a reader of a trace's bill has to be told, a sentence each."""
     pods = {pod.uid: pod for window in played for pod in _every_pod(window)}
     of_nodes = sum(map(comes_with_node, pods.values()))
-    unfit = sum(not comes_with_node(pod) and not task.catalogue.fits(pod).any() for pod in pods.values())
+    usual = isinstance(task.bill.autoscaler, ClusterAutoscalerSettings)  # which buys a type in one way alone
+    placed = [pod for pod in pods.values() if not comes_with_node(pod)]
+    unfit = sum(not task.catalogue.fits(pod, launched=usual).any() for pod in placed)
     unpriced = sum((recorded_dollars(window, prices)[1] for window in played), Counter[str]())
     bought = f"nodes are bought from {len(task.catalogue)} types, the recorded ones left aside"
     said = [f"{bought}; what ran when a window began is placed anew a minute before it"]

@@ -168,9 +168,10 @@ class Sold:
         may = np.ones((len(listed), len(types) + len(there) + GONE), np.bool_)
         for k, pod in enumerate(listed):
             if pod.node_selector:
-                labels = [each.labels(each.cheapest) for each in types]
-                labels += [node.type.labels(node.offering) for node in there]
-                may[k, : len(labels)] = [selected(pod, each) for each in labels]
+                may[k, : len(types) + len(there)] = [
+                    *(all(selected(pod, each.labels(way)) for way in each.launched) for each in types),
+                    *(selected(pod, node.type.labels(node.offering)) for node in there),
+                ]
             if pod.gpu.models:
                 models = [*(each.gpu_model for each in types), *(node.type.gpu_model for node in there)]
                 may[k, : len(models)] &= [model in pod.gpu.models for model in models]

@@ -1,6 +1,7 @@
 """Instance types, the ways in which each can be bought, and a catalogue of them."""
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -34,9 +35,13 @@ from aaml.nodes.requirements import (
     compatible,
     meet,
     only,
+    usual_key,
+    with_former_names,
 )
 
 CapacityType = Literal["on-demand", "spot", "reserved"]
+Selection = frozenset[tuple[str, str]]
+"""Zones and capacity types that a pod selects: labels with their values."""
 FREE = "a price above 0; for capacity that is paid for already say a small one, as Karpenter does for reservations"
 CAPACITY_TYPES: tuple[CapacityType, ...] = ("reserved", "spot", "on-demand")
 """Which are launched first."""
@@ -85,6 +90,11 @@ class InstanceType:
     def cheapest(self) -> Offering:
         """The offering that is launched; of several at one price the first."""
         return min(self.offerings, key=lambda offering: offering.price)
+
+    @property
+    def launched(self) -> tuple[Offering, ...]:
+        """The offerings of which any may be launched: those of the least price."""
+        return tuple(each for each in self.offerings if each.price == self.cheapest.price)
 
     def worst_price(self, capacity_type: CapacityType | None = None) -> float:
         """Return the dearest price of what would be launched: reserved before spot before on-demand, or that type."""
@@ -147,16 +157,18 @@ class InstanceType:
 
     def node(self, name: str, offering: Offering) -> Node:
         """Return a node of this type."""
-        labels = {**self.labels(offering), HOSTNAME_LABEL: name}
+        labels = with_former_names({**self.labels(offering), HOSTNAME_LABEL: name})
         return Node(name, dict(self.allocatable), labels, gpu_count=self.gpu_count, gpu_model=self.gpu_model)
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What can be bought, cheapest first, and the same as arrays. A name stands once, and all prices are above 0.
+    """What can be bought, cheapest first, and the same as arrays. All prices are above 0.
 
-    Types of one price stand by name, as the KWOK provider of Karpenter chooses among them. Columns of `room` int64
-    [T, R] and of what `request` returns are `resources`; `prices` float64 [T] are those that a launch pays.
+    A name stands for one type, which is there several times where its ways to be bought stand apart (`apart`); by name
+    it is the cheapest of them. Types of one price stand by name, as the KWOK provider of Karpenter chooses among them.
+    Columns of `room` int64 [T, R] and of what `request` returns are `resources`; `prices` float64 [T] are those that a
+    launch pays.
     """
 
     types: tuple[InstanceType, ...]
@@ -171,12 +183,19 @@ class Catalogue:
                 raise bad_value(f"instance type {each.name}: offerings", [], "at least one that is available")
             if min(offering.price for offering in each.offerings) <= 0.0:
                 raise bad_value(f"instance type {each.name}: Price", 0.0, FREE)
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+        several = (name for name, count in Counter(names).items() if count > 1)
+        if twice := next((name for name in several if not self._stand_apart(name)), ""):
             raise bad_value("instance types", twice, "each name once")
         ordered = tuple(sorted(self.types, key=lambda each: (each.cheapest.price, each.name)))
         object.__setattr__(self, "types", ordered)
-        object.__setattr__(self, "numbers", {each.name: number for number, each in enumerate(ordered)})
+        numbers = dict(reversed([(each.name, number) for number, each in enumerate(ordered)]))  # the first of a name
+        object.__setattr__(self, "numbers", numbers)
+
+    def _stand_apart(self, name: str) -> bool:
+        """Whether all that a name stands for is one type, each time bought in other ways."""
+        alike = [each for each in self.types if each.name == name]
+        ways = [offering for each in alike for offering in each.offerings]
+        return len({replace(each, offerings=()) for each in alike}) == 1 and len(set(ways)) == len(ways)
 
     def __deepcopy__(self, _memo: object) -> "Catalogue":
         """Return itself: it never changes."""
@@ -226,12 +245,29 @@ class Catalogue:
             known = self._vectors[id(requests)] = requests, np.array(row, dtype=np.int64)
         return known[1]
 
-    def fits(self, pod: Pod) -> npt.NDArray[np.bool_]:
-        """Return [T], which types have room for a pod and carry the labels that it selects, bought at their best."""
+    def fits(self, pod: Pod, *, launched: bool = False) -> npt.NDArray[np.bool_]:
+        """Return [T], which types have room for a pod and carry the labels that it selects, bought in some way.
+
+        With `launched` they do in whichever way they are launched where nobody says how.
+        """
         room = self.has_room(pod)
         if pod.node_selector:
-            room &= np.array([selected(pod, each.labels(each.cheapest)) for each in self.types])
+            room &= np.array([
+                all(selected(pod, each.labels(way)) for way in each.launched) if launched
+                else any(selected(pod, each.labels(way)) for way in each.offerings)
+                for each in self.types
+            ])  # fmt: skip
         return room
+
+    def apart(self, selections: Iterable[Selection]) -> "Catalogue":
+        """Return these types with their ways to be bought apart, as far as pods select between them.
+
+        For each selection of zones and capacity types that not every launch of a type meets there is the type once
+        more, bought in the cheapest way that does. This catalogue is returned where there is none.
+        """
+        wanted = sorted(map(sorted, selections))
+        types = [part for each in self.types for part in _parts(each, [dict(labels) for labels in wanted])]
+        return self if len(types) == len(self.types) else Catalogue(tuple(types))
 
     def has_room(self, pod: Pod) -> npt.NDArray[np.bool_]:
         """Return [T], which types have room for a pod, and its GPUs."""
@@ -280,6 +316,32 @@ class Catalogue:
         return Catalogue(tuple(each for each in left if each.offerings))
 
 
+def selection(pod: Pod) -> Selection:
+    """Return what a pod selects of zones and capacity types, by today's names of labels."""
+    labels = ((usual_key(key), value) for key, value in pod.node_selector.items())
+    return frozenset(each for each in labels if each[0] in (ZONE_LABEL, CAPACITY_TYPE_LABEL))
+
+
+def _parts(kind: InstanceType, wanted: Iterable[Mapping[str, str]]) -> list[InstanceType]:
+    """Return a type, and once more for each selection that not every launch of it meets."""
+
+    def meets(way: Offering, labels: Mapping[str, str]) -> bool:
+        there = kind.labels(way)
+        return all(there.get(key) == value for key, value in labels.items())
+
+    ways: list[Offering] = []
+    for labels in wanted:
+        if not all(meets(way, labels) for way in kind.launched):
+            best = min((way for way in kind.offerings if meets(way, labels)), key=lambda way: way.price, default=None)
+            if best is not None and best not in ways:
+                ways.append(best)
+    if not ways:
+        return [kind]
+    left = tuple(way for way in kind.offerings if way not in ways)
+    usual = [replace(kind, offerings=left)] if set(kind.launched).intersection(left) else []
+    return [*usual, *(replace(kind, offerings=(way,)) for way in ways)]
+
+
 def _nothing_left(types: Sequence[InstanceType], labels: Labels) -> UserError:
     for key, values in labels.items():
         left = [found for each in types if (found := each.meeting({key: values})).offerings]
@@ -298,8 +360,8 @@ def all_columns(fits: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 
 
 def selected(pod: Pod, labels: Mapping[str, str]) -> bool:
-    """Whether a node with these labels is one that the pod's node selector asks for."""
-    return all(labels.get(key) == value for key, value in pod.node_selector.items())
+    """Whether a node with these labels is one that the pod's node selector asks for, by former names of labels too."""
+    return all(labels.get(usual_key(key)) == value for key, value in pod.node_selector.items())
 
 
 def per_value(catalogue: Catalogue, size_power: float) -> npt.NDArray[np.float64]:

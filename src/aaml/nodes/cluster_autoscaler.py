@@ -93,7 +93,7 @@ class ClusterAutoscaler:
         """Pack the pods that fit on this type, and say how many nodes they take and what of them stays unused."""
         number = self.catalogue.numbers[kind.name]
         alone = Catalogue((kind,))
-        fitting = [pod for pod in pods if self.catalogue.fits(pod)[number]]
+        fitting = [pod for pod in pods if self.catalogue.fits(pod, launched=True)[number]]
         nodes = len(pack(alone, _no_room(alone), map(_without_preferences, fitting)).claims)
         if not nodes:
             return _Growth(kind, 0, 0, inf, inf)

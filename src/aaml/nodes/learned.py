@@ -17,13 +17,14 @@ about their own arrays.
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from math import inf, nan
 
 import numpy as np
 
 from aaml.nodes import learned_rules as rules
 from aaml.nodes.arrays import Sold, memory
-from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.catalogue import Catalogue, Selection, selection
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.ports import Buy, Command, Delete, Observed
 from aaml.nodes.rows import LEARNED_NUMBERS, LEARNED_TIMES, NODE, POD, POD_TIME, record
@@ -45,6 +46,7 @@ class LearnedNodes:
     _at: np.void = field(init=False, repr=False)
     _terms: np.void = field(init=False, repr=False)
     _sold: Sold = field(init=False, repr=False)
+    _selections: frozenset[Selection] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._at = np.zeros(1, _STATE)[0]
@@ -63,8 +65,12 @@ class LearnedNodes:
 
     def sell(self, catalogue: Catalogue) -> None:
         """Go on with other types, offerings or prices. The types of nodes that are there stay in a catalogue."""
-        self.catalogue, self._sold = catalogue, Sold.of(catalogue, self.policy.size_power)
-        self._at["nothing_s"] = nan
+        self.catalogue, self._selections = catalogue, frozenset()
+        self._offer(catalogue)
+
+    def _offer(self, catalogue: Catalogue) -> None:
+        """Plan with these types."""
+        self._sold, self._at["nothing_s"] = Sold.of(catalogue, self.policy.size_power), nan
         self._terms = np.zeros(1, _TERMS)[0]
         for name in _TERMS.names or ():
             sizes = {"kinds": len(catalogue), "corners": len(self._sold.corners)}
@@ -79,6 +85,7 @@ class LearnedNodes:
         moment = np.array([(seen.now_s,)], _MOMENT)[0]
         if not self._is_due(seen, moment):
             return ()
+        self._tell_apart(seen)
         self._at["changed_s"] = seen.changed_s
         names = [*seen.nodes, *(name for name in self.replaced if name not in seen.nodes)]
         self._at["replaced"], self._at["replaced_too"] = [*map(names.index, self.replaced), -1, -1][:2]
@@ -89,11 +96,20 @@ class LearnedNodes:
             names[number] for number in (self._at["replaced"], self._at["replaced_too"]) if number >= 0
         )
         if orders == rules.BUYS:
-            return [Buy((self.catalogue.types[kind],)) for kind in work.bought[:count].tolist()]
+            return [Buy((self._sold.catalogue.types[kind],)) for kind in work.bought[:count].tolist()]
         if orders == rules.NOTHING:
             return []
         planned = [names[number] for number in found.nodes[NODE.plan, : self._at["planned"]].tolist()]
         return [Delete(tuple(planned))] if orders == rules.DELETES else [Delete((name,)) for name in planned]
+
+    def _tell_apart(self, seen: Observed) -> None:
+        """Let ways to buy a type stand apart that pods select between."""
+        pods = chain((each.pod for each in seen.waiting.values()), *(here.values() for here in seen.pods.values()))
+        selections = frozenset(selection(pod) for pod in pods if pod.node_selector) - {frozenset()}
+        if selections != self._selections:
+            self._selections = selections
+            if (catalogue := self.catalogue.apart(selections)) != self._sold.catalogue:
+                self._offer(catalogue)
 
     def _is_due(self, seen: Observed, moment: np.void) -> bool:
         """Take note of the pods that ask for nodes; returns whether it is time to buy or to look."""

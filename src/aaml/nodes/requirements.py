@@ -126,6 +126,11 @@ def usual_key(key: str) -> str:
     return _NORMAL.get(key, key)
 
 
+def with_former_names(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a node with those that kubelets and clouds still set by former names."""
+    return {**labels, **{former: labels[key] for former, key in _NORMAL.items() if key in labels}}
+
+
 def required(requirements: Iterable[Requirement]) -> Labels:
     """Return what expressions ask for together."""
     return merged({}, *({usual_key(each.key): _values(each)} for each in requirements))

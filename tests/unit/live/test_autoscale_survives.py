@@ -12,7 +12,15 @@ import msgspec
 import pytest
 
 from aaml.cli import run as command
-from aaml.cluster.objects import DisruptionBudget, LabelSelector, Requirement, Taint, Toleration
+from aaml.cluster.objects import (
+    CAPACITY_TYPE_LABEL,
+    ZONE_LABEL,
+    DisruptionBudget,
+    LabelSelector,
+    Requirement,
+    Taint,
+    Toleration,
+)
 from aaml.errors import UserError
 from aaml.kube.objects import wire
 from aaml.kube.objects.convert import node_from_api
@@ -24,6 +32,7 @@ from aaml.live.node_controller import MoveLimits, steady_clock
 from aaml.live.node_pools import active
 from aaml.live.node_template import NodeTemplate
 from aaml.live.owned_nodes import OwnedNodes
+from aaml.nodes.catalogue import Catalogue, Offering
 from aaml.threads import Background
 from support import make
 from support.kwok import until
@@ -651,3 +660,35 @@ def test_metrics_tell_nodes_orders_and_refusals(api: Any) -> None:
         'aaml_autoscale_refused_total{reason="most-nodes"} 3.0', 'aaml_autoscale_orders_total{verb="delete"} 0.0',
     ):  # fmt: skip
         assert line in text
+
+
+# ---- ways to buy a type ----------------------------------------------------------------------------------------------
+
+
+def in_zones(*ways: tuple[float, str, str]) -> Any:
+    """Return a type that can be bought in these ways: a price, a capacity type, a zone."""
+    return replace(CATALOGUE["small"], offerings=tuple(Offering(*each) for each in ways))
+
+
+@pytest.mark.parametrize("dearer", [1.0, 1.5])
+@pytest.mark.parametrize("key", [ZONE_LABEL, "failure-domain.beta.kubernetes.io/zone"])
+def test_a_node_is_bought_in_the_zone_that_pods_select(api: Any, said: Any, dearer: float, key: str) -> None:
+    api.on("POST", PATH, made)
+    sold = Catalogue((in_zones((1.0, "on-demand", "a"), (dearer, "on-demand", "b"), (0.5, "spot", "a")),))
+    api.live.nodes = OwnedNodes(api.live.watch, sold)
+    api.live.waits(pod("p", 1.5, node_selector={key: "b"}), pod("q", 1.5, node_selector={CAPACITY_TYPE_LABEL: "spot"}))
+    api.live.controller(EAGER, apply=True).step()
+    ordered = [
+        {each["key"]: each["values"][0] for each in body["spec"]["requirements"]} for body in api.bodies("POST", PATH)
+    ]
+    bought_in = sorted((each[ZONE_LABEL], each[CAPACITY_TYPE_LABEL]) for each in ordered)
+    assert bought_in == [("a", "spot"), ("b", "on-demand")]
+    assert not [each for each in said() if "fits no instance type" in each]
+
+
+def test_a_zone_in_which_nothing_is_sold_is_told(api: Any, said: Any) -> None:
+    api.live.nodes = OwnedNodes(api.live.watch, Catalogue((in_zones((1.0, "on-demand", "a")),)))
+    api.live.waits(pod("p", node_selector={ZONE_LABEL: "c"}))
+    play(api, 1)
+    assert bought(api) == []
+    assert [each for each in said() if "default/p waits" in each and "fits no instance type" in each]

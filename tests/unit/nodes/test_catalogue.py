@@ -252,3 +252,15 @@ def test_types_are_cheapest_first_and_found_by_name():
     assert CATALOGUE["small"] is SMALL
     with pytest.raises(UserError, match="at least one type"):
         Catalogue(())
+
+
+def test_a_pod_fits_a_type_that_is_sold_where_it_selects_and_by_former_names_of_labels():
+    ways = (Offering(1.0, zone="a"), Offering(1.0, zone="b"), Offering(2.0, "spot", "c"))
+    catalogue = Catalogue((replace(SMALL, offerings=ways),))
+    for zone, some, launched in (("a", True, False), ("c", True, False), ("d", False, False)):
+        asks = pod("p", node_selector={"failure-domain.beta.kubernetes.io/zone": zone})
+        assert catalogue.fits(asks).tolist() == [some]
+        assert catalogue.fits(asks, launched=True).tolist() == [launched], "any of the cheapest may be launched"
+    asks = pod("p", node_selector={"beta.kubernetes.io/os": "linux"})
+    assert catalogue.fits(asks, launched=True).tolist() == [True]
+    assert catalogue.types[0].node("n", ways[0]).labels["beta.kubernetes.io/os"] == "linux", "kubelets set it still"

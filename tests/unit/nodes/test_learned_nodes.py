@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from aaml.cli import run
-from aaml.cluster.objects import GpuRequest
+from aaml.cluster.objects import CAPACITY_TYPE_LABEL, ZONE_LABEL, GpuRequest
 from aaml.errors import UserError
-from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.catalogue import Catalogue, Offering
 from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.file import read_autoscaler
 from aaml.nodes.learned import LearnedNodes
@@ -19,8 +19,11 @@ from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.kube_scores.profile import read_profile
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
+from aaml.sim.cluster import SimCluster
 from aaml.sim.recorded_bill import under
+from aaml.sim.supply import NodeSupply
 from aaml.sim.tasks import find_task
+from aaml.workload.model import Workload
 from support.nodes_to_buy import CATALOGUE, LARGE, MEDIUM, SMALL, Moment, kind, pod
 
 # a pod that moves counts a dollar, a node's price counts for an hour; nothing is kept free
@@ -299,3 +302,36 @@ def test_what_is_no_policy_of_nodes_is_a_line(tmp_path, text, said):
     with pytest.raises(UserError, match=said) as error:
         read_autoscaler(path)
     assert "\n" not in str(error.value)
+
+
+# ---- ways to buy a type ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dearer", [1.0, 1.5])
+@pytest.mark.parametrize("key", [ZONE_LABEL, "failure-domain.beta.kubernetes.io/zone"])
+def test_pods_run_in_the_zone_that_they_select(dearer, key):
+    """Whichever it is, also where all zones cost the same and any of them is launched where nobody says which."""
+    ways = (Offering(1.0, zone="a"), Offering(dearer, zone="b"), Offering(1.0, zone="c"))
+    catalogue = Catalogue((replace(SMALL, offerings=ways), LARGE))
+    pods = [pod(f"p{number}", 2.0, node_selector={key: "abc"[number % 3]}) for number in range(6)]
+    for seed in range(3):
+        supply = NodeSupply(learned(catalogue), catalogue, np.random.default_rng(seed))
+        cluster = SimCluster((), Workload(tuple(pods)), until_s=300.0, supply=supply, invariants=True)
+        play(cluster, make_policy("first-fit"))
+        zones = {uid: each.node_name for uid, each in cluster.state.placements.items()}
+        told = {uid: cluster.state.nodes[cluster.state.index[name]].labels[ZONE_LABEL] for uid, name in zones.items()}
+        assert told == {each.uid: each.node_selector[key] for each in pods}
+        assert cluster.metrics()["nodes_bought"] == 6
+
+
+def test_a_type_stands_once_for_each_zone_that_pods_select_beside_the_usual_one():
+    ways = (Offering(1.0, zone="a"), Offering(1.5, zone="b"), Offering(1.5, zone="c"), Offering(0.5, "spot", "b"))
+    catalogue = Catalogue((replace(SMALL, offerings=ways), LARGE))
+    assert catalogue.apart([frozenset({(CAPACITY_TYPE_LABEL, "spot")})]) is catalogue, "that is how it is launched"
+    assert catalogue.apart([frozenset({(ZONE_LABEL, "none")})]) is catalogue
+    on_demand = frozenset({(ZONE_LABEL, "b"), (CAPACITY_TYPE_LABEL, "on-demand")})
+    parts = catalogue.apart([on_demand, frozenset({(ZONE_LABEL, "c")}), frozenset({(ZONE_LABEL, "b")})])
+    assert [(each.name, each.cheapest) for each in parts.types] == [
+        ("small", ways[3]), ("small", ways[1]), ("small", ways[2]), ("large", LARGE.cheapest),
+    ]  # fmt: skip
+    assert parts["small"] is parts.types[0]
