@@ -103,9 +103,8 @@ def test_a_profile_is_chosen_by_its_name_and_else_it_is_that_of_pods_that_name_n
     packing = read(TWO, "packing").config
     assert (packing.strategy, packing.percentage_of_nodes_to_score) == ("MostAllocated", 100)
     assert read(TWO.replace("default-scheduler", "other")).scheduler_name == "packing"  # the first
-    with pytest.raises(
-        UserError, match="'packng' is not accepted; expected one of packing, default-scheduler; did you"
-    ):
+    wrong = r"'packng' is not accepted; did you mean packing\? Expected one of packing, default-scheduler"
+    with pytest.raises(UserError, match=wrong):
         read(TWO, "packng")
 
 
