@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aaml.errors import UserError
+from aaml.errors import StoppedError, UserError
 from aaml.evaluation.identity import inputs
 from aaml.evaluation.page import written
 from aaml.evolve.cases import check as check_held_out
@@ -59,7 +59,8 @@ def evolve(
     """Search until the generations are done or `stop()` is true; return the front, judged on validation episodes.
 
     The same settings give the same formulas, with any number of processes and interruptions. With `resume` the settings
-    in the folder count, but for generations and workers. Raises `UserError` for a folder that holds another search.
+    in the folder count, but for generations and workers. Raises `UserError` for a folder that holds another search,
+    and `StoppedError` where no generation was done.
     """
     with output_folder(out):
         return _evolve(config, out, resume, stop, progress=progress)
@@ -88,7 +89,9 @@ def _evolve(config: EvolveConfig, out: Path, resume: bool, stop: Callable[[], bo
             done = study.optimize(
                 islands, evaluate, config.generations, name="evolve", stopped=stop, after=after, progress=progress
             )
-    return leave(config, out, islands.fronts, progress=progress) if done else []
+    if not done:
+        raise StoppedError
+    return leave(config, out, islands.fronts, progress=progress)
 
 
 def leave(config: EvolveConfig, out: Path, fronts: Sequence[Front], *, progress: bool = True) -> list[Judged]:

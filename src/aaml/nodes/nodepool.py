@@ -6,11 +6,9 @@ The two durations of batches are flags of Karpenter, not fields of a NodePool; t
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import yaml
 
 from aaml.cluster.objects import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, TYPE_LABEL, Operator, Requirement
@@ -19,7 +17,7 @@ from aaml.errors import UserError, bad_value
 from aaml.files import write_text
 from aaml.nodes import nodepool_wire as wire
 from aaml.nodes.catalogue import CAPACITY_TYPES
-from aaml.nodes.requirements import ANY, DESCRIBING, PLAIN, WELL_KNOWN, required, usual_key
+from aaml.nodes.requirements import ANY, DESCRIBING, WELL_KNOWN, required, usual_key
 from aaml.nodes.settings import KarpenterSettings
 from aaml.schema import convert, of_kind, of_yaml, read_bytes, without_nulls
 
@@ -187,24 +185,6 @@ def write_nodepool(path: Path, content: Mapping[str, Any], notes: Sequence[str] 
     lines = [*notes, f"Karpenter's flags (Helm: settings.batchIdleDuration, settings.batchMaxDuration): {flags}"]
     text = "".join(f"# {line}\n" for line in lines) + yaml.safe_dump(dict(content), sort_keys=False, width=120)
     write_text(path, text, field="out")
-
-
-def to_dict(settings: KarpenterSettings) -> dict[str, Any]:
-    """Return settings as JSON-able values, which `of_dict` reads."""
-    return asdict(settings)
-
-
-def of_dict(found: Mapping[str, Any]) -> KarpenterSettings:
-    """Return the settings that `to_dict` wrote; those of before requirements were kept have none."""
-    kept = convert(found.get("requirements", list(map(asdict, PLAIN))), list[_Kept], "requirements")
-    requirements = tuple(Requirement(each.key, each.operator, tuple(each.values)) for each in kept)
-    return KarpenterSettings(**{**found, "requirements": requirements})
-
-
-class _Kept(msgspec.Struct, forbid_unknown_fields=True):
-    key: str
-    operator: Operator
-    values: list[str] = []
 
 
 def _plain(settings: KarpenterSettings) -> dict[str, Any]:

@@ -34,8 +34,9 @@ def crowding(objectives: FloatArray) -> FloatArray:
         order = np.argsort(objectives[:, column], kind="stable")
         values = objectives[order, column]
         distance[order[[0, -1]]] = np.inf
-        if (span := values[-1] - values[0]) > 0:
-            distance[order[1:-1]] += (values[2:] - values[:-2]) / span
+        with np.errstate(invalid="ignore"):  # infinity less infinity
+            if (span := values[-1] - values[0]) > 0:
+                distance[order[1:-1]] += (values[2:] - values[:-2]) / span
     return distance
 
 

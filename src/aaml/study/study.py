@@ -5,7 +5,9 @@ what the journal has is told without being evaluated again, so that a study come
 was cut off, and nothing but trials has to be kept.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -70,33 +72,40 @@ class Study:
         if resume and not (self.path.is_file() or storage):
             raise bad_value("resume", str(self.path), "a study that was begun with this --out")
         self._journal = None if storage else Journal(self.path)
-        self.optuna = self._opened(storage, objectives)
-        attrs = self.optuna.user_attrs
-        if not resume and self.optuna.trials:
-            raise UserError(f"out: {folder} holds a study already; go on with --resume, or choose another --out")
-        if "settings" in attrs:
-            before = attrs["settings"]
-            other = [name for name, value in settings.items() if before.get(name) != value]
-            if other:
-                raise UserError(f"resume: {self.path} belongs to a study with another {', '.join(other)}")
-            same_inputs(inputs, attrs.get("inputs"), self.path)
+        self.optuna = self._opened(storage, objectives, resume=resume)
+        self._check(settings, inputs)
         self._remember("settings", dict(settings))
         self._remember("inputs", dict(inputs))
 
-    def _opened(self, storage: str, objectives: int) -> optuna.Study:
+    def _opened(self, storage: str, objectives: int, *, resume: bool) -> optuna.Study:
         try:
             where = storage if self._journal is None else JournalStorage(self._journal)
             name = self.folder.resolve().name if storage else NAME
             if name in optuna.get_all_study_names(where):  # to look at one writes nothing
                 study = optuna.load_study(study_name=name, storage=where)
-            else:
-                study = optuna.create_study(study_name=name, storage=where, directions=["minimize"] * objectives)
-            if len(study.directions) != objectives:
-                raise ValueError(f"it has {len(study.directions)} objectives, not {objectives}")
+                if study.trials and not resume:
+                    raise UserError(
+                        f"out: {self.folder} holds a study already; go on with --resume, or choose another --out"
+                    )
+                if resume and len(study.directions) == objectives:
+                    return study
+                if resume:
+                    raise ValueError(f"it has {len(study.directions)} objectives, not {objectives}")
+                optuna.delete_study(study_name=name, storage=where)  # nothing was evaluated yet
+            return optuna.create_study(study_name=name, storage=where, directions=["minimize"] * objectives)
         except (SQLAlchemyError, ImportError, *_NO_JOURNAL) as error:
             said = f"storage: {storage}" if storage else f"out: {self.path}"
             raise UserError(f"{said} cannot be used: {' '.join(str(error).split())}") from error
-        return study
+
+    def _check(self, settings: Mapping[str, Any], inputs: Mapping[str, str]) -> None:
+        """Raise `UserError` where the study was begun with other settings or inputs."""
+        before, played = (self.optuna.user_attrs.get(name, {}) for name in ("settings", "inputs"))
+        if not isinstance(before, dict) or not isinstance(played, dict):
+            raise UserError(f"out: {self.path} cannot be used: its settings are damaged")
+        other = [name for name, value in settings.items() if before and before.get(name) != value]
+        if other:
+            raise UserError(f"resume: {self.path} belongs to a study with another {', '.join(other)}")
+        same_inputs(inputs, played if before else None, self.path)
 
     def close(self) -> None:
         """Close the journal."""
@@ -152,7 +161,7 @@ class Study:
                     if stopped():
                         return number
                     try:
-                        trials = list(evaluate(asked, number, trials))
+                        trials = list(map(_comparable, evaluate(asked, number, trials)))
                     except StoppedError:
                         return number
                     self._keep(sampler, trials[len(there) :])
@@ -183,6 +192,13 @@ class Study:
             return [_thawed(params, frozen) for params, frozen in zip(asked, there, strict=False)]
         except _NO_JOURNAL as error:
             raise UserError(f"resume: {self.path}: holds a trial that is none ({error!r})") from error
+
+
+def _comparable(trial: Trial[Params]) -> Trial[Params]:
+    """Return a trial in which what is no number is worse than every number."""
+    if not any(map(math.isnan, trial.values)):
+        return trial
+    return replace(trial, values=tuple(math.inf if math.isnan(each) else each for each in trial.values))
 
 
 def _thawed(params: Params, frozen: FrozenTrial) -> Trial[Params]:

@@ -1,14 +1,13 @@
 """What is searched for a bill: kube-scheduler's configuration and the NodePool together, and how bills are judged."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.quantity import CPU
-from aaml.nodes import nodepool
 from aaml.nodes.catalogue import Catalogue, InstanceType
 from aaml.nodes.requirements import ANY
 from aaml.nodes.settings import ConsolidationPolicy, KarpenterSettings
@@ -80,7 +79,7 @@ class SetupSpace:
 
     def to_dict(self, config: Setup) -> dict[str, object]:
         """Return a pair as JSON-able values."""
-        return {"scheduler": self.scheduler.to_dict(config.scheduler), "pool": nodepool.to_dict(config.pool)}
+        return {"scheduler": self.scheduler.to_dict(config.scheduler), "pool": asdict(config.pool)}
 
     def _changed(self, pool: KarpenterSettings, rng: np.random.Generator) -> KarpenterSettings:
         changes = (self._policy, self._after, self._budget, self._types, self._idle, self._most)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from aaml.cli import run
-from aaml.errors import UserError
+from aaml.errors import StoppedError, UserError
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.statistics import t_quantile
 from aaml.evolve import front as fronts
@@ -185,11 +185,11 @@ def test_a_search_that_is_stopped_in_its_first_generation_says_that_nothing_is_k
     def interrupted(*_, stop, **__):
         signal.raise_signal(signal.SIGINT)
         assert stop()
-        return []
+        raise StoppedError
 
     monkeypatch.setattr("aaml.evolve.search.evolve", interrupted)
     assert run("search formula", ["--out", str(tmp_path)]) == 128 + signal.SIGINT
-    assert capsys.readouterr().out == "interrupted; no generation was done, so nothing is kept\n"
+    assert capsys.readouterr().out == "stopped: nothing is written\n"
 
 
 def test_losses_are_those_of_the_policy_beside_the_reference_on_the_same_arrivals():

@@ -1,6 +1,7 @@
 """Studies: the same bits however they are cut off, what is refused, what damage comes to. Nothing is played here."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -139,11 +140,24 @@ def test_a_study_is_begun_once_and_goes_on_with_what_it_was_begun_with(tmp_path:
         study.optimize(cma(), Evaluate(), 2, name="test", progress=False)
 
 
+def test_what_is_no_number_is_worse_than_every_number(tmp_path: Path) -> None:
+    def evaluate(params: Any, *_: Any) -> list[Trial[Any]]:
+        return [Trial(each, (math.nan if each == 0 else float(each),)) for each in params]
+
+    for resume in (False, True):
+        sampler = genetic()
+        with Study(tmp_path, {}, {}, resume=resume) as study:
+            study.optimize(sampler, evaluate, 1, name="test", progress=False)
+            assert [each.values for each in sampler.best] == [(50.0,), (math.inf,)]
+
+
 def test_a_value_is_made_once(tmp_path: Path) -> None:
     with Study(tmp_path, {}, {}) as study:
         assert study.known("start", lambda: [1.5]) == [1.5]
     with Study(tmp_path, {}, {}, resume=True) as study:
         assert study.known("start", lambda: [0.0]) == [1.5]
+    with Study(tmp_path, {"seed": 2}, {}) as study:  # nothing was evaluated: this is another one
+        assert study.known("start", lambda: [0.0]) == [0.0]
 
 
 def outcome(folder: Path) -> tuple[str | None, list[Any]]:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from aaml.commands.search import stoppable
 from aaml.errors import bad_value
 from aaml.evolve.settings import OPENB, EvolveConfig
 from aaml.settings import Natural, Settings, SettingsFile
@@ -34,7 +35,6 @@ def run(args: Args) -> int:
     """Search, and say what was found."""
     from dataclasses import replace
 
-    from aaml.commands.signals import ends_by
     from aaml.evolve.front import chosen, look, not_better, read_front, shown
     from aaml.evolve.search import evolve, read_config
     from aaml.policies.formulas.text import parse, to_text
@@ -56,21 +56,19 @@ def run(args: Args) -> int:
             print(f"{one.task}, {one.nodes} nodes: {shown(one.loss, ratio=config.is_ratio)}")
         print(f"looks at the leaderboard's episodes in {out}: {count}; intervals are Bonferroni's for all of them")
         return 0
-    stop: list[bool] = []
-    with ends_by(lambda: stop.append(True)) as interruption:
-        front = evolve(config, out, resume=args.resume, stop=lambda: bool(stop))
-    config = read_config(out) if front else config
-    if front:
-        if warning := not_better(front, config.judged_by):
-            print(warning)
-        print(f"on validation episodes, {config.measure} (all intervals together at 95%):")
-        print("size  mean [95% interval]     formula")
+    front, interruption = stoppable(lambda stopped: evolve(config, out, resume=args.resume, stop=stopped), out)
+    if front is None:
+        return interruption.status
+    config = read_config(out)
+    if warning := not_better(front, config.judged_by):
+        print(warning)
+    print(f"on validation episodes, {config.measure} (all intervals together at 95%):")
+    print("size  mean [95% interval]     formula")
     for each in front:
         row = each.row(ratio=config.is_ratio)
         print(f"{row['size']:>4}  {row['validation [95% interval]']:<23}  {to_text(parse(each.text), 4)}")
     if interruption.status:
-        again = f"aaml search formula --out {out} --resume --generations {config.generations}"
-        print(f"interrupted; {f'go on with: {again}' if front else 'no generation was done, so nothing is kept'}")
+        print(f"stopped; go on with: aaml search formula --out {out} --resume --generations {config.generations}")
         return interruption.status
     print(f"page: {out}/report.html")
     if config.is_openb:
