@@ -15,8 +15,8 @@ from aaml.files import write_json
 from aaml.insight.explain import explain
 from aaml.insight.replay import AttemptRecord, Replay
 from aaml.nodes.catalogue_file import read_catalogue
+from aaml.scheduling.loop import never
 from aaml.scheduling.play import play
-from aaml.scheduling.walk import never
 from aaml.schema import convert, of_json, read_bytes
 from aaml.sim.recorded_bill import RecordedBillTask, bought_from
 from aaml.sim.task import Task

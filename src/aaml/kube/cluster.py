@@ -1,4 +1,4 @@
-"""KubeCluster: a real Kubernetes API behind the `Cluster` port of the walk.
+"""KubeCluster: a real Kubernetes API behind the `Cluster` port of the scheduling loop.
 
 Reflectors and the binder run in threads of their own and put what they learn into one inbox. Only the thread that calls
 `next_pod` empties it, changes the state and decides, so there are no locks. A pod is assumed on its node when its bind

@@ -17,7 +17,7 @@ from aaml.learning.checkpoint import archived, opened
 from aaml.live.backlog import Backlog
 from aaml.live.learner_process import AgentSetup, ExperienceBatch, LearnerProcess, Update
 from aaml.parallel.worker import open_answer
-from aaml.scheduling.walk import never
+from aaml.scheduling.loop import never
 from aaml.sim.cluster import SimCluster
 from aaml.sim.threaded import ThreadedCluster
 

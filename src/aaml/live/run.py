@@ -26,10 +26,10 @@ from aaml.live.settings import Folders, SchedulerSettings
 from aaml.live.shield import shield
 from aaml.live.warm_up import warm_up
 from aaml.policies.registry import make_reward
+from aaml.scheduling.loop import deployments
 from aaml.scheduling.node_sampling import ALL, NodeSampling
 from aaml.scheduling.play import Stats
 from aaml.scheduling.ports import Sampler
-from aaml.scheduling.walk import deployments
 from aaml.settings import plain
 from aaml.telemetry.console import LOG, file_log, stamp, terminal_log, unused_path
 from aaml.telemetry.run_tail import IN_PROCESS
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from aaml.live.duty import Duty
     from aaml.live.session import PolicySession
     from aaml.live.source import PolicySource
+    from aaml.scheduling.loop import Episodes
     from aaml.scheduling.ports import Cluster, Observer, Policy
-    from aaml.scheduling.walk import Episodes
     from aaml.telemetry.writers import Scalar
 else:  # figures and tables, once a run is over
     report = lazily("aaml.live.report")

@@ -13,9 +13,9 @@ from aaml.live.observers.decisions import ProgressBar
 from aaml.live.observers.lifetimes import watched_lifetimes
 from aaml.live.settings import DEFAULT_REWARD
 from aaml.policies.registry import make_reward
+from aaml.scheduling.loop import Episodes, deployments
 from aaml.scheduling.play import Stats, play
 from aaml.scheduling.ports import Agent
-from aaml.scheduling.walk import Episodes, deployments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -61,7 +61,7 @@ class Shift:
         self._awaits = ""
 
     def on_turn(self) -> None:
-        """Note that the walk goes on, for the probe of liveness."""
+        """Note that the scheduling loop goes on, for the probe of liveness."""
         self._beat_s = time.monotonic()
 
     # ---- what the probes ask -----------------------------------------------------------------------------------------

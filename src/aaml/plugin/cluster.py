@@ -1,7 +1,7 @@
 """PluginCluster: the cluster that kube-scheduler works on, as the plugin inside it describes it.
 
-It is a `Cluster` of the walk whose pods come with their node: what learns, records and explains goes on as it does for
-`aaml schedule`. Nothing is asked of the Kubernetes API.
+It is a `Cluster` of the scheduling loop whose pods come with their node, so that learning, recording and explaining
+work as they do in `aaml schedule`. It sends no request to the Kubernetes API.
 """
 
 import logging
@@ -21,9 +21,9 @@ from aaml.kube.objects.convert import node_from_api
 from aaml.kube.sources import see_pod
 from aaml.plugin.listener import Listener
 from aaml.plugin.messages import Bind, ClusterChanges, Explore, Hello, TakenChoice
+from aaml.scheduling.loop import Ending, deployments
 from aaml.scheduling.ports import BindResult, BindStatus, Decision
 from aaml.scheduling.queue_sort import QueueSort
-from aaml.scheduling.walk import Ending, deployments
 
 _LOG = logging.getLogger("aaml")
 _END_S = 2.0  # what binds under way may take once nobody decides any more

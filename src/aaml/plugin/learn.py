@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from aaml.learning.agent import NeuralAgent
     from aaml.live.duty import Duty
     from aaml.plugin.cluster import PluginCluster
+    from aaml.scheduling.loop import Episodes
     from aaml.scheduling.observation import Context, ObservationSpec
     from aaml.scheduling.play import Stats
     from aaml.scheduling.ports import Agent, Cluster, Outcome, Policy, Transition
-    from aaml.scheduling.walk import Episodes
 
 _LOG = logging.getLogger("aaml")
 _WRITE_EVERY_S = 1.0  # as often as the plugin looks

@@ -1,1 +1,1 @@
-"""What a scheduler is: ports, observation, the cycle and the one walk, queue, rewards, preemption."""
+"""What a scheduler is: ports, observation, the cycle and the one scheduling loop, queue, rewards, preemption."""

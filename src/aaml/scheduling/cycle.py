@@ -1,4 +1,4 @@
-"""SchedulingCycle: one pod from filters to outcome, the part of the walk that a Gymnasium environment shares."""
+"""SchedulingCycle: one pod from filters to outcome, which the scheduling loop and the Gymnasium environment share."""
 
 from dataclasses import dataclass
 from typing import Protocol

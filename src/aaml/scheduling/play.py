@@ -7,8 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from aaml.scheduling.cycle import Reward
+from aaml.scheduling.loop import Episodes, SchedulingLoop, deployments, never
 from aaml.scheduling.ports import Agent, Attempt, Backer, BindResult, Cluster, Observer, Policy, Sorter, Step
-from aaml.scheduling.walk import Episodes, Walk, deployments, never
 
 LATENCIES_KEPT = 100_000  # a scheduler may run for months
 
@@ -67,14 +67,14 @@ def play(  # noqa: C901
     agent = policy if learn and isinstance(policy, Agent) else None
     stats, listeners = Stats(), tuple(observers)
     observation_of = None if agent is None else agent.observation_of
-    walk = Walk(cluster, policy, reward, observation_of=observation_of, episodes=episodes)
+    loop = SchedulingLoop(cluster, policy, reward, observation_of=observation_of, episodes=episodes)
 
     def enough() -> bool:
         for each in listeners:
             each.on_turn()
         return stop() or (max_decisions is not None and stats.decisions >= max_decisions)
 
-    with closing(walk.events(enough)) as events:
+    with closing(loop.events(enough)) as events:
         for event in events:
             if isinstance(event, BindResult):
                 stats.on_result(event)

@@ -1,4 +1,4 @@
-"""The seams of the platform: what a cluster, a policy, an agent, an observer and a writer are to the one walk."""
+"""The seams of the platform: what the scheduling loop calls: clusters, policies, agents, observers and writers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -11,10 +11,10 @@ from aaml.errors import bad_value
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import SchedulingCycle
+from aaml.scheduling.loop import whole_run
 from aaml.scheduling.observation import NO_POD, NODE_FEATURES, PAIR_FEATURES, Context, Observation, ObservationSpec
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.rewards import RewardOptions, nothing_placed
-from aaml.scheduling.walk import whole_run
 from aaml.sim.cluster import SimCluster
 from aaml.sim.render import picture, text
 from aaml.sim.tasks import find_task

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.objects import Pod
+from aaml.scheduling.loop import SchedulingLoop
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision, Policy
-from aaml.scheduling.walk import Walk
 from aaml.sim.cluster import SimCluster
 from aaml.sim.search_config import SearchConfig
 from aaml.sim.task import Task
@@ -107,7 +107,7 @@ class Search:
         for row in rows:
             twin = imagined.fork()
             twin.bind(pod, row)
-            for _ in Walk(twin, self._rollout).events():
+            for _ in SchedulingLoop(twin, self._rollout).events():
                 pass
             values.append(self._task.value(twin.metrics()))
         worth = np.nan_to_num(np.array(values, dtype=np.float64))

@@ -14,8 +14,8 @@ from aaml.episodes.plan import Plan
 from aaml.learning.config import QTable
 from aaml.learning.qtable import BinnedState, QTableAgent
 from aaml.policies.fragment_meter import FragmentMeter
+from aaml.scheduling.loop import SchedulingLoop, whole_run
 from aaml.scheduling.ports import RunWriter, Step
-from aaml.scheduling.walk import Walk, whole_run
 from aaml.sim.task_episodes import TaskEpisodes
 from aaml.training.learner import Stop, draw_episode
 from aaml.training.lockstep import evaluate_in_lockstep
@@ -96,14 +96,14 @@ class QTableLearner:
     def _in_simulator(self, first: int) -> int:
         agent, factory, step = self.policy, self._factory, first
         cluster = factory.build(*draw_episode(self._rng, self._sizes))
-        walk = Walk(
+        loop = SchedulingLoop(
             cluster,
             agent,
             factory.reward(),
             observation_of=agent.observation_of,
             episodes=whole_run(continuing=True),
         )
-        for event in walk.events():
+        for event in loop.events():
             if isinstance(event, Step) and event.transition is not None and not event.transition.truncated:
                 agent.observe(event.transition)
                 step = self._counted(step + 1)

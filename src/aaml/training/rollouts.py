@@ -17,11 +17,11 @@ from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import Reward, spec_of
 from aaml.scheduling.lifetimes import expected_lifetimes
+from aaml.scheduling.loop import Event, SchedulingLoop, whole_run
 from aaml.scheduling.observation import Context, Observation, ObservationSpec
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Attempt, Decision, Observer, Policy, Sorter, Step, Transition
 from aaml.scheduling.rewards import RewardOptions
-from aaml.scheduling.walk import Event, Walk, whole_run
 from aaml.settings import RemainingLifetimes
 from aaml.sim.cluster import SimCluster
 from aaml.sim.search import Future, Grade, Search
@@ -111,7 +111,7 @@ class _Episode:
     number: int
     nodes: int
     cluster: SimCluster
-    walk: Walk
+    loop: SchedulingLoop
     events: Iterator[Event]
     actions: list[int] = field(default_factory=list)
 
@@ -150,7 +150,7 @@ class Stream:
         It is the step before this decision, except that the steps of a gang come together.
         """
         episode, completed = self._episode, []
-        episode.walk.policy = policy
+        episode.loop.policy = policy
         for event in episode.events:
             match event:
                 case Step(transition=Transition() as transition):
@@ -163,7 +163,7 @@ class Stream:
 
     def cut(self) -> None:
         """Forget steps whose continuation is awaited."""
-        self._episode.walk.cut()
+        self._episode.loop.cut()
 
     def state(self) -> dict[str, Any]:
         """Return what `restore` rebuilds the stream from."""
@@ -171,7 +171,7 @@ class Stream:
             "episode": self._episode.number,
             "nodes": self._episode.nodes,
             "actions": list(self._episode.actions),
-            "awaited": self._episode.walk.awaited,
+            "awaited": self._episode.loop.awaited,
             "rng": json.dumps(self.rng.bit_generator.state),
         }
 
@@ -179,14 +179,14 @@ class Stream:
         """Play the episode's actions again up to where the stream was."""
         actions, awaited = state["actions"], int(state.get("awaited", 0))
         episode = self._episode = self._start(int(state["episode"]), int(state["nodes"]))
-        episode.walk.observation_of = _observation if awaited else None
+        episode.loop.observation_of = _observation if awaited else None
         again = _Again(actions)
         for _ in actions:
             self.step(again)
             if self._episode is not episode:
                 raise RuntimeError("the episode ended before its recorded actions: the simulation is another one")
-        episode.walk.cut(keep=awaited)
-        episode.walk.observation_of = _observation
+        episode.loop.cut(keep=awaited)
+        episode.loop.observation_of = _observation
         self.rng.bit_generator.state = json.loads(state["rng"])
 
     def _start(self, number: int, nodes: int | None = None) -> _Episode:
@@ -195,11 +195,11 @@ class Stream:
         count = int(sizes[self.rng.integers(len(sizes))]) if nodes is None else nodes
         seed = TRAINING_SEEDS + int(np.random.SeedSequence([self._seed, self.index, number]).generate_state(1)[0])
         cluster = factory.build(seed, count)
-        walk = Walk(
+        loop = SchedulingLoop(
             cluster, _Again(()), factory.reward(), spec=factory.observation_spec, observation_of=_observation,
             episodes=whole_run(continuing=factory.task.continuing),
         )  # fmt: skip
-        return _Episode(number, count, cluster, walk, walk.events())
+        return _Episode(number, count, cluster, loop, loop.events())
 
 
 def _observation(context: Context) -> Observation:

@@ -1,4 +1,4 @@
-"""The one walk from pod to pod: whoever schedules, trains, judges or looks ahead takes events and steps from it.
+"""The one scheduling loop: whoever schedules, trains, evaluates or looks ahead takes events and steps from it.
 
 A step is complete, and yielded, once its continuation is known (the next decision's pod, or that none follows) and
 its bind has ended. Steps come in the order of their decisions, so that they chain: on a live cluster, where a bind
@@ -56,7 +56,7 @@ def whole_run(*, continuing: bool) -> Episodes:
 
 
 def never() -> bool:
-    """Say that nobody wants a walk to stop."""
+    """Return False: the loop runs until the cluster is exhausted."""
     return False
 
 
@@ -91,7 +91,7 @@ class _Open:
         return Step(self.pod, self.decision, outcome, transition)
 
 
-class Walk:
+class SchedulingLoop:
     """Takes pods from a cluster, asks a policy, carries its decisions out, and completes their steps.
 
     `spec` is what contexts show, by default what the policy looks at. `observation_of` says what transitions hold of a

@@ -1,4 +1,4 @@
-"""The one walk, over a scripted cluster: what reaches the policy, the cluster, the learner and observers, and when."""
+"""The scheduling loop over a scripted cluster: what the policy, the cluster, the learner and observers get, and when."""
 
 import weakref
 from collections import deque
@@ -12,12 +12,12 @@ from aaml.cluster.objects import Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
+from aaml.scheduling.loop import SchedulingLoop, deployments, whole_run
 from aaml.scheduling.observation import Context, Observation
 from aaml.scheduling.play import Stats, play
 from aaml.scheduling.ports import Attempt, BindResult, BindStatus, Decision, Observer, Outcome, Step, Transition
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import after_bind, nothing_placed
-from aaml.scheduling.walk import Walk, deployments, whole_run
 from aaml.sim.cluster import SimCluster
 from support import make
 
@@ -234,7 +234,7 @@ def test_an_observer_that_breaks_leaves_no_bind_unawaited() -> None:
     cluster = ScriptedCluster([pod("p")])
     with pytest.raises(OSError, match="disk is full") as caught:
         drive(cluster, Learner([0]), observers=[Broken()])
-    assert caught.tb is not None  # it holds the walk, which must have ended all the same
+    assert caught.tb is not None  # it holds the scheduling loop, which must have ended all the same
     assert cluster.calls == [("bind", "p"), ("drain", "")]
 
 
@@ -290,14 +290,14 @@ def test_without_learning_the_agent_is_only_asked() -> None:
 
 def test_what_a_decision_saw_is_not_kept_until_its_bind_has_ended() -> None:
     cluster = ScriptedCluster([pod("p"), pod("q"), pod("r")], late=["p", "q", "r"])
-    walk, seen = Walk(cluster, Learner([0, 0, 0])), list[weakref.ref[Context]]()
-    with closing(walk.events()) as events:
+    loop, seen = SchedulingLoop(cluster, Learner([0, 0, 0])), list[weakref.ref[Context]]()
+    with closing(loop.events()) as events:
         for event in events:
             if isinstance(event, Attempt) and event.context is not None:
                 seen.append(weakref.ref(event.context))
             if len(seen) == 2:
                 break
-        assert walk.awaited == 2
+        assert loop.awaited == 2
         assert seen[0]() is None
 
 
@@ -343,11 +343,11 @@ def test_a_gang_that_is_not_placed_whole_has_failed() -> None:
 
 def test_a_walk_that_was_cut_forgets_what_is_not_complete() -> None:
     cluster = ScriptedCluster([pod("p"), pod("q"), pod("r")], late=["p", "q"])
-    walk = Walk(cluster, Learner([0, 1, 0]), observation_of=lambda context: context.pod.name)
-    with closing(walk.events()) as events:
+    loop = SchedulingLoop(cluster, Learner([0, 1, 0]), observation_of=lambda context: context.pod.name)
+    with closing(loop.events()) as events:
         attempts = [event for event in (next(events), next(events)) if isinstance(event, Attempt)]
-        assert len(attempts) == walk.awaited == 2
-        walk.cut(keep=1)
+        assert len(attempts) == loop.awaited == 2
+        loop.cut(keep=1)
         steps = [event.transition for event in events if isinstance(event, Step)]
     assert [(step.observation, step.next_observation) for step in steps if step is not None] == [
         ("q", "r"),
