@@ -84,9 +84,9 @@ def test_a_hand_over_is_an_event_of_the_pod_that_was_decided_on(kwok, namespace,
     for number in range(4):
         api.request("POST", f"{path}/pods", pod(f"p{number}", schedulerName="handed"))
     verdicts = iter([None, "difference of rewards below 0"])
-    monkeypatch.setattr("aaml.live.hand_over.HandOver.worse", lambda *_: next(verdicts, None))
+    monkeypatch.setattr("aaml.live.failover.Failover.worse", lambda *_: next(verdicts, None))
     settings = SchedulerSettings(
-        kubeconfig=kwok.kubeconfig, scheduler_name="handed", namespaces=(namespace,), hand_over="always",
+        kubeconfig=kwok.kubeconfig, scheduler_name="handed", namespaces=(namespace,), failover="always",
         fallback="least-variance",
     )  # fmt: skip
     folders = Folders(curves=tmp_path / "curves", models=tmp_path / "models", logs=tmp_path / "logs")
@@ -97,7 +97,7 @@ def test_a_hand_over_is_an_event_of_the_pod_that_was_decided_on(kwok, namespace,
     assert event["type"] == "Warning"
     assert (
         event["message"]
-        == "most-allocated hands over to least-variance, which does better: difference of rewards below 0"
+        == "most-allocated fails over to least-variance, which does better: difference of rewards below 0"
     )
     (log,) = folders.logs.glob("*.log")
     lines = [line for line in log.read_text().splitlines() if " decision " in line]

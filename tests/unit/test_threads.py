@@ -317,10 +317,10 @@ def test_probes(ended, monkeypatch):
     assert "thread 'health' ended: Strange" in str(ended[0])
 
 
-@tries("live/shield.py")
+@tries("live/fallback.py")
 def test_a_policy_that_is_asked_aside(ended):
     """Whatever it raises, even what ends a program, is an answer like another; the fallback decides."""
-    from aaml.live.shield import shield
+    from aaml.live.fallback import with_fallback
     from aaml.policies.registry import make_policy
 
     class Exits:
@@ -329,9 +329,9 @@ def test_a_policy_that_is_asked_aside(ended):
         def act(self, _context):
             sys.exit("out of my own policy")
 
-    shielded = shield(Exits(), make_policy("least-allocated"), deadline_s=30.0)
+    guarded = with_fallback(Exits(), make_policy("least-allocated"), deadline_s=30.0)
     for _ in range(2):
-        decision = shielded.act(make.context(make.cluster(make.nodes(2)), make.pod()))
+        decision = guarded.act(make.context(make.cluster(make.nodes(2)), make.pod()))
         assert isinstance(decision, Decision)
     assert not ended
 

@@ -321,9 +321,9 @@ class KubeCluster:
         self._queue.retry(self._taken.pop(pod.uid))
         self._decisions += 1
 
-    def handed_over(self, pod: Pod, message: str) -> None:
-        """Tell with an event of a pod that another policy decides from now on."""
-        self._events.handed_over(pod, message)
+    def failed_over(self, pod: Pod, message: str) -> None:
+        """Write an event of this pod that another policy decides from now on."""
+        self._events.failed_over(pod, message)
 
     def results(self) -> Sequence[BindResult]:
         """Return the binds that ended since the last call."""

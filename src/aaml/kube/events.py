@@ -74,9 +74,9 @@ class EventWriter:
         """Say that a pod has to leave a node for another one."""
         self._put("preempted", victim, f"Preempted by pod {pod.uid} on node {node_name}")
 
-    def handed_over(self, pod: Pod, message: str) -> None:
-        """Say, with a pod that was decided on, that another policy decides from now on."""
-        self._put("handed-over", pod, message)
+    def failed_over(self, pod: Pod, message: str) -> None:
+        """Write an event of this pod that another policy decides from now on."""
+        self._put("failed-over", pod, message)
 
     def scheduled(self, pod: Pod, node_name: str, found: str = "") -> None:
         """Say that a pod was bound, and where the decision is found."""
@@ -167,7 +167,7 @@ class EventWriter:
         if kind == "scheduled":
             self._carefully(lambda: self._create_event(pod, "Normal", "Scheduled", text))
             return
-        if kind == "handed-over":
+        if kind == "failed-over":
             self._create_event(pod, "Warning", "PolicyHandedOver", text)
             return
         if kind == "preempted":

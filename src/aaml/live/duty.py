@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aaml.kube.lease import LeaderLease
+from aaml.live.fallback import REASONS
 from aaml.live.settings import DutySettings
-from aaml.live.shield import REASONS
 from aaml.live.shift import Shift, on_shift
 from aaml.scheduling.ports import Observer
 from aaml.serve.metrics import Metrics

@@ -15,7 +15,8 @@ from aaml.files import in_a_name
 from aaml.kube.cluster import KubeCluster, LiveOptions
 from aaml.kube.rights import check_at
 from aaml.live.duty import on_duty
-from aaml.live.hand_over import HandOver
+from aaml.live.failover import Failover
+from aaml.live.fallback import with_fallback
 from aaml.live.observers.curves import CurveFiles
 from aaml.live.observers.decisions import DecisionLog, ProgressBar
 from aaml.live.observers.explanations import Explanations
@@ -23,7 +24,6 @@ from aaml.live.observers.shadow import Player, ShadowLog
 from aaml.live.scheduler import Scheduler
 from aaml.live.session import PlainSession
 from aaml.live.settings import Folders, SchedulerSettings
-from aaml.live.shield import shield
 from aaml.live.warm_up import warm_up
 from aaml.policies.registry import make_reward
 from aaml.scheduling.loop import deployments
@@ -228,27 +228,27 @@ class SchedulerRun:
         return None if named == "none" else load_policy(named, seed=self.settings.seed)
 
     def _guarded(self, policy: "Policy", duty: "Duty", cluster: "Cluster") -> "Policy":
-        """Return the policy under guard, or as it is where nobody is to step in."""
+        """Return the policy with its fallback, or the policy itself where there is no fallback."""
         settings, fallback = self.settings, self._fallback()
         if fallback is None:
             duty.decided_by(policy.name)
             return policy
         duty.decided_by(policy.name, fallback.name)
 
-        def handed_over(pod: "Pod", said: str) -> None:
+        def on_failover(pod: "Pod", message: str) -> None:
             duty.decided_by(fallback.name, policy.name)
-            if (tell := getattr(cluster, "handed_over", None)) is not None:  # a Kubernetes cluster has events
-                tell(pod, said)
+            if (tell := getattr(cluster, "failed_over", None)) is not None:  # a Kubernetes cluster has events
+                tell(pod, message)
 
-        when = settings.hand_over
+        when = settings.failover
         compares = (when == "always" or (when == "models" and self.source.origin == "model")) and not settings.dry_run
-        return shield(
+        return with_fallback(
             policy, fallback,
             deadline_s=0.0 if self.source.origin == "built-in" else settings.deadline_s,
             trusted=self.source.origin != "own",
-            hand_over=HandOver(fallback, make_reward(settings.reward)) if compares else None,
+            failover=Failover(fallback, make_reward(settings.reward)) if compares else None,
             count=duty.replaced,
-            handed_over=handed_over,
+            on_failover=on_failover,
         )  # fmt: skip
 
     def _observers(self, cluster: "Cluster", log: "Path | None") -> "Iterator[Observer]":

@@ -11,7 +11,7 @@ from aaml.settings import Count, Natural, NotNegative, Percent, Port, Settings, 
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 ClusterKind = Literal["kube", "sim"]
-HandOverWhen = Literal["models", "always", "never"]
+FailoverWhen = Literal["models", "always", "never"]
 DEFAULT_REWARD = "balance"
 
 
@@ -113,8 +113,8 @@ class SchedulerSettings(DutySettings, RecordSettings):
     """seconds that a decision may take before the fallback decides; 0: no limit. Built-in policies have none"""
     percentage_of_nodes_to_score: Percent = 100
     """share of the nodes that a network scores for a pod, at least 100 nodes; 0: as kube-scheduler chooses it"""
-    hand_over: HandOverWhen = "models"
-    """hand over to the fallback for good when the policy is measurably worse: models (only for model files), always or
+    failover: FailoverWhen = "models"
+    """fail over to the fallback for good when the policy is measurably worse: models (only for model files), always or
     never"""
     sim_nodes: Count = 10
     """nodes of the in-process cluster"""

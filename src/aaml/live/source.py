@@ -20,7 +20,7 @@ Origin = Literal["built-in", "own", "model", "new"]
 class PolicySource:
     """How a policy is made and what is known of it beforehand.
 
-    `origin` says how the policy is guarded (`aaml.live.shield`).
+    `origin` decides how its fallback works (`aaml.live.fallback`).
     """
 
     make: "Callable[[], Policy]"

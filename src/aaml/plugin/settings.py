@@ -20,4 +20,4 @@ class LearnSettings(ProbeSettings, RecordSettings, AgentSettings):
         """Return the settings of a scheduler that learns as these say; nobody steps in, as the plugin sees to that."""
         own = {field.name for field in fields(self)} - {"socket", "weights"}
         same: dict[str, Any] = {name: getattr(self, name) for name in own}
-        return LearnerSettings(**same, scheduler_name="default-scheduler", fallback="none", hand_over="never")
+        return LearnerSettings(**same, scheduler_name="default-scheduler", fallback="none", failover="never")

@@ -66,7 +66,7 @@ def check_reward(reward: float) -> None:
 def range_of(reward: Reward) -> Range | None:
     """Return the least and the greatest value of a reward, None where it does not say. Raises `UserError` for nonsense.
 
-    Rewards are compared within it: what lies outside counts as the nearer end (see `aaml.live.hand_over`).
+    Rewards are compared within it: what lies outside counts as the nearer end (see `aaml.live.failover`).
     """
     within = getattr(reward, "range", None)
     if within is None:

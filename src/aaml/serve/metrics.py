@@ -42,7 +42,7 @@ class Metrics:
             ("reason",),
         )  # fmt: skip
         self.deciding = gauge(
-            "aaml_policy_deciding", "1 for the policy that decides now, 0 for one that handed over or only steps in.",
+            "aaml_policy_deciding", "1 for the policy that decides now, 0 for one that failed over or only steps in.",
             ("policy",),
         )  # fmt: skip
         self.learner_pid = gauge("aaml_learner_pid", "Process that learns for this one, 0 while there is none.")

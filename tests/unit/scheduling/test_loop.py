@@ -1,4 +1,4 @@
-"""The scheduling loop over a scripted cluster: what the policy, the cluster, the learner and observers get, and when."""
+"""The scheduling loop over a scripted cluster: what the policy, cluster, learner and observers get, and when."""
 
 import weakref
 from collections import deque

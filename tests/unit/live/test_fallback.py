@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from aaml.errors import UserError
-from aaml.live.hand_over import HandOver
+from aaml.live.failover import Failover
+from aaml.live.fallback import with_fallback
 from aaml.live.run import SchedulerRun
 from aaml.live.scheduler import Scheduler, learns
 from aaml.live.settings import Folders, SchedulerSettings
-from aaml.live.shield import shield
 from aaml.live.source import PolicySource
 from aaml.policies.registry import make_policy, make_reward
 from aaml.scheduling.ports import Decision
@@ -68,7 +68,7 @@ def fails(_context):
 )
 def test_what_a_policy_cannot_decide_the_fallback_does_and_it_is_told_once(act, reason, said, caplog):
     counted = []
-    guarded = shield(Does(act), First(), count=counted.append)
+    guarded = with_fallback(Does(act), First(), count=counted.append)
     for _ in range(3):
         assert guarded.act(context()).row == 0
     assert counted == [reason] * 3
@@ -78,7 +78,7 @@ def test_what_a_policy_cannot_decide_the_fallback_does_and_it_is_told_once(act, 
 
 
 def test_a_policy_may_leave_a_pod_pending():
-    assert shield(Does(lambda _: Decision(None)), First()).act(context()).row is None
+    assert with_fallback(Does(lambda _: Decision(None)), First()).act(context()).row is None
 
 
 @pytest.mark.parametrize("trusted", [True, False])
@@ -89,7 +89,7 @@ def test_the_fallback_decides_as_long_as_a_policy_is_late(trusted):
         answer.wait(60 if counted or not trusted else 0.1)  # one that is trusted is waited for the first time
         return Decision(0)
 
-    guarded = shield(Does(slow), First(), deadline_s=0.01, trusted=trusted, count=counted.append)
+    guarded = with_fallback(Does(slow), First(), deadline_s=0.01, trusted=trusted, count=counted.append)
     assert [guarded.act(context()).info for _ in range(2)] == [{"first": 1.0}] * 2
     assert counted == ["deadline"] * 2
     answer.set()
@@ -102,7 +102,7 @@ def test_the_fallback_decides_as_long_as_a_policy_is_late(trusted):
 
 def test_a_trusted_policy_is_asked_in_the_thread_that_schedules_until_it_is_late(monkeypatch):
     threads, now_s = [], [0.0]
-    monkeypatch.setattr("aaml.live.shield.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr("aaml.live.fallback.time", SimpleNamespace(monotonic=lambda: now_s[0]))
 
     def slow_at_second(_context):
         threads.append(threading.current_thread())
@@ -110,7 +110,7 @@ def test_a_trusted_policy_is_asked_in_the_thread_that_schedules_until_it_is_late
             now_s[0] += 61.0
         return Decision(0)
 
-    guarded = shield(Does(slow_at_second), First(), deadline_s=60.0, trusted=True)
+    guarded = with_fallback(Does(slow_at_second), First(), deadline_s=60.0, trusted=True)
     for _ in range(3):
         guarded.act(context())
     here = threading.current_thread()
@@ -119,7 +119,7 @@ def test_a_trusted_policy_is_asked_in_the_thread_that_schedules_until_it_is_late
 
 def test_an_error_of_a_policy_with_a_deadline_is_told_as_one():
     counted = []
-    assert shield(Does(fails), First(), deadline_s=60.0, count=counted.append).act(context()).row == 0
+    assert with_fallback(Does(fails), First(), deadline_s=60.0, count=counted.append).act(context()).row == 0
     assert counted == ["error"]
 
 
@@ -148,7 +148,7 @@ class Learner(First):
 
 def test_a_learner_that_fails_goes_on_deciding(caplog):
     learner = Learner()
-    stats = Scheduler(cluster_with(10), shield(learner, First())).run()
+    stats = Scheduler(cluster_with(10), with_fallback(learner, First())).run()
     assert stats.binds["bound"] == 10
     assert learner.seen == ["p0", "p1", "p2"]
     assert caplog.text.count("learner learns no more, it goes on with the weights it has: ") == 1
@@ -157,7 +157,7 @@ def test_a_learner_that_fails_goes_on_deciding(caplog):
 
 def test_a_guarded_policy_learns_sorts_and_sees_as_it_would_by_itself():
     sorter = make_policy("smallest-first")
-    guarded = shield(sorter, First())
+    guarded = with_fallback(sorter, First())
     assert (guarded.name, guarded.queue_sort, guarded.observation_spec) == (
         sorter.name,
         sorter.queue_sort,
@@ -165,47 +165,47 @@ def test_a_guarded_policy_learns_sorts_and_sees_as_it_would_by_itself():
     )
     assert not learns(guarded)
     learner = Learner()
-    assert learns(shield(learner, First()))
+    assert learns(with_fallback(learner, First()))
     learner.learning = False
-    assert not learns(shield(learner, First()))
+    assert not learns(with_fallback(learner, First()))
 
 
 def run_against(policy, fallback, count=lambda _reason: None):
     """Place 300 pods, comparing the choices for all of them."""
-    hand_over = HandOver(make_policy(fallback), make_reward("balance"), share=math.inf)
-    guarded = shield(policy, make_policy(fallback), hand_over=hand_over, count=count)
+    failover = Failover(make_policy(fallback), make_reward("balance"), share=math.inf)
+    guarded = with_fallback(policy, make_policy(fallback), failover=failover, count=count)
     Scheduler(cluster_with(300), guarded).run()
     return guarded
 
 
 def test_a_policy_that_does_worse_hands_over_and_says_so(caplog):
     counted = []
-    assert run_against(make_policy("most-allocated"), "least-variance", counted.append).handed_over
+    assert run_against(make_policy("most-allocated"), "least-variance", counted.append).failed_over
     assert set(counted) == {"handed-over"}
     assert len(counted) > 0
-    assert caplog.text.count("most-allocated hands over to least-variance, which does better") == 1
+    assert caplog.text.count("most-allocated fails over to least-variance, which does better") == 1
 
 
 def test_after_a_hand_over_whoever_looks_is_told_who_decides(tmp_path, monkeypatch):
     """The cluster's events, the log of decisions, the records and the metrics: each says it, and from which pod on."""
     told, seen = [], []
     cluster = cluster_with(300)
-    cluster.handed_over = lambda pod, said: told.append((pod.name, said))
-    monkeypatch.setattr("aaml.live.hand_over.HandOver.worse", lambda *_: "mean -0.01" if len(seen) == 10 else None)
+    cluster.failed_over = lambda pod, said: told.append((pod.name, said))
+    monkeypatch.setattr("aaml.live.failover.Failover.worse", lambda *_: "mean -0.01" if len(seen) == 10 else None)
     monkeypatch.setattr(
         "aaml.live.duty.Duty.on_turn",
         lambda duty: seen.append(duty._metrics.text().decode()) if len(seen) < 12 else None,
     )
     run = SchedulerRun(
         PolicySource(lambda: make_policy("most-allocated")),
-        SchedulerSettings(hand_over="always", fallback="least-variance"),
+        SchedulerSettings(failover="always", fallback="least-variance"),
         cluster=cluster,
         folders=Folders(*(tmp_path / each for each in "abcde")),
     )
     assert run.run(20).decisions == 20
     pod, said = told[0]
     assert len(told) == 1
-    assert said == "most-allocated hands over to least-variance, which does better: mean -0.01"
+    assert said == "most-allocated fails over to least-variance, which does better: mean -0.01"
     (log,) = (tmp_path / "c").glob("*.log")
     lines = [line for line in log.read_text().splitlines() if " INFO    decision " in line]
     first = next(number for number, line in enumerate(lines) if line.endswith(", by least-variance)"))
@@ -224,13 +224,13 @@ def test_after_a_hand_over_whoever_looks_is_told_who_decides(tmp_path, monkeypat
 
 @pytest.mark.parametrize("fallback", ["least-variance", "most-allocated"])
 def test_a_policy_that_is_as_good_or_better_keeps_deciding(fallback):
-    assert not run_against(make_policy("least-variance"), fallback).handed_over
+    assert not run_against(make_policy("least-variance"), fallback).failed_over
 
 
 def test_what_is_only_tried_out_is_not_held_against_a_policy():
     worst = make_policy("most-allocated")
     tries = Does(lambda context: Decision(worst.act(context).row, info={"explored": 1.0}))
-    assert not run_against(tries, "least-variance").handed_over
+    assert not run_against(tries, "least-variance").failed_over
 
 
 OWN = """

@@ -8,7 +8,7 @@ import pytest
 
 from aaml.errors import UserError
 from aaml.evaluation.statistics import Bets
-from aaml.live.hand_over import HandOver
+from aaml.live.failover import Failover
 from aaml.policies.registry import make_policy, make_reward, register_reward
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.rewards import range_of
@@ -102,11 +102,11 @@ def compare(reward: str, times: int, caplog=None) -> str | None:
     """Compare choosing row 0 with choosing row 1, on a cluster whose first node is the fuller one."""
     cluster = make.cluster(make.nodes(2))
     cluster.assume(make.pod("there", cpu=1000), cluster.names[0])
-    hand_over = HandOver(Chooses(1), make_reward(reward), share=float("inf"))
+    failover = Failover(Chooses(1), make_reward(reward), share=float("inf"))
     verdict = None
     for number in range(times):
         context = make.context(cluster, make.pod(f"p{number}", cpu=1000), [1, 1])
-        verdict = verdict or hand_over.worse(context, Decision(0))
+        verdict = verdict or failover.worse(context, Decision(0))
     return verdict
 
 
@@ -155,7 +155,7 @@ def test_every_reward_of_ours_says_its_range() -> None:
         known.range = wrong  # type: ignore[attr-defined]
         try:
             with pytest.raises(UserError, match=r"range of the reward: .* is not accepted; expected two numbers"):
-                HandOver(make_policy("random"), make_reward("test-far-and-known"))
+                Failover(make_policy("random"), make_reward("test-far-and-known"))
         finally:
             known.range = (-60.0, 0.0)  # type: ignore[attr-defined]
 

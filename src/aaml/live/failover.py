@@ -1,4 +1,4 @@
-"""When a policy is to step aside: its choices against another one's, from the same states."""
+"""When to fail over to another policy: a sequential test of both policies' choices from the same states."""
 
 import copy
 import logging
@@ -14,24 +14,24 @@ from aaml.scheduling.ports import Decision, Policy
 from aaml.scheduling.rewards import range_of
 
 _LOG = logging.getLogger("aaml")
-_MISTAKES = 0.01  # chance that a policy that is not worse is ever made to step aside
-_USUAL = (-1.0, 1.0)  # the range of a reward that says none
+_MISTAKES = 0.01  # chance that a policy that is not worse is ever replaced
+_USUAL = (-1.0, 1.0)  # the range of a reward that declares none
 
 
-class HandOver:
+class Failover:
     """Compares the reward of a policy's choice with that of the `fallback`'s, from the same state.
 
-    `worse` is called with each decision before it is carried out. Differences of rewards, in units of the reward's
-    range, go to `aaml.evaluation.statistics.Bets`: a policy that is on average no worse than the fallback, at any time,
-    is made to step aside with a chance of 1% at most, however often one looks and however skewed the differences are.
-    For that the range of a reward has to be known (`aaml.scheduling.rewards.range_of`): values outside count as its
-    nearer end. A person's own reward that says none is taken to lie in -1 ... 1, and a warning says so.
+    Call `worse` with each decision before it is carried out. Differences of rewards, in units of the reward's range, go
+    to `aaml.evaluation.statistics.Bets`: a policy that is no worse than the fallback on average is replaced with a
+    chance of 1% at most, however often one looks and however skewed the differences are. The test needs the range of
+    the reward (`aaml.scheduling.rewards.range_of`); values outside count as its nearer end. A reward of a person's own
+    that declares no range is taken to lie in -1 ... 1, with a warning.
 
-    Decisions by which the policy only tries something out do not count. The reward is that of the one placement, by a
-    reward that remembers nothing: what a choice is worth later is not seen.
+    Explored decisions are not compared. The reward is that of the one placement: what a choice is worth later is not
+    seen.
 
-    `share` is the part of the time that comparisons may take, as a copy of a large cluster's state takes milliseconds:
-    decisions in between are not compared.
+    `share` is the fraction of the time that comparisons may take, because copying the state of a large cluster takes
+    milliseconds. Decisions in between are not compared.
     """
 
     def __init__(self, fallback: Policy, reward: Reward, *, share: float = 0.02) -> None:
