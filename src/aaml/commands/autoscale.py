@@ -16,7 +16,7 @@ import tyro
 
 from aaml.commands.signals import ends_by
 from aaml.errors import UserError, bad_value
-from aaml.live.settings import DutySettings
+from aaml.live.settings import ReplicaSettings
 from aaml.settings import Count, Positive
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aaml.kube.lease import LeaderLease
     from aaml.live.autoscale_metrics import AutoscaleMetrics
     from aaml.live.node_template import NodeTemplate
-    from aaml.live.shift import Shift
+    from aaml.live.replica import Replica
     from aaml.nodes.catalogue import Catalogue
     from aaml.nodes.node_policy import NodePolicy
 
@@ -33,7 +33,7 @@ LOST_STATUS = 1
 
 
 @dataclass(frozen=True)
-class Args(DutySettings):
+class Args(ReplicaSettings):
     """Settings of the autoscaler."""
 
     nodes: str = "learned"
@@ -73,7 +73,7 @@ def run(args: Args) -> int:
 
     from aaml.live.autoscale_metrics import AutoscaleMetrics
     from aaml.live.node_template import KWOK_CLASS, NodeTemplate
-    from aaml.live.shift import Shift, on_shift
+    from aaml.live.replica import Replica, run_replica
     from aaml.nodes.file import find_autoscaler
     from aaml.nodes.node_policy import NodePolicy
     from aaml.telemetry.console import terminal_log
@@ -92,24 +92,24 @@ def run(args: Args) -> int:
     options = replace(args, leader_elect=args.leader_elect and args.apply)
     stop, metrics = threading.Event(), AutoscaleMetrics()
 
-    def make(lease: "LeaderLease | None") -> Shift:
-        shift = Shift(stop.set, lease, "the cluster's objects are not known yet")
-        metrics.leads.labels(args.lease_name).set_function(lambda: float(shift.leads))
-        return shift
+    def make(lease: "LeaderLease | None") -> Replica:
+        replica = Replica(stop.set, lease, "the cluster's objects are not known yet")
+        metrics.leads.labels(args.lease_name).set_function(lambda: float(replica.leads))
+        return replica
 
     with (
         terminal_log(),
         ends_by(stop.set) as interruption,
-        on_shift(options, make, metrics, kubeconfig=args.kubeconfig, granted_by="autoscale") as shift,
+        run_replica(options, make, metrics, kubeconfig=args.kubeconfig, granted_by="autoscale") as replica,
     ):
-        if shift.acquire(stop.is_set):
-            _decide(args, policy, template, catalogue, shift, stop, metrics)
-        lost = shift.lost or (shift.leads and not shift.holds)
+        if replica.acquire(stop.is_set):
+            _decide(args, policy, template, catalogue, replica, stop, metrics)
+        lost = replica.lost or (replica.leads and not replica.holds_lease)
         return LOST_STATUS if lost else interruption.service_status
 
 
 def _decide(
-    args: Args, policy: "NodePolicy", template: "NodeTemplate", catalogue: "Catalogue", shift: "Shift",
+    args: Args, policy: "NodePolicy", template: "NodeTemplate", catalogue: "Catalogue", replica: "Replica",
     stop: "threading.Event", metrics: "AutoscaleMetrics",
 ) -> None:  # fmt: skip
     """Watch the cluster, and buy and give back nodes until `stop` is set."""
@@ -141,8 +141,8 @@ def _decide(
         )  # fmt: skip
         doing = "buys and gives back nodes" if args.apply else "dry run, nothing is written"
         print(f"{Place.look(watch.transport, args.kubeconfig)}: {doing}", flush=True)
-        shift.decides()
-        controller.run(lambda: stop.is_set() or not shift.holds, shift.on_turn)
+        replica.set_ready()
+        controller.run(lambda: stop.is_set() or not replica.holds_lease, replica.on_turn)
 
 
 def _beside(pools: "list[str]", *, refused: bool) -> None:

@@ -14,7 +14,6 @@ from aaml.extras import lazily
 from aaml.files import in_a_name
 from aaml.kube.cluster import KubeCluster, LiveOptions
 from aaml.kube.rights import check_at
-from aaml.live.duty import on_duty
 from aaml.live.failover import Failover
 from aaml.live.fallback import with_fallback
 from aaml.live.observers.curves import CurveFiles
@@ -22,6 +21,7 @@ from aaml.live.observers.decisions import DecisionLog, ProgressBar
 from aaml.live.observers.explanations import Explanations
 from aaml.live.observers.shadow import Player, ShadowLog
 from aaml.live.scheduler import Scheduler
+from aaml.live.scheduler_replica import scheduler_replica
 from aaml.live.session import PlainSession
 from aaml.live.settings import Folders, SchedulerSettings
 from aaml.live.warm_up import warm_up
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from aaml.cluster.objects import Pod
     from aaml.live import report
-    from aaml.live.duty import Duty
+    from aaml.live.scheduler_replica import SchedulerReplica
     from aaml.live.session import PolicySession
     from aaml.live.source import PolicySource
     from aaml.scheduling.loop import Episodes
@@ -130,12 +130,12 @@ class SchedulerRun:
         session = self._session(self.policy)
         with (
             terminal_log(scrolling=settings.log_scrolling),
-            on_duty(settings, self.stop, kubeconfig=settings.kubeconfig, profile=settings.profile) as duty,
+            scheduler_replica(settings, self.stop, kubeconfig=settings.kubeconfig, profile=settings.profile) as replica,
             session.ahead(),
         ):
             warm_up(self.source.make())
-            stats = self._schedule(duty, session, max_decisions) if duty.acquire(self._stop.is_set) else Stats()
-            self.lost = duty.lost
+            stats = self._schedule(replica, session, max_decisions) if replica.acquire(self._stop.is_set) else Stats()
+            self.lost = replica.lost
         models = [*self.source.models, *map(Path, session.models)]
         self._write_report(models)  # now that another replica may have the lease
         return stats
@@ -167,11 +167,11 @@ class SchedulerRun:
         else:
             LOG.info("report: %s", self.report)
 
-    def _schedule(self, duty: "Duty", session: "PolicySession", max_decisions: int | None) -> Stats:
+    def _schedule(self, replica: "SchedulerReplica", session: "PolicySession", max_decisions: int | None) -> Stats:
         settings, name = self.settings, self.policy.name
         with ExitStack() as stack:
             cluster = self._given or stack.enter_context(closing(self._connect()))
-            duty.begin(cluster)
+            replica.begin(cluster)
             label = "_".join((in_a_name(name), settings.tensorboard_name or stamp()))
             curves = unused_path(self.folders.curves, label, "")
             self.run_name = curves.name
@@ -184,14 +184,14 @@ class SchedulerRun:
                 if self._given is None:
                     suffix = ".explained.jsonl" if settings.explain else ".jsonl"
                     cast("KubeCluster", cluster).decision_log = log.with_suffix(suffix).name
-            observers: list[Observer] = [duty]
+            observers: list[Observer] = [replica]
             for observer in (*self._observers(cluster, log), *session.observers()):
                 stack.callback(observer.close)
                 observers.append(observer)
             LOG.info("%s %s", name, self._does(cluster))
-            with session.at_work(duty, self._stop.is_set) as policy:
-                guarded = self._guarded(policy, duty, cluster)
-                duty.decides()
+            with session.at_work(replica, self._stop.is_set) as policy:
+                guarded = self._guarded(policy, replica, cluster)
+                replica.set_ready()
                 gc.freeze()  # what is there by now stays: looking through it for garbage makes pods wait
                 stack.callback(gc.unfreeze)
                 scheduler = Scheduler(
@@ -227,16 +227,16 @@ class SchedulerRun:
         named = self.settings.fallback
         return None if named == "none" else load_policy(named, seed=self.settings.seed)
 
-    def _guarded(self, policy: "Policy", duty: "Duty", cluster: "Cluster") -> "Policy":
+    def _guarded(self, policy: "Policy", replica: "SchedulerReplica", cluster: "Cluster") -> "Policy":
         """Return the policy with its fallback, or the policy itself where there is no fallback."""
         settings, fallback = self.settings, self._fallback()
         if fallback is None:
-            duty.decided_by(policy.name)
+            replica.decided_by(policy.name)
             return policy
-        duty.decided_by(policy.name, fallback.name)
+        replica.decided_by(policy.name, fallback.name)
 
         def on_failover(pod: "Pod", message: str) -> None:
-            duty.decided_by(fallback.name, policy.name)
+            replica.decided_by(fallback.name, policy.name)
             if (tell := getattr(cluster, "failed_over", None)) is not None:  # a Kubernetes cluster has events
                 tell(pod, message)
 
@@ -247,7 +247,7 @@ class SchedulerRun:
             deadline_s=0.0 if self.source.origin == "built-in" else settings.deadline_s,
             trusted=self.source.origin != "own",
             failover=Failover(fallback, make_reward(settings.reward)) if compares else None,
-            count=duty.replaced,
+            count=replica.replaced,
             on_failover=on_failover,
         )  # fmt: skip
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 from aaml.live.observers.autosave import Autosave
 
 if TYPE_CHECKING:
-    from aaml.live.duty import Duty
     from aaml.live.learner import AsynchronousLearner
+    from aaml.live.scheduler_replica import SchedulerReplica
     from aaml.scheduling.ports import Agent, Observer, Policy
 
 
@@ -31,7 +31,7 @@ class PolicySession(Protocol):
         """Begin what takes its time, so that it is there once the lease is had; over at the end of the block."""
         ...
 
-    def at_work(self, duty: "Duty", stopped: Callable[[], bool]) -> "AbstractContextManager[Policy]":
+    def at_work(self, replica: "SchedulerReplica", stopped: Callable[[], bool]) -> "AbstractContextManager[Policy]":
         """Yield who decides once it is ready, or `stopped` says so; at the end keep what is to outlive the run."""
         ...
 
@@ -56,9 +56,9 @@ class PlainSession:
         """Begin nothing."""
         return nullcontext()
 
-    def at_work(self, duty: "Duty", stopped: Callable[[], bool]) -> "AbstractContextManager[Policy]":
+    def at_work(self, replica: "SchedulerReplica", stopped: Callable[[], bool]) -> "AbstractContextManager[Policy]":
         """Yield the policy."""
-        del duty, stopped
+        del replica, stopped
         return nullcontext(self._policy)
 
     def last_updates(self) -> Iterator[Mapping[str, float]]:
@@ -109,13 +109,13 @@ class LearnerSession:
             self._learner.stop()
 
     @contextmanager
-    def at_work(self, duty: "Duty", stopped: Callable[[], bool]) -> "Iterator[Policy]":
+    def at_work(self, replica: "SchedulerReplica", stopped: Callable[[], bool]) -> "Iterator[Policy]":
         """Yield who decides once its learner is there; at the end the last batch is learned and the model saved."""
         with ExitStack() as stack:
             stack.callback(self._keep)
             if self._learner is not None:
                 stack.callback(self._learner.stop)
-                duty.follow(self._learner)
+                replica.follow(self._learner)
                 self._learner.await_start(stopped)
             yield self._learner or self._agent
 

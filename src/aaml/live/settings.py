@@ -69,8 +69,8 @@ class AgentSettings(Settings):
 
 
 @dataclass(frozen=True)
-class DutySettings(ProbeSettings):
-    """How a scheduler process runs among replicas, and where it answers probes."""
+class ReplicaSettings(ProbeSettings):
+    """Leader election among replicas, and where the process answers probes."""
 
     leader_elect: bool = False
     """one of several replicas decides, the others wait"""
@@ -83,11 +83,11 @@ class DutySettings(ProbeSettings):
     renew_deadline_s: float = 10.0
     """seconds after which a leader that cannot renew the Lease exits"""
     retry_period_s: float = 2.0
-    """seconds between two tries to get or renew the Lease"""
+    """seconds between two attempts to get or renew the Lease"""
 
 
 @dataclass(frozen=True)
-class SchedulerSettings(DutySettings, RecordSettings):
+class SchedulerSettings(ReplicaSettings, RecordSettings):
     """Settings of every scheduler."""
 
     cluster: ClusterKind = "kube"

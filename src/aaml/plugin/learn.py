@@ -20,7 +20,7 @@ from aaml.scheduling.ports import Decision, Observer
 
 if TYPE_CHECKING:
     from aaml.learning.agent import NeuralAgent
-    from aaml.live.duty import Duty
+    from aaml.live.scheduler_replica import SchedulerReplica
     from aaml.plugin.cluster import PluginCluster
     from aaml.scheduling.loop import Episodes
     from aaml.scheduling.observation import Context, ObservationSpec
@@ -90,10 +90,10 @@ class LearnRun(AgentRun):
         del cluster
         return self._plugin.ending
 
-    def _guarded(self, policy: "Policy", duty: "Duty", cluster: "Cluster") -> "Policy":
+    def _guarded(self, policy: "Policy", replica: "SchedulerReplica", cluster: "Cluster") -> "Policy":
         """Return the plugin's choices, from which the policy learns: the plugin guards itself."""
         del cluster
-        duty.decided_by(policy.name)
+        replica.decided_by(policy.name)
         self._begins()
         _LOG.info("ready: choices are taken in from now on")
         return PluginPolicy(cast("Agent", policy), self._plugin)

@@ -14,9 +14,9 @@ from aaml.kube import rights
 from aaml.kube.cluster import KubeCluster, LiveOptions
 from aaml.kube.transport import Transport
 from aaml.kube.view import KubeView
-from aaml.live.duty import on_duty
 from aaml.live.run import SchedulerRun
-from aaml.live.settings import DutySettings, SchedulerSettings
+from aaml.live.scheduler_replica import scheduler_replica
+from aaml.live.settings import ReplicaSettings, SchedulerSettings
 from aaml.live.source import PolicySource
 from aaml.policies.registry import make_policy
 from support.scripted_api import ScriptedApi, one_node, status, write_kubeconfig
@@ -120,7 +120,10 @@ def test_a_replica_that_stands_by_is_told_at_once_and_not_when_it_leads(account,
 def test_a_candidate_that_may_not_renew_a_lease_is_told_so(account, kubeconfig):
     account.forbidden = {"update leases"}
     missing = pytest.raises(UserError, match="may not update leases/aaml-scheduler in kube-system")
-    with missing, on_duty(DutySettings(leader_elect=True), lambda: None, kubeconfig=kubeconfig, profile="mine"):
+    with (
+        missing,
+        scheduler_replica(ReplicaSettings(leader_elect=True), lambda: None, kubeconfig=kubeconfig, profile="mine"),
+    ):
         pass
 
 

@@ -193,8 +193,8 @@ def test_after_a_hand_over_whoever_looks_is_told_who_decides(tmp_path, monkeypat
     cluster.failed_over = lambda pod, said: told.append((pod.name, said))
     monkeypatch.setattr("aaml.live.failover.Failover.worse", lambda *_: "mean -0.01" if len(seen) == 10 else None)
     monkeypatch.setattr(
-        "aaml.live.duty.Duty.on_turn",
-        lambda duty: seen.append(duty._metrics.text().decode()) if len(seen) < 12 else None,
+        "aaml.live.scheduler_replica.SchedulerReplica.on_turn",
+        lambda replica: seen.append(replica._metrics.text().decode()) if len(seen) < 12 else None,
     )
     run = SchedulerRun(
         PolicySource(lambda: make_policy("most-allocated")),

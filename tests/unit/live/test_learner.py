@@ -17,7 +17,6 @@ from aaml.learning.agents import make_agent
 from aaml.learning.config import LIVE
 from aaml.learning.networks import NetworkSpec
 from aaml.live.agents import AgentRun
-from aaml.live.duty import Duty
 from aaml.live.learner import AsynchronousLearner, apart, waits
 from aaml.live.learner_process import (
     AUTOGROUP,
@@ -31,6 +30,7 @@ from aaml.live.learner_process import (
     Update,
     rehearse,
 )
+from aaml.live.scheduler_replica import SchedulerReplica
 from aaml.live.settings import Folders, LearnerSettings
 from aaml.parallel.worker import Desk, open_answer
 from aaml.policies.registry import make_reward
@@ -285,7 +285,7 @@ def test_a_run_on_a_live_cluster_learns_apart_and_saves_what_came_back(monkeypat
     monkeypatch.setattr("aaml.live.learner.LearnerProcess", InThisProcess)
     monkeypatch.setattr("aaml.live.learner.waits", lambda _cluster: False)
     ready = []
-    monkeypatch.setattr(Duty, "follow", lambda duty, _learner: ready.append(duty.ready()))
+    monkeypatch.setattr(SchedulerReplica, "follow", lambda replica, _learner: ready.append(replica.ready()))
     folders = Folders(*(tmp_path / name for name in ("tlogs", "models", "logs", "data", "deployment_data")))
     settings = LearnerSettings(agent=small("dqn"), tensorboard_name="apart")
     run = AgentRun(settings, cluster=workload(), folders=folders)
@@ -311,7 +311,7 @@ def test_who_stands_by_has_a_learner_already_and_ends_it(monkeypatch):
         stood_by.append(run.apart.pid)
         return False
 
-    monkeypatch.setattr(Duty, "acquire", never_leads)
+    monkeypatch.setattr(SchedulerReplica, "acquire", never_leads)
     assert run.run().decisions == 0
     assert (stood_by, run.apart.pid) == ([1], 0)
 

@@ -1,4 +1,4 @@
-"""What a scheduler process adds to its loop: leadership among replicas, probes, and metrics."""
+"""A scheduler process among replicas: leader election, probes and metrics."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from aaml.kube.lease import LeaderLease
 from aaml.live.fallback import REASONS
-from aaml.live.settings import DutySettings
-from aaml.live.shift import Shift, on_shift
+from aaml.live.replica import Replica, run_replica
+from aaml.live.settings import ReplicaSettings
 from aaml.scheduling.ports import Observer
 from aaml.serve.metrics import Metrics
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _RESULTS = {"assumed": "scheduled", "unschedulable": "unschedulable", "declined": "unschedulable"}
 
 
-class Duty(Shift, Observer):
-    """One scheduler process: a shift that feeds the metrics."""
+class SchedulerReplica(Replica, Observer):
+    """A replica whose loop schedules; it keeps the metrics."""
 
     def __init__(self, metrics: Metrics, stop: Callable[[], None], lease: LeaderLease | None, profile: str) -> None:
         super().__init__(stop, lease, "the cluster's objects are not known yet")
@@ -35,7 +35,7 @@ class Duty(Shift, Observer):
         self._cluster: Cluster | None = None
 
     def begin(self, cluster: "Cluster") -> None:
-        """The cluster is connected; from now on its queues are counted."""
+        """Count the queues of a cluster that is connected."""
         self._awaits = "what decides is not ready yet"
         self._cluster = cluster
         if self.lost:
@@ -47,7 +47,7 @@ class Duty(Shift, Observer):
             self._metrics.pending.labels(queue).set_function(partial(_count, counts, queue))
 
     def decided_by(self, policy: str, other: str = "") -> None:
-        """Tell that this policy decides from now on, and no other one."""
+        """Set the metric of which policy decides: `policy`, and no longer `other`."""
         if other:
             self._metrics.deciding.labels(other).set(0)
         self._metrics.deciding.labels(policy).set(1)
@@ -57,7 +57,7 @@ class Duty(Shift, Observer):
         self._metrics.replaced.labels(reason).inc()
 
     def follow(self, learner: "AsynchronousLearner") -> None:
-        """From now on tell of the process that learns for this one."""
+        """Export the metrics of the process that learns for this one."""
         self._metrics.learner_pid.set_function(lambda: learner.pid)
         self._metrics.learner_restarts.set_function(lambda: learner.restarts)
         self._metrics.learner_waiting.set_function(lambda: learner.waiting)
@@ -86,16 +86,16 @@ def _count(counts: Callable[[], Mapping[str, int]], queue: str) -> float:
 
 
 @contextmanager
-def on_duty(
-    options: DutySettings, stop: Callable[[], None], *, kubeconfig: Path | None, profile: str
-) -> Iterator[Duty]:
-    """Answer probes while the block lasts, and give the lease up at its end.
+def scheduler_replica(
+    options: ReplicaSettings, stop: Callable[[], None], *, kubeconfig: Path | None, profile: str
+) -> Iterator[SchedulerReplica]:
+    """Answer probes while the block lasts, and release the lease at its end.
 
-    `stop` is called, from another thread, when the lease is lost. Raises `UserError` for options that do not work.
+    `stop` is called, from another thread, when the lease is lost. Raises `UserError` for bad options.
     """
     metrics = Metrics()
-    with on_shift(
-        options, lambda lease: Duty(metrics, stop, lease, profile), metrics, kubeconfig=kubeconfig,
+    with run_replica(
+        options, lambda lease: SchedulerReplica(metrics, stop, lease, profile), metrics, kubeconfig=kubeconfig,
         granted_by="scheduler",
-    ) as duty:  # fmt: skip
-        yield duty
+    ) as replica:  # fmt: skip
+        yield replica

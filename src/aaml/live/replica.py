@@ -1,4 +1,4 @@
-"""A process among replicas: leadership by a Lease, and probes of whether it does its part."""
+"""One process among replicas: leader election by a Lease, and the probes of its health."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ from aaml.errors import bad_value
 from aaml.kube import rights
 from aaml.kube.lease import LeaderLease, LeaseOptions, process_prefix
 from aaml.kube.transport import Transport
-from aaml.live.settings import DutySettings
+from aaml.live.settings import ReplicaSettings
 from aaml.serve.gate import names_of
 from aaml.serve.health import Exposed, HealthServer, create_probe_app
 
@@ -20,8 +20,8 @@ _LOG = logging.getLogger("aaml")
 _STUCK_S = 120.0  # longer than an update of any network, and than the first lists of a large cluster
 
 
-def check(options: DutySettings) -> None:
-    """Raise `UserError` for times that elect nobody, or two."""
+def check(options: ReplicaSettings) -> None:
+    """Raise `UserError` for times with which no replica leads, or two do."""
     if not 0 < options.retry_period_s < options.renew_deadline_s < options.lease_duration_s:
         times = f"{options.retry_period_s:g}, {options.renew_deadline_s:g}, {options.lease_duration_s:g}"
         raise bad_value("retry-period-s, renew-deadline-s, lease-duration-s", times, "each greater than the one before")
@@ -29,10 +29,11 @@ def check(options: DutySettings) -> None:
         raise bad_value("lease-duration-s", options.lease_duration_s, "whole seconds: a Lease holds no fraction")
 
 
-class Shift:
-    """One process: waits for the lease, knows whether it still leads and whether its loop turns.
+class Replica:
+    """Leader election and health of one process.
 
-    `stop` is called, from another thread, when the lease is lost. `awaits`: what it needs before it can do its part.
+    `stop` is called, from another thread, when the lease is lost. `awaits` says what the process waits for before it
+    is ready.
     """
 
     def __init__(self, stop: Callable[[], None], lease: LeaderLease | None, awaits: str) -> None:
@@ -41,10 +42,10 @@ class Shift:
         self.leads = lease is None
         self.lost = False
 
-    # ---- what the owner of the loop calls ----------------------------------------------------------------------------
+    # ---- for the loop ------------------------------------------------------------------------------------------------
 
     def acquire(self, stopped: Callable[[], bool]) -> bool:
-        """Wait until this process decides: at once without leader election, False when it was stopped before."""
+        """Wait until this process leads, at once without leader election; False when it was stopped before that."""
         if self._lease is not None and not self._lease.acquire(stopped, self._on_lost):
             return False
         self.leads = True
@@ -52,22 +53,22 @@ class Shift:
         return not stopped()
 
     @property
-    def holds(self) -> bool:
-        """Whether this process may write: asked before each write, for one that stood still may have lost its lease."""
+    def holds_lease(self) -> bool:
+        """Whether this process may write. Check before each write: a process that was suspended may have lost it."""
         return self._lease is None or self._lease.holds
 
-    def decides(self) -> None:
-        """All that it needs is there."""
+    def set_ready(self) -> None:
+        """Nothing is missing any more: the readiness probe succeeds."""
         self._awaits = ""
 
     def on_turn(self) -> None:
-        """Note that the scheduling loop goes on, for the probe of liveness."""
+        """Note that the loop turns, for the liveness probe."""
         self._beat_s = time.monotonic()
 
-    # ---- what the probes ask -----------------------------------------------------------------------------------------
+    # ---- for the probes ----------------------------------------------------------------------------------------------
 
     def healthy(self) -> str:
-        """Return what is wrong with the process, "" when nothing is."""
+        """Return what is wrong with the process, "" where nothing is."""
         if self.lost:
             return "the lease was lost"
         if self._beat_s is not None and time.monotonic() - self._beat_s > _STUCK_S:
@@ -75,7 +76,7 @@ class Shift:
         return ""
 
     def ready(self) -> str:
-        """Return why the process cannot do its part. One that stands by is ready: it can take over."""
+        """Return why the process is not ready, "" where it is. A standby is ready: it can take over."""
         return (self._awaits if self.leads else "") or self.healthy()
 
     def _on_lost(self) -> None:
@@ -84,21 +85,20 @@ class Shift:
         self._stop()
 
     def _revoke(self) -> None:
-        """Keep what waits to be written from being sent: soon another replica decides."""
+        """Drop the writes that wait to be sent: another replica is about to lead."""
 
 
-S = TypeVar("S", bound=Shift)
+S = TypeVar("S", bound=Replica)
 
 
 @contextmanager
-def on_shift(
-    options: DutySettings, make: Callable[[LeaderLease | None], S], metrics: Exposed, *, kubeconfig: Path | None,
+def run_replica(
+    options: ReplicaSettings, make: Callable[[LeaderLease | None], S], metrics: Exposed, *, kubeconfig: Path | None,
     granted_by: str,
 ) -> Iterator[S]:  # fmt: skip
-    """Answer probes while the block lasts, and give the lease up at its end; `make` makes the shift of a lease.
+    """Answer probes while the block lasts, and release the lease at its end; `make(lease)` returns the replica.
 
-    `granted_by` is the folder of deploy/kubernetes with the right to the lease. Raises `UserError` for options that do
-    not work.
+    `granted_by` is the folder of deploy/kubernetes with the right to the lease. Raises `UserError` for bad options.
     """
     check(options)
     with ExitStack() as stack:
@@ -106,15 +106,15 @@ def on_shift(
         if options.leader_elect:
             lease = _lease(options, kubeconfig, granted_by)
             stack.callback(lease.release)
-        shift = make(lease)
+        replica = make(lease)
         if options.health_port:
-            app = create_probe_app(metrics, shift.healthy, shift.ready, names_of(options.health_host))
+            app = create_probe_app(metrics, replica.healthy, replica.ready, names_of(options.health_host))
             server = stack.enter_context(HealthServer(options.health_host, options.health_port, app))
             _LOG.info("probes and metrics on http://%s:%d", options.health_host, server.port)
-        yield shift
+        yield replica
 
 
-def _lease(options: DutySettings, kubeconfig: Path | None, granted_by: str) -> LeaderLease:
+def _lease(options: ReplicaSettings, kubeconfig: Path | None, granted_by: str) -> LeaderLease:
     # A renewal that hangs must fail while there is time for another.
     transport = Transport(kubeconfig, connections=2, timeout_s=max(1.0, options.renew_deadline_s / 2))
     rights.check(transport, rights.lease(options.lease_namespace, options.lease_name), granted_by)
