@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import urllib3
 
-from aaml.kube.lanes import Lane
+from aaml.kube.async_writes import WriteQueue
 from aaml.kube.transport import JSON, Transport
 
 PATH = "/api/v1/namespaces/default/pods/web-0/binding"
@@ -68,11 +68,11 @@ def cpu_us(ask: Callable[[], object]) -> float:
     return (time.process_time() - begin) / REQUESTS * 1e6
 
 
-def post_all(lane: Lane) -> None:
-    """Send all requests by a lane, and wait for the last answer."""
+def write_all(queue: WriteQueue) -> None:
+    """Send all requests by a queue, and wait for the last answer."""
     for _ in range(REQUESTS):
-        lane.post(PATH, lambda: BINDING, lambda _: None)
-    lane.wait_empty(WAIT_S)
+        queue.post(PATH, lambda: BINDING, lambda _: None)
+    queue.wait_empty(WAIT_S)
 
 
 def main() -> None:
@@ -82,7 +82,7 @@ def main() -> None:
     server.start()
     port = listening.getsockname()[1]
     transport, pool = Transport(server=f"http://127.0.0.1:{port}", connections=AT_ONCE), urllib3.PoolManager()
-    lane, threads = transport.lane(AT_ONCE), ThreadPoolExecutor(AT_ONCE)
+    queue, threads = transport.write_queue(AT_ONCE), ThreadPoolExecutor(AT_ONCE)
     headers = {"Accept": JSON, "Content-Type": JSON}
 
     def by_urllib3() -> bytes:
@@ -95,7 +95,7 @@ def main() -> None:
         f"{AT_ONCE} threads": lambda: list(
             threads.map(lambda _: transport.request("POST", PATH, BINDING), range(REQUESTS))
         ),
-        f"a lane of {AT_ONCE}": lambda: post_all(lane),
+        f"a queue of {AT_ONCE}": lambda: write_all(queue),
     }
     found: dict[str, list[float]] = {name: [] for name in ways}
     for round_ in range(ROUNDS + 1):

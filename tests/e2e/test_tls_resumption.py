@@ -44,11 +44,11 @@ def test_every_connection_after_the_first_answer_is_resumed(kwok: KwokCluster) -
 
 def test_a_lane_resumes_too(kwok: KwokCluster, namespace: str) -> None:
     transport = Transport(kwok.kubeconfig)
-    lane, ended = transport.lane(1), []
+    queue, ended = transport.write_queue(1), []
     for name in ("one", "two"):
         body = {"metadata": {"name": name}}
-        lane.post(f"/api/v1/namespaces/{namespace}/configmaps", lambda body=body: body, ended.append)
-    assert lane.wait_empty(30)
+        queue.post(f"/api/v1/namespaces/{namespace}/configmaps", lambda body=body: body, ended.append)
+    assert queue.wait_empty(30)
     assert ended == [None, None]
     assert asks_anew(transport)
     transport.close()

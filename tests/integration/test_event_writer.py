@@ -232,7 +232,7 @@ def test_what_waits_to_be_written_has_a_bound_and_the_newest_is_kept(api, monkey
         writing.failed(Pod(f"p{number}", uid=f"u-{number}"), "full")
         writing.scheduled(Pod(f"s{number}", uid=f"s-{number}"), "n1")
     assert len(writing._waiting) <= 100
-    assert len(writing._lane) <= 100
+    assert len(writing._write_queue) <= 100
     assert ("failed", "u-999") in writing._waiting
     go_on.set()
     writing.close(30)

@@ -11,10 +11,10 @@ from aaml.cluster.filters import feasible
 from aaml.cluster.filters.volume_binding import plan_volumes
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
-from aaml.kube.lookups import StorageObjects
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Changes, Delta, Source
 from aaml.kube.sources import ATTACHMENTS, CLAIMS, PROVISIONING, STORAGE, VOLUMES, SeenPod, see_pod
+from aaml.kube.storage_lister import StorageLister
 from aaml.kube.transport import ApiError
 from support.differential import Bench, Tally, _compare_verdicts
 from support.scheduling_cases import Manifest
@@ -55,7 +55,7 @@ class VolumeBench:
         for path, manifest in cases.storage(nodes):
             self._create(path, manifest)
         self._pass_barrier(cases)
-        self.state, self.objects = state, StorageObjects(state, lambda _sources: None)
+        self.state, self.objects = state, StorageLister(state, lambda _sources: None)
         self.refresh(*STORAGE, ATTACHMENTS, *PROVISIONING)
         return state
 

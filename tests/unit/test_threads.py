@@ -247,15 +247,15 @@ def test_event_writer(api, monkeypatch, caplog):
     writer.close(10)
 
 
-@tries("kube/lanes.py")
-def test_lanes(api, monkeypatch):
-    """What is posted ends one way or the other, and the next post too."""
+@tries("kube/async_writes.py")
+def test_async_writes(api, monkeypatch):
+    """A write ends one way or the other, and so does the next one."""
     at, ends = transport(api), []
-    lane = at.lane(1)
-    monkeypatch.setattr(at._lanes, "_start", strange)
+    queue = at.write_queue(1)
+    monkeypatch.setattr(at._writer, "_start", strange)
     for _ in range(2):
-        lane.post("/x", dict, ends.append)
-        until(lambda: not len(lane), "the end of the request")
+        queue.post("/x", dict, ends.append)
+        until(lambda: not len(queue), "the end of the request")
     assert len(ends) == 2
     at.close()
 

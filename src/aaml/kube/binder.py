@@ -1,4 +1,4 @@
-"""Binds in flight: bindings are posted in a lane, and a few threads find out what became of those not simply accepted.
+"""Binds in flight: bindings are asynchronous writes, and a few threads settle those that are not simply accepted.
 
 A lost answer does not tell whether the pod was bound, so the pod is read before the bind is sent again. The API server
 refuses to bind a pod twice, and the binding names the pod's uid, so a new pod of the same name is never meant.
@@ -17,8 +17,8 @@ from functools import partial
 import msgspec
 
 from aaml.cluster.objects import Pod
+from aaml.kube.async_writes import NotSent
 from aaml.kube.jobs import JobThreads
-from aaml.kube.lanes import NotSent
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Backoff
 from aaml.kube.transport import ApiError, Transport, Unreachable
@@ -56,12 +56,12 @@ class Binder:
         self._transport, self._sink, self._give_up_s = transport, sink, give_up_s
         self.revoked = ""
         """Why no bind is to be sent any more, "" while they may; any thread may set it."""
-        self._lane = transport.lane(at_once)
+        self._write_queue = transport.write_queue(at_once)
         self._threads = JobThreads("binder", min(at_once, _MOST_THREADS), self._settle, self._fail)
 
     def submit(self, job: BindJob) -> None:
         """Send a bind as soon as there is room for it; returns at once."""
-        self._lane.post(
+        self._write_queue.post(
             f"{_path(job)}/binding", lambda: None if self._why_not(job) else _binding(job), partial(self._hear, job)
         )
 
@@ -69,7 +69,7 @@ class Binder:
         """Stop trying again, and end once what was submitted has ended one way or the other."""
         self._threads.closing.set()
         begin = time.monotonic()
-        self._lane.wait_empty(timeout_s)
+        self._write_queue.wait_empty(timeout_s)
         self._threads.close(max(0.0, begin + timeout_s - time.monotonic()))
 
     def _why_not(self, job: BindJob) -> str:

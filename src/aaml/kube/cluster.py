@@ -28,7 +28,7 @@ from aaml.kube.events import EventWriter
 from aaml.kube.evictor import Evicted, Evictor
 from aaml.kube.history import History
 from aaml.kube.inbox import Inbox
-from aaml.kube.intake import Intake
+from aaml.kube.informer_handlers import InformerHandlers
 from aaml.kube.preemptor import Preemptor
 from aaml.kube.reflector import Changes, Reflector, Source, Trouble
 from aaml.kube.sources import BUDGETS, NODES, PODS
@@ -127,13 +127,13 @@ class KubeCluster:
         if self.options.preemption and not self.options.dry_run:
             self._evictor = Evictor(transport, scheduler_name, self._events, self._inbox.put)
             self._preemptor = Preemptor(self._state, self._queue, self._evictor, self._watch)
-        self._intake = Intake(
+        self._handlers = InformerHandlers(
             self._state, self._queue, scheduler_name=scheduler_name, namespaces=self.options.namespaces,
             hold_s=self.options.dry_run_wait_s if self.options.dry_run else None,
             watch=self._watch, cancel=self._cancel, forget=self._events.forget,
         )  # fmt: skip
         self._volumes = VolumeBinder(
-            transport, self._state, self._intake.storage, self._inbox.put, self._have_volumes,
+            transport, self._state, self._handlers.storage, self._inbox.put, self._have_volumes,
             wait_s=self.options.volumes_s, revoked=lambda: self._binder.revoked,
         )  # fmt: skip
 
@@ -166,29 +166,29 @@ class KubeCluster:
         for source in (NODES, PODS):
             self._watch(source)
         deadline = time.monotonic() + self.options.sync_s
-        while self._intake.unsynced:
+        while self._handlers.unsynced:
             try:
                 item = self._inbox.get(deadline - time.monotonic())
             except queue.Empty:
-                missing = ", ".join(sorted(self._intake.unsynced))
+                missing = ", ".join(sorted(self._handlers.unsynced))
                 raise UserError(
                     f"{self._transport.server}: no list of {missing} in {self.options.sync_s:g} s"
                 ) from None
-            if isinstance(item, Trouble) and item.source in self._intake.unsynced:
+            if isinstance(item, Trouble) and item.source in self._handlers.unsynced:
                 raise self._transport.explain(item.error)
             self._take(item)
             self._check()
 
     def chosen(self, uid: str) -> str:
         """Return the node on which another scheduler put the pod that a dry run decides on, "" while none has."""
-        return self._intake.chosen.get(uid, "")
+        return self._handlers.chosen.get(uid, "")
 
     def settle(self, timeout_s: float) -> bool:
         """Take in what happened until all that decisions wait for is known; False where that takes too long."""
         deadline = time.monotonic() + timeout_s
         while True:
             self._drain()
-            if not self._intake.awaited:
+            if not self._handlers.awaited:
                 return True
             try:
                 self._take(self._inbox.get(deadline - time.monotonic()))
@@ -241,7 +241,7 @@ class KubeCluster:
                 return queued.pod
             now = time.monotonic()
             ready_s = self._queue.next_ready_s() if self._may_decide() else None
-            until = min(deadline, self._intake.due_s, self._volumes.due_s, deadline if ready_s is None else ready_s)
+            until = min(deadline, self._handlers.due_s, self._volumes.due_s, deadline if ready_s is None else ready_s)
             if now >= deadline:
                 return None
             try:
@@ -284,7 +284,7 @@ class KubeCluster:
         placement = self._state.assume(pod, node_name, gpus, self.now_s())
         if self.options.dry_run:
             self._shadow.append(pod.uid)
-            self._intake.decided(pod.uid)
+            self._handlers.decided(pod.uid)
             self._queue.done(pod.uid)
             self._results.append(BindResult(pod, node_name, "shadow"))
         else:
@@ -379,7 +379,7 @@ class KubeCluster:
 
     def _may_decide(self) -> bool:
         under_way = len(self._flights) - len(self._volumes)  # nobody waits for who waits for volumes
-        return not self._intake.awaited and under_way < _IN_FLIGHT * self.options.binds_at_once
+        return not self._handlers.awaited and under_way < _IN_FLIGHT * self.options.binds_at_once
 
     def _watch(self, source: Source[Any]) -> None:
         reflector = Reflector(
@@ -400,7 +400,7 @@ class KubeCluster:
         """
         left = len(self._inbox)
         while not (self.options.dry_run and self._queue.counts()["active"]):
-            if self._intake.step():
+            if self._handlers.step():
                 continue
             if not left:
                 return
@@ -410,22 +410,22 @@ class KubeCluster:
     def _take(self, item: object) -> None:  # noqa: C901
         match item:
             case Changes(source=BUDGETS.name) if self._preemptor is not None:
-                self._preemptor.take(item)
+                self._preemptor.on_changes(item)
             case Trouble(source=BUDGETS.name) if self._preemptor is not None:
-                self._preemptor.take_trouble(item)
+                self._preemptor.on_trouble(item)
             case Evicted() if self._preemptor is not None:
                 self._preemptor.settle(item)
             case Changes():
-                self._intake.take(item)
-                self._volumes.take(item)
+                self._handlers.on_changes(item)
+                self._volumes.on_changes(item)
             case VolumesWritten():
                 self._volumes.settle(item)
                 if item.forbidden:
-                    self._intake.may_not_patch(item.forbidden, item.error)
+                    self._handlers.on_patch_forbidden(item.forbidden, item.error)
             case BindResult():
                 self._settle(item)
             case Trouble():
-                self._intake.take_trouble(item)
+                self._handlers.on_trouble(item)
             case threads.ThreadError():
                 self._broken = item
             case _Wake():

@@ -2,7 +2,7 @@
 
 A pod that fits nowhere gets a FailedScheduling event (one, with a count, as long as the reason is the same) and the
 condition PodScheduled=False with reason Unschedulable; a victim of preemption gets a Preempted event. Events of success
-are optional: each is one more write a pod, so they go by a lane, and only what was not accepted by the threads.
+are optional: each is one more write a pod, so they are asynchronous writes; threads retry those that are not accepted.
 https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
 
@@ -60,7 +60,7 @@ class EventWriter:
         self._busy: set[str] = set()  # uids: of one pod one thing is written at a time, in order
         self._closing = threading.Event()
         self._forbidden = False
-        self._lane = transport.lane(at_once)
+        self._write_queue = transport.write_queue(at_once)
         lock = threading.Lock()
         self._changed = threading.Condition(lock)  # there is something to write, or all is over
         self._written = threading.Condition(lock)  # there is nothing to write any more
@@ -81,9 +81,9 @@ class EventWriter:
     def scheduled(self, pod: Pod, node_name: str, found: str = "") -> None:
         """Say that a pod was bound, and where the decision is found."""
         text = f"Successfully assigned {pod.key} to {node_name}{found and f' ({found})'}"
-        if len(self._lane) < _MOST_WAITING:
+        if len(self._write_queue) < _MOST_WAITING:
             event = partial(self._event, pod, "Normal", "Scheduled", text)
-            self._lane.post(_events_path(pod), event, partial(self._hear, pod, text))
+            self._write_queue.post(_events_path(pod), event, partial(self._hear, pod, text))
 
     def _hear(self, pod: Pod, text: str, error: Exception | None) -> None:
         if isinstance(error, ApiError):
@@ -100,7 +100,7 @@ class EventWriter:
     def close(self, timeout_s: float) -> None:
         """Write what waits, for `timeout_s` at most, and end."""
         deadline = time.monotonic() + timeout_s
-        self._lane.wait_empty(timeout_s)
+        self._write_queue.wait_empty(timeout_s)
         with self._changed:
             left_s = max(0.0, deadline - time.monotonic())
             self._written.wait_for(lambda: not (self._waiting or self._busy), left_s)

@@ -69,7 +69,7 @@ class Preemptor:
             self._queue.on_event("pod_delete", pod)
         return result.message
 
-    def take(self, changes: Changes[Any]) -> None:
+    def on_changes(self, changes: Changes[Any]) -> None:
         """Apply changes of disruption budgets."""
         for delta in changes.deltas:
             if delta.kind == "deleted":
@@ -84,7 +84,7 @@ class Preemptor:
             self._queue.activate(self._held)
             self._held.clear()
 
-    def take_trouble(self, trouble: Trouble) -> None:
+    def on_trouble(self, trouble: Trouble) -> None:
         """Go on without preemption where budgets may not be read."""
         if isinstance(trouble.error, ApiError) and trouble.error.status in _FORBIDDEN:
             self._refuse(f"disruption budgets cannot be read ({trouble.error})")

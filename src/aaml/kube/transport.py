@@ -20,8 +20,8 @@ import yaml
 
 from aaml.errors import UserError
 from aaml.extras import lazily
+from aaml.kube.async_writes import AsyncWriter, NotSent, WriteQueue
 from aaml.kube.connection import Answer, Connections
-from aaml.kube.lanes import Lane, Lanes, NotSent
 from aaml.kube.objects import wire
 from aaml.kube.tls import ResumingContext
 
@@ -152,7 +152,7 @@ class Transport:
             raise UserError(f"kubeconfig: certificates cannot be read ({error})") from error
         self._before_path = urlsplit(self.server).path
         self._connections: Connections | None = None
-        self._lanes: Lanes | None = None
+        self._writer: AsyncWriter | None = None
         if self._pool.proxy is None:
             own: dict[str, Any] = {"timeout": urllib3.Timeout(connect=_CONNECT_S)}
             if tls is not None:
@@ -185,14 +185,14 @@ class Transport:
             raise error
         return answer.body
 
-    def lane(self, at_once: int) -> Lane:
-        """Return a way to post without waiting for answers, `at_once` at a time.
+    def write_queue(self, max_in_flight: int) -> WriteQueue:
+        """Return a queue of asynchronous writes, `max_in_flight` at a time.
 
-        A request ends with None, an `ApiError`, an `Unreachable`, or `NotSent`: by a proxy `request` has to send it.
+        A write ends with None, an `ApiError`, an `Unreachable`, or `NotSent`: behind a proxy, send it by `request`.
         """
-        if self._lanes is None:
-            self._lanes = Lanes(_Wire(self, self._connections), self._timeout_s)
-        return self._lanes.lane(at_once)
+        if self._writer is None:
+            self._writer = AsyncWriter(_Wire(self, self._connections), self._timeout_s)
+        return self._writer.queue(max_in_flight)
 
     def encode(self, connections: Connections, path: str, body: Mapping[str, Any]) -> bytes:
         """Return a POST as it is sent."""
@@ -205,9 +205,9 @@ class Transport:
         return Watch(self._send("GET", path, None, query, JSON, silence_s, preload=False))
 
     def close(self) -> None:
-        """Close idle connections; what is under way in a lane ends without an answer."""
-        if self._lanes is not None:
-            self._lanes.close()
+        """Close idle connections; writes in flight end without an answer."""
+        if self._writer is not None:
+            self._writer.close()
         if self._connections is not None:
             self._connections.close()
         self._pool.clear()
@@ -272,7 +272,7 @@ class Transport:
 
 
 class _Wire:
-    """A transport as its lanes see it."""
+    """A transport as `AsyncWriter` sees it."""
 
     def __init__(self, transport: Transport, connections: Connections | None) -> None:
         self._transport, self._connections = transport, connections

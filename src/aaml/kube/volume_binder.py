@@ -23,11 +23,11 @@ from aaml.cluster.selectors import matches_any_node_term
 from aaml.cluster.state import ClusterState
 from aaml.kube.binder import BindJob
 from aaml.kube.jobs import JobThreads
-from aaml.kube.lookups import StorageObjects
 from aaml.kube.objects import wire
 from aaml.kube.objects.volumes import BOUND_BY_CONTROLLER, SELECTED_NODE, is_bound, node_terms, selected_node
 from aaml.kube.reflector import Backoff, Changes
 from aaml.kube.sources import CLAIMS, VOLUMES
+from aaml.kube.storage_lister import StorageLister
 from aaml.kube.transport import STRATEGIC_MERGE, ApiError, Transport, Unreachable
 from aaml.scheduling.ports import BindStatus
 
@@ -90,7 +90,7 @@ class VolumeBinder:
         self,
         transport: Transport,
         state: ClusterState,
-        objects: StorageObjects,
+        objects: StorageLister,
         sink: Callable[[VolumesWritten], None],
         done: Callable[[BindJob, BindStatus, str], None],
         *,
@@ -123,7 +123,7 @@ class VolumeBinder:
             self._uids_of.setdefault(key, set()).add(uid)
         self._threads.submit((job, self._writes(plan, job.node_name)))
 
-    def take(self, changes: Changes[Any]) -> None:
+    def on_changes(self, changes: Changes[Any]) -> None:
         """Claims or volumes have changed."""
         if self._waiting and changes.source in {CLAIMS.name, VOLUMES.name}:
             source = CLAIMS if changes.source == CLAIMS.name else VOLUMES

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
-from aaml.kube.intake import runs_since_s
+from aaml.kube.informer_handlers import runs_since_s
 from aaml.kube.objects.convert import node_from_api
 from aaml.kube.sources import see_pod
 from aaml.plugin.listener import Listener

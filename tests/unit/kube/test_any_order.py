@@ -14,7 +14,7 @@ from aaml.cluster import audit
 from aaml.cluster.filters import FilterIndex, feasible
 from aaml.cluster.owners import OwnerIndex
 from aaml.cluster.state import ClusterState
-from aaml.kube.intake import Intake
+from aaml.kube.informer_handlers import InformerHandlers
 from aaml.kube.objects.wire import GPU_COUNT, GPU_INDEX, GPU_MILLI
 from aaml.kube.reflector import Reflector
 from aaml.kube.sources import CLAIMS, CLASSES, CSI_NODES, NAMESPACES, NODES, PODS, STORAGE, VOLUMES
@@ -77,7 +77,7 @@ class Api:
 
 
 class Follower:
-    """An intake with its state and queue, told by real reflectors."""
+    """The handlers with their state and queue, fed by real reflectors."""
 
     def __init__(self, api: Api) -> None:
         self.state = ClusterState()
@@ -87,12 +87,14 @@ class Follower:
             index.of(self.state)  # type: ignore[attr-defined]
         RunningPods.of(self.state, self.lifetimes)
         self.watched = {NODES.name, PODS.name}
-        self.intake = Intake(
+        self.handlers = InformerHandlers(
             self.state, self.queue, scheduler_name="mine", namespaces=(),
             watch=lambda source: self.watched.add(source.name), cancel=lambda *_: None, forget=lambda _: None,
         )  # fmt: skip
         there: Any = api
-        self.reflectors = {source.name: Reflector(there, source, self.intake.take, history=there) for source in SOURCES}
+        self.reflectors = {
+            source.name: Reflector(there, source, self.handlers.on_changes, history=there) for source in SOURCES
+        }
 
     def everything(self) -> dict[str, Any]:
         """All that is known, by the names of things and not by rows and columns, without which devices are whose."""

@@ -53,7 +53,7 @@ class Rig:
 
     def budgets(self, *budgets: DisruptionBudget) -> None:
         deltas = tuple(Delta("added", SeenBudget(each, "1"), None) for each in budgets)
-        self.preemptor.take(Changes(BUDGETS.name, deltas, True))
+        self.preemptor.on_changes(Changes(BUDGETS.name, deltas, True))
 
     def active(self) -> int:
         self.now += 60.0  # past any backoff
@@ -137,7 +137,7 @@ def test_an_account_that_may_not_schedules_on_and_says_so_once(rig, caplog, wher
     if where == "budgets":
         rig.reject(VIP)
         for _ in range(2):
-            rig.preemptor.take_trouble(Trouble(BUDGETS.name, FORBIDDEN))
+            rig.preemptor.on_trouble(Trouble(BUDGETS.name, FORBIDDEN))
     else:
         rig.budgets()
         rig.reject(VIP)
@@ -151,7 +151,7 @@ def test_an_account_that_may_not_schedules_on_and_says_so_once(rig, caplog, wher
 
 def test_it_preempts_again_once_budgets_can_be_read(rig):
     rig.reject(VIP)
-    rig.preemptor.take_trouble(Trouble(BUDGETS.name, FORBIDDEN))
+    rig.preemptor.on_trouble(Trouble(BUDGETS.name, FORBIDDEN))
     rig.reject(VIP)
     assert rig.active() == 0
     rig.budgets()
@@ -162,7 +162,7 @@ def test_it_preempts_again_once_budgets_can_be_read(rig):
 
 def test_an_outage_is_waited_out(rig):
     rig.reject(VIP)
-    rig.preemptor.take_trouble(Trouble(BUDGETS.name, Unreachable("gone")))
+    rig.preemptor.on_trouble(Trouble(BUDGETS.name, Unreachable("gone")))
     rig.budgets()
     rig.reject(VIP)
     assert len(rig.asked) == 1

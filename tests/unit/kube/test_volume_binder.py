@@ -12,10 +12,10 @@ from aaml.cluster.filters import feasible
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.kube.binder import BindJob
-from aaml.kube.lookups import StorageObjects
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Changes, Delta, Source
 from aaml.kube.sources import CAPACITIES, CLAIMS, CLASSES, CSI_DRIVERS, CSI_NODES, VOLUMES, SeenPod
+from aaml.kube.storage_lister import StorageLister
 from aaml.kube.transport import ApiError, Unreachable
 from aaml.kube.volume_binder import VolumeBinder, VolumesWritten
 
@@ -30,7 +30,7 @@ class Rig:
 
     def __init__(self, wait_s: float = 600.0) -> None:
         self.state = ClusterState(Node(name, {"cpu": 1000, "pods": 10}, {HOST: name}) for name in ("a", "b"))
-        self.objects = StorageObjects(self.state, lambda _sources: None)
+        self.objects = StorageLister(self.state, lambda _sources: None)
         self.patched: list[tuple[str, Any]] = []
         self.answers: list[Exception] = []
         self.written: queue.SimpleQueue[VolumesWritten] = queue.SimpleQueue()
@@ -62,7 +62,7 @@ class Rig:
     def say(self, source: Source[Any], obj: Any, kind: Any = "modified") -> None:
         changes = Changes(source.name, () if obj is None else (Delta(kind, obj, None),), synced=True)
         self.objects.apply(changes)
-        self.binder.take(changes)
+        self.binder.on_changes(changes)
         self.binder.step()
 
     def volume(

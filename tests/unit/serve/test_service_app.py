@@ -22,7 +22,7 @@ from aaml.commands.serve import Args, run
 from aaml.errors import UserError
 from aaml.evaluation.policies import load_policy
 from aaml.kube.objects.convert import node_from_json, pod_from_json
-from aaml.kube.posted import posted_state
+from aaml.kube.state_from_objects import state_from_objects
 from aaml.policies.formula_file import save_formula
 from aaml.policies.formulas.policy import Formula
 from aaml.policies.formulas.text import parse
@@ -86,7 +86,7 @@ def node_json(name: str, cpu: str, memory: str = "4Gi") -> dict[str, Any]:
 
 def service(view: View | None, policy: str = "", expected: Sequence[Pod] = ()) -> SchedulingService:
     made = make_policy(policy, PolicyOptions(expected=expected)) if policy else MostFree()
-    return SchedulingService(made, Readers(pod_from_json, node_from_json, posted_state), view)
+    return SchedulingService(made, Readers(pod_from_json, node_from_json, state_from_objects), view)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_a_formula_is_served(tmp_path: Path) -> None:
     path = tmp_path / "emptiest.formula"
     save_formula(Formula(parse("-node.cpu_used - 0.001 * pair.cpu_after")), path)
     policy = load_policy(str(path))
-    served = SchedulingService(policy, Readers(pod_from_json, node_from_json, posted_state), None)
+    served = SchedulingService(policy, Readers(pod_from_json, node_from_json, state_from_objects), None)
     client = TestClient(create_app(served, Metrics()))
     body: dict[str, Any] = {"pod": pod_json("1"), "nodes": [node_json("a", "4"), node_json("b", "3")]}
     assert client.post("/score", json=body).json() == {"scores": {"a": 100, "b": 0}}

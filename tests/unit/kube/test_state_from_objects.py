@@ -7,7 +7,7 @@ import pytest
 
 from aaml.cluster import audit
 from aaml.errors import UserError
-from aaml.kube.posted import posted_state
+from aaml.kube.state_from_objects import state_from_objects
 
 POD_OF_A_SHARE = {"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-milli": "400"}
 
@@ -37,7 +37,7 @@ def pod(name: str, on: str, **annotations: str) -> bytes:
 def test_devices_are_in_use_as_the_annotation_says() -> None:
     whole = ["default/whole"]
     devices = {0: (300, ["default/a", "default/b"]), 1: (1000, whole), 2: (1000, whole), 3: (0, None)}
-    state = posted_state([node("used", devices), node("new")])
+    state = state_from_objects([node("used", devices), node("new")])
     assert state.gpu_free.tolist() == [[700, 0, 0, 1000], [1000] * 4]
     requests = sorted((each.gpu.count, each.gpu.milli) for each in state.node_pods[0].values())
     assert requests == [(1, 150), (1, 150), (2, 1000)]
@@ -48,13 +48,13 @@ def test_devices_are_in_use_as_the_annotation_says() -> None:
 
 
 def test_use_without_names_is_use() -> None:
-    assert posted_state([node("a", {1: (250, None), 2: (1000, [])})]).gpu_free.tolist() == [[1000, 750, 0, 1000]]
+    assert state_from_objects([node("a", {1: (250, None), 2: (1000, [])})]).gpu_free.tolist() == [[1000, 750, 0, 1000]]
 
 
 def test_a_posted_pod_is_not_counted_again_where_the_annotation_names_it() -> None:
     devices = {0: (0, None), 1: (1000, ["default/known", "default/other"])}
     for annotations in ({}, {"alibabacloud.com/gpu-index": "1"}):
-        state = posted_state([node("a", devices)], [pod("known", "a", **annotations)])
+        state = state_from_objects([node("a", devices)], [pod("known", "a", **annotations)])
         assert state.placements["known"].gpus == (1,)
         assert state.gpu_free.tolist() == [[1000, 0, 1000, 1000]]
         assert sorted(each.gpu.milli for each in state.node_pods[0].values()) == [400, 600]
@@ -64,7 +64,7 @@ def test_a_posted_pod_is_not_counted_again_where_the_annotation_names_it() -> No
 
 def test_devices_of_posted_pods_are_those_of_their_own_annotation() -> None:
     pods = [pod("a", "n", **{"alibabacloud.com/gpu-index": "2"}), pod("b", "n", **{"alibabacloud.com/gpu-index": "9"})]
-    state = posted_state([node("n")], pods)
+    state = state_from_objects([node("n")], pods)
     assert state.placements["a"].gpus == (2,)
     assert state.placements["b"].gpus == (2,)  # a device that does not exist is chosen anew: the best fit
 
@@ -84,6 +84,6 @@ def test_an_annotation_that_does_not_fit_its_node_is_refused(devices: str, words
     body = json.loads(node("b"))
     body["metadata"]["annotations"] = {"simon/node-gpu-share": f'{{"DevsBrief": {devices}}}'}
     with pytest.raises(UserError) as refused:
-        posted_state([node("a"), json.dumps(body).encode()])
+        state_from_objects([node("a"), json.dumps(body).encode()])
     assert str(refused.value).startswith("nodes[1].metadata.annotations[simon/node-gpu-share]: ")
     assert words in str(refused.value)

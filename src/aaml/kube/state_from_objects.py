@@ -1,4 +1,4 @@
-"""A cluster state from posted objects: nodes, the pods that run on them, and GPU use that is written on a node.
+"""A cluster state from the objects of a request: nodes, their pods, and GPU use in an annotation of a node.
 
 The GPU-sharing simulator (hkust-adsl/kubernetes-scheduler-simulator) posts nodes without their pods. Which devices of a
 node are in use stands in the node's annotation `simon/node-gpu-share`, as JSON:
@@ -39,7 +39,7 @@ class GpuShare(msgspec.Struct, rename="pascal"):
     devs_brief: dict[str, DeviceUse] | None = None
 
 
-def posted_state(nodes: Sequence[bytes], pods: Sequence[bytes] = ()) -> ClusterState:
+def state_from_objects(nodes: Sequence[bytes], pods: Sequence[bytes] = ()) -> ClusterState:
     """Return the state of posted v1.Nodes with the posted v1.Pods that are bound to them.
 
     Rows are in the order of `nodes`. Device use that a node's annotation tells beyond that of the posted pods is taken

@@ -1,9 +1,9 @@
-"""Writes whose answers nobody waits for: one thread sends them all and hears what became of each.
+"""Asynchronous writes: one thread sends them over a pool of connections and calls back with each result.
 
-Two writes a pod, its bind and its event, are most of what a live scheduler asks of the API server. A thread for each
-request under way spends most of its time on waking up and on the interpreter's lock; one thread that asks the system
-which connections have something to read does the same with a third of the CPU (benchmarks/bench_requests.py). It never
-waits: connections are opened by threads of their own, and what is not answered with a success is left to the caller.
+Two writes a pod, its bind and its event, are most of the requests of a live scheduler. A thread for each request in
+flight spends most of its time on waking up and on the interpreter's lock. One thread that selects the readable sockets
+needs a third of the CPU (benchmarks/bench_requests.py). It never blocks: other threads open the connections, and the
+caller deals with errors.
 """
 
 import logging
@@ -22,9 +22,9 @@ from aaml.kube.jobs import JobThreads
 
 log = logging.getLogger(__name__)
 Body = Callable[[], Mapping[str, Any] | None]
-"""Makes what is sent, when it is about to be sent; None: it is not to be sent any more."""
+"""Returns the body just before it is sent; None cancels the request."""
 Done = Callable[[Exception | None], None]
-"""Gets what a request failed with, or None; called in the thread of the lanes, so it must not wait."""
+"""Called with the error of a request, or None; it runs in the writer's thread and must not block."""
 
 _OPENERS = 4
 _READ_BYTES = 1 << 14  # what one record of TLS holds
@@ -33,30 +33,30 @@ _MORE = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class NotSent(Exception):  # noqa: N818  (nothing went wrong)
-    """The request was not to be sent any more, or not in this way."""
+    """The request was cancelled, or has to be sent another way."""
 
 
-class LaneTransport(Protocol):
-    """What the lanes need of a transport."""
+class WriteTransport(Protocol):
+    """What the writer needs of a transport."""
 
     def open(self) -> Any:
         """Return a connected socket; may block. Raises `NotSent` where a request has to go another way."""
 
     def answered(self, connection: Any) -> None:
-        """Take note of a socket on which an answer was read."""
+        """Note that an answer was read on this socket."""
 
     def encode(self, path: str, body: Mapping[str, Any]) -> bytes:
-        """Return a POST as it is sent."""
+        """Return the bytes of a POST request."""
 
     def judge(self, answer: Answer) -> Exception | None:
-        """Return the error that an answer is, None for a success."""
+        """Return the error in an answer, None for a success."""
 
     def explain(self, error: Exception, *, sent: bool) -> Exception:
-        """Return what an error of the network is called here."""
+        """Return an error of the network as one of this package's errors."""
 
 
-class _Post:
-    """A request, from its submission to its answer."""
+class _Write:
+    """A POST request from its submission to its answer."""
 
     __slots__ = ("body", "done", "path")
 
@@ -65,50 +65,50 @@ class _Post:
 
 
 class _Connection:
-    """A socket, and the request that is under way on it."""
+    """A socket, and the write in flight on it."""
 
-    __slots__ = ("coming", "deadline_s", "lane", "post", "socket", "unsent")
+    __slots__ = ("coming", "deadline_s", "queue", "socket", "unsent", "write")
 
-    def __init__(self, sock: Any, lane: "Lane") -> None:
-        self.socket, self.lane = sock, lane
-        self.post: _Post | None = None
+    def __init__(self, sock: Any, queue: "WriteQueue") -> None:
+        self.socket, self.queue = sock, queue
+        self.write: _Write | None = None
         self.coming = Coming()
         self.unsent = b""
         self.deadline_s = 0.0
 
 
-class Lane:
-    """Requests of one kind, at most `at_once` of them under way; another lane's never wait for these."""
+class WriteQueue:
+    """Writes of one kind, at most `max_in_flight` at a time. Queues do not wait for one another."""
 
-    def __init__(self, lanes: "Lanes", at_once: int) -> None:
-        self.at_once = at_once
-        self._lanes = lanes
+    def __init__(self, writer: "AsyncWriter", max_in_flight: int) -> None:
+        self.max_in_flight = max_in_flight
+        self._writer = writer
         self._empty = threading.Condition()
         self._left = 0  # submitted and not ended
-        self.waiting: deque[_Post] = deque()  # these are of the lanes' thread
+        self.waiting: deque[_Write] = deque()  # these belong to the writer's thread
         self.idle: list[_Connection] = []
         self.connections: set[_Connection] = set()
         self.opening = 0
 
     def __len__(self) -> int:
-        """How many requests have not ended."""
+        """How many writes have not ended."""
         return self._left
 
     def post(self, path: str, body: Body, done: Done) -> None:
         """Send a POST as soon as a connection is free, in the order of submission; returns at once."""
         with self._empty:
             self._left += 1
-        self._lanes.submit(self, _Post(path, body, done))
+        self._writer.submit(self, _Write(path, body, done))
 
     def wait_empty(self, timeout_s: float) -> bool:
-        """Wait until every request has ended; returns whether that is so."""
+        """Wait until every write has ended; returns whether that is so."""
         with self._empty:
             return self._empty.wait_for(lambda: not self._left, timeout_s)
 
-    def end(self, post: _Post, error: Exception | None) -> None:
-        """Say what became of a request."""
+    def end(self, write: _Write, error: Exception | None) -> None:
+        """Report the result of a write."""
         try:
-            post.done(error)
+            write.done(error)
         finally:
             with self._empty:
                 self._left -= 1
@@ -116,41 +116,41 @@ class Lane:
                     self._empty.notify_all()
 
 
-class Lanes:
-    """The thread behind all lanes of a server. `timeout_s` is how long an answer may take."""
+class AsyncWriter:
+    """The thread that sends the writes of all queues to one server; an answer may take `timeout_s` seconds."""
 
-    def __init__(self, wire: LaneTransport, timeout_s: float) -> None:
+    def __init__(self, wire: WriteTransport, timeout_s: float) -> None:
         self._wire, self._timeout_s = wire, timeout_s
         self._selector = selectors.DefaultSelector()
         self._bell, self._ring = socket.socketpair()
         for end in (self._bell, self._ring):
             end.setblocking(False)
         self._selector.register(self._bell, selectors.EVENT_READ, None)
-        self._news: deque[tuple[Lane, Any]] = deque()  # requests, opened sockets, and why there is none
-        self._lanes: list[Lane] = []
+        self._news: deque[tuple[WriteQueue, Any]] = deque()  # requests, opened sockets, and why there is none
+        self._queues: list[WriteQueue] = []
         self._asleep = self._closing = self._over = False
         self._openers = JobThreads("connect", _OPENERS, self._open, self.submit)
-        self._thread = threads.start(self._run, "lanes", self._fail)
+        self._thread = threads.start(self._run, "writes", self._fail)
 
-    def lane(self, at_once: int) -> Lane:
-        """Return a new lane."""
-        lane = Lane(self, at_once)
-        self._lanes.append(lane)
-        return lane
+    def queue(self, max_in_flight: int) -> WriteQueue:
+        """Return a new queue."""
+        queue = WriteQueue(self, max_in_flight)
+        self._queues.append(queue)
+        return queue
 
-    def submit(self, lane: Lane, news: Any) -> None:
-        """Hand something to the thread."""
-        if self._closing and isinstance(news, _Post):
-            lane.end(news, NotSent())
+    def submit(self, queue: WriteQueue, news: Any) -> None:
+        """Give the thread a write, an opened socket, or the error of opening one."""
+        if self._closing and isinstance(news, _Write):
+            queue.end(news, NotSent())
             return
-        self._news.append((lane, news))
+        self._news.append((queue, news))
         if self._over:
             self._turn_away()
         if self._asleep:  # set before the thread looks at the news for the last time
             self._wake()
 
     def close(self) -> None:
-        """Close all connections; what is under way ends without an answer."""
+        """Close all connections; writes in flight end without an answer."""
         self._closing = True
         self._wake()
         self._thread.join(10.0)
@@ -169,34 +169,34 @@ class Lanes:
             return  # it is rung already, or the thread has ended
 
     def _turn_away(self) -> None:
-        """Let go of what came when the thread had ended, or was about to."""
+        """End what was submitted after the thread ended, or while it did."""
         while self._news:
             try:
-                lane, news = self._news.popleft()
+                queue, news = self._news.popleft()
             except IndexError:  # another thread took it
                 return
-            if isinstance(news, _Post):
-                lane.end(news, NotSent())
+            if isinstance(news, _Write):
+                queue.end(news, NotSent())
             elif isinstance(news, socket.socket):
                 news.close()
 
-    def _open(self, lane: Lane) -> None:
+    def _open(self, queue: WriteQueue) -> None:
         try:
             opened = self._wire.open()
             opened.setblocking(False)
         except Exception as error:  # noqa: BLE001  (the request gets it, whatever it is)
-            self.submit(lane, error if isinstance(error, NotSent) else self._wire.explain(error, sent=False))
+            self.submit(queue, error if isinstance(error, NotSent) else self._wire.explain(error, sent=False))
         else:
-            self.submit(lane, opened)
+            self.submit(queue, opened)
 
-    # ---- in the lanes' thread ----------------------------------------------------------------------------------------
+    # ---- in the writer's thread --------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         look_s = 0.0
         while not self._closing:
             self._take_in()
-            for lane in self._lanes:
-                self._start(lane)
+            for queue in self._queues:
+                self._start(queue)
             self._asleep = True
             ready = self._selector.select(0.0 if self._news or self._closing else _TICK_S)
             self._asleep = False
@@ -214,58 +214,58 @@ class Lanes:
         self._end_all(ConnectionAbortedError("closed before an answer came"))
 
     def _fail(self, error: threads.ThreadError) -> None:
-        """End everything that was submitted; what comes later has to go another way."""
-        log.error("requests whose answers nobody waits for", exc_info=error)
+        """End everything that was submitted; later writes end with `NotSent`."""
+        log.error("asynchronous writes", exc_info=error)
         self._closing = True
         self._end_all(error)
 
     def _end_all(self, error: Exception) -> None:
         self._take_in()
-        for lane in self._lanes:
-            for connection in list(lane.connections):
+        for queue in self._queues:
+            for connection in list(queue.connections):
                 self._lose(connection, error)
-            while lane.waiting:
-                lane.end(lane.waiting.popleft(), NotSent())
+            while queue.waiting:
+                queue.end(queue.waiting.popleft(), NotSent())
         self._over = True
         self._turn_away()
 
     def _take_in(self) -> None:
         while self._news:
-            lane, news = self._news.popleft()
-            if isinstance(news, _Post):
-                lane.waiting.append(news)
+            queue, news = self._news.popleft()
+            if isinstance(news, _Write):
+                queue.waiting.append(news)
                 continue
-            lane.opening -= 1
+            queue.opening -= 1
             if isinstance(news, Exception):
-                if lane.waiting:
-                    lane.end(lane.waiting.popleft(), news)
+                if queue.waiting:
+                    queue.end(queue.waiting.popleft(), news)
                 continue
-            connection = _Connection(news, lane)
+            connection = _Connection(news, queue)
             self._selector.register(news, selectors.EVENT_READ, connection)
-            lane.connections.add(connection)
-            lane.idle.append(connection)
+            queue.connections.add(connection)
+            queue.idle.append(connection)
 
-    def _start(self, lane: Lane) -> None:
-        """Send what waits on connections that are idle, and have more opened where they do not suffice."""
-        while lane.waiting and lane.idle:
-            post = lane.waiting.popleft()
+    def _start(self, queue: WriteQueue) -> None:
+        """Send the writes that wait on idle connections, and open more connections where these do not suffice."""
+        while queue.waiting and queue.idle:
+            write = queue.waiting.popleft()
             try:
-                body = post.body()
-                request = None if body is None else self._wire.encode(post.path, body)
+                body = write.body()
+                request = None if body is None else self._wire.encode(write.path, body)
             except Exception as error:  # noqa: BLE001  (the request gets it, whatever it is)
-                lane.end(post, self._wire.explain(error, sent=False))
+                queue.end(write, self._wire.explain(error, sent=False))
                 continue
             if request is None:
-                lane.end(post, NotSent())
+                queue.end(write, NotSent())
                 continue
-            connection = lane.idle.pop()
-            connection.post, connection.unsent = post, request
+            connection = queue.idle.pop()
+            connection.write, connection.unsent = write, request
             connection.deadline_s = time.monotonic() + self._timeout_s
             self._send(connection)
-        room = lane.at_once - len(lane.connections) - lane.opening
-        for _ in range(min(len(lane.waiting) - lane.opening, room)):
-            lane.opening += 1
-            self._openers.submit(lane)
+        free = queue.max_in_flight - len(queue.connections) - queue.opening
+        for _ in range(min(len(queue.waiting) - queue.opening, free)):
+            queue.opening += 1
+            self._openers.submit(queue)
 
     def _send(self, connection: _Connection) -> None:
         begun = len(connection.unsent)
@@ -285,7 +285,7 @@ class Lanes:
         try:
             while not coming.whole:
                 data = connection.socket.recv(_READ_BYTES)
-                if connection.post is None:  # nothing was asked: it is the end, or no API server
+                if connection.write is None:  # nothing was asked: it is the end, or no API server
                     raise ConnectionResetError("the server ended the connection")  # noqa: TRY301
                 if not data:
                     self._finish(connection, coming.ended(), goes_on=False)
@@ -299,31 +299,31 @@ class Lanes:
             self._finish(connection, coming.answer(), goes_on=coming.goes_on)
 
     def _finish(self, connection: _Connection, answer: Answer, *, goes_on: bool) -> None:
-        post, connection.post = connection.post, None
+        write, connection.write = connection.write, None
         self._wire.answered(connection.socket)
         if goes_on:
             connection.coming = Coming()
-            connection.lane.idle.append(connection)
+            connection.queue.idle.append(connection)
         else:
             self._drop(connection)
-        if post is not None:
-            connection.lane.end(post, self._wire.judge(answer))
+        if write is not None:
+            connection.queue.end(write, self._wire.judge(answer))
 
     def _lose(self, connection: _Connection, error: Exception) -> None:
-        post, connection.post = connection.post, None
+        write, connection.write = connection.write, None
         self._drop(connection)
-        if post is not None:
-            connection.lane.end(post, self._wire.explain(error, sent=True))
+        if write is not None:
+            connection.queue.end(write, self._wire.explain(error, sent=True))
 
     def _drop(self, connection: _Connection) -> None:
-        lane = connection.lane
-        lane.connections.discard(connection)
-        if connection in lane.idle:
-            lane.idle.remove(connection)
+        queue = connection.queue
+        queue.connections.discard(connection)
+        if connection in queue.idle:
+            queue.idle.remove(connection)
         self._selector.unregister(connection.socket)
         connection.socket.close()
 
     def _end_late(self, now_s: float) -> None:
-        for lane in self._lanes:
-            for connection in [each for each in lane.connections if each.post and now_s > each.deadline_s]:
+        for queue in self._queues:
+            for connection in [each for each in queue.connections if each.write and now_s > each.deadline_s]:
                 self._lose(connection, TimeoutError("timed out"))

@@ -1,4 +1,4 @@
-"""What the API server says becomes state and queue: the one place that reads changes of objects."""
+"""The event handlers of the informers: changes of API objects become changes of the cluster state and the queue."""
 
 import logging
 import math
@@ -10,33 +10,33 @@ from typing import Any
 
 from aaml.cluster.objects import NO_AFFINITY, Node, Pod
 from aaml.cluster.state import ClusterState
-from aaml.kube.lookups import StorageObjects
 from aaml.kube.reflector import Changes, Delta, Source, Trouble
 from aaml.kube.sources import ATTACHMENTS, CSI_NODES, NAMESPACES, NODES, PODS, PROVISIONING, SeenPod
+from aaml.kube.storage_lister import StorageLister
 from aaml.kube.transport import ApiError
 from aaml.scheduling.queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
 
 _FORBIDDEN = frozenset({401, 403})
-_SO = {
+_EFFECTS = {
     NAMESPACES.name: "selectors over them match nothing",
     ATTACHMENTS.name: "volumes that are attached without a pod do not count against limits",
 }
 _UNBOUND = "pods whose claims wait for their first consumer stay pending"
 
 
-class Intake:
-    """Applies changes to a state and a queue; belongs to the thread that decides.
+class InformerHandlers:
+    """Applies changes of objects to the state and the queue, in the scheduling thread.
 
-    `watch` starts a reflector: namespaces and storage are only watched once a pod needs them. `cancel(uid, node_name,
-    why)` is told of a pod (uid given) or node (uid "") that is gone, so that binds to it are not sent any more.
+    `watch(source)` starts a reflector: namespaces and storage are only watched once a pod needs them. `cancel(uid,
+    node_name, why)` is called for a pod that is gone (or, with uid "", a node), so that its binds are not sent.
 
-    `hold_s` None queues a pod when it comes. A dry run looks on as another scheduler works: its pods are held back
-    until that one has chosen a node, and queued just before the state hears of it. Both choices then start from the
-    same state. A pod that nobody places within `hold_s` is queued all the same. Each is decided on once. One that has
-    its node when it is first heard of is held as well, except those of the first list: nobody knows in which order
-    these were placed.
+    `hold_s` None queues a pod when it is added. In a dry run another scheduler places the pods: each is held until that
+    scheduler has chosen its node, and queued just before the state gets the placement, so that both choices start from
+    the same state. A pod that nobody places within `hold_s` seconds is queued all the same. Each is decided on once. A
+    pod that already has its node when it is first seen is held too, except those of the first list: the order in which
+    these were placed is unknown.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Intake:
         self._scheduler_name, self._namespaces = scheduler_name, frozenset(namespaces)
         self._hold_s = hold_s
         self._watch, self._cancel, self._forget = watch, cancel, forget
-        self.storage = StorageObjects(state, self._watch_storage)
+        self.storage = StorageLister(state, self._watch_storage)
         self._backlog: deque[tuple[Delta[SeenPod], bool]] = deque()  # with whether it came after the first list
         self._namespaces_watched = False
         self._held: dict[str, tuple[float, Pod]] = {}  # by uid: until when, in the order in which they came
@@ -66,8 +66,8 @@ class Intake:
 
     # ---- in ----------------------------------------------------------------------------------------------------------
 
-    def take(self, changes: Changes[Any]) -> None:
-        """Apply changes. In a dry run those of pods wait for `step`."""
+    def on_changes(self, changes: Changes[Any]) -> None:
+        """Apply changes. In a dry run changes of pods wait for `step`."""
         match changes.source:
             case PODS.name:
                 self._backlog.extend((delta, PODS.name not in self.unsynced) for delta in changes.deltas)
@@ -88,9 +88,9 @@ class Intake:
             self.awaited.discard(changes.source)
 
     def step(self) -> bool:
-        """Apply one change of a pod that waits, or queue a held pod whose time has come; False when there is neither.
+        """Apply one pending change of a pod, or queue a held pod whose time is over; False when there is neither.
 
-        A pod is queued before the news that somebody else placed it is applied, which the next call does.
+        A pod is queued before its placement by the other scheduler is applied, which the next call does.
         """
         if self._held and self.due_s <= time.monotonic():
             self._queue.add(self._release(next(iter(self._held))))
@@ -111,32 +111,32 @@ class Intake:
 
     @property
     def due_s(self) -> float:
-        """When the next held pod is queued in any case; infinite without one."""
+        """The time at which the next held pod is queued in any case; infinite without one."""
         return next((until_s for until_s, _ in self._held.values()), math.inf)
 
-    def take_trouble(self, trouble: Trouble) -> None:
-        """A source cannot be read; when that is for want of permission, decisions no longer wait for it."""
+    def on_trouble(self, trouble: Trouble) -> None:
+        """Handle a source that cannot be read. Where permission is missing, decisions no longer wait for it."""
         refused = isinstance(trouble.error, ApiError) and trouble.error.status in _FORBIDDEN
         if refused and trouble.source in self.awaited:
             for_unbound = trouble.source in {source.name for source in PROVISIONING}
-            so = _UNBOUND if for_unbound else _SO.get(trouble.source, "pods with claims stay pending")
-            log.error("%s cannot be read (%s): %s", trouble.source, trouble.error, so)
+            effect = _UNBOUND if for_unbound else _EFFECTS.get(trouble.source, "pods with claims stay pending")
+            log.error("%s cannot be read (%s): %s", trouble.source, trouble.error, effect)
             self.awaited.discard(trouble.source)
             if for_unbound:
-                self._read_anew(self.storage.refuse(trouble.source, f"list {trouble.source}"))
+                self._resolve_again(self.storage.refuse(trouble.source, f"list {trouble.source}"))
 
-    def may_not_patch(self, kind: str, why: str) -> None:
-        """The account may not write claims or volumes, without which no unbound claim gets its volume."""
+    def on_patch_forbidden(self, kind: str, why: str) -> None:
+        """Handle a missing permission to write claims or volumes: no unbound claim gets its volume then."""
         if concerned := self.storage.refuse(f"patch {kind}", f"patch {kind}"):
             log.error("%s cannot be written (%s): %s", kind, why, _UNBOUND)
-            self._read_anew(concerned)
+            self._resolve_again(concerned)
 
     def decided(self, uid: str) -> None:
-        """A dry run has decided on a pod and must not see it again."""
+        """Note that a dry run has decided on a pod, which is not queued again."""
         self._decided.add(uid)
 
     def _placed_unseen(self, delta: Delta[SeenPod]) -> bool:
-        """Say whether a pod of the other scheduler was never heard of before it had its node."""
+        """Whether a pod of the other scheduler had its node when it was first seen."""
         pod = delta.obj.pod
         known = delta.kind != "added" or pod.uid in self._held or pod.uid in self._decided or pod.uid in self.chosen
         ours = self._is_ours(replace(pod, node_name="")) and not pod.terminating
@@ -182,9 +182,9 @@ class Intake:
         self._enqueue(pod)
 
     def _enqueue(self, pod: Pod) -> None:
-        """Queue an unbound pod when it is ours to place.
+        """Queue an unbound pod of this scheduler.
 
-        News of a pod can be older than our own bind of it, so one that is assumed or decided on stays out.
+        A change can be older than our own bind of the pod, so a pod that is assumed or decided on is not queued.
         """
         if not self._is_ours(pod):
             return
@@ -201,12 +201,12 @@ class Intake:
                 self._held[pod.uid] = (until_s, pod)
 
     def _is_ours(self, pod: Pod) -> bool:
-        """Say whether a pod is without a node, and ours to place."""
+        """Whether a pod has no node and is to be placed by this scheduler."""
         ours = pod.scheduler_name == self._scheduler_name and not pod.node_name
         return ours and (not self._namespaces or pod.namespace in self._namespaces)
 
     def _leave(self, uid: str) -> None:
-        """A pod has a node or is gone: nothing is to be decided or told of it any more."""
+        """Forget a pod that has a node or is gone."""
         self._queue.remove(uid)
         self._held.pop(uid, None)
         self._decided.discard(uid)
@@ -243,7 +243,7 @@ class Intake:
 
     def _apply_storage(self, changes: Changes[Any]) -> None:
         concerned, helps = self.storage.apply(changes)
-        self._read_anew(concerned)
+        self._resolve_again(concerned)
         if changes.source == CSI_NODES.name:
             for node in list(self._state.nodes):
                 if (limited := self._with_limits(node)) is not node:
@@ -254,8 +254,8 @@ class Intake:
         if changes.source == ATTACHMENTS.name and any(delta.kind == "deleted" for delta in changes.deltas):
             self._queue.on_event("volume_detach")
 
-    def _read_anew(self, pods: Iterable[SeenPod]) -> None:
-        """Pods may need other volumes now."""
+    def _resolve_again(self, pods: Iterable[SeenPod]) -> None:
+        """Resolve the volumes of pods again."""
         for seen in pods:
             pod = self.storage.resolve(seen, ours=self._is_ours(seen.pod))
             if pod.node_name:

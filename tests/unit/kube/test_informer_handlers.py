@@ -11,7 +11,7 @@ from aaml.cluster import audit
 from aaml.cluster.filters import FilterIndex, feasible
 from aaml.cluster.objects import Affinity, GpuRequest, LabelSelector, Node, Pod, PodAffinityTerm, VolumeNeeds
 from aaml.cluster.state import ClusterState
-from aaml.kube.intake import Intake
+from aaml.kube.informer_handlers import InformerHandlers
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Changes, Delta, Source, Trouble
 from aaml.kube.sources import (
@@ -37,7 +37,7 @@ class Rig:
         self.queue = SchedulingQueue(lambda: 0.0)
         self.watched: list[str] = []
         self.cancelled: list[tuple[str, str, str]] = []
-        self.intake = Intake(
+        self.handlers = InformerHandlers(
             self.state,
             self.queue,
             scheduler_name="mine",
@@ -50,7 +50,7 @@ class Rig:
         self.say(NODES, "added", Node("n1", {"cpu": 1000, "pods": 10}, gpu_count=2))
 
     def say(self, source: Source[Any], kind: Any, obj: Any, before: Any = None, *, synced: bool = False) -> None:
-        self.intake.take(Changes(source.name, (Delta(kind, obj, before),), synced))
+        self.handlers.on_changes(Changes(source.name, (Delta(kind, obj, before),), synced))
 
     def pod(self, kind: Any, pod: Pod, before: Pod | None = None, **seen: Any) -> None:
         self.say(PODS, kind, SeenPod(pod, **seen), None if before is None else SeenPod(before))
@@ -155,24 +155,26 @@ def test_a_dry_run_decides_on_a_pod_when_another_scheduler_has_placed_it_and_bef
     rig = Rig(hold_s=3600.0)
     pod = mine()
     rig.pod("added", pod)
-    assert rig.intake.step()
+    assert rig.handlers.step()
     assert "p" not in rig.queue
     rig.pod("modified", replace(pod, node_name="n1"), pod)
-    assert rig.intake.step()
+    assert rig.handlers.step()
     assert [each.pod.node_name for each in rig.queue.pods()] == [""]
-    assert rig.intake.chosen == {"p": "n1"}
+    assert rig.handlers.chosen == {"p": "n1"}
     assert not rig.state.placements
-    assert rig.intake.step()
+    assert rig.handlers.step()
     assert rig.state.placements["p"].node_name == "n1"
     assert "p" not in rig.queue
-    assert rig.intake.chosen == {}
-    assert not rig.intake.step()
+    assert rig.handlers.chosen == {}
+    assert not rig.handlers.step()
 
 
 def shadow_of(*first: Pod) -> Rig:
     """A dry run that has received its first list."""
     rig = Rig(hold_s=3600.0)
-    rig.intake.take(Changes(PODS.name, tuple(Delta("added", SeenPod(each), None) for each in first), synced=True))
+    rig.handlers.on_changes(
+        Changes(PODS.name, tuple(Delta("added", SeenPod(each), None) for each in first), synced=True)
+    )
     return rig
 
 
@@ -180,12 +182,12 @@ def test_a_dry_run_decides_on_a_pod_that_was_placed_before_it_was_heard_of():
     rig = shadow_of()
     rig.pod("added", mine(node_name="n1"))
     seen = []
-    while rig.intake.step():
-        seen.append(([each.uid for each in rig.queue.pods()], rig.intake.chosen.get("p"), len(rig.state.placements)))
+    while rig.handlers.step():
+        seen.append(([each.uid for each in rig.queue.pods()], rig.handlers.chosen.get("p"), len(rig.state.placements)))
     assert (["p"], "n1", 0) in seen, "it is decided on before the state hears of it"
     assert seen[-1] == ([], None, 1), "and then it counts, once"
     rig.pod("modified", mine(node_name="n1"), mine(node_name="n1"))
-    assert rig.intake.step()
+    assert rig.handlers.step()
     assert not list(rig.queue.pods())
 
 
@@ -194,7 +196,7 @@ def test_a_dry_run_leaves_out_pods_of_the_first_list_of_others_and_those_that_en
     rig.pod("added", replace(mine("other", node_name="n1"), scheduler_name="theirs"))
     rig.pod("added", mine("going", node_name="n1", terminating=True))
     rig.pod("added", mine("nowhere", node_name="gone"))
-    while rig.intake.step():
+    while rig.handlers.step():
         assert not list(rig.queue.pods())
     assert {"old", "other"} <= set(rig.state.placements)
 
@@ -203,14 +205,14 @@ def test_a_dry_run_decides_once_on_a_pod_that_nobody_places():
     rig = Rig(hold_s=0.0)
     pod = mine()
     rig.pod("added", pod)
-    assert rig.intake.step()
-    assert rig.intake.step()
+    assert rig.handlers.step()
+    assert rig.handlers.step()
     assert rig.queue.pop() is not None
     rig.queue.done("p")
-    rig.intake.decided("p")
+    rig.handlers.decided("p")
     rig.pod("modified", replace(pod, resource_version="2"), pod)
-    assert rig.intake.step()
-    assert not rig.intake.step()
+    assert rig.handlers.step()
+    assert not rig.handlers.step()
     assert "p" not in rig.queue
 
 
@@ -221,10 +223,10 @@ def test_a_held_pod_that_goes_is_not_decided_on(what):
     rig.pod("added", pod)
     after = {"deleted": pod, "terminating": replace(pod, terminating=True)}.get(what, replace(pod, node_name="gone"))
     rig.pod("deleted" if what == "deleted" else "modified", after, pod)
-    while rig.intake.step():
+    while rig.handlers.step():
         pass
     assert "p" not in rig.queue
-    assert rig.intake.due_s == float("inf")
+    assert rig.handlers.due_s == float("inf")
 
 
 def test_namespaces_are_watched_once_a_selector_needs_them_and_waited_for(rig):
@@ -234,36 +236,36 @@ def test_namespaces_are_watched_once_a_selector_needs_them_and_waited_for(rig):
     rig.pod("added", mine("a", affinity=Affinity(required_anti_pods=(term,))))
     rig.pod("added", mine("b", affinity=Affinity(required_anti_pods=(term,))))
     assert rig.watched == [NAMESPACES.name]
-    assert rig.intake.awaited == {NAMESPACES.name}
+    assert rig.handlers.awaited == {NAMESPACES.name}
     rig.say(NAMESPACES, "added", wire.Namespace(wire.Metadata("team", labels={"x": "y"})), synced=True)
-    assert not rig.intake.awaited
+    assert not rig.handlers.awaited
     assert rig.state.namespace_labels == {"team": {"x": "y"}}
 
 
 def test_namespaces_that_may_not_be_read_do_not_stop_everything(rig, caplog):
     term = PodAffinityTerm("zone", LabelSelector(), namespace_selector=LabelSelector())
     rig.pod("added", mine("a", affinity=Affinity(required_anti_pods=(term,))))
-    rig.intake.take_trouble(Trouble(NAMESPACES.name, ApiError(503, "ServiceUnavailable", "")))
-    assert rig.intake.awaited == {NAMESPACES.name}
-    rig.intake.take_trouble(Trouble(NAMESPACES.name, ApiError(403, "Forbidden", "no")))
-    assert not rig.intake.awaited
+    rig.handlers.on_trouble(Trouble(NAMESPACES.name, ApiError(503, "ServiceUnavailable", "")))
+    assert rig.handlers.awaited == {NAMESPACES.name}
+    rig.handlers.on_trouble(Trouble(NAMESPACES.name, ApiError(403, "Forbidden", "no")))
+    assert not rig.handlers.awaited
     assert "namespaces cannot be read" in caplog.text
 
 
 def test_a_first_pod_with_a_claim_waits_for_the_lists_instead_of_failing(rig):
     rig.pod("added", mine(), claims=TestStorage.raw)
     for source in (CLAIMS, VOLUMES, CLASSES, CSI_NODES, ATTACHMENTS):
-        assert source.name in rig.intake.awaited
-        rig.intake.take(Changes(source.name, (), synced=True))
-    assert not rig.intake.awaited
+        assert source.name in rig.handlers.awaited
+        rig.handlers.on_changes(Changes(source.name, (), synced=True))
+    assert not rig.handlers.awaited
     assert "are not known" not in next(rig.queue.pods()).pod.volumes.missing
 
 
 def test_storage_that_may_not_be_read_keeps_its_pods_pending_and_no_others(rig, caplog):
     rig.pod("added", mine(), claims=TestStorage.raw)
     for source in (CLAIMS, VOLUMES, CLASSES, CSI_NODES, ATTACHMENTS):
-        rig.intake.take_trouble(Trouble(source.name, ApiError(403, "Forbidden", "no")))
-    assert not rig.intake.awaited
+        rig.handlers.on_trouble(Trouble(source.name, ApiError(403, "Forbidden", "no")))
+    assert not rig.handlers.awaited
     assert next(rig.queue.pods()).pod.volumes.missing
     assert "persistentvolumeclaims cannot be read (403 Forbidden: no): pods with claims stay pending" in caplog.text
 
@@ -289,7 +291,7 @@ class TestStorage:
         rig.say(CLAIMS, "added", claim, synced=True)
         volume = wire.VolumeObject(wire.Metadata("pv1"), wire.VolumeSpec(wire.CsiSource("csi.x", "h")))
         rig.say(VOLUMES, "added", volume, synced=True)
-        rig.intake.take(Changes(CLASSES.name, (), synced=True))
+        rig.handlers.on_changes(Changes(CLASSES.name, (), synced=True))
         limits = wire.CsiNodeSpec([wire.CsiDriver("csi.x", wire.CsiDriver.Allocatable(3))])
         rig.say(CSI_NODES, "added", wire.CsiNode(wire.Metadata("n1"), limits), synced=True)
 
@@ -321,12 +323,12 @@ class TestStorage:
         """List a claim of the waiting pod p whose class waits for its first consumer."""
         rig.pod("added", mine(), claims=self.raw)
         rig.say(CLAIMS, "added", LATE, synced=True)
-        rig.intake.take(Changes(VOLUMES.name, (), synced=True))
+        rig.handlers.on_changes(Changes(VOLUMES.name, (), synced=True))
         rig.say(
             CLASSES, "added", wire.StorageClass(wire.Metadata("wait"), "WaitForFirstConsumer", "csi.x"), synced=True
         )
-        rig.intake.take(Changes(CSI_NODES.name, (), synced=True))
-        rig.intake.take(Changes(ATTACHMENTS.name, (), synced=True))
+        rig.handlers.on_changes(Changes(CSI_NODES.name, (), synced=True))
+        rig.handlers.on_changes(Changes(ATTACHMENTS.name, (), synced=True))
 
     def test_what_is_detached_makes_a_pod_ready_that_found_its_nodes_full(self, rig):
         self.first_consumer(rig)
@@ -347,35 +349,35 @@ class TestStorage:
         rig.pod("added", replace(mine("other"), scheduler_name="theirs"), claims=self.raw)
         self.first_consumer(rig)
         assert rig.watched[5:] == [CSI_DRIVERS.name, CAPACITIES.name]
-        assert rig.intake.awaited == {CSI_DRIVERS.name, CAPACITIES.name}
+        assert rig.handlers.awaited == {CSI_DRIVERS.name, CAPACITIES.name}
         assert self.waiting(rig).volumes.missing
         for source in (CSI_DRIVERS, CAPACITIES):
-            rig.intake.take(Changes(source.name, (), synced=True))
+            rig.handlers.on_changes(Changes(source.name, (), synced=True))
         assert [each.key for each in self.waiting(rig).volumes.unbound] == ["default/data"]
         assert feasible(rig.state, self.waiting(rig)).mask.tolist() == [True]
 
     def test_what_the_account_may_not_do_is_said_once_and_in_the_event_of_each_pod(self, rig, caplog):
         self.first_consumer(rig)
         for source in (CSI_DRIVERS, CAPACITIES):
-            rig.intake.take_trouble(Trouble(source.name, ApiError(403, "Forbidden", "no")))
+            rig.handlers.on_trouble(Trouble(source.name, ApiError(403, "Forbidden", "no")))
         said = "csidrivers cannot be read (403 Forbidden: no): pods whose claims wait for their first consumer stay"
         assert caplog.text.count(said) == 1
-        assert not rig.intake.awaited
+        assert not rig.handlers.awaited
         message = feasible(rig.state, self.waiting(rig)).message()
         assert message == (
             '0/1 nodes are available: persistentvolumeclaim "data" waits for its first consumer, and this account may '
             "not list csidrivers and list csistoragecapacities."
         )
         for source in (CSI_DRIVERS, CAPACITIES):  # somebody has granted it
-            rig.intake.take(Changes(source.name, (), synced=True))
+            rig.handlers.on_changes(Changes(source.name, (), synced=True))
         assert feasible(rig.state, self.waiting(rig)).mask.tolist() == [True]
-        rig.intake.may_not_patch("persistentvolumeclaims", "403 Forbidden: no")
+        rig.handlers.on_patch_forbidden("persistentvolumeclaims", "403 Forbidden: no")
         assert "this account may not patch persistentvolumeclaims" in feasible(rig.state, self.waiting(rig)).message()
 
     def test_volumes_classes_and_capacities_that_may_help_make_waiting_pods_ready(self, rig):
         self.first_consumer(rig)
         for source in (CSI_DRIVERS, CAPACITIES):
-            rig.intake.take(Changes(source.name, (), synced=True))
+            rig.handlers.on_changes(Changes(source.name, (), synced=True))
 
         def helps(source: Source[Any], kind: Any, obj: Any, before: Any = None) -> bool:
             queued = rig.queue.pop()
@@ -434,7 +436,9 @@ def test_a_pod_with_a_claim_that_is_deleted_makes_room(rig):
 
 
 def test_a_pod_that_was_running_before_we_came_runs_since_its_node_started_it(rig, monkeypatch):
-    monkeypatch.setattr("aaml.kube.intake.time", SimpleNamespace(monotonic=lambda: 50.0, time=lambda: 10_000.0))
+    monkeypatch.setattr(
+        "aaml.kube.informer_handlers.time", SimpleNamespace(monotonic=lambda: 50.0, time=lambda: 10_000.0)
+    )
     rig.pod("added", mine("old", node_name="n1", started_s=6_400.0))
     rig.pod("added", mine("new", node_name="n1"))
     assert [rig.state.placements[uid].since_s for uid in ("old", "new")] == [50.0 - 3_600.0, 50.0]

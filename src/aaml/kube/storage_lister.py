@@ -1,4 +1,4 @@
-"""The cluster's storage objects as the main thread knows them, and pods' volume needs resolved from them."""
+"""A lister of the cluster's storage objects, and the volume needs of pods resolved from them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -26,11 +26,10 @@ _NOT_KNOWN_YET = VolumeNeeds(missing="the cluster's volumes are not known")
 _SOURCES = {source.name: source for source in (*STORAGE, ATTACHMENTS, *PROVISIONING)}
 
 
-class StorageObjects:
-    """Claims, volumes, classes and CSI objects; what claims may get of them is kept in the state's `storage`.
+class StorageLister:
+    """Claims, volumes, storage classes and CSI objects; volumes that claims may get are also in the state's `storage`.
 
-    They are only watched once a pod uses a claim, drivers and capacities once a pod has a claim that is not bound:
-    `watch` starts that.
+    `watch(sources)` is called once a pod uses a claim; for drivers and capacities once a pod has an unbound claim.
     """
 
     def __init__(self, state: ClusterState, watch: Callable[[Sequence[Source[Any]]], None]) -> None:
@@ -49,7 +48,7 @@ class StorageObjects:
         }  # fmt: skip
 
     def resolve(self, seen: SeenPod, *, ours: bool = False) -> Pod:
-        """Return the pod with its volume needs; `ours`: it waits to be placed by us."""
+        """Return the pod with its volume needs; `ours`: it waits for this scheduler."""
         if seen.claims is None:
             return seen.pod
         self._need(STORAGE)
@@ -86,9 +85,9 @@ class StorageObjects:
                         del self._users_of[key]
 
     def apply(self, changes: Changes[Any]) -> tuple[Sequence[SeenPod], bool]:
-        """Take changes in.
+        """Apply changes.
 
-        Return the pods whose needs may read differently now, and whether what there is of storage may help others.
+        Return the pods whose needs may have changed, and whether the new storage may help pods that wait.
         """
         source = _SOURCES[changes.source]
         objects, helps, claims = self._objects[source.name], False, dict[str, None]()
@@ -116,9 +115,9 @@ class StorageObjects:
         return [self._users[uid] for uid in uids], helps
 
     def refuse(self, kind: str, what: str) -> Sequence[SeenPod]:
-        """The account may not do `what` ("list csidrivers"), without which no claim gets its volume.
+        """Note a missing permission (`what`, such as "list csidrivers"), without which no claim gets its volume.
 
-        Return the pods that this concerns; none where it was known.
+        Return the pods that this concerns; none where it was noted before.
         """
         if kind in self._refused:
             return ()
@@ -126,7 +125,7 @@ class StorageObjects:
         return tuple(self._users.values())
 
     def volume_limits(self, node_name: str) -> Mapping[str, int]:
-        """Return how many volumes of each CSI driver fit on a node, for the drivers that say so."""
+        """Return the volume limit of each CSI driver on a node, for drivers that have one."""
         node: wire.CsiNode | None = self._objects[CSI_NODES.name].get(node_name)
         drivers = (node.spec.drivers or ()) if node is not None else ()
         return {
@@ -163,7 +162,7 @@ class StorageObjects:
             self._watch(sources)
 
     def _put_claim(self, delta: Delta[wire.ClaimObject], key: str) -> bool:
-        """Note which volume a claim names; whom it helps is told by their needs."""
+        """Keep which claims name a volume. A claim by itself helps no other pod."""
         for claim, named in ((delta.before, False), (delta.obj, delta.kind != "deleted")):
             volume = claim.spec.volume_name if claim is not None else ""
             if volume and named:
@@ -175,7 +174,7 @@ class StorageObjects:
         return False
 
     def _put_volume(self, delta: Delta[wire.VolumeObject], key: str) -> bool:
-        """A volume helps when it is new, can be had again, or is meant for another claim than we decided."""
+        """Keep a volume. It may help waiting pods where it is new, free again, or bound to another claim."""
         if delta.kind == "deleted":
             self._storage.drop_volume(key)
             return False
@@ -194,7 +193,7 @@ class StorageObjects:
         return before != now
 
     def _put_attachment(self, delta: Delta[wire.AttachmentObject], key: str) -> bool:
-        """What is detached leaves room, which `Intake` tells of by itself."""
+        """Keep an attachment. `InformerHandlers` queues pods after a detach."""
         spec = delta.obj.spec
         there = self._storage.attached.setdefault(spec.node_name, {})
         if delta.kind == "deleted":
@@ -206,7 +205,7 @@ class StorageObjects:
         return False
 
     def _put_driver(self, delta: Delta[wire.CsiDriverObject], key: str) -> bool:
-        """A driver whose capacities count no more lets all in."""
+        """Keep a driver. One that no longer tracks capacity may help pods that wait."""
         tracked = delta.kind != "deleted" and bool(delta.obj.spec.storage_capacity)
         if tracked:
             self._storage.tracked.add(key)
