@@ -5,6 +5,7 @@ what the journal has is told without being evaluated again, so that a study come
 was cut off, and nothing but trials has to be kept.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -73,9 +74,9 @@ class Study:
             raise bad_value("resume", str(self.path), "a study that was begun with this --out")
         self._journal = None if storage else Journal(self.path)
         self.optuna = self._opened(storage, objectives, resume=resume)
-        self._check(settings, inputs)
-        self._remember("settings", dict(settings))
-        self._remember("inputs", dict(inputs))
+        begun = json.loads(json.dumps({"settings": settings, "inputs": inputs}))
+        if self.known("begun", lambda: begun) != begun:
+            self._refuse(**begun)
 
     def _opened(self, storage: str, objectives: int, *, resume: bool) -> optuna.Study:
         try:
@@ -97,15 +98,16 @@ class Study:
             said = f"storage: {storage}" if storage else f"out: {self.path}"
             raise UserError(f"{said} cannot be used: {' '.join(str(error).split())}") from error
 
-    def _check(self, settings: Mapping[str, Any], inputs: Mapping[str, str]) -> None:
-        """Raise `UserError` where the study was begun with other settings or inputs."""
-        before, played = (self.optuna.user_attrs.get(name, {}) for name in ("settings", "inputs"))
-        if not isinstance(before, dict) or not isinstance(played, dict):
-            raise UserError(f"out: {self.path} cannot be used: its settings are damaged")
-        other = [name for name, value in settings.items() if before and before.get(name) != value]
-        if other:
+    def _refuse(self, settings: Mapping[str, Any], inputs: Mapping[str, str]) -> None:
+        """Raise `UserError` that names what the study was begun with besides these settings and inputs."""
+        try:
+            before, played = (dict(self.optuna.user_attrs["begun"][name]) for name in ("settings", "inputs"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"out: {self.path} cannot be used: what it was begun with is damaged") from error
+        names = sorted({*settings, *before})
+        if other := [name for name in names if before.get(name) != settings.get(name)]:
             raise UserError(f"resume: {self.path} belongs to a study with another {', '.join(other)}")
-        same_inputs(inputs, played if before else None, self.path)
+        same_inputs(inputs, played, self.path)
 
     def close(self) -> None:
         """Close the journal."""
@@ -127,13 +129,9 @@ class Study:
     def known(self, name: str, make: Callable[[], Value]) -> Value:
         """Return a JSON-able value that the study has once and for all; made the first time."""
         if name not in self.optuna.user_attrs:
-            self._remember(name, make())
+            self.optuna.set_user_attr(name, make())
         value: Value = self.optuna.user_attrs[name]
         return value
-
-    def _remember(self, name: str, value: object) -> None:
-        if self.optuna.user_attrs.get(name) != value:
-            self.optuna.set_user_attr(name, value)
 
     def optimize(
         self,

@@ -71,7 +71,7 @@ class Evaluate:
 
 def search(folder: Path, make: Any, evaluate: Evaluate, **more: Any) -> tuple[Any, Any]:
     sampler = make()
-    with Study(folder, {"seed": 1}, {"task": "a"}, **more) as study:
+    with Study(folder, {"seed": 1, "sizes": (4, 5)}, {"task": "a"}, **more) as study:
         study.optimize(sampler, evaluate, GENERATIONS, name="test", progress=False)
         return [
             (each.number, each.state, each.values, each.params, each.user_attrs) for each in study.trials
@@ -92,7 +92,7 @@ def test_a_study_that_was_cut_off_goes_on_to_the_same_trials(make: Any, until: i
 def test_half_a_generation_and_half_a_line_are_made_whole(tmp_path: Path) -> None:
     whole, _ = search(tmp_path / "whole", genetic, Evaluate())
     lines = (tmp_path / "whole" / JOURNAL).read_bytes().splitlines(keepends=True)
-    for kept in range(3, len(lines), 5):
+    for kept in (0, 1, *range(2, len(lines), 5)):
         folder = tmp_path / f"cut-{kept}"
         folder.mkdir()
         (folder / JOURNAL).write_bytes(b"".join(lines[:kept]) + lines[kept][: len(lines[kept]) // 2])
@@ -124,17 +124,17 @@ def test_optunas_own_reader_takes_the_journal(tmp_path: Path) -> None:
 
 def test_a_study_is_begun_once_and_goes_on_with_what_it_was_begun_with(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected a study that was begun with this --out"):
-        Study(tmp_path, {"seed": 1}, {"task": "a"}, resume=True)
+        Study(tmp_path, {"seed": 1, "sizes": (4, 5)}, {"task": "a"}, resume=True)
     search(tmp_path, genetic, Evaluate(0))  # it could not begin: nothing is in the way
     search(tmp_path, genetic, Evaluate(2))
     with pytest.raises(UserError, match="holds a study already; go on with --resume, or choose another --out"):
-        Study(tmp_path, {"seed": 1}, {"task": "a"})
+        Study(tmp_path, {"seed": 1, "sizes": (4, 5)}, {"task": "a"})
     with pytest.raises(UserError, match="belongs to a study with another seed"):
-        Study(tmp_path, {"seed": 2}, {"task": "a"}, resume=True)
+        Study(tmp_path, {"seed": 2, "sizes": (4, 5)}, {"task": "a"}, resume=True)
     with pytest.raises(UserError, match="was begun with another task"):
-        Study(tmp_path, {"seed": 1}, {"task": "b"}, resume=True)
+        Study(tmp_path, {"seed": 1, "sizes": (4, 5)}, {"task": "b"}, resume=True)
     with (
-        Study(tmp_path, {"seed": 1}, {"task": "a"}, resume=True) as study,
+        Study(tmp_path, {"seed": 1, "sizes": (4, 5)}, {"task": "a"}, resume=True) as study,
         pytest.raises(UserError, match="trial 0 is none of this study: another program made it"),
     ):
         study.optimize(cma(), Evaluate(), 2, name="test", progress=False)
