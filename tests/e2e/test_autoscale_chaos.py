@@ -50,8 +50,8 @@ def settled(site: Site, pods: int, what: str) -> None:
         there, on_nodes, nodes = len(site.items(PODS)), site.placed(), len(site.ours())
         if there == pods and (on_nodes == pods > 0 or (on_nodes >= nodes == MOST_NODES) or nodes == pods == 0):
             return
-        assert not site.judge.wrong, f"{what}: {site.judge.wrong}\n{site.said()}"
-        assert time.monotonic() < deadline_s, f"{what}: {on_nodes} of {pods} pods run, {nodes} nodes\n{site.said()}"
+        assert not site.judge.wrong, f"{what}: {site.judge.wrong}\n{site.output()}"
+        assert time.monotonic() < deadline_s, f"{what}: {on_nodes} of {pods} pods run, {nodes} nodes\n{site.output()}"
         time.sleep(0.25)
 
 
@@ -79,4 +79,4 @@ def test_limits_hold_whatever_goes_wrong_and_pods_run_when_all_is_well(site: Sit
     assert [each["metadata"]["name"] for each in site.items(CLAIMS)] == ["theirs"]
     assert site.judge.wrong == []
     assert site.judge.orders > RUNS, "it has decided"
-    assert "Traceback" not in site.said()
+    assert "Traceback" not in site.output()

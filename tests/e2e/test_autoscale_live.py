@@ -95,7 +95,7 @@ def test_pods_get_nodes_are_moved_to_fewer_and_nothing_is_written_before_somebod
         nodes = {each["status"]["nodeName"]: each for each in mine}
         hosts = {each["spec"]["nodeName"] for each in pods(api, "default")}
         assert hosts & nodes.keys()
-        told = orders(controller.said(), "buy")
+        told = orders(controller.output(), "buy")
         assert Counter(each["metadata"]["labels"][TYPE_LABEL] for each in mine) <= told
 
         api.request("POST", SETS, web("more", 6))
@@ -103,16 +103,16 @@ def test_pods_get_nodes_are_moved_to_fewer_and_nothing_is_written_before_somebod
         for name in ("web", "more"):
             scale(cluster, name, 1)
         until(lambda: placed(cluster, 2) and len(ours(cluster)) == 1, "both pods on one node that is left", 120.0)
-        assert re.search(r"delete aaml-\S+ \(\S+\): its \d+ pods fit on other nodes; saves", controller.said())
+        assert re.search(r"delete aaml-\S+ \(\S+\): its \d+ pods fit on other nodes; saves", controller.output())
 
         for name in ("web", "more"):
             api.request("DELETE", f"{SETS}/{name}")
         until(lambda: len(items(cluster, CLAIMS)) == 1, "our nodes are given back", 90.0)
         assert items(cluster, CLAIMS)[0]["metadata"]["name"] == "not-ours"
         until(lambda: not nodes.keys() & {each["metadata"]["name"] for each in items(cluster, "/api/v1/nodes")}, "gone")
-        assert controller.said().count("delete aaml-") == orders(controller.said(), "buy").total()
+        assert controller.output().count("delete aaml-") == orders(controller.output(), "buy").total()
         assert controller.stop() == 0
-        assert "403" not in controller.said()
+        assert "403" not in controller.output()
 
 
 TEMPLATE = """

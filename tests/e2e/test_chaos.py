@@ -59,13 +59,13 @@ def test_the_command_tells_each_run_and_writes_the_table(tmp_path):
     out = tmp_path / "chaos.csv"
     few = ("--pods", "20", "--nodes", "5", "--runs", "1", "--scheduler", "least-allocated", "--faults", "nothing")
     with Process([AAML, "bench", "chaos", *few, "--out", str(out)], tmp_path / "log") as process:
-        assert process.process.wait(300) == 0, process.said()
-    assert "nothing: 20 pods, 0 lost, 0 doubled" in process.said()
+        assert process.process.wait(300) == 0, process.output()
+    assert "nothing: 20 pods, 0 lost, 0 doubled" in process.output()
     (row,) = csv.DictReader(out.read_text().splitlines())
     assert (row["fault"], row["scheduler"], row["pods"], row["lost"], row["wrong"]) == (
         "nothing", "least-allocated", "20", "0", "",
     )  # fmt: skip
     with Process([AAML, "bench", "chaos", *few, "--out", str(out)], tmp_path / "again") as process:
-        assert process.process.wait(60) == 0, process.said()
-    assert "0 lost" not in process.said()
+        assert process.process.wait(60) == 0, process.output()
+    assert "0 lost" not in process.output()
     assert len(out.read_text().splitlines()) == 2

@@ -110,7 +110,7 @@ def test_the_service_account_can_schedule(deployed: KwokCluster, account: Path, 
         assert f'scheduler_schedule_attempts_total{{profile="{NAME}",result="scheduled"}} 11.0' in metrics
         assert 'scheduler_pending_pods{queue="unschedulable"} 1.0' in metrics
         assert scheduler.stop() == 0
-        assert "403" not in scheduler.said()
+        assert "403" not in scheduler.output()
     lease = json.loads(api.request("GET", f"/apis/coordination.k8s.io/v1/namespaces/aaml/leases/{NAME}"))
     assert lease["spec"]["holderIdentity"] == "", "the lease is given up at the end"
 
@@ -153,7 +153,7 @@ def test_the_service_account_gets_volumes_for_claims(
         create(api, namespace, ["p"], **uses("local", "cloud"))
         until(lambda: bound(api, namespace), "the pod bound")
         assert scheduler.stop() == 0
-        assert "403" not in scheduler.said()
+        assert "403" not in scheduler.output()
     found = items(api, f"{root}/persistentvolumeclaims")
     volumes = {each["metadata"]["name"]: each["spec"]["volumeName"] for each in found}
     assert volumes["local"] == there
@@ -241,7 +241,7 @@ def test_a_shadow_may_read_alone_and_needs_no_more(deployed: KwokCluster, namesp
             api.request("POST", path, pod(f"p{number}", schedulerName="default-scheduler"))
         until(lambda: log.exists() and len(log.read_text().splitlines()) == 5, "a line for each pod")
         assert process.stop() == 0
-        assert "403" not in process.said()
+        assert "403" not in process.output()
     command = [AAML, "report", "shadow", str(log)]
     report = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     assert "5" in report.stdout
@@ -270,7 +270,7 @@ def test_of_two_replicas_one_decides_and_the_other_goes_on_when_it_is_killed(
             names = [f"a{i}" for i in range(20)]
             create(api, namespace, names)
             until(lambda: len(bound(api, namespace)) == 20, "20 pods bound")
-            assert " -> " not in second.said(), "the replica that stands by decides nothing"
+            assert " -> " not in second.output(), "the replica that stands by decides nothing"
             before = bound(api, namespace)
             create(api, namespace, [f"b{i}" for i in range(40)])
             first.kill()  # as a crash: with binds on their way, and the lease still held
@@ -283,7 +283,7 @@ def test_of_two_replicas_one_decides_and_the_other_goes_on_when_it_is_killed(
             until(lambda: sum(events(api, namespace, "Scheduled").values()) > 20, "events of the second")
             assert second.stop() == 0
             assert max(events(api, namespace, "Scheduled").values()) == 1, "no pod is bound twice"
-            assert "conflict" not in second.said()
+            assert "conflict" not in second.output()
 
 
 def test_a_leader_that_loses_its_lease_ends_with_an_error(deployed: KwokCluster, account: Path, tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_leader_that_loses_its_lease_ends_with_an_error(deployed: KwokCluster,
                 if error.status != 409:
                     raise
         assert scheduler.process.wait(60) == 1
-        assert "lost to thief" in scheduler.said()
+        assert "lost to thief" in scheduler.output()
     lease = json.loads(api.request("GET", path))
     assert lease["spec"]["holderIdentity"] == "thief", "what is not ours is not given up"
     api.request("PUT", path, lease | {"spec": {"holderIdentity": ""}})
@@ -327,7 +327,7 @@ def test_pods_are_preempted_once_the_account_may_delete_them(
             assert set(bound(api, namespace)) == {"low", "next"}
             apply(deployed, "scheduler-preemption")
             until(lambda: set(bound(api, namespace)) == {"vip", "next"}, "the important pod in the other one's place")
-            assert scheduler.said().count("scheduling goes on without preemption") == 1
+            assert scheduler.output().count("scheduling goes on without preemption") == 1
             assert scheduler.stop() == 0
         more = {("delete", "pods", ""), ("list", "poddisruptionbudgets", ""), ("watch", "poddisruptionbudgets", "")}
         assert rules(account) == plain | more

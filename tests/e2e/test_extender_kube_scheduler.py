@@ -33,7 +33,7 @@ class Pair:
         self.service = Process(command, self._directory / "serve.log")
         self._running.append(self.service)
         self.service.wait_for("answers on http")
-        return int(self.service.said().rsplit(":", 1)[1].split()[0])
+        return int(self.service.output().rsplit(":", 1)[1].split()[0])
 
     def schedule(self, port: int, **stanza: Any) -> None:
         configuration = yaml.safe_load(CONFIGURATION.read_text())

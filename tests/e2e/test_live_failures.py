@@ -368,7 +368,7 @@ def test_stop_from_another_thread_ends_a_wait(connect):
 class TestClearLines:
     """What a person reads when there is no cluster to speak to."""
 
-    def said(self, **connection: Any) -> str:
+    def output(self, **connection: Any) -> str:
         with pytest.raises(UserError) as error:
             KubeCluster.connect(SCHEDULER, **connection)
         assert "\n" not in str(error.value)

@@ -169,7 +169,7 @@ def test_every_agent_decides_inside_kube_scheduler_as_it_does_in_python(
     found = metrics(bench)
     handed, decided = found["aaml_plugin_narrowed_total"], found["aaml_plugin_decisions_total"]
     assert (0 < handed < decided) if among == "the best nodes" else handed == 0
-    assert "a filter that the plugin does not know" not in bench.real.said()
+    assert "a filter that the plugin does not know" not in bench.real.output()
     skipped = {name: count for name, count in found.items() if "replaced" in name}
     assert all("no_weights" in name for name, count in skipped.items() if count), skipped
 
@@ -271,7 +271,7 @@ def test_the_account_of_its_manifests_has_the_rights_that_it_needs(
             api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod(f"p{number}", schedulerName=name))
         until(lambda: all(each["spec"].get("nodeName") for each in pods(api, namespace)), "five pods bound")
         assert "aaml_plugin_decisions_total 5" in process.ask("/metrics")
-    assert "forbidden" not in process.said()
+    assert "forbidden" not in process.output()
     lease = json.loads(api.request("GET", f"/apis/coordination.k8s.io/v1/namespaces/aaml/leases/{name}"))
     assert lease["spec"]["leaseTransitions"] == 0
     subprocess.run([*kubectl, "delete", "-k", str(exported.folder), "--wait=false"], check=True, capture_output=True)

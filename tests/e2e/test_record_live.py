@@ -105,7 +105,7 @@ def test_a_killed_recorder_goes_on_and_knows_what_ended_meanwhile(kwok, account,
         for name in ("a1", "a2", "a3"):
             told(folder, namespace, name, lambda life: life.ended_s is not None)
         assert second.stop() == 0
-        assert "403" not in second.said()
+        assert "403" not in second.output()
     lives, trace = read(folder, namespace)
     where = {name: node for name, node in bound(api, namespace).items() if name != "a3"}
     assert {name: life.node_name for name, life in lives.items() if life.ended_s is None} == where

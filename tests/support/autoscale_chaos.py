@@ -178,9 +178,9 @@ class Site:
         )  # fmt: skip
         return Supervised(command, self.folder, self.folder / f"autoscale-{number}.log")
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return the last words of both processes."""
-        return "\n".join(each.said()[-3000:] for each in self.processes)
+        return "\n".join(each.output()[-3000:] for each in self.processes)
 
     # ---- what there is -----------------------------------------------------------------------------------------------
 

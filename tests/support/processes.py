@@ -43,17 +43,17 @@ class Process:
             env=settings | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"} | environment, cwd=log.parent,
         )  # fmt: skip
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(errors="replace")
 
     def wait_for(self, text: str, wait_s: float = 120.0) -> None:
         """Wait until the process has said something; fails when it ends before."""
         deadline = time.monotonic() + wait_s
-        while text not in self.said():
+        while text not in self.output():
             if self.process.poll() is not None:
-                pytest.fail(f"ended with {self.process.returncode} before {text!r}: {self.said()[-2000:]}")
+                pytest.fail(f"ended with {self.process.returncode} before {text!r}: {self.output()[-2000:]}")
             if time.monotonic() > deadline:
-                pytest.fail(f"{text!r}: not said in {wait_s:g} s: {self.said()[-2000:]}")
+                pytest.fail(f"{text!r}: not said in {wait_s:g} s: {self.output()[-2000:]}")
             time.sleep(0.1)
 
     def stop(self) -> int:

@@ -145,7 +145,7 @@ class RealScheduler:
         with self._changed:
             return dict(self._pods)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return what the scheduler has written so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 

@@ -109,7 +109,7 @@ def _wrong_with(site: Site) -> Iterator[str]:
             except UserError as error:
                 yield str(error)
         if scheduler.stop() not in site.ends_with:
-            yield f"scheduler {number} ended with {scheduler.status}: {scheduler.said().strip().splitlines()[-1:]}"
+            yield f"scheduler {number} ended with {scheduler.status}: {scheduler.output().strip().splitlines()[-1:]}"
     yield from site.wrong_states()
     for path in site.models():
         try:

@@ -89,7 +89,9 @@ class Site:
         holder = json.loads(self.api.request("GET", path))["spec"].get("holderIdentity") or ""
         for scheduler in self.schedulers:
             # kube-scheduler holds a lease by a name that it draws, and tells of it.
-            leads = _ACQUIRED in scheduler.said() if self._plugin else holder.startswith(process_prefix(scheduler.pid))
+            leads = (
+                _ACQUIRED in scheduler.output() if self._plugin else holder.startswith(process_prefix(scheduler.pid))
+            )
             if leads:
                 return scheduler
         raise UserError(f"chaos: no scheduler of this run holds the lease; {holder or 'nobody'} does")
@@ -131,9 +133,9 @@ class Site:
             return False
 
     def wrong_states(self) -> list[str]:
-        """Return what the schedulers have said of a cluster state that is not as pods and nodes say."""
-        said = [line for scheduler in self.schedulers for line in scheduler.said().splitlines()]
-        return [line.partition(WRONG)[2].strip() for line in said if WRONG in line]
+        """Return the schedulers' log lines about a state that contradicts pods and nodes."""
+        lines = [line for scheduler in self.schedulers for line in scheduler.output().splitlines()]
+        return [line.partition(WRONG)[2].strip() for line in lines if WRONG in line]
 
     def models(self) -> list[Path]:
         """Return the model files that the schedulers have left so far."""
@@ -144,8 +146,8 @@ class Site:
         deadline_s = time.monotonic() + wait_s
         while not condition():
             if time.monotonic() > deadline_s:
-                said = " / ".join(line for each in self.schedulers for line in each.said().strip().splitlines()[-2:])
-                raise UserError(f"chaos: {what}: not seen in {wait_s:g} s; the schedulers said: {said}")
+                ends = (line for each in self.schedulers for line in each.output().strip().splitlines()[-2:])
+                raise UserError(f"chaos: {what}: not seen in {wait_s:g} s; the schedulers wrote: {' / '.join(ends)}")
             time.sleep(0.05)
 
     def _which(self, port: int) -> Sequence[str]:

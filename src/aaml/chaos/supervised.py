@@ -58,7 +58,7 @@ class Supervised:
             self.status = end(self._process, _STOP_S)
         return self.status or 0
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return what it has written so far."""
         return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
 

@@ -223,8 +223,8 @@ def history_chart(
     })  # fmt: skip
     dots = plot.scatter("number", "score", source=source, size=8, line_color=OTHER, fill_color="fill")
     form = {"decisions": "{0,0}"}
-    told = [(name, f"@{{fact {name}}}{form.get(name, '')}") for name in facts]
-    plot.add_tools(HoverTool(tooltips=[("trial", "@number"), ("score", "@score"), *told], renderers=[dots]))
+    tips = [(name, f"@{{fact {name}}}{form.get(name, '')}") for name in facts]
+    plot.add_tools(HoverTool(tooltips=[("trial", "@number"), ("score", "@score"), *tips], renderers=[dots]))
     plot.xaxis.axis_label = "trial"
     plot.legend.border_line_color = None
     plot.legend.label_text_font_size = "11px"

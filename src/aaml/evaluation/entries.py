@@ -176,9 +176,9 @@ def _try_out(entry: PolicyEntry, task: Task, file: Path) -> None:
     except Exception as error:
         lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == str(file)]
         place = f"line {lines[-1]}: {type(error).__name__}: " if lines else ""
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         raise UserError(
-            f"policy {entry.spec}: {place}{said}; expected score(context) -> [N], a number for each node, or a "
+            f"policy {entry.spec}: {place}{message}; expected score(context) -> [N], a number for each node, or a "
             "class with act(context) -> Decision"
         ) from error
 

@@ -26,8 +26,8 @@ def check_held_out(
     if both:
         more = f" and {len(both) - _SHOWN} more" if len(both) > _SHOWN else ""
         purposes = " and ".join(dict.fromkeys(both.values()))
-        told = f"episodes that are held out: the search plays these for {purposes}"
-        raise bad_value(field, ", ".join(map(str, [*both][:_SHOWN])) + more, told)
+        accepted = f"episodes that are held out: the search plays these for {purposes}"
+        raise bad_value(field, ", ".join(map(str, [*both][:_SHOWN])) + more, accepted)
 
 
 def episode_of(seed: int, task: Task | None) -> int:

@@ -50,8 +50,13 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function in this process
 
 def identity(task: Task, pods: int | None = None, policy: object = "", label: str = "") -> dict[str, Any]:
     """Return the columns of this module for runs of a policy (as `aaml.evaluate` takes it) on a task."""
-    asked = task.pods if pods is None else pods
-    values = ("" if asked is None else asked, _task_sha256(task), program_sha256(), _policy_sha256(policy, label))
+    episode_pods = task.pods if pods is None else pods
+    values = (
+        "" if episode_pods is None else episode_pods,
+        _task_sha256(task),
+        program_sha256(),
+        _policy_sha256(policy, label),
+    )
     return dict(zip(IDENTITY, values, strict=True))
 
 
@@ -70,7 +75,7 @@ def inputs(
     hashes = [_spec_sha256(term) for term in reward_terms(reward)]
     found["reward"] = " ".join(hashes) if any(hashes) else reward
     found |= {name: _sha256(map(_digest, paths)) for name, each in (files or {}).items() if (paths := list(each))}
-    return {name: said for name, said in found.items() if said}
+    return {name: text for name, text in found.items() if text}
 
 
 def same_inputs(now: Mapping[str, str], before: Mapping[str, str] | None, where: Path) -> None:
@@ -156,12 +161,12 @@ def _spec_sha256(whole: str) -> str:
     if named is None and by is None:
         return ""
     parts = [_digest(model_file(file)) for file in (named, by) if file is not None]
-    said = "" if by is not None else nodes
+    text = "" if by is not None else nodes
     if named is None:
-        said += spec
+        text += spec
     elif not is_model(spec):
-        said += spec.rpartition("#")[2] if "#" in spec else spec.rpartition(":")[2] if ".py:" in spec else ""
-    return _sha256([*parts, *([_of(said.encode())] if said else [])])
+        text += spec.rpartition("#")[2] if "#" in spec else spec.rpartition(":")[2] if ".py:" in spec else ""
+    return _sha256([*parts, *([_of(text.encode())] if text else [])])
 
 
 def _digest(path: Path) -> bytes:

@@ -165,8 +165,8 @@ class Page:
         ]
         parts = []
         if self._settings:
-            told = any(changed for *_, changed in self._settings)
-            note = "<p>What was not left at its default is in green.</p>" if told else ""
+            any_changed = any(changed for *_, changed in self._settings)
+            note = "<p>What was not left at its default is in green.</p>" if any_changed else ""
             parts.append(f"<details open><summary>Configuration</summary>{note}{_facts(self._settings)}</details>")
         parts.append(f"<details open><summary>Made by</summary>{_facts(facts)}")
         if self._files:

@@ -108,5 +108,5 @@ def _lines() -> Iterator[str]:
             policy, bought_by = split_nodes(spec)
             entry = PolicyEntry(formula if policy == formula.name else policy, nodes=bought_by)
             row = run_episode(entry, task, _SEED, nodes, pods)
-            told = (f"{round(row[metric], 12) + 0.0:.{_DIGITS}g}" for metric in NAMED_BY if metric in row)
-            yield f"{name} {nodes} {pods} {spec} {' '.join(told)}"
+            values = (f"{round(row[metric], 12) + 0.0:.{_DIGITS}g}" for metric in NAMED_BY if metric in row)
+            yield f"{name} {nodes} {pods} {spec} {' '.join(values)}"

@@ -31,15 +31,15 @@ def write_report(
     comparisons: Iterable[Iterable[Ranking]],
     folder: Path,
     title: str,
-    said: Iterable[str] = (),
+    paragraphs: Iterable[str] = (),
 ) -> Path:
     """Write report.html and its figures into a folder and return its path.
 
     `runs` are the rows that were compared, `run_specs` say by task how they were made; both as `Results` has them. The
-    paragraphs that are to be `said` come first.
+    `paragraphs` come first.
     """
     page = Page(title, folder)
-    for text in said:
+    for text in paragraphs:
         page.text(text)
     for comparison in comparisons:
         add_comparison(page, comparison)
@@ -73,18 +73,18 @@ def add_origin(page: Page, runs: pd.DataFrame, run_specs: Mapping[str, RunSpec],
     models = []
     for task, rows in runs.groupby("task", sort=True):
         run_spec, known = run_specs.get(str(task)), with_identity(rows)
-        told: dict[str, object] = {
+        origin: dict[str, object] = {
             "task": task, "nodes": ", ".join(map(str, dict.fromkeys(rows["nodes"]))), "seeds": spans(rows["seed"]),
             "pods of an episode": ", ".join(pods or "the task's own" for pods in dict.fromkeys(known["pods"])),
             "code_sha256": ", ".join(code or "unknown" for code in dict.fromkeys(known["code_sha256"])),
         }  # fmt: skip
         if run_spec is not None:
             specs = {label: spec for label, spec in run_spec.policies.items() if label in set(rows["policy"])}
-            told |= {f"policy {label}": _spec(spec) for label, spec in specs.items()}
+            origin |= {f"policy {label}": _spec(spec) for label, spec in specs.items()}
             models += [Path(spec) for spec in specs.values() if isinstance(spec, str) and is_model(spec)]
             source = getattr(run_spec.task, "folder", None)
             models += [Path(source)] if source is not None else []
-        page.settings(told)
+        page.settings(origin)
     page.hashed([*models, folder / "results.csv"])
 
 

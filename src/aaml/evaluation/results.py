@@ -121,11 +121,11 @@ class Results:
         policies = list(dict.fromkeys(self.runs["policy"]))
         reference = reference or (REFERENCE if REFERENCE in policies else policies[0])
         runs = with_identity(self.runs)
-        told = [name for name in EPISODE[1:] if len(set(runs[name])) > 1]
+        varying = [name for name in EPISODE[1:] if len(set(runs[name])) > 1]
         rankings = []
         for (task, _, pods, *_), group in runs.groupby(["task", "nodes", *EPISODE], sort=True):
             about = [f"{pods} pods"] if pods else []
-            about += [f"{name} {group[name].iloc[0] or 'unknown'}" for name in told]
+            about += [f"{name} {group[name].iloc[0] or 'unknown'}" for name in varying]
             rankings.append(
                 rank(
                     group,

@@ -33,19 +33,21 @@ def comparable(results: Results, metric: str, simulated: Iterable[str]) -> tuple
     that a policy did: by waiting only policies of the simulator are compared. A window in which the metric has no
     value for somebody is left out: a core-hour has no price where no pod runs.
     """
-    runs, names, said = results.runs, set(simulated), list[str]()
+    runs, names, notes = results.runs, set(simulated), list[str]()
     if metric in runs:  # what was recorded has not every metric
         runs = runs[runs["policy"].isin(names | set(runs["policy"][runs[metric].notna()]))]
     left = runs[~runs["policy"].isin(names)]
     if metric.startswith(_OF_TIME) and not left.empty:
         means = ", ".join(f"{name} {mean:.4g}" for name, mean in left.groupby("policy")[metric].mean().items())
-        said.append(f"{metric} on a real cluster, with what a bind takes, which the simulator leaves out: {means}")
+        notes.append(f"{metric} on a real cluster, with what a bind takes, which the simulator leaves out: {means}")
         runs = runs[runs["policy"].isin(names)]
     if metric in runs and (unknown := set(runs["seed"][runs[metric].isna()])):
         count = runs["seed"].nunique()
-        said.append(f"{metric} is compared in {count - len(unknown)} of {count} windows: in the others it has no value")
+        notes.append(
+            f"{metric} is compared in {count - len(unknown)} of {count} windows: in the others it has no value"
+        )
         runs = runs[~runs["seed"].isin(unknown)]
-    return replace(results, runs=runs), said
+    return replace(results, runs=runs), notes
 
 
 def what_if(
@@ -89,19 +91,19 @@ def of_bills(task: RecordedBillTask, played: Sequence[Window], prices: PriceList
     unfit = sum(not task.catalogue.fits(pod, launched=usual).any() for pod in placed)
     unpriced = sum((recorded_dollars(window, prices)[1] for window in played), Counter[str]())
     bought = f"nodes are bought from {len(task.catalogue)} types, the recorded ones left aside"
-    said = [f"{bought}; what ran when a window began is placed anew a minute before it"]
+    notes = [f"{bought}; what ran when a window began is placed anew a minute before it"]
     if of_nodes:
-        said.append(
+        notes.append(
             f"{of_nodes} pods of DaemonSets and static pods are left out; each node has less by what DaemonSets request"
         )
     if unfit:
-        said.append(f"Caution: {unfit} of the windows' {len(pods)} pods fit no instance type, and wait for ever")
+        notes.append(f"Caution: {unfit} of the windows' {len(pods)} pods fit no instance type, and wait for ever")
     if unpriced:
         names = ", ".join(f"{name} ({count})" for name, count in sorted(unpriced.items()))
-        said.append(f"what the recorded nodes cost is not known; without a price: {names}")
+        notes.append(f"what the recorded nodes cost is not known; without a price: {names}")
     if len(played) < FEWEST:
-        said.append(f"Caution: {len(played)} windows are too few for a verdict; it takes {FEWEST}")
-    return said
+        notes.append(f"Caution: {len(played)} windows are too few for a verdict; it takes {FEWEST}")
+    return notes
 
 
 def paid(results: Results, simulated: Sequence[str], seconds: float) -> list[str]:
@@ -110,10 +112,12 @@ def paid(results: Results, simulated: Sequence[str], seconds: float) -> list[str
     The dollars alone would flatter who lets pods wait until a window is over, or loses them.
     """
     runs = results.runs
-    told = [f"What these windows ({seconds / _HOUR_S:.3g} h together) would have cost:"]
+    summary = [f"What these windows ({seconds / _HOUR_S:.3g} h together) would have cost:"]
     known = runs[(runs["policy"] == RECORDED) & runs["bill"].notna()]
     if len(known):
-        told.append(f"  {RECORDED}: ${known['bill'].mean() * seconds / _HOUR_S:.4g}, by the prices of its nodes' types")
+        summary.append(
+            f"  {RECORDED}: ${known['bill'].mean() * seconds / _HOUR_S:.4g}, by the prices of its nodes' types"
+        )
     compared = results.where(policies=simulated)
     idle = compared.runs[compared.runs[_PER_CORE_HOUR].isna()]["seed"]  # windows in which nothing ran under somebody
     busy = replace(compared, runs=compared.runs[~compared.runs["seed"].isin(idle)])
@@ -123,12 +127,12 @@ def paid(results: Results, simulated: Sequence[str], seconds: float) -> list[str
         dollars = runs[runs["policy"] == name]["bill"].mean() * seconds / _HOUR_S
         ratio = ratios.get(name)
         beside = f", {ratio:.3f} of {REFERENCE}'s for a requested core-hour" if ratio else ""
-        told.append(f"  {name}: ${dollars:.4g}{beside}")
+        summary.append(f"  {name}: ${dollars:.4g}{beside}")
     lost = {name: int(runs[runs["policy"] == name]["lost"].sum()) for name in simulated}
     if any(lost.values()):
         counts = ", ".join(f"{count} under {name}" for name, count in lost.items())
-        told.append(f"Caution: pods without an owner do not come again when they are evicted: {counts}")
-    return told
+        summary.append(f"Caution: pods without an owner do not come again when they are evicted: {counts}")
+    return summary
 
 
 def _every_pod(window: Window) -> Iterable[Pod]:

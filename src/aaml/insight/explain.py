@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.filters import feasible
-from aaml.insight.explanation import Explanation, asked, devices_of
+from aaml.insight.explanation import Explanation, devices_of, requests_of
 from aaml.policies.kube_scores.sampling import nodes_to_find
 from aaml.scheduling.costs import COST_FEATURES
 from aaml.scheduling.observation import NODE_FEATURES, PAIR_FEATURES, Context, Observation
@@ -70,7 +70,7 @@ def explain(
         for passed, plugin, reasons in zip(context.mask, diagnosis.plugin_by_node, diagnosis.by_node, strict=True)
     )
     explained = Explanation(
-        context.pod.key, asked(context.pod), name or policy.name, tuple(context.state.names), context.mask.copy(),
+        context.pod.key, requests_of(context.pod), name or policy.name, tuple(context.state.names), context.mask.copy(),
         refusals, number=number, time_s=context.now_s, seconds=seconds,
     )  # fmt: skip
     if not context.mask.any():

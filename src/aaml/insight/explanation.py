@@ -178,12 +178,12 @@ class Explanation:
         for (plugin, reason), count in self.refused.items():
             yield f"  {plugin} refuses {count}: {reason}"
         if self.chosen is not None and self.scores is not None:
-            said = f"score {self.scores[self.chosen]:.6g}"
+            outcome = f"score {self.scores[self.chosen]:.6g}"
             if self.margin is not None and self.second is not None:
                 side = "above" if self.margin > 0 else "below"
                 distance = f"{abs(self.margin):.4g} {side}" if self.margin else "level with"
-                said += f", {distance} the best other node ({self.nodes[self.second]})"
-            yield said
+                outcome += f", {distance} the best other node ({self.nodes[self.second]})"
+            yield outcome
 
     def _grid(self) -> tuple[list[str], list[list[str]]]:
         names = self.telling[:_PARTS_SHOWN]
@@ -194,8 +194,12 @@ class Explanation:
             cells += [f"{self.scores[row]:.6g}"] if self.scores is not None else []
             rows.append([*cells, *(f"{self.parts[name][row]:.4g}" for name in names)])
             for each in (each for each in self.devices if each.row == row):
-                told = f"  GPU {each.device}", f"{each.score:.6g}", *(f"{each.parts[name]:.4g}" for name in names)
-                rows.append(list(told))
+                device_cells = (
+                    f"  GPU {each.device}",
+                    f"{each.score:.6g}",
+                    *(f"{each.parts[name]:.4g}" for name in names),
+                )
+                rows.append(list(device_cells))
         return header, rows
 
     def _footnotes(self) -> Iterator[str]:
@@ -282,7 +286,7 @@ def devices_of(places: Places, mask: BoolArray) -> tuple[OnDevice, ...]:
     )
 
 
-def asked(pod: Pod) -> str:
+def requests_of(pod: Pod) -> str:
     """Return what a pod requests, in words."""
     words = []
     for name, amount in pod.requests.items():

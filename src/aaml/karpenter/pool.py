@@ -35,9 +35,9 @@ class Pool:
         if self.speed not in SPEEDS:
             raise bad_value("speed", self.speed, f"one of {', '.join(map(str, SPEEDS))}")
         for name in _CONSTANTS:
-            said, constant = getattr(self.settings, name), getattr(KarpenterSettings(), name)
-            if said != constant:
-                raise bad_value(name, said, f"{constant:g}, which is a constant of the real Karpenter")
+            value, constant = getattr(self.settings, name), getattr(KarpenterSettings(), name)
+            if value != constant:
+                raise bad_value(name, value, f"{constant:g}, which is a constant of the real Karpenter")
         for name, seconds in (
             ("registration_delay_s", self.registration_delay_s),
             ("consolidate_after_s", self.settings.consolidate_after_s),

@@ -35,7 +35,7 @@ _MOST_REMEMBERED = 10_000
 
 
 @dataclass(slots=True)
-class _Said:
+class _Failure:
     """The last FailedScheduling event of a pod, to be counted up, and the message of its condition."""
 
     name: str = ""
@@ -56,7 +56,7 @@ class EventWriter:
     ) -> None:
         self._transport, self._component, self._still_waiting = transport, scheduler_name, still_waiting
         self._waiting: OrderedDict[tuple[str, str], tuple[Pod, str, str]] = OrderedDict()  # (kind, uid) -> ...
-        self._said: OrderedDict[str, _Said] = OrderedDict()  # by uid, the one that failed last at the end
+        self._failures: OrderedDict[str, _Failure] = OrderedDict()  # by uid, the one that failed last at the end
         self._busy: set[str] = set()  # uids: of one pod one thing is written at a time, in order
         self._closing = threading.Event()
         self._forbidden = False
@@ -95,7 +95,7 @@ class EventWriter:
         """A pod has a node or is gone: what was to be said of its failure is not any more."""
         with self._changed:
             self._waiting.pop(("failed", uid), None)
-            self._said.pop(uid, None)
+            self._failures.pop(uid, None)
 
     def close(self, timeout_s: float) -> None:
         """Write what waits, for `timeout_s` at most, and end."""
@@ -173,32 +173,40 @@ class EventWriter:
         if kind == "preempted":
             self._carefully(lambda: self._create_event(pod, "Normal", "Preempted", text, action="Preempting"))
             return
-        said = self._remember(pod.uid)
-        self._carefully(lambda: self._count_failure(pod, said, text))
+        failure = self._remember(pod.uid)
+        self._carefully(lambda: self._count_failure(pod, failure, text))
         # The condition is another write, by another right: it is made whatever became of the event.
-        if said.condition != (text, nominated) and self._carefully(lambda: self._set_condition(pod, text, nominated)):
-            said.condition = (text, nominated)
+        if failure.condition != (text, nominated) and self._carefully(
+            lambda: self._set_condition(pod, text, nominated)
+        ):
+            failure.condition = (text, nominated)
 
-    def _remember(self, uid: str) -> _Said:
+    def _remember(self, uid: str) -> _Failure:
         with self._changed:
-            said = self._said.setdefault(uid, _Said())
-            self._said.move_to_end(uid)
-            if len(self._said) > _MOST_REMEMBERED:
-                self._said.popitem(last=False)
-            return said
+            failure = self._failures.setdefault(uid, _Failure())
+            self._failures.move_to_end(uid)
+            if len(self._failures) > _MOST_REMEMBERED:
+                self._failures.popitem(last=False)
+            return failure
 
-    def _count_failure(self, pod: Pod, said: _Said, text: str) -> None:
+    def _count_failure(self, pod: Pod, failure: _Failure, text: str) -> None:
         """Count the event of a failure up, or create another one where the failure is another or the event is gone."""
-        if said.name and said.message == text:
+        if failure.name and failure.message == text:
             try:
-                self._patch(f"{_events_path(pod)}/{said.name}", {"count": said.count + 1, "lastTimestamp": _now()})
+                self._patch(
+                    f"{_events_path(pod)}/{failure.name}", {"count": failure.count + 1, "lastTimestamp": _now()}
+                )
             except ApiError as error:
                 if error.status != _NOT_FOUND:
                     raise
             else:
-                said.count += 1
+                failure.count += 1
                 return
-        said.name, said.message, said.count = self._create_event(pod, "Warning", "FailedScheduling", text), text, 1
+        failure.name, failure.message, failure.count = (
+            self._create_event(pod, "Warning", "FailedScheduling", text),
+            text,
+            1,
+        )
 
     def _create_event(self, pod: Pod, kind: str, reason: str, message: str, action: str = "Scheduling") -> str:
         event = self._event(pod, kind, reason, message, action)

@@ -62,9 +62,9 @@ class Place:
         """Whether nothing real runs there: AAML made it, or KWOK plays all of its nodes."""
         return self.made_here or not self.real
 
-    def check(self, flag: str, *, told: bool) -> None:
+    def check(self, flag: str, *, confirmed: bool) -> None:
         """Raise `UserError` for a cluster that somebody may work on, unless a person has `told` so by the `flag`."""
-        if not (self.ours or told):
+        if not (self.ours or confirmed):
             raise UserError(
                 f"kubeconfig: {self}; expected a cluster of `aaml cluster up` or of KWOK nodes, or --{flag}"
             )

@@ -307,10 +307,10 @@ class Reflector(Generic[T]):
         except UserError as error:
             log.error("%s %s: %s; it is left out", self._source.name, raw.metadata.name, error)  # noqa: TRY400
         except Exception as error:
-            told, self._stumbled = self._stumbled, True
+            logged, self._stumbled = self._stumbled, True
             log.error(  # noqa: TRY400  (the traceback is told once)
                 "%s %s: an error of ours (%s: %s); it is left out",
-                self._source.name, raw.metadata.name, type(error).__name__, error, exc_info=None if told else error,
+                self._source.name, raw.metadata.name, type(error).__name__, error, exc_info=None if logged else error,
             )  # fmt: skip
         return None
 

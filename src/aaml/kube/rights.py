@@ -188,10 +188,10 @@ def _missing(api: Transport, rights: Sequence[Right]) -> list[Right]:
 
 def _may(api: Transport, right: Right) -> bool:
     resource, _, subresource = right.resource.partition("/")
-    asked = {
+    attributes = {
         "verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource,
         "namespace": right.namespace, "name": right.name,
     }  # fmt: skip
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": asked}}  # fmt: skip
+            "spec": {"resourceAttributes": attributes}}  # fmt: skip
     return msgspec.json.decode(api.request("POST", _PATH, body), type=_Review).status.allowed

@@ -62,8 +62,10 @@ def without_annotations(raw: P, error: UserError) -> P:
 
 
 def _why_unplaced(raw: wire.PodObject) -> str:
-    said = (each for each in raw.status.conditions or () if each.type == "PodScheduled" and each.status == "False")
-    return next((each.message or each.reason for each in said), "")
+    unschedulable = (
+        each for each in raw.status.conditions or () if each.type == "PodScheduled" and each.status == "False"
+    )
+    return next((each.message or each.reason for each in unschedulable), "")
 
 
 @dataclass(frozen=True, slots=True)

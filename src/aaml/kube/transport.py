@@ -342,10 +342,10 @@ def _refusal(answer: Answer) -> ApiError | None:
 
 def _api_error(status: int, body: bytes, retry_after: str) -> ApiError:
     try:
-        said = msgspec.json.decode(body, type=wire.ApiStatus)
+        answer = msgspec.json.decode(body, type=wire.ApiStatus)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        said = wire.ApiStatus(message=" ".join(body.decode(errors="replace").split())[:200])
-    return ApiError(status, said.reason, said.message, float(retry_after) if retry_after.isdecimal() else 0.0)
+        answer = wire.ApiStatus(message=" ".join(body.decode(errors="replace").split())[:200])
+    return ApiError(status, answer.reason, answer.message, float(retry_after) if retry_after.isdecimal() else 0.0)
 
 
 def _keepalive() -> list[tuple[int, int, int]]:
@@ -386,8 +386,8 @@ def _load(kubeconfig: Path | str | None, context: str | None) -> Any:
         else:
             config.load_incluster_config(client_configuration=settings)
     except config.ConfigException as error:
-        said = _wrong(file) or _short(error)
-        raise UserError(f"{where}: no usable cluster configuration ({said}); try `aaml cluster up`") from error
+        wrong = _wrong(file) or _short(error)
+        raise UserError(f"{where}: no usable cluster configuration ({wrong}); try `aaml cluster up`") from error
     except (yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{where}: cannot be read ({_wrong(file) or _short(error)})") from error
     if not urlsplit(str(settings.host)).hostname:
@@ -434,10 +434,10 @@ def _wrong(file: str) -> str:
     try:
         msgspec.convert(yaml.safe_load(Path(file).expanduser().read_bytes()), _Kubeconfig)
     except msgspec.ValidationError as error:
-        said = str(error).replace("`", "").replace(" | null", "").replace(" - at $.", " in ")
+        text = str(error).replace("`", "").replace(" | null", "").replace(" - at $.", " in ")
         for theirs, plain in (("object", "a mapping"), ("array", "a list"), ("str", "text")):
-            said = re.sub(rf"\b{theirs}\b", plain, said)
-        return said[0].lower() + said[1:]
+            text = re.sub(rf"\b{theirs}\b", plain, text)
+        return text[0].lower() + text[1:]
     except (yaml.YAMLError, OSError, ValueError):
         return ""
     return ""

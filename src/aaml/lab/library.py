@@ -282,24 +282,24 @@ class Library:
         if not replay.forgotten <= number <= last:
             raise bad_value("decision", number, f"{replay.forgotten} to {last}")
         record = replay.decisions[number - replay.forgotten]
-        said: dict[str, Any] = {"own": spec.explain(replay, record, seed=playback.seed).to_dict(_NODES_EXPLAINED)}
-        said["by"] = record.by
-        said["scores_of"] = replay.policy if self.watched is None else spec.policies[CLUSTER]
-        said["others"] = [
+        answer: dict[str, Any] = {"own": spec.explain(replay, record, seed=playback.seed).to_dict(_NODES_EXPLAINED)}
+        answer["by"] = record.by
+        answer["scores_of"] = replay.policy if self.watched is None else spec.policies[CLUSTER]
+        answer["others"] = [
             {"policy": each, "here": spec.explain(replay, record, each, seed=playback.seed).node, "in_its_run": ""}
             for each in self.opinions
         ]
         if beside is not None and beside.policy != playback.policy:
             there = self._begun(beside)
             again = there.latest(replay.pods[record.pod].uid)
-            said["others"].append(
+            answer["others"].append(
                 {
                     "policy": beside.policy,
                     "here": spec.explain(replay, record, beside.policy, seed=playback.seed).node,
                     "in_its_run": "" if again is None else _name(there, again.node),
                 }
             )
-        return said
+        return answer
 
     def _play(self, playback: Playback) -> None:
         spec = self.episodes[playback.episode].spec

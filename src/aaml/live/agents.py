@@ -138,10 +138,10 @@ class _ByKeywords(AgentRun):
         folders: Folders = Folders(),  # noqa: B008  (frozen)
         **settings: Any,
     ) -> None:
-        told = LearnerSettings(
+        defaults = LearnerSettings(
             agent=LIVE[self.which], scheduler_name=scheduler_name, progress=progress_indication, no_learn=not learn
         )
-        super().__init__(changed(told, settings), cluster=cluster, folders=folders)
+        super().__init__(changed(defaults, settings), cluster=cluster, folders=folders)
 
 
 class CustomSchedulerDQN(_ByKeywords):

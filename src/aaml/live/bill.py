@@ -98,9 +98,9 @@ class Bill:
             lines.append("the API server is not heard: nodes and pods are those of before")
         if self.unpriced:
             missing = sum(self.unpriced.values())
-            told = ", ".join(f"{name} ({count})" for name, count in sorted(self.unpriced.items()))
+            types = ", ".join(f"{name} ({count})" for name, count in sorted(self.unpriced.items()))
             have = "has no price and is" if missing == 1 else "have no price and are"
-            lines.append(f"{missing} of {_nodes(self.nodes + missing)} {have} left out: {told}")
+            lines.append(f"{missing} of {_nodes(self.nodes + missing)} {have} left out: {types}")
             lines.append(f"give prices by type in a file (--instance-types FILE), or by the nodes' label {PRICE_LABEL}")
         drawn = [
             table(
@@ -222,9 +222,9 @@ def _by_type(state: ClusterState, priced: Mapping[str, float]) -> tuple[TypeLine
             rows[kind(node), capacity_type(node)].append(row)
     lines = []
     for (name, bought), group in rows.items():
-        asked, offered = state.requested[group].sum(axis=0), state.allocatable[group].sum(axis=0)
+        requested, offered = state.requested[group].sum(axis=0), state.allocatable[group].sum(axis=0)
         shares = [
-            float(asked[column] / offered[column]) if offered[column] else 0.0
+            float(requested[column] / offered[column]) if offered[column] else 0.0
             for column in (state.resource_index[CPU], state.resource_index[MEMORY])
         ]
         lines.append(TypeLine(name, bought, len(group), sum(priced[state.names[row]] for row in group), *shares))

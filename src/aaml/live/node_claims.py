@@ -39,8 +39,8 @@ def is_ours(claim: wire.NodeClaimObject) -> bool:
 def offer_of(claim: wire.NodeClaimObject) -> Offer:
     """Return what a claim is: where it is launched by its labels, before by the one value that it asks for."""
     only = ((each.key, each.values or ()) for each in claim.spec.requirements or ())
-    asked = {key: values[0] for key, values in only if len(values) == 1}
-    labels = {**asked, **(claim.metadata.labels or {})}
+    required = {key: values[0] for key, values in only if len(values) == 1}
+    labels = {**required, **(claim.metadata.labels or {})}
     return Offer(labels.get(TYPE_LABEL, ""), labels.get(CAPACITY_TYPE_LABEL, ""), labels.get(ZONE_LABEL, ""))
 
 
@@ -70,8 +70,8 @@ def launch_failure(claim: wire.NodeClaimObject) -> str:
     """Return why Karpenter has failed to launch a claim so far; "" where it has not tried, or has launched it."""
     if is_launched(claim):
         return ""
-    said = (each for each in claim.status.conditions or () if each.type == "Launched")
-    return next((each.message or each.reason for each in said if each.reason not in _BEFORE_ANY_TRY), "")
+    failed = (each for each in claim.status.conditions or () if each.type == "Launched")
+    return next((each.message or each.reason for each in failed if each.reason not in _BEFORE_ANY_TRY), "")
 
 
 def new_claim(kind: InstanceType, template: NodeTemplate) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from aaml.live.node_claims import is_ours, new_claim
 from aaml.live.node_pools import active
 from aaml.live.node_template import NodeTemplate
 from aaml.live.owned_nodes import OwnedNodes
-from aaml.live.telling import Telling
+from aaml.live.rate_limited_log import RateLimitedLog
 from aaml.nodes.catalogue import InstanceType, price_of
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.node_policy import NodePolicy
@@ -93,7 +93,7 @@ class NodeController:
         self._metrics = metrics or AutoscaleMetrics()
         self._metrics.most_nodes.set(limits.most_nodes)
         self._autoscaler = LearnedNodes(policy, nodes.catalogue)
-        self._telling = Telling()
+        self._log = RateLimitedLog()
         self._stopped: Callable[[], bool] = lambda: False
         self._deleted_s: deque[float] = deque()
         self._begins_s = -inf  # before which nothing is given back
@@ -127,7 +127,7 @@ class NodeController:
         now_s = self._now_s()
         if self._nodes.measure():
             text = "what nodes keep of their room for themselves and for daemons is other than was known: counted now"
-            self._telling.tell("room", text, now_s, logging.INFO)
+            self._log.log("room", text, now_s, logging.INFO)
         seen, before = self._nodes.observe(now_s), self._autoscaler.replaced
         if self._autoscaler.catalogue is not self._nodes.catalogue:
             self._autoscaler.sell(self._nodes.catalogue)
@@ -179,13 +179,13 @@ class NodeController:
             self._refuse("most-nodes", count - room)
             refused = "1 node is" if count - room == 1 else f"{count - room} nodes are"
             text = f"{refused} not bought: there are {there}, and at most {self._limits.most_nodes} may be"
-            self._telling.tell("most-nodes", text, seen.now_s)
+            self._log.log("most-nodes", text, seen.now_s)
         if not self._apply:
             return room
         if pools := self._pools():
             self._refuse("node-pool", count)
             text = f"nothing is bought: Karpenter buys for the same pods itself, by the NodePool {', '.join(pools)}"
-            self._telling.tell("node-pool", text, seen.now_s)
+            self._log.log("node-pool", text, seen.now_s)
             return 0
         if self._nodes.sold_out.pauses(seen.now_s):
             self._refuse("sold-out", count)
@@ -211,7 +211,7 @@ class NodeController:
             answer = self._nodes.watch.transport.request("POST", NODE_CLAIMS.path, body)
         except (ApiError, Unreachable) as error:
             self._refuse("api")
-            self._telling.tell(("buy", _kind(error)), f"no node of type {kind.name} is bought: {error}", now_s)
+            self._log.log(("buy", _kind(error)), f"no node of type {kind.name} is bought: {error}", now_s)
             self._nodes.sold_out.failed((), now_s)
             if not isinstance(error, ApiError) or error.status >= _SERVER_ERROR:
                 self._nodes.bought(msgspec.convert(body, wire.NodeClaimObject), now_s, answered=False)
@@ -240,7 +240,7 @@ class NodeController:
                 if drained > ceil(_FEW * len(self._nodes.mine)):
                     self._refuse("many-troubles")
                     text = f"{drained} nodes with pods are out of order, more than a fifth: none of them is drained"
-                    self._telling.tell("many", text, seen.now_s)
+                    self._log.log("many", text, seen.now_s)
                     continue
             if each.works and self._nodes.stays(each.claim, seen.now_s):
                 continue
@@ -256,8 +256,8 @@ class NodeController:
         if self._moves_left(seen.now_s) < 1:
             self._refuse("moves")
             return
-        said = ", ".join(filter(None, (kind, "" if mine else "not ours")))
-        order = Order("delete", claim.metadata.name + (said and f" ({said})"), why, saves, self._apply)
+        notes = ", ".join(filter(None, (kind, "" if mine else "not ours")))
+        order = Order("delete", claim.metadata.name + (notes and f" ({notes})"), why, saves, self._apply)
         if not self._apply:
             self._suggest(order, seen.now_s)
         elif not self._stopped() and self._remove(claim, seen.now_s):
@@ -289,7 +289,7 @@ class NodeController:
             status = error.status if isinstance(error, ApiError) else _SERVER_ERROR
             if status != _NOT_FOUND:
                 self._refuse("api")
-                self._telling.tell(("delete", _kind(error)), f"{claim.metadata.name} is not given back: {error}", now_s)
+                self._log.log(("delete", _kind(error)), f"{claim.metadata.name} is not given back: {error}", now_s)
                 self._nodes.not_given_back(claim, now_s)
             if status >= _SERVER_ERROR:
                 self._deleted_s.append(now_s)
@@ -316,7 +316,7 @@ class NodeController:
                 f"{_pods_wait(late)} for 15 min and longer ({_named(late)}); kube-scheduler says of {first.pod.key}: "
                 f"{self._nodes.watch.why.get(first.pod.uid, '')}"
             )
-            self._telling.tell("late", text, seen.now_s)
+            self._log.log("late", text, seen.now_s)
 
     def _refuse(self, reason: str, count: int = 1) -> None:
         self._metrics.refused.labels(reason).inc(count)

@@ -108,8 +108,8 @@ class NodeTemplate:
         spec = found.spec
         for each in spec.requirements:
             if each.key not in WELL_KNOWN or each.operator not in {"In", "NotIn"} or each.minValues is not None:
-                asked = f"{each.operator} on {each.key}" + (" with minValues" if each.minValues is not None else "")
-                raise bad_value(f"{where}.spec.requirements", asked, f"In or NotIn on {', '.join(sorted(WELL_KNOWN))}")
+                given = f"{each.operator} on {each.key}" + (" with minValues" if each.minValues is not None else "")
+                raise bad_value(f"{where}.spec.requirements", given, f"In or NotIn on {', '.join(sorted(WELL_KNOWN))}")
         if not (node_class or spec.nodeClassRef):
             raise UserError(f"{where}.spec: it has no nodeClassRef; expected one, or --node-class GROUP/KIND/NAME")
         written = {

@@ -19,14 +19,14 @@ from aaml.live.evictions import Evictions
 from aaml.live.node_claims import is_launched, is_ours, launch_failure, offer_of, offering_of, since
 from aaml.live.node_template import NodeTemplate
 from aaml.live.node_trouble import AFTER_S, UNREADY_TAINTS, Trouble, Troubles
+from aaml.live.rate_limited_log import RateLimitedLog
 from aaml.live.sold_out import SoldOut
 from aaml.live.stock import Ready, Stock
-from aaml.live.telling import Telling
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.ports import Observed, OwnedNode, Waiting
 
 _DISRUPTED = "karpenter.sh/disrupted"
-_TOLD_S = 10.0  # after which a node has told, too, what its claim tells: that it is ready
+_REPORTED_S = 10.0  # after which a node has told, too, what its claim tells: that it is ready
 _REFUSED_S = 60.0  # for which a node stays whose deletion the API refused
 UNSEEN_S = 60.0  # for which an order counts that the watch has not told of
 _WITH_THE_NODE = frozenset({"DaemonSet", "Node"})  # owners of pods that come and go with a node
@@ -68,7 +68,7 @@ class OwnedNodes:
         self._placed: object = None
         self._changed_s = 0.0
         watch.on_deleted = self._on_deleted
-        self._told, self._once, self._troubles = Telling(), Telling(inf), Troubles()
+        self._failure_log, self._once, self._troubles = RateLimitedLog(), RateLimitedLog(inf), Troubles()
 
     @property
     def claims(self) -> Mapping[str, wire.NodeClaimObject]:
@@ -233,7 +233,9 @@ class OwnedNodes:
             self.sold_out.failed(map(offer_of, failed), now_s)
         for claim in failed:
             offer, why = offer_of(claim), launch_failure(claim)
-            self._told.tell(("failed", offer), f"{offer} cannot be had{why and f' ({why})'}: others are bought", now_s)
+            self._failure_log.log(
+                ("failed", offer), f"{offer} cannot be had{why and f' ({why})'}: others are bought", now_s
+            )
         self._failed = (self._failed & there.keys()) | {claim.metadata.uid for claim in failed}
         self._launching = {
             uid: claim for uid, claim in there.items()
@@ -281,7 +283,7 @@ class OwnedNodes:
                     return None
             elif closed := self._closed(claim, node):
                 unready = node is None or any(taint.key in UNREADY_TAINTS for taint in node.taints)
-                if now_s - initialized_s >= _TOLD_S * self.speed:
+                if now_s - initialized_s >= _REPORTED_S * self.speed:
                     self._troubles.note(claim, "unready" if unready else "closed", closed)
                     return None
                 initialized_s = None
@@ -326,7 +328,7 @@ class OwnedNodes:
     def _tell_troubles(self, seen: Observed) -> None:
         for each in filter(lambda each: is_ours(each.claim), self._troubles.found):
             kept = self.kept_by(each.claim, seen)
-            self._told.tell((each.claim.metadata.uid, each.kind), each.words(seen.now_s, kept), seen.now_s)
+            self._failure_log.log((each.claim.metadata.uid, each.kind), each.words(seen.now_s, kept), seen.now_s)
 
     def _waiting(self, now_s: float) -> Iterable[Pod]:
         """Return the pods that the scheduler has found no node for and that a node could be bought for."""
@@ -336,11 +338,11 @@ class OwnedNodes:
                 continue
             pod = self._planned(pod)
             if reason := self._beyond_us(pod):
-                self._once.tell(uid, f"{pod.key} waits, and no node is bought for it: it has {reason}", now_s)
+                self._once.log(uid, f"{pod.key} waits, and no node is bought for it: it has {reason}", now_s)
             elif not self.catalogue.fits(pod).any():
                 sold = " that can be had now" if self.sold_out.look(now_s) else ""
                 text = f"{pod.key} waits, and no node is bought for it: it fits no instance type{sold}"
-                self._once.tell(uid, text, now_s)
+                self._once.log(uid, text, now_s)
             else:
                 yield pod
 

@@ -72,12 +72,12 @@ class PlayerReport:
             f"  agreement {self.agreement:.1%} (by chance {self.expected_agreement:.1%})",
             f"  {self.infeasible} pods are on nodes that our filters refuse",
         ]
-        told = ""
+        objective = ""
         for each in self.judgements:
-            if each.objective != told:
-                metric, told = each.metric, each.objective
+            if each.objective != objective:
+                metric, objective = each.metric, each.objective
                 lines.append(
-                    f"  {told}, {metric.better} is better, in {metric.unit}: {metric.meaning.partition(', at')[0]}"
+                    f"  {objective}, {metric.better} is better, in {metric.unit}: {metric.meaning.partition(', at')[0]}"
                 )
             lines.append(f"    {each}")
         return "\n".join(lines)
@@ -90,11 +90,11 @@ class ShadowReport:
     players: tuple[PlayerReport, ...]
 
     def __str__(self) -> str:
-        said = (
+        summary = (
             "Each pod is judged alone, from the state just before it: the policy against the scheduler [95% interval]."
             "\nPods that had a node when the shadow began are not in the log."
         )
-        return "\n\n".join([*map(str, self.players), said])
+        return "\n\n".join([*map(str, self.players), summary])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as JSON has them."""

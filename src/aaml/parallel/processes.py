@@ -85,7 +85,7 @@ def _end(_number: int, _frame: FrameType | None) -> None:
     sys.exit()
 
 
-def _tell_unraised(told: "sys.UnraisableHookArgs") -> None:
+def _tell_unraised(unraisable: "sys.UnraisableHookArgs") -> None:
     """Tell what a callback could not raise, but that it is to end: then it ends with its answer, which nobody takes."""
-    if not isinstance(told.exc_value, SystemExit):
-        sys.__unraisablehook__(told)
+    if not isinstance(unraisable.exc_value, SystemExit):
+        sys.__unraisablehook__(unraisable)

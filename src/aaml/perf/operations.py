@@ -164,13 +164,13 @@ def with_parameters(operation: _Op, parameters: Mapping[str, Any]) -> _Op:
     """Return the operation with the workload's numbers in it. Raises `UserError` for one that is not given."""
     values = {}
     for name in operation.__struct_fields__:
-        said = getattr(operation, name)
-        if isinstance(said, Operation):
-            values[name] = with_parameters(said, parameters)
-        elif name.endswith(_PARAM) and said:
-            if said.removeprefix("$") not in parameters:
-                raise UserError(f"{said}: the workload does not say it; it says {', '.join(parameters)}")
-            values[name.removesuffix(_PARAM)] = parameters[said.removeprefix("$")]
+        value = getattr(operation, name)
+        if isinstance(value, Operation):
+            values[name] = with_parameters(value, parameters)
+        elif name.endswith(_PARAM) and value:
+            if value.removeprefix("$") not in parameters:
+                raise UserError(f"{value}: the workload does not say it; it says {', '.join(parameters)}")
+            values[name.removesuffix(_PARAM)] = parameters[value.removeprefix("$")]
     return msgspec.structs.replace(operation, **values)
 
 

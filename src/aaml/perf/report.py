@@ -73,5 +73,5 @@ def summary(comparisons: Sequence[SideBySide]) -> str:
     played = [each for each in comparisons if each.outcomes]
     refused = len(comparisons) - len(played)
     agree = sum(each.agrees for each in played)
-    said = f"{agree} of {len(played)} workloads agree with {REAL}" if played else "nothing was played"
-    return said + (f"; {refused} are not honoured, or not played" if refused else "")
+    verdict = f"{agree} of {len(played)} workloads agree with {REAL}" if played else "nothing was played"
+    return verdict + (f"; {refused} are not honoured, or not played" if refused else "")

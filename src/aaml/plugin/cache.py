@@ -33,9 +33,9 @@ def prune(found: "list[Path]") -> None:
 
 def _named_by_clusters() -> str:
     """Return what clusters of this machine need: where the links to their programs lead, and their configurations."""
-    said = []
+    texts = []
     for cluster in (state_dir() / "clusters").glob("*/"):
         with suppress(OSError):  # it is taken down right now
-            said += [str(each.readlink()) for each in (cluster / "bin").iterdir() if each.is_symlink()]
-            said += [each.read_text(encoding="utf-8", errors="replace") for each in cluster.glob("*.yaml")]
-    return "\n".join(said)
+            texts += [str(each.readlink()) for each in (cluster / "bin").iterdir() if each.is_symlink()]
+            texts += [each.read_text(encoding="utf-8", errors="replace") for each in cluster.glob("*.yaml")]
+    return "\n".join(texts)

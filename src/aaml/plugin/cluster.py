@@ -94,8 +94,8 @@ class PluginCluster:
             try:
                 pod = self._take(message)
             except (KeyError, ValueError, UserError) as error:
-                said = f"{error.args[0]} is not known" if isinstance(error, KeyError) else str(error)
-                self._listener.hang_up(f"a message makes no sense ({said})")
+                why = f"{error.args[0]} is not known" if isinstance(error, KeyError) else str(error)
+                self._listener.hang_up(f"a message makes no sense ({why})")
                 continue
             if pod is not None:
                 return pod
@@ -169,11 +169,11 @@ class PluginCluster:
         for number in changes.gone_nodes:
             if (name := self._names.pop(number)) in state.index:
                 state.remove_node(name)
-        for told in changes.nodes:
-            if told.number < 0:
-                raise ValueError(f"number {told.number} of a node is negative")
-            node = node_from_api(told.node)
-            self._names[told.number] = node.name
+        for change in changes.nodes:
+            if change.number < 0:
+                raise ValueError(f"number {change.number} of a node is negative")
+            node = node_from_api(change.node)
+            self._names[change.number] = node.name
             row = state.index.get(node.name)
             if row is None or replace(state.nodes[row], resource_version=node.resource_version) != node:
                 state.upsert_node(node)  # not for a heartbeat
@@ -183,7 +183,7 @@ class PluginCluster:
             seen = see_pod(raw)
             state.upsert_pod(seen.pod, seen.gpus, runs_since_s(seen.pod))
         if self._fresh is not None:
-            self._fresh[0].update(told.node.metadata.name for told in changes.nodes)
+            self._fresh[0].update(change.node.metadata.name for change in changes.nodes)
             self._fresh[1].update(raw.metadata.uid for raw in changes.pods)
 
     def _begin(self) -> bool:

@@ -62,15 +62,15 @@ def deployed(options: ProfileOptions) -> dict[str, Any]:
         "postFilter": {"enabled": [{"name": PLUGIN}]},  # named at a point of its own it comes before preemption
         "bind": _only({"name": PLUGIN}, {"name": "DefaultBinder"}),  # in this order
     }
-    told: dict[str, Any] = {"weightsFile": f"{FOLDER}/weights.json"}
+    plugin_args: dict[str, Any] = {"weightsFile": f"{FOLDER}/weights.json"}
     if options.learn:  # the learner writes weights beside its socket; until then those decide that are compiled in
-        told = {"weightsFile": str(Path(options.learn).parent / "weights.json"), "learnSocket": options.learn}
+        plugin_args = {"weightsFile": str(Path(options.learn).parent / "weights.json"), "learnSocket": options.learn}
     if options.alone:
-        told["fallback"] = "default"
+        plugin_args["fallback"] = "default"
         plugins["preScore"] = _only({"name": PLUGIN})
         plugins["score"] = _only({"name": PLUGIN, "weight": options.weight})
     if options.alone or options.weight > DEFAULTS_GIVE:
-        told["candidates"] = CANDIDATES
+        plugin_args["candidates"] = CANDIDATES
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -80,7 +80,7 @@ def deployed(options: ProfileOptions) -> dict[str, Any]:
             {
                 "schedulerName": options.scheduler_name,
                 "plugins": plugins,
-                "pluginConfig": [{"name": PLUGIN, "args": told}],
+                "pluginConfig": [{"name": PLUGIN, "args": plugin_args}],
             }
         ],
     }

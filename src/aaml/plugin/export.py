@@ -112,7 +112,7 @@ def _export(spec: str, out: Path, options: ExportOptions, kubernetes: str) -> Pl
     agent = _agent(spec) if profile.learn else ""
     module = PluginModule(out.absolute())
     files: dict[str, bytes] = {str(path): content for path, content in source_files().items()}
-    said = {
+    values = {
         "kubernetes": kubernetes,
         "go": "{}.{}".format(*minimum_go()),
         "flags": linker_flags("kubernetes"),
@@ -122,13 +122,13 @@ def _export(spec: str, out: Path, options: ExportOptions, kubernetes: str) -> Pl
         "weight": str(profile.weight),
         "means": meaning(profile),
     }
-    said |= _lease(profile)
+    values |= _lease(profile)
     models = with_critic(model_file(Path(spec))) if profile.learn else []
-    said |= _learner(models, agent, profile.learn)
+    values |= _learner(models, agent, profile.learn)
     files |= {f"{MODEL}/{each.name}": each.read_bytes() for each in models}
     for name, text in templates():
         if name != LEARNER or profile.learn:
-            files[name] = Template(text).substitute(said).encode()
+            files[name] = Template(text).substitute(values).encode()
     files[CONFIGURATION] = yaml.safe_dump(deployed(profile), sort_keys=False).encode()
     own = {*files, str(EMBEDDED), WEIGHTS}
     gone = _replaced(module, own)

@@ -34,7 +34,7 @@ class Listener:
         self._rest = bytearray()  # the beginning of a line
         self._lines: deque[bytes] = deque()
         self._greeted = False
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     @property
     def connected(self) -> bool:
@@ -79,8 +79,8 @@ class Listener:
 
     def hang_up(self, why: str) -> None:
         """End the connection for a reason, which is told once; the plugin begins anew."""
-        if why not in self._told:
-            self._told.add(why)
+        if why not in self._logged:
+            self._logged.add(why)
             _LOG.warning("the plugin at %s: %s; it is asked to begin anew", self.path, why)
         self._hang_up()
 

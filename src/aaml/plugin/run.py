@@ -145,7 +145,7 @@ class PluginProcess:
         """Return what the process answers at a path."""
         return fetch(self.port, path)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return what it has written so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
@@ -153,7 +153,7 @@ class PluginProcess:
         deadline_s = time.monotonic() + _READY_S
         while not self._ready():
             if self.process.poll() is not None or time.monotonic() > deadline_s:
-                last = " ".join(self.said().strip().splitlines()[-1:])
+                last = " ".join(self.output().strip().splitlines()[-1:])
                 raise UserError(f"scheduler: {self.module.folder} does not work: {last[-300:]}")
             time.sleep(0.1)
 

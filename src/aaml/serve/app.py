@@ -126,8 +126,8 @@ class _Endpoints:
 
         async def respond(request: Request) -> Response:
             async with self._bodies.of(request) as body:
-                asked = _decode(body, kind)
-                return _json(await run_in_threadpool(answer, asked) if aside else answer(asked))
+                decoded = _decode(body, kind)
+                return _json(await run_in_threadpool(answer, decoded) if aside else answer(decoded))
 
         return Route(path, self._measured(path, respond), methods=["POST"])
 

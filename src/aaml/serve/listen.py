@@ -68,10 +68,10 @@ class _TimedConnection(H11Protocol):
 def _certified(app: Any) -> Any:
     """Tell the application by ASGI's TLS extension that the client has shown a certificate, which TLS has verified."""
 
-    async def told(scope: Any, receive: Any, send: Any) -> None:
+    async def with_certificate(scope: Any, receive: Any, send: Any) -> None:
         await app(scope | {"extensions": {**scope.get("extensions", {}), CERTIFIED: {}}}, receive, send)
 
-    return told
+    return with_certificate
 
 
 class PatientServer(uvicorn.Server):

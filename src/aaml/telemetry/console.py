@@ -74,8 +74,8 @@ class _Folding(logging.Handler):
         folds, self._folds = self._folds, OrderedDict()
         for text, (_, more) in folds.items():
             if more:
-                said = f"{text} ({_times(more)} more)"
-                super().handle(logging.LogRecord(LOG.name, logging.INFO, "", 0, said, (), None))
+                message = f"{text} ({_times(more)} more)"
+                super().handle(logging.LogRecord(LOG.name, logging.INFO, "", 0, message, (), None))
         super().close()
 
     @staticmethod

@@ -116,8 +116,8 @@ def _bar(share: float, width: int, style: Style) -> list[Segment]:
 def _amount(line: NodeLine, what: str) -> str:
     if what == "pods":
         return f"{line.pods}/{line.pods_room}"
-    asked, offered = getattr(line, what), getattr(line, f"{what}_offered")
-    return f"{asked:.1f}/{offered:.0f} {line.share(what):.0%}"
+    requested, offered = getattr(line, what), getattr(line, f"{what}_offered")
+    return f"{requested:.1f}/{offered:.0f} {line.share(what):.0%}"
 
 
 class Ktop(App[None]):
@@ -271,9 +271,9 @@ class Ktop(App[None]):
 def _totals(now: Snapshot, gpus: bool) -> str:
     parts = []
     for what, unit in (("cpu", "cores"), ("memory", "GiB"), *((("gpu", "devices"),) if gpus else ())):
-        asked = sum(getattr(line, what) for line in now.nodes)
+        requested = sum(getattr(line, what) for line in now.nodes)
         offered = sum(getattr(line, f"{what}_offered") for line in now.nodes)
-        share = asked / offered if offered else 0.0
+        share = requested / offered if offered else 0.0
         parts.append(f"{what} {'█' * round(share * 16):░<16} {share:.1%} of {offered:,.0f} {unit}")
     return "   ".join(parts)
 
@@ -289,9 +289,9 @@ def _decisions(now: Snapshot) -> list[str]:
     lines = []
     for each in reversed(now.decisions):
         facts = (("score {:.3g}", each.score), ("reward {:.3g}", each.reward), ("{} feasible", each.feasible))
-        told = "  ".join(words.format(value) for words, value in facts if value is not None)
-        told += f"  by {each.by}" if each.by else ""
-        lines.append(f"{_tail(each.pod, 24):<24} -> {_tail(each.node, 18):<18} {told}")
+        facts_text = "  ".join(words.format(value) for words, value in facts if value is not None)
+        facts_text += f"  by {each.by}" if each.by else ""
+        lines.append(f"{_tail(each.pod, 24):<24} -> {_tail(each.node, 18):<18} {facts_text}")
     return lines or ["none yet"]
 
 

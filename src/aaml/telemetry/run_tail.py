@@ -30,8 +30,8 @@ class DecisionLine:
     def __str__(self) -> str:
         """Return it as a line, with what is known of it."""
         facts = (("score {:.3g}", self.score), ("reward {:.3g}", self.reward), ("{} feasible", self.feasible))
-        told = [words.format(value) for words, value in facts if value is not None]
-        return "  ".join([f"{self.pod} -> {self.node}", *told, *([f"by {self.by}"] if self.by else [])])
+        shown = [words.format(value) for words, value in facts if value is not None]
+        return "  ".join([f"{self.pod} -> {self.node}", *shown, *([f"by {self.by}"] if self.by else [])])
 
 
 class RunTail:

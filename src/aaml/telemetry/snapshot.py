@@ -66,11 +66,11 @@ class Snapshot:
         cpu, memory, pods = (state.resource_index[name] for name in (CPU, MEMORY, PODS))
         lines = tuple(
             NodeLine(
-                state.names[row], bool(state.unschedulable[row]), int(asked[pods]), int(offered[pods]),
-                asked[cpu] / 1000, offered[cpu] / 1000, asked[memory] / _GIB, offered[memory] / _GIB,
+                state.names[row], bool(state.unschedulable[row]), int(requested[pods]), int(offered[pods]),
+                requested[cpu] / 1000, offered[cpu] / 1000, requested[memory] / _GIB, offered[memory] / _GIB,
                 devices - free / DEVICE_MILLI, devices, model.price(state.nodes[row]),
             )
-            for row, (asked, offered, free, devices) in enumerate(
+            for row, (requested, offered, free, devices) in enumerate(
                 zip(
                     state.requested.tolist(), state.allocatable.tolist(), state.gpu_free.sum(axis=1).tolist(),
                     state.gpu_count.tolist(), strict=True,
@@ -80,7 +80,7 @@ class Snapshot:
         )  # fmt: skip
         if run is not None:
             run.read()
-        told = tuple(run.decisions) if run is not None else ()
+        decisions = tuple(run.decisions) if run is not None else ()
         seen = tuple(DecisionLine(pod, name, None, None, None) for pod, name in model.recent)
         inside: tuple[tuple[str, str, float, float, float], ...] = ()
         if node in state.index:
@@ -90,7 +90,7 @@ class Snapshot:
             )
         return cls(
             model.title, model.pending, model.bound, model.rate.per_s(model.clock()), cpu_variance(state), lines,
-            told or seen, {} if run is None else {name: list(each) for name, each in run.curves.items()}, inside,
+            decisions or seen, {} if run is None else {name: list(each) for name, each in run.curves.items()}, inside,
             *dollars(model, state),
         )  # fmt: skip
 

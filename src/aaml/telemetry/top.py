@@ -148,10 +148,10 @@ def _head(model: TopModel, state: ClusterState, width: int) -> list[str]:
     for resource in (CPU, MEMORY):
         column = state.resource_index[resource]
         offered = float(state.allocatable[rows, column].sum()) / _UNITS[resource]
-        asked = float(state.requested[rows, column].sum()) / _UNITS[resource]
-        share = asked / offered if offered else 0.0
+        requested = float(state.requested[rows, column].sum()) / _UNITS[resource]
+        share = requested / offered if offered else 0.0
         unit = "GiB" if resource == MEMORY else "cores"
-        lines.append(f"{resource:<7} {_bar(share, 30)} {share:6.1%}   {asked:,.1f} of {offered:,.0f} {unit}")
+        lines.append(f"{resource:<7} {_bar(share, 30)} {share:6.1%}   {requested:,.1f} of {offered:,.0f} {unit}")
     devices = int(state.gpu_count[rows].sum())
     if devices:
         share = 1.0 - float(state.gpu_free[rows].sum()) / (1000.0 * devices)
@@ -237,12 +237,12 @@ def _cells(
     cells = []
     for resource in _RESOURCES:
         column = state.resource_index[resource]
-        asked = float(state.requested[rows, column].sum()) / _UNITS[resource]
+        requested = float(state.requested[rows, column].sum()) / _UNITS[resource]
         offered = float(state.allocatable[rows, column].sum()) / _UNITS[resource]
         if resource == PODS:
-            cells.append(f"{_bar(shares[resource])} {asked:.0f}/{offered:.0f}")
+            cells.append(f"{_bar(shares[resource])} {requested:.0f}/{offered:.0f}")
         else:
-            cells.append(f"{_bar(shares[resource])} {asked:.1f}/{offered:.0f} {shares[resource]:.0%}")
+            cells.append(f"{_bar(shares[resource])} {requested:.1f}/{offered:.0f} {shares[resource]:.0%}")
     known = [price for row in rows if (price := prices[row]) is not None]
     return (name, *cells, f"{sum(known):.3f}" if known else "")
 

@@ -105,10 +105,10 @@ def test_a_silent_proxy_holds_back_what_it_hands_on_later(echo):
 def test_a_supervised_process_is_started_again_until_it_is_stopped(tmp_path):
     command = [sys.executable, "-uc", "import time; print('up'); time.sleep(600)"]
     with Supervised(command, tmp_path, tmp_path / "log") as process:
-        until(lambda: process.said() == "up\n", "the first start")
+        until(lambda: process.output() == "up\n", "the first start")
         first = process.pid
         process.kill()
-        until(lambda: process.said() == "up\nup\n", "the second start")
+        until(lambda: process.output() == "up\nup\n", "the second start")
         assert (process.restarts, process.pid != first) == (1, True)
     assert (process.pid, process.status) == (0, -15)
 

@@ -51,7 +51,7 @@ def api() -> Any:
 
 
 @pytest.fixture
-def said(caplog: Any) -> Any:
+def output(caplog: Any) -> Any:
     """Return what the log says so far."""
     caplog.set_level(logging.INFO, "aaml")
     return lambda: [each.message for each in caplog.records]

@@ -50,7 +50,7 @@ def run(args: Args) -> int:
     with closing(Transport(args.kubeconfig)) as api:
         rights.check(api, rights.CLEAN)
         place = Place.look(api, args.kubeconfig)
-        place.check("real", told=args.real or args.dry_run)
+        place.check("real", confirmed=args.real or args.dry_run)
         if args.all and not place.ours:
             raise bad_value("all", True, f"what the simulator made, without --all: {place}")
         label = "" if args.all else OURS

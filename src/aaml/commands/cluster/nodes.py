@@ -48,7 +48,7 @@ def run(args: Args) -> int:
     api = Transport(args.kubeconfig)
     rights.check(api, rights.NODES)
     place = Place.look(api, args.kubeconfig)
-    place.check("real", told=args.real or args.dry_run)
+    place.check("real", confirmed=args.real or args.dry_run)
     print(place)
     if args.dry_run:
         print(f"{len({each.name for each in nodes} - place.names)} nodes would be created, {len(nodes)} asked for")

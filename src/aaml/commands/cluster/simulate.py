@@ -126,5 +126,5 @@ def _look(args: Args) -> None:
 
     with closing(Transport(args.kubeconfig)) as api:
         place = Place.look(api, args.kubeconfig)
-    place.check("real", told=args.real or args.dry_run)
+    place.check("real", confirmed=args.real or args.dry_run)
     print(place, flush=True)

@@ -102,8 +102,8 @@ class BoardEntry:
         content = of_json(read_bytes(path, "result"), str(path), any_number=True)
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise UserError(f"{path}: is no result of `aaml bench leaderboard`")
-        said = content.pop("sha256", None)
-        if said != _digest(content):
+        stored = content.pop("sha256", None)
+        if stored != _digest(content):
             raise UserError(f"{path}: its sha256 is not that of its content: it was changed after it was written")
         try:
             entry = msgspec.convert({key: value for key, value in content.items() if key != "format"}, cls)

@@ -101,12 +101,12 @@ def _do_not_disrupt_s(annotations: Mapping[str, str]) -> float:
     Karpenter's annotation is "true" or a duration above 0, and says nothing with another value (its utils/pod). That of
     the Cluster Autoscaler is for good.
     """
-    told = annotations.get(wire.DO_NOT_DISRUPT, "")
-    if told == "true" or annotations.get(wire.SAFE_TO_EVICT) == "false":
+    duration = annotations.get(wire.DO_NOT_DISRUPT, "")
+    if duration == "true" or annotations.get(wire.SAFE_TO_EVICT) == "false":
         return inf
-    if not re.fullmatch(rf"\+?({_DURATION})+", told):
+    if not re.fullmatch(rf"\+?({_DURATION})+", duration):
         return 0.0
-    return sum(float(amount) * _UNITS_S[unit] for amount, unit in re.findall(_DURATION, told))
+    return sum(float(amount) * _UNITS_S[unit] for amount, unit in re.findall(_DURATION, duration))
 
 
 def budget_from_api(budget: wire.BudgetObject) -> objects.DisruptionBudget:

@@ -198,9 +198,9 @@ def module_dir(go: Go, where: Path, module: str) -> Path:
     Raises `UserError` with Go's last words where it cannot be had.
     """
     with progress_bar(f"download {module}", None, "file", enabled=False) as bar:
-        said = _run([str(go.command), "mod", "download", "-json", module], where, go.environment(os.environ), bar,
+        printed = _run([str(go.command), "mod", "download", "-json", module], where, go.environment(os.environ), bar,
                     "downloading", module)  # fmt: skip
-    return Path(json.loads("".join(said))["Dir"])
+    return Path(json.loads("".join(printed))["Dir"])
 
 
 def _run(

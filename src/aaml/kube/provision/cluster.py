@@ -254,8 +254,8 @@ def kwokctl_configuration(programs: Path, options: ClusterOptions, ports: Mappin
         "kind": "KwokctlConfiguration",
         "options": settings,
         "componentsPatches": [
-            {"name": name, "extraArgs": [{"key": key, "value": value} for key, value in said.items()]}
-            for name, said in flags.items()
+            {"name": name, "extraArgs": [{"key": key, "value": value} for key, value in extra_args.items()]}
+            for name, extra_args in flags.items()
         ],
     }
 

@@ -40,9 +40,9 @@ class Explanations(Observer):
         try:
             explained = explain(earlier, self._policy, decision, number=self._number)
         except Exception as error:  # noqa: BLE001  (a policy that fails has somebody who decides in its place)
-            said = f"{self._policy.name} fails when it is asked for its scores ({type(error).__name__}: {error})"
+            note = f"{self._policy.name} fails when it is asked for its scores ({type(error).__name__}: {error})"
             explained = explain(earlier, _Scoreless(self._policy.name), decision, number=self._number)
-            explained = replace(explained, notes=(*explained.notes[:-1], said))  # not that it has none
+            explained = replace(explained, notes=(*explained.notes[:-1], note))  # not that it has none
         fields = replace(explained, seconds=self._seconds).to_dict(NODES_KEPT)
         self._writer.event("explanation", {"uid": context.pod.uid, "explanation": fields})
         self._writer.attempt(self._lines.flush)
