@@ -1,7 +1,7 @@
 """`aaml autoscale --apply`, twice, on the real Karpenter while all goes wrong: it keeps its limits, and gets over it.
 
 `AAML_AUTOSCALE_RUNS` is how many runs there are (2), `AAML_AUTOSCALE_SEED` the first one's seed. In each one pods
-come or go, one to three faults strike, all is made well again, and pods have to run, or all nodes to be given back.
+come or go, one to three faults strike, all is made well again, and pods have to run, or all nodes to be terminated.
 """
 
 import os
@@ -44,7 +44,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def settled(site: Site, pods: int, what: str) -> None:
-    """Wait until all is well: no node without pods, else so many pods run, or one on each node that may be bought."""
+    """Wait until all is well: no node without pods, else so many pods run, or one on each node that is allowed."""
     deadline_s = time.monotonic() + WELL_S
     while True:
         there, on_nodes, nodes = len(site.items(PODS)), site.placed(), len(site.ours())
@@ -66,7 +66,7 @@ def test_limits_hold_whatever_goes_wrong_and_pods_run_when_all_is_well(site: Sit
     site.api.request("POST", SETS, web())
     for run in range(RUNS):
         rng = random.Random(SEED + run)
-        pods = 0 if run % 2 else rng.randint(3, MOST_PODS)  # while faults strike it buys, or gives all back
+        pods = 0 if run % 2 else rng.randint(3, MOST_PODS)  # while faults strike it provisions, or terminates all
         site.scale(pods)
         time.sleep(rng.uniform(0.0, 3.0))
         what = f"run {run} (seed {SEED + run}): {strike(site, rng)}"

@@ -54,7 +54,7 @@ def ours(cluster: KwokCluster) -> list[dict]:
 
 
 def orders(said: str, verb: str) -> Counter[str]:
-    """Return how many nodes of each type were ordered: "buy 2 large, small: ..."."""
+    """Return how many nodes of each type were ordered: "provision 2 large, small: ..."."""
     found: Counter[str] = Counter()
     for line in re.findall(rf"^\S+ {verb} ([^:]+):", said, re.MULTILINE):
         for each in line.split(", "):
@@ -84,22 +84,22 @@ def test_pods_get_nodes_are_moved_to_fewer_and_nothing_is_written_before_somebod
     with Process([*command, "--all-claims"], tmp_path / "dry.log") as dry:
         dry.wait_for(f"would delete not-ours ({kind}, not ours): it has no pods; saves $")
         api.request("POST", SETS, web("web", 6))
-        dry.wait_for("would buy")
+        dry.wait_for("would provision")
         dry.wait_for("6 pods wait (default/web-")
         assert dry.stop() == 0
     assert [each["metadata"]["name"] for each in items(cluster, CLAIMS)] == ["not-ours"]
 
     with Process([*command, "--apply"], tmp_path / "apply.log") as controller:
-        until(lambda: placed(cluster, 6), "six pods on nodes that were bought", 90.0)
+        until(lambda: placed(cluster, 6), "six pods on nodes that were provisioned", 90.0)
         mine = ours(cluster)
         nodes = {each["status"]["nodeName"]: each for each in mine}
         hosts = {each["spec"]["nodeName"] for each in pods(api, "default")}
         assert hosts & nodes.keys()
-        told = orders(controller.output(), "buy")
+        told = orders(controller.output(), "provision")
         assert Counter(each["metadata"]["labels"][TYPE_LABEL] for each in mine) <= told
 
         api.request("POST", SETS, web("more", 6))
-        until(lambda: placed(cluster, 12), "twelve pods on nodes that were bought", 90.0)
+        until(lambda: placed(cluster, 12), "twelve pods on nodes that were provisioned", 90.0)
         for name in ("web", "more"):
             scale(cluster, name, 1)
         until(lambda: placed(cluster, 2) and len(ours(cluster)) == 1, "both pods on one node that is left", 120.0)
@@ -107,10 +107,10 @@ def test_pods_get_nodes_are_moved_to_fewer_and_nothing_is_written_before_somebod
 
         for name in ("web", "more"):
             api.request("DELETE", f"{SETS}/{name}")
-        until(lambda: len(items(cluster, CLAIMS)) == 1, "our nodes are given back", 90.0)
+        until(lambda: len(items(cluster, CLAIMS)) == 1, "our nodes are terminated", 90.0)
         assert items(cluster, CLAIMS)[0]["metadata"]["name"] == "not-ours"
         until(lambda: not nodes.keys() & {each["metadata"]["name"] for each in items(cluster, "/api/v1/nodes")}, "gone")
-        assert controller.output().count("delete aaml-") == orders(controller.output(), "buy").total()
+        assert controller.output().count("delete aaml-") == orders(controller.output(), "provision").total()
         assert controller.stop() == 0
         assert "403" not in controller.output()
 

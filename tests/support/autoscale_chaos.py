@@ -1,4 +1,4 @@
-"""A real cluster whose nodes two `aaml autoscale --apply` buy, what goes wrong there, and who sees whether limits hold.
+"""A real cluster under two `aaml autoscale --apply`, what goes wrong there, and a check that limits hold.
 
 All goes five times faster than usual: an interval of 60 s takes 12.
 """
@@ -89,7 +89,7 @@ class Judge:
         now_s = time.monotonic()
         if request["operation"] == "CREATE":
             if (there := len(self.ours())) >= MOST_NODES:
-                self.wrong.append(f"one more is bought: there are {there}")
+                self.wrong.append(f"one more is provisioned: there are {there}")
             return
         claim = request["oldObject"]
         name, status = claim["metadata"]["name"], claim.get("status", {})
@@ -101,10 +101,10 @@ class Judge:
         while self._deleted_s[0] <= now_s - INTERVAL_S / SPEED + 0.5:  # a request is under way for a while
             self._deleted_s.popleft()
         if len(self._deleted_s) > MOVES:
-            self.wrong.append(f"{len(self._deleted_s)} are given back in an interval")
+            self.wrong.append(f"{len(self._deleted_s)} are terminated in an interval")
         since_s = self._kept_since_s.get(status.get("nodeName", ""), now_s)
         if now_s - since_s > LATE_S and now_s > self.blind_until_s:
-            self.wrong.append(f"{name} is given back, whose pods have been kept for {now_s - since_s:.1f} s")
+            self.wrong.append(f"{name} is terminated, whose pods have been kept for {now_s - since_s:.1f} s")
 
     def ours(self) -> list[Any]:
         return [each for each in self._list(CLAIMS) if OURS.items() <= each["metadata"].get("labels", {}).items()]

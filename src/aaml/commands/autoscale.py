@@ -1,9 +1,10 @@
-"""Buy and give back the nodes of a cluster with Karpenter by `learned` nodes. A dry run, unless you say --apply.
+"""Provision and terminate the nodes of a cluster with Karpenter by `learned` nodes. A dry run, unless you say --apply.
 
 It watches nodes, pods, disruption budgets, NodePools and NodeClaims, and decides as the autoscaler `learned` does in
 the simulator. Without --apply it prints each order, why, and what it would save, and writes nothing. With --apply it
 creates NodeClaims and deletes its own, never another's; of several such processes one decides, by a Lease. Karpenter
-launches and drains the nodes, with grace and disruption budgets. Karpenter must not buy for the same pods: the cluster
+launches and drains the nodes, with grace and disruption budgets. Karpenter must not provision for the same pods:
+the cluster
 has no NodePool, or one whose limits are used up.
 """
 
@@ -43,20 +44,20 @@ class Args(ReplicaSettings):
     all_claims: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """in a dry run: judge the nodes of all NodeClaims, those of Karpenter's NodePools too, as if they were ours"""
     moves: Count = 3
-    """at most so many nodes are given back in an interval"""
+    """at most so many nodes are terminated in an interval"""
     interval: Positive = 60.0
     """seconds of that interval"""
     most_nodes: Count = 100
-    """no node is bought beyond so many NodeClaims of ours, whatever state they are in"""
+    """no node is provisioned beyond so many NodeClaims of ours, whatever state they are in"""
     beside_nodepools: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """buy even where Karpenter buys for NodePools itself, perhaps for the same pods"""
+    """provision even where Karpenter provisions for NodePools itself, perhaps for the same pods"""
     instance_types: Path | None = None
     """file with types and prices in the format of Karpenter's KWOK provider; without it the made-up types that ship"""
     template: Path | None = None
     """file with a NodePool whose spec.template says what nodes are like: class, labels, taints, startupTaints,
     expireAfter, terminationGracePeriod, requirements; without it nodes expire after 720h, Karpenter's default"""
     node_class: str = ""
-    """class of the nodes that are bought: GROUP/KIND/NAME; without it the template's, or that of KWOK"""
+    """class of the nodes that are provisioned: GROUP/KIND/NAME; without it the template's, or that of KWOK"""
     speed: Positive = 1.0
     """how many times faster everything goes on this cluster: of benchmarks, whose Karpenter was built so"""
     kubeconfig: Path | None = None
@@ -112,7 +113,7 @@ def _decide(
     args: Args, policy: "NodePolicy", template: "NodeTemplate", catalogue: "Catalogue", replica: "Replica",
     stop: "threading.Event", metrics: "AutoscaleMetrics",
 ) -> None:  # fmt: skip
-    """Watch the cluster, and buy and give back nodes until `stop` is set."""
+    """Watch the cluster, and provision and terminate nodes until `stop` is set."""
     import time
 
     from aaml.kube import rights
@@ -128,7 +129,7 @@ def _decide(
 
     watch = ClusterWatch.connect(
         args.kubeconfig, connections=4, more=(NODE_CLAIMS, NODE_POOLS, BUDGETS), granted_by="autoscale",
-        needs=rights.BUY if args.apply else rights.LOOK_AT_CLAIMS,
+        needs=rights.PROVISION if args.apply else rights.LOOK_AT_CLAIMS,
     )  # fmt: skip
     with closing(watch):
         if pools := active(watch.more[NODE_POOLS.name].values()):
@@ -139,17 +140,17 @@ def _decide(
             owned, policy, template, tell, limits=limits, apply=args.apply,
             beside_nodepools=args.beside_nodepools, metrics=metrics,
         )  # fmt: skip
-        doing = "buys and gives back nodes" if args.apply else "dry run, nothing is written"
+        doing = "provisions and terminates nodes" if args.apply else "dry run, nothing is written"
         print(f"{Place.look(watch.transport, args.kubeconfig)}: {doing}", flush=True)
         replica.set_ready()
         controller.run(lambda: stop.is_set() or not replica.holds_lease, replica.on_turn)
 
 
 def _beside(pools: "list[str]", *, refused: bool) -> None:
-    """Warn that Karpenter buys for the same pods; raises `UserError` where that is `refused`."""
+    """Warn that Karpenter provisions for the same pods; raises `UserError` where that is `refused`."""
     import logging
 
-    message = f"Karpenter buys for the same pods itself, by the NodePool {', '.join(pools)}"
+    warning = f"Karpenter provisions for the same pods itself, by the NodePool {', '.join(pools)}"
     if refused:
-        raise UserError(f"{message}; delete it, set its limits to 0, or say --beside-nodepools")
-    logging.getLogger("aaml").warning("%s: both may buy for one pod", message)
+        raise UserError(f"{warning}; delete it, set its limits to 0, or say --beside-nodepools")
+    logging.getLogger("aaml").warning("%s: both may provision for one pod", warning)

@@ -1,1 +1,1 @@
-"""The real Karpenter on a KWOK cluster: its program, built here, and its process, which buys and gives back nodes."""
+"""The real Karpenter on a KWOK cluster: its program, built here, and its process."""

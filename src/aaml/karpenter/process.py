@@ -23,7 +23,7 @@ from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.catalogue_file import shipped_catalogue, written_catalogue
 
 TYPES = "instance-types.json"
-"""What it may buy, in the cluster's folder."""
+"""What it may provision, in the cluster's folder."""
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PLURALS = {"KWOKNodeClass": "kwoknodeclasses", "NodePool": "nodepools"}
 _THERE = 409
@@ -33,7 +33,7 @@ _NOT_YET = (404, 429, 503)  # a kind of objects that the API server has just bee
 def start(
     cluster: KwokCluster, pool: Pool | None = None, types: Catalogue | None = None, *, wait_s: float = 60.0
 ) -> None:
-    """Start Karpenter on a cluster that runs, with this NodePool and what it may buy (the catalogue that ships).
+    """Start Karpenter on a cluster that runs, with this NodePool and what it may provision (the catalogue that ships).
 
     Compiles the program where the cache has none. Returns once it is ready. Its log is `logs/karpenter.log` in the
     cluster's folder, and its ports are on 127.0.0.1. Raises `UserError` with its last words where it does not start.
@@ -61,7 +61,7 @@ def become(
     api: Transport, pool: Pool, types: Catalogue, *, kubeconfig: Path | None = None, health_port: int = 0,
     wait_s: float = 60.0,
 ) -> NoReturn:  # fmt: skip
-    """Let this process become Karpenter on a cluster of KWOK nodes, with this NodePool and what it may buy.
+    """Let this process become Karpenter on a cluster of KWOK nodes, with this NodePool and what it may provision.
 
     Without a `kubeconfig` Karpenter looks for one as kubectl does. It answers /readyz on `health_port` of 127.0.0.1 (0:
     a free one). Raises `UserError` where the cluster does not take its objects.

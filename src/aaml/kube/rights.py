@@ -108,7 +108,7 @@ LOOK_AT_CLAIMS: Rights = (
     *_rights("list watch", "nodepools", "nodeclaims", group="karpenter.sh"),
 )
 """Watching what Karpenter has bought besides, and what may be evicted: `aaml autoscale`."""
-BUY: Rights = (*LOOK_AT_CLAIMS, *_rights("create delete", "nodeclaims", group="karpenter.sh"))
+PROVISION: Rights = (*LOOK_AT_CLAIMS, *_rights("create delete", "nodeclaims", group="karpenter.sh"))
 """Buying nodes and giving them back: `aaml autoscale --apply`."""
 CLEAN: Rights = (
     *_rights("list", "nodes", "namespaces"),

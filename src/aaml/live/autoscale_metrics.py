@@ -23,9 +23,9 @@ class AutoscaleMetrics:
         self.nodes = gauge(
             "aaml_autoscale_nodes", "Nodes of ours by state: ready, starting, draining or trouble.", ("state",)
         )
-        self.waiting = gauge("aaml_autoscale_waiting_pods", "Pods that wait and that a node could be bought for.")
-        self.orders = counter("aaml_autoscale_orders", "Nodes that were bought or given back.", ("verb",))
-        self.refused = counter("aaml_autoscale_refused", "Nodes not bought or not given back, by reason.", ("reason",))
+        self.waiting = gauge("aaml_autoscale_waiting_pods", "Pods that wait and that a node could be provisioned for.")
+        self.orders = counter("aaml_autoscale_orders", "Nodes that were provisioned or terminated.", ("verb",))
+        self.refused = counter("aaml_autoscale_refused", "Orders that were refused, by reason.", ("reason",))
         for verb in VERBS:
             self.orders.labels(verb)
         for state in STATES:

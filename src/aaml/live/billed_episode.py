@@ -56,7 +56,7 @@ class _Life:
 
 
 class BilledEpisode:
-    """Plays `pods` on a cluster whose Karpenter buys from `catalogue`."""
+    """Plays `pods` on a cluster whose Karpenter provisions from `catalogue`."""
 
     def __init__(
         self, cluster: KwokCluster, pods: Sequence[Pod], until_s: float, catalogue: Catalogue, speed: int

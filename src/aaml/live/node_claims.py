@@ -14,7 +14,7 @@ _BEFORE_ANY_TRY = frozenset({"", "AwaitingReconciliation"})  # reasons of a cond
 
 
 class Offer(NamedTuple):
-    """One way to buy a type, as a claim asks for it; "" for what it leaves open."""
+    """One way to provision a type, as a claim asks for it; "" for what it leaves open."""
 
     type: str
     capacity_type: str
@@ -45,7 +45,7 @@ def offer_of(claim: wire.NodeClaimObject) -> Offer:
 
 
 def offering_of(claim: wire.NodeClaimObject, kind: InstanceType) -> Offering | None:
-    """Return how a claim's node was bought; before it is launched, as it was ordered. None where nothing is like it."""
+    """Return the offering of a claim's node; before its launch, the one ordered. None where the catalogue has none."""
     offer = offer_of(claim)
     if not offer.capacity_type:
         return kind.cheapest
@@ -75,7 +75,7 @@ def launch_failure(claim: wire.NodeClaimObject) -> str:
 
 
 def new_claim(kind: InstanceType, template: NodeTemplate) -> dict[str, Any]:
-    """Return the NodeClaim that buys a node of a type at its best price.
+    """Return the NodeClaim that provisions a node of a type at its best price.
 
     Its name is drawn here: after an answer that was lost it is known which claim may be there.
     """

@@ -69,9 +69,9 @@ class Order:
 class NodeController:
     """Asks `LearnedNodes` again and again, and carries out what it orders, within limits.
 
-    `template` is what all nodes that are bought have in common. `tell` gets every order. Never deleted are claims that
-    are not ours and nodes with a pod that may not be evicted. While Karpenter buys for NodePools itself nothing is
-    bought, unless `beside_nodepools`. The seconds of the policy and of the limits pass as fast as those of `nodes`.
+    `template` is what all provisioned nodes have in common. `tell` is called with every order. Claims of others and
+    nodes with a pod that may not be evicted are never deleted. While Karpenter provisions for NodePools itself, nothing
+    is provisioned here, unless `beside_nodepools`. The seconds of the policy and of the limits are those of `nodes`.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class NodeController:
         self._log = RateLimitedLog()
         self._stopped: Callable[[], bool] = lambda: False
         self._deleted_s: deque[float] = deque()
-        self._begins_s = -inf  # before which nothing is given back
+        self._begins_s = -inf  # before which nothing is terminated
         self._waits_s: dict[str, float] = {}  # by uid: since when a pod has waited without a break
         self._ordered_s: dict[tuple[str, str], float] = {}  # in a dry run: when an order was last given
 
     def run(self, stopped: Callable[[], bool], on_turn: Callable[[], object] = lambda: None) -> None:
-        """Go on until `stopped()`; what is deleted or bought by then Karpenter carries to its end."""
+        """Run until `stopped()`. Karpenter finishes what was ordered by then."""
         self.begin(stopped)
         wait_s = 0.0
         while not self._nodes.watch.pump_until(stopped, wait_s) and not stopped():
@@ -111,7 +111,7 @@ class NodeController:
     def begin(self, stopped: Callable[[], bool]) -> None:
         """Begin to decide. Once `stopped()` nothing is written any more.
 
-        Nobody knows what the process before this one gave back, so an interval passes before the first node goes.
+        What an earlier process terminated is unknown, so an interval passes before the first node is.
         """
         self._stopped = stopped
         if self._apply:
@@ -133,7 +133,7 @@ class NodeController:
             self._autoscaler.sell(self._nodes.catalogue)
         commands = self._autoscaler.act(seen)
         replaced = self._autoscaler.replaced if self._autoscaler.replaced != before else ()
-        self._buy([command.types[0] for command in commands if isinstance(command, Buy)], replaced, seen)
+        self._provision([command.types[0] for command in commands if isinstance(command, Buy)], replaced, seen)
         for command in commands:
             for name in command.names if isinstance(command, Delete) else ():
                 self._delete(seen.nodes[name], seen)
@@ -146,30 +146,30 @@ class NodeController:
     def _now_s(self) -> float:
         return self._clock() * self._nodes.speed
 
-    # ---- buying ------------------------------------------------------------------------------------------------------
+    # ---- provisioning ------------------------------------------------------------------------------------------------
 
-    def _buy(self, kinds: Sequence[InstanceType], replaced: Sequence[str], seen: Observed) -> None:
-        """Buy a node of each type: for pods that wait, or in place of nodes of which the moves are left to go."""
+    def _provision(self, kinds: Sequence[InstanceType], replaced: Sequence[str], seen: Observed) -> None:
+        """Provision a node of each type, for pods that wait or to replace nodes."""
         allowed = list(kinds)[: self._allowed(len(kinds), replaced, seen)] if kinds else []
         if not allowed or (replaced and len(allowed) < len(kinds)):
             return
         price = price_of(kinds)
         freed = sum(seen.nodes[name].price for name in replaced)
         why = f"in place of {', '.join(replaced)}" if replaced else _who_waits(seen)
-        bought = allowed if not self._apply else self._post_all(allowed, seen.now_s)
-        if not bought:
+        provisioned = allowed if not self._apply else self._post_all(allowed, seen.now_s)
+        if not provisioned:
             return
-        paid = price_of(bought)
-        counts = Counter(kind.name for kind in bought)
+        paid = price_of(provisioned)
+        counts = Counter(kind.name for kind in provisioned)
         what = ", ".join(f"{count} {name}" if count > 1 else name for name, count in counts.items())
-        order = Order("buy", what, why, (paid / price * freed if price else 0.0) - paid, self._apply)
+        order = Order("provision", what, why, (paid / price * freed if price else 0.0) - paid, self._apply)
         if self._apply:
             self._tell(order)
         else:
             self._suggest(order, seen.now_s)
 
     def _allowed(self, count: int, replaced: Sequence[str], seen: Observed) -> int:
-        """Return how many nodes of so many may be bought now."""
+        """Return how many of `count` nodes may be provisioned now."""
         if replaced and self._moves_left(seen.now_s) < len(replaced):
             self._refuse("moves", count)
             return 0
@@ -178,16 +178,19 @@ class NodeController:
         if count > room and not replaced:
             self._refuse("most-nodes", count - room)
             refused = "1 node is" if count - room == 1 else f"{count - room} nodes are"
-            text = f"{refused} not bought: there are {there}, and at most {self._limits.most_nodes} may be"
+            text = f"{refused} not provisioned: there are {there}, and at most {self._limits.most_nodes} may be"
             self._log.log("most-nodes", text, seen.now_s)
         if not self._apply:
             return room
         if pools := self._pools():
             self._refuse("node-pool", count)
-            text = f"nothing is bought: Karpenter buys for the same pods itself, by the NodePool {', '.join(pools)}"
+            text = (
+                "nothing is provisioned: Karpenter provisions for the same pods itself, by the NodePool "
+                + ", ".join(pools)
+            )
             self._log.log("node-pool", text, seen.now_s)
             return 0
-        if self._nodes.sold_out.pauses(seen.now_s):
+        if self._nodes.unavailable.pauses(seen.now_s):
             self._refuse("sold-out", count)
             return 0
         return room
@@ -197,13 +200,13 @@ class NodeController:
 
     def _post_all(self, kinds: Sequence[InstanceType], now_s: float) -> list[InstanceType]:
         """Order nodes until one order fails; returns those that were ordered."""
-        bought: list[InstanceType] = []
+        provisioned: list[InstanceType] = []
         for kind in kinds:
             if self._stopped() or not self._post(kind, now_s):
                 break
-            bought.append(kind)
-        self._metrics.orders.labels("buy").inc(len(bought))
-        return bought
+            provisioned.append(kind)
+        self._metrics.orders.labels("buy").inc(len(provisioned))
+        return provisioned
 
     def _post(self, kind: InstanceType, now_s: float) -> bool:
         body = new_claim(kind, self._template)
@@ -211,15 +214,15 @@ class NodeController:
             answer = self._nodes.watch.transport.request("POST", NODE_CLAIMS.path, body)
         except (ApiError, Unreachable) as error:
             self._refuse("api")
-            self._log.log(("buy", _kind(error)), f"no node of type {kind.name} is bought: {error}", now_s)
-            self._nodes.sold_out.failed((), now_s)
+            self._log.log(("provision", _kind(error)), f"no node of type {kind.name} is provisioned: {error}", now_s)
+            self._nodes.unavailable.failed((), now_s)
             if not isinstance(error, ApiError) or error.status >= _SERVER_ERROR:
-                self._nodes.bought(msgspec.convert(body, wire.NodeClaimObject), now_s, answered=False)
+                self._nodes.provisioned(msgspec.convert(body, wire.NodeClaimObject), now_s, answered=False)
             return False
-        self._nodes.bought(msgspec.json.decode(answer, type=wire.NodeClaimObject), now_s)
+        self._nodes.provisioned(msgspec.json.decode(answer, type=wire.NodeClaimObject), now_s)
         return True
 
-    # ---- giving back -------------------------------------------------------------------------------------------------
+    # ---- terminating -------------------------------------------------------------------------------------------------
 
     def _delete(self, node: OwnedNode, seen: Observed) -> None:
         """Give a node back, if limits allow it."""
@@ -227,10 +230,10 @@ class NodeController:
             return
         count = len(seen.pods_on(node.name))
         moved = f"its {count} pods fit on other nodes" if count else "it has no pods"
-        self._give_back(self._nodes.claims[node.name], node.type.name, moved, node.price, seen)
+        self._terminate(self._nodes.claims[node.name], node.type.name, moved, node.price, seen)
 
     def _clear_up(self, seen: Observed) -> None:
-        """Give back what has been out of order for too long: where it has no pods, or few nodes are so."""
+        """Terminate nodes that have been out of order for too long: those without pods, or where few nodes are so."""
         due = [each for each in self._nodes.troubles if each.due and each.kind != "drain"]
         drained = sum(bool(self._nodes.pods_of(each.claim)) for each in self._nodes.troubles if each.kind != "drain")
         for each in due:
@@ -244,9 +247,9 @@ class NodeController:
                     continue
             if each.works and self._nodes.stays(each.claim, seen.now_s):
                 continue
-            self._give_back(each.claim, "", f"it {each.what}", None, seen)
+            self._terminate(each.claim, "", f"it {each.what}", None, seen)
 
-    def _give_back(self, claim: wire.NodeClaimObject, kind: str, why: str, saves: float | None, seen: Observed) -> None:
+    def _terminate(self, claim: wire.NodeClaimObject, kind: str, why: str, saves: float | None, seen: Observed) -> None:
         mine = is_ours(claim)
         if self._apply and not mine:
             return
@@ -289,7 +292,7 @@ class NodeController:
             status = error.status if isinstance(error, ApiError) else _SERVER_ERROR
             if status != _NOT_FOUND:
                 self._refuse("api")
-                self._log.log(("delete", _kind(error)), f"{claim.metadata.name} is not given back: {error}", now_s)
+                self._log.log(("delete", _kind(error)), f"{claim.metadata.name} is not terminated: {error}", now_s)
                 self._nodes.not_given_back(claim, now_s)
             if status >= _SERVER_ERROR:
                 self._deleted_s.append(now_s)

@@ -1,4 +1,4 @@
-"""NodePools for which Karpenter would buy nodes for the same pods as `aaml autoscale`."""
+"""NodePools for which Karpenter would provision nodes for the same pods as `aaml autoscale`."""
 
 from collections.abc import Iterable
 
@@ -8,14 +8,14 @@ from aaml.kube.objects import wire
 
 
 def active(pools: Iterable[wire.NodePoolObject]) -> list[str]:
-    """Return the names of the pools for which Karpenter may buy when pods wait.
+    """Return the names of the pools for which Karpenter may provision when pods wait.
 
     It does not for one that is being deleted, is not ready, keeps a fixed number of nodes, or has used up a limit.
     """
-    return sorted(each.metadata.name for each in pools if _buys(each))
+    return sorted(each.metadata.name for each in pools if _provisions(each))
 
 
-def _buys(pool: wire.NodePoolObject) -> bool:
+def _provisions(pool: wire.NodePoolObject) -> bool:
     if pool.metadata.deletion_timestamp is not None or pool.spec.replicas is not None:
         return False
     if any(each.type == "Ready" and each.status == "False" for each in pool.status.conditions or ()):

@@ -1,4 +1,4 @@
-"""What every node that is bought is like: its class, labels, taints and lifetime, from a NodePool's `spec.template`."""
+"""What provisioned nodes have in common: class, labels, taints and lifetime, from a NodePool's `spec.template`."""
 
 import logging
 from collections.abc import Mapping
@@ -129,7 +129,7 @@ class NodeTemplate:
         )
 
     def catalogue(self, path: Path | None) -> Catalogue:
-        """Return what may be bought, of a file or of the types that ship. Raises `UserError` where nothing may.
+        """Return the types that may be provisioned, of a file or of those that ship. Raises `UserError` where none may.
 
         Where no requirement says otherwise that is amd64, linux and on-demand.
         """

@@ -1,4 +1,4 @@
-"""Nodes of ours that are out of order: since when, and after what time they are given back.
+"""Our nodes that are out of order: since when, and after what time they are terminated.
 
 The times are Karpenter's where it has them: a node that does not register is given up after 15 minutes
 (nodeclaim/lifecycle/liveness.go), one that is not ready after 30 (node/health, the providers' repair policies).
@@ -21,7 +21,7 @@ AFTER_S: Mapping[Kind, float] = {
     "type": LATE_S,
     "drain": LATE_S,
 }
-"""Seconds after which a node is given back, or its drain counts as stuck."""
+"""Seconds after which a node is terminated, or its drain counts as stuck."""
 
 
 @dataclass(frozen=True)

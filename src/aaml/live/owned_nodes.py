@@ -20,8 +20,8 @@ from aaml.live.node_claims import is_launched, is_ours, launch_failure, offer_of
 from aaml.live.node_template import NodeTemplate
 from aaml.live.node_trouble import AFTER_S, UNREADY_TAINTS, Trouble, Troubles
 from aaml.live.rate_limited_log import RateLimitedLog
-from aaml.live.sold_out import SoldOut
 from aaml.live.stock import Ready, Stock
+from aaml.live.unavailable import UnavailableOfferings
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.ports import Observed, OwnedNode, Waiting
 
@@ -43,8 +43,8 @@ class _Unseen(NamedTuple):
 class OwnedNodes:
     """The claims of a watched cluster and what runs on their nodes, as an autoscaler is shown them.
 
-    `watch` follows `NODE_CLAIMS` and `BUDGETS` too. `catalogue` is what can be bought, less what nodes were seen to
-    keep for themselves and for their daemons, and less the offerings that failed a short while ago. With `all_claims`
+    `watch` follows `NODE_CLAIMS` and `BUDGETS` too. `catalogue` has the types, less what nodes were seen to keep for
+    themselves and for their daemons, and less the offerings that failed a short while ago. With `all_claims`
     the claims of others are shown, too. All times are seconds since 1970 multiplied by `speed`, for a cluster where
     everything goes so many times faster than usual.
     """
@@ -86,7 +86,7 @@ class OwnedNodes:
         """What was out of order at the last look, the longest first."""
         return self._troubles.found
 
-    def bought(self, claim: wire.NodeClaimObject, now_s: float, *, answered: bool = True) -> None:
+    def provisioned(self, claim: wire.NodeClaimObject, now_s: float, *, answered: bool = True) -> None:
         """Take in a claim that was created just now, or may have been, before the watch tells of it."""
         self._unseen[claim.metadata.name] = _Unseen(claim, now_s, answered)
         self._ordered_s[claim.metadata.name] = now_s
@@ -106,17 +106,17 @@ class OwnedNodes:
         refused_s = self._refused_s.get(claim.metadata.uid, -inf)
         return annotated or (node is not None and node.do_not_disrupt) or now_s - refused_s < _REFUSED_S
 
-    # ---- what can be bought ------------------------------------------------------------------------------------------
+    # ---- what can be provisioned -------------------------------------------------------------------------------------
 
     @property
     def catalogue(self) -> Catalogue:
-        """What can be bought."""
+        """What can be provisioned."""
         return self._stock.catalogue
 
     @property
-    def sold_out(self) -> SoldOut:
+    def unavailable(self) -> UnavailableOfferings:
         """What cannot be had now."""
-        return self._stock.sold_out
+        return self._stock.unavailable
 
     def measure(self) -> bool:
         """Compare nodes that are ready with their types; returns whether types have another room than was believed."""
@@ -215,7 +215,7 @@ class OwnedNodes:
                 del self._unseen[name]
         there = {claim.metadata.uid: claim for claim in watched.values() if is_ours(claim)}
         if any(uid in there and is_launched(there[uid]) for uid in self._launching):
-            self.sold_out.launched()
+            self.unavailable.launched()
         gone = {
             uid: there.get(uid, before) for uid, before in (self._launching | self._lapsed).items()
             if uid not in there or there[uid].metadata.deletion_timestamp is not None
@@ -230,11 +230,11 @@ class OwnedNodes:
             ),
         ]
         if failed:
-            self.sold_out.failed(map(offer_of, failed), now_s)
+            self.unavailable.failed(map(offer_of, failed), now_s)
         for claim in failed:
             offer, why = offer_of(claim), launch_failure(claim)
             self._failure_log.log(
-                ("failed", offer), f"{offer} cannot be had{why and f' ({why})'}: others are bought", now_s
+                ("failed", offer), f"{offer} cannot be had{why and f' ({why})'}: others are provisioned", now_s
             )
         self._failed = (self._failed & there.keys()) | {claim.metadata.uid for claim in failed}
         self._launching = {
@@ -273,10 +273,11 @@ class OwnedNodes:
                 self._troubles.note(claim, "launch", f"is not launched ({failure})")
                 return None
             if kind is None:
-                self._troubles.note(claim, "type", f"is of type {offer.type or '?'}, which is not among those to buy")
+                what = f"is of type {offer.type or '?'}, which is not among those to provision"
+                self._troubles.note(claim, "type", what)
                 return None
             if offering is None:
-                self._troubles.note(claim, "type", f"is bought in another way than those to buy: {offer}")
+                self._troubles.note(claim, "type", f"is of an offering that is not among those to provision: {offer}")
                 return None
             if initialized_s is None:
                 if self._troubles.note(claim, "start", "has not become ready", launched_s):
@@ -331,17 +332,17 @@ class OwnedNodes:
             self._failure_log.log((each.claim.metadata.uid, each.kind), each.words(seen.now_s, kept), seen.now_s)
 
     def _waiting(self, now_s: float) -> Iterable[Pod]:
-        """Return the pods that the scheduler has found no node for and that a node could be bought for."""
+        """Return the pods that the scheduler has found no node for and that a node could be provisioned for."""
         for uid, why in self.watch.why.items():
             pod = self.watch.pods[uid]
             if not why or pod.gates or pod.terminating or pod.nominated_node or _goes_with_the_node(pod):
                 continue
             pod = self._planned(pod)
             if reason := self._beyond_us(pod):
-                self._once.log(uid, f"{pod.key} waits, and no node is bought for it: it has {reason}", now_s)
+                self._once.log(uid, f"{pod.key} waits, and no node is provisioned for it: it has {reason}", now_s)
             elif not self.catalogue.fits(pod).any():
-                sold = " that can be had now" if self.sold_out.look(now_s) else ""
-                text = f"{pod.key} waits, and no node is bought for it: it fits no instance type{sold}"
+                sold = " that can be had now" if self.unavailable.look(now_s) else ""
+                text = f"{pod.key} waits, and no node is provisioned for it: it fits no instance type{sold}"
                 self._once.log(uid, text, now_s)
             else:
                 yield pod
@@ -362,7 +363,7 @@ class OwnedNodes:
             else "required topology spread" if any(each.hard for each in pod.spread)
             else "host ports" if pod.host_ports
             else "claims of devices" if pod.resource_claims
-            else "no toleration of the taints of nodes that are bought"
+            else "no toleration of the taints of nodes that are provisioned"
             if has_untolerated_taint(pod.tolerations, self._template.taints)
             else "GPUs" if pod.gpu != NO_GPU
             else f"a request for {strange}, which no instance type names" if strange

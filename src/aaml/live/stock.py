@@ -1,4 +1,4 @@
-"""What can be bought now: instance types, less what nodes keep for themselves, and less what is sold out."""
+"""What can be provisioned now: instance types, less what nodes keep for themselves, and less what is sold out."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import PODS
 from aaml.live.node_claims import Offer
-from aaml.live.sold_out import SoldOut, without
+from aaml.live.unavailable import UnavailableOfferings, without
 from aaml.nodes.catalogue import Catalogue, InstanceType
 
 
@@ -27,7 +27,7 @@ class Stock:
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
-        self.catalogue, self.sold_out = catalogue, SoldOut()
+        self.catalogue, self.unavailable = catalogue, UnavailableOfferings()
         self._offered = {kind.name: kind for kind in catalogue.types}
         self._room = dict(self._offered)  # less what nodes keep for themselves
         self._allocatable: dict[str, dict[str, int]] = {}  # by type, the least of a node at the last look at one
@@ -65,7 +65,7 @@ class Stock:
 
     def look(self, now_s: float) -> frozenset[str]:
         """Bring `catalogue` up to date; returns the types of which nothing can be had now."""
-        return self._put(self.sold_out.look(now_s))
+        return self._put(self.unavailable.look(now_s))
 
     def _put(self, gone: frozenset[Offer]) -> frozenset[str]:
         left = {name: without(kind, gone) for name, kind in self._room.items()}

@@ -180,7 +180,7 @@ def granted(folder: str, name: str) -> set[tuple[str, str, str]]:
         ("extender", "extender", rights.FILTER),
         ("extender", "extender-bind", (*rights.FILTER, *rights.BIND)),
         ("recorder", "recorder", rights.LOOK),
-        ("autoscale", "autoscale", (*rights.BUY, *rights.LEASE)),
+        ("autoscale", "autoscale", (*rights.PROVISION, *rights.LEASE)),
     ],
 )
 def test_a_manifest_grants_what_its_command_does_and_no_more(folder, name, asked):
@@ -201,7 +201,7 @@ def words(asked: rights.Rights) -> str:
 PAGE = {
     "`cluster top`, `record`, `explain`, `lab` on a cluster": rights.LOOK,
     "`autoscale`": rights.LOOK_AT_CLAIMS,
-    "`autoscale --apply`, with its Lease": (*rights.BUY, *rights.LEASE),
+    "`autoscale --apply`, with its Lease": (*rights.PROVISION, *rights.LEASE),
     "`schedule --dry-run`, the shadow": rights.scheduling(dry_run=True),
     "`serve`": rights.FILTER,
     "`serve --bind-verb`": rights.BIND,

@@ -58,7 +58,7 @@ def test_on_a_cluster_that_goes_five_times_faster_a_second_counts_five() -> None
     assert live.told == []
     live.now_s += 0.2
     controller.step()
-    assert [order.verb for order in live.told] == ["buy"]
+    assert [order.verb for order in live.told] == ["provision"]
 
 
 def test_the_claims_of_others_are_seen_only_where_all_are_asked_for() -> None:
@@ -142,7 +142,7 @@ def test_a_dry_run_says_what_it_would_do_and_why_once_and_writes_nothing() -> No
     for _ in range(30):
         controller.step()
         live.now_s += 5.0
-    said = "would buy small: 2 pods wait (default/a, default/b), 30 s the longest; costs $1.0000 an hour"
+    said = "would provision small: 2 pods wait (default/a, default/b), 30 s the longest; costs $1.0000 an hour"
     assert live.lines() == [said], "two pods of a core fill the small one"
 
 
@@ -251,7 +251,7 @@ def test_a_cheaper_node_is_bought_first_and_the_dear_one_goes_once_that_is_ready
     for _ in range(3):
         controller.step()
         live.now_s += 10.0
-    assert live.lines() == ["buy small: in place of dear; saves $2.6000 an hour"]
+    assert live.lines() == ["provision small: in place of dear; saves $2.6000 an hour"]
     live.tell(NODE_CLAIMS, claim("aaml-x", ready_s=live.now_s), change="modified")
     controller.step()
     assert deleted(api) == [], "its node has not been seen"

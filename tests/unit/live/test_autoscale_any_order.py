@@ -174,7 +174,7 @@ class AnyOrder(RuleBasedStateMachine):
     # ---- and in the end ----------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
-        """Once all is well pods run as far as nodes may be bought; once there are none no node of ours is left."""
+        """Once all is well pods run as far as nodes may be provisioned; once there are none no node of ours is left."""
         cluster = self.cluster
         cluster.sold_out, cluster.least = set(), None
         cluster.away = cluster.answers_are_lost = cluster.mute = False

@@ -61,7 +61,7 @@ def deleted(api: Any) -> list[str]:
     return [path.rpartition("/")[2] for method, path, *_ in api.requests if method == "DELETE"]
 
 
-def bought(api: Any) -> list[str]:
+def provisioned(api: Any) -> list[str]:
     """Return the types that were ordered."""
     asked = (body["spec"]["requirements"] for body in api.bodies("POST", PATH))
     return [next(each["values"][0] for each in one if each["key"].endswith("instance-type")) for one in asked]
@@ -112,7 +112,7 @@ def test_claims_of_ours_count_whatever_state_their_nodes_are_in(api: Any, two: A
     for _ in range(5):
         controller.step()
         api.live.now_s += 11.0
-    assert len(bought(api)) == 1
+    assert len(provisioned(api)) == 1
 
 
 def test_an_order_without_an_answer_counts_until_the_watch_would_have_told_of_it(api: Any) -> None:
@@ -121,11 +121,11 @@ def test_an_order_without_an_answer_counts_until_the_watch_would_have_told_of_it
     for _ in range(5):
         controller.step()
         api.live.now_s += 11.0
-    assert len(bought(api)) == 1, "it may have been carried out"
+    assert len(provisioned(api)) == 1, "it may have been carried out"
     for _ in range(5):
         controller.step()
         api.live.now_s += 11.0
-    assert len(bought(api)) == 2
+    assert len(provisioned(api)) == 2
 
 
 def test_after_a_start_an_interval_passes_before_a_node_is_given_back(api: Any) -> None:
@@ -153,7 +153,7 @@ def test_a_purchase_of_several_nodes_gives_its_reason_once(api: Any) -> None:
     api.live.waits(*(pod(f"p{number}", 7.5) for number in range(3)))
     api.live.controller(EAGER, apply=True).step()
     waiting = "3 pods wait (default/p0, default/p1, default/p2), 30 s the longest"
-    assert api.live.lines() == [f"buy 3 large: {waiting}; costs $10.8000 an hour"]
+    assert api.live.lines() == [f"provision 3 large: {waiting}; costs $10.8000 an hour"]
 
 
 # ---- disruption budgets ----------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def play(api: Any, minutes: int) -> None:
             30,
             "takes no pods: it has the taint",
         ),
-        ({"of": "huge"}, 15, "is of type huge, which is not among those to buy"),
+        ({"of": "huge"}, 15, "is of type huge, which is not among those to provision"),
     ],
 )
 def test_a_node_that_is_of_no_use_is_told_of_again_and_given_back_in_the_end(
@@ -249,11 +249,11 @@ def test_a_node_that_never_becomes_ready_goes_fifteen_minutes_after_its_order(ap
     api.on("DELETE", f"{PATH}/a", (200, {}))
     api.live.waits(pod("p"))
     play(api, 4)
-    assert deleted(api) == bought(api) == [], "the pod is provided for by what is on its way"
+    assert deleted(api) == provisioned(api) == [], "the pod is provided for by what is on its way"
     play(api, 1)
     assert deleted(api)[:1] == ["a"]
     play(api, 1)
-    assert bought(api)[:1] == ["large"], "a small one was not even launched"
+    assert provisioned(api)[:1] == ["large"], "a small one was not even launched"
     assert "a has not become ready for 15 min; it counts, and is paid for" in said()
 
 
@@ -283,7 +283,7 @@ def test_a_type_that_is_sold_out_is_not_ordered_again_and_another_is(api: Any, s
     for waited_s, orders in ((0, ["small"]), (11, ["small", "large"])):
         api.live.now_s += waited_s
         controller.step()
-        assert bought(api) == orders
+        assert provisioned(api) == orders
         gone = msgspec.convert(made(api.requests[-1][3])[1], wire.NodeClaimObject)
         api.live.tell(NODE_CLAIMS, gone)
         controller.step()
@@ -292,13 +292,13 @@ def test_a_type_that_is_sold_out_is_not_ordered_again_and_another_is(api: Any, s
     for _ in range(16):
         api.live.now_s += 10.0
         controller.step()
-    assert bought(api) == ["small", "large"], "nothing can be had"
-    told = [f"{kind} (on-demand, a) cannot be had: others are bought" for kind in ("small", "large")]
+    assert provisioned(api) == ["small", "large"], "nothing can be had"
+    told = [f"{kind} (on-demand, a) cannot be had: others are provisioned" for kind in ("small", "large")]
     assert [each for each in said() if "cannot be had" in each] == told
     for _ in range(3):
         api.live.now_s += 10.0
         controller.step()
-    assert bought(api) == ["small", "large", "small"], "three minutes later it is tried again"
+    assert provisioned(api) == ["small", "large", "small"], "three minutes later it is tried again"
 
 
 def test_after_failures_in_a_row_it_pauses_up_to_a_minute(api: Any) -> None:
@@ -307,7 +307,7 @@ def test_after_failures_in_a_row_it_pauses_up_to_a_minute(api: Any) -> None:
     for _ in range(60):
         controller.step()
         api.live.now_s += 10.0
-    assert 10 <= len(bought(api)) <= 15, "1, 2, 4, ... 60 s after one another, and a pod asks every 10 s"
+    assert 10 <= len(provisioned(api)) <= 15, "1, 2, 4, ... 60 s after one another, and a pod asks every 10 s"
 
 
 def test_a_claim_that_comes_and_goes_between_two_looks_has_failed_too(api: Any) -> None:
@@ -320,7 +320,7 @@ def test_a_claim_that_comes_and_goes_between_two_looks_has_failed_too(api: Any) 
         controller.step()
         api.live.now_s += 11.0
     controller.step()
-    assert bought(api) == ["small", "large"]
+    assert provisioned(api) == ["small", "large"]
 
 
 def test_a_claim_that_was_confirmed_and_is_never_seen_has_failed_too(api: Any) -> None:
@@ -330,7 +330,7 @@ def test_a_claim_that_was_confirmed_and_is_never_seen_has_failed_too(api: Any) -
     for _ in range(8):
         controller.step()
         api.live.now_s += 10.0
-    assert bought(api) == ["small", "large"]
+    assert provisioned(api) == ["small", "large"]
 
 
 def test_a_claim_whose_launch_fails_is_given_back_with_its_reason(api: Any, said: Any) -> None:
@@ -340,7 +340,7 @@ def test_a_claim_whose_launch_fails_is_given_back_with_its_reason(api: Any, said
     api.live.tell(NODE_CLAIMS, failed)
     api.live.controller(EAGER, apply=True).step()
     assert deleted(api) == ["a"]
-    assert "small (on-demand) cannot be had (quota exceeded): others are bought" in said()
+    assert "small (on-demand) cannot be had (quota exceeded): others are provisioned" in said()
 
 
 # ---- NodePools -------------------------------------------------------------------------------------------------------
@@ -368,12 +368,12 @@ def test_nothing_is_bought_while_karpenter_buys_itself(api: Any, said: Any) -> N
     api.on("POST", PATH, made)
     controller = api.live.waits(pod("p")).tell(NODE_POOLS, pool()).controller(EAGER, apply=True)
     controller.step()
-    assert bought(api) == []
-    assert "nothing is bought: Karpenter buys for the same pods itself, by the NodePool default" in said()
+    assert provisioned(api) == []
+    assert "nothing is provisioned: Karpenter provisions for the same pods itself, by the NodePool default" in said()
     api.live.tell(NODE_POOLS, pool(limits={"cpu": "0"}), change="modified")
     api.live.now_s += 11.0
     controller.step()
-    assert bought(api) == ["small"]
+    assert provisioned(api) == ["small"]
 
 
 def test_beside_a_pool_it_begins_only_where_somebody_says_so(tmp_path: Any, capsys: Any) -> None:
@@ -390,7 +390,10 @@ def test_beside_a_pool_it_begins_only_where_somebody_says_so(tmp_path: Any, caps
         flags = ["--kubeconfig", str(kubeconfig), "--apply", "--no-leader-elect"]
         assert command("autoscale", flags) == 2
     error = capsys.readouterr().err
-    assert "Karpenter buys for the same pods itself, by the NodePool default; delete it, set its limits to 0" in error
+    assert (
+        "Karpenter provisions for the same pods itself, by the NodePool default; delete it, set its limits to 0"
+        in error
+    )
 
 
 # ---- several processes ----------------------------------------------------------------------------------------------
@@ -496,7 +499,7 @@ def test_what_a_template_says_and_nobody_honours_is_refused_by_name(
 
 
 def of_another_template(live: Live, name: str, *pods: Any) -> Live:
-    """Add a node that was bought with a taint."""
+    """Add a node that was provisioned with a taint."""
     other = claim(name, "large")
     other.spec.taints = [wire.TaintObject("shop", "NoSchedule", "yes")]
     live.tell(NODE_CLAIMS, other).tell(NODES, make.node(f"n-{name}", 8000, 32 * GIB, taints=(Taint("shop", "yes"),)))
@@ -509,7 +512,7 @@ def test_nodes_with_taints_of_another_template_are_no_room_for_other_pods(api: A
     api.live.node("b", "small", pod("web", 1.5)).waits(pod("p"))
     controller = api.live.controller(EAGER, apply=True)
     controller.step()
-    assert bought(api) == ["small"]
+    assert provisioned(api) == ["small"]
     assert deleted(api) == [], "the pod of b cannot go to a"
     assert any("a takes no pods: it has the taint shop of another template" in each for each in said())
 
@@ -521,11 +524,11 @@ def test_nodes_without_a_label_of_the_template_are_no_room_for_pods_that_select_
     api.live.node("a", "large", pod("web", 3.0)).waits(pod("p"))
     controller = api.live.controller(EAGER, apply=True)
     controller.step()
-    assert bought(api) == [], "it has room for a pod that selects nothing"
+    assert provisioned(api) == [], "it has room for a pod that selects nothing"
     api.live.waits(pod("q", node_selector={"team": "shop"}))
     api.live.now_s += 11.0
     controller.step()
-    assert bought(api) == ["small"]
+    assert provisioned(api) == ["small"]
 
 
 def test_pods_that_do_not_tolerate_the_templates_taints_keep_their_nodes(api: Any, tmp_path: Any) -> None:
@@ -564,7 +567,7 @@ def test_a_node_that_the_api_does_not_let_go_keeps_no_other_from_going(api: Any,
         api.live.now_s += 10.0
     assert deleted(api).count("b") == 1
     assert deleted(api).count("a") == 2, "it is tried again a minute later"
-    assert len([each for each in said() if "is not given back" in each]) == 1
+    assert len([each for each in said() if "is not terminated" in each]) == 1
 
 
 def test_orders_that_fail_alike_are_told_once(api: Any, said: Any) -> None:
@@ -579,8 +582,8 @@ def test_orders_that_fail_alike_are_told_once(api: Any, said: Any) -> None:
     for _ in range(10):
         controller.step()
         api.live.now_s += 61.0
-    assert len(bought(api)) > 3
-    assert len([each for each in said() if "is bought: 422" in each]) == 1
+    assert len(provisioned(api)) > 3
+    assert len([each for each in said() if "is provisioned: 422" in each]) == 1
 
 
 def test_pods_that_wait_although_there_is_room_are_told_with_what_kube_scheduler_says(api: Any, said: Any) -> None:
