@@ -20,13 +20,13 @@ class Curves(Observer):
     """Writes a run's curves: an observer of `aaml.scheduling.play`.
 
     =====================  ===========================================================================================
-    1. CSR                 sum of the rewards so far, each once it is final: when the bind has ended
+    1. CSR                 cumulative scheduling reward: the sum so far, of each bind once it has ended
     3. Cluster Variance    variance over the nodes of the requested fraction of CPU, the control plane left out
     4. Actions             rows (node numbers) chosen, a histogram of each 50 decisions
     =====================  ===========================================================================================
 
     Decisions and binds are events with the decision's number, from 0, as `aaml explain` takes it. An attempt at a pod
-    that fitted nowhere is an event too; it has no number, as the policy was not asked.
+    that fits no node is an event without a number, because the policy was not called.
 
     The agents' own curves (2, 5, 6) come from `Agent.learn` by way of `on_learned`. Steps count decisions. After 300
     decisions every tenth point is written; the rewards end with their last one.

@@ -18,7 +18,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Footer, Input, Static
 
-from aaml.telemetry.run_tail import sparkline
+from aaml.telemetry.run_tail import curve_label, sparkline
 from aaml.telemetry.snapshot import NodeLine, Snapshot
 from aaml.threads import ThreadError, start
 
@@ -304,7 +304,8 @@ def _tail(name: str, width: int) -> str:
 def _curves(now: Snapshot) -> list[str]:
     if not now.curves:
         return ["curves: none (a scheduler that learns writes them to logs/)"]
-    return [f"{name:<20.20} {sparkline(values[-20:]):<20} {values[-1]:.4g}" for name, values in now.curves.items()]
+    shown = {curve_label(name): values for name, values in now.curves.items()}
+    return [f"{label:<20.20} {sparkline(values[-20:]):<20} {values[-1]:.4g}" for label, values in shown.items()]
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:

@@ -7,12 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aaml.scheduling import curves
+
 _POINTS = 60  # of a curve
 _DECISIONS = 8
 CLUSTER = "cluster"
 """The kind of a log's first event, which says `where` the scheduler works: the server, or `IN_PROCESS`."""
 IN_PROCESS = "in-process cluster"
 _CHUNK = 1 << 20  # bytes of a log that are read at once
+_LABELS = {
+    curves.CUMULATIVE_REWARD: "cumulative reward",
+    curves.VALUE_LOSS: "value loss",
+    curves.ADVANTAGE: "advantage",
+    curves.CLUSTER_VARIANCE: "variance of CPU use",
+    curves.ACTOR_LOSS: "actor loss",
+    curves.CRITIC_LOSS: "critic loss",
+    curves.EPSILON: "epsilon",
+    curves.ENTROPY: "policy entropy",
+    curves.ACTION_VALUE: "mean action value",
+    curves.TABLE_STATES: "states in the table",
+    curves.SEARCH_DEVIATION: "search deviation",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +82,11 @@ class RunTail:
             self.decisions.append(DecisionLine(event["pod"], where, score, event["reward"], event["feasible"], by))
         elif event["kind"] == "scalar" and event["value"] is not None:
             self.curves.setdefault(event["name"], deque(maxlen=_POINTS)).append(float(event["value"]))
+
+
+def curve_label(name: str) -> str:
+    """Return what a curve of a log shows, in words; a name that is not known stays as it is."""
+    return _LABELS.get(name, name)
 
 
 def newest_log(folder: Path, cluster: str, *, within_s: float = 3600.0, now_s: float) -> Path | None:

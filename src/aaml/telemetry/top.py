@@ -20,7 +20,7 @@ from aaml.cluster.objects import RACK_LABEL, Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.cluster.state import ClusterState
 from aaml.telemetry.console import Rate
-from aaml.telemetry.run_tail import sparkline
+from aaml.telemetry.run_tail import curve_label, sparkline
 from aaml.telemetry.tables import plain
 
 if TYPE_CHECKING:
@@ -165,10 +165,9 @@ def _tail(model: TopModel, run: "RunTail | None") -> list[str]:
         placed = [f"  {pod} -> {node}" for pod, node in reversed(model.recent)]
         return ["", "last placed", *placed] if placed else []
     lines = ["", f"last decisions in {run.path.name}", *(f"  {each}" for each in reversed(run.decisions))]
-    width = max((len(name) for name in run.curves), default=0)
-    curves = [
-        f"  {name:<{width}}  {values[-1]:<10.4g}  {sparkline(tuple(values))}" for name, values in run.curves.items()
-    ]
+    shown = {curve_label(name): tuple(values) for name, values in run.curves.items()}
+    width = max(map(len, shown), default=0)
+    curves = [f"  {name:<{width}}  {values[-1]:<10.4g}  {sparkline(values)}" for name, values in shown.items()]
     return lines + (["", "curves", *curves] if curves else [])
 
 

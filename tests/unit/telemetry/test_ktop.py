@@ -150,7 +150,7 @@ def test_a_low_terminal_shows_nodes_alone_until_it_grows_again():
 def test_decisions_come_with_their_scores_and_curves_as_sparklines():
     async def use(app, pilot):
         assert "p -> n1 score 0.75 reward 0.1 3 feasible" in " ".join(text(app, "#decisions").split())
-        assert "▁▅█" in text(app, "#curves")
+        assert "cumulative reward    ▁▅█" in text(app, "#curves")
 
     line = DecisionLine("default/p", "n1", 0.75, 0.1, 3)
     at_terminal(snapshot(3, decisions=(line,), curves={"1. CSR": [0.0, 2.0, 4.0]}), use)

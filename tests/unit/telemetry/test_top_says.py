@@ -153,4 +153,4 @@ def test_a_log_that_is_named_is_shown_with_its_scores_and_curves(tmp_path, capsy
     assert "last decisions in gnn.jsonl" in said
     assert "default/web -> worker-1  score 1.5  reward 0.25  3 feasible" in said
     assert "default/db -> worker-2  reward -0.5  2 feasible  by least-variance" in said
-    assert re.search(r"1\. CSR +4 +▁▅█", said)
+    assert re.search(r"cumulative reward +4 +▁▅█", said)
