@@ -20,7 +20,7 @@ import yaml
 
 from aaml.chaos.proxy import Proxy
 from aaml.chaos.supervised import Supervised
-from aaml.chaos.webhook import judging
+from aaml.chaos.webhook import validating_webhook
 from aaml.karpenter.pool import Pool
 from aaml.karpenter.process import start
 from aaml.kube.lease import process_prefix
@@ -151,7 +151,9 @@ class Site:
         """Begin; ends with the block."""
         with ExitStack() as stack:
             self.proxy = stack.enter_context(Proxy(urlsplit(self.api.server).port or 0))
-            stack.enter_context(judging(self.cluster.api(), self.cluster.directory / "pki", RULE, self.judge))
+            stack.enter_context(
+                validating_webhook(self.cluster.api(), self.cluster.directory / "pki", RULE, self.judge)
+            )
             watching = Background(self.judge.watch, "judge")
             stack.callback(watching.result)
             stack.callback(self.judge.end)

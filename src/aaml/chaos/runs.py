@@ -1,4 +1,4 @@
-"""Faults run, judged and told: a row for each, from the worst of its runs."""
+"""Runs of faults, and a row of results for each fault, from the worst of its runs."""
 
 import csv
 import statistics
@@ -11,7 +11,7 @@ from pathlib import Path
 from aaml.chaos.faults import FAULTS, Fault
 from aaml.chaos.settings import ChaosSettings
 from aaml.chaos.site import Site
-from aaml.chaos.workload import judge
+from aaml.chaos.workload import check_cluster
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.identity import inputs
 from aaml.evaluation.policies import load
@@ -63,7 +63,7 @@ def chosen(settings: ChaosSettings) -> list[Fault]:
 
 
 def run_fault(cluster: KwokCluster, fault: Fault, settings: ChaosSettings) -> ChaosRun:
-    """Create pods, let the fault strike once a quarter of them is bound, wait until all are, and judge.
+    """Create pods, let the fault strike once a quarter of them is bound, wait until all are, and check the cluster.
 
     Raises `UserError` when the scheduler does not come up before the fault has struck.
     """
@@ -89,7 +89,7 @@ def run_fault(cluster: KwokCluster, fault: Fault, settings: ChaosSettings) -> Ch
             time.sleep(0.2)
         site.wait(lambda: workload.first_bind_after(over_s) or time.monotonic() > deadline_s, "a bind", settings.wait_s)
         first_s = workload.first_bind_after(over_s)
-        verdict = judge(cluster.api(), workload)
+        verdict = check_cluster(cluster.api(), workload)
         wrong += _wrong_with(site)
         if verdict.overfull:
             wrong.append(f"{', '.join(verdict.overfull)}: more asked for than there is")

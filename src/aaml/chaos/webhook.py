@@ -46,14 +46,14 @@ class Refusal:
 def refusing_binds(api: Transport, pki: Path, refusals: Sequence[Refusal]) -> AbstractContextManager[None]:
     """Answer the binds of every pod with these refusals in turn, from the start of the block to its end."""
     turn = itertools.cycle(refusals)
-    return judging(api, pki, _BINDS, lambda _request: next(turn))
+    return validating_webhook(api, pki, _BINDS, lambda _request: next(turn))
 
 
 @contextmanager
-def judging(
-    api: Transport, pki: Path, rule: Mapping[str, Any], judge: Callable[[dict[str, Any]], Refusal | None]
+def validating_webhook(
+    api: Transport, pki: Path, rule: Mapping[str, Any], decide: Callable[[dict[str, Any]], Refusal | None]
 ) -> Iterator[None]:
-    """Show `judge` every request that a rule is about, one after the other, from the start of the block to its end.
+    """Call `decide` with each request that matches the rule, one after the other, while the block lasts.
 
     It gets the `request` of an AdmissionReview, and returns why that is refused, or None.
     """
@@ -76,7 +76,7 @@ def judging(
         def do_POST(self) -> None:
             review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with lock:
-                refusal = judge(review["request"])
+                refusal = decide(review["request"])
             answer = {"uid": review["request"]["uid"], "allowed": refusal is None}
             if refusal is not None:
                 answer["status"] = refusal.status()

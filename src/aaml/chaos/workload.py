@@ -170,7 +170,7 @@ class ClusterVerdict:
     overfull: tuple[str, ...]
 
 
-def judge(api: Transport, workload: ChaosWorkload) -> ClusterVerdict:
+def check_cluster(api: Transport, workload: ChaosWorkload) -> ClusterVerdict:
     """Look at every pod and node. Pods of all namespaces count for the room of a node."""
     ours = workload.pods()
     everything = json.loads(ask(api, "GET", "/api/v1/pods"))["items"]

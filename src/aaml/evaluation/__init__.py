@@ -1,1 +1,1 @@
-"""Policies judged on the same episodes: results, statistics, tables, figures and bounds."""
+"""Policies evaluated on the same episodes: results, statistics, tables, figures and bounds."""

@@ -26,7 +26,7 @@ from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
 
 SEEDS = range(1000, 1020)
-"""Of the episodes that policies are judged on unless told otherwise: no training or validation has them."""
+"""Of the episodes that policies are evaluated on by default: no training or validation has them."""
 MOST_SEEDS = 1_000_000
 """More episodes than anyone plays."""
 _SEED_DIGITS = 18  # of a seed: it has 64 bits

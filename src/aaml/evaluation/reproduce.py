@@ -1,6 +1,6 @@
 """How many of a recorded kube-scheduler's own decisions the simulated one would have made, and what became of the rest.
 
-Each decision is judged from the recorded state just before it, so that no earlier difference blurs it. A decision is
+Each decision is evaluated from the recorded state just before it, so that no earlier difference blurs it. A decision is
 reproduced when the recorded node has the highest score of all feasible nodes by our filters and kube-scheduler's
 default scores; of several such nodes the real one takes any. A recording does not show two things, and where one of
 them explains a decision it is said so: in which order decisions were made whose binds were on their way at the same
@@ -130,7 +130,7 @@ class Reproduction:
 def reproduce(
     trace: Trace, scheduler: str = "default-scheduler", *, on_event: Callable[[], object] = lambda: None
 ) -> Reproduction:
-    """Judge every decision that a scheduler made while somebody looked; `on_event` is called at every event."""
+    """Evaluate every recorded decision of a scheduler; `on_event` is called at every event."""
     follower, verdicts = Follower(), []
     before: deque[tuple[float, str]] = deque(maxlen=_IN_FLIGHT)
     for number, event in enumerate(trace.events):
@@ -138,13 +138,13 @@ def reproduce(
         pod = follower.decided(event)
         if pod is not None and isinstance(event, PodBound) and pod.scheduler_name == scheduler:
             coming = _coming(trace.events, number, follower)
-            verdicts.append(_judge(follower.state, pod, event, list(before), coming))
+            verdicts.append(_verdict_on(follower.state, pod, event, list(before), coming))
             before.append((event.at, event.uid))
         follower.apply(event)
     return Reproduction(scheduler, tuple(verdicts))
 
 
-def _judge(
+def _verdict_on(
     state: ClusterState,
     pod: Pod,
     event: PodBound,

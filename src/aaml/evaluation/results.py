@@ -203,7 +203,7 @@ class Results:
 class ResultFile:
     """Appends rows to `results.csv` of a folder; what is there stays, so that a run that was cut off can go on.
 
-    Where a policy is judged again, its last run on a seed counts: readers take it, and `settle` drops the others.
+    Where a policy is evaluated again, its last run on a seed counts: readers take it, and `settle` drops the others.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -219,7 +219,7 @@ class ResultFile:
         return Results.read(self.path.parent) if there else None
 
     def settle(self) -> None:
-        """Leave the last run alone where a policy was judged on a seed more than once."""
+        """Leave the last run alone where a policy was evaluated on a seed more than once."""
         header, *lines = csv.reader(io.StringIO(whole_lines(self.path)))
         if wrong := [number for number, line in enumerate(lines, 1) if len(line) != len(header)]:
             raise UserError(f"{self.path}: row {wrong[0]} has not as many cells as the first line")

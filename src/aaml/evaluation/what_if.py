@@ -59,7 +59,7 @@ def what_if(
     on_row: Callable[[dict[str, Any]], None] = lambda _row: None,
     prices: PriceList | None = None,
 ) -> Results:
-    """Play every window that the task judges on under the simulated kube-scheduler and under each policy.
+    """Play every window of the task's episodes under the simulated kube-scheduler and under each policy.
 
     A row's seed is its window's number. The rows of the policy "recorded" tell what really happened; against them
     stands also what the simulation leaves out, so the reference of comparisons is the simulated kube-scheduler. Where

@@ -48,7 +48,7 @@ class WriteTransport(Protocol):
     def encode(self, path: str, body: Mapping[str, Any]) -> bytes:
         """Return the bytes of a POST request."""
 
-    def judge(self, answer: Answer) -> Exception | None:
+    def error_of(self, answer: Answer) -> Exception | None:
         """Return the error in an answer, None for a success."""
 
     def explain(self, error: Exception, *, sent: bool) -> Exception:
@@ -307,7 +307,7 @@ class AsyncWriter:
         else:
             self._drop(connection)
         if write is not None:
-            connection.queue.end(write, self._wire.judge(answer))
+            connection.queue.end(write, self._wire.error_of(answer))
 
     def _lose(self, connection: _Connection, error: Exception) -> None:
         write, connection.write = connection.write, None

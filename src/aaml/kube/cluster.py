@@ -115,7 +115,7 @@ class KubeCluster:
         self._flights: dict[str, _BindInFlight] = {}
         self._results: list[BindResult] = []
         self._shadow: list[str] = []  # uids assumed for a dry run until the next decision
-        self._judged: tuple[str, Feasibility] | None = None
+        self._filtered: tuple[str, Feasibility] | None = None
         self._stopped = self._closed = False
         self.reflectors: dict[str, Reflector[Any]] = {}
         self._history = History(transport)
@@ -269,7 +269,7 @@ class KubeCluster:
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
         """Return [N], the rows that pass kube-scheduler's filters; the nominated node alone where that is one."""
         verdict = feasible(self._state, pod)
-        self._judged = (pod.uid, verdict)
+        self._filtered = (pod.uid, verdict)
         nominated = self._state.nominated.get(pod.uid)
         row = self._state.index.get(nominated[1]) if nominated is not None else None
         if row is None or not verdict.mask[row]:
@@ -300,16 +300,16 @@ class KubeCluster:
     def reject(self, pod: Pod) -> None:
         """Make room for a pod that fits nowhere or say why there is none; it is tried again when something can help."""
         queued = self._taken.pop(pod.uid)
-        if self._judged is None or self._judged[0] != pod.uid:
+        if self._filtered is None or self._filtered[0] != pod.uid:
             self.feasible(pod)
-        judged = self._judged
-        if judged is None:
+        filtered = self._filtered
+        if filtered is None:
             raise AssertionError("feasible() keeps its verdict")
         preemption = ""
         if self._preemptor is not None and len(self._state):
-            preemption = self._preemptor.make_room(pod, judged[1])
-        message = judged[1].message(preemption) if len(self._state) else "no nodes available to schedule pods"
-        plugins = judged[1].plugins if len(self._state) else _NO_NODES
+            preemption = self._preemptor.make_room(pod, filtered[1])
+        message = filtered[1].message(preemption) if len(self._state) else "no nodes available to schedule pods"
+        plugins = filtered[1].plugins if len(self._state) else _NO_NODES
         self._queue.requeue(queued, plugins or _NO_NODES)
         log.info("%s: %s", pod.key, message)
         if not self.options.dry_run:

@@ -291,7 +291,7 @@ class _Wire:
             raise AssertionError("without connections nothing is encoded")
         return self._transport.encode(self._connections, path, body)
 
-    def judge(self, answer: Answer) -> Exception | None:
+    def error_of(self, answer: Answer) -> Exception | None:
         return _refusal(answer)
 
     def explain(self, error: Exception, *, sent: bool) -> Exception:

@@ -116,7 +116,7 @@ class Library:
             self.episodes += playable(path)
             if (path / RESULTS).is_file():
                 self.results.append(path)
-                self.trainings += sorted(config.parent for config in path.glob(f"*/{CONFIG}"))  # those that it judges
+                self.trainings += sorted(config.parent for config in path.glob(f"*/{CONFIG}"))  # evaluated there
             else:
                 self.trainings.append(path)
         else:
@@ -318,7 +318,7 @@ class Library:
     # ---- curves and logs ---------------------------------------------------------------------------------------------
 
     def curves(self) -> dict[str, dict[str, list[list[float]]]]:
-        """Return curve -> run -> [steps, values], thinned to a few hundred points each; judgements come first."""
+        """Return curve -> run -> [steps, values], thinned to a few hundred points; validation comes first."""
         found: dict[str, dict[str, list[list[float]]]] = {}
         for run, path in zip(self.runs, self.trainings, strict=True):
             for name, (steps, values) in _scalars(path / METRICS).items():

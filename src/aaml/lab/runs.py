@@ -47,7 +47,7 @@ def played(
 ) -> Explanation:
     """Explain a decision of a run, by its number or the name of its pod. Raises `UserError` when there is none.
 
-    A training's run is one of its model, on the first seed of those that policies are judged on.
+    A training's run is one of its model, on the first seed of those that policies are evaluated on.
     """
     if (path / RESULTS).is_file():
         return Results.read(path).explain(which, policy=policy, seed=seed, nodes=nodes, task=task)

@@ -149,7 +149,7 @@ class SchedulerRecord(_Record):
 
 
 class PlacementTable:
-    """Judges each placement of one scheduler as events tell it, and writes it as a row (`aaml.telemetry.recording`)."""
+    """Evaluates each placement of one scheduler and writes it as a row (`aaml.telemetry.recording`)."""
 
     def __init__(self, path: Path, scheduler_name: str, reward: "Reward", max_pods: int | None = None) -> None:
         self._scheduler_name, self._reward, self._max_pods = scheduler_name, reward, max_pods
@@ -173,7 +173,7 @@ class PlacementTable:
         return self._writer.skipped
 
     def take(self, event: "AnyEvent") -> None:
-        """Take an event; a placement is judged by the states just before and just after it."""
+        """Take an event; a placement is evaluated by the states just before and just after it."""
         pod = self._follower.decided(event)
         if pod is None or pod.scheduler_name != self._scheduler_name or self.full:
             self._follower.apply(event)

@@ -83,7 +83,7 @@ class LiveReplay:
 def replay_live(
     task: TraceTask, policies: Sequence[PolicyEntry], cluster: str, speed: float, *, progress: bool = True
 ) -> list[LiveReplay]:
-    """Play every window that the task judges on under each policy, `speed` times as fast as it was recorded.
+    """Play every window of the task's episodes under each policy, `speed` times as fast as it was recorded.
 
     `cluster` is one of `aaml cluster up`, without a workload: its nodes make room for the trace's and are there again
     afterwards. Raises `UserError` for any other, and when it does not do what it is told.

@@ -38,7 +38,7 @@ class ProbeSettings(Settings):
 
 @dataclass(frozen=True)
 class RecordSettings(Settings):
-    """How decisions are judged, and what is shown and kept of them."""
+    """The reward of decisions, and what is shown and written of them."""
 
     reward: str = DEFAULT_REWARD
     """a reward by name, a weighted sum (balance=1,compress=0.5), or FILE.py:NAME"""

@@ -22,7 +22,7 @@ EVERYWHERE = ""
 
 
 @dataclass(frozen=True)
-class Judgement:
+class ObjectiveComparison:
     """An objective after both choices for the pods that the scheduler put on one pool of nodes, or on any.
 
     `policy` and `chosen` are the means after the policy's choice and after the scheduler's, `paired` the comparison pod
@@ -62,7 +62,7 @@ class PlayerReport:
     agreement: float
     expected_agreement: float
     infeasible: int
-    judgements: tuple[Judgement, ...]
+    judgements: tuple[ObjectiveComparison, ...]
 
     def __str__(self) -> str:
         source, sha256 = self.player.source, self.player.sha256
@@ -91,7 +91,7 @@ class ShadowReport:
 
     def __str__(self) -> str:
         summary = (
-            "Each pod is judged alone, from the state just before it: the policy against the scheduler [95% interval]."
+            "Each pod is evaluated alone, from the state just before it: policy against scheduler [95% interval]."
             "\nPods that had a node when the shadow began are not in the log."
         )
         return "\n\n".join([*map(str, self.players), summary])
@@ -133,11 +133,11 @@ def _sum_up(player: Player, kept: Sequence[Record]) -> PlayerReport:
         float(np.mean([record["agree"] for record in kept])),
         float(np.mean([1.0 / max(record["feasible_nodes"], 1) for record in kept])),
         sum(not record["chosen_feasible"] for record in kept),
-        tuple(_judgements(kept)),
+        tuple(_comparisons(kept)),
     )
 
 
-def _judgements(kept: Sequence[Record]) -> Iterator[Judgement]:
+def _comparisons(kept: Sequence[Record]) -> Iterator[ObjectiveComparison]:
     """Yield each objective over all nodes and, where there are several, over each pool."""
     pools = sorted({record.get("chosen_pool", "") for record in kept} - {EVERYWHERE})
     for name in OBJECTIVES:
@@ -151,7 +151,9 @@ def _judgements(kept: Sequence[Record]) -> Iterator[Judgement]:
                 ]
             )
             ours, theirs = sides.T
-            yield Judgement(name, pool, float(ours.mean()), float(theirs.mean()), paired(ours, theirs, better))
+            yield ObjectiveComparison(
+                name, pool, float(ours.mean()), float(theirs.mean()), paired(ours, theirs, better)
+            )
 
 
 def _records(path: Path, lines: Iterable[str]) -> Iterable[dict[str, Any]]:

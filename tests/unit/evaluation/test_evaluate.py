@@ -157,15 +157,15 @@ def test_results_are_appended_read_back_and_compared(tmp_path: Path) -> None:
         results.where(nodes=4)
 
 
-def judged(folder: Path, *policies: str, seeds: str = "1..2", more: tuple[str, ...] = ()) -> int:
+def evaluated(folder: Path, *policies: str, seeds: str = "1..2", more: tuple[str, ...] = ()) -> int:
     """Run `aaml evaluate` on three nodes; returns the exit status."""
     flags = ["--seeds", seeds, "--nodes", "3", "--pods", "30", "--workers", "1", "--out", str(folder), *more]
     return run("evaluate", ["--policies", *policies, *flags])
 
 
 def test_a_policy_judged_again_counts_once_and_everything_shows_the_same(tmp_path: Path, capsys) -> None:
-    judged(tmp_path, "random", "mine=random")
-    judged(tmp_path, "mine=least-variance")
+    evaluated(tmp_path, "random", "mine=random")
+    evaluated(tmp_path, "mine=least-variance")
     assert len((tmp_path / "results.csv").read_text().splitlines()) == 1 + 2 * 2
     capsys.readouterr()
     run("report compare", [str(tmp_path), "--reference", "random"])
@@ -175,14 +175,14 @@ def test_a_policy_judged_again_counts_once_and_everything_shows_the_same(tmp_pat
 
 
 def test_a_report_says_why_it_leaves_out_what_cannot_be_compared(tmp_path: Path, capsys) -> None:
-    judged(tmp_path, "random")
-    judged(tmp_path, "least-variance", seeds="5..6")
+    evaluated(tmp_path, "random")
+    evaluated(tmp_path, "least-variance", seeds="5..6")
     assert f"the report has this evaluation alone: {tmp_path} holds others too, and" in capsys.readouterr().out
 
 
 def test_an_evaluation_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch, capsys) -> None:
     whole, cut, played = tmp_path / "whole", tmp_path / "cut", []
-    judged(whole, *POLICIES)
+    evaluated(whole, *POLICIES)
 
     def play_one(entry, task, seed, *size):
         if len(played) == 3:
@@ -192,10 +192,10 @@ def test_an_evaluation_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch, cap
 
     original = evaluation.run_episode
     monkeypatch.setattr(evaluation, "run_episode", play_one)
-    assert judged(cut, *POLICIES) == 0
+    assert evaluated(cut, *POLICIES) == 0
     assert f"3 runs are in {cut}; go on with: the same command and --resume" in capsys.readouterr().err
     played.clear()
-    assert judged(cut, *POLICIES, more=("--resume",)) == 0
+    assert evaluated(cut, *POLICIES, more=("--resume",)) == 0
     assert played == [("random", 2)]
     columns = ["policy", "seed", "mean_variance"]
     assert Results.read(cut).frame()[columns].equals(Results.read(whole).frame()[columns])
@@ -388,12 +388,12 @@ def test_a_policy_prints_as_what_it_is() -> None:
 
 
 def test_runs_with_other_pods_are_other_runs(tmp_path: Path, capsys) -> None:
-    judged(tmp_path, *POLICIES)
+    evaluated(tmp_path, *POLICIES)
     fewer = ("--resume", "--pods", "20", "--json")
     capsys.readouterr()
-    judged(tmp_path, *POLICIES, more=fewer)
+    evaluated(tmp_path, *POLICIES, more=fewer)
     first = capsys.readouterr().out
-    judged(tmp_path / "alone", *POLICIES, more=("--pods", "20", "--json"))
+    evaluated(tmp_path / "alone", *POLICIES, more=("--pods", "20", "--json"))
     numbers = [
         {row["policy"]: (row["about"], row["mean"]) for row in json.loads(text[: text.index("]") + 1])}
         for text in (first, capsys.readouterr().out)

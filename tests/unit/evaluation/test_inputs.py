@@ -334,7 +334,7 @@ def test_a_search_that_goes_on_does_not_write_over_what_it_is_told_by(files: Pat
 # ---- evaluations -----------------------------------------------------------------------------------------------------
 
 
-def judged(*policies: str, seeds: str = "1..2", more: tuple[str, ...] = ()) -> int:
+def evaluated(*policies: str, seeds: str = "1..2", more: tuple[str, ...] = ()) -> int:
     flags = ("--seeds", seeds, "--nodes", "3", "--pods", "20", "--workers", "1", "--out", "out")
     return run("evaluate", ["--policies", *policies, *flags, *more])
 
@@ -342,11 +342,11 @@ def judged(*policies: str, seeds: str = "1..2", more: tuple[str, ...] = ()) -> i
 def test_an_evaluation_does_not_show_one_policys_runs_as_anothers(
     files: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert judged("a=least-allocated") == 0
-    assert judged("a=most-allocated", more=("--resume",)) == 2
+    assert evaluated("a=least-allocated") == 0
+    assert evaluated("a=most-allocated", more=("--resume",)) == 2
     assert "resume: out has runs of policy a as it was before (policy_sha256 " in capsys.readouterr().err
-    assert judged("a=least-allocated", "least-allocated", more=("--resume",)) == 0
-    assert judged("a=most-allocated", "most-allocated", seeds="2..3") == 0
+    assert evaluated("a=least-allocated", "least-allocated", more=("--resume",)) == 0
+    assert evaluated("a=most-allocated", "most-allocated", seeds="2..3") == 0
     frame = Results.read("out").frame()
     assert "of several policies that are called a the last one counts" in caplog.text
     mine = frame[frame["policy"] == "a"].sort_values("seed")

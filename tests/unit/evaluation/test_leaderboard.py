@@ -156,7 +156,7 @@ def test_files_that_do_not_belong_together_are_refused_in_a_line(folder: Path, t
     assert "policy random (mine.py:random 111111111111) is not that of" in refused(folder, tmp_path / "other")
 
 
-def judged(folder: Path, protocol: Protocol, **scores: tuple[float, ...]) -> Board:
+def board_of(folder: Path, protocol: Protocol, **scores: tuple[float, ...]) -> Board:
     """Return the board where policies have these values, twice each."""
     for name, values in scores.items():
         content = {"seeds": tuple(range(50_000, 50_006)), "scores": {"mean_variance": values * 2}}
@@ -166,14 +166,14 @@ def judged(folder: Path, protocol: Protocol, **scores: tuple[float, ...]) -> Boa
 
 def test_tables_hold_losses(folder: Path) -> None:
     six = Protocol(7, 50_000, (replace(SMALL.rounds[0], sizes=((3, 6),)),))
-    board = judged(folder, six, least_variance=(0.001, 0.002, 0.003), random=(0.002, 0.005, 0.002))
+    board = board_of(folder, six, least_variance=(0.001, 0.002, 0.003), random=(0.002, 0.005, 0.002))
     # 1, 2, 3: error sqrt(0.8 / 6) = 0.365, t of five degrees 2.571. Differences 1, 3, -1: error sqrt(3.2 / 6) = 0.730.
     # 2, 5, 2: error 0.632, skewness 1 / sqrt(2), so c = 0.289, and Hall's upper end is 3 + 0.632 x 3.898.
     assert board.table("seedc", bold=True).to_numpy().tolist() == [
         ["least-variance", "**2.0 [1.1, 2.9]**", "reference"],
         ["random", "3.0 [1.4, 5.5]", "+1.0 [-0.9, +2.9]"],
     ]
-    worse = judged(folder, six, random=(0.002, 0.003, 0.004))
+    worse = board_of(folder, six, random=(0.002, 0.003, 0.004))
     assert worse.table("seedc").to_numpy()[1, 2] == "+1 [+1, +1] worse"
 
 
@@ -189,12 +189,12 @@ def test_few_episodes_decide_nothing_and_the_table_says_so(folder: Path) -> None
 
 def test_episodes_that_differ_more_than_policies_are_shown_in_terms_of_the_reference(folder: Path) -> None:
     relative = Protocol(7, 50_000, (replace(SMALL.rounds[0], sizes=((3, 6),), relative=True),))
-    board = judged(folder, relative, least_variance=(0.001, 0.1, 1.0), random=(0.002, 0.2, 2.0))
+    board = board_of(folder, relative, least_variance=(0.001, 0.1, 1.0), random=(0.002, 0.2, 2.0))
     table = board.table("seedc", bold=True)
     assert list(table.columns) == ["policy", "3 nodes, of least-variance's"]
     assert table.to_numpy().tolist() == [["least-variance", "**reference**"], ["random", "2 [2, 2] worse"]]
     # Quarter, equal, double: the geometric mean is a half's cube root, 0.79, and the interval holds 1.
-    first, second = judged(folder, relative, random=(0.00025, 0.1, 2.0)).table("seedc").to_numpy().tolist()
+    first, second = board_of(folder, relative, random=(0.00025, 0.1, 2.0)).table("seedc").to_numpy().tolist()
     assert (first[0], second) == ("random", ["least-variance", "reference"])
     assert first[1].startswith("0.8 [")
     assert "worse" not in first[1]

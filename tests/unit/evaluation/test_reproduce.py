@@ -21,7 +21,7 @@ def bind(pod, node_name, at, *, found=False):
     return PodBound(at=at, uid=pod.uid, node_name=node_name, found=found)
 
 
-def judge(nodes, *events, scheduler="default-scheduler"):
+def reproduced(nodes, *events, scheduler="default-scheduler"):
     begin = [Began(at=0.0), *(NodeSeen(at=0.0, node=each) for each in nodes)]
     return reproduce(Trace.of([*begin, Listed(at=0.0), *events]), scheduler)
 
@@ -39,7 +39,7 @@ def kinds(reproduction):
 
 
 def test_the_emptier_of_two_nodes_is_the_best_and_of_two_alike_either_is():
-    found = judge([node("a"), node("b")], *HERE, *decide(pod("p"), "b", 5.0), *decide(pod("q"), "a", 9.0))
+    found = reproduced([node("a"), node("b")], *HERE, *decide(pod("p"), "b", 5.0), *decide(pod("q"), "a", 9.0))
     assert kinds(found) == ["best", "tied"]
     assert found.share() == 1.0
     assert found.by_chance == 0.75  # one of two, then two of two
@@ -48,15 +48,15 @@ def test_the_emptier_of_two_nodes_is_the_best_and_of_two_alike_either_is():
 
 def test_what_was_found_bound_and_what_others_decided_is_not_judged():
     other = pod("p", scheduler_name="mine")
-    found = judge([node("a"), node("b")], *HERE, *decide(other, "a", 5.0))
+    found = reproduced([node("a"), node("b")], *HERE, *decide(other, "a", 5.0))
     assert found.verdicts == ()
     assert "nothing to reproduce" in str(found)
-    assert kinds(judge([node("a"), node("b")], *HERE, *decide(other, "a", 5.0), scheduler="mine")) == ["outscored"]
+    assert kinds(reproduced([node("a"), node("b")], *HERE, *decide(other, "a", 5.0), scheduler="mine")) == ["outscored"]
 
 
 def test_a_decision_that_ours_would_not_make_is_told_with_the_scores_of_each_plugin():
     """p (1 of 4 CPU, 4 of 16 GiB) on a, which holds as much: half is left of both, 50; on b three quarters, 75."""
-    found = judge([node("a"), node("b")], *HERE, *decide(pod("p"), "a", 5.0))
+    found = reproduced([node("a"), node("b")], *HERE, *decide(pod("p"), "a", 5.0))
     (verdict,) = found.differences()
     assert (verdict.kind, verdict.feasible, verdict.best) == ("outscored", 2, 1)
     assert "b has" in verdict.why
@@ -65,10 +65,10 @@ def test_a_decision_that_ours_would_not_make_is_told_with_the_scores_of_each_plu
 
 
 def test_a_node_that_our_filters_refuse_is_told_with_their_reason():
-    found = judge([node("a", taints=(Taint("gpu", "only"),)), node("b")], *decide(pod("p"), "a", 5.0))
+    found = reproduced([node("a", taints=(Taint("gpu", "only"),)), node("b")], *decide(pod("p"), "a", 5.0))
     assert kinds(found) == ["refused"]
     assert "untolerated taint" in found.verdicts[0].why
-    assert kinds(judge([node("a"), node("b", 500)], *decide(pod("p"), "a", 5.0))) == ["only"]
+    assert kinds(reproduced([node("a"), node("b", 500)], *decide(pod("p"), "a", 5.0))) == ["only"]
 
 
 def test_binds_that_overtook_each_other_are_told_apart_from_wrong_decisions():
@@ -76,11 +76,11 @@ def test_binds_that_overtook_each_other_are_told_apart_from_wrong_decisions():
     first, second = pod("first"), pod("second", cpu=100, memory=GIB)
     waiting = [PodSeen(at=5.0, pod=first), PodSeen(at=5.0, pod=second)]
     nodes = [node("a"), node("b")]
-    found = judge(nodes, *HERE, *waiting, bind(second, "a", 5.1), bind(first, "b", 5.2))
+    found = reproduced(nodes, *HERE, *waiting, bind(second, "a", 5.1), bind(first, "b", 5.2))
     assert kinds(found) == ["order", "best"]
     assert found.share() == 0.5
     assert found.differences() == []
-    late = judge(nodes, *HERE, *waiting, bind(second, "a", 5.1), bind(first, "b", 9.2))
+    late = reproduced(nodes, *HERE, *waiting, bind(second, "a", 5.1), bind(first, "b", 9.2))
     assert kinds(late) == ["outscored", "best"]
 
 
@@ -90,12 +90,12 @@ def test_in_a_large_cluster_the_better_nodes_may_not_have_been_looked_at():
     loads = [pod(f"load{i}") for i in range(150)]
     held = [event for i, each in enumerate(loads) for event in
             (PodSeen(at=0.0, pod=each), bind(each, f"n{i:03d}", 0.0, found=True))]  # fmt: skip
-    assert kinds(judge(nodes, *held, *decide(pod("p"), "n075", 5.0))) == ["sampled"]
+    assert kinds(reproduced(nodes, *held, *decide(pod("p"), "n075", 5.0))) == ["sampled"]
     free = [pod(f"more{i}") for i in range(49)]
     more = [event for i, each in enumerate(free) for event in
             (PodSeen(at=0.0, pod=each), bind(each, f"n{150 + i:03d}", 0.0, found=True))]  # fmt: skip
-    assert kinds(judge(nodes, *held, *more, *decide(pod("p"), "n075", 5.0))) == ["sampled"]
-    assert kinds(judge(nodes[:99], *held[: 2 * 90], *decide(pod("p"), "n005", 5.0))) == ["outscored"]
+    assert kinds(reproduced(nodes, *held, *more, *decide(pod("p"), "n075", 5.0))) == ["sampled"]
+    assert kinds(reproduced(nodes[:99], *held[: 2 * 90], *decide(pod("p"), "n005", 5.0))) == ["outscored"]
 
 
 def test_siblings_are_those_of_the_same_revision():
@@ -117,7 +117,7 @@ def test_default_spreading_is_part_of_what_is_reproduced():
     first = web("w1")
     there = [PodSeen(at=0.0, pod=first), bind(first, "a", 0.0, found=True)]
     nodes = [node("a", **{"kubernetes.io/hostname": "a"}), node("b", **{"kubernetes.io/hostname": "b"})]
-    assert kinds(judge(nodes, *there, *decide(web("w2"), "b", 5.0))) == ["best"]
-    (verdict,) = judge(nodes, *there, *decide(web("w2"), "a", 5.0)).verdicts
+    assert kinds(reproduced(nodes, *there, *decide(web("w2"), "b", 5.0))) == ["best"]
+    (verdict,) = reproduced(nodes, *there, *decide(web("w2"), "a", 5.0)).verdicts
     assert verdict.kind == "outscored"
     assert "PodTopologySpread" in verdict.why

@@ -1,6 +1,6 @@
 """The shadow log: what a policy would have done beside what another scheduler did, a JSON line a pod.
 
-Both choices are judged from the same state, the one just before the pod got its node: no earlier difference between
+Both choices are evaluated from the same state, the one just before the pod got its node: no earlier difference between
 policy and scheduler blurs the comparison, and none is summed up either.
 """
 
@@ -25,7 +25,7 @@ OBJECTIVES: Mapping[str, Callable[[ClusterState], float]] = {
     "variance": lambda state: usage(state).variance,
     "empty_nodes": lambda state: float(usage(state).empty_nodes),
 }
-"""What both choices are judged by: `aaml.cluster.metrics.Usage` after the pod was placed."""
+"""What both choices are evaluated by: `aaml.cluster.metrics.Usage` after the pod was placed."""
 
 _POOL_LABELS = (
     "karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup",
@@ -115,8 +115,8 @@ class ShadowLog(Observer):
             "policy_node": ours, "chosen_node": theirs, "agree": ours == theirs, "chosen_pool": self._pool(theirs),
             "feasible_nodes": feasible_nodes, "chosen_feasible": chosen_feasible,
             "objectives": {
-                name: {"policy": _after(state, pod, ours, judge), "chosen": _after(state, pod, theirs, judge)}
-                for name, judge in OBJECTIVES.items()
+                name: {"policy": _after(state, pod, ours, objective), "chosen": _after(state, pod, theirs, objective)}
+                for name, objective in OBJECTIVES.items()
             },
         }  # fmt: skip
         self._lenient.attempt(lambda: self._write(json.dumps(line)))
@@ -133,11 +133,11 @@ class ShadowLog(Observer):
         return pool_of(state.nodes[state.index[node_name]]) if node_name in state.index else ""
 
 
-def _after(state: ClusterState, pod: Pod, node_name: str, judge: Callable[[ClusterState], float]) -> float:
+def _after(state: ClusterState, pod: Pod, node_name: str, objective: Callable[[ClusterState], float]) -> float:
     if not node_name:
-        return judge(state)
+        return objective(state)
     state.assume(pod, node_name)
     try:
-        return judge(state)
+        return objective(state)
     finally:
         state.forget(pod.uid)
