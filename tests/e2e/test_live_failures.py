@@ -368,7 +368,7 @@ def test_stop_from_another_thread_ends_a_wait(connect):
 class TestClearLines:
     """What a person reads when there is no cluster to speak to."""
 
-    def output(self, **connection: Any) -> str:
+    def message(self, **connection: Any) -> str:
         with pytest.raises(UserError) as error:
             KubeCluster.connect(SCHEDULER, **connection)
         assert "\n" not in str(error.value)
@@ -382,25 +382,25 @@ class TestClearLines:
         return path
 
     def test_nobody_listens(self):
-        assert "Connection refused" in self.said(server="http://127.0.0.1:1")
+        assert "Connection refused" in self.message(server="http://127.0.0.1:1")
 
     def test_no_such_kubeconfig(self, tmp_path: Path):
-        assert "does not exist" in self.said(kubeconfig=tmp_path / "none")
+        assert "does not exist" in self.message(kubeconfig=tmp_path / "none")
 
     def test_no_such_context(self, kwok: KwokCluster):
-        assert "elsewhere" in self.said(kubeconfig=kwok.kubeconfig, context="elsewhere")
+        assert "elsewhere" in self.message(kubeconfig=kwok.kubeconfig, context="elsewhere")
 
     def test_a_file_that_is_no_kubeconfig(self, tmp_path: Path):
         path = tmp_path / "text"
         for content in ("just text", "{", "- 1", "", "\x00\x01"):
             path.write_text(content)
-            assert "kubeconfig" in self.said(kubeconfig=path)
+            assert "kubeconfig" in self.message(kubeconfig=path)
 
     def test_credentials_that_the_server_refuses(self, kwok: KwokCluster, tmp_path: Path):
         def edit(document: dict[str, Any]) -> None:
             document["users"][0]["user"] = {"token": "wrong"}
 
-        assert "401" in self.said(kubeconfig=self.edited(kwok, tmp_path, edit))
+        assert "401" in self.message(kubeconfig=self.edited(kwok, tmp_path, edit))
 
     def test_a_user_without_rights(self, kwok: KwokCluster, namespace: str, tmp_path: Path):
         api = kwok.api()
@@ -410,19 +410,19 @@ class TestClearLines:
         def edit(document: dict[str, Any]) -> None:
             document["users"][0]["user"] = {"token": token}
 
-        said = self.said(kubeconfig=self.edited(kwok, tmp_path, edit))
+        said = self.message(kubeconfig=self.edited(kwok, tmp_path, edit))
         assert "this account may not list nodes, watch nodes, list pods, watch pods, create pods/binding" in said
 
     def test_the_server_of_another_cluster(self, kwok: KwokCluster, tmp_path: Path):
         def edit(document: dict[str, Any]) -> None:
             del document["clusters"][0]["cluster"]["certificate-authority-data"]
 
-        assert "TLS" in self.said(kubeconfig=self.edited(kwok, tmp_path, edit))
+        assert "TLS" in self.message(kubeconfig=self.edited(kwok, tmp_path, edit))
 
     def test_plain_http_to_a_tls_port(self, kwok: KwokCluster):
         port = kwok.api().server.rpartition(":")[2]
-        assert "400" in self.said(server=f"http://127.0.0.1:{port}")
+        assert "400" in self.message(server=f"http://127.0.0.1:{port}")
 
     def test_an_api_server_that_is_down(self, kwok: KwokCluster, namespace: str):
         kwok.stop_component("kube-apiserver", kill=True)
-        assert "no Kubernetes API answers" in self.said(kubeconfig=kwok.kubeconfig)
+        assert "no Kubernetes API answers" in self.message(kubeconfig=kwok.kubeconfig)

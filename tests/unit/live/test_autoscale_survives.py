@@ -51,7 +51,7 @@ def api() -> Any:
 
 
 @pytest.fixture
-def output(caplog: Any) -> Any:
+def logged(caplog: Any) -> Any:
     """Return what the log says so far."""
     caplog.set_level(logging.INFO, "aaml")
     return lambda: [each.message for each in caplog.records]
@@ -188,7 +188,7 @@ def test_two_nodes_do_not_go_on_one_budget_that_lets_one_pod_go(api: Any) -> Non
     assert len(deleted(api)) == 1, "its pod has not been evicted yet"
 
 
-def test_a_drain_that_is_stuck_is_told_with_what_keeps_it_and_blocks_no_other(api: Any, said: Any) -> None:
+def test_a_drain_that_is_stuck_is_told_with_what_keeps_it_and_blocks_no_other(api: Any, logged: Any) -> None:
     api.live.node("stuck", "small", pod("web", labels={"app": "web"}), taints=(Taint("karpenter.sh/disrupted"),))
     api.live.tell(NODE_CLAIMS, claim("stuck", deletion_timestamp="2026-11-27T08:00:00Z"), change="modified")
     api.live.tell(BUDGETS, budget("never", 0)).node("a", "small", pod("b", 0.5)).node("b", "small", pod("c", 0.5))
@@ -201,7 +201,7 @@ def test_a_drain_that_is_stuck_is_told_with_what_keeps_it_and_blocks_no_other(ap
         api.live.now_s += MINUTE
         controller.step()
     assert len(deleted(api)) == 1
-    told = [each for each in said() if each.startswith("stuck ")]
+    told = [each for each in logged() if each.startswith("stuck ")]
     kept = "stuck is being drained for 15 min; default/web is kept by budget never; it counts, and is paid for"
     assert told == [kept], "and again every 15 minutes"
 
@@ -229,7 +229,7 @@ def play(api: Any, minutes: int) -> None:
     ],
 )
 def test_a_node_that_is_of_no_use_is_told_of_again_and_given_back_in_the_end(
-    api: Any, said: Any, fields: Any, minutes: int, what: str
+    api: Any, logged: Any, fields: Any, minutes: int, what: str
 ) -> None:
     of = fields.pop("of", "small")
     api.live.tell(NODE_CLAIMS, claim("a", of)).tell(NODES, make.node("n-a", 2000, 8 * GIB, **fields))
@@ -237,14 +237,14 @@ def test_a_node_that_is_of_no_use_is_told_of_again_and_given_back_in_the_end(
     api.on("DELETE", f"{PATH}/a", (200, {}))
     play(api, minutes - 1)
     assert deleted(api) == []
-    told = [each for each in said() if what in each]
+    told = [each for each in logged() if what in each]
     assert len(told) == (minutes - 1) // 15 + 1
     api.live.now_s += MINUTE
     play(api, minutes)
     assert deleted(api)[:1] == ["a"]
 
 
-def test_a_node_that_never_becomes_ready_goes_fifteen_minutes_after_its_order(api: Any, said: Any) -> None:
+def test_a_node_that_never_becomes_ready_goes_fifteen_minutes_after_its_order(api: Any, logged: Any) -> None:
     api.live.tell(NODE_CLAIMS, claim("a", ready_s=None))  # 630 s old
     api.on("DELETE", f"{PATH}/a", (200, {}))
     api.live.waits(pod("p"))
@@ -254,7 +254,7 @@ def test_a_node_that_never_becomes_ready_goes_fifteen_minutes_after_its_order(ap
     assert deleted(api)[:1] == ["a"]
     play(api, 1)
     assert provisioned(api)[:1] == ["large"], "a small one was not even launched"
-    assert "a has not become ready for 15 min; it counts, and is paid for" in said()
+    assert "a has not become ready for 15 min; it counts, and is paid for" in logged()
 
 
 def test_a_node_that_somebody_cordoned_keeps_its_pods_and_goes_without_any(api: Any) -> None:
@@ -265,18 +265,18 @@ def test_a_node_that_somebody_cordoned_keeps_its_pods_and_goes_without_any(api: 
     assert set(deleted(api)) == {"b"}
 
 
-def test_where_more_than_a_fifth_is_out_of_order_none_is_drained(api: Any, said: Any) -> None:
+def test_where_more_than_a_fifth_is_out_of_order_none_is_drained(api: Any, logged: Any) -> None:
     for name in "abc":
         api.live.node(name, "small", pod(f"web-{name}"), taints=(Taint("node.kubernetes.io/unreachable"),))
     play(api, 60)
     assert deleted(api) == []
-    assert "3 nodes with pods are out of order, more than a fifth: none of them is drained" in said()
+    assert "3 nodes with pods are out of order, more than a fifth: none of them is drained" in logged()
 
 
 # ---- sold out --------------------------------------------------------------------------------------------------------
 
 
-def test_a_type_that_is_sold_out_is_not_ordered_again_and_another_is(api: Any, said: Any) -> None:
+def test_a_type_that_is_sold_out_is_not_ordered_again_and_another_is(api: Any, logged: Any) -> None:
     """Karpenter deletes a claim that finds no capacity."""
     api.on("POST", PATH, made)
     controller = api.live.waits(pod("p")).controller(EAGER, apply=True)
@@ -294,7 +294,7 @@ def test_a_type_that_is_sold_out_is_not_ordered_again_and_another_is(api: Any, s
         controller.step()
     assert provisioned(api) == ["small", "large"], "nothing can be had"
     told = [f"{kind} (on-demand, a) cannot be had: others are provisioned" for kind in ("small", "large")]
-    assert [each for each in said() if "cannot be had" in each] == told
+    assert [each for each in logged() if "cannot be had" in each] == told
     for _ in range(3):
         api.live.now_s += 10.0
         controller.step()
@@ -333,14 +333,14 @@ def test_a_claim_that_was_confirmed_and_is_never_seen_has_failed_too(api: Any) -
     assert provisioned(api) == ["small", "large"]
 
 
-def test_a_claim_whose_launch_fails_is_given_back_with_its_reason(api: Any, said: Any) -> None:
+def test_a_claim_whose_launch_fails_is_given_back_with_its_reason(api: Any, logged: Any) -> None:
     failed = claim("a", ready_s=None)
     failed.status.conditions.append(wire.TimedCondition("Launched", "Unknown", "LaunchFailed", "quota exceeded"))
     api.on("DELETE", f"{PATH}/a", (200, {}))
     api.live.tell(NODE_CLAIMS, failed)
     api.live.controller(EAGER, apply=True).step()
     assert deleted(api) == ["a"]
-    assert "small (on-demand) cannot be had (quota exceeded): others are provisioned" in said()
+    assert "small (on-demand) cannot be had (quota exceeded): others are provisioned" in logged()
 
 
 # ---- NodePools -------------------------------------------------------------------------------------------------------
@@ -364,12 +364,12 @@ def test_a_pool_can_buy_unless_it_is_used_up_fixed_not_ready_or_on_its_way_out()
     assert active(pools) == ["plain", "room"]
 
 
-def test_nothing_is_bought_while_karpenter_buys_itself(api: Any, said: Any) -> None:
+def test_nothing_is_bought_while_karpenter_buys_itself(api: Any, logged: Any) -> None:
     api.on("POST", PATH, made)
     controller = api.live.waits(pod("p")).tell(NODE_POOLS, pool()).controller(EAGER, apply=True)
     controller.step()
     assert provisioned(api) == []
-    assert "nothing is provisioned: Karpenter provisions for the same pods itself, by the NodePool default" in said()
+    assert "nothing is provisioned: Karpenter provisions for the same pods itself, by the NodePool default" in logged()
     api.live.tell(NODE_POOLS, pool(limits={"cpu": "0"}), change="modified")
     api.live.now_s += 11.0
     controller.step()
@@ -401,7 +401,7 @@ def test_beside_a_pool_it_begins_only_where_somebody_says_so(tmp_path: Any, caps
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/aaml-autoscale"
 
 
-def test_while_another_process_has_the_lease_nothing_is_looked_at_or_bought(tmp_path: Any, said: Any) -> None:
+def test_while_another_process_has_the_lease_nothing_is_looked_at_or_bought(tmp_path: Any, logged: Any) -> None:
     held = {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
     with one_node() as server:
         server.on_list(LEASE, {"metadata": {"name": "aaml-autoscale", "resourceVersion": "1"}, "spec": held})
@@ -417,7 +417,7 @@ def test_while_another_process_has_the_lease_nothing_is_looked_at_or_bought(tmp_
             assert command("autoscale", ["--kubeconfig", str(kubeconfig), "--apply"]) == 0
         asked = {(method, path) for method, path, *_ in server.requests}
     assert asked == {("POST", reviews), ("GET", LEASE)}
-    assert "standing by: another leads" in said()
+    assert "standing by: another leads" in logged()
 
 
 # ---- templates -------------------------------------------------------------------------------------------------------
@@ -506,7 +506,7 @@ def of_another_template(live: Live, name: str, *pods: Any) -> Live:
     return live.tell(PODS, *(SeenPod(replace(each, node_name=f"n-{name}")) for each in pods))
 
 
-def test_nodes_with_taints_of_another_template_are_no_room_for_other_pods(api: Any, said: Any) -> None:
+def test_nodes_with_taints_of_another_template_are_no_room_for_other_pods(api: Any, logged: Any) -> None:
     api.on("POST", PATH, made)
     of_another_template(api.live, "a", pod("shop", 1.0, tolerations=(Toleration("shop", "Exists"),)))
     api.live.node("b", "small", pod("web", 1.5)).waits(pod("p"))
@@ -514,7 +514,7 @@ def test_nodes_with_taints_of_another_template_are_no_room_for_other_pods(api: A
     controller.step()
     assert provisioned(api) == ["small"]
     assert deleted(api) == [], "the pod of b cannot go to a"
-    assert any("a takes no pods: it has the taint shop of another template" in each for each in said())
+    assert any("a takes no pods: it has the taint shop of another template" in each for each in logged())
 
 
 def test_nodes_without_a_label_of_the_template_are_no_room_for_pods_that_select_it(api: Any, tmp_path: Any) -> None:
@@ -557,7 +557,7 @@ def test_a_node_that_is_annotated_stays_and_keeps_no_other_from_going(api: Any, 
     assert deleted(api) == ["b"], "a has room for its pod"
 
 
-def test_a_node_that_the_api_does_not_let_go_keeps_no_other_from_going(api: Any, said: Any) -> None:
+def test_a_node_that_the_api_does_not_let_go_keeps_no_other_from_going(api: Any, logged: Any) -> None:
     api.live.node("a").node("b", "small", pod("web", 0.5))
     api.on("DELETE", f"{PATH}/a", (403, status(403, "Forbidden")))
     api.on("DELETE", f"{PATH}/b", (200, {}))
@@ -567,10 +567,10 @@ def test_a_node_that_the_api_does_not_let_go_keeps_no_other_from_going(api: Any,
         api.live.now_s += 10.0
     assert deleted(api).count("b") == 1
     assert deleted(api).count("a") == 2, "it is tried again a minute later"
-    assert len([each for each in said() if "is not terminated" in each]) == 1
+    assert len([each for each in logged() if "is not terminated" in each]) == 1
 
 
-def test_orders_that_fail_alike_are_told_once(api: Any, said: Any) -> None:
+def test_orders_that_fail_alike_are_told_once(api: Any, logged: Any) -> None:
     """The API server's text names the claim, and each order has a name of its own."""
 
     def refused(body: bytes) -> tuple[int, Any]:
@@ -583,14 +583,14 @@ def test_orders_that_fail_alike_are_told_once(api: Any, said: Any) -> None:
         controller.step()
         api.live.now_s += 61.0
     assert len(provisioned(api)) > 3
-    assert len([each for each in said() if "is provisioned: 422" in each]) == 1
+    assert len([each for each in logged() if "is provisioned: 422" in each]) == 1
 
 
-def test_pods_that_wait_although_there_is_room_are_told_with_what_kube_scheduler_says(api: Any, said: Any) -> None:
+def test_pods_that_wait_although_there_is_room_are_told_with_what_kube_scheduler_says(api: Any, logged: Any) -> None:
     why = "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
     api.live.node("a", "large", pod("alone", 7.0)).waits(pod("p"), why=why)
     play(api, 40)
-    told = [each for each in said() if each.startswith("1 pod waits for 15 min and longer (default/p)")]
+    told = [each for each in logged() if each.startswith("1 pod waits for 15 min and longer (default/p)")]
     assert len(told) == 2
     assert told[0].endswith(f"kube-scheduler says of default/p: {why}")
 
