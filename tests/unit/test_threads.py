@@ -386,7 +386,7 @@ def test_pods_that_a_replay_begins_with(monkeypatch):
 @tries("lab/watched.py")
 def test_a_live_cluster_in_the_lab(monkeypatch):
     from aaml.lab.library import Library
-    from aaml.lab.watched import LiveReplay
+    from aaml.lab.watched import ClusterReplay
 
     class Watch:
         state, pending, pods, why = make.cluster([make.node()]), 0, {}, {}
@@ -403,7 +403,7 @@ def test_a_live_cluster_in_the_lab(monkeypatch):
 
     monkeypatch.setattr("aaml.lab.watched.ClusterWatch", Watch)
     library = Library()
-    library.watched = LiveReplay(None)
+    library.watched = ClusterReplay(None)
     until(lambda: not library.watched._following.running, "its end")
     with pytest.raises(Strange):
         library.check()  # which the server does once a second

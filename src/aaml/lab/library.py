@@ -17,7 +17,7 @@ from aaml.evaluation.run_spec import RunSpec
 from aaml.insight.replay import RESOURCES, AttemptRecord, Replay
 from aaml.lab.runs import Playable, playable
 from aaml.lab.tiles import Groups, group, tile
-from aaml.lab.watched import CLUSTER, LiveReplay
+from aaml.lab.watched import CLUSTER, ClusterReplay
 from aaml.live.shadow import read_records, read_report
 from aaml.nodes.prices import PriceList
 from aaml.scheduling.curves import JUDGED
@@ -68,7 +68,7 @@ class Library:
         self.results: list[Path] = []
         self.trainings: list[Path] = []
         self.shadows: list[Path] = []
-        self.watched: LiveReplay | None = None
+        self.watched: ClusterReplay | None = None
         self.opinions: tuple[str, ...] = ()
         self._playbacks: OrderedDict[str, Playback] = OrderedDict()
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class Library:
         """
         for policy in policies:
             load_policy(policy)
-        self.watched = LiveReplay(kubeconfig)
+        self.watched = ClusterReplay(kubeconfig)
         players = {CLUSTER: policies[0], **{policy: policy for policy in policies[1:]}}
         self.opinions = tuple(policies[1:])
         size = int(self.watched.replay.workers)

@@ -26,7 +26,7 @@ class WaitingPod(NamedTuple):
     why: str
 
 
-class LiveReplay:
+class ClusterReplay:
     """The replay of a live cluster, made by a watch that may only list and watch nodes and pods.
 
     It is bounded: of more than `kept` moves, attempts or counts the older half is dropped, and `from_s` is where it

@@ -1,1 +1,1 @@
-"""What runs on a cluster: schedulers, workloads, records and tables, and the duties of a scheduler process."""
+"""What runs on a cluster: schedulers, workloads, recorders and tables, leader election and health."""

@@ -21,10 +21,10 @@ _GATHER_S = 0.05  # how long steps gather for a batch: handing over one or twent
 
 
 class Backlog:
-    """The steps that no learner is done with and what was seen in them, as batches for one learner after the other.
+    """The experience that no learner has finished with, as batches for one learner after the other.
 
-    A learner that dies loses nothing: the next one gets `first`, all that is kept and the latest state. `memory` says
-    how many of the latest steps learning goes on from.
+    A learner that dies loses nothing: its successor gets `first`, all that is kept and the latest state. `memory` is
+    the number of latest steps that learning uses.
     """
 
     def __init__(self, setup: AgentSetup, memory: Callable[[], int]) -> None:
@@ -56,14 +56,14 @@ class Backlog:
 
     @property
     def waiting(self) -> int:
-        """How many steps no learner has taken in yet."""
+        """The number of steps that no learner has received yet."""
         with self._changed:
             return self._begin + len(self._steps) - self._answered
 
     # ---- who decides -------------------------------------------------------------------------------------------------
 
     def write(self, raw: "RawObservation") -> int:
-        """Keep what there is to see, and return its number."""
+        """Append an observation to the log and return its number."""
         with self._changed:
             number = self._log.write(raw)
             most = 2 * (self._memory() + MOST_STEPS)
@@ -75,7 +75,7 @@ class Backlog:
             return number
 
     def add(self, step: "Transition") -> None:
-        """Keep a step, whose observations are numbers in the log."""
+        """Append a step, whose observations are numbers in the log."""
         with self._changed:
             if int(step.observation) < self._log.begin:
                 return
@@ -93,13 +93,13 @@ class Backlog:
         self.hurry.clear()
 
     def close(self) -> None:
-        """Let `next` return None once everything is told."""
+        """Let `next` return None once everything was sent."""
         with self._changed:
             self._closing = True
             self._changed.notify()
 
     def take_state(self) -> bytes:
-        """Return the latest state that a learner handed back, empty where that was taken already."""
+        """Return the latest state that a learner sent, empty where it was taken already."""
         with self._changed:
             state, self._synced = (b"" if self._synced else self._state), True
         return state
@@ -111,14 +111,14 @@ class Backlog:
         with self._changed:
             return self._anew()
 
-    def next(self, rest_s: float = 0.0) -> ExperienceBatch | None:
-        """Wait for something to tell, and return that; None when this one is closed and everything is told.
+    def next(self, pause_s: float = 0.0) -> ExperienceBatch | None:
+        """Wait for new experience and return it as a batch; None once this is closed and everything was sent.
 
-        Steps gather meanwhile, for `rest_s` at least unless there is a hurry.
+        Steps are collected for at least `pause_s` unless there is a hurry.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._untold() or self._closing)
-        self.hurry.wait(max(_GATHER_S, rest_s))
+        self.hurry.wait(max(_GATHER_S, pause_s))
         with self._changed:
             if not self._untold():
                 return None
@@ -126,7 +126,7 @@ class Backlog:
             return self._anew() if self._log.begin > self._told_sights else self._batch(None)
 
     def answered(self, update: Update) -> None:
-        """Take a learner's answer in: what it is done with is of no use any more."""
+        """Handle a learner's answer: drop what it has finished with."""
         with self._changed:
             self._answered = max(self._answered, self._told_steps)
             if update.state:
@@ -151,7 +151,7 @@ class Backlog:
         return self._batch(self._setup._replace(states=states))
 
     def _batch(self, setup: AgentSetup | None) -> ExperienceBatch:
-        """Return what the learner was not told yet."""
+        """Return what the learner has not received yet."""
         start = max(self._told_steps, self._begin)
         batch = ExperienceBatch(
             setup,

@@ -1,7 +1,4 @@
-"""Which pods may be evicted now, as PodDisruptionBudgets say: the rules of the API's eviction, asked beforehand.
-
-https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
-"""
+"""Which pods may be evicted now by the PodDisruptionBudgets: the rules of the eviction API, evaluated beforehand."""
 
 from collections.abc import Iterable
 
@@ -10,7 +7,7 @@ from aaml.cluster.selectors import matches_labels
 
 
 class Evictions:
-    """What budgets let go at one moment. `leaving` are pods that are about to be evicted, and count as gone."""
+    """What the budgets allow at one moment. `leaving` are pods whose eviction is under way, which count as gone."""
 
     def __init__(self, budgets: Iterable[DisruptionBudget], leaving: Iterable[Pod] = ()) -> None:
         self._by_namespace: dict[str, list[DisruptionBudget]] = {}
@@ -21,7 +18,7 @@ class Evictions:
         self.take(leaving)
 
     def forbidden(self, pod: Pod) -> str:
-        """Return what keeps a pod from being evicted now, "" where nothing does."""
+        """Return what forbids to evict a pod now, "" where nothing does."""
         mine = self._budgets(pod)
         if len(mine) > 1:
             return f"several budgets ({', '.join(each.name for each in mine)})"

@@ -26,9 +26,10 @@ _STANDARD = fleet.STANDARD.allocatable()  # for tables without sizes
 
 
 def transitions(table: "pd.DataFrame", spec: ObservationSpec = PLAIN) -> Iterator[Transition]:
-    """Yield the steps of a recording in order; `table.attrs["nodes"]` gives sizes, standard nodes are assumed without.
+    """Yield the transitions of a recording in order.
 
-    Raises `UserError` when the table is no recording.
+    `table.attrs["nodes"]` gives the sizes of nodes, by default those of standard nodes. Raises `UserError` when the
+    table is no recording.
     """
     columns = list(table.columns)
     missing = [name for name in COLUMNS if name not in columns]
@@ -76,7 +77,7 @@ def _transition(observation: Observation, row: Mapping[str, Any], following: Obs
 def _observe(
     state: ClusterState, names: Sequence[str], row: Mapping[str, Any], spec: ObservationSpec, where: str
 ) -> Observation:
-    """Set the nodes' use to what the row says and look at the row's pod."""
+    """Set the use of the nodes to that of the row, and observe the row's pod."""
     for prefix, resource in zip(PREFIXES, (CPU, MEMORY, PODS), strict=True):
         column = state.resource_index[resource]
         used = np.array([float(row.get(f"{prefix}_{name}", 0.0)) for name in names])

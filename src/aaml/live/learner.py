@@ -35,9 +35,9 @@ _LOOK_S = 0.05
 
 
 def waits(cluster: "Cluster") -> bool:
-    """Whether the time of a cluster waits for who decides, as that of an in-process cluster does.
+    """Whether the cluster's clock stands still while the policy decides, as that of an in-process cluster does.
 
-    There an agent learns between its decisions: nothing is late for it, and a seed gives the same run each time.
+    There the agent learns between its decisions: nothing becomes late, and a seed gives the same run each time.
     """
     return isinstance(cluster, SimCluster | ThreadedCluster)
 
@@ -53,7 +53,7 @@ def apart(policy: "Policy", cluster: "Cluster") -> "Iterator[Policy]":
 
 
 class _Exchange:
-    """What who decides and who teaches leave for each other. Its lock guards every field."""
+    """What the deciding thread and the teaching thread pass to each other; its lock guards every field."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,25 +63,25 @@ class _Exchange:
         self._restarts = 0
 
     def put(self, update: Update) -> None:
-        """Leave an update for who decides."""
+        """Pass an update to the deciding thread."""
         with self._lock:
             self._updates.append(update)
 
     def take(self) -> Update | None:
-        """Return the oldest update that is left, None where there is none; raises what ended the learning."""
+        """Return the oldest update, None where there is none; raises the error that ended learning."""
         with self._lock:
             if self._error is not None:
                 raise self._error
             return self._updates.popleft() if self._updates else None
 
     def clear(self) -> None:
-        """Forget the updates that nobody took, and what ended the learning."""
+        """Drop the updates that were not taken, and the error."""
         with self._lock:
             self._updates.clear()
             self._error = None
 
     def fail(self, error: BaseException | None) -> None:
-        """Let `take` raise what ended the learning."""
+        """Let `take` raise this error."""
         with self._lock:
             self._error = error
 
@@ -109,7 +109,7 @@ class _Exchange:
             return self._restarts
 
     def count_restart(self) -> None:
-        """Count one more."""
+        """Count one more restart."""
         with self._lock:
             self._restarts += 1
 
@@ -171,9 +171,9 @@ class AsynchronousLearner:
         self.backlog.add(transition)
 
     def learn(self) -> Mapping[str, float]:
-        """Take the weights that have come back meanwhile; returns what their update told.
+        """Load the weights that have arrived and return the scalars of their update.
 
-        Raises what an update raised.
+        Raises the error of an update.
         """
         update = self._exchange.take()
         if update is None:
@@ -184,9 +184,9 @@ class AsynchronousLearner:
         return update.scalars
 
     def catch_up(self) -> Iterator[Mapping[str, float]]:
-        """Wait until the learner has answered for all that was gathered, or too long; yields what its updates told.
+        """Wait until the learner has answered for all experience, or a time limit; yields the scalars of its updates.
 
-        A short run may end before its first update has come back. Raises what an update raised.
+        A short run may end before its first update has arrived. Raises the error of an update.
         """
         self._end_s = time.monotonic() + _END_S
         self._hurry_up()
@@ -196,7 +196,7 @@ class AsynchronousLearner:
             yield scalars
 
     def save(self, directory: str, stem: str) -> Sequence[str]:
-        """Write the model files as the learner last handed them over."""
+        """Write the model files as the learner last sent them."""
         self.sync()
         return self.agent.save(directory, stem)
 
@@ -215,7 +215,7 @@ class AsynchronousLearner:
 
     @property
     def waiting(self) -> int:
-        """How many steps no learner has taken in yet."""
+        """The number of steps that no learner has received yet."""
         return self.backlog.waiting
 
     def wait(self, seconds: float) -> bool:
@@ -223,7 +223,7 @@ class AsynchronousLearner:
         return self._there.wait(seconds)
 
     def start(self) -> None:
-        """Start the learner; it is not waited for."""
+        """Start the learner without waiting for it."""
         if self._thread is not None:
             return
         self._end_s = math.inf
@@ -232,7 +232,7 @@ class AsynchronousLearner:
         self._thread = threads.start(self._teach, "learner", self._fail)
 
     def stop(self) -> None:
-        """Take over all that the learner has learned, its last batch too unless that takes too long, and end it."""
+        """End the learner, after its last batch unless that takes too long, and load all that it has learned."""
         self.backlog.close()
         self._hurry_up()
         if (thread := self._thread) is not None:
@@ -250,16 +250,16 @@ class AsynchronousLearner:
         self._exchange.clear()
 
     def sync(self) -> None:
-        """Bring the whole agent, optimisers included, to what the learner last handed over."""
+        """Load the whole agent, optimisers included, as the learner last sent it."""
         if state := self.backlog.take_state():
             handed_over = opened(state)
             self.agent.take_parts(handed_over)
             self.agent.updates = int(handed_over["fields"]["updates"])
 
     def await_start(self, stopped: Callable[[], bool] = never) -> None:
-        """Wait until the learner is there, `stopped` says so, or too long.
+        """Wait until the learner has started, `stopped()` is true, or a time limit.
 
-        Importing torch would take the first decisions' time.
+        Importing torch would take time from the first decisions.
         """
         late_s = time.monotonic() + _START_S
         while not self._there.wait(_LOOK_S) and not stopped():
@@ -321,10 +321,10 @@ class AsynchronousLearner:
         _LOG.info("learner process %d goes on from %d steps", process.pid, len(self.backlog))
         self._pause_s = 0.0
         self._there.set()
-        rest_s = 0.0
-        while (batch := self.backlog.next(rest_s)) is not None:
+        pause_s = 0.0
+        while (batch := self.backlog.next(pause_s)) is not None:
             update = self._tell(process, batch)
-            rest_s = update.rest_s
+            pause_s = update.pause_s
             if update.weights is not None:
                 self._exchange.put(update)
 

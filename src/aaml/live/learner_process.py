@@ -59,10 +59,10 @@ class AgentSetup(NamedTuple):
 
 
 class ExperienceBatch(NamedTuple):
-    """What was seen and gathered since the batch before.
+    """The experience since the batch before.
 
-    The observations of `steps` are numbers in the log. The first `known` steps were counted by a learner before this
-    one. No step to come has an observation before `forget`.
+    The observations of `steps` are numbers in the log. The first `known` steps were counted by an earlier learner. No
+    later step has an observation before `forget`.
     """
 
     setup: AgentSetup | None
@@ -75,24 +75,24 @@ class ExperienceBatch(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What came of a batch: how many of the latest steps are still of use, and of an update what it told and made.
+    """The answer to a batch: how many of the latest steps are still needed, and the scalars and weights of an update.
 
-    `weights` are what the policy acts by, `state` what the next learner goes on from, and
-    `rest_s` how long the learner is to rest before the next batch.
+    `weights` are those of the policy, `state` is where the next learner begins, and `pause_s` is how long the learner
+    pauses before the next batch.
     """
 
     memory: int
     updates: int = 0
-    rest_s: float = 0.0
+    pause_s: float = 0.0
     scalars: Mapping[str, float] = {}
     weights: Weights | None = None
     state: bytes = b""
 
 
 class Pace:
-    """Keeps learning to `SHARE` of a core: an update of many steps rests between them.
+    """Limits learning to `SHARE` of a core, by pauses between the steps of an update.
 
-    `hurried` waits for so many seconds at most and says whether there is a hurry, in which nothing rests.
+    `hurried(seconds)` waits for at most that long and returns whether there is a hurry, in which there are no pauses.
     """
 
     def __init__(self, hurried: Callable[[float], bool]) -> None:
@@ -102,18 +102,18 @@ class Pace:
         self._mark_s = time.process_time()
 
     def begin(self, *, hurry: bool) -> None:
-        """Count from here on; with `hurry` nothing rests."""
+        """Count from here on; with `hurry` there are no pauses."""
         self._hurry, self._owed_s, self._mark_s = hurry, 0.0, time.process_time()
 
     def step(self) -> None:
-        """Rest for the step before this one: the last of an update is answered for at once."""
+        """Pause for the step before this one: the last step of an update is answered at once."""
         owed_s, self._owed_s = self._owed_s, self._count()
         if owed_s > 0.0 and not self._hurry:
             self._hurry = self._hurried(owed_s)
         self._mark_s = time.process_time()
 
     def owed_s(self) -> float:
-        """Return how long to rest for what has not been rested for."""
+        """Return the seconds of pause that are due and were not taken."""
         return 0.0 if self._hurry else self._owed_s + self._count()
 
     def _count(self) -> float:
@@ -121,7 +121,7 @@ class Pace:
 
 
 class LearnerWorker:
-    """The far end: an agent that is taught one batch after the other, at a pace."""
+    """The learner's side of the socket: an agent that learns from one batch after the other, at a pace."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
@@ -130,11 +130,11 @@ class LearnerWorker:
         self._recaller = Recaller(self._log, 0)
 
     def __call__(self, batch: ExperienceBatch) -> Update:
-        """Take a batch in, and update where that is due: once, however much has gathered."""
+        """Add a batch and update where that is due: once, however many steps have come."""
         self._pace.begin(hurry=batch.hurry)
         update = self._take(batch)
-        rest_s = 0.0 if batch.setup is not None else self._pace.owed_s()  # what the first took was the start
-        return update._replace(rest_s=rest_s)
+        pause_s = 0.0 if batch.setup is not None else self._pace.owed_s()  # what the first took was the start
+        return update._replace(pause_s=pause_s)
 
     def _take(self, batch: ExperienceBatch) -> Update:
         if batch.setup is not None:
@@ -174,9 +174,9 @@ class LearnerWorker:
 
 
 def rehearse(setup: AgentSetup) -> None:
-    """Let a twin of a setup learn once, of two empty nodes, so that all is loaded that an update needs.
+    """Let a copy of the agent learn once from two empty nodes, which loads all code that an update needs.
 
-    Later that would take most of a second of the time in which pods wait.
+    Later this would take most of a second in which pods wait.
     """
     twin = make_agent(setup.config, observation_spec=setup.observation_spec, like=setup.like)
     log = ObservationLog()
@@ -192,11 +192,11 @@ def rehearse(setup: AgentSetup) -> None:
 
 
 class LearnerProcess:
-    """The near end: a learner's process, which ends when this one does.
+    """The scheduler's side of the socket: the learner's process, which ends when this one does.
 
-    It is a program of its own: `multiprocessing` would run the caller's main module again, which may well be a script
-    that schedules. `awaited`: somebody waits for it to start, so that it steps back only once it has. One that
-    follows a lost learner loads with a little of the processor, as nobody waits and yet experience does.
+    It is a program of its own, because `multiprocessing` would run the caller's main module again, which may well be a
+    script that schedules. `awaited`: somebody waits for its start, so it lowers its priority only afterwards. One that
+    follows a lost learner loads with little of the processor.
     """
 
     def __init__(self, *, awaited: bool) -> None:
@@ -215,14 +215,17 @@ class LearnerProcess:
         self.pid = self._process.pid
 
     def teach(self, batch: ExperienceBatch) -> bytes:
-        """Return the answer to a batch, which `open_answer` opens; raises OSError or EOFError when it is lost."""
+        """Send a batch and return the answer, to be read by `open_answer`.
+
+        Raises OSError or EOFError when the learner is lost.
+        """
         message = pickle.dumps((batch,), pickle.HIGHEST_PROTOCOL)
         with self._sending:
             self._connection.send_bytes(message)
         return self._connection.recv_bytes()
 
     def hurry(self) -> None:
-        """Let an update that is under way go on without a rest."""
+        """Let the current update go on without pauses."""
         if self._sending.acquire(blocking=False):  # a batch on its way says so itself
             try:
                 with suppress(OSError):  # it is lost, which who waits for it will see
@@ -246,13 +249,13 @@ class LearnerProcess:
 
 
 def step_aside() -> None:
-    """Load with less of the processor than others get, and yet some where all of it is wanted."""
+    """Load with a lower share of the processor than other processes, but with some where all of it is used."""
     _take_session()
     lower_priority(LOADING_NICENESS)
 
 
 def step_back() -> None:
-    """Run from now on only where no other process wants the processor: who wakes up does not wait for a time slice."""
+    """Run from now on only where no other process wants the processor: the scheduler does not wait for a time slice."""
     lower_priority(NICENESS)
     with suppress(AttributeError, OSError):  # not on this system, or not allowed in this container
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

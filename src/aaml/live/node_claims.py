@@ -1,4 +1,4 @@
-"""NodeClaims of Karpenter: what one of ours says of itself, and what is asked for when one is created."""
+"""NodeClaims of Karpenter: what the status of one says, and how one is created."""
 
 import secrets
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ def is_ours(claim: wire.NodeClaimObject) -> bool:
 
 
 def offer_of(claim: wire.NodeClaimObject) -> Offer:
-    """Return what a claim is: where it is launched by its labels, before by the one value that it asks for."""
+    """Return a claim's type, zone and capacity type: from its labels once launched, before from its requirements."""
     only = ((each.key, each.values or ()) for each in claim.spec.requirements or ())
     required = {key: values[0] for key, values in only if len(values) == 1}
     labels = {**required, **(claim.metadata.labels or {})}

@@ -1,8 +1,8 @@
-"""Nodes of a live cluster by the autoscaler `learned`: it looks, and its orders become NodeClaims made and deleted.
+"""The controller of `aaml autoscale`: it observes the cluster, and creates and deletes NodeClaims as `learned` orders.
 
 Karpenter launches what is claimed, and drains what is deleted with grace and disruption budgets. Without `apply` the
-orders are only told. What may be done is measured on the claims that exist (`OwnedNodes.mine`), and what was ordered
-without an answer counts as done.
+orders are only logged. Limits are measured on the claims that exist (`OwnedNodes.mine`), and an order without an answer
+counts as carried out.
 """
 
 import logging
@@ -31,7 +31,7 @@ from aaml.nodes.ports import Buy, Delete, Observed, OwnedNode, Waiting
 _NOT_FOUND = 404
 _SERVER_ERROR = 500  # from here on a request may have been carried out
 _SHORTEST_S, _LONGEST_S = 0.2, 1.0  # between two looks
-_SETTLED_S = 60.0  # an empty node is kept for so long while pods wait or are on their way
+_NEW_NODE_S = 60.0  # an empty node is kept for so long while pods wait or are on their way
 _AGAIN_S = 60.0  # an order that a dry run repeats is told again once it was not given for so long
 _NAMED = 3  # pods in a reason
 _LATE_S = 900.0  # after which pods that still wait are told, whatever the reason
@@ -49,7 +49,7 @@ class MoveLimits:
 
 @dataclass(frozen=True)
 class Order:
-    """An order and why it is given; `saves` are dollars an hour, below 0 what it costs, None where nobody knows."""
+    """An order and its reason; `saves` are dollars an hour, negative for a cost, None where unknown."""
 
     verb: str
     what: str
@@ -67,7 +67,7 @@ class Order:
 
 
 class NodeController:
-    """Asks `LearnedNodes` again and again, and carries out what it orders, within limits.
+    """Runs `LearnedNodes` in a loop and carries out its orders, within limits.
 
     `template` is what all provisioned nodes have in common. `tell` is called with every order. Claims of others and
     nodes with a pod that may not be evicted are never deleted. While Karpenter provisions for NodePools itself, nothing
@@ -118,9 +118,9 @@ class NodeController:
             self._begins_s = self._now_s() + self._limits.interval_s
 
     def step(self) -> float:
-        """Look once and do what follows; returns in how many seconds to look again.
+        """Observe once and act; returns the seconds until the next observation.
 
-        While some part of the cluster is not heard nothing is decided.
+        While a watch is interrupted nothing is decided.
         """
         if self._nodes.watch.troubled:
             return _LONGEST_S
@@ -225,7 +225,7 @@ class NodeController:
     # ---- terminating -------------------------------------------------------------------------------------------------
 
     def _delete(self, node: OwnedNode, seen: Observed) -> None:
-        """Give a node back, if limits allow it."""
+        """Terminate a node, if limits allow it."""
         if self._is_awaited(node, seen):
             return
         count = len(seen.pods_on(node.name))
@@ -264,15 +264,15 @@ class NodeController:
         if not self._apply:
             self._suggest(order, seen.now_s)
         elif not self._stopped() and self._remove(claim, seen.now_s):
-            self._nodes.given_back(claim)
+            self._nodes.terminated(claim)
             self._nodes.evictions.take(self._nodes.pods_of(claim).values())
             self._metrics.orders.labels("delete").inc()
             self._tell(order)
 
     def _is_awaited(self, node: OwnedNode, seen: Observed) -> bool:
-        """Whether an empty node became so, or ready, just now, while pods wait or leave others: they come here soon."""
+        """Whether an empty node became so, or ready, just now, while pods wait or move that may be placed there."""
         since_s = max(node.initialized_s or 0.0, node.last_pod_event_s or 0.0)
-        if seen.pods_on(node.name) or seen.now_s - since_s >= _SETTLED_S:
+        if seen.pods_on(node.name) or seen.now_s - since_s >= _NEW_NODE_S:
             return False
         return bool(seen.waiting) or any(other.deleting and seen.pods_on(other.name) for other in seen.nodes.values())
 
@@ -293,7 +293,7 @@ class NodeController:
             if status != _NOT_FOUND:
                 self._refuse("api")
                 self._log.log(("delete", _kind(error)), f"{claim.metadata.name} is not terminated: {error}", now_s)
-                self._nodes.not_given_back(claim, now_s)
+                self._nodes.not_terminated(claim, now_s)
             if status >= _SERVER_ERROR:
                 self._deleted_s.append(now_s)
             return False
@@ -303,14 +303,14 @@ class NodeController:
     # ---- telling -----------------------------------------------------------------------------------------------------
 
     def _suggest(self, order: Order, now_s: float) -> None:
-        """Tell an order of a dry run, unless it is given again and again."""
+        """Log an order of a dry run, unless it repeats."""
         key = (order.verb, order.what)
         if now_s - self._ordered_s.get(key, -_AGAIN_S) >= _AGAIN_S:
             self._tell(order)
         self._ordered_s[key] = now_s
 
     def _tell_late(self, seen: Observed) -> None:
-        """Tell of pods that have waited for long: limits hold them, or something that nobody here looks at."""
+        """Log pods that have waited for long: a limit holds them, or something that the controller does not look at."""
         self._waits_s = {uid: self._waits_s.get(uid, seen.now_s) for uid in seen.waiting}
         late = [seen.waiting[uid] for uid, since_s in self._waits_s.items() if seen.now_s - since_s >= _LATE_S]
         if late:
@@ -337,7 +337,7 @@ class NodeController:
 
 
 def steady_clock() -> Callable[[], float]:
-    """Return a clock of seconds since 1970 that goes on as it does now when somebody sets the machine's."""
+    """Return a clock of seconds since 1970 that does not jump when the machine's clock is set."""
     begun_s = time.time() - time.monotonic()
     return lambda: begun_s + time.monotonic()
 
@@ -360,5 +360,5 @@ def _named(waiting: Sequence[Waiting]) -> str:
 
 
 def _kind(error: ApiError | Unreachable) -> object:
-    """Return what is alike in errors that are told once: their texts name the claim."""
+    """Return the part of an error that repeats, for the rate limit: the whole text names the claim."""
     return error.status if isinstance(error, ApiError) else str(error)

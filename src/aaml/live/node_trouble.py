@@ -26,7 +26,7 @@ AFTER_S: Mapping[Kind, float] = {
 
 @dataclass(frozen=True)
 class Trouble:
-    """A claim that is out of order, in which way, and since when. `due`: it is time to give it back."""
+    """A claim that is out of order: how, and since when. `due`: it is time to terminate it."""
 
     claim: wire.NodeClaimObject
     kind: Kind
@@ -36,12 +36,12 @@ class Trouble:
 
     @property
     def works(self) -> bool:
-        """Whether the node works, and may be asked to stay."""
+        """Whether the node works."""
         return self.kind in {"closed", "type"}
 
     @property
     def only_when_empty(self) -> bool:
-        """Whether the node works: somebody closed it, and its pods stay."""
+        """Whether the node works but is cordoned or tainted: it is terminated only once it has no pods."""
         return self.kind == "closed"
 
     def words(self, now_s: float, kept: str) -> str:
@@ -55,7 +55,7 @@ class Trouble:
 
 @dataclass
 class Troubles:
-    """What is out of order, look by look."""
+    """The claims that are out of order, kept from one observation to the next."""
 
     found: list[Trouble] = field(default_factory=list)
     _since_s: dict[tuple[str, Kind], float] = field(default_factory=dict)  # by uid
@@ -63,13 +63,13 @@ class Troubles:
     _noted: set[tuple[str, Kind]] = field(default_factory=set)
 
     def begin(self, now_s: float) -> None:
-        """Begin a look."""
+        """Begin an observation."""
         self._now_s, self.found, self._noted = now_s, [], set()
 
     def note(self, claim: wire.NodeClaimObject, kind: Kind, what: str, since_s: float | None = None) -> bool:
-        """Note what a claim's node is like, since the first look that noted it or `since_s`; returns whether it is due.
+        """Note what is wrong with a claim's node since `since_s`, or since the first note; returns whether it is due.
 
-        What has its time, starts and drains, is no trouble before it is due.
+        Starts and drains, which may take their time, are no trouble before they are due.
         """
         key = claim.metadata.uid or claim.metadata.name, kind
         self._noted.add(key)
@@ -80,6 +80,6 @@ class Troubles:
         return due
 
     def end(self) -> None:
-        """End a look: what was not noted is over."""
+        """End an observation: what was not noted in it is over."""
         self._since_s = {key: at_s for key, at_s in self._since_s.items() if key in self._noted}
         self.found.sort(key=lambda each: (each.since_s, each.claim.metadata.name))

@@ -1,8 +1,8 @@
-"""What an autoscaler sees of a live cluster with Karpenter: its nodes and pods, from NodeClaims, nodes and pods.
+"""What an autoscaler observes of a live cluster with Karpenter: nodes and pods, from NodeClaims, nodes and pods.
 
-A node is known by its NodeClaim's name from the order on. Two views are kept apart. `mine` are the claims that exist,
-whatever has become of their nodes: limits are measured on them. `observe` shows what an autoscaler can plan with: nodes
-that take pods or soon will, those on their way out, pods that it can place. What is out of order is in `troubles`.
+From its order on a node has the name of its NodeClaim. There are two views. `mine` are the claims that exist, whatever
+state their nodes are in: limits are measured on them. `observe` returns what an autoscaler can plan with: nodes that
+take pods or soon will, those that are terminating, and pods that it can place. What is out of order is in `troubles`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,12 +15,12 @@ from aaml.cluster.selectors import has_untolerated_taint
 from aaml.kube.objects import wire
 from aaml.kube.sources import BUDGETS, NODE_CLAIMS
 from aaml.kube.watcher import ClusterWatch
+from aaml.live.available_types import AvailableTypes, Ready
 from aaml.live.evictions import Evictions
 from aaml.live.node_claims import is_launched, is_ours, launch_failure, offer_of, offering_of, since
 from aaml.live.node_template import NodeTemplate
 from aaml.live.node_trouble import AFTER_S, UNREADY_TAINTS, Trouble, Troubles
 from aaml.live.rate_limited_log import RateLimitedLog
-from aaml.live.stock import Ready, Stock
 from aaml.live.unavailable import UnavailableOfferings
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.ports import Observed, OwnedNode, Waiting
@@ -33,7 +33,7 @@ _WITH_THE_NODE = frozenset({"DaemonSet", "Node"})  # owners of pods that come an
 
 
 class _Unseen(NamedTuple):
-    """An order that the watch has not told of: its claim, since when, and whether the API server confirmed it."""
+    """An order that the watch has not reported: its claim, since when, and whether the API server confirmed it."""
 
     claim: wire.NodeClaimObject
     since_s: float
@@ -41,12 +41,12 @@ class _Unseen(NamedTuple):
 
 
 class OwnedNodes:
-    """The claims of a watched cluster and what runs on their nodes, as an autoscaler is shown them.
+    """The NodeClaims of a watched cluster and the pods on their nodes, as an autoscaler observes them.
 
-    `watch` follows `NODE_CLAIMS` and `BUDGETS` too. `catalogue` has the types, less what nodes were seen to keep for
-    themselves and for their daemons, and less the offerings that failed a short while ago. With `all_claims`
-    the claims of others are shown, too. All times are seconds since 1970 multiplied by `speed`, for a cluster where
-    everything goes so many times faster than usual.
+    `watch` follows `NODE_CLAIMS` and `BUDGETS` too. `catalogue` has the types, less what nodes were seen to reserve for
+    themselves and for daemons, and less the offerings that failed a short while ago. With `all_claims` the claims of
+    others are included. All times are seconds since 1970 multiplied by `speed`, for a cluster that runs so many times
+    faster than usual.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class OwnedNodes:
         all_claims: bool = False, speed: float = 1.0,
     ) -> None:  # fmt: skip
         self.watch, self._all_claims, self.speed = watch, all_claims, speed
-        self._stock, self.evictions = Stock(catalogue), Evictions(())
+        self._types, self.evictions = AvailableTypes(catalogue), Evictions(())
         self._template = template or NodeTemplate.plain()
         self._unseen: dict[str, _Unseen] = {}  # orders that the watch has not told of, by claim
         self._lapsed: dict[str, wire.NodeClaimObject] = {}  # by uid: claims that went before they were looked at
@@ -72,7 +72,7 @@ class OwnedNodes:
 
     @property
     def claims(self) -> Mapping[str, wire.NodeClaimObject]:
-        """All claims by name, those that were ordered just now too."""
+        """All claims by name, with those that were ordered just now."""
         seen = self.watch.more[NODE_CLAIMS.name]
         return {**{name: order.claim for name, order in self._unseen.items()}, **seen} if self._unseen else seen
 
@@ -83,20 +83,20 @@ class OwnedNodes:
 
     @property
     def troubles(self) -> list[Trouble]:
-        """What was out of order at the last look, the longest first."""
+        """What was out of order at the last observation, the longest first."""
         return self._troubles.found
 
     def provisioned(self, claim: wire.NodeClaimObject, now_s: float, *, answered: bool = True) -> None:
-        """Take in a claim that was created just now, or may have been, before the watch tells of it."""
+        """Note a claim that was created, or may have been, before the watch reports it."""
         self._unseen[claim.metadata.name] = _Unseen(claim, now_s, answered)
         self._ordered_s[claim.metadata.name] = now_s
 
-    def given_back(self, claim: wire.NodeClaimObject) -> None:
-        """Take note that a claim's deletion was ordered."""
+    def terminated(self, claim: wire.NodeClaimObject) -> None:
+        """Note that a claim's deletion was ordered."""
         self._going.add(claim.metadata.uid)
 
-    def not_given_back(self, claim: wire.NodeClaimObject, now_s: float) -> None:
-        """Take note that the API refused to delete a claim: it stays for a while, and others go before it."""
+    def not_terminated(self, claim: wire.NodeClaimObject, now_s: float) -> None:
+        """Note that the API refused to delete a claim: it stays for a while, and others are deleted before it."""
         self._refused_s[claim.metadata.uid] = now_s
 
     def stays(self, claim: wire.NodeClaimObject, now_s: float) -> bool:
@@ -110,18 +110,18 @@ class OwnedNodes:
 
     @property
     def catalogue(self) -> Catalogue:
-        """What can be provisioned."""
-        return self._stock.catalogue
+        """The types that can be provisioned."""
+        return self._types.catalogue
 
     @property
     def unavailable(self) -> UnavailableOfferings:
-        """What cannot be had now."""
-        return self._stock.unavailable
+        """The offerings that are unavailable now."""
+        return self._types.unavailable
 
     def measure(self) -> bool:
-        """Compare nodes that are ready with their types; returns whether types have another room than was believed."""
+        """Compare ready nodes with their types; returns whether the allocatable resources of a type have changed."""
         there = ((offer_of(claim).type, self._node(claim), claim) for claim in self.claims.values())
-        return self._stock.measure(
+        return self._types.measure(
             Ready(kind, node, [pod for pod in self._pods(node.name).values() if _goes_with_the_node(pod)])
             for kind, node, claim in there
             if node is not None and since(claim, "Initialized") is not None
@@ -132,7 +132,7 @@ class OwnedNodes:
     def observe(self, now_s: float) -> Observed:
         """Return the cluster as it is now."""
         self._take_in_launches(now_s)
-        seen = Observed(now_s, sold_out=self._stock.look(now_s))
+        seen = Observed(now_s, sold_out=self._types.look(now_s))
         pods: dict[str, dict[str, Pod]] = {}
         released_s: dict[str, float] = {}
         self._troubles.begin(now_s)
@@ -168,7 +168,7 @@ class OwnedNodes:
         return seen
 
     def pods_of(self, claim: wire.NodeClaimObject) -> dict[str, Pod]:
-        """Return the pods on a claim's node by uid, but for those that come and go with it."""
+        """Return the pods on a claim's node by uid, without daemons."""
         there = self._pods(claim.status.node_name)
         return {uid: pod for uid, pod in there.items() if not _goes_with_the_node(pod)}
 
@@ -186,7 +186,7 @@ class OwnedNodes:
         return ""
 
     def _evictions(self, seen: Observed) -> Evictions:
-        """Return what budgets let go, once the pods are gone that are about to be evicted."""
+        """Return what the disruption budgets allow, after the evictions that are under way."""
         leaving = (
             pod
             for claim in self.claims.values()
@@ -205,7 +205,7 @@ class OwnedNodes:
         )
 
     def _take_in_launches(self, now_s: float) -> None:
-        """Find claims that Karpenter could launch no node for: it says so, or the claim went without a node."""
+        """Find claims that Karpenter could not launch: their status says so, or they were deleted without a node."""
         watched = self.watch.more[NODE_CLAIMS.name]
         for name, order in list(self._unseen.items()):
             late = now_s - order.since_s >= UNSEEN_S
@@ -248,17 +248,17 @@ class OwnedNodes:
         return self._ordered_s.get(claim.metadata.name, known_s)
 
     def _is_late(self, claim: wire.NodeClaimObject, now_s: float) -> bool:
-        """Whether Karpenter has neither launched a claim nor said why for as long as a node may take to start."""
+        """Whether a claim is not launched, and without a reason for that, for longer than a node may take to start."""
         return not is_launched(claim) and now_s - self._launched_s(claim, now_s) >= AFTER_S["start"]
 
     def _on_deleted(self, source: str, claim: wire.NodeClaimObject) -> None:
-        """Take note of a claim that is gone: the watch may tell of its coming and going at once."""
+        """Note a claim that is gone: the watch may report its creation and deletion at once."""
         if source == NODE_CLAIMS.name and claim.metadata.name in self._unseen:
             del self._unseen[claim.metadata.name]
             self._lapsed[claim.metadata.uid] = claim
 
     def _owned(self, claim: wire.NodeClaimObject, now_s: float) -> OwnedNode | None:  # noqa: C901, PLR0911
-        """Return the node of a claim; None for one that nobody here can plan with, whose trouble is noted."""
+        """Return the node of a claim; None for one that cannot be planned with, whose trouble is noted."""
         name, offer, node = claim.metadata.name, offer_of(claim), self._node(claim)
         launched_s = self._launched_s(claim, now_s)
         initialized_s = self._initialized_s(claim, now_s)
@@ -266,7 +266,7 @@ class OwnedNodes:
         if deleting and self._troubles.note(claim, "drain", "is being drained"):
             return None
         kind = self.catalogue[offer.type] if offer.type in self.catalogue.numbers else None
-        offered = self._stock.offered(offer.type)
+        offered = self._types.offered(offer.type)
         offering = offering_of(claim, offered) if offered else None
         if not deleting:
             if failure := launch_failure(claim):
@@ -295,7 +295,7 @@ class OwnedNodes:
         return OwnedNode(name, kind, offering, launched_s, initialized_s, event_s, deleting)
 
     def _initialized_s(self, claim: wire.NodeClaimObject, now_s: float) -> float | None:
-        """Return since when a node is ready: a new one since we saw it so, whatever Karpenter's clock says."""
+        """Return since when a node is ready; for a new one since it was observed so, by the clock of this process."""
         name, ready_s = claim.metadata.name, since(claim, "Initialized")
         if ready_s is None:
             return None
@@ -318,7 +318,7 @@ class OwnedNodes:
         return f"lacks the label {', '.join(lacking)} of the template, which pods select" if lacking else ""
 
     def _asked_for(self) -> frozenset[tuple[str, str]]:
-        """Return the labels of the template that pods select: nodes without them are none for these pods."""
+        """Return the labels of the template that pods select: nodes without them cannot take these pods."""
         if not self._template.labels:
             return frozenset()
         return frozenset(
@@ -348,12 +348,12 @@ class OwnedNodes:
                 yield pod
 
     def _planned(self, pod: Pod) -> Pod:
-        """Return a pod without what it selects by labels that every node of ours has."""
+        """Return a pod without the node selectors that every node of ours satisfies."""
         left = {key: value for key, value in pod.node_selector.items() if self._template.labels.get(key) != value}
         return pod if len(left) == len(pod.node_selector) else replace(pod, node_selector=left)
 
     def _beyond_us(self, pod: Pod) -> str:
-        """Return why a pod may not be planned with: it has what the autoscaler does not look at; "" where it may."""
+        """Return why a pod cannot be planned with, as it has what the autoscaler does not look at; "" where it can."""
         affinity, known = pod.affinity, self.catalogue.resources
         strange = next((name for name, amount in pod.requests.items() if amount and name not in known), "")
         return (
@@ -371,7 +371,7 @@ class OwnedNodes:
         )  # fmt: skip
 
     def _released_s(self, pod: Pod) -> float:
-        """Return until when a pod may not be disrupted: for good where nobody says when it started, as in Karpenter."""
+        """Return until when a pod may not be disrupted: for good where its start is unknown, as in Karpenter."""
         return (pod.started_s + pod.do_not_disrupt_s) * self.speed if pod.started_s else inf
 
     def _node(self, claim: wire.NodeClaimObject) -> Node | None:
@@ -383,7 +383,7 @@ class OwnedNodes:
         return {} if row is None else self.watch.state.node_pods[row]
 
     def _forget(self) -> None:
-        """Drop what was noted of claims and pods that are gone."""
+        """Drop the notes of claims and pods that are gone."""
         claims = self.claims
         uids = {claim.metadata.uid for claim in claims.values()}
         self._ordered_s = {name: at_s for name, at_s in self._ordered_s.items() if name in claims}

@@ -159,7 +159,7 @@ class PlacementTable:
 
     @property
     def full(self) -> bool:
-        """Whether as many placements were seen as are wanted."""
+        """Whether there are as many placements as wanted."""
         return self._max_pods is not None and self._seen >= self._max_pods
 
     @property
@@ -173,7 +173,7 @@ class PlacementTable:
         return self._writer.skipped
 
     def take(self, event: "AnyEvent") -> None:
-        """Take an event; a placement is evaluated by the states just before and just after it."""
+        """Handle an event; a placement is evaluated by the states just before and just after it."""
         pod = self._follower.decided(event)
         if pod is None or pod.scheduler_name != self._scheduler_name or self.full:
             self._follower.apply(event)

@@ -41,11 +41,11 @@ Sink = Callable[[AnyEvent], object]
 
 
 class Recorder:
-    """Hands every event of a cluster to `sink`, from the thread that calls `start` and `pump`.
+    """Passes every event of a cluster to `sink`, in the thread that calls `start` and `pump`.
 
-    A lost connection is taken up again: what happened meanwhile is told with the API server's own times, after an
-    event that says from when to when nobody looked. A pod that was deleted meanwhile ends when the connection was lost:
-    nobody saw it run any longer.
+    A lost connection is restored: what happened meanwhile is reported with the API server's own times, after an event
+    that gives the gap. A pod that was deleted in the gap ends when the connection was lost, as it was last seen running
+    then.
     """
 
     def __init__(self, transport: Transport, sink: Sink, *, clock: Callable[[], float] = time.time) -> None:
@@ -75,7 +75,7 @@ class Recorder:
         return recorder
 
     def start(self) -> None:
-        """Begin; returns when all there is has been told. Nothing is told before all of it may be read."""
+        """Begin to record; returns once all existing objects are reported, which begins when all may be read."""
         begun_s = self._clock()
         for reflector in self._reflectors:
             reflector.start()
@@ -99,7 +99,7 @@ class Recorder:
         self._sink(Listed(at=self._clock()))
 
     def pump(self, timeout_s: float) -> None:
-        """Tell what happened; waits up to `timeout_s` for the first news.
+        """Report what happened; waits up to `timeout_s` for the first change.
 
         Raises `ThreadError` once a thread that watches has ended.
         """
@@ -111,7 +111,7 @@ class Recorder:
             self._take(self._inbox.get(0.0))
 
     def watched(self) -> None:
-        """Say that all up to now has been told, unless the connection is lost."""
+        """Report that everything up to now is complete, unless the connection is lost."""
         if not self._troubled:
             self._sink(Watched(at=self._clock()))
 

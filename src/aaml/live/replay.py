@@ -241,7 +241,7 @@ class _Playing:
             self._live_on(named.key, placed.at_s)
 
     def _live_on(self, key: str, since_s: float) -> None:
-        """Put the end of a pod down that runs since then."""
+        """Schedule the end of a pod that has run since then."""
         if (runs_s := self._pods[key].runs_s) is not None:
             self._ends_s[key] = since_s + runs_s
             self._put(since_s + runs_s, _ENDS, partial(self._end, key, since_s + runs_s))

@@ -1,4 +1,4 @@
-"""A scheduler put together from its settings: the cluster, who looks on, and what is left behind."""
+"""A scheduler put together from its settings: the cluster, the observers, and the files that it writes."""
 
 import gc
 import threading
@@ -210,7 +210,7 @@ class SchedulerRun:
         return stats
 
     def _does(self, cluster: "Cluster") -> str:
-        """Say what the policy is about to do."""
+        """Return what the policy is about to do, in words."""
         if self.settings.dry_run:
             before = sum(each.pod.scheduler_name == self.scheduler_name for each in cluster.state.pods())
             left = f"; {before} that it had placed before are not compared" if before else ""
@@ -252,7 +252,7 @@ class SchedulerRun:
         )  # fmt: skip
 
     def _observers(self, cluster: "Cluster", log: "Path | None") -> "Iterator[Observer]":
-        """Yield those who look on, as the settings ask for them; `log` is the log file, where records are kept."""
+        """Yield the observers that the settings ask for; `log` is the log file, where records are kept."""
         settings, name = self.settings, self.policy.name
         yield DecisionLog()
         if log is not None:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class PolicySession(Protocol):
-    """What a run does with its policy: prepares it while another replica may lead, and puts it to work when it leads.
+    """What a run does with its policy: prepares it while another replica may lead, and runs it once this one leads.
 
-    A session is of one run: `ahead`, within it `at_work` at most once, and within that `last_updates`.
+    A session belongs to one run: `ahead`, within it `at_work` at most once, and within that `last_updates`.
     """
 
     @property
@@ -24,24 +24,24 @@ class PolicySession(Protocol):
         ...
 
     def observers(self) -> "Sequence[Observer]":
-        """Return who looks on for the session; made as the decisions begin, closed by the run."""
+        """Return the observers of the session; created as the decisions begin, closed by the run."""
         ...
 
     def ahead(self) -> AbstractContextManager[None]:
-        """Begin what takes its time, so that it is there once the lease is had; over at the end of the block."""
+        """Start what takes time, so that it is ready once the lease is acquired; it ends with the block."""
         ...
 
     def at_work(self, replica: "SchedulerReplica", stopped: Callable[[], bool]) -> "AbstractContextManager[Policy]":
-        """Yield who decides once it is ready, or `stopped` says so; at the end keep what is to outlive the run."""
+        """Yield the policy once it is ready or `stopped()` is true; save what is to be kept at the end."""
         ...
 
     def last_updates(self) -> Iterator[Mapping[str, float]]:
-        """Yield what updates tell that come after the last decision."""
+        """Yield the scalars of updates after the last decision."""
         ...
 
 
 class PlainSession:
-    """A policy that decides as it is, and nothing of it is kept."""
+    """A policy that decides without learning; nothing is saved."""
 
     models: Sequence[str] = ()
 
@@ -62,7 +62,7 @@ class PlainSession:
         return nullcontext(self._policy)
 
     def last_updates(self) -> Iterator[Mapping[str, float]]:
-        """Yield nothing: a policy that learns does so between its decisions."""
+        """Yield nothing: such a policy learns between its decisions, if at all."""
         yield from ()
 
 
@@ -98,7 +98,7 @@ class LearnerSession:
 
     @contextmanager
     def ahead(self) -> Iterator[None]:
-        """Start the learner: one who stands by keeps it ready."""
+        """Start the learner; a standby keeps it ready."""
         if self._learner is None:
             yield
             return
@@ -110,7 +110,7 @@ class LearnerSession:
 
     @contextmanager
     def at_work(self, replica: "SchedulerReplica", stopped: Callable[[], bool]) -> "Iterator[Policy]":
-        """Yield who decides once its learner is there; at the end the last batch is learned and the model saved."""
+        """Yield the policy once its learner has started; at the end learn from the last batch and save the model."""
         with ExitStack() as stack:
             stack.callback(self._keep)
             if self._learner is not None:
@@ -120,7 +120,7 @@ class LearnerSession:
             yield self._learner or self._agent
 
     def last_updates(self) -> Iterator[Mapping[str, float]]:
-        """Yield what the learner answers to the last batch."""
+        """Yield the scalars of the learner's answer to the last batch."""
         return iter(()) if self._learner is None else self._learner.catch_up()
 
     def _keep(self) -> None:

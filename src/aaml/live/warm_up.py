@@ -18,10 +18,10 @@ _LOG = logging.getLogger("aaml")
 
 
 def warm_up(policy: Policy) -> None:
-    """Let a policy place a pod on a cluster of two nodes: half a minute on a machine that never did it before.
+    """Let a policy place a pod on a cluster of two nodes, which compiles its code.
 
-    Hand over a twin of the policy that is to decide: this one's random choices are not at their seed any more. A policy
-    that fails here fails on pods too, where it is told of and another one may decide instead.
+    The first time on a machine this takes half a minute. Pass a copy of the policy that is to decide, because random
+    choices advance its seed. A policy that fails here fails on pods too, where that is logged and the fallback decides.
     """
     state, pod = ClusterState(standard_nodes(2)), Pod("warm-up", requests={CPU: 100, MEMORY: 1 << 20})
     mask = feasible(state, pod).mask

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from aaml.insight.replay import Replay
 from aaml.lab.library import Library, Playback
 from aaml.lab.server import create_app
-from aaml.lab.watched import CLUSTER, LiveReplay
+from aaml.lab.watched import CLUSTER, ClusterReplay
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision
@@ -112,7 +112,7 @@ def test_what_is_kept_of_a_live_cluster_has_a_bound(api, tmp_path):
             event("DELETED", pod(f"p{number}", 2 + number, "n1")),
         ]
     api.on_watch("/api/v1/pods", [*events, HANG])
-    watched = LiveReplay(write_kubeconfig(tmp_path, api.server), kept=100)
+    watched = ClusterReplay(write_kubeconfig(tmp_path, api.server), kept=100)
     with closing(watched):
         until(lambda: watched.replay.forgotten + len(watched.replay.decisions) == 1000, "the last pod in the replay")
         until(lambda: len(watched.replay.moves) <= 100 + 2, "the bound")

@@ -1,1 +1,1 @@
-"""Those who look on as a scheduler works: what it decides, what becomes of it, what it learns."""
+"""The observers of a live scheduler: what it decides, what becomes of it, what it learns."""

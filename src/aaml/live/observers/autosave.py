@@ -12,9 +12,9 @@ _LOG = logging.getLogger("aaml")
 
 
 class Autosave(Observer):
-    """Calls `save` after a decision once `every_s` seconds have gone by since the last time.
+    """Calls `save` after a decision once `every_s` seconds have passed since the last time.
 
-    A file that cannot be written is told of, and tried again the next time.
+    A file that cannot be written is logged, and tried again the next time.
     """
 
     def __init__(self, save: Callable[[], object], every_s: float) -> None:

@@ -21,9 +21,8 @@ _PICTURE_EVERY, _PICTURE_EVERY_S = 300, 10.0  # decisions and seconds, at least:
 class CurveFiles(Observer):
     """Writes event files for TensorBoard to the folder `curves`, and decisions and binds to the file `events`.
 
-    `parameters` describe the run on TensorBoard's page of hyperparameters, `cluster` is the first thing that the events
-    say. Pods go on being placed where the disk is
-    full: the JSON lines go on once there is room, TensorBoard's curves end there.
+    `parameters` describe the run on TensorBoard's page of hyperparameters; `cluster` is written as the first event.
+    Where the disk is full scheduling goes on: the JSON lines continue once there is space, TensorBoard's curves end.
     """
 
     def __init__(self, curves: Path, events: Path, parameters: Mapping[str, Scalar], cluster: str) -> None:

@@ -7,10 +7,10 @@ from aaml.telemetry.console import DECISIONS, Bar
 
 
 class DecisionLog(Observer):
-    """Logs a line a decision; it scrolls where `run_log` says so, and is in the log file where there is one.
+    """Logs a line for each decision; it scrolls where `run_log` says so, and is in the log file where there is one.
 
-    Decisions are numbered from 0, as `aaml explain` takes them. Where another one decided in the policy's place, its
-    name stands behind.
+    Decisions are numbered from 0, as `aaml explain` takes them. Where another policy decided, the line ends with its
+    name.
     """
 
     def __init__(self) -> None:

@@ -11,10 +11,10 @@ NODES_KEPT = 5  # the best of a decision, and as many of the refused ones
 
 
 class Explanations(Observer):
-    """Writes an event "explanation" a decision, with its `NODES_KEPT` best nodes, numbered as in the log from 0.
+    """Writes an event "explanation" for each decision, with its `NODES_KEPT` best nodes, numbered from 0 as in the log.
 
-    The state is copied for each decision and the policy asked again: a cluster of thousands of nodes feels it. Each
-    line is in the file at once. Pods go on being placed where the disk is full, and where the policy fails.
+    The state is copied and the policy called again for each decision, which takes time on thousands of nodes. Each line
+    is flushed at once. Where the disk is full, or the policy fails, scheduling goes on.
     """
 
     def __init__(self, lines: JsonLinesWriter, policy: Policy) -> None:

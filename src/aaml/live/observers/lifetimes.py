@@ -32,10 +32,10 @@ class _Run:
 
 
 class LifetimeWatch(Observer):
-    """Teaches `model` by the pods that `cluster` runs: by those that end, and by those that do not.
+    """Fits `model` to the pods that `cluster` runs: to those that end, and to those that are still running.
 
-    A pod that was found running is watched from its age then on. One that runs on counts for each band of age that it
-    has passed, as it passes it. One whose node went away did not end by itself: what it ran counts, its end does not.
+    A pod that was found running is observed from its age then on. One that runs on counts for each age band that it
+    passes, as it passes it. A pod whose node went away did not end by itself: its time counts, its end does not.
     """
 
     def __init__(self, model: LifetimeModel, cluster: Cluster) -> None:
@@ -49,11 +49,11 @@ class LifetimeWatch(Observer):
         self._end = cluster.state.observe(lambda pod, node_name, placed: self._on_change(pod, node_name, placed=placed))
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop observing."""
         self._end()
 
     def on_result(self, result: BindResult) -> None:
-        """Forget a pod that was not bound after all: it never ran."""
+        """Forget a pod whose bind failed: it never ran."""
         if result.status != "bound" and result.pod.uid not in self._cluster.state.placements:
             self._runs.pop(result.pod.uid, None)
             self._gone.pop(result.pod.uid, None)
@@ -98,7 +98,7 @@ class LifetimeWatch(Observer):
 
 @contextmanager
 def watched_lifetimes(policy: Policy, cluster: Cluster) -> Iterator[tuple[LifetimeWatch, ...]]:
-    """Watch for the policy's own model of lifetimes, if it has one that learns; yields who does, one or none."""
+    """Yield the observers that fit the policy's own lifetime model: one if it has a model that learns, else none."""
     model = spec_of(policy).lifetime_model
     if model is None or isinstance(model, KnownLifetimes):
         yield ()

@@ -75,10 +75,10 @@ class WatchedCluster(Protocol):
 
 
 class ShadowLog(Observer):
-    """Adds a line to the file `path` ("-": the terminal) for each pod that was placed elsewhere and decided on here.
+    """Appends a line to the file `path` ("-": the terminal) for each pod that another scheduler has placed.
 
-    A pod without a node leaves nothing to compare. Raises `UserError` when the file cannot be opened; one that is there
-    goes on, and several may write to it. Where the disk is full lines are left out, which is told once.
+    A pod without a node is left out. Raises `UserError` when the file cannot be opened; an existing file is appended
+    to, and several processes may write to it. Where the disk is full lines are dropped, which is logged once.
     """
 
     def __init__(self, path: str, cluster: WatchedCluster, player: Player) -> None:

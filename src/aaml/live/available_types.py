@@ -1,4 +1,4 @@
-"""What can be provisioned now: instance types, less what nodes keep for themselves, and less what is sold out."""
+"""The instance types that can be provisioned now, with the resources that nodes leave to pods."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,36 +12,36 @@ from aaml.nodes.catalogue import Catalogue, InstanceType
 
 
 class Ready(NamedTuple):
-    """A node that is ready: its type's name, the node, and the pods that come and go with it."""
+    """A node that is ready: its type's name, the node, and its daemons."""
 
     type: str
     node: Node
     daemons: list[Pod]
 
 
-class Stock:
-    """The types that are offered, and what of them can be had.
+class AvailableTypes:
+    """The types that are offered, and those of them that are available.
 
-    `catalogue` is what an autoscaler plans with: each type has the room that is left to pods, and the offerings that
-    did not fail a short while ago.
+    `catalogue` is what an autoscaler plans with: each type has the resources that are left to pods, and the offerings
+    that did not fail a short while ago.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue, self.unavailable = catalogue, UnavailableOfferings()
         self._offered = {kind.name: kind for kind in catalogue.types}
-        self._room = dict(self._offered)  # less what nodes keep for themselves
+        self._allocatable = dict(self._offered)  # less what nodes keep for themselves
         self._allocatable: dict[str, dict[str, int]] = {}  # by type, the least of a node at the last look at one
         self._daemons: dict[str, int] = {}  # what these take of a node at most
 
     def offered(self, name: str) -> InstanceType | None:
-        """Return a type as the file of types has it, None for one that is not among them."""
+        """Return a type as the file of types has it, None for one that is not in it."""
         return self._offered.get(name)
 
     def measure(self, nodes: Iterable[Ready]) -> bool:
-        """Compare nodes with their types; returns whether types have another room than was believed.
+        """Compare nodes with their types; returns whether the allocatable resources of a type have changed.
 
-        A type whose nodes are there has the least that is left to pods on one of them. Others lose what a node of them
-        was seen to keep, and what daemons take of any node at most.
+        A type that has nodes gets the least that one of them leaves to pods. The others lose what a node of them was
+        once seen to reserve, and the most that daemons take of any node.
         """
         left, allocatable = dict[str, dict[str, int]](), dict[str, dict[str, int]]()
         daemons: dict[str, int] = {}
@@ -57,19 +57,19 @@ class Stock:
         if left:
             self._allocatable, self._daemons = self._allocatable | allocatable, daemons
         measured = {name: self._less(kind, left.get(name)) for name, kind in self._offered.items()}
-        if measured == self._room:
+        if measured == self._allocatable:
             return False
-        self._room = measured
+        self._allocatable = measured
         self._put(frozenset())
         return True
 
     def look(self, now_s: float) -> frozenset[str]:
-        """Bring `catalogue` up to date; returns the types of which nothing can be had now."""
+        """Update `catalogue` and return the types that are unavailable now."""
         return self._put(self.unavailable.look(now_s))
 
     def _put(self, gone: frozenset[Offer]) -> frozenset[str]:
-        left = {name: without(kind, gone) for name, kind in self._room.items()}
-        types = tuple(left[name] or kind for name, kind in self._room.items())
+        left = {name: without(kind, gone) for name, kind in self._allocatable.items()}
+        types = tuple(left[name] or kind for name, kind in self._allocatable.items())
         if {kind.name: kind for kind in self.catalogue.types} != {kind.name: kind for kind in types}:
             self.catalogue = Catalogue(types)
         return frozenset(name for name, kind in left.items() if kind is None)
@@ -78,8 +78,8 @@ class Stock:
         if left is None:
             offers = self._allocatable.get(kind.name, dict(kind.allocatable))
             left = {resource: amount - self._daemons.get(resource, 0) for resource, amount in offers.items()}
-        room = tuple((name, max(0, min(amount, left.get(name, 0)))) for name, amount in kind.allocatable)
-        return kind if room == kind.allocatable else replace(kind, allocatable=room)
+        allocatable = tuple((name, max(0, min(amount, left.get(name, 0)))) for name, amount in kind.allocatable)
+        return kind if allocatable == kind.allocatable else replace(kind, allocatable=allocatable)
 
 
 def _sums(pods: Iterable[Pod]) -> dict[str, int]:
