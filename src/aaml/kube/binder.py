@@ -60,7 +60,7 @@ class Binder:
         self._threads = JobThreads("binder", min(at_once, _MOST_THREADS), self._settle, self._fail)
 
     def submit(self, job: BindJob) -> None:
-        """Send a bind as soon as there is room for it; returns at once."""
+        """Send a bind as soon as a connection is free; returns at once."""
         self._write_queue.post(
             f"{_path(job)}/binding", lambda: None if self._why_not(job) else _binding(job), partial(self._hear, job)
         )

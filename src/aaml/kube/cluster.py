@@ -162,7 +162,7 @@ class KubeCluster:
         return cluster
 
     def start(self) -> None:
-        """Begin to watch; returns when the first lists are in. Raises `UserError` when they cannot be had."""
+        """Begin to watch; returns once the first lists have arrived. Raises `UserError` where they cannot be read."""
         for source in (NODES, PODS):
             self._watch(source)
         deadline = time.monotonic() + self.options.sync_s
@@ -263,7 +263,7 @@ class KubeCluster:
         return len(self._queue)
 
     def waiting_by_queue(self) -> Mapping[str, int]:
-        """Return how many pods are active, in backoff, unschedulable and gated; any thread may ask."""
+        """Return the number of pods that are active, in backoff, unschedulable and gated; safe from any thread."""
         return self._queue.counts()
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
@@ -298,7 +298,7 @@ class KubeCluster:
         return node_name
 
     def reject(self, pod: Pod) -> None:
-        """Make room for a pod that fits nowhere or say why there is none; it is tried again when something can help."""
+        """Preempt for a pod that fits nowhere, or report why not; it is tried again after a change that may help."""
         queued = self._taken.pop(pod.uid)
         if self._filtered is None or self._filtered[0] != pod.uid:
             self.feasible(pod)
@@ -351,7 +351,7 @@ class KubeCluster:
             self._volumes.step()
 
     def close(self) -> None:
-        """Wait for binds in flight, write what is to be said, end all threads. Does nothing the second time."""
+        """Wait for binds in flight, write what still has to be written, and end all threads; again: do nothing."""
         if self._closed:
             return
         self._stopped = True

@@ -21,7 +21,7 @@ _FIRST_FINAL = 200  # statuses below say that the answer is still to come
 
 
 class Answer(NamedTuple):
-    """What a server said: the status, the headers (their names in small letters), the whole body."""
+    """A server's answer: the status, the headers (names in lower case), the whole body."""
 
     status: int
     headers: Mapping[str, str]
@@ -166,7 +166,7 @@ class Coming:
         self._parts.append(data)
 
     def on_message_complete(self) -> None:
-        """All has come, unless it only says that the answer is still to come."""
+        """End an answer, unless it was an interim one (status 1xx)."""
         if self._parser.get_status_code() < _FIRST_FINAL:
             self._headed = False
             self._headers.clear()

@@ -67,7 +67,7 @@ class EventWriter:
         self._threads = [threads.start(self._work, f"events-{i}", threads.end_process) for i in range(_THREADS)]
 
     def failed(self, pod: Pod, message: str, nominated: str = "") -> None:
-        """Say that a pod fits nowhere, and where room is made for it; a newer word replaces one not written yet."""
+        """Write that a pod fits nowhere, and its nominated node; a newer message replaces one not written yet."""
         self._put("failed", pod, message, nominated)
 
     def preempted(self, victim: Pod, pod: Pod, node_name: str) -> None:
@@ -92,7 +92,7 @@ class EventWriter:
             self._put("scheduled", pod, text)
 
     def forget(self, uid: str) -> None:
-        """A pod has a node or is gone: what was to be said of its failure is not any more."""
+        """Drop the failure of a pod that has a node or is gone."""
         with self._changed:
             self._waiting.pop(("failed", uid), None)
             self._failures.pop(uid, None)

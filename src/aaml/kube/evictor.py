@@ -29,9 +29,9 @@ _TRIES = 6
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """What became of making room for `pod`: `error` is "" when every victim is on its way out.
+    """The result of an eviction for `pod`: `error` is "" when every victim is terminating.
 
-    `forbidden`: the account may not do it, so there is no use in trying again.
+    `forbidden`: the account may not evict, so trying again is of no use.
     """
 
     pod: Pod
@@ -56,7 +56,7 @@ class Evictor:
         self._threads = JobThreads("evictor", threads, self._work, self._fail)
 
     def submit(self, pod: Pod, preemption: Preemption) -> None:
-        """Make room for a pod as soon as a thread is free."""
+        """Evict the victims for a pod as soon as a thread is free."""
         self._threads.submit((pod, preemption))
 
     def close(self, timeout_s: float) -> None:

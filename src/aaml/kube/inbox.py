@@ -15,7 +15,7 @@ MOST = 10_000
 
 
 class Inbox:
-    """A queue for one reader. Results of what the reader itself asked for are `put` at once; changes wait for room."""
+    """A bounded queue for one reader. Results of its own requests are `put` at once; changes wait for space."""
 
     def __init__(self, most: int | None = None) -> None:
         self._items: queue.SimpleQueue[tuple[Any, int]] = queue.SimpleQueue()  # with the changes that each counts as
@@ -38,7 +38,7 @@ class Inbox:
         self._items.put((item, 0))
 
     def put_changes(self, item: Any) -> None:
-        """Put in what a reflector tells, once there is room for it; what comes after `close` is dropped."""
+        """Add changes of a reflector once there is space; what comes after `close` is dropped."""
         weight = max(1, len(item.deltas)) if isinstance(item, Changes) else 1
         with self._room:
             self._room.wait_for(lambda: self._changes < self._most or self._closed)
@@ -57,7 +57,7 @@ class Inbox:
         return item
 
     def close(self) -> None:
-        """Let nobody wait for room any more."""
+        """Let nobody wait for space any more."""
         with self._room:
             self._closed = True
             self._room.notify_all()

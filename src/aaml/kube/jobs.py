@@ -1,4 +1,4 @@
-"""JobThreads: a few threads that do what is submitted, for answers of the API server that nobody should wait for."""
+"""A few threads that carry out jobs whose results nobody waits for."""
 
 import queue
 import threading

@@ -105,7 +105,7 @@ class LeaderLease:
 
     @property
     def holds(self) -> bool:
-        """Whether nobody else can lead now: the renewal deadline has not passed, also where no thread has noticed."""
+        """Whether no other replica can lead now: the renewal deadline has not passed, by this thread's clock."""
         return not self._ended.is_set() and time.monotonic() < self._renewed_s + self.options.renew_deadline_s
 
     def attempt(self) -> str:

@@ -1,4 +1,4 @@
-"""Which cluster a command is about to write on, and whether it is one that nobody works on."""
+"""The cluster that a command is about to write to, and whether real workloads run there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class Place:
         return self.made_here or not self.real
 
     def check(self, flag: str, *, confirmed: bool) -> None:
-        """Raise `UserError` for a cluster that somebody may work on, unless a person has `told` so by the `flag`."""
+        """Raise `UserError` for a cluster that somebody may work on, unless a person has `confirmed` it by `flag`."""
         if not (self.ours or confirmed):
             raise UserError(
                 f"kubeconfig: {self}; expected a cluster of `aaml cluster up` or of KWOK nodes, or --{flag}"

@@ -1,4 +1,4 @@
-"""Preemption on a live cluster: room is planned in the deciding thread and made by the evictor's.
+"""Preemption on a live cluster: planned in the scheduling thread, carried out by the evictor's threads.
 
 Disruption budgets are watched once a pod could preempt another. An account that may not read them, or not delete pods,
 schedules on without preemption.
@@ -25,7 +25,7 @@ _MOST_HELD = 10_000
 
 
 class Preemptor:
-    """Makes room for pods that fit nowhere; belongs to the thread that decides."""
+    """Plans preemptions for pods that fit nowhere; belongs to the scheduling thread."""
 
     def __init__(
         self, state: ClusterState, waiting: SchedulingQueue, evictor: Evictor, watch: Callable[[Source[Any]], None]
@@ -43,9 +43,9 @@ class Preemptor:
         return len(self._under_way)
 
     def make_room(self, pod: Pod, verdict: Feasibility) -> str:
-        """Try to make room for a pod that was just rejected; returns what FailedScheduling says of it, "" for nothing.
+        """Try to preempt for a pod that was just rejected; returns what FailedScheduling says of it, "" for nothing.
 
-        The pod is nominated to the node where victims leave; their going wakes it up.
+        The pod is nominated to the node of the victims; it is queued again when they are gone.
         """
         if self._forbidden:
             self._state.withdraw(pod.uid)

@@ -45,9 +45,9 @@ class Delta(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Changes(Generic[T]):
-    """Changes of one source in the order in which they happened; `synced` marks the end of a list.
+    """Changes of one source in their order; `synced` marks the end of a list.
 
-    After a trouble, changes tell that the source is heard again, and there may be none in them.
+    After a `Trouble`, changes, which may be empty, mean that the source can be read again.
     """
 
     source: str

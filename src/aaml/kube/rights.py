@@ -25,9 +25,9 @@ _NOBODY = 401
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """A verb on a kind of object, in one namespace or (with "") in all. `without` says what goes without it.
+    """A verb on a kind of object, in one namespace or (with "") in all.
 
-    Where `without` is empty the command does not begin.
+    `without` describes what does not work without it; where it is empty the command does not begin.
     """
 
     verb: str

@@ -28,7 +28,7 @@ _STORAGE_API = "/apis/storage.k8s.io/v1"
 class SeenPod:
     """A pod with the devices noted on it; `claims` is the API object where volumes are still to be resolved.
 
-    `why` is what its condition says of why it has no node.
+    `why` is the message of its condition PodScheduled while it has no node.
     """
 
     pod: Pod
@@ -38,9 +38,9 @@ class SeenPod:
 
 
 def see_pod(raw: wire.PodObject) -> SeenPod:
-    """Convert a pod, its volumes aside.
+    """Convert a pod, without its volumes.
 
-    Annotations that cannot be read count as none: kube-scheduler does not know them, and the pod takes its room.
+    Annotations that cannot be read count as none: kube-scheduler does not know them, and the pod uses its resources.
     """
     try:
         pod = pod_from_api(raw)
@@ -78,7 +78,7 @@ class SeenBudget:
 
     @property
     def now(self) -> DisruptionBudget:
-        """The budget as evictions have it: one whose status is of a version before lets nothing go."""
+        """Return the budget as evictions read it: one with the status of an earlier version allows nothing."""
         return self.budget if self.is_current else replace(self.budget, disruptions_allowed=0)
 
 
@@ -89,7 +89,7 @@ def see_budget(raw: wire.BudgetObject) -> SeenBudget:
 
 
 def uid_of(raw: wire.PodObject) -> str:
-    """Return by what a pod is told from others: another one may take its name."""
+    """Return what identifies a pod: another pod may get its name."""
     return raw.metadata.uid
 
 

@@ -93,9 +93,9 @@ def _device_use(text: str, node: Node, field: str) -> list[DeviceUse]:
 def _unposted(
     devices: Sequence[DeviceUse], state: ClusterState, row: int, posted: set[str]
 ) -> list[tuple[GpuRequest, tuple[int, ...]]]:
-    """Return requests, and the devices they take, that bring a row's devices to the use that was noted.
+    """Return requests, and their devices, that bring a node's devices to the use in its annotation.
 
-    A pod that is alone on devices in full use asks for all of them whole; pods that share a device get equal parts.
+    A pod alone on fully used devices requests all of them whole; pods that share a device get equal parts.
     """
     found: list[tuple[GpuRequest, tuple[int, ...]]] = []
     whole: dict[str, list[int]] = {}

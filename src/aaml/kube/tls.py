@@ -12,7 +12,7 @@ from typing import Any
 
 
 class ResumingContext(ssl.SSLContext):
-    """What a kubeconfig says of TLS, and the session that the next connection goes on with. Make one with `of`."""
+    """The TLS settings of a kubeconfig, and the session that the next connection resumes. Make one with `of`."""
 
     _session: ssl.SSLSession | None = None
     _authorities: tuple[Any, Any] = (None, None)  # a file's name, text

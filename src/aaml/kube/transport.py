@@ -55,7 +55,7 @@ class ApiError(Exception):
 
     @property
     def anonymous(self) -> bool:
-        """Whether it was refused because nobody said who asks."""
+        """Whether the request was refused because it had no credentials."""
         return self.status == 403 and '"system:anonymous"' in self.message
 
 
@@ -85,8 +85,8 @@ class Watch:
     def lines(self) -> Iterator[list[bytes]]:
         """Yield the complete lines of each chunk as it arrives, until the watch ends.
 
-        The server ends it, `cut` does, or that nothing came for as long as `Transport.watch` was told. Raises
-        `Unreachable` when the connection breaks or ends within a line.
+        It ends by the server, by `cut`, or after the silence that `Transport.watch` was given. Raises `Unreachable`
+        when the connection breaks or ends within a line.
         """
         rest = b""
         try:
@@ -315,7 +315,7 @@ def _network() -> Iterator[None]:
 
 
 def _unreachable(error: Exception) -> Unreachable | None:
-    """Return what an error of the network says; None for another kind of error."""
+    """Return an error of the network as `Unreachable`; None for another kind of error."""
     known = urllib3.exceptions
     if isinstance(error, known.SSLError | ssl.SSLError):
         return Unreachable(f"TLS fails, the kubeconfig may be of another cluster ({_short(error)})")
@@ -349,7 +349,7 @@ def _api_error(status: int, body: bytes, retry_after: str) -> ApiError:
 
 
 def _keepalive() -> list[tuple[int, int, int]]:
-    """Notice within about half a minute that a peer has vanished without a word, while a watch only listens."""
+    """Return socket options that detect a vanished peer within about half a minute, while a watch only listens."""
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):  # macOS names the first one differently

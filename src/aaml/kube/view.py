@@ -76,9 +76,9 @@ class KubeView:
         self._cluster.next_pod(0.0)
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
-        """Return bool [N], which nodes pass kube-scheduler's filters for the pod, its resource claims aside.
+        """Return bool [N], the nodes that pass kube-scheduler's filters for the pod, without its resource claims.
 
-        kube-scheduler, which asks, allocates their devices itself.
+        kube-scheduler, which sends the request, allocates their devices itself.
         """
         return feasible(self.state, replace(pod, resource_claims=())).mask
 

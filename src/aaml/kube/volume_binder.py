@@ -142,7 +142,7 @@ class VolumeBinder:
             self._changed[written.job.pod.uid] = None
 
     def cancel(self, uid: str) -> None:
-        """The job of a pod is `cancelled`: look at it with the next step."""
+        """Handle the job of a pod that was `cancelled` with the next step."""
         if uid in self._waiting:
             self._changed[uid] = None
 
@@ -184,7 +184,7 @@ class VolumeBinder:
         self._done(waiting.job, status, message)
 
     def _writes(self, plan: VolumePlan, node_name: str) -> list[_Write]:
-        """Return the patches that tell the cluster of a plan; what says so already needs none."""
+        """Return the patches that write a plan to the cluster; objects that agree with it already need none."""
         writes = []
         for claim, name in plan.volumes:
             volume, ref = self._state.storage.volumes[name], self._objects.volume(name)

@@ -1,4 +1,4 @@
-"""ClusterWatch: a live cluster that is only looked at, by whoever submits workloads or shows tables."""
+"""ClusterWatch: a read-only view of a live cluster, for whatever submits workloads or shows tables."""
 
 import queue
 import time
@@ -97,7 +97,7 @@ class ClusterWatch:
             self._take(item)
 
     def pump(self, timeout_s: float) -> bool:
-        """Take in what happened; waits up to `timeout_s` for the first news. Returns whether there were any.
+        """Apply changes; waits up to `timeout_s` for the first one. Returns whether there were any.
 
         Raises `ThreadError` once a thread that watches has ended.
         """

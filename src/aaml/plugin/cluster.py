@@ -63,7 +63,7 @@ class PluginCluster:
         return str(self._listener.path.absolute())
 
     def ending(self, pod: Pod, following: Pod | None) -> Ending:
-        """Say how an episode ends: with its deployment, as live, and where the plugin could not tell what followed."""
+        """Return how an episode ends: with its deployment, as live, and where what followed is unknown."""
         return "truncated" if self._begins else deployments(pod, following)
 
     def explore(self, how: Explore) -> None:
@@ -88,7 +88,7 @@ class PluginCluster:
         return time.monotonic()
 
     def next_pod(self, timeout_s: float) -> Pod | None:
-        """Take in what is told until a pod got a node, and return that pod; None after `timeout_s` without one."""
+        """Apply messages until a pod got a node, and return that pod; None after `timeout_s` without one."""
         deadline_s = time.monotonic() + timeout_s
         while (message := self._listener.next(deadline_s - time.monotonic())) is not None:
             try:
@@ -124,11 +124,11 @@ class PluginCluster:
         return node_name
 
     def reject(self, pod: Pod) -> None:
-        """Raise: a pod that fits nowhere is not told of."""
+        """Raise: a pod that fits nowhere is not reported."""
         raise AssertionError(f"{pod.key} has a node")
 
     def defer(self, pod: Pod) -> None:
-        """Raise: a pod without a node is not told of."""
+        """Raise: a pod without a node is not reported."""
         raise AssertionError(f"{pod.key} has a node")
 
     def results(self) -> Sequence[BindResult]:

@@ -51,7 +51,7 @@ class ExportOptions:
 
 
 def check_kubernetes(version: str) -> str:
-    """Return the version that is built and tested. Raises `UserError` for any other that is asked for."""
+    """Return the version that is built and tested. Raises `UserError` for any other version."""
     pinned = versions().kubernetes
     if version.removeprefix("v") not in {"", pinned}:
         raise bad_value("kubernetes", version, f"{pinned}, which is the version that is built and tested")

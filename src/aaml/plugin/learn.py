@@ -118,7 +118,7 @@ class PluginPolicy:
 
     @property
     def observation_spec(self) -> "ObservationSpec":
-        """What the agent looks at."""
+        """What the agent observes."""
         return spec_of(self._agent)
 
     def act(self, context: "Context") -> Decision:
@@ -154,7 +154,7 @@ class Feedback(Observer):
         self._strange_since_s: float | None = None
 
     def on_turn(self) -> None:
-        """Write weights that are new and tell how to explore, once a second at most."""
+        """Write new weights and send how to explore, once a second at most."""
         if time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + _WRITE_EVERY_S

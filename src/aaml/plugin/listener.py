@@ -58,7 +58,7 @@ class Listener:
                 self._accept()
 
     def say(self, message: Explore) -> bool:
-        """Tell the plugin something; returns whether it was there to hear it."""
+        """Send the plugin a message; returns whether it is connected."""
         if self._connection is None or not self._greeted:
             return False
         line = msgspec.json.encode(message) + b"\n"
@@ -78,7 +78,7 @@ class Listener:
         self.path.unlink(missing_ok=True)
 
     def hang_up(self, why: str) -> None:
-        """End the connection for a reason, which is told once; the plugin begins anew."""
+        """End the connection for a reason, which is logged once; the plugin begins anew."""
         if why not in self._logged:
             self._logged.add(why)
             _LOG.warning("the plugin at %s: %s; it is asked to begin anew", self.path, why)

@@ -27,7 +27,7 @@ _DIGITS = 12  # of a digest, in the name of a folder
 
 
 def unverified() -> ssl.SSLContext:
-    """Return how to ask a plugin's process on loopback: it makes itself a certificate at its start."""
+    """Return a TLS context for a plugin's process on loopback, which makes itself a certificate at its start."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context

@@ -9,7 +9,7 @@ from aaml.live.settings import AgentSettings, LearnerSettings, ProbeSettings, Re
 
 @dataclass(frozen=True)
 class LearnSettings(ProbeSettings, RecordSettings, AgentSettings):
-    """What the learner beside kube-scheduler can be told, with the settings of its agent."""
+    """The settings of the learner beside kube-scheduler, with those of its agent."""
 
     socket: Path = Path("aaml-learn.sock")
     """the plugin's argument `learnSocket`: a Unix socket, made here"""
@@ -17,7 +17,7 @@ class LearnSettings(ProbeSettings, RecordSettings, AgentSettings):
     """the plugin's argument `weightsFile`: written here at the start and after updates"""
 
     def as_scheduler(self) -> LearnerSettings:
-        """Return the settings of a scheduler that learns as these say; nobody steps in, as the plugin sees to that."""
+        """Return the settings of a scheduler that learns, without a fallback, which the plugin has itself."""
         own = {field.name for field in fields(self)} - {"socket", "weights"}
         same: dict[str, Any] = {name: getattr(self, name) for name in own}
         return LearnerSettings(**same, scheduler_name="default-scheduler", fallback="none", failover="never")

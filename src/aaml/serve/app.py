@@ -96,7 +96,7 @@ class Access:
 
     @property
     def open(self) -> bool:
-        """Whether nobody has to show who they are."""
+        """Whether callers need no credentials."""
         return self.token is None and not self.certificates
 
     def wrong(self, request: Request) -> str:
@@ -116,7 +116,7 @@ class Access:
 
 
 class _Endpoints:
-    """Makes routes that ask who is there, and count and time their answers."""
+    """Makes routes that check access, and count and time their answers."""
 
     def __init__(self, metrics: Metrics, access: Access, max_body_bytes: int) -> None:
         self._metrics, self._access, self._bodies = metrics, access, _Bodies(max_body_bytes)

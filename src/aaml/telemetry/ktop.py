@@ -177,7 +177,7 @@ class Ktop(App[None]):
             self.call_from_thread(self.exit)
 
     def on_unmount(self) -> None:
-        """Tell the feed that nobody looks any more."""
+        """Let the feed end."""
         self.has_ended.set()
 
     def hand(self, snapshot: Snapshot) -> None:

@@ -32,7 +32,7 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class DecisionLine:
-    """A decision of a scheduler, with the score of its node where the policy tells one."""
+    """A decision of a scheduler, with the score of its node where the policy has one."""
 
     pod: str
     node: str
@@ -104,7 +104,7 @@ def newest_log(folder: Path, cluster: str, *, within_s: float = 3600.0, now_s: f
 
 
 def _where(log: Path) -> str:
-    """Return what a log's first line says of where it was written, "" where it says nothing."""
+    """Return the cluster in a log's first line, "" where it has none."""
     try:
         with log.open("rb") as file:
             event = json.loads(file.readline())

@@ -14,9 +14,9 @@ _GIB = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class NodeLine:
-    """A node: what its pods ask for and what it offers; CPU in cores, memory in GiB, GPUs in devices.
+    """A node: what its pods request and what it offers; CPU in cores, memory in GiB, GPUs in devices.
 
-    `dollars`: what it costs an hour, None where that is not known.
+    `dollars` is its price an hour, None where unknown.
     """
 
     name: str
@@ -32,9 +32,9 @@ class NodeLine:
     dollars: float | None = None
 
     def share(self, what: str) -> float:
-        """Return what is asked of a resource ("cpu", "memory", "gpu", "pods") over what is offered; 0 without any.
+        """Return the fraction of "cpu", "memory", "gpu" or "pods" that is requested; 0 where none is offered.
 
-        Of "dollars" what the node costs itself.
+        For "dollars" return the node's price an hour.
         """
         if what == "dollars":
             return self.dollars or 0.0

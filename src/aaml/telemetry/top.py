@@ -43,8 +43,8 @@ _HEIGHT_FOR_RECENT = 20  # lines of a terminal that has room for the latest plac
 class TopModel:
     """What the table shows beside the state.
 
-    That is a `title`, how many pods are `pending`, how many were `bound` since `watch`, and the latest ones of these.
-    `price` tells what a node costs in dollars an hour, None where that is not known. `clock` gives seconds.
+    `pending` is the number of pods that wait, `bound` that of placements since `watch`, and `recent` the latest of
+    these. `price(node)` returns dollars an hour, None where unknown. `clock` gives seconds.
     """
 
     title: str

@@ -61,9 +61,9 @@ class RunWriters:
 
 
 class Lenient:
-    """Hands everything on to a writer and leaves out what it cannot write: a full disk must not end what is recorded.
+    """Passes everything to a writer and drops what cannot be written, so that a full disk does not end a run.
 
-    That is told once, as is the first time that it works again.
+    The first failure is logged, and the first success after it.
     """
 
     def __init__(self, writer: RunWriter, what: str) -> None:
@@ -90,7 +90,7 @@ class Lenient:
             self._failed(error)
 
     def attempt(self, write: Callable[[], object]) -> None:
-        """Write, or tell why not."""
+        """Write, or log why it fails."""
         try:
             write()
         except (OSError, UserError) as error:

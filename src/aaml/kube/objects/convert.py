@@ -96,10 +96,10 @@ def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Po
 
 
 def _do_not_disrupt_s(annotations: Mapping[str, str]) -> float:
-    """Return for how long after its start autoscalers are told not to evict a pod: 0 not at all, inf for good.
+    """Return for how long after its start a pod may not be evicted by autoscalers: 0 for not at all, inf for good.
 
-    Karpenter's annotation is "true" or a duration above 0, and says nothing with another value (its utils/pod). That of
-    the Cluster Autoscaler is for good.
+    Karpenter's annotation is "true" or a duration above 0; other values are ignored (its utils/pod). That of the
+    Cluster Autoscaler is for good.
     """
     duration = annotations.get(wire.DO_NOT_DISRUPT, "")
     if duration == "true" or annotations.get(wire.SAFE_TO_EVICT) == "false":
@@ -125,7 +125,7 @@ def gpu_indices(pod: wire.PodObject) -> tuple[int, ...] | None:
 
 
 def _gpu_request(annotations: Mapping[str, str], requests: Mapping[str, int]) -> objects.GpuRequest:
-    """GPU sharing by annotation comes first; without it whole devices are what `nvidia.com/gpu` asks for."""
+    """Return the GPU request: that of the sharing annotations, or else the whole devices of `nvidia.com/gpu`."""
     whole = min(requests.get(wire.NVIDIA_GPU, 0), MOST_DEVICES + 1)
     if wire.GPU_COUNT not in annotations and wire.GPU_MILLI not in annotations:
         models = _models(annotations)
@@ -156,7 +156,7 @@ def _required_features(spec: wire.PodSpec) -> frozenset[str]:
 
 
 def _preempted(conditions: Iterable[wire.Condition]) -> bool:
-    """Whether a scheduler has made the pod leave: the first condition DisruptionTarget tells."""
+    """Whether a scheduler has preempted the pod, by its first condition DisruptionTarget."""
     target = next((each for each in conditions if each.type == "DisruptionTarget"), None)
     return target is not None and target.status == "True" and target.reason == "PreemptionByScheduler"
 

@@ -79,7 +79,7 @@ def _spread(each: objects.TopologySpread) -> dict[str, Any]:
 
 
 def gpu_annotations(gpu: objects.GpuRequest) -> dict[str, str]:
-    """Return the annotations by which the openb trace asks for GPUs; empty without a request."""
+    """Return the annotations by which the openb trace requests GPUs; empty without a request."""
     if not gpu.count:
         return {}
     wanted = {wire.GPU_COUNT: str(gpu.count), wire.GPU_MILLI: str(gpu.milli)}

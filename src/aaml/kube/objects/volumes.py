@@ -20,7 +20,7 @@ _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 class VolumeLister(Protocol):
-    """What the cluster says about persistent volumes; None where there is no such object."""
+    """A lister of persistent volume objects; its methods return None where there is no such object."""
 
     def claim(self, namespace: str, name: str) -> wire.ClaimObject | None:
         """Return a persistent volume claim."""
@@ -177,7 +177,7 @@ def class_from_api(kind: wire.StorageClass) -> StorageClass:
 
 
 def capacity_from_api(capacity: wire.CapacityObject) -> StorageCapacity:
-    """Return what a driver can still make; the largest volume, where it says that, tells more than all the room."""
+    """Return what a driver can still provision: the largest volume where it reports that, else the whole capacity."""
     largest = capacity.maximum_volume_size if capacity.maximum_volume_size is not None else capacity.capacity
     return StorageCapacity(
         capacity.storage_class_name,
