@@ -12,8 +12,8 @@ import pytest
 import aaml
 from aaml.cli import run
 from aaml.errors import UserError
-from aaml.evaluation import evaluate as evaluation
 from aaml.evaluation import entries as entered
+from aaml.evaluation import evaluate as evaluation
 from aaml.evaluation.entries import Expected
 from aaml.evaluation.evaluate import evaluate, parse_seeds
 from aaml.evaluation.identity import IDENTITY, identity
