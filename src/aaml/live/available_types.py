@@ -29,7 +29,7 @@ class AvailableTypes:
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue, self.unavailable = catalogue, UnavailableOfferings()
         self._offered = {kind.name: kind for kind in catalogue.types}
-        self._allocatable = dict(self._offered)  # less what nodes keep for themselves
+        self._measured = dict(self._offered)  # less what nodes keep for themselves
         self._allocatable: dict[str, dict[str, int]] = {}  # by type, the least of a node at the last look at one
         self._daemons: dict[str, int] = {}  # what these take of a node at most
 
@@ -57,9 +57,9 @@ class AvailableTypes:
         if left:
             self._allocatable, self._daemons = self._allocatable | allocatable, daemons
         measured = {name: self._less(kind, left.get(name)) for name, kind in self._offered.items()}
-        if measured == self._allocatable:
+        if measured == self._measured:
             return False
-        self._allocatable = measured
+        self._measured = measured
         self._put(frozenset())
         return True
 
@@ -68,8 +68,8 @@ class AvailableTypes:
         return self._put(self.unavailable.look(now_s))
 
     def _put(self, gone: frozenset[Offer]) -> frozenset[str]:
-        left = {name: without(kind, gone) for name, kind in self._allocatable.items()}
-        types = tuple(left[name] or kind for name, kind in self._allocatable.items())
+        left = {name: without(kind, gone) for name, kind in self._measured.items()}
+        types = tuple(left[name] or kind for name, kind in self._measured.items())
         if {kind.name: kind for kind in self.catalogue.types} != {kind.name: kind for kind in types}:
             self.catalogue = Catalogue(types)
         return frozenset(name for name, kind in left.items() if kind is None)
