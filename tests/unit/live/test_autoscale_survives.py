@@ -675,7 +675,7 @@ def in_zones(*ways: tuple[float, str, str]) -> Any:
 
 @pytest.mark.parametrize("dearer", [1.0, 1.5])
 @pytest.mark.parametrize("key", [ZONE_LABEL, "failure-domain.beta.kubernetes.io/zone"])
-def test_a_node_is_bought_in_the_zone_that_pods_select(api: Any, said: Any, dearer: float, key: str) -> None:
+def test_a_node_is_provisioned_in_the_zone_that_pods_select(api: Any, logged: Any, dearer: float, key: str) -> None:
     api.on("POST", PATH, made)
     sold = Catalogue((in_zones((1.0, "on-demand", "a"), (dearer, "on-demand", "b"), (0.5, "spot", "a")),))
     api.live.nodes = OwnedNodes(api.live.watch, sold)
@@ -684,14 +684,14 @@ def test_a_node_is_bought_in_the_zone_that_pods_select(api: Any, said: Any, dear
     ordered = [
         {each["key"]: each["values"][0] for each in body["spec"]["requirements"]} for body in api.bodies("POST", PATH)
     ]
-    bought_in = sorted((each[ZONE_LABEL], each[CAPACITY_TYPE_LABEL]) for each in ordered)
-    assert bought_in == [("a", "spot"), ("b", "on-demand")]
-    assert not [each for each in said() if "fits no instance type" in each]
+    provisioned_in = sorted((each[ZONE_LABEL], each[CAPACITY_TYPE_LABEL]) for each in ordered)
+    assert provisioned_in == [("a", "spot"), ("b", "on-demand")]
+    assert not [each for each in logged() if "fits no instance type" in each]
 
 
-def test_a_zone_in_which_nothing_is_sold_is_told(api: Any, said: Any) -> None:
+def test_a_zone_in_which_nothing_is_sold_is_told(api: Any, logged: Any) -> None:
     api.live.nodes = OwnedNodes(api.live.watch, Catalogue((in_zones((1.0, "on-demand", "a")),)))
     api.live.waits(pod("p", node_selector={ZONE_LABEL: "c"}))
     play(api, 1)
-    assert bought(api) == []
-    assert [each for each in said() if "default/p waits" in each and "fits no instance type" in each]
+    assert provisioned(api) == []
+    assert [each for each in logged() if "default/p waits" in each and "fits no instance type" in each]
