@@ -27,7 +27,8 @@ class Relaxed:
     """Dollars up to the end.
 
     `cost`: what nodes, waits and evictions come to at least, whatever a policy does. `bill`: the nodes alone, at least,
-    where no pod waits for longer than costs nothing. There is none without that: who places no pod buys no node.
+    where no pod waits for longer than costs nothing, and none is evicted. There is none without that: who places no pod
+    buys no node.
     """
 
     bill: float
@@ -91,8 +92,9 @@ def relaxed(
         ran_s = np.maximum(np.minimum(at_s + lives_s, until_s) - np.maximum(at_s, 0.0), 0.0)
         return np.asarray(an_hour[:, np.newaxis] * ran_s / _HOUR_S)  # [C, 5, P]
 
-    # A pod may be put off by evictions too: each costs, and the next pod is there a little later.
-    delay = min(prices.wait_per_hour, prices.eviction * _HOUR_S / recreate_s if recreate_s else np.inf)
+    # A pod may be put off by evictions too: each costs, the next pod is there a little later, and waits for free anew.
+    put_off_s = recreate_s + prices.wait_target_s
+    delay = min(prices.wait_per_hour, prices.eviction * _HOUR_S / put_off_s if put_off_s else np.inf)
     waits = np.maximum(begins_s - first_s - prices.wait_target_s, 0.0) * np.where(fits, delay, prices.wait_per_hour)
     cost = np.where(fits, (nodes(begins_s) + waits / _HOUR_S).min(axis=1), waits[-1] / _HOUR_S)
     bill = nodes(np.minimum(begins_s, free_s)).min(axis=1)

@@ -1,5 +1,6 @@
 """Bounds are bounds: on random small instances no packing, schedule or policy is better than what is told as one."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
@@ -164,12 +165,22 @@ def test_a_pod_that_fits_no_type_costs_its_wait_and_no_node() -> None:
     assert fluid_bill(pods, catalogue, 7200.0) == 0.0
     least = relaxed(pods, catalogue, 7200.0, PRICES)  # a dollar for each hour of the wait beyond 30 s
     assert (least.bill, least.cost) == (0.0, pytest.approx(7170 / 3600))
-    # One core of the four for two hours; who waits 30 s saves those.
+    # One core of the four for two hours; who waits 30 s saves those. An eviction every 30 s is cheaper than running.
     least = relaxed([pod("p", 1, created_s=0.0)], catalogue, 7200.0, PRICES)
-    assert (least.bill, least.cost) == (pytest.approx(0.25 * 7170 / 3600), pytest.approx(0.25 * 7170 / 3600))
+    assert (least.bill, least.cost) == (pytest.approx(0.25 * 7170 / 3600), pytest.approx(0.001 * 7170 / 30))
     # A pod that is lost with an eviction costs no more than that.
     least = relaxed([pod("p", 1, created_s=0.0, owner="")], catalogue, 7200.0, PRICES)
     assert (least.bill, least.cost) == (0.0, 0.001)
+
+
+@pytest.mark.parametrize("recreate_s", [0.0, 1.2])
+@pytest.mark.parametrize("prices", [PRICES, Prices(eviction=0.0), Prices(wait_target_s=5.0)])
+def test_who_evicts_a_pod_again_and_again_is_not_below_the_relaxed_cost(prices: Prices, recreate_s: float) -> None:
+    """Each pod that is made again waits for free: who lets it run for no time at all pays for evictions alone."""
+    catalogue, until_s = Catalogue((kind("t", 4, 40.0),)), 7200.0
+    evictions = math.ceil((until_s - prices.wait_target_s) / (prices.wait_target_s + recreate_s))
+    least = relaxed([pod("p", 4, created_s=0.0)], catalogue, until_s, prices, recreate_s)
+    assert least.cost <= evictions * prices.eviction + 1e-12
 
 
 POLICIES = ("kube-scheduler", "first-fit", "random", "best-fit", "least-variance")
