@@ -10,8 +10,27 @@ import pytest
 
 import aaml
 from aaml.commands.table import COMMANDS
+from support.browser import needs_browser, opened
+from support.documents import pages_of
 
 ROOT = Path(__file__).parents[2]
+_EACH_KIND = (
+    "index", "tutorial", "leaderboard", "models", "theory", "cost", "benchmark/optimum", "models/varied-acdqn",
+    "notebooks/03-study", "reference/commands", "reference/commands/train", "reference/python",
+)  # fmt: skip
+_WIDER = """() => {
+  const most = document.documentElement.clientWidth, found = [];
+  if (document.documentElement.scrollWidth > most) found.push(`the page: ${document.documentElement.scrollWidth}`);
+  const scrolls = (e) => ["auto", "scroll", "hidden"].includes(getComputedStyle(e).overflowX);
+  for (const e of document.querySelectorAll(".md-main *")) {
+    let up = e.parentElement;
+    while (up !== document.body && !scrolls(up)) up = up.parentElement;
+    if (up === document.body && e.getBoundingClientRect().right > most + 1) found.push(e.outerHTML.slice(0, 80));
+  }
+  return found;
+}"""
+_CUT = """() => [...document.querySelectorAll(".highlight:not(.language-text) pre > code")]
+  .filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent.slice(0, 80))"""
 _FETCHED = re.compile(r"<(?:script|img|link|iframe|source)\b[^>]*?(?:src|href)=\"(https?://[^\"]+)\"")
 
 
@@ -49,3 +68,46 @@ def test_nothing_is_fetched_from_another_host(site: Path) -> None:
     assert len(pages) > 12
     fetched = {page.name: _FETCHED.findall(page.read_text(encoding="utf-8")) for page in pages}
     assert {name: hosts for name, hosts in fetched.items() if hosts} == {}
+
+
+@needs_browser
+def test_nothing_is_wider_than_a_page_in_either_mode_and_no_script_complains(site: Path, tmp_path: Path) -> None:
+    wrong = []
+    with opened(tmp_path / "profile") as (page, errors):
+        page.context.set_offline(True)
+
+        def look(name: str, width: int, mode: str) -> None:
+            errors.clear()
+            page.goto((site / name).with_suffix(".html").as_uri())
+            found = page.evaluate(_WIDER) + (page.evaluate(_CUT) if width > 1000 else []) + errors
+            wrong.extend(f"{name} at {width} px, {mode}: {each}" for each in found)
+
+        for mode in ("light", "dark"):
+            page.emulate_media(color_scheme=mode)
+            for width in (420, 1280, 1400):
+                page.set_viewport_size({"width": width, "height": 900})
+                for name in _EACH_KIND:
+                    look(name, width, mode)
+                if (mode, width) == ("light", 420):  # where it is narrowest, the whole manual
+                    for name in pages_of("Manual"):
+                        look(name.rpartition(".")[0], width, mode)
+    assert wrong == []
+
+
+@needs_browser
+@pytest.mark.parametrize("name", ["index.html", "cost/nodes.html"])
+def test_the_search_finds_pages_that_are_opened_from_the_file_system(site: Path, name: str, tmp_path: Path) -> None:
+    with opened(tmp_path / "profile") as (page, errors):
+        page.context.set_offline(True)
+        page.goto((site / name).as_uri())
+        field, links = page.locator(".md-search__input"), page.locator(".md-search-result__link")
+        field.fill("fluid bound")
+        for _ in range(150):  # a key is heard once the index is read
+            field.press("End")
+            if links.count():
+                break
+            page.wait_for_timeout(200)
+        found = links.evaluate_all("(links) => links.map((each) => each.href)")
+        assert any("cost/" in link or "benchmark/" in link for link in found)
+        assert all((site / link.split(f"{site}/")[1].split("?")[0].split("#")[0]).is_file() for link in found)
+        assert errors == []

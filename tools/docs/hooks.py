@@ -21,7 +21,7 @@ from aaml.commands.table import COMMANDS, TASKS
 
 ROOT = Path(__file__).parents[2]
 FROM_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
-WIDTH = "110"
+WIDTH = "80"
 _COMMANDS = """# Commands
 
 A page a command: what `aaml COMMAND --help` says, made from the settings themselves. Flags may be written with dashes

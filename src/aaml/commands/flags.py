@@ -8,12 +8,18 @@ import contextlib
 import dataclasses
 import io
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from aaml.errors import UserError, bad_value, did_you_mean
 from aaml.settings import Row, Settings, SettingsFile, changed, fields, other_names, rows
+
+_INDENT = "  "
+_WIDEST = 120  # characters of a line of text
 
 
 def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None, *, underscores: bool = False) -> Any:
@@ -24,18 +30,51 @@ def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None
     """
     import tyro
 
-    message = io.StringIO()
+    message, printed = io.StringIO(), _Caught()
     argv = _own_names(settings, argv)
     how = _how(settings, argv)
     try:
-        with contextlib.redirect_stderr(message):
-            return tyro.cli(prog=prog, description=description, args=list(argv), use_underscores=underscores, **how)
+        with contextlib.redirect_stderr(message), contextlib.redirect_stdout(printed):
+            return tyro.cli(
+                prog=prog, description=_laid_out(description), args=list(argv), use_underscores=underscores, **how
+            )
     except SystemExit as end:
-        if not end.code:
-            raise  # --help
+        if not end.code:  # --help, where the parser leaves two lines between paragraphs that are indented
+            print(re.sub(r"\n{3,}", "\n\n", printed.getvalue()), end="")
+            raise
         start = how["default"] if isinstance(how["default"], Settings) else how["f"]
         known = rows(start) if isinstance(start, Settings) or issubclass(start, Settings) else []
         raise UserError(f"{_mistake(message.getvalue(), known)} (see {prog} --help)") from None
+
+
+class _Caught(io.StringIO):
+    """What is printed; of the kind that standard output is, so that colours and boxes stay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._like = sys.stdout
+
+    def isatty(self) -> bool:
+        return self._like.isatty()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._like.encoding
+
+
+def _laid_out(description: str | None) -> str | None:
+    """Return a description whose lines fit the terminal; indented, for the parser joins lines that are not.
+
+    A paragraph with columns keeps its lines.
+    """
+    if description is None:
+        return None
+    width = min(shutil.get_terminal_size().columns, _WIDEST) - len(_INDENT)
+    paragraphs = [
+        each if "  " in each else textwrap.fill(each, width, break_on_hyphens=False)
+        for each in description.strip().split("\n\n")
+    ]
+    return textwrap.indent("\n\n".join(paragraphs), _INDENT)
 
 
 def parser(settings: Any, argv: Sequence[str], prog: str) -> argparse.ArgumentParser:
