@@ -9,7 +9,7 @@ import pytest
 
 from aaml.kube.provision import binaries, end_orphans
 from aaml.perf import report, scenarios
-from aaml.perf.contenders import REAL
+from aaml.perf.schedulers import REAL
 from aaml.perf.session import Session, jobs
 
 OURS = "least-allocated"

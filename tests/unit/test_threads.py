@@ -454,15 +454,15 @@ def test_episodes_side_by_side():
         ThreadPool(1, "batch").submit(strange).result()
 
 
-@tries("perf/arena.py")
+@tries("perf/cluster.py")
 def test_objects_of_the_benchmark():
-    from aaml.perf.arena import PerfCluster, ThreadPool
+    from aaml.perf.cluster import PerfCluster, ThreadPool
 
-    arena = object.__new__(PerfCluster)
-    arena._pool = ThreadPool(2, "arena")
+    cluster = object.__new__(PerfCluster)
+    cluster._pool = ThreadPool(2, "arena")
     with pytest.raises(Strange):
-        arena.together(strange, 3)
-    arena._pool.shutdown()
+        cluster.together(strange, 3)
+    cluster._pool.shutdown()
 
 
 @tries("perf/player.py")

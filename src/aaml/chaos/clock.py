@@ -23,7 +23,7 @@ _READ_THE_CLOCK = ("aaml.kube.events", "aaml.kube.evictor", "aaml.kube.lease")
 
 
 def step_by(file: Path) -> None:
-    """Let what reads the time of day be off by what the file says."""
+    """Shift what reads the time of day by the seconds in the file."""
 
     class Stepped(datetime):
         @classmethod

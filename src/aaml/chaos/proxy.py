@@ -84,7 +84,7 @@ class Proxy:
             start(partial(self._carry, pair), "proxied", self._failed.append)
 
     def _carry(self, pair: tuple[socket.socket, socket.socket]) -> None:
-        """Hand on what comes, both ways, until either side closes."""
+        """Forward bytes in both directions until either side closes."""
         near, far = pair
         try:
             with selectors.DefaultSelector() as ready:

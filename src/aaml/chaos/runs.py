@@ -25,7 +25,7 @@ _READY_S = 600.0  # the first start compiles for half a minute, on a busy machin
 
 @dataclass(frozen=True)
 class ChaosRun:
-    """What came of one run. `wrong` says what must not be, in words; empty when all is well."""
+    """The result of one run. `wrong` describes what must not happen; empty where all is well."""
 
     fault: str
     pods: int
@@ -101,7 +101,7 @@ def run_fault(cluster: KwokCluster, fault: Fault, settings: ChaosSettings) -> Ch
 
 
 def _wrong_with(site: Site) -> Iterator[str]:
-    """Say what is wrong with the schedulers: one that does not run, ends badly, or leaves a model nobody can read."""
+    """Return what is wrong with the schedulers: one that has ended, fails, or leaves a model that cannot be read."""
     for number, scheduler in enumerate(site.schedulers):
         if scheduler.status is None:
             try:
@@ -186,7 +186,7 @@ def missing(settings: ChaosSettings, known: Iterable[ChaosRun]) -> list[Fault]:
 def run_all(
     cluster: KwokCluster, faults: Iterable[Fault], settings: ChaosSettings, tell: Callable[[ChaosRun], None]
 ) -> None:
-    """Run one fault after the other, and `tell` of each run as it ends."""
+    """Run one fault after the other; `tell` is called with each run as it ends."""
     for fault in faults:
         if not cluster.running():
             cluster.start_stopped(wait_s=_READY_S)

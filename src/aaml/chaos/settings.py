@@ -1,4 +1,4 @@
-"""What trials on a real cluster are told."""
+"""The settings of trials on a real cluster."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

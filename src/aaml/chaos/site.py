@@ -80,7 +80,7 @@ class Site:
 
     @property
     def ends_with(self) -> tuple[int, ...]:
-        """The exit statuses of a scheduler that was told to end and did so in good order."""
+        """The exit statuses of a scheduler that ends properly on request."""
         return (0, 1) if self._plugin else (0,)  # kube-scheduler ends with 1 unless it elects a leader
 
     def leader(self) -> Supervised:
@@ -142,7 +142,7 @@ class Site:
         return sorted(self.folder.glob("scheduler-*/models/*.pth"))
 
     def wait(self, condition: Callable[[], Any], what: str, wait_s: float = 60.0) -> None:
-        """Wait for a condition; raises `UserError` that says what was not seen."""
+        """Wait for a condition; raises `UserError` with `what` was not seen."""
         deadline_s = time.monotonic() + wait_s
         while not condition():
             if time.monotonic() > deadline_s:

@@ -28,7 +28,7 @@ _BINDS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "r
 
 @dataclass(frozen=True)
 class Refusal:
-    """An answer to a request: an HTTP status, the reason, and after how many seconds to come again (0: not said)."""
+    """A refusal of a request: an HTTP status, the reason, and the seconds after which to try again (0: none given)."""
 
     code: int
     reason: str

@@ -1,4 +1,4 @@
-"""The pods of a run and what became of them: what the API server's own objects say, without the scheduler's word."""
+"""The pods of a run and their fate, by the API server's own objects and not by the scheduler's word."""
 
 import json
 import threading
@@ -162,7 +162,7 @@ class ChaosWorkload:
 
 @dataclass(frozen=True)
 class ClusterVerdict:
-    """What the API server's objects say: pods without a node, pods seen on two, nodes over what they can take."""
+    """What the API server's objects show: pods without a node, pods seen on two, nodes over their allocatable."""
 
     pods: int
     lost: int
@@ -171,7 +171,7 @@ class ClusterVerdict:
 
 
 def check_cluster(api: Transport, workload: ChaosWorkload) -> ClusterVerdict:
-    """Look at every pod and node. Pods of all namespaces count for the room of a node."""
+    """Check every pod and node. Pods of all namespaces count for the use of a node."""
     ours = workload.pods()
     everything = json.loads(ask(api, "GET", "/api/v1/pods"))["items"]
     nodes = json.loads(ask(api, "GET", "/api/v1/nodes"))["items"]
@@ -184,7 +184,7 @@ def check_cluster(api: Transport, workload: ChaosWorkload) -> ClusterVerdict:
 
 
 def overfull(nodes: Iterable[dict[str, Any]], pods: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the names of nodes whose unfinished pods ask for more than the node's allocatable."""
+    """Return the names of nodes whose unfinished pods request more than the node's allocatable."""
     used: dict[str, dict[str, int]] = {}
     for pod in pods:
         if pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}:

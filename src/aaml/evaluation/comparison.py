@@ -1,4 +1,4 @@
-"""A comparison of policies as a program or a notebook holds it: it prints as a table, and draws itself when asked."""
+"""A comparison of policies for programs and notebooks: it prints as a table, and draws itself on request."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

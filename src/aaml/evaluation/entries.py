@@ -184,7 +184,7 @@ def _try_out(entry: PolicyEntry, task: Task, file: Path) -> None:
 
 
 def weighs_nothing(entry: PolicyEntry, task: Task) -> bool:
-    """Whether a policy that has a name or a file weighs fragments of GPUs on a task where no pod asks for a GPU."""
+    """Whether a policy with a name or a file weighs fragments of GPUs on a task in which no pod requests a GPU."""
     if not isinstance(entry.spec, str):
         return False
     if entry.learned and kind_of_model(Path(entry.spec)) not in {"scorer", "formula"}:
@@ -194,7 +194,7 @@ def weighs_nothing(entry: PolicyEntry, task: Task) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Expected(Sequence[Pod]):
-    """The pods that a task lets policies expect, drawn when the first of them is asked for: most policies never do."""
+    """The pods that a task lets policies expect, drawn at the first access: most policies never need them."""
 
     task: Task
 

@@ -1,4 +1,4 @@
-"""Episodes that a result is told by are none that a search has seen: checked before the search begins."""
+"""Checks, before a search begins, that the episodes which report its result are none that the search plays."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
@@ -31,5 +31,5 @@ def check_held_out(
 
 
 def episode_of(seed: int, task: Task | None) -> int:
-    """Return what tells a seed's episode from others: of a trace its window, for which other seeds may stand too."""
+    """Return what identifies a seed's episode: of a trace its window, which several seeds may name."""
     return task.number(seed) if isinstance(task, TraceTask) else seed

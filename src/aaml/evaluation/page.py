@@ -128,7 +128,7 @@ class Page:
         self._body.append(f'<figure><img alt="{html.escape(alt)}" src="data:image/png;base64,{data}"></figure>')
 
     def settings(self, values: Mapping[str, object], usual: Mapping[str, object] | None = None) -> None:
-        """Say what the run was told; what is not as `usual` is set off."""
+        """List the settings of the run; those that differ from `usual` are set off."""
         for name, value in values.items():
             shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             other = usual is not None and name in usual and usual[name] != value

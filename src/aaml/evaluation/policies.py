@@ -140,7 +140,7 @@ def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
 
 
 def kind_of_model(path: Path) -> str:
-    """Return what kind of model a file says it is. Raises `UserError` when it says none."""
+    """Return the kind of model in a file. Raises `UserError` where it names none."""
     if not path.is_file():
         raise bad_value("model", str(path), _EXPECTED)
     try:
@@ -181,7 +181,7 @@ def _exported_from(path: Path) -> str:
 
 
 def needs_expected_pods(policy: Policy) -> bool:
-    """Whether a policy weighs fragments of GPUs by expected pods, and was given none that asks for a GPU."""
+    """Whether a policy weighs fragments of GPUs by expected pods, of which none requests a GPU."""
     return isinstance(policy, GpuPolicy) and policy.weighs_nothing
 
 

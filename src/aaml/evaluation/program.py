@@ -100,7 +100,7 @@ def _made_of() -> str:
 
 
 def _lines() -> Iterator[str]:
-    """Yield a line for each episode: who played what, and what came of it."""
+    """Yield a line for each episode: the policy and its metrics."""
     formula = FormulaPolicy(Formula(parse(_FEATURES)))
     for name, nodes, pods, specs in _PLAYED:
         task = find_task(name)

@@ -83,7 +83,7 @@ def what_if(
 
 
 def of_bills(task: RecordedBillTask, played: Sequence[Window], prices: PriceList) -> list[str]:
-    """Return what a reader of a trace's bill has to be told, a sentence each."""
+    """Return the notes that a reader of a trace's bill needs, a sentence each."""
     pods = {pod.uid: pod for window in played for pod in _every_pod(window)}
     of_nodes = sum(map(comes_with_node, pods.values()))
     usual = isinstance(task.bill.autoscaler, ClusterAutoscalerSettings)  # which buys a type in one way alone
@@ -152,7 +152,7 @@ def recorded_row(task: str, nodes: int, window: Window, prices: PriceList | None
 
 
 def recorded_metrics(window: Window) -> Mapping[str, float]:
-    """Return the metrics of a window as it was recorded: who had which node when."""
+    """Return the metrics of a window as it was recorded."""
     state, journal = ClusterState(window.nodes), Journal()
     now_s = 0.0
     for at_s, _, happen in sorted(_moments(window, state, journal), key=lambda each: each[:2]):

@@ -93,7 +93,7 @@ def compile_changed(output: Path, package: str, flags: str, wanted: Sequence[Sou
 
 
 def _copy(source: Path, target: Path, wanted: Sequence[SourceChange]) -> None:
-    """Copy what the program is made of, with the changes. Raises `UserError` where one finds no place."""
+    """Copy the sources of the program, with the changes. Raises `UserError` where a change does not apply."""
     files = [file for name in _COMPILED for file in sorted([source / name, *(source / name).rglob("*")])]
     names = {file.relative_to(source).as_posix(): file for file in files if file.is_file()}
     if missing := {change.file for change in wanted} - names.keys():

@@ -1,4 +1,4 @@
-"""What Karpenter is told by objects and flags: a NodePool with its class, and the environment of its process."""
+"""Karpenter's configuration: a NodePool with its class, and the environment of its process."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -89,7 +89,7 @@ def open_pool(workers: int | str = 1) -> Iterator[Pool]:
 
 
 class Here:
-    """The process that asks."""
+    """The calling process as a host of workers."""
 
     size = 1
 
@@ -253,7 +253,7 @@ def _call(function: Callable[..., Result], job: tuple[Any, ...]) -> Result:
 
 
 def _go_on(stopped: Callable[[], bool]) -> None:
-    """Raise `StoppedError` once `stopped` says so."""
+    """Raise `StoppedError` once `stopped()` is true."""
     if stopped():
         raise StoppedError
 

@@ -59,7 +59,7 @@ def resource_slice(driver: str, node: str, devices: int) -> Manifest:
 
 
 def pod_of(template: Manifest | None) -> Manifest:
-    """Return the pod of a template, or one that asks for 100m CPU and 500Mi."""
+    """Return the pod of a template, or one that requests 100m CPU and 500Mi."""
     container = {
         "name": "pause",
         "image": "registry.k8s.io/pause",

@@ -54,7 +54,7 @@ class CreateNamespaces(Operation, frozen=True, tag="createNamespaces"):
 
 
 class CreatePods(Operation, frozen=True, tag="createPods"):
-    """Create pods and, unless told otherwise, wait until as many in their namespace are bound."""
+    """Create pods and, by default, wait until as many in their namespace are bound."""
 
     count: int = 0
     count_param: str = ""

@@ -1,4 +1,4 @@
-"""Plays a scenario's operations on the arena, as the benchmark's own executor does, and counts what came of it."""
+"""Plays a scenario's operations on a cluster, as the benchmark's own executor does, and counts the results."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from aaml.errors import UserError
-from aaml.perf.arena import PerfCluster
+from aaml.perf.cluster import PerfCluster
 from aaml.perf.objects import claim_and_volume, new_node, pod_of, resource_slice
 from aaml.perf.operations import (
     AnyOperation,
@@ -72,7 +72,7 @@ class _Stuck(Exception):  # noqa: N818  (an outcome of the play, no error of the
 class ScenarioPlayer:
     """Plays one scenario. `alive` raises when the scheduler has ended; each wait takes `wait_s` at most."""
 
-    arena: PerfCluster
+    cluster: PerfCluster
     alive: Callable[[], None]
     wait_s: float
     _tally: PodTally = field(init=False)
@@ -84,9 +84,9 @@ class ScenarioPlayer:
     _over: threading.Event = field(init=False, default_factory=threading.Event)
 
     def play(self, play: Play) -> PlayResult:
-        """Do every operation and return what came of it. The arena must be empty."""
+        """Carry out every operation and return the results. The cluster must be empty."""
         stuck = ""
-        with PodTally(self.arena.api) as self._tally:
+        with PodTally(self.cluster.api) as self._tally:
             try:
                 with self._in_background():
                     for index, step in enumerate(play.steps):
@@ -105,7 +105,7 @@ class ScenarioPlayer:
             case CreateNamespaces():
                 template = read_object(folder / step.namespace_template_path) if step.namespace_template_path else None
                 for number in range(step.count):
-                    self.arena.ensure_namespace(f"{step.prefix}-{number}", template)
+                    self.cluster.ensure_namespace(f"{step.prefix}-{number}", template)
                     self._waited.setdefault(f"{step.prefix}-{number}", 0)
             case CreatePods():
                 self._create_pods(step, index, folder)
@@ -135,26 +135,26 @@ class ScenarioPlayer:
             )
             node, csi_node = new_node(template, f"node-{index}-", number, step)
             if csi_node is not None:
-                self.arena.create("/apis/storage.k8s.io/v1/csinodes", csi_node)
-            self.arena.create("/api/v1/nodes", node)
+                self.cluster.create("/apis/storage.k8s.io/v1/csinodes", csi_node)
+            self.cluster.create("/api/v1/nodes", node)
 
-        self.arena.together(create, step.count)
+        self.cluster.together(create, step.count)
 
     def _create_driver(self, step: CreateResourceDriver) -> None:
-        names = [each["metadata"]["name"] for each in self.arena.get("/api/v1/nodes")]
+        names = [each["metadata"]["name"] for each in self.cluster.get("/api/v1/nodes")]
         having = [name for name in names if fnmatchcase(name, step.nodes)]
 
         def create(number: int) -> None:
             devices = resource_slice(step.driver_name, having[number], step.max_claims_per_node)
-            self.arena.create("/apis/resource.k8s.io/v1/resourceslices", devices)
+            self.cluster.create("/apis/resource.k8s.io/v1/resourceslices", devices)
 
-        self.arena.together(create, len(having))
+        self.cluster.together(create, len(having))
 
     def _create_pods(self, step: CreatePods, index: int, folder: Path) -> None:
         if step.steady_state:
             raise UserError("scenario: createPods in a steady state is not played")
         namespace = step.namespace or f"namespace-{index}"
-        self.arena.ensure_namespace(namespace)
+        self.cluster.ensure_namespace(namespace)
         self._waited.setdefault(namespace, 0)
         if step.collect_metrics:
             self._measuring = (frozenset({namespace}), {})
@@ -172,13 +172,13 @@ class ScenarioPlayer:
                     namespace,
                     number,
                 )
-                self.arena.create(f"{root}/persistentvolumeclaims", claim)
-                self.arena.create("/api/v1/persistentvolumes", volume)
+                self.cluster.create(f"{root}/persistentvolumeclaims", claim)
+                self.cluster.create("/api/v1/persistentvolumes", volume)
                 use = {"name": "vol", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}}
                 pod["spec"]["volumes"] = [use]
-            self.arena.create(f"{root}/pods", pod)
+            self.cluster.create(f"{root}/pods", pod)
 
-        self.arena.together(create, step.count)
+        self.cluster.together(create, step.count)
         if step.skip_wait_to_completion:
             self._waited[namespace] += step.count
             return
@@ -188,17 +188,17 @@ class ScenarioPlayer:
 
     def _create_any(self, step: CreateAny, folder: Path) -> None:
         if step.namespace:
-            self.arena.ensure_namespace(step.namespace)
+            self.cluster.ensure_namespace(step.namespace)
         for number in range(step.count):
             manifest = read_object(folder / step.template_path, number, step.count)
-            self.arena.create(self.arena.path(manifest, step.namespace), manifest)
+            self.cluster.create(self.cluster.path(manifest, step.namespace), manifest)
 
     def _update_any(self, step: UpdateAny, folder: Path) -> None:
         for number in self._paced(step.count, step.update_per_second):
             manifest = read_object(folder / step.template_path, number, step.count)
-            path = f"{self.arena.path(manifest, step.namespace)}/{manifest['metadata']['name']}"
+            path = f"{self.cluster.path(manifest, step.namespace)}/{manifest['metadata']['name']}"
             for part in (*(step.subresources or [""]), "status"):
-                self.arena.api.request("PUT", f"{path}/{part}".rstrip("/"), manifest)
+                self.cluster.api.request("PUT", f"{path}/{part}".rstrip("/"), manifest)
 
     def _delete_pods(self, step: DeletePods) -> None:
         doomed = list(self._tally.select({step.namespace}, step.label_selector))
@@ -207,7 +207,7 @@ class ScenarioPlayer:
 
         def delete() -> None:
             for number in self._paced(len(doomed), step.delete_pods_per_second):
-                self.arena.delete(f"/api/v1/namespaces/{step.namespace}/pods/{doomed[number].name}")
+                self.cluster.delete(f"/api/v1/namespaces/{step.namespace}/pods/{doomed[number].name}")
 
         if step.skip_wait_to_completion:
             self._start(delete)
@@ -216,17 +216,17 @@ class ScenarioPlayer:
 
     def _churn(self, step: ChurnObjects, index: int, folder: Path) -> None:
         namespace = step.namespace or f"namespace-{index}"
-        self.arena.ensure_namespace(namespace)
+        self.cluster.ensure_namespace(namespace)
         self._raced.add(namespace)
         templates = [read_object(folder / path) for path in step.template_paths]
         names: dict[tuple[int, int], str] = {}
 
         def one(slot: int, kind: int, template: Manifest) -> None:
-            path = self.arena.path(template, namespace)
+            path = self.cluster.path(template, namespace)
             if step.mode == "recreate" and (name := names.pop((slot, kind), "")):
-                self.arena.delete(f"{path}/{name}")
+                self.cluster.delete(f"{path}/{name}")
             else:
-                names[slot, kind] = str(self.arena.create(path, template)["metadata"]["name"])
+                names[slot, kind] = str(self.cluster.create(path, template)["metadata"]["name"])
 
         def churn() -> None:
             count, least_s = 0, time.monotonic() + _CHURN_S

@@ -1,12 +1,12 @@
-"""What schedulers made of scenarios, side by side."""
+"""The results of several schedulers on the same scenarios, side by side."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from aaml.perf.contenders import REAL
 from aaml.perf.player import PlayResult
 from aaml.perf.scenarios import Play
+from aaml.perf.schedulers import REAL
 from aaml.perf.session import PlayJob
 
 
@@ -19,7 +19,7 @@ class SideBySide:
 
     @property
     def agrees(self) -> bool:
-        """Whether all left the same pods bound, pending and preempted, and nobody got stuck."""
+        """Whether all schedulers left the same pods bound, pending and preempted, and none got stuck."""
         every = [outcome for outcomes in self.outcomes.values() for outcome in outcomes]
         return len({outcome.sure for outcome in every}) == 1 and not any(outcome.stuck for outcome in every)
 

@@ -9,10 +9,10 @@ from typing import Any, Self
 
 from aaml.errors import UserError
 from aaml.kube.transport import ApiError, Unreachable
-from aaml.perf.arena import PerfCluster, gates_text, server_gates
-from aaml.perf.contenders import REAL, Contender, command
+from aaml.perf.cluster import PerfCluster, gates_text, server_gates
 from aaml.perf.player import PlayResult, PodCounts, ScenarioPlayer
 from aaml.perf.scenarios import Play
+from aaml.perf.schedulers import REAL, SchedulerProcess, command
 from aaml.plugin.module import is_plugin
 
 _SMALL_NODES = 20
@@ -64,8 +64,8 @@ class Session:
     def __init__(self, folder: Path, wait_s: float) -> None:
         self._folder, self._wait_s = folder, wait_s
         self._clusters, self._schedulers = ExitStack(), ExitStack()
-        self._arena: PerfCluster | None = None
-        self._contender: Contender | None = None
+        self._cluster: PerfCluster | None = None
+        self._scheduler: SchedulerProcess | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -74,37 +74,39 @@ class Session:
         self._end_cluster()
 
     def play(self, job: PlayJob) -> PlayResult:
-        """Return what came of a job; a play that could not go on says so in its outcome."""
+        """Return the result of a job; one that could not go on has the reason in it."""
         try:
-            arena = self._arena_for(job)
-            contender = self._contender_for(job, arena)
-            outcome = ScenarioPlayer(arena, contender.alive, self._wait_s).play(job.play)
-            arena.clear()
+            cluster = self._cluster_for(job)
+            scheduler = self._scheduler_for(job, cluster)
+            outcome = ScenarioPlayer(cluster, scheduler.alive, self._wait_s).play(job.play)
+            cluster.clear()
         except (UserError, ApiError, Unreachable) as error:
             self._end_cluster()
             return PlayResult(_NOTHING, _NOTHING, 0.0, str(error))
         return outcome
 
-    def _arena_for(self, job: PlayJob) -> PerfCluster:
+    def _cluster_for(self, job: PlayJob) -> PerfCluster:
         gates = server_gates(job.play.gates)
-        if self._arena is None or self._arena.gates != gates:
+        if self._cluster is None or self._cluster.gates != gates:
             self._end_cluster()
-            self._arena = self._clusters.enter_context(PerfCluster(f"perf-{os.getpid()}", gates))
-            self._arena.clear()
-        return self._arena
+            self._cluster = self._clusters.enter_context(PerfCluster(f"perf-{os.getpid()}", gates))
+            self._cluster.clear()
+        return self._cluster
 
-    def _contender_for(self, job: PlayJob, arena: PerfCluster) -> Contender:
-        line = command(job.scheduler, arena.cluster.kubeconfig, job.play.gates, self._folder)
-        if self._contender is None or self._contender.line != line:
+    def _scheduler_for(self, job: PlayJob, cluster: PerfCluster) -> SchedulerProcess:
+        line = command(job.scheduler, cluster.cluster.kubeconfig, job.play.gates, self._folder)
+        if self._scheduler is None or self._scheduler.line != line:
             self._end_scheduler()
-            self._contender = self._schedulers.enter_context(Contender(job.scheduler, arena, line, self._folder))
-        return self._contender
+            self._scheduler = self._schedulers.enter_context(
+                SchedulerProcess(job.scheduler, cluster, line, self._folder)
+            )
+        return self._scheduler
 
     def _end_scheduler(self) -> None:
-        self._contender = None
+        self._scheduler = None
         self._schedulers.close()
 
     def _end_cluster(self) -> None:
         self._end_scheduler()
-        self._arena = None
+        self._cluster = None
         self._clusters.close()

@@ -1,4 +1,4 @@
-"""What becomes of every pod, as the API server's watch tells it."""
+"""Counts of pods by state, from a watch of the API server."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Load: which fraction of a cluster pods ask for on average. A number, or a range of which each episode draws one."""
+"""Load: the fraction of a cluster that pods request on average, a number or a range from which episodes draw."""
 
 from dataclasses import dataclass
 
@@ -42,7 +42,7 @@ def take_load(load: Load) -> None:
 
 
 def read_load(text: str) -> Load:
-    """Return the load that a text says: 0.5, or 0.1..0.6. Raises `UserError` for other texts."""
+    """Return the load in a text: 0.5, or 0.1..0.6. Raises `UserError` for other texts."""
     low, dots, high = text.partition("..")
     try:
         ends = [_read_number("load", end) for end in ((low, high) if dots else (low,))]

@@ -70,7 +70,7 @@ class Sink(Protocol):
         ...
 
     def load(self) -> Load:
-        """Return how full the cluster is, whoever filled it."""
+        """Return the fraction of the cluster that is requested, by whichever pods."""
         ...
 
     def interrupt(self) -> None:
@@ -237,7 +237,7 @@ class WorkloadPlayer:
             self._on_wave(pods, current)
 
     def _wait_placed(self, names: Sequence[str]) -> Mapping[str, int]:
-        """Wait for these, deleting meanwhile what has lived its life and so makes room."""
+        """Wait for these pods, meanwhile deleting those whose lifetime is over, which frees their resources."""
         deadline_s = self._sink.now_s() + self._settings.wait_s
         while True:
             left_s = deadline_s - self._sink.now_s()

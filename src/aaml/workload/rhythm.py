@@ -30,7 +30,7 @@ _MOST_GIB = 32.0
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of pod: what it asks for, its share of the arrivals, how long it runs, and whether it may be evicted."""
+    """A kind of pod: its requests, its share of the arrivals, its lifetime, and whether it may be evicted."""
 
     owner: str
     cpu_milli: int

@@ -79,7 +79,7 @@ def synthetic_pods(
 
 
 def pods_for_load(nodes: tuple[Node, ...], load: float) -> int:
-    """Return how many synthetic pods ask in the mean for `load` times the nodes' GPU capacity."""
+    """Return how many synthetic pods request on average `load` times the nodes' GPU capacity."""
     kinds = _table("openb_pod_kinds.csv")
     pods = sum(int(kind["pods"]) for kind in kinds)
     requested = sum(int(kind["pods"]) * int(kind["gpu_count"]) * int(kind["gpu_milli"]) for kind in kinds)

@@ -1,4 +1,4 @@
-"""CSV files made by people, whose first mistake is told with its file, line, column and value."""
+"""CSV files made by people; the first mistake is reported with its file, line, column and value."""
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -5,7 +5,7 @@ from aaml.perf.player import ScenarioPlayer
 from aaml.perf.tally import PodTally, TrackedPod
 
 
-class Arena:
+class StubCluster:
     """Deletes nothing."""
 
     def delete(self, path):
@@ -13,7 +13,7 @@ class Arena:
 
 
 def player_of(*pods):
-    player = ScenarioPlayer(Arena(), lambda: None, 1.0)
+    player = ScenarioPlayer(StubCluster(), lambda: None, 1.0)
     player._tally = PodTally(None, {pod.name: pod for pod in pods})
     player._tally.wait = lambda met, _wait_s, _alive: met()
     return player

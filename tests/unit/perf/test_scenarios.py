@@ -4,11 +4,11 @@ import pytest
 
 from aaml.errors import UserError
 from aaml.perf import scenarios
-from aaml.perf.arena import gates_text, server_gates
-from aaml.perf.contenders import command
+from aaml.perf.cluster import gates_text, server_gates
 from aaml.perf.operations import CreateNodes, CreatePods
 from aaml.perf.player import PlayResult, PodCounts
 from aaml.perf.report import compare, header, rows, summary
+from aaml.perf.schedulers import command
 from aaml.perf.session import PlayJob, jobs
 from aaml.perf.templates import read_object, render
 

@@ -52,7 +52,7 @@ def run(args: Args) -> int:
     from aaml.commands.signals import ends_at_once
     from aaml.kube.provision import end_orphans, ensure_programs
     from aaml.perf import report, scenarios
-    from aaml.perf.contenders import REAL, check_scheduler
+    from aaml.perf.schedulers import REAL, check_scheduler
     from aaml.perf.session import Session, jobs
     from aaml.progress import progress_bar
 

@@ -101,7 +101,7 @@ class Board:
 
     @cached_property
     def _ranked(self) -> dict[tuple[str, str], list[Ranking]]:
-        """The rankings that were asked for: intervals of many policies take seconds."""
+        """The rankings that were requested: intervals of many policies take seconds."""
         return {}
 
     def _rank(self, round_: Round, metric: str) -> list[Ranking]:

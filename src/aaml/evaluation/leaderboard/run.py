@@ -89,7 +89,7 @@ def carry_out(
 
 
 def play_episode(entered: PolicyEntry, task: Task, seed: int, nodes: int) -> tuple[dict[str, Any], str]:
-    """Run one episode and return its row, and the hash of what came up in it."""
+    """Run one episode and return its row, and the hash of its nodes and pods."""
     cluster = entered.task(task).build(seed, nodes)
     data = episode_sha256(cluster)
     return episode_row(task.name, seed, cluster, entered.policy(task, seed), entered.name), data

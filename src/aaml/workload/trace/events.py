@@ -38,11 +38,11 @@ class Began(Event, frozen=True, tag="began"):
 
 
 class Listed(Event, frozen=True, tag="listed"):
-    """All that there was at the beginning has been told: what was told before `Began` and not since is gone."""
+    """The first list is complete: what was there before `Began` and was not listed since is gone."""
 
 
 class Watched(Event, frozen=True, tag="watched"):
-    """Everything that happened up to now has been told."""
+    """Everything that happened up to now is in the trace."""
 
 
 class Lost(Event, frozen=True, tag="lost"):
@@ -134,7 +134,7 @@ def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def waiting(pod: Pod) -> Pod:
-    """Return what scheduling reads of a pod, without what only tells how far it has come."""
+    """Return what scheduling reads of a pod, without its state."""
     return dataclasses.replace(
         pod, node_name="", nominated_node="", phase="Pending", terminating=False, started_s=0.0, resource_version="",
         requests=dict(pod.requests), labels=_sorted(pod.labels), node_selector=_sorted(pod.node_selector),

@@ -1,4 +1,4 @@
-"""What is in a trace, in numbers: nodes, pods, how long they ran and waited, who placed them, when nobody looked."""
+"""A trace in numbers: nodes, pods, how long they ran and waited, who placed them, and gaps in the recording."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True)
 class Summary:
-    """The numbers of a trace; `load` is what was requested of what nodes offered, on average while somebody looked."""
+    """The numbers of a trace; `load` is the requested fraction of the nodes, on average outside the gaps."""
 
     name: str
     source: str
@@ -101,5 +101,5 @@ def _follow(trace: Trace) -> tuple[int, dict[str, float]]:
 
 
 def _overlap(gaps: Iterable[tuple[float, float]], since_s: float, until_s: float) -> float:
-    """Return how much of a time nobody looked."""
+    """Return how much of a span of time lies in gaps of the recording."""
     return sum(max(0.0, min(until_s, end_s) - max(since_s, begin_s)) for begin_s, end_s in gaps)

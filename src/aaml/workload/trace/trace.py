@@ -49,7 +49,7 @@ class Life:
 
     @property
     def ran_s(self) -> float | None:
-        """How long it ran, None where that is not known, as of a pod that ended while nobody looked."""
+        """Seconds that the pod ran, None where unknown, as for a pod that ended in a gap of the recording."""
         if self.bound_s is None or self.ended_s is None or self.how == "unseen":
             return None
         return max(0.0, self.ended_s - self.bound_s)
@@ -57,7 +57,7 @@ class Life:
 
 @dataclass(frozen=True)
 class Trace:
-    """What happened on a cluster. `gaps` are the times (from, to) in which nobody looked."""
+    """What happened on a cluster. `gaps` are the times (from, to) that were not recorded."""
 
     name: str
     events: tuple[AnyEvent, ...]
@@ -92,7 +92,7 @@ class Trace:
 
     @cached_property
     def schedulers(self) -> Counter[str]:
-        """How many pods each scheduler placed while somebody looked."""
+        """The number of pods that each scheduler placed outside the gaps."""
         return Counter(life.pod.scheduler_name for life in self.lives.values() if life.bound_s is not None)
 
     @cached_property
@@ -103,7 +103,7 @@ class Trace:
 
 
 class _Reader:
-    """Takes events as they were written, drops what says nothing new, and adds the ends that nobody saw."""
+    """Reads events as they were written, drops repetitions, and adds ends that were not recorded."""
 
     def __init__(self) -> None:
         self.events: list[AnyEvent] = []
@@ -193,7 +193,7 @@ class _Reader:
 
 
 class Follower:
-    """The state of a cluster as events tell it, one after the other."""
+    """The state of a cluster, updated event by event."""
 
     def __init__(self) -> None:
         self.state = ClusterState()

@@ -107,7 +107,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Windows:
-    """All whole windows of a trace in which somebody looked all the time, by number, and what each is for."""
+    """All windows of a trace without gaps, by number, and whether each is for training or evaluation."""
 
     trace: Trace
     split: Split
@@ -211,7 +211,7 @@ class Windows:
         return before / whole if whole else math.nan
 
     def cautions(self, numbers: Sequence[int]) -> list[str]:
-        """Return what a reader of differences over some windows has to be told, a sentence each."""
+        """Return the cautions for a reader of differences over some windows, a sentence each."""
         lines, window_s, lived_s = [], self.split.window_s, self.trace.lifetimes_s
         if len(numbers) < FEWEST:
             lines.append(

@@ -71,7 +71,7 @@ class PerfCluster:
                 part = self.cluster.component(_MANAGER)
                 replace(part, command=(*part.command, "--controllers=resourceclaim-controller")).start()
             self.api = Transport(self.cluster.kubeconfig, connections=2 * AT_ONCE, timeout_s=_LONG_S)
-            self._pool = ThreadPool(AT_ONCE, "arena")
+            self._pool = ThreadPool(AT_ONCE, "perf")
         except BaseException:
             self.cluster.down()
             raise

@@ -15,7 +15,7 @@ from aaml.errors import UserError
 from aaml.evaluation.policies import in_any_folder, load_policy
 from aaml.kube.provision.binaries import programs_dir
 from aaml.learning.config import LIVE
-from aaml.perf.arena import PerfCluster, gates_text
+from aaml.perf.cluster import PerfCluster, gates_text
 from aaml.plugin.module import is_plugin
 from aaml.plugin.run import command as plugin_command
 from aaml.plugin.run import end, plugin_of, write_configuration
@@ -61,12 +61,12 @@ def command(scheduler: str, kubeconfig: Path, gates: Mapping[str, bool], folder:
     return [str(programs_dir() / REAL), f"--config={file}", "--secure-port=0", *flags]
 
 
-class Contender:
-    """A scheduler at work on an arena; its log is `folder`/`scheduler`.log. Use as a context manager."""
+class SchedulerProcess:
+    """A scheduler's process on a cluster; its log is `folder`/`scheduler`.log. Use as a context manager."""
 
-    def __init__(self, scheduler: str, arena: PerfCluster, line: list[str], folder: Path) -> None:
+    def __init__(self, scheduler: str, cluster: PerfCluster, line: list[str], folder: Path) -> None:
         self.scheduler, self.line = scheduler, line
-        self._arena, self._folder = arena, folder
+        self._cluster, self._folder = cluster, folder
         self._log = folder / f"{Path(scheduler).name}.log"
 
     def __enter__(self) -> Self:
@@ -99,13 +99,13 @@ class Contender:
         offered = {"cpu": "1", "memory": "1Gi", "pods": "1"}
         spec = {"containers": [{"name": "pause", "image": "pause"}]}
         pod = f"/api/v1/namespaces/default/pods/{_PROBE}"
-        self._arena.create("/api/v1/nodes", {"metadata": {"name": _PROBE}, "status": {"capacity": offered}})
-        self._arena.create("/api/v1/namespaces/default/pods", {"metadata": {"name": _PROBE}, "spec": spec})
+        self._cluster.create("/api/v1/nodes", {"metadata": {"name": _PROBE}, "status": {"capacity": offered}})
+        self._cluster.create("/api/v1/namespaces/default/pods", {"metadata": {"name": _PROBE}, "spec": spec})
         deadline = time.monotonic() + _READY_S
-        while not any(each["spec"].get("nodeName") for each in self._arena.get("/api/v1/namespaces/default/pods")):
+        while not any(each["spec"].get("nodeName") for each in self._cluster.get("/api/v1/namespaces/default/pods")):
             self.alive()
             if time.monotonic() > deadline:
                 raise UserError(f"scheduler: {self.scheduler} placed nothing in {_READY_S:g} s; see {self._log}")
             time.sleep(0.1)
-        self._arena.delete(pod, gracePeriodSeconds="0")
-        self._arena.delete(f"/api/v1/nodes/{_PROBE}")
+        self._cluster.delete(pod, gracePeriodSeconds="0")
+        self._cluster.delete(f"/api/v1/nodes/{_PROBE}")
