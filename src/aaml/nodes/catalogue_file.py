@@ -112,9 +112,14 @@ def read_catalogue(path: Path, labels: Labels | None = None) -> Catalogue:
     return parse_catalogue(read_bytes(path, _FIELD), str(path), labels)
 
 
-def read_types(path: Path | None) -> tuple[InstanceType, ...]:
-    """Return all that a file offers, or without one what the catalogue that ships does. Raises `UserError`."""
-    return _shipped("instance_types.json") if path is None else parse_types(read_bytes(path, _FIELD), str(path))
+def read_types(path: Path | None, *, every: bool = False) -> tuple[InstanceType, ...]:
+    """Return all that a file offers, or without one what the catalogue that ships does. Raises `UserError`.
+
+    With `every` these are the offerings that are not available, too.
+    """
+    if path is None:
+        return _shipped("instance_types.json")
+    return parse_types(read_bytes(path, _FIELD), str(path), every=every)
 
 
 def parse_catalogue(text: bytes, source: str, labels: Labels | None = None) -> Catalogue:
@@ -141,8 +146,11 @@ def _catalogue(types: Sequence[InstanceType], source: str, labels: Labels) -> Ca
         raise UserError(f"{source}: {error}") from error
 
 
-def parse_types(text: bytes, source: str) -> tuple[InstanceType, ...]:
-    """Return all that a file's text offers, a type for each operating system. Raises `UserError` for another text."""
+def parse_types(text: bytes, source: str, *, every: bool = False) -> tuple[InstanceType, ...]:
+    """Return all that a file's text offers, a type for each operating system. Raises `UserError` for another text.
+
+    With `every` these are the offerings that are not available, too.
+    """
     try:
         listed = convert(of_json(text, source), list[_Type], source)
     except UserError as error:
@@ -154,7 +162,7 @@ def parse_types(text: bytes, source: str) -> tuple[InstanceType, ...]:
     for number, each in enumerate(listed):
         where = f"{source}: [{number}] {each.name}"
         for os in dict.fromkeys(each.operatingSystems):
-            read = _instance_type(each, os, where)
+            read = _instance_type(each, os, where, every=every)
             first = found.setdefault((read.name, read.os, read.arch), number)
             if first != number:
                 raise bad_value(f"{source}: name of [{first}] and [{number}]", read.name, f"one type for {os} a name")
@@ -170,7 +178,7 @@ def _beyond(listed: Iterable[_Type]) -> set[str]:
     return labels | ({"ReservationCapacity"} if any(each.ReservationCapacity for each in offerings) else set())
 
 
-def _instance_type(read: _Type, os: str, where: str) -> InstanceType:
+def _instance_type(read: _Type, os: str, where: str, *, every: bool) -> InstanceType:
     amounts = {PODS: _PODS, **{name: _amount(name, value, where) for name, value in read.resources.items()}}
     for name, kept in _KEPT.items():
         if amounts.get(name, 0) <= KUBELET[name]:
@@ -180,7 +188,7 @@ def _instance_type(read: _Type, os: str, where: str) -> InstanceType:
     offerings = tuple(
         offering
         for number, each in enumerate(read.offerings)
-        if each.Available
+        if every or each.Available
         for offering in _offerings(each, f"{where}: offerings[{number}]")
     )
     arch = _ARCHITECTURES.get(read.architecture, read.architecture)

@@ -34,9 +34,10 @@ def kind(node: Node) -> str:
 class PriceList:
     """Prices of nodes from the offerings of instance types.
 
-    A node costs what the offering of its type, operating system, capacity type and zone does; in a zone that the type
-    does not name, the dearest of that capacity type. For a type that is not listed its own label counts, which
-    Karpenter's KWOK provider and the simulator write; with `labels_first` for any type.
+    A node costs what the offering of its type, operating system, capacity type and zone does, also where that is not
+    available any more; in a zone that the type does not name, the dearest of that capacity type. For a type that is not
+    listed its own label counts, which Karpenter's KWOK provider and the simulator write; with `labels_first` for any
+    type.
     """
 
     def __init__(self, types: Iterable[InstanceType], *, labels_first: bool = False) -> None:
@@ -49,7 +50,7 @@ class PriceList:
     @classmethod
     def read(cls, path: Path | None) -> Self:
         """Return the prices of a file, without one those on labels and of the types that ship. Raises `UserError`."""
-        return cls(read_types(path), labels_first=path is None)
+        return cls(read_types(path, every=True), labels_first=path is None)
 
     def price(self, node: Node) -> float | None:
         """Return what a node costs in dollars an hour, None where that is not known."""

@@ -62,6 +62,13 @@ def test_a_node_costs_what_its_offering_does(prices):
     assert prices.price(on_eks) == 0.05, "a cloud's own label says spot too"
 
 
+def test_a_node_costs_what_its_offering_does_also_where_that_is_not_available_any_more(tmp_path):
+    path = tmp_path / "types.json"
+    gone = {**offering(0.16, "on-demand", "a"), "Available": False}
+    path.write_text(json.dumps([{"name": "m4", "resources": {"cpu": "4", "memory": "8Gi"}, "offerings": [gone]}]))
+    assert PriceList.read(path).price(typed("n", "m4", **{ZONE_LABEL: "a"})) == 0.16
+
+
 def test_a_type_that_is_not_listed_costs_what_its_node_says(prices):
     assert prices.price(typed("n", "x9", **{PRICE_LABEL: "1.250000"})) == 1.25
     assert prices.price(typed("n", "x9", **{PRICE_LABEL: "dear"})) is None
