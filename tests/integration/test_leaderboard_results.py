@@ -18,7 +18,7 @@ AGAIN = 3  # episodes
 
 
 @pytest.mark.parametrize(
-    ("spec", "name"), [("least-variance", ""), ("models/Linear_linear_balance_s7.json", "linear-balance")]
+    ("spec", "name"), [("least-variance", ""), ("models/Linear_linear_balance_s7.json", "balance-linear")]
 )
 def test_a_committed_piece_comes_out_again_to_the_last_digit(spec: str, name: str) -> None:
     entered = PolicyEntry(str(ROOT / spec) if "/" in spec else spec, name)

@@ -40,8 +40,8 @@ def test_the_ranking_has_the_best_that_do_not_know_lifetimes_with_what_they_gain
 def test_a_share_that_is_to_be_high_is_told_in_points() -> None:
     first = cells(best_of_tasks((BOARD,), (("", "compress"),)))[2]
     mean = means("compress-100", "mean_empty_fraction")
-    gained = 100 * (mean["compress-actor-critic-GNN"] - mean["kube-scheduler"])
-    assert first.startswith(f"compress-actor-critic-GNN: {gained:+.1f} points [")
+    gained = 100 * (mean["compress-acgnn"] - mean["kube-scheduler"])
+    assert first.startswith(f"compress-acgnn: {gained:+.1f} points [")
 
 
 def test_a_card_has_the_command_that_made_a_model_and_its_rows_of_the_leaderboard() -> None:

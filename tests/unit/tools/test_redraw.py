@@ -208,9 +208,9 @@ def test_standings_name_the_best_learned_policy_the_best_rule_and_what_can_be_wo
         entry = json.loads((board / policy / "waiting-10.json").read_text())
         return float(statistics.mean(entry["scores"]["waiting_mean_s"]))
 
-    learned, rule, most = mean("linear-waiting"), mean("least-work-first"), mean("clairvoyant-least-work-first")
+    learned, rule, most = mean("waiting-linear"), mean("least-work-first"), mean("clairvoyant-least-work-first")
     assert waits.startswith(
-        f"| waits | 10 | {learned:#.3g} (linear-waiting) | {rule:#.3g} (least-work-first) "
+        f"| waits | 10 | {learned:#.3g} (waiting-linear) | {rule:#.3g} (least-work-first) "
         f"| {mean('kube-scheduler'):#.3g} | {most:#.3g} | {(rule - learned) / (rule - most):.0%} ["
     )
     assert churn.startswith("| churn@0.9 | 40 | none ships | ")
