@@ -214,7 +214,7 @@ def test_what_is_remembered_of_pods_that_failed_has_a_bound(api, monkeypatch):
         uid = f"u-{number}"
         writing.failed(Pod(f"p{number}", uid=uid), "full")
         told(writing)
-    assert len(writing._said) == 10
+    assert len(writing._failures) == 10
     writing.close(30)
 
 
