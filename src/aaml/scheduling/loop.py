@@ -61,11 +61,11 @@ def never() -> bool:
 
 
 @dataclass(slots=True)
-class _Open:
+class _PendingStep:
     """A placement whose bind has not ended, or whose continuation is not known.
 
-    Of the context nothing is kept but its pod: where hundreds of binds are in flight, the features of 5,000 nodes would
-    come to hundreds of MiB.
+    Only the pod of its context is kept: with hundreds of binds in flight, the features of 5,000 nodes would take
+    hundreds of MiB.
     """
 
     pod: Pod
@@ -77,7 +77,7 @@ class _Open:
     next_observation: Any = None
 
     def complete(self) -> Step | None:
-        """Return the step, None while something of it is awaited."""
+        """Return the step, None while its bind or continuation is awaited."""
         row = self.decision.row
         if self.bind is None or self.ending is None or row is None:
             return None
@@ -113,18 +113,18 @@ class SchedulingLoop:
         self.policy = policy
         self.observation_of = observation_of
         self._episodes = episodes
-        self._open: deque[_Open] = deque()
-        self._binding: dict[str, _Open] = {}
+        self._pending: deque[_PendingStep] = deque()
+        self._binding: dict[str, _PendingStep] = {}
 
     @property
     def awaited(self) -> int:
-        """How many placements are not complete yet."""
-        return len(self._open)
+        """The number of placements that are not complete."""
+        return len(self._pending)
 
     def cut(self, keep: int = 0) -> None:
-        """Forget the placements that are not complete yet, but for the latest `keep`."""
-        while len(self._open) > keep:
-            self._binding.pop(self._open.popleft().pod.uid, None)
+        """Drop the placements that are not complete, except the latest `keep`."""
+        while len(self._pending) > keep:
+            self._binding.pop(self._pending.popleft().pod.uid, None)
 
     def events(self, stop: Callable[[], bool] = never) -> Generator[Event, None, None]:  # noqa: C901, PLR0912
         """Yield what happens until `stop()` is true or the cluster is exhausted; binds in flight are awaited then.
@@ -132,7 +132,7 @@ class SchedulingLoop:
         Close the iterator (`contextlib.closing`) where it may be left early: binds in flight are awaited then too.
         Raises ValueError when the policy chooses a row that is not feasible, `UserError` when it returns no Decision.
         """
-        cluster, cycle, quiet_since = self._cycle.cluster, self._cycle, time.monotonic()
+        cluster, cycle, idle_since = self._cycle.cluster, self._cycle, time.monotonic()
         try:
             while not stop():
                 pod = cluster.next_pod(_TURN_S)
@@ -141,12 +141,12 @@ class SchedulingLoop:
                 if pod is None:
                     if cluster.exhausted:
                         break
-                    if time.monotonic() - quiet_since > IDLE_S:
+                    if time.monotonic() - idle_since > IDLE_S:
                         self._follow(None, None)
                     while (step := self._completed()) is not None:
                         yield step
                     continue
-                quiet_since = time.monotonic()
+                idle_since = time.monotonic()
                 started = time.perf_counter()
                 context = cycle.begin(pod)
                 if context is None:
@@ -165,8 +165,8 @@ class SchedulingLoop:
                     raise bad_value(f"policy {name}: act(context)", decision, "a Decision, such as Decision(row)")
                 outcome = cycle.finish(context, decision)
                 if outcome.kind == "assumed":
-                    self._binding[pod.uid] = placement = _Open(pod, decision, outcome, observation)
-                    self._open.append(placement)
+                    self._binding[pod.uid] = placement = _PendingStep(pod, decision, outcome, observation)
+                    self._pending.append(placement)
                 seconds = begun_s + time.perf_counter() - called_s
                 yield Attempt(pod, outcome, seconds, begun_s + policy_s, policy_s, context, decision)
         finally:
@@ -178,21 +178,21 @@ class SchedulingLoop:
             yield step
 
     def _ended(self, result: BindResult) -> BindResult:
-        """Tell the placement whose bind this was."""
+        """Give the result of a bind to its placement."""
         placement = self._binding.pop(result.pod.uid, None)
         if placement is not None:
             placement.bind = result.status
         return result
 
     def _follow(self, following: Pod | None, observation: Any) -> None:
-        """Tell the latest placement what followed it; None: nothing did, for now."""
-        latest = self._open[-1] if self._open else None
+        """Set what followed the latest placement; None: nothing did, for now."""
+        latest = self._pending[-1] if self._pending else None
         if latest is not None and latest.ending is None:
             latest.ending, latest.next_observation = self._episodes(latest.pod, following), observation
 
     def _completed(self) -> Step | None:
-        """Let go of the first step that is not yielded yet; None while something of it is awaited."""
-        step = self._open[0].complete() if self._open else None
+        """Return and drop the first complete step; None while it is awaited."""
+        step = self._pending[0].complete() if self._pending else None
         if step is not None:
-            self._open.popleft()
+            self._pending.popleft()
         return step
