@@ -236,6 +236,7 @@ class Turns:
         return Decision(int(rows[self.calls % len(rows)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_object_or_a_function_begins_every_episode_anew_and_is_left_as_it_was(workers: int) -> None:
     turns = Turns()
@@ -250,6 +251,7 @@ def emptiest(context):
     return -context.state.requested[:, 0]
 
 
+@pytest.mark.slow
 def test_what_no_other_process_finds_by_name_travels_too() -> None:
     rows = small(
         {"local": type("Local", (Turns,), {})(), "lambda": lambda context: -context.state.requested[:, 0]}, workers=2

@@ -123,6 +123,7 @@ def test_an_imitator_chooses_as_its_teacher_and_an_actor_stays_open(make, name):
         assert entropy(logits, batch.mask).mean() / batch.mask.sum(dim=1).log().mean() > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_an_imitator_of_one_cluster_size_does_not_forget_another(make, name):
     small = stars([make.random(5, seed) for seed in range(400)])
@@ -186,6 +187,7 @@ class Bandit:
         return float(-self.batch.pairs[torch.arange(len(taken)), taken, 1].mean()), float(-most.mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in ALL), ("dqn", {"prioritized": True})])
 def test_every_agent_learns_which_choices_beat_the_others(make, name, settings):
     batch = stars([make.random(5, seed) for seed in range(500)])
@@ -242,6 +244,7 @@ def test_decisions_are_drawn_by_their_error_and_count_the_less_the_more_often(ma
     assert plain.sample(8, generator).weight is None
 
 
+@pytest.mark.slow
 def test_a_dqn_believes_its_own_estimate_of_what_follows(make):
     """Two states: the first earns nothing and leads to the second, which earns 1: both are worth gamma^0 and gamma."""
     first, second = make.state(0), make.state(1)

@@ -46,6 +46,7 @@ def test_dqn_finds_the_values_of_a_two_state_problem(make, encoder):
     torch.testing.assert_close(q[:, :2], torch.tensor([[1.8, 1.0], [2.0, 0.0]]), rtol=0.0, atol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["mlp", "gnn"])
 @pytest.mark.parametrize("epochs", [1, 4])
 def test_actor_critic_prefers_the_better_feasible_node_and_knows_its_value(make, encoder, epochs):
@@ -82,6 +83,7 @@ def test_the_critic_finds_the_value_of_a_truncated_walk(make):
     torch.testing.assert_close(values, torch.full((2,), 2.0), rtol=0.0, atol=0.1)
 
 
+@pytest.mark.slow
 def test_imitation_finds_the_teachers_rule(make):
     rng = np.random.default_rng(0)
     pieces = []

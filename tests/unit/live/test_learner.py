@@ -168,6 +168,7 @@ class Killer(Observer):
             until(lambda: self.learner.waiting == 0, "a learner that knows all steps", WAIT_S)
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_killed_is_followed_by_one_that_goes_on(tmp_path):
     agent = make_agent(small("dqn"), seed=3)
     before = acting_weights(agent)
@@ -373,6 +374,7 @@ def test_all_that_an_update_needs_is_loaded_by_a_twin_which_learns_once(kind, mo
     assert updates == [kind]
 
 
+@pytest.mark.slow
 def test_a_learner_with_nothing_to_do_hears_that_there_is_a_hurry_and_goes_on():
     agent = make_agent(small("dqn"))
     kept, process = AsynchronousLearner(agent), LearnerProcess(awaited=True)
@@ -391,6 +393,7 @@ def session_niceness(pid):
     return int(words[-1]) if words else None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this system has no idle class")
 def test_a_learner_after_a_lost_one_loads_with_a_tenth_of_a_busy_core_and_learns_on_what_nobody_else_wants():
     """In the idle class it would load for minutes where others want all of the processor."""
@@ -405,6 +408,7 @@ def test_a_learner_after_a_lost_one_loads_with_a_tenth_of_a_busy_core_and_learns
         process.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not AUTOGROUP.exists(), reason="this system does not group processes by session")
 def test_a_learner_has_a_session_of_its_own_that_gets_least_once_it_has_loaded():
     ours = AUTOGROUP.read_text()
@@ -429,6 +433,7 @@ os.setsid(); lower_priority(19); tell()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(session_niceness("self") is None, reason="this system does not group processes by session")
 def test_who_leads_a_session_lowers_its_priority_and_who_shares_one_leaves_the_others_theirs():
     theirs = str(session_niceness("self"))

@@ -83,6 +83,7 @@ def test_the_solver_finds_the_cheapest_of_all_packings_of_few_pods(seed):
     assert found.dollars <= known.dollars
 
 
+@pytest.mark.slow
 def test_the_command_writes_both_as_rows_beside_those_of_policies(tmp_path, capsys):
     pytest.importorskip("ortools", reason="the extra `solver`")
     bill = ["--task", "bill", "--nodes", "3", "--bound", "--workers", "1"]

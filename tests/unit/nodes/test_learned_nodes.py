@@ -237,6 +237,7 @@ def test_a_node_with_gpus_goes_when_single_devices_of_others_have_room_for_its_p
         assert [each.names for each in orders if isinstance(each, Delete)] == gone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["bill", "bill-openb"])
 def test_an_episode_is_the_same_again_and_pays_for_what_it_asks_for(task):
     task = under(find_task(task), NodePolicy())

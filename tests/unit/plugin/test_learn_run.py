@@ -75,6 +75,7 @@ def learn(run, count, *plays):
     return stats, heard
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "by", "model"),
     [
@@ -121,6 +122,7 @@ def test_a_plugin_that_goes_and_comes_back_is_learned_from_on(learner, tmp_path)
     assert run.agent.updates > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", [replace(small("acdqn"), segment=8), small("dqn")], ids=["acdqn", "dqn"])
 def test_a_learner_that_starts_again_goes_on_from_what_it_kept_beside_the_weights(learner, tmp_path, caplog, agent):
     weights = tmp_path / "weights.json"

@@ -262,6 +262,7 @@ def test_a_sweep_whose_best_is_no_better_than_the_reference_says_so_first(score,
     assert said.startswith(f"no trial is better than {BASE.reference} on validation episodes") == told
 
 
+@pytest.mark.slow
 def test_the_report_names_the_parameter_that_matters(tmp_path, here):
     study = sweep(config(trials=40), tmp_path, here, train=distance, progress=False)
     assert next(iter(importances(study))) == "learning_rate"
