@@ -302,7 +302,7 @@ def test_taken_port_is_one_line(kwok):
     port = records.load(kwok.name).server.rpartition(":")[2]
     answer = aaml("up", "--name", "portless", "--port", port, check=False)
     assert answer.returncode == 2
-    assert re.fullmatch(rf"aaml cluster: error: port: {port} is not accepted; .*in use.*\n", answer.stderr)
+    assert re.fullmatch(rf"aaml cluster up: error: port: {port} is not accepted; .*in use.*\n", answer.stderr)
     assert not KwokCluster("portless").directory.exists()
 
 

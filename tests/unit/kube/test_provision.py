@@ -659,7 +659,7 @@ def test_unknown_and_unusable_names_are_one_line(capsys):
     assert "there is no cluster 'nobody'" in capsys.readouterr().err
     assert cli.run("cluster", ["down", "--name", "../etc"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("aaml cluster: error: name: '../etc' is not accepted")
+    assert said.startswith("aaml cluster down: error: name: '../etc' is not accepted")
     assert said.count("\n") == 1
 
 
@@ -682,7 +682,7 @@ def test_damaged_record_says_how_to_get_rid_of_it(capsys):
 )  # fmt: skip
 def test_wrong_flags_fail_before_anything_is_built(flags, field, capsys):
     assert cli.run("cluster", ["up", *flags]) == 2
-    assert capsys.readouterr().err.startswith(f"aaml cluster: error: {field} is not accepted")
+    assert capsys.readouterr().err.startswith(f"aaml cluster up: error: {field} is not accepted")
     assert not binaries.programs_dir().exists()
 
 
