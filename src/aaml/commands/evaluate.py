@@ -24,7 +24,7 @@ class Args(Settings):
     """`aaml evaluate`."""
 
     task: str = "balance"
-    """Task by name (`aaml evaluate --task ?` lists them), a trace by its folder or as
+    """Task by name (`aaml show tasks` lists them), a trace by its folder or as
     compress@FOLDER, or one's own as FILE.py:NAME."""
     policies: tuple[str, ...] = ("kube-scheduler", "least-allocated", "least-variance", "random")
     """Policies by name, FILE.py:NAME, kube-scheduler:FILE.yaml (a KubeSchedulerConfiguration), or LABEL=NAME; on bills
