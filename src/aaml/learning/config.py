@@ -40,7 +40,7 @@ SCRIPT_NAMES: Mapping[str, str] = {
 """What the flags of the agents' own scripts call a setting, and the setting."""
 _HEADER_NAMES: Mapping[str, str] = {
     **SCRIPT_NAMES, "max_gradient_norm": "max_grad_norm", "entropy_weight": "ent_coef", "clip": "clip_range",
-    "value_clip": "clip_range_vf", "epochs": "n_epochs",
+    "value_clip": "clip_range_vf", "epochs": "n_epochs", "horizon": "segment",
 }  # fmt: skip
 """What the headers of model files of version 1 call a setting, and the setting."""
 
@@ -306,5 +306,6 @@ def read_agent(name: str, values: Mapping[str, Any]) -> NetworkAgent:
     if not isinstance(agent, NetworkAgent):
         raise bad_value("agent", name, f"one of {', '.join(LIVE)}")
     known = {row.name for row in fields(agent)}
-    named = {_HEADER_NAMES.get(key, key): value for key, value in values.items()}
+    others = set() if isinstance(agent, ActorCritic) else {"actor_learning_rate", "epochs"}
+    named = {_HEADER_NAMES.get(key, key): value for key, value in values.items() if key not in others}
     return changed(agent, {key: value for key, value in named.items() if key in known})
