@@ -120,7 +120,7 @@ def _train_all(config: DemoConfig, trainings: Sequence[TrainConfig], folder: Pat
 
 
 def _training(config: DemoConfig, agent: AgentKind) -> TrainConfig:
-    # On one size, and for a million decisions, an actor-critic learns more where more of its choices are drawn.
+    # On one size, and for so few decisions, an actor-critic learns more where more of its choices are drawn.
     group = GroupConfig(sampled=0.3) if isinstance(AGENTS[agent], ActorCritic) else GroupConfig()
     return TrainConfig(
         agent=AGENTS[agent], task=config.task, steps=config.steps, seed=config.seed, nodes=(config.nodes,),

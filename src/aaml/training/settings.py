@@ -223,7 +223,7 @@ class DemoConfig(Settings):
 
     task: str = "balance"
     """a task by name"""
-    steps: Count = 1_000_000
+    steps: Count = 500_000
     """training decisions of each agent, after the warm start; a million take half a minute on compiled tasks"""
     teacher_steps: Natural = 2_000
     """decisions of a heuristic that each agent imitates first (warm start)"""
