@@ -60,7 +60,7 @@ def test_karpenter_is_there_by_its_profile_and_opens_no_port(tmp_path, services)
     assert answer.returncode == 0, answer.stderr
     karpenter = json.loads(answer.stdout)["services"]["karpenter"]
     assert karpenter["depends_on"]["kwok-cluster"]["condition"] == "service_healthy"
-    assert karpenter["command"][:3] == ["aaml", "cluster", "autoscale"]
+    assert karpenter["command"][:3] == ["aaml", "cluster", "autoscaler"]
     assert "ports" not in karpenter
     assert (karpenter["cap_drop"], karpenter["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
     built_on = re.search(

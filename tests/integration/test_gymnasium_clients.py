@@ -241,7 +241,7 @@ def test_text_shows_each_node_and_the_next_pod():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"task": "chess"}, "task: 'chess' is not accepted; expected one of balance"),
+        ({"task": "golf"}, "task: 'golf' is not accepted; expected one of balance"),
         ({"observation": "tensor"}, "observation: 'tensor'"),
         ({"reward": "fun"}, "reward: 'fun' is not accepted; expected one of balance"),
         ({"nodes": 0}, "nodes: 0"),

@@ -33,8 +33,8 @@ def test_sizes_as_asked_for():
     for options in ({"nodes": 0}, {"pods": 0}):
         with pytest.raises(UserError, match=f"{next(iter(options))}: 0"):
             find_task("balance").build(0, **options)
-    with pytest.raises(UserError, match="task: 'chess' is not accepted; expected one of balance"):
-        find_task("chess")
+    with pytest.raises(UserError, match="task: 'golf' is not accepted; expected one of balance"):
+        find_task("golf")
     with pytest.raises(UserError, match="did you mean balance"):
         find_task("balence")
 
