@@ -14,7 +14,7 @@ class UserError(Exception):
 def bad_value(field: str, value: object, accepted: str) -> UserError:
     """Build the usual message: which field, what it was, of names the one that was meant, and what it may be."""
     listed = accepted.removeprefix(_NAMES).partition(", or ")[0] if accepted.startswith(_NAMES) else ""
-    names = re.findall(r"[\w.@/-]*\w", listed)
+    names = [each for each in re.split(", | or | and ", listed) if re.fullmatch(r"[\w.@/-]*\w", each)]
     meant = did_you_mean(value, names) if isinstance(value, str) else ""
     expected = f"{meant} Expected" if meant else "; expected"
     return UserError(f"{field}: {value!r} is not accepted{expected} {accepted}")
