@@ -35,7 +35,7 @@ def test_sizes_as_asked_for():
             find_task("balance").build(0, **options)
     with pytest.raises(UserError, match="task: 'golf' is not accepted; expected one of balance"):
         find_task("golf")
-    with pytest.raises(UserError, match="task: 'balence' is not accepted; did you mean balance. Expected one of"):
+    with pytest.raises(UserError, match=r"task: 'balence' is not accepted; did you mean balance\? Expected"):
         find_task("balence")
 
 
