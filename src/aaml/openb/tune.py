@@ -101,34 +101,36 @@ def read_start(path: Path | None) -> FloatArray:
 
 
 def tune(
-    asked: ScorerTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False
+    settings: ScorerTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False
 ) -> tuple[FloatArray, int]:
     """Run the stages one after another; return the weights [groups, F] and how many generations there were.
 
     The file (.npz) holds the latest mean after every generation. The same stages give the same weights, wherever the
     workers are. With `resume` a search that was cut off goes on.
     """
-    if asked.out.suffix != ".npz":
-        raise bad_value("out", str(asked.out), "a file that ends in .npz")
-    for stage in asked.stages:
+    if settings.out.suffix != ".npz":
+        raise bad_value("out", str(settings.out), "a file that ends in .npz")
+    for stage in settings.stages:
         if stage.population < 4 or stage.generations < 1:
             raise UserError("stage: expected a population of at least 4 and at least one generation")
-    with output_file(asked.out):
-        refuse_overwriting([asked.out], [asked.start] if asked.start else [], going_on=exists(asked.folder))
-        vector, done = read_start(asked.start), 0
+    with output_file(settings.out):
+        refuse_overwriting([settings.out], [settings.start] if settings.start else [], going_on=exists(settings.folder))
+        vector, done = read_start(settings.start), 0
         with (
-            Study(asked.folder, asked.to_dict(), asked.inputs(), resume=resume) as study,
-            open_pool(asked.workers) as pool,
+            Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume) as study,
+            open_pool(settings.workers) as pool,
         ):
-            for number, stage in enumerate(asked.stages, 1):
-                name = f"stage {number} of {len(asked.stages)}"
-                vector, generations = _stage(asked.out, stage, vector, study, pool, name, stopped)
+            for number, stage in enumerate(settings.stages, 1):
+                name = f"stage {number} of {len(settings.stages)}"
+                vector, generations = _stage(settings.out, stage, vector, study, pool, name, stopped)
                 done += generations
                 if generations < stage.generations:
                     break
-            save_scorer(ScorerModel(linear=matrix(vector)), asked.out)
+            save_scorer(ScorerModel(linear=matrix(vector)), settings.out)
             if study.trials:
-                write_page(study, "A linear scorer for GPUs", (), asked.to_dict(), ("loss against FGD",), [asked.out])
+                write_page(
+                    study, "A linear scorer for GPUs", (), settings.to_dict(), ("loss against FGD",), [settings.out]
+                )
     return matrix(vector), done
 
 

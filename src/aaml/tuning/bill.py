@@ -79,7 +79,7 @@ class BillTuning:
         return self.out
 
     @property
-    def told_by(self) -> tuple[Path, ...]:
+    def reported_metrics(self) -> tuple[Path, ...]:
         """The files that one has."""
         scheduler = (profile_file(self.scheduler),) if self.scheduler else ()
         return scheduler if self.nodepool is None else (*scheduler, self.nodepool)
@@ -120,85 +120,87 @@ class TunedBill:
     generations: int
 
 
-def tune(asked: BillTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False) -> TunedBill:
+def tune(settings: BillTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False) -> TunedBill:
     """Search, choose, judge and write.
 
     The same settings give the same files, for any number of workers. Once `stopped` says so the best pair so far is
     judged and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that nothing
     can be done with, and `StoppedError` where it was stopped before anything was known, or after the search.
     """
-    bill_of(asked.task).check_metric(asked.metric)
-    check_seeds(asked.task, asked.seeds, asked.episodes, asked.episodes)
-    with output_folder(asked.out):
-        files = (asked.out / name for name in _FILES)
-        refuse_overwriting(files, asked.told_by, going_on=exists(asked.folder))
-        return _tune(asked, resume, stopped)
+    bill_of(settings.task).check_metric(settings.metric)
+    check_seeds(settings.task, settings.seeds, settings.episodes, settings.episodes)
+    with output_folder(settings.out):
+        files = (settings.out / name for name in _FILES)
+        refuse_overwriting(files, settings.reported_metrics, going_on=exists(settings.folder))
+        return _tune(settings, resume, stopped)
 
 
-def _tune(asked: BillTuning, resume: bool, stopped: Callable[[], bool]) -> TunedBill:
-    start = read_profile(asked.scheduler).config if asked.scheduler else KubeSchedulerConfig()
-    largest = max(asked.task.sizes, default=asked.task.nodes)
-    own = asked.pool
-    sold = replace(bill_of(asked.task), autoscaler=own).sold
-    least = {} if asked.nodepool is None else nodepool.least_values(nodepool.load_nodepool(asked.nodepool))
+def _tune(settings: BillTuning, resume: bool, stopped: Callable[[], bool]) -> TunedBill:
+    start = read_profile(settings.scheduler).config if settings.scheduler else KubeSchedulerConfig()
+    largest = max(settings.task.sizes, default=settings.task.nodes)
+    own = settings.pool
+    sold = replace(bill_of(settings.task), autoscaler=own).sold
+    least = {} if settings.nodepool is None else nodepool.least_values(nodepool.load_nodepool(settings.nodepool))
     space = SetupSpace(replace(Space.of_size(start, largest), backs_off=True), own, sold.meeting(own.labels), least)
-    limits = asked.limits.list()
-    with Study(asked.folder, asked.to_dict(), asked.inputs(), resume=resume) as study, open_pool(asked.workers) as pool:
-        bred = breed(study, asked, space, _problem(asked), pool, elite=_ELITE, name="bill", stopped=stopped)
+    limits = settings.limits.list()
+    with (
+        Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume) as study,
+        open_pool(settings.workers) as pool,
+    ):
+        bred = breed(study, settings, space, _problem(settings), pool, elite=_ELITE, name="bill", stopped=stopped)
         stopped = from_now(stopped)
-        configs, means, violations = bred.validated(_problem(asked, "validation"), pool, stopped)
+        configs, means, violations = bred.validated(_problem(settings, "validation"), pool, stopped)
         chosen = configs[int(ranked(means, violations)[0])]
-        results = _judge(asked, chosen, stopped)
-        judgment = judged(results, asked.metric, limits)
-        told = (*judgment.first, *judgment.lines)
-        files = _write(asked, chosen, told) if judgment.gained else ()
+        results = _judge(settings, chosen, stopped)
+        judgment = judged(results, settings.metric, limits)
+        lines = (*judgment.first, *judgment.lines)
+        files = _write(settings, chosen, lines) if judgment.gained else ()
         write_page(
             study,
-            f"A bill: {asked.task.name}",
-            told,
-            {"task": asked.task.name, **asked.to_dict()},
-            (asked.metric,),
+            f"A bill: {settings.task.name}",
+            lines,
+            {"task": settings.task.name, **settings.to_dict()},
+            (settings.metric,),
             files,
         )
     return TunedBill(chosen, results, judgment, files, bred.generations)
 
 
-def _problem(asked: BillTuning, part: str = "training") -> Problem[Setup]:
+def _problem(settings: BillTuning, part: str = "training") -> Problem[Setup]:
     return Problem(
-        asked.task, seeds_of(asked.task, part, asked.episodes), asked.task.sizes or (None,), judge_setups,
-        (asked.metric,), relative=True, limits=asked.limits.list(),
+        settings.task, seeds_of(settings.task, part, settings.episodes), settings.task.sizes or (None,), judge_setups,
+        (settings.metric,), relative=True, limits=settings.limits.list(),
     )  # fmt: skip
 
 
-def _judge(asked: BillTuning, chosen: Setup, stopped: Callable[[], bool]) -> Results:
+def _judge(settings: BillTuning, chosen: Setup, stopped: Callable[[], bool]) -> Results:
     """Play the held-out episodes as `aaml evaluate` does it, with the files that are to be written."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        scheduler, pool = _files(asked, chosen, folder)
-        own = f"+{asked.nodepool}" if asked.nodepool else ""
+        scheduler, pool = _files(settings, chosen, folder)
+        own = f"+{settings.nodepool}" if settings.nodepool else ""
         policies = {
-            STOCK: (asked.scheduler or STOCK) + own,
+            STOCK: (settings.scheduler or STOCK) + own,
             PACKING: PACKING + own,
-            TUNED: f"{PREFIX}{scheduler}{_profile_of(asked)}+{pool}",
+            TUNED: f"{PREFIX}{scheduler}{_profile_of(settings)}+{pool}",
         }
-        return evaluate(policies, asked.task, asked.seeds, workers=asked.workers, stopped=stopped)
+        return evaluate(policies, settings.task, settings.seeds, workers=settings.workers, stopped=stopped)
 
 
-def _profile_of(asked: BillTuning) -> str:
-    return f"#{read_profile(asked.scheduler).scheduler_name}" if asked.scheduler else ""
+def _profile_of(settings: BillTuning) -> str:
+    return f"#{read_profile(settings.scheduler).scheduler_name}" if settings.scheduler else ""
 
 
-def _files(asked: BillTuning, found: Setup, folder: Path, notes: tuple[str, ...] = ()) -> tuple[Path, Path]:
+def _files(settings: BillTuning, found: Setup, folder: Path, notes: tuple[str, ...] = ()) -> tuple[Path, Path]:
     """Write a pair as a KubeSchedulerConfiguration and a NodePool."""
     scheduler, pool = (folder / name for name in _FILES)
-    write_configuration(scheduler, document(found.scheduler, asked.scheduler), notes)
-    base = nodepool.load_nodepool(asked.nodepool) if asked.nodepool else None
+    write_configuration(scheduler, document(found.scheduler, settings.scheduler), notes)
+    base = nodepool.load_nodepool(settings.nodepool) if settings.nodepool else None
     nodepool.write_nodepool(pool, nodepool.document(found.pool, base), notes)
     return scheduler, pool
 
 
-def _write(asked: BillTuning, found: Setup, lines: tuple[str, ...]) -> tuple[Path, ...]:
-    head = (
-        f"tuned for {asked.task.name} (aaml search bill), as a pair; on held-out episodes, intervals together at 95%:"
-    )
-    return _files(asked, found, asked.out, (head, *lines))
+def _write(settings: BillTuning, found: Setup, lines: tuple[str, ...]) -> tuple[Path, ...]:
+    name = settings.task.name
+    head = f"tuned for {name} (aaml search bill), as a pair; on held-out episodes, intervals together at 95%:"
+    return _files(settings, found, settings.out, (head, *lines))

@@ -55,7 +55,7 @@ class Bred(Generic[Params]):
 
 def breed(
     study: Study,
-    asked: Breeding,
+    settings: Breeding,
     space: Space[Params],
     problem: Problem[Params],
     pool: Pool,
@@ -65,7 +65,7 @@ def breed(
     stopped: Callable[[], bool],
 ) -> Bred[Params]:
     """Breed until all generations are played or `stopped`. Raises `StoppedError` where nothing was known until then."""
-    sampler = Genetic(space, population=asked.population, elite=elite, seed=asked.seed)
+    sampler = Genetic(space, population=settings.population, elite=elite, seed=settings.seed)
     first = space.beginnings()[0]
 
     def played_first() -> list[list[float]]:
@@ -79,8 +79,8 @@ def breed(
         gains = base - np.array(sampler.best[0].values)
         return f"gain={', '.join(f'{100.0 * each:.1f}%' for each in gains)}"
 
-    race = Race(problem, start, pool, asked.seed, stopped)
-    done = study.optimize(sampler, race, 1 + asked.generations, name=f"tune {name}", stopped=stopped, after=gain)
+    race = Race(problem, start, pool, settings.seed, stopped)
+    done = study.optimize(sampler, race, 1 + settings.generations, name=f"tune {name}", stopped=stopped, after=gain)
     if not done:
         raise StoppedError
     played = sum(max(each.intermediate_values, default=0) for each in study.trials)

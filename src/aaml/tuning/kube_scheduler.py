@@ -150,7 +150,7 @@ class TunedProfiles:
 
 
 def tune(
-    asked: KubeSchedulerTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False
+    settings: KubeSchedulerTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False
 ) -> TunedProfiles:
     """Search, choose, judge and write.
 
@@ -158,98 +158,107 @@ def tune(
     far is judged and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that
     nothing can be done with, and `StoppedError` where it was stopped before anything was known, or after the search.
     """
-    check_seeds(asked.task, asked.seeds, asked.episodes, asked.episodes)
-    with output_file(asked.out):
-        files = (asked.out, *(_file(asked, number, _FRONT) for number in range(_FRONT)))
-        told_by = [profile_file(asked.start)] if asked.start else []
-        refuse_overwriting(files, told_by, going_on=exists(asked.folder))
-        return _tune(asked, resume, stopped)
+    check_seeds(settings.task, settings.seeds, settings.episodes, settings.episodes)
+    with output_file(settings.out):
+        files = (settings.out, *(_file(settings, number, _FRONT) for number in range(_FRONT)))
+        reported_metrics = [profile_file(settings.start)] if settings.start else []
+        refuse_overwriting(files, reported_metrics, going_on=exists(settings.folder))
+        return _tune(settings, resume, stopped)
 
 
-def _tune(asked: KubeSchedulerTuning, resume: bool, stopped: Callable[[], bool]) -> TunedProfiles:
-    space, problem = _space(asked), _problem(asked)
-    if not is_compiled(asked.task, *problem.all[0]):
-        _log.info("%s is played in the simulator: a decision takes a hundred times as long there", asked.task.name)
-    objectives = len(asked.judged_by)
+def _tune(settings: KubeSchedulerTuning, resume: bool, stopped: Callable[[], bool]) -> TunedProfiles:
+    space, problem = _space(settings), _problem(settings)
+    if not is_compiled(settings.task, *problem.all[0]):
+        _log.info("%s is played in the simulator: a decision takes a hundred times as long there", settings.task.name)
+    objectives = len(settings.judged_by)
     with (
-        Study(asked.folder, asked.to_dict(), asked.inputs(), resume=resume, objectives=objectives) as study,
-        open_pool(asked.workers) as pool,
+        Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume, objectives=objectives) as study,
+        open_pool(settings.workers) as pool,
     ):
-        bred = breed(study, asked, space, problem, pool, elite=_ELITE, name="kube-scheduler", stopped=stopped)
+        bred = breed(study, settings, space, problem, pool, elite=_ELITE, name="kube-scheduler", stopped=stopped)
         stopped = from_now(stopped)
-        chosen = _choose(asked, bred, pool, stopped)
-        found, results = _judge(asked, chosen, stopped)
-        written = tuple(_write(asked, each, number, len(found)) for number, each in enumerate(found))
-        told = [str(gain) for each in written for gain in (*each.worse, *each.gains)]
+        chosen = _choose(settings, bred, pool, stopped)
+        found, results = _judge(settings, chosen, stopped)
+        written = tuple(_write(settings, each, number, len(found)) for number, each in enumerate(found))
+        lines = [str(gain) for each in written for gain in (*each.worse, *each.gains)]
         files = [each.file for each in written if each.file is not None]
         write_page(
             study,
-            f"kube-scheduler for {asked.task.name}",
-            told,
-            {"task": asked.task.name, **asked.to_dict()},
-            asked.judged_by,
+            f"kube-scheduler for {settings.task.name}",
+            lines,
+            {"task": settings.task.name, **settings.to_dict()},
+            settings.judged_by,
             files,
         )
     return TunedProfiles(written, results, bred.generations, bred.played)
 
 
-def _space(asked: KubeSchedulerTuning) -> Space:
-    if not asked.plugins:
+def _space(settings: KubeSchedulerTuning) -> Space:
+    if not settings.plugins:
         raise bad_value("plugins", "none", f"some of {', '.join(DEFAULT_WEIGHTS)}")
-    for plugin in asked.plugins:
+    for plugin in settings.plugins:
         if plugin not in DEFAULT_WEIGHTS:
             raise bad_value("plugins", plugin, f"one of {', '.join(DEFAULT_WEIGHTS)}")
-    for name in asked.metrics:
-        asked.task.check_metric(name)
-    start = read_profile(asked.start).config if asked.start else KubeSchedulerConfig()
-    cluster = asked.task.build(seeds_of(asked.task, "training", asked.episodes)[0], (asked.task.sizes or (None,))[0])
+    for name in settings.metrics:
+        settings.task.check_metric(name)
+    start = read_profile(settings.start).config if settings.start else KubeSchedulerConfig()
+    cluster = settings.task.build(
+        seeds_of(settings.task, "training", settings.episodes)[0], (settings.task.sizes or (None,))[0]
+    )
     others = {name for pod in cluster.workload.pods for name in pod.requests} - {CPU, MEMORY}
     scalar = tuple(sorted(name for name in others if "/" in name))  # devices and the like, as kube-scheduler has them
-    largest = max(asked.task.sizes, default=asked.task.nodes)
-    return Space(start, asked.plugins, (CPU, MEMORY, *scalar), largest >= SAMPLED_FROM)
+    largest = max(settings.task.sizes, default=settings.task.nodes)
+    return Space(start, settings.plugins, (CPU, MEMORY, *scalar), largest >= SAMPLED_FROM)
 
 
-def _problem(asked: KubeSchedulerTuning, part: str = "training") -> Problem[KubeSchedulerConfig]:
-    sizes = asked.task.sizes or (None,)
-    return Problem(asked.task, seeds_of(asked.task, part, asked.episodes), sizes, judge, asked.metrics, asked.relative)
+def _problem(settings: KubeSchedulerTuning, part: str = "training") -> Problem[KubeSchedulerConfig]:
+    sizes = settings.task.sizes or (None,)
+    return Problem(
+        settings.task,
+        seeds_of(settings.task, part, settings.episodes),
+        sizes,
+        judge,
+        settings.metrics,
+        settings.relative,
+    )
 
 
 def _choose(
-    asked: KubeSchedulerTuning, bred: Bred[KubeSchedulerConfig], pool: Pool, stopped: Callable[[], bool]
+    settings: KubeSchedulerTuning, bred: Bred[KubeSchedulerConfig], pool: Pool, stopped: Callable[[], bool]
 ) -> list[KubeSchedulerConfig]:
     """Return the elite's best on the validation episodes; with several metrics a front, best by the first one first."""
-    configs, means, _ = bred.validated(_problem(asked, "validation"), pool, stopped)
+    configs, means, _ = bred.validated(_problem(settings, "validation"), pool, stopped)
     order, ranks, _ = survivors(means, len(means))
-    if not asked.metrics[1:]:
+    if not settings.metrics[1:]:
         return [configs[order[0]]]
     front = order[ranks == 0][:_FRONT]
     return [configs[place] for place in sorted(front, key=lambda place: means[place, 0])]
 
 
 def _judge(
-    asked: KubeSchedulerTuning, chosen: Sequence[KubeSchedulerConfig], stopped: Callable[[], bool]
+    settings: KubeSchedulerTuning, chosen: Sequence[KubeSchedulerConfig], stopped: Callable[[], bool]
 ) -> tuple[list[Tuned], Results]:
     """Play the held-out episodes as `aaml evaluate` does it, with the files that are to be written."""
     with TemporaryDirectory() as folder:
-        policies = {STOCK: asked.start or STOCK}
+        policies = {STOCK: settings.start or STOCK}
         for number, config in enumerate(chosen):
             path = Path(folder) / f"{number}.yaml"
-            write_configuration(path, document(config, asked.start))
-            policies[_label(number, len(chosen))] = f"{PREFIX}{path}" + _profile_of(asked)
-        results = evaluate(policies, asked.task, asked.seeds, workers=asked.workers, stopped=stopped)
+            write_configuration(path, document(config, settings.start))
+            policies[_label(number, len(chosen))] = f"{PREFIX}{path}" + _profile_of(settings)
+        results = evaluate(policies, settings.task, settings.seeds, workers=settings.workers, stopped=stopped)
     frame, found = results.frame(), []
-    comparisons = frame["nodes"].nunique() * len(asked.judged_by) * len(chosen)
+    comparisons = frame["nodes"].nunique() * len(settings.judged_by) * len(chosen)
     for number, config in enumerate(chosen):
         gains = []
         for nodes in dict.fromkeys(frame["nodes"]):
             here = frame[frame["nodes"] == nodes]
-            for metric in asked.judged_by:
+            for metric in settings.judged_by:
                 stock, tuned = (
                     here[here["policy"] == name].sort_values("seed")[metric].to_numpy()
                     for name in (STOCK, _label(number, len(chosen)))
                 )
                 gains.append(
-                    Gain.of(int(nodes), metric, stock, tuned, relative=asked.relative, comparisons=comparisons)
+                    Gain.of(int(nodes), metric, stock, tuned, relative=settings.relative, comparisons=comparisons)
                 )
         found.append(Tuned(config, tuple(gains)))
     return found, results
@@ -259,23 +268,23 @@ def _label(number: int, count: int) -> str:
     return "tuned" if count == 1 else f"tuned-{number + 1}"
 
 
-def _profile_of(asked: KubeSchedulerTuning) -> str:
-    return f"#{read_profile(asked.start).scheduler_name}" if asked.start else ""
+def _profile_of(settings: KubeSchedulerTuning) -> str:
+    return f"#{read_profile(settings.start).scheduler_name}" if settings.start else ""
 
 
-def _file(asked: KubeSchedulerTuning, number: int, count: int) -> Path:
+def _file(settings: KubeSchedulerTuning, number: int, count: int) -> Path:
     """Return FILE, or FILE-1, FILE-2 ... of a front."""
-    name = asked.out.stem + (f"-{number + 1}" if count > 1 else "")
-    return asked.out.with_name(name + asked.out.suffix)
+    name = settings.out.stem + (f"-{number + 1}" if count > 1 else "")
+    return settings.out.with_name(name + settings.out.suffix)
 
 
-def _write(asked: KubeSchedulerTuning, tuned: Tuned, number: int, count: int) -> Tuned:
+def _write(settings: KubeSchedulerTuning, tuned: Tuned, number: int, count: int) -> Tuned:
     """Write a configuration that gains something."""
     if not tuned.better:
         return tuned
-    path = _file(asked, number, count)
-    reference = asked.start or "kube-scheduler's defaults"
-    notes = [f"tuned for {asked.task.name} (aaml search scheduler); predicted, against {reference}:"]
-    told = sorted(tuned.gains, key=lambda gain: gain.against.verdict != "worse")
-    write_configuration(path, document(tuned.config, asked.start), [*notes, *map(str, told)])
+    path = _file(settings, number, count)
+    reference = settings.start or "kube-scheduler's defaults"
+    notes = [f"tuned for {settings.task.name} (aaml search scheduler); predicted, against {reference}:"]
+    lines = sorted(tuned.gains, key=lambda gain: gain.against.verdict != "worse")
+    write_configuration(path, document(tuned.config, settings.start), [*notes, *map(str, lines)])
     return replace(tuned, file=path)

@@ -155,7 +155,7 @@ def _played(cluster: SimCluster, name: str, seed: int) -> Mapping[str, float]:
 
 
 def tune(
-    asked: NodePolicyTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False
+    settings: NodePolicyTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False
 ) -> TunedNodePolicy:
     """Search, choose, write and judge; once `stopped` says so, what there is.
 
@@ -163,61 +163,62 @@ def tune(
     generation. With `resume` a search that was cut off goes on. Raises `UserError` for settings that nothing can be
     done with, and `StoppedError` where it was stopped before anything was known, or after the search.
     """
-    bill_of(asked.task).check_metric(asked.metric)
-    check_seeds(asked.task, asked.seeds, _POOL, 2 * asked.episodes)
-    with output_file(asked.out):
-        refuse_overwriting([asked.out], [asked.start] if asked.start else [], going_on=exists(asked.folder))
-        return _tune(asked, resume, stopped)
+    bill_of(settings.task).check_metric(settings.metric)
+    check_seeds(settings.task, settings.seeds, _POOL, 2 * settings.episodes)
+    with output_file(settings.out):
+        refuse_overwriting([settings.out], [settings.start] if settings.start else [], going_on=exists(settings.folder))
+        return _tune(settings, resume, stopped)
 
 
-def _tune(asked: NodePolicyTuning, resume: bool, stopped: Callable[[], bool]) -> TunedNodePolicy:
+def _tune(settings: NodePolicyTuning, resume: bool, stopped: Callable[[], bool]) -> TunedNodePolicy:
     start = NodePolicy()
-    if asked.start is not None:
-        read = read_autoscaler(asked.start)
+    if settings.start is not None:
+        read = read_autoscaler(settings.start)
         if not isinstance(read, NodePolicy):
-            raise bad_value("start", str(asked.start), "a policy of nodes, as `aaml search nodes` writes it")
+            raise bad_value("start", str(settings.start), "a policy of nodes, as `aaml search nodes` writes it")
         start = read
-    sampler = CmaEs(to_vector(start), population=asked.population, deviation=_DEVIATION, seed=asked.seed)
+    sampler = CmaEs(to_vector(start), population=settings.population, deviation=_DEVIATION, seed=settings.seed)
     with (
-        Study(asked.folder, asked.to_dict(), asked.inputs(), resume=resume) as study,
-        open_pool(asked.workers) as pool,
+        Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume) as study,
+        open_pool(settings.workers) as pool,
     ):
-        generations = _search(asked, start, sampler, study, pool, stopped)
+        generations = _search(settings, start, sampler, study, pool, stopped)
         stopped = from_now(stopped)
-        policy = _chosen(asked, start, sampler.means[: generations + 1], pool, stopped)
-        write_node_policy(asked.out, policy)
+        policy = _chosen(settings, start, sampler.means[: generations + 1], pool, stopped)
+        write_node_policy(settings.out, policy)
         results = evaluate(
-            {STOCK: STOCK, PACKING: PACKING, TUNED: f"{asked.policy}+{asked.out}"}, asked.task, asked.seeds,
-            workers=asked.workers, stopped=stopped,
+            {STOCK: STOCK, PACKING: PACKING, TUNED: f"{settings.policy}+{settings.out}"}, settings.task, settings.seeds,
+            workers=settings.workers, stopped=stopped,
         )  # fmt: skip
-        judgment = judged(results, asked.metric, asked.limits.list())
-        told = (*judgment.first, *judgment.lines)
-        head = f"tuned for {asked.task.name} with the policy {asked.policy} (aaml search nodes); on episodes held out:"
-        write_node_policy(asked.out, policy, (head, *told))
-        settings = {"task": asked.task.name, "policy": asked.policy, **asked.to_dict()}
-        write_page(study, f"Nodes for {asked.task.name}", told, settings, (asked.metric,), [asked.out])
+        judgment = judged(results, settings.metric, settings.limits.list())
+        lines = (*judgment.first, *judgment.lines)
+        by = f"with the policy {settings.policy} (aaml search nodes)"
+        head = f"tuned for {settings.task.name} {by}; on episodes held out:"
+        write_node_policy(settings.out, policy, (head, *lines))
+        shown = {"task": settings.task.name, "policy": settings.policy, **settings.to_dict()}
+        write_page(study, f"Nodes for {settings.task.name}", lines, shown, (settings.metric,), [settings.out])
     return TunedNodePolicy(policy, results, judgment, generations)
 
 
-def _problem(asked: NodePolicyTuning, seeds: Sequence[int]) -> Problem[tuple[str, NodePolicy | None]]:
-    sizes = asked.task.sizes or (None,)
-    limits = asked.limits.list()
-    return Problem(asked.task, seeds, sizes, judge_nodes, (asked.metric,), relative=True, limits=limits)
+def _problem(settings: NodePolicyTuning, seeds: Sequence[int]) -> Problem[tuple[str, NodePolicy | None]]:
+    sizes = settings.task.sizes or (None,)
+    limits = settings.limits.list()
+    return Problem(settings.task, seeds, sizes, judge_nodes, (settings.metric,), relative=True, limits=limits)
 
 
 def _search(
-    asked: NodePolicyTuning, start: NodePolicy, sampler: CmaEs, study: Study, pool: Pool, stopped: Callable[[], bool]
+    settings: NodePolicyTuning, start: NodePolicy, sampler: CmaEs, study: Study, pool: Pool, stopped: Callable[[], bool]
 ) -> int:
     """Search, and return how many generations there were."""
-    seeds = seeds_of(asked.task, "training", _POOL)
+    seeds = seeds_of(settings.task, "training", _POOL)
     best = 0.0
 
     def evaluate(vectors: Sequence[FloatArray], number: int, _known: object) -> list[Trial[FloatArray]]:
         nonlocal best
-        rng = np.random.default_rng([asked.seed, number])
-        drawn = rng.choice(seeds, size=min(asked.episodes, len(seeds)), replace=False).tolist()
-        problem = _problem(asked, drawn)
-        configs = [(STOCK, None), *((asked.policy, of_vector(vector, start)) for vector in vectors)]
+        rng = np.random.default_rng([settings.seed, number])
+        drawn = rng.choice(seeds, size=min(settings.episodes, len(seeds)), replace=False).tolist()
+        problem = _problem(settings, drawn)
+        configs = [(STOCK, None), *((settings.policy, of_vector(vector, start)) for vector in vectors)]
         stock, *mine = problem.play(pool, configs, range(len(problem.all)), stopped)
         found = np.array(mine)
         broken = problem.excess(found, stock)
@@ -231,21 +232,21 @@ def _search(
         ]
 
     def after(_number: int) -> str:
-        write_node_policy(asked.out, of_vector(sampler.means[-1], start))
+        write_node_policy(settings.out, of_vector(sampler.means[-1], start))
         return f"gain={100.0 * (1.0 - exp(best)):.1f}%"
 
-    return study.optimize(sampler, evaluate, asked.generations, name="tune nodes", stopped=stopped, after=after)
+    return study.optimize(sampler, evaluate, settings.generations, name="tune nodes", stopped=stopped, after=after)
 
 
 def _chosen(
-    asked: NodePolicyTuning, start: NodePolicy, means: Sequence[FloatArray], pool: Pool, stopped: Callable[[], bool]
+    settings: NodePolicyTuning, start: NodePolicy, means: Sequence[FloatArray], pool: Pool, stopped: Callable[[], bool]
 ) -> NodePolicy:
     """Return the start or one of the means, whichever is best on validation episodes. Raises `StoppedError`."""
     if len(means) == 1:
         raise StoppedError
-    problem = _problem(asked, seeds_of(asked.task, "validation", 2 * asked.episodes))
+    problem = _problem(settings, seeds_of(settings.task, "validation", 2 * settings.episodes))
     picked = sorted({0, *np.linspace(len(means) // 2, len(means) - 1, _COMPARED).round().astype(int).tolist()})
     policies = [of_vector(means[place], start) if place else start for place in picked]
-    configs = [(STOCK, None), *((asked.policy, policy) for policy in policies)]
+    configs = [(STOCK, None), *((settings.policy, policy) for policy in policies)]
     stock, *mine = problem.play(pool, configs, range(len(problem.all)), stopped)
     return policies[int(problem.order(np.array(mine), stock, np.arange(len(problem.all)))[0])]

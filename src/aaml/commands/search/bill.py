@@ -63,17 +63,19 @@ def run(args: Args) -> int:
     from aaml.tuning.bill import BillTuning, Limits, tune
 
     found = find_task(args.task)
-    asked = BillTuning(
+    settings = BillTuning(
         replace(found, sizes=args.nodes or found.sizes), args.out, args.metric,
         Limits(args.wait_p99_more_s, args.evicted_times), f"{PREFIX}{args.scheduler}" if args.scheduler else "",
         args.nodepool, args.generations, args.population, args.episodes,
         parse_seeds(args.seeds) if args.seeds else None, args.seed, args.workers,
     )  # fmt: skip
-    outcome, interruption = stoppable(lambda stopped: tune(asked, resume=args.resume, stopped=stopped), asked.folder)
+    outcome, interruption = stoppable(
+        lambda stopped: tune(settings, resume=args.resume, stopped=stopped), settings.folder
+    )
     if outcome is None:
         return interruption.status
     print(*outcome.judgment.first, *(() if outcome.files else ("nothing is written",)), "", sep="\n")
-    print(f"{outcome.results.compare(metric=asked.metric)}\n")
+    print(f"{outcome.results.compare(metric=settings.metric)}\n")
     print("predicted, all intervals together at 95%:", *outcome.judgment.lines, sep="\n  ")
     if outcome.files:
         scheduler, pool = outcome.files

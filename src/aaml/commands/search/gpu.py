@@ -60,8 +60,10 @@ def run(args: Args) -> int:
         )
         for i, stage in enumerate(STAGES)
     ]
-    asked = ScorerTuning(args.out, stages if args.start is None else stages[1:], args.start, args.workers)
-    outcome, interruption = stoppable(lambda stopped: tune(asked, resume=args.resume, stopped=stopped), asked.folder)
+    settings = ScorerTuning(args.out, stages if args.start is None else stages[1:], args.start, args.workers)
+    outcome, interruption = stoppable(
+        lambda stopped: tune(settings, resume=args.resume, stopped=stopped), settings.folder
+    )
     if outcome is None:
         return interruption.status
     print(

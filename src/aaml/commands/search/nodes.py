@@ -61,16 +61,18 @@ def run(args: Args) -> int:
     from aaml.tuning.nodes import NodePolicyTuning, tune
 
     found = find_task(args.task)
-    asked = NodePolicyTuning(
+    settings = NodePolicyTuning(
         replace(found, sizes=args.nodes or found.sizes), args.out, args.policy, args.start, args.metric,
         Limits(args.wait_p99_more_s, args.evicted_times), args.generations, args.population, args.episodes,
         parse_seeds(args.seeds) if args.seeds else None, args.seed, args.workers,
     )  # fmt: skip
-    outcome, interruption = stoppable(lambda stopped: tune(asked, resume=args.resume, stopped=stopped), asked.folder)
+    outcome, interruption = stoppable(
+        lambda stopped: tune(settings, resume=args.resume, stopped=stopped), settings.folder
+    )
     if outcome is None:
         return interruption.status
     print(*outcome.judgment.first, "", sep="\n")
-    print(f"{outcome.results.compare(metric=asked.metric)}\n")
+    print(f"{outcome.results.compare(metric=settings.metric)}\n")
     print("on episodes held out, all intervals together at 95%:", *outcome.judgment.lines, sep="\n  ")
     pair = f"{args.policy}+{args.out}"
     print(f"{args.out}\n{next_line(args.task, args.nodes, f'kube-scheduler {pair}')}")

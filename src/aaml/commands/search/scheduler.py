@@ -63,21 +63,23 @@ def run(args: Args) -> int:
 
     found = find_task(args.task)
     task = replace(found, sizes=args.nodes or found.sizes, pods=args.pods or found.pods)
-    asked = KubeSchedulerTuning(
+    settings = KubeSchedulerTuning(
         task, args.out, args.metrics, f"{PREFIX}{args.start}" if args.start else "", args.plugins, args.generations,
         args.population, args.episodes, parse_seeds(args.seeds) if args.seeds else None, args.relative, args.seed,
         args.workers,
     )  # fmt: skip
-    outcome, interruption = stoppable(lambda stopped: tune(asked, resume=args.resume, stopped=stopped), asked.folder)
+    outcome, interruption = stoppable(
+        lambda stopped: tune(settings, resume=args.resume, stopped=stopped), settings.folder
+    )
     if outcome is None:
         return interruption.status
     written = [each for each in outcome.found if each.file is not None]
     if not written:
-        print(f"nothing was gained on {asked.judged_by[0]} of episodes held out: nothing is written")
+        print(f"nothing was gained on {settings.judged_by[0]} of episodes held out: nothing is written")
     for each in outcome.found:
         for loss in each.worse:
-            print(f"{each.file or 'what was found'} is worse than {asked.start or 'kube-scheduler'}: {loss}")
-    for metric in asked.judged_by:
+            print(f"{each.file or 'what was found'} is worse than {settings.start or 'kube-scheduler'}: {loss}")
+    for metric in settings.judged_by:
         print(f"{outcome.results.compare(metric=metric)}\n")
     for each in written:
         print(f"{each.file}, predicted, all intervals together at 95%:", *map(str, each.gains), sep="\n  ")
