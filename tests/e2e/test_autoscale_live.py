@@ -53,6 +53,15 @@ def ours(cluster: KwokCluster) -> list[dict]:
     return [each for each in items(cluster, CLAIMS) if OURS.items() <= each["metadata"]["labels"].items()]
 
 
+def clear(cluster: KwokCluster) -> None:
+    """Remove what a try that failed has left."""
+    for each in items(cluster, SETS):
+        cluster.api().request("DELETE", f"{SETS}/{each['metadata']['name']}")
+    for each in items(cluster, CLAIMS):
+        cluster.api().request("DELETE", f"{CLAIMS}/{each['metadata']['name']}")
+    until(lambda: not items(cluster, CLAIMS) and not pods(cluster.api(), "default"), "an empty cluster", 90.0)
+
+
 def orders(said: str, verb: str) -> Counter[str]:
     """Return how many nodes of each type were ordered: "provision 2 large, small: ..."."""
     found: Counter[str] = Counter()
@@ -72,6 +81,7 @@ def test_pods_get_nodes_are_moved_to_fewer_and_nothing_is_written_before_somebod
     cluster: KwokCluster, tmp_path: Path
 ) -> None:
     api, account = cluster.api(), cluster.service_account_kubeconfig("aaml", "aaml-autoscale")
+    clear(cluster)
     write_node_policy(tmp_path / "quick.yaml", NodePolicy(idle_s=2.5, patience_s=10.0, look_s=5.0))
     command = [AAML, "autoscale", f"--nodes={tmp_path / 'quick.yaml'}", f"--kubeconfig={account}", "--speed=5"]
     others = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
