@@ -1,11 +1,15 @@
 """Small catalogues and moments, for tests of autoscalers: types without a kubelet's share, prices that add up."""
 
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
 from aaml.nodes.ports import Observed, OwnedNode, Waiting
 
 GIB = 1 << 30
+Item = TypeVar("Item")
 
 
 def kind(name, cores, price, gib=None, **other):
@@ -47,3 +51,15 @@ class Moment:
         """Return the same cluster at another time."""
         self.seen.now_s = now_s
         return self.seen
+
+
+def partitions(left: Sequence[Item]) -> Iterator[list[list[Item]]]:
+    """Yield every way to part items into groups."""
+    if not left:
+        yield []
+        return
+    first, *rest = left
+    for part in partitions(rest):
+        yield [[first], *part]
+        for place, group in enumerate(part):
+            yield [*part[:place], [first, *group], *part[place + 1 :]]

@@ -53,8 +53,28 @@ class Limits:
         return Limit("waiting_p99_s", slack=self.wait_p99_more_s), Limit("evicted", self.evicted_times)
 
 
+class BillSearch:
+    """What searches for a smaller bill have in common: what makes one another than the next."""
+
+    task: Task
+    metric: str
+    limits: Limits
+    population: int
+    episodes: int
+    seed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what makes a search another one, as JSON-able values."""
+        return {
+            "nodes": list(self.task.sizes), "pods": self.task.pods, "metric": self.metric,
+            "limits": [self.limits.wait_p99_more_s, self.limits.evicted_times],
+            "population": self.population, "episodes": self.episodes,
+            "seed": self.seed, "program": program_sha256(),
+        }  # fmt: skip
+
+
 @dataclass(frozen=True)
-class BillTuning:
+class BillTuning(BillSearch):
     """What to tune: `task` is a bill. `scheduler` is a policy (`kube-scheduler:FILE`), empty for the defaults.
 
     `nodepool` is the one that one has; None for the task's own, which is Karpenter then.
@@ -93,15 +113,6 @@ class BillTuning:
         if not isinstance(found, KarpenterSettings):
             raise bad_value("task", self.task.name, "a bill whose nodes Karpenter buys")
         return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what makes a search another one, as JSON-able values."""
-        return {
-            "nodes": list(self.task.sizes), "pods": self.task.pods, "metric": self.metric,
-            "limits": [self.limits.wait_p99_more_s, self.limits.evicted_times],
-            "population": self.population, "episodes": self.episodes,
-            "seed": self.seed, "program": program_sha256(),
-        }  # fmt: skip
 
     def inputs(self) -> dict[str, str]:
         """Return the task and what one has, by contents."""

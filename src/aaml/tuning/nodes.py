@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, log
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,6 @@ from aaml.episodes.flow import Flow
 from aaml.errors import StoppedError, UserError, bad_value
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.identity import inputs
-from aaml.evaluation.program import program_sha256
 from aaml.evaluation.results import Results
 from aaml.nodes.file import read_autoscaler
 from aaml.nodes.node_policy import NodePolicy, write_node_policy
@@ -37,7 +35,7 @@ from aaml.study.problem import Problem
 from aaml.study.samplers import CmaEs
 from aaml.study.study import Study, exists, folder_beside, from_now
 from aaml.study.trial import Trial
-from aaml.tuning.bill import Limits
+from aaml.tuning.bill import BillSearch, Limits
 from aaml.tuning.episodes import check_seeds, metrics_of, seeds_of
 
 FloatArray = npt.NDArray[np.float64]
@@ -61,7 +59,7 @@ _COMPARED = 4  # means that validation compares with the start
 
 
 @dataclass(frozen=True)
-class NodePolicyTuning:
+class NodePolicyTuning(BillSearch):
     """What to tune: `task` is a bill, `policy` places the pods, `start` is a file to begin with."""
 
     task: Task
@@ -81,15 +79,6 @@ class NodePolicyTuning:
     def folder(self) -> Path:
         """Where the study is kept."""
         return folder_beside(self.out)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what makes a search another one, as JSON-able values."""
-        return {
-            "nodes": list(self.task.sizes), "pods": self.task.pods, "metric": self.metric,
-            "limits": [self.limits.wait_p99_more_s, self.limits.evicted_times],
-            "population": self.population, "episodes": self.episodes,
-            "seed": self.seed, "program": program_sha256(),
-        }  # fmt: skip
 
     def inputs(self) -> dict[str, str]:
         """Return the task, who places the pods and the start, by contents."""

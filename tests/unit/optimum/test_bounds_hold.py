@@ -21,7 +21,7 @@ from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.sim.bill import BILL_TASKS
 from aaml.workload.model import Workload
-from support.nodes_to_buy import GIB, kind, pod
+from support.nodes_to_buy import GIB, kind, partitions, pod
 
 HOUR_S, PRICES = 3600.0, Prices()
 EXACT = 1.0 + 1e-9
@@ -43,17 +43,6 @@ def drawn(seed: int, most: int = 5) -> tuple[list[Pod], Catalogue, float]:
         for i in range(int(rng.integers(1, most + 1)))
     ]  # fmt: skip
     return pods, Catalogue(tuple(types)), until_s
-
-
-def partitions(left: Sequence[int]) -> Iterator[list[list[int]]]:
-    if not left:
-        yield []
-        return
-    first, *rest = left
-    for part in partitions(rest):
-        yield [[first], *part]
-        for place, group in enumerate(part):
-            yield [*part[:place], [first, *group], *part[place + 1 :]]
 
 
 def cheapest(pods: Sequence[Pod], begins_s: Sequence[float], catalogue: Catalogue, until_s: float) -> float:

@@ -10,7 +10,7 @@ from aaml.nodes.catalogue import Catalogue
 from aaml.optimum.clairvoyant import intervals_of, offline_bill, offline_packing
 from aaml.optimum.packing import best_packing
 from aaml.optimum.relaxation import fluid_bill
-from support.nodes_to_buy import CATALOGUE, LARGE, MEDIUM, SMALL, pod
+from support.nodes_to_buy import CATALOGUE, LARGE, MEDIUM, SMALL, partitions, pod
 
 HOUR_S = 3600.0
 
@@ -46,16 +46,6 @@ def test_the_fluid_bill_pays_each_second_what_is_requested_then():
 
 def cheapest_of_all(pods, catalogue):
     """Return what the best of all partitions of the pods into nodes costs, each of its cheapest type."""
-
-    def partitions(left):
-        if not left:
-            yield []
-            return
-        first, *rest = left
-        for part in partitions(rest):
-            yield [[first], *part]
-            for place, group in enumerate(part):
-                yield [*part[:place], [first, *group], *part[place + 1 :]]
 
     def node(group):
         most = max(
