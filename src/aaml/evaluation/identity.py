@@ -44,6 +44,8 @@ EPISODE = IDENTITY[:3]
 """Those that say which episodes a run was one of, whoever decided."""
 AS_TEXT = dict.fromkeys(IDENTITY, "str")
 """For `pandas.read_csv`: a hash may look like a number, as 348e03769402 does, and the zeros of 0042... count."""
+VERSION = "version of AAML"
+"""The name of the program among the inputs of what goes on: it plays, decides or learns otherwise than it did."""
 _SHOWN = 12  # characters of a hash: enough to tell files apart
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function in this process
 

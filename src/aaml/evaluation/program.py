@@ -73,7 +73,7 @@ _VERSIONS = 50  # of the program, whose names are kept
 def program_sha256() -> str:
     """Return the name of the running program: at once where it is kept, and seconds after a change of a file."""
     try:
-        file = cache_dir() / "programs" / _made_of()
+        file = cache_dir() / "programs" / program_made_of()
     except RuntimeError:  # this user has no home
         return played_sha256()
     with suppress(OSError, ValueError):
@@ -92,7 +92,8 @@ def played_sha256() -> str:
     return hashlib.sha256("\n".join(_lines()).encode()).hexdigest()[:_SHOWN]
 
 
-def _made_of() -> str:
+def program_made_of() -> str:
+    """Return a digest of the files and libraries that the program is made of: a changed comment changes it."""
     digest = hashlib.sha256(f"{sys.version} {np.__version__} {numba.__version__}".encode())
     for file in sorted(each for each in _PACKAGE.rglob("*.*") if each.suffix in _MADE_OF):
         digest.update(f"{file.relative_to(_PACKAGE)} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.identity import inputs
-from aaml.evaluation.program import program_sha256
 from aaml.outputs import output_file, refuse_overwriting
 from aaml.parallel.pool import Pool, open_pool
 from aaml.policies.gpu.scorer_file import ScorerModel, load_scorer, save_scorer
@@ -66,7 +65,7 @@ class ScorerTuning:
     def to_dict(self) -> dict[str, Any]:
         """Return what makes a search another one, as JSON-able values: the last stage may go on for longer."""
         stages = [asdict(stage) | {"traces": list(stage.traces)} for stage in self.stages]
-        return {"stages": [*stages[:-1], stages[-1] | {"generations": 0}], "program": program_sha256()}
+        return {"stages": [*stages[:-1], stages[-1] | {"generations": 0}]}
 
     def inputs(self) -> dict[str, str]:
         """Return the start and the traces, by contents."""

@@ -19,7 +19,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
 from aaml.errors import StoppedError, UserError, bad_value
-from aaml.evaluation.identity import same_inputs
+from aaml.evaluation.identity import VERSION, same_inputs
+from aaml.evaluation.program import program_sha256
 from aaml.progress import progress_bar
 from aaml.study.journal import Journal
 from aaml.study.trial import Params, Sampler, Trial
@@ -51,7 +52,8 @@ def exists(folder: Path) -> bool:
 class Study:
     """The trials of a search; it goes on where `resume` is set.
 
-    `settings` make a study another one, `inputs` are what it plays, by contents (`aaml.evaluation.identity.inputs`).
+    `settings` make a study another one, `inputs` are what it plays, by contents (`aaml.evaluation.identity.inputs`);
+    the version of AAML is one of them in every study.
     The trials are in a journal in the folder, or in a database of Optuna's (`storage`, a URL; the study has the name
     of the folder there).
 
@@ -74,7 +76,8 @@ class Study:
             raise bad_value("resume", str(self.path), "a study that was begun with this --out")
         self._journal = None if storage else Journal(self.path)
         self.optuna = self._opened(storage, objectives, resume=resume)
-        begun = json.loads(json.dumps({"settings": settings, "inputs": inputs}))
+        played = {VERSION: program_sha256(), **inputs}
+        begun = json.loads(json.dumps({"settings": settings, "inputs": played}))
         if self.known("begun", lambda: begun) != begun:
             self._refuse(**begun)
 

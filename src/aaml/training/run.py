@@ -1,7 +1,7 @@
 """A training from its settings to the trained policy: the same for an agent with a network and for one without."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from aaml.errors import UserError, bad_value
 from aaml.evaluation.identity import inputs, same_inputs
 from aaml.evaluation.page import written
 from aaml.evaluation.policies import load
+from aaml.evaluation.program import program_made_of
 from aaml.evaluation.zoo import model_file, with_critic
 from aaml.learning.agents import first_agent
 from aaml.learning.config import AGENTS, AgentConfig, NetworkAgent
@@ -33,6 +34,7 @@ from aaml.training.validation import VALIDATION_SEEDS, Progress
 from aaml.workload.traces import pod_list
 
 RUNS = Path("runs")
+_MADE_OF = "made_of"  # the version of AAML in config.json
 _log = logging.getLogger(__name__)
 
 
@@ -162,17 +164,23 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
         if config.reward and config.method == "auto" and config.why_no_group and isinstance(config.agent, NetworkAgent):
             _log.warning("%s: a cluster at a time, some hundred times slower", config.why_no_group)
         config = config.resolved  # what it is made of stays, whatever other defaults come later
-        facts = {"training": plain(config), "inputs": inputs_of(config)}
+        facts = {"training": plain(config), "inputs": inputs_of(config), _MADE_OF: program_made_of()}
         return config, RunFolder.create(path, stem, facts, _hyperparameters(config))
     if not resume:
         raise UserError(f"out: {path} holds a run already; go on with --resume, or choose another folder")
+    return _same_run(config, known, path, whole=whole), RunFolder.open(path)
+
+
+def _same_run(config: TrainConfig, known: Mapping[str, Any], path: Path, *, whole: bool) -> TrainConfig:
+    """Return the settings by which a run goes on that is `known` by its config.json; see `open_run`."""
     stored = changed(TrainConfig(), known["training"])
     _check_same(config, stored, path, whole=whole)
     same_inputs(inputs_of(stored), known.get("inputs"), path)
+    if known.get(_MADE_OF, program_made_of()) != program_made_of():
+        _log.warning("the run in %s was begun with another version of AAML; it goes on with what there is now", path)
     if config.steps < stored.steps and config.steps != TrainConfig.steps:
         raise bad_value("steps", config.steps, f"at least {stored.steps}, for which {path} was begun, or more to go on")
-    stored = replace(stored, steps=max(config.steps, stored.steps), workers=config.workers)
-    return stored, RunFolder.open(path)
+    return replace(stored, steps=max(config.steps, stored.steps), workers=config.workers)
 
 
 def inputs_of(config: TrainConfig) -> dict[str, str]:

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from aaml.errors import bad_value
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.identity import inputs
-from aaml.evaluation.program import program_sha256
 from aaml.evaluation.results import Results
 from aaml.nodes import nodepool
 from aaml.nodes.settings import KarpenterSettings
@@ -69,7 +68,7 @@ class BillSearch:
             "nodes": list(self.task.sizes), "pods": self.task.pods, "metric": self.metric,
             "limits": [self.limits.wait_p99_more_s, self.limits.evicted_times],
             "population": self.population, "episodes": self.episodes,
-            "seed": self.seed, "program": program_sha256(),
+            "seed": self.seed,
         }  # fmt: skip
 
 
@@ -99,7 +98,7 @@ class BillTuning(BillSearch):
         return self.out
 
     @property
-    def reported_metrics(self) -> tuple[Path, ...]:
+    def own_files(self) -> tuple[Path, ...]:
         """The files that one has."""
         scheduler = (profile_file(self.scheduler),) if self.scheduler else ()
         return scheduler if self.nodepool is None else (*scheduler, self.nodepool)
@@ -142,7 +141,7 @@ def tune(settings: BillTuning, *, resume: bool = False, stopped: Callable[[], bo
     check_seeds(settings.task, settings.seeds, settings.episodes, settings.episodes)
     with output_folder(settings.out):
         files = (settings.out / name for name in _FILES)
-        refuse_overwriting(files, settings.reported_metrics, going_on=exists(settings.folder))
+        refuse_overwriting(files, settings.own_files, going_on=exists(settings.folder))
         return _tune(settings, resume, stopped)
 
 

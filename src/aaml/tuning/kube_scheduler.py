@@ -17,7 +17,6 @@ from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import bad_value
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.identity import inputs
-from aaml.evaluation.program import program_sha256
 from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import Interval, Paired, paired, together
 from aaml.outputs import output_file, refuse_overwriting
@@ -75,7 +74,6 @@ class KubeSchedulerTuning:
             "nodes": list(self.task.sizes), "pods": self.task.pods,
             "metrics": list(self.metrics), "plugins": list(self.plugins),
             "relative": self.relative, "population": self.population, "episodes": self.episodes, "seed": self.seed,
-            "program": program_sha256(),
         }  # fmt: skip
 
     def inputs(self) -> dict[str, str]:
@@ -161,8 +159,8 @@ def tune(
     check_seeds(settings.task, settings.seeds, settings.episodes, settings.episodes)
     with output_file(settings.out):
         files = (settings.out, *(_file(settings, number, _FRONT) for number in range(_FRONT)))
-        reported_metrics = [profile_file(settings.start)] if settings.start else []
-        refuse_overwriting(files, reported_metrics, going_on=exists(settings.folder))
+        own_files = [profile_file(settings.start)] if settings.start else []
+        refuse_overwriting(files, own_files, going_on=exists(settings.folder))
         return _tune(settings, resume, stopped)
 
 

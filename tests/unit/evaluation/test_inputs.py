@@ -12,29 +12,38 @@ import pytest
 from aaml.chaos.runs import ChaosRun, append, read
 from aaml.chaos.settings import ChaosSettings
 from aaml.cli import run
+from aaml.commands.table import COMMANDS, module_of
 from aaml.errors import UserError
 from aaml.evaluation.entries import policy_entries
 from aaml.evaluation.evaluate import evaluate, same_runs
-from aaml.evaluation.identity import identity, inputs, same_inputs
+from aaml.evaluation.identity import VERSION, identity, inputs, same_inputs
 from aaml.evaluation.leaderboard.entry import Who
 from aaml.evaluation.results import Results
 from aaml.evolve import search as evolve_search
+from aaml.evolve.distil import distil
+from aaml.evolve.distil_settings import DistilConfig
 from aaml.evolve.settings import EvolveConfig
 from aaml.learning.linear import save_linear
+from aaml.openb.tune import STAGES, ScorerTuning
 from aaml.parallel.pool import open_pool
+from aaml.policies.gpu.scorer_file import ScorerModel, save_scorer
+from aaml.policies.gpu_names import FEATURES, GROUPS
 from aaml.policies.heuristics.linear import LinearPolicy
 from aaml.policies.kube_scores.profile import PREFIX
 from aaml.settings import plain
 from aaml.sim.tasks import find_task
+from aaml.study import study as study_module
 from aaml.study.samplers import CmaEs
 from aaml.study.study import Study
 from aaml.study.trial import Trial
 from aaml.training import run as training_run
+from aaml.training import sweep as sweep_module
 from aaml.training.linear import start_weights
 from aaml.training.settings import TrainConfig
 from aaml.training.sweep import inputs_of_study
 from aaml.training.sweep import sweep as run_sweep
 from aaml.training.sweep_space import SweepConfig
+from aaml.training.version import learners_sha256
 from aaml.tuning.bill import BillTuning
 from aaml.tuning.bill import tune as tune_bill_search
 from aaml.tuning.kube_scheduler import KubeSchedulerTuning
@@ -65,6 +74,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "pool.yaml": POOL, "start.formula": FORMULA, "nodes.yaml": NODES,
     }.items():  # fmt: skip
         (tmp_path / name).write_text(text)
+    save_scorer(ScorerModel(linear=np.ones((len(GROUPS), len(FEATURES)))), tmp_path / "start.npz")
     save_linear(LinearPolicy(start_weights("least-variance")), tmp_path / "start.json")
     return tmp_path
 
@@ -119,8 +129,9 @@ INPUTS: dict[Callable[[], dict[str, str]], dict[str, str]] = {
         "task": "task.py", "reward": "reward.py", "start": "start.json", "rollout": "profiles.yaml",
         "teacher": "scores.py",
     },
-    sweep: {"task": "task.py", "reward": "reward.py"},
+    sweep: {"task": "task.py", "reward": "reward.py", VERSION: ""},
     sweep_of_rewards: {
+        VERSION: "",
         "task": "task.py", "reward reward.py:mine": "reward.py", "reward reward.py:other": "reward.py",
         "reward balance": "",
     },
@@ -231,7 +242,7 @@ def begin_training() -> None:
         pass
 
 
-def begin_tuning(asked: KubeSchedulerTuning | BillTuning | NodePolicyTuning) -> None:
+def begin_tuning(asked: KubeSchedulerTuning | BillTuning | NodePolicyTuning | ScorerTuning) -> None:
     with Study(asked.folder, asked.to_dict(), asked.inputs()) as study:
         sampler = CmaEs(np.zeros(2), population=4, deviation=1.0, seed=0)
         study.optimize(sampler, lambda asked, *_: [Trial(each, (0.0,)) for each in asked], 1, name="", progress=False)
@@ -250,6 +261,13 @@ def begin_evolution() -> None:
     evolve_search.evolve(config, Path("out"), progress=False)
 
 
+def begin_distillation() -> None:
+    distil(Path("start.json"), DISTILLED, Path("out"), progress=False)
+
+
+DISTILLED = DistilConfig(
+    nodes=(3,), pods=5, states=5, rounds=1, generations=1, population=4, tuned=0, validation_episodes=1
+)
 TRAINING = TrainConfig(agent=TrainConfig.agent, task="task.py:mine", steps=1000)
 STUDY = SweepConfig(training=replace(TRAINING, steps=2000), rungs=1, space=("learning_rate=0.1,0.2",))
 RESUMED = {
@@ -277,7 +295,23 @@ RESUMED = {
         lambda: begin_tuning(NodePolicyTuning(find_task("bill"), Path("out.yaml"), start=Path("nodes.yaml"))),
         ("--out", "out.yaml", "--start", "nodes.yaml", "--resume", "--workers", "1"), "nodes.yaml", "start",
     ),
+    "search gpu": Resumed(
+        lambda: begin_tuning(ScorerTuning(Path("out.npz"), STAGES[1:], Path("start.npz"))),
+        ("--out", "out.npz", "--start", "start.npz", "--resume", "--workers", "1"), "start.npz", "start",
+    ),
+    "search network": Resumed(
+        begin_distillation,
+        ("start.json", "--out", "out", "--nodes", "3", "--pods", "5", "--states", "5", "--rounds", "1", "--generations",
+         "1", "--population", "4", "--tuned", "0", "--validation-episodes", "1", "--resume"),
+        "start.json", "model",
+    ),
 }  # fmt: skip
+SEARCHES = [name for name in RESUMED if name.startswith("search")]
+
+
+def test_every_command_that_goes_on_is_here() -> None:
+    going_on = {name for name in COMMANDS if hasattr(module_of(name).Args, "resume")}
+    assert {*RESUMED, "evaluate"} == going_on
 
 
 @pytest.mark.parametrize("command", RESUMED)
@@ -292,7 +326,40 @@ def test_a_command_that_goes_on_refuses_another_input_in_a_line(
     assert f"was begun with another {resumed.name}: what is there now has other contents" in said
 
 
-@pytest.mark.parametrize("command", [name for name in RESUMED if name.startswith("search")])
+@pytest.mark.parametrize("command", SEARCHES)
+def test_a_search_does_not_go_on_with_another_version_of_aaml(
+    command: str, files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumed = RESUMED[command]
+    resumed.begin()
+    for module, name in ((study_module, "program_sha256"), (sweep_module, "training_version")):
+        monkeypatch.setattr(module, name, lambda: "another")
+    assert run(command, resumed.argv) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "was begun with another version of AAML: what is there now has other contents" in said
+
+
+def test_another_learner_is_another_version_of_what_trains(tmp_path: Path) -> None:
+    package, names = tmp_path / "learning", []
+    package.mkdir()
+    for source in ('"""Step."""\nRATE = 1  # fast\n', "RATE = 1\n", "RATE = 2\n"):
+        (package / "step.py").write_text(source)
+        names.append(learners_sha256((package,)))
+    assert names[0] == names[1] != names[2]
+
+
+def test_a_training_that_goes_on_with_another_version_says_so(
+    files: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_training()
+    for made_of in ("", "another"):
+        if made_of:
+            monkeypatch.setattr(training_run, "program_made_of", lambda: "another")
+        with closing(training_run.open_run(TRAINING, Path("out"), resume=True)[1]):
+            assert ("begun with another version of AAML" in caplog.text) == bool(made_of)
+
+
+@pytest.mark.parametrize("command", SEARCHES)
 def test_a_search_that_is_there_is_not_begun_anew(
     command: str, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
