@@ -48,7 +48,8 @@ class Args(ReplicaSettings):
     interval: Positive = 60.0
     """seconds of that interval"""
     most_nodes: Count = 100
-    """no node is provisioned beyond so many NodeClaims of ours, whatever state they are in"""
+    """no node is provisioned beyond so many NodeClaims of ours, whatever state they are in: also no larger one in place
+    of a smaller one, as with Karpenter's limits"""
     beside_nodepools: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """provision even where Karpenter provisions for NodePools itself, perhaps for the same pods"""
     instance_types: Path | None = None

@@ -9,7 +9,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 
 import msgspec
@@ -98,6 +98,7 @@ class NodeController:
         self._deleted_s: deque[float] = deque()
         self._begins_s = -inf  # before which nothing is terminated
         self._waits_s: dict[str, float] = {}  # by uid: since when a pod has waited without a break
+        self._gone: set[str] = set()  # in a dry run: the empty nodes that would have been deleted
         self._ordered_s: dict[tuple[str, str], float] = {}  # in a dry run: when an order was last given
 
     def run(self, stopped: Callable[[], bool], on_turn: Callable[[], object] = lambda: None) -> None:
@@ -116,6 +117,9 @@ class NodeController:
         self._stopped = stopped
         if self._apply:
             self._begins_s = self._now_s() + self._limits.interval_s
+        elif others := len(self._nodes.claims) - len(self._nodes.mine):
+            text = f"NodeClaims that are not ours, and are not judged: {others}; --all-claims judges them too"
+            self._log.log("others", text, self._now_s(), logging.INFO)
 
     def step(self) -> float:
         """Observe once and act; returns the seconds until the next observation.
@@ -129,9 +133,10 @@ class NodeController:
             text = "what nodes keep of their room for themselves and for daemons is other than was known: counted now"
             self._log.log("room", text, now_s, logging.INFO)
         seen, before = self._nodes.observe(now_s), self._autoscaler.replaced
+        left = seen if self._apply else self._without_gone(seen)
         if self._autoscaler.catalogue is not self._nodes.catalogue:
             self._autoscaler.sell(self._nodes.catalogue)
-        commands = self._autoscaler.act(seen)
+        commands = self._autoscaler.act(left)
         replaced = self._autoscaler.replaced if self._autoscaler.replaced != before else ()
         self._provision([command.types[0] for command in commands if isinstance(command, Buy)], replaced, seen)
         for command in commands:
@@ -177,8 +182,9 @@ class NodeController:
         room = max(self._limits.most_nodes - there, 0)
         if count > room and not replaced:
             self._refuse("most-nodes", count - room)
-            refused = "1 node is" if count - room == 1 else f"{count - room} nodes are"
-            text = f"{refused} not provisioned: there are {there}, and at most {self._limits.most_nodes} may be"
+            how = f"{count - room} of {count} are not" if room else "nothing is"
+            waits = _pods_wait(list(seen.waiting.values()))
+            text = f"{there} of {self._limits.most_nodes} nodes (--most-nodes): {how} provisioned; {waits}"
             self._log.log("most-nodes", text, seen.now_s)
         if not self._apply:
             return room
@@ -229,7 +235,8 @@ class NodeController:
         if self._is_awaited(node, seen):
             return
         count = len(seen.pods_on(node.name))
-        moved = f"its {count} pods fit on other nodes" if count else "it has no pods"
+        moved = f"its {count} pods fit" if count > 1 else "its pod fits"
+        moved = f"{moved} on other nodes" if count else "it has no pods"
         self._terminate(self._nodes.claims[node.name], node.type.name, moved, node.price, seen)
 
     def _clear_up(self, seen: Observed) -> None:
@@ -263,11 +270,20 @@ class NodeController:
         order = Order("delete", claim.metadata.name + (notes and f" ({notes})"), why, saves, self._apply)
         if not self._apply:
             self._suggest(order, seen.now_s)
+            self._gone.add(claim.metadata.name)
         elif not self._stopped() and self._remove(claim, seen.now_s):
             self._nodes.terminated(claim)
             self._nodes.evictions.take(self._nodes.pods_of(claim).values())
             self._metrics.orders.labels("delete").inc()
             self._tell(order)
+
+    def _without_gone(self, seen: Observed) -> Observed:
+        """Return what a dry run plans with: without the nodes that it would have deleted, as long as they are empty.
+
+        Else these would be all that it ever says, or be room for the pods of others.
+        """
+        self._gone = {name for name in self._gone if name in seen.nodes and not seen.pods_on(name)}
+        return replace(seen, nodes={name: node for name, node in seen.nodes.items() if name not in self._gone})
 
     def _is_awaited(self, node: OwnedNode, seen: Observed) -> bool:
         """Whether an empty node became so, or ready, just now, while pods wait or move that may be placed there."""

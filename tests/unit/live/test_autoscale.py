@@ -146,6 +146,34 @@ def test_a_dry_run_says_what_it_would_do_and_why_once_and_writes_nothing() -> No
     assert live.lines() == [said], "two pods of a core fill the small one"
 
 
+def test_a_dry_run_goes_on_as_if_an_empty_node_that_it_would_delete_were_gone() -> None:
+    live = Live().node("empty").node("dear", "large", pod("web", 1.5))
+    controller = live.controller(EAGER)
+    for _ in range(5):
+        controller.step()
+        live.now_s += 3.0
+    assert live.lines() == [
+        "would delete empty (small): it has no pods; saves $1.0000 an hour",
+        "would provision small: in place of dear; saves $2.6000 an hour",
+    ], "the empty one is no room for the pod"
+    live.tell(PODS, SeenPod(replace(pod("new", 0.5), node_name="n-empty")))
+    live.now_s += 60.0
+    for _ in range(3):
+        controller.step()
+        live.now_s += 3.0
+    assert live.lines()[2:] == ["would delete dear (large): its pod fits on other nodes; saves $3.6000 an hour"]
+
+
+def test_a_dry_run_says_that_claims_of_others_are_not_judged(caplog: Any) -> None:
+    caplog.set_level("INFO", "aaml")
+    live = Live().node("theirs", labels={}).node("mine", "small", pod("web", 2.0))
+    live.controller(EAGER).begin(lambda: False)
+    assert caplog.messages == ["NodeClaims that are not ours, and are not judged: 1; --all-claims judges them too"]
+    live.nodes = OwnedNodes(live.watch, CATALOGUE, all_claims=True)
+    live.controller(EAGER).begin(lambda: False)
+    assert len(caplog.messages) == 1
+
+
 def test_a_dry_run_over_all_claims_says_which_are_not_ours() -> None:
     live = Live().node("theirs", labels={})
     live.nodes = OwnedNodes(live.watch, CATALOGUE, all_claims=True)
@@ -238,7 +266,7 @@ def test_a_node_whose_pods_fit_elsewhere_goes_and_one_whose_pods_do_not_stays(ap
         controller.step()
         api.live.now_s += 3.0
     assert len(deleted(api)) == 1, "the pods of the one that stays would have nowhere to go"
-    assert "its 1 pods fit on other nodes; saves $1.0000 an hour" in api.live.lines()[0]
+    assert "its pod fits on other nodes; saves $1.0000 an hour" in api.live.lines()[0]
 
 
 def test_a_cheaper_node_is_bought_first_and_the_dear_one_goes_once_that_is_ready(api: Any) -> None:
@@ -275,11 +303,26 @@ def test_a_node_that_is_ready_just_now_is_kept_for_the_pods_that_wait_for_it(api
     assert deleted(api) == ["new"], "nobody came"
 
 
-def test_no_more_nodes_are_bought_than_are_allowed(api: Any) -> None:
+def test_no_more_nodes_are_bought_than_are_allowed(api: Any, caplog: Any) -> None:
     api.on("POST", PATH, *((201, {"metadata": {"name": f"x{n}", "uid": f"x{n}"}}) for n in range(9)))
     api.live.waits(*(pod(f"p{n}", 7.5) for n in range(5)))
     api.live.controller(EAGER, limits=MoveLimits(most_nodes=2), apply=True).step()
     assert len(api.bodies("POST", PATH)) == 2
+    assert caplog.messages == ["0 of 2 nodes (--most-nodes): 3 of 5 are not provisioned; 5 pods wait"]
+
+
+def test_where_the_nodes_are_as_many_as_allowed_no_larger_one_takes_the_place_of_a_smaller_and_the_log_says_so(
+    api: Any, caplog: Any
+) -> None:
+    for name in "abc":
+        api.live.node(name, "small", pod(f"on-{name}", 1.5))
+    api.live.waits(*(pod(f"p{n}") for n in range(5)))
+    controller = api.live.controller(EAGER, limits=MoveLimits(most_nodes=3), apply=True)
+    for _ in range(10):
+        controller.step()
+        api.live.now_s += 10.0
+    assert api.requests == []
+    assert caplog.messages == ["3 of 3 nodes (--most-nodes): nothing is provisioned; 5 pods wait"]
 
 
 def test_nothing_is_decided_while_a_part_of_the_cluster_is_not_heard(api: Any) -> None:
