@@ -5,13 +5,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import aaml
 from aaml.commands.table import COMMANDS
+from hooks import repository
 from support.browser import needs_browser, opened
 from support.documents import pages_of
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 ROOT = Path(__file__).parents[2]
 _EACH_KIND = (
@@ -32,6 +37,18 @@ _WIDER = """() => {
 _CUT = """() => [...document.querySelectorAll(".highlight:not(.language-text) pre > code")]
   .filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent.slice(0, 80))"""
 _FETCHED = re.compile(r"<(?:script|img|link|iframe|source)\b[^>]*?(?:src|href)=\"(https?://[^\"]+)\"")
+
+
+MODES = {"light": "default", "dark": "slate"}
+
+
+def show_in(page: "Page", mode: str, site: Path) -> None:
+    """Show the next pages in a mode. Material keeps the first that it met, so that is forgotten."""
+    page.emulate_media(color_scheme="dark" if mode == "dark" else "light")
+    page.goto((site / "index.html").as_uri())
+    page.evaluate("localStorage.clear()")
+    page.reload()
+    assert page.evaluate("document.body.dataset.mdColorScheme") == MODES[mode]
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +99,8 @@ def test_nothing_is_wider_than_a_page_in_either_mode_and_no_script_complains(sit
             found = page.evaluate(_WIDER) + (page.evaluate(_CUT) if width > 1000 else []) + errors
             wrong.extend(f"{name} at {width} px, {mode}: {each}" for each in found)
 
-        for mode in ("light", "dark"):
-            page.emulate_media(color_scheme=mode)
+        for mode in MODES:
+            show_in(page, mode, site)
             for width in (420, 1280, 1400):
                 page.set_viewport_size({"width": width, "height": 900})
                 for name in _EACH_KIND:
@@ -92,6 +109,44 @@ def test_nothing_is_wider_than_a_page_in_either_mode_and_no_script_complains(sit
                     for name in pages_of("Manual"):
                         look(name.rpartition(".")[0], width, mode)
     assert wrong == []
+
+
+@needs_browser
+def test_a_copied_command_has_no_prompt_and_a_figure_is_dark_on_dark_pages(site: Path, tmp_path: Path) -> None:
+    copied = """(code) => { code.setAttribute("data-md-copying", ""); return code.innerText; }"""
+    with opened(tmp_path / "profile") as (page, _):
+        page.goto((site / "tutorial.html").as_uri())
+        command = page.locator(".language-console code").first
+        assert command.inner_text().startswith("$ git clone ")
+        assert command.evaluate(copied).startswith("git clone ")
+        turned = []
+        for mode in MODES:
+            show_in(page, mode, site)
+            for name in ("index", "lab"):
+                page.goto((site / name).with_suffix(".html").as_uri())
+                picture = page.locator(".md-content img").first
+                turned.append(picture.evaluate("(picture) => getComputedStyle(picture).filter").startswith("invert"))
+        assert turned == [False, False, True, False]  # a figure, not a screenshot
+
+
+def test_the_site_has_a_mark_and_a_link_to_the_repository_that_fetches_nothing(site: Path) -> None:
+    head = (site / "index.html").read_text(encoding="utf-8")
+    assert '<link rel="icon" href="mark.svg">' in head
+    assert '<img src="mark.svg" alt="logo">' in head
+    assert 'data-md-component="source"' not in head  # Material's own would ask the host for stars
+
+
+@pytest.mark.parametrize(
+    ("origin", "address"),
+    [
+        ("https://token@host.example/people/aaml.git\n", "https://host.example/people/aaml"),
+        ("git@host.example:people/aaml.git\n", "https://host.example/people/aaml"),
+        ("/a/folder/of/this/machine.git\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_repository_is_the_one_that_was_cloned(origin: str, address: str) -> None:
+    assert repository(origin) == address
 
 
 @needs_browser

@@ -8,6 +8,7 @@ import contextlib
 import io
 import os
 import re
+import subprocess
 from pathlib import Path
 from unittest import mock
 
@@ -27,10 +28,26 @@ _COMMANDS = """# Commands
 A page a command: what `aaml COMMAND --help` says, made from the settings themselves. Flags may be written with dashes
 or underscores. `--config FILE.yaml` holds the same settings where a command has it.
 """
+_REMOTE = re.compile(r"(?:https://|git@|ssh://git@)(?:[^@/]*@)?(?P<host>[\w.-]+)[:/](?P<name>[\w./-]+?)(?:\.git)?/?")
 _LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)")
 _MATH = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", re.DOTALL)
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 _SUBCOMMAND = re.compile(r"^\s+•\s+([a-z]+)\b", re.MULTILINE)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Link to the repository that this checkout was cloned from, where that is a host's and not a folder's."""
+    command = ["git", "-C", str(ROOT), "remote", "get-url", "origin"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  (no shell)
+    if address := repository(answer.stdout):
+        config.repo_url, config.repo_name = address, address.split("/", 3)[3]
+    return config
+
+
+def repository(origin: str) -> str:
+    """Return the address of a remote as a browser opens it, without credentials; empty for a folder."""
+    found = _REMOTE.fullmatch(origin.strip())
+    return f"https://{found['host']}/{found['name']}" if found else ""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
