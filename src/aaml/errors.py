@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 _NAMES = "one of "
+_WHOLE = "a whole number"
 
 
 class UserError(Exception):
@@ -16,14 +17,28 @@ def bad_value(field: str, value: object, accepted: str) -> UserError:
     listed = accepted.removeprefix(_NAMES).partition(", or ")[0] if accepted.startswith(_NAMES) else ""
     names = [each for each in re.split(", | or | and ", listed) if re.fullmatch(r"[\w.@/-]*\w", each)]
     meant = did_you_mean(value, names) if isinstance(value, str) else ""
+    if accepted.startswith(_WHOLE) and isinstance(value, str):
+        meant = _whole_number(value)
     expected = f"{meant} Expected" if meant else "; expected"
     return UserError(f"{field}: {value!r} is not accepted{expected} {accepted}")
 
 
 def did_you_mean(word: str, names: Sequence[str]) -> str:
-    """Return a question with the name that a mistyped word is nearest to; empty where none is near."""
-    near = get_close_matches(word, names, n=1)
+    """Return a question with the name that a word is nearest to, or the initials of; empty where there is none."""
+    near = get_close_matches(word, names, n=1) or [name for name in names if "_" in name and word == _initials(name)]
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def _initials(name: str) -> str:
+    return "".join(part[:1] for part in name.split("_"))
+
+
+def _whole_number(text: str) -> str:
+    """Return a question with the whole number that another notation stands for, such as 1e6; empty for all else."""
+    if text.isdigit() or not re.fullmatch(r"\d+(\.\d*)?([eE]\+?\d{1,2})?", text):
+        return ""
+    number = float(text)
+    return f"; did you mean {int(number)}?" if number.is_integer() else ""
 
 
 class StoppedError(Exception):

@@ -165,7 +165,8 @@ def _explained(said: str, content: Any, kind: Any, steps: Sequence[int | str]) -
     if unknown := re.match(r"Object contains unknown field `(.*)`", said):
         there = _at(_info(kind), steps)
         names = [field.encode_name for field in there.fields] if isinstance(there, types.StructType) else []
-        return f"; expected one of {', '.join(names)}{did_you_mean(unknown[1], names)}" if names else ""
+        meant = did_you_mean(unknown[1], names)
+        return f"{f'{meant} Expected' if meant else '; expected'} one of {', '.join(names)}" if names else ""
     if said.startswith("Object missing"):
         return ""
     if said.startswith("Invalid enum value"):

@@ -52,6 +52,8 @@ HEAVY = {
         ("apply", ["--config", "none.yaml"], ["none.yaml"]),
         ("train", ["--lr", "0.1"], ["--lr", "did you mean --learning-rate?"]),
         ("train", ["gnn"], ["gnn", "did you mean --agent gnn?"]),
+        ("train", ["--steps", "1e6"], ["steps: '1e6' is not accepted; did you mean 1000000? Expected a whole number"]),
+        ("train", ["--steps", "many"], ["steps: 'many' is not accepted; expected a whole number of at least 0"]),
         ("evaluate", ["--models", "runs/none"], ["policy: 'runs/none' is not there", "the folder of a training"]),
         ("evaluate", ["--policies", "fdg"], ["one of alphaevolve", "of `aaml show models`", "did you mean fgd?"]),
         ("evaluate", ["--seeds", "1000-1004"], ["seeds: '1000-1004'", "did you mean 1000..1004?"]),

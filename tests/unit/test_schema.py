@@ -23,9 +23,9 @@ class Outer(msgspec.Struct, forbid_unknown_fields=True):
     [
         ({"parts": [{"count": "x"}]}, "f.yaml: parts[0].count: Expected `int`, got `str` ('x')"),
         ({"parts": [{"count": 1, "nam": "a"}]},
-         "f.yaml: parts[0]: unknown field `nam`; expected one of count, name; did you mean name?"),
+         "f.yaml: parts[0]: unknown field `nam`; did you mean name? Expected one of count, name"),
         ({"by_name": {"a": {"conut": 1}}},
-         "f.yaml: by_name: unknown field `conut`; expected one of count, name; did you mean count?"),
+         "f.yaml: by_name: unknown field `conut`; did you mean count? Expected one of count, name"),
         ({"parts": [{}]}, "f.yaml: parts[0]: missing required field `count`"),
         ([], "f.yaml: Expected `object`, got `array`"),
     ],

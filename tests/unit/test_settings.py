@@ -186,6 +186,7 @@ def test_defaults_count_less_than_the_file_and_the_file_less_than_the_flags(tmp_
         ("agent: [gnn]", "agent: ['gnn'] is not accepted; expected one of gnn, dqn, acdqn, acgnn, qtable, linear"),
         ("workers: 0", "workers: '0' is not accepted; expected a number of processes from 1, ray, or ray:HOST:PORT"),
         ("search: 4", "setting: 'search' is not accepted; did you mean teacher? Expected one of agent, "),
+        ("lr: 0.1", "setting: 'lr' is not accepted; did you mean learning_rate? Expected one of agent, "),
         ("encoder: gnn", "setting: 'encoder' is not accepted; did you mean nodes? Expected one of agent, "),
         ("- steps", "expected settings as NAME: VALUE"),
         ("{", "is not YAML"),

@@ -103,9 +103,10 @@ def parse_space(texts: Sequence[str], base: TrainConfig) -> dict[str, Range | Ca
         if not equals or not domain:
             raise bad_value("space", text, f"NAME={_FORMS}, as in learning_rate=1e-4..1e-2:log")
         if name not in known:
+            meant = did_you_mean(name, sorted(known))
             raise UserError(
-                f"space: {name!r} cannot be searched for {learners}; "
-                f"expected one of {', '.join(sorted(known))}{did_you_mean(name, sorted(known))}"
+                f"space: {name!r} cannot be searched for {learners}{f'{meant} Expected' if meant else '; expected'} "
+                f"one of {', '.join(sorted(known))}"
             )
         if name in space:
             raise bad_value("space", text, f"each setting once, and {name} is there already")
@@ -122,8 +123,10 @@ def _domain(row: Row, text: str) -> Range | Categorical:
     low, dots, high = ends.partition("..")
     if not dots:
         parts = [part.strip() for part in text.split(",")]
+        if len(parts) < 2:
+            raise bad_value(field, text, f"{_FORMS}{', as in 1e-4..1e-2:log' if row.is_number else ''}")
         values = tuple(part if row.named else take(field, part, row.kind, text=True) for part in parts)
-        if len(values) < 2 or len(set(values)) < len(values):
+        if len(set(values)) < len(values):
             raise bad_value(field, text, f"{_FORMS}, each once")
         return Categorical(values)
     if not row.is_number or (colon and scale != "log"):

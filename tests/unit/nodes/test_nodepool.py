@@ -124,7 +124,7 @@ def test_what_a_nodepool_says_and_is_not_played_is_named(spec, read, caplog):
 
 
 REFUSED = {
-    "limts: {cpu: 1}": "spec: unknown field `limts`; expected one of template, .*did you mean limits",
+    "limts: {cpu: 1}": "spec: unknown field `limts`; did you mean limits\\? Expected one of template, ",
     "disruption: {consolidateAfter: 15}": "spec.disruption.consolidateAfter: 15 is not accepted",
     "disruption: {budgets: [{nodes: 3}]}": r"spec.disruption.budgets\[0\].nodes: Expected `str`, got `int` \(3\)",
     "disruption: {budgets: 10%}": "spec.disruption.budgets: Expected `array",
